@@ -71,6 +71,8 @@ kinds! {
         BufferSize = "config::buffer_size",
         /// `on_failure = "standby"` without a standby replica.
         NoStandby = "config::no_standby",
+        /// Something that the file names and this machine does not have.
+        Missing = "config::missing",
     }
     warnings: {
         /// A rule that never matches, since earlier ones take all of its packets.

@@ -37,6 +37,7 @@ mod form;
 mod ids;
 mod keys;
 mod load;
+mod missing;
 pub mod model;
 mod names;
 mod place;
@@ -46,5 +47,6 @@ mod words;
 
 pub use finding::{Finding, Kind};
 pub use ids::{assign_ids, new_rule_id};
-pub use load::{ConfigError, Loaded, load, parse, parse_rules};
+pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_rules};
+pub use missing::Missing;
 pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan};

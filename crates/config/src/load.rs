@@ -12,6 +12,7 @@ use miette::Diagnostic;
 use crate::check;
 use crate::finding::{Finding, Findings, Kind};
 use crate::keys::Rules;
+use crate::missing::Missing;
 use crate::model::{Group, Host, Rule, add_punt_ports};
 use crate::names::{Names, read_rules};
 use crate::place::Place;
@@ -101,8 +102,21 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 /// # Errors
 /// [`ConfigError::Invalid`] with everything that is wrong in it.
 pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
+    parse_on(name, text, |_| Vec::new())
+}
+
+/// As [`parse`], for one machine: if the text is a configuration, `look_up` finds what it names and the machine lacks,
+/// which are errors, too.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_on(
+    name: &str,
+    text: &str,
+    look_up: impl FnOnce(&Host) -> Vec<Missing>,
+) -> Result<Loaded, ConfigError> {
     let findings = Findings::new(name, text);
-    let host = read(&findings, text);
+    let host = read(&findings, text, look_up);
     let (host, warnings) = sound(name, findings, host)?;
     Ok(Loaded { host, warnings })
 }
@@ -150,7 +164,7 @@ fn toml<'a>(findings: &Findings, text: &'a str) -> Option<Spanned<DeTable<'a>>> 
     errors.is_empty().then_some(root)
 }
 
-fn read(findings: &Findings, text: &str) -> Option<Host> {
+fn read(findings: &Findings, text: &str, look_up: impl FnOnce(&Host) -> Vec<Missing>) -> Option<Host> {
     let root = toml(findings, text)?;
     let place = Place::new(root.get_ref(), 0..0);
     let names = Names::read(findings, &place);
@@ -164,5 +178,8 @@ fn read(findings: &Findings, text: &str) -> Option<Host> {
     }
     add_punt_ports(&mut host);
     check::all(findings, &place, &host);
+    if !findings.has_errors() {
+        look_up(&host).into_iter().for_each(|missing| missing.note(findings, &place));
+    }
     Some(host)
 }

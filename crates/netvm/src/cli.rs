@@ -89,10 +89,17 @@ pub enum CliCommand {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Check a configuration file; needs no netvmd
+    /// Check a configuration file, and look up on this machine what it names; needs no running netvmd
+    ///
+    /// Looks up interfaces, devices, cores, programs, users, files and folders as netvmd does before it applies the file.
+    /// Run it as the user and in the network namespace of netvmd. Executes `netvmd check`; finds the program netvmd beside
+    /// netvm, else in PATH.
     Check {
         /// Configuration file (TOML)
         file: PathBuf,
+        /// Check the file alone, such as on another machine than the one it is for
+        #[arg(long)]
+        offline: bool,
     },
     /// Show, change, trace and import policy rules
     Policy {

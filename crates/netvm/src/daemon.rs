@@ -1,10 +1,11 @@
-//! The commands that the program `netvmd` runs: `replay` and `policy eval`.
+//! The commands that the program `netvmd` runs: `replay`, `policy eval`, and the look-ups of `check`.
 
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use netvm_api::Diagnostic;
 use rustix::fs::{Access, access};
 
 use crate::cli::ReplayArgs;
@@ -24,6 +25,19 @@ pub fn replay(arguments: &ReplayArgs, json: bool) -> Result<(), CliError> {
 /// Executes `netvmd policy-eval`; returns only on failure.
 pub fn policy_eval(rules: &Path, headers: &Path) -> Result<(), CliError> {
     execute(|command| command.arg("policy-eval").arg("--classbench").arg(rules).arg("--trace").arg(headers))
+}
+
+/// What `netvmd check` finds in a file and on this machine.
+pub fn check(file: &Path) -> Result<Vec<Diagnostic>, CliError> {
+    let program = find().map_err(|error| CliError::NoLookUp(Box::new(error)))?;
+    let name = program.display().to_string();
+    let start = |source| CliError::Start { program: name.clone(), source };
+    let output = Command::new(&program).arg("check").arg("--").arg(file).output().map_err(start)?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(CliError::LookUp { program: name, error });
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 fn execute(add_arguments: impl Fn(&mut Command) -> &mut Command) -> Result<(), CliError> {

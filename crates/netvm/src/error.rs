@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use netvm_api::{ApiError, ClientError};
+use netvm_api::{ApiError, ClientError, Diagnostic};
 use netvm_config::ConfigError;
 use netvm_policy_import::{classbench, iptables, nft};
 use netvm_wire::BuildError;
@@ -50,6 +50,28 @@ pub enum CliError {
         /// The folder of this program.
         beside: String,
     },
+    /// No program can look up what a file names.
+    #[error("{0}. `netvm check --offline` checks the file alone")]
+    NoLookUp(Box<CliError>),
+    /// The program netvmd could not look up what a file names.
+    #[error(
+        "`{program} check` failed: {error}. Is it of the version of this program ({})? `netvm check --offline` checks the file alone",
+        env!("CARGO_PKG_VERSION")
+    )]
+    LookUp {
+        /// The program.
+        program: String,
+        /// What it said.
+        error: String,
+    },
+    /// This machine lacks what a file names.
+    #[error("{file} names {} that this machine does not have; `netvm check --offline` checks the file alone", things(diagnostics.len()))]
+    Missing {
+        /// The file.
+        file: String,
+        /// What it lacks.
+        diagnostics: Vec<Diagnostic>,
+    },
     /// The program netvmd cannot be executed.
     #[error("cannot start {program}: {source}")]
     Start {
@@ -80,6 +102,9 @@ impl CliError {
         match self {
             Self::Client(ClientError::Refused { error, .. }) => error.clone(),
             Self::Config(error) => ApiError::of_config(error),
+            Self::Missing { diagnostics, .. } => {
+                ApiError { message: self.to_string(), diagnostics: diagnostics.clone() }
+            }
             other => ApiError::new(other.to_string()),
         }
     }
@@ -185,6 +210,10 @@ pub enum ImportError {
         /// The error in it.
         source: nft::NftError,
     },
+}
+
+fn things(count: usize) -> String {
+    if count == 1 { "a thing".to_owned() } else { format!("{count} things") }
 }
 
 fn list(names: &[String]) -> String {

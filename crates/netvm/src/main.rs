@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
     match cli.command {
-        CliCommand::Check { file } => commands::check(output, &file),
+        CliCommand::Check { file, offline } => commands::check(output, &file, offline),
         CliCommand::Doctor => doctor::doctor(output),
         CliCommand::Replay(arguments) => daemon::replay(&arguments, cli.json),
         CliCommand::Policy { command: PolicyCommand::Eval { classbench, trace } } => {

@@ -33,9 +33,9 @@ fn check_counts_the_items_of_a_file() {
     let folder = folder();
     let good = file(&folder, "good.toml", GOOD);
     let expected = format!("{good} is valid: 1 group, 1 port, 1 NF, 1 chain, 1 rule\n");
-    assert_eq!(netvm(&["check", &good]).good(), expected);
+    assert_eq!(netvm(&["check", "--offline", &good]).good(), expected);
     let doubtful = file(&folder, "doubtful.toml", &GOOD.replace("chain = \"web\"", "drop = true"));
-    let run = netvm(&["check", &doubtful]);
+    let run = netvm(&["check", "--offline", &doubtful]);
     assert!(run.err.contains("⚠ nothing leads to chain web"), "{}", run.err);
     assert!(!run.err.contains('\x1b'), "colours only on terminals");
     assert!(run.good().ends_with("1 rule; 1 warning\n"));
@@ -49,7 +49,7 @@ fn check_shows_every_error_with_its_remedy() {
         "bad.toml",
         &GOOD.replace("hops", "hop").replace("kind = \"source\"", "kind = \"sorce\""),
     );
-    let run = netvm(&["check", &bad]);
+    let run = netvm(&["check", "--offline", &bad]);
     assert_eq!(run.out, "");
     let error = run.failed(1);
     for piece in [
@@ -73,10 +73,12 @@ fn check_shows_every_error_with_its_remedy() {
 #[test]
 fn check_prints_json() {
     let folder = folder();
-    let good: Value =
-        serde_json::from_str(&netvm(&["check", "--json", &file(&folder, "good.toml", GOOD)]).good()).unwrap();
+    let good: Value = serde_json::from_str(
+        &netvm(&["check", "--offline", "--json", &file(&folder, "good.toml", GOOD)]).good(),
+    )
+    .unwrap();
     assert_eq!(good, serde_json::json!({"ok": true, "diagnostics": []}));
-    let run = netvm(&["--json", "check", &file(&folder, "bad.toml", "[engine]\ncoers = [1]")]);
+    let run = netvm(&["--json", "check", "--offline", &file(&folder, "bad.toml", "[engine]\ncoers = [1]")]);
     let bad: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(bad["ok"], false);
     assert_eq!(bad["diagnostics"][0]["line"], 2);

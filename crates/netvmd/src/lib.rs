@@ -7,6 +7,7 @@ mod api;
 mod attach;
 mod daemon;
 mod engine_thread;
+mod lookup;
 mod offline;
 mod routers;
 mod run;
@@ -17,6 +18,7 @@ mod supervisor;
 mod vms;
 
 pub use daemon::Options;
+pub use lookup::check;
 pub use offline::{
     EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary, eval,
     policy_eval, replay,

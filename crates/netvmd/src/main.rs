@@ -1,10 +1,12 @@
 //! The command line of netvmd.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use netvm_api::Diagnostic;
+use netvm_config::ConfigError;
 use netvm_daemon::{DaemonError, Options, Replay};
 
 static LONG_VERSION: LazyLock<String> =
@@ -47,6 +49,11 @@ enum OfflineCommand {
         /// Print a JSON object
         #[arg(long)]
         json: bool,
+    },
+    /// Check a configuration file and look up on this machine what it names; prints a JSON list of what it finds
+    Check {
+        /// Configuration file (TOML)
+        file: PathBuf,
     },
     /// Print for each header, on a line, the number of the first matching rule or `-`; needs no daemon
     PolicyEval {
@@ -95,6 +102,7 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         None => {}
+        Some(OfflineCommand::Check { file }) => return check(&file),
         Some(OfflineCommand::Replay { input, output, chain, json }) => {
             return replay(&runtime, &Replay { input, output, chain }, json);
         }
@@ -116,6 +124,30 @@ fn main() -> ExitCode {
         Err(error) => {
             report(&error);
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints what is found in a configuration file. Fails only if it cannot be read.
+fn check(file: &Path) -> ExitCode {
+    let checked = netvm_daemon::check(file);
+    let findings = match &checked {
+        Ok(loaded) => &loaded.warnings[..],
+        Err(error) => error.findings(),
+    };
+    let diagnostics: Vec<Diagnostic> = findings.iter().map(Diagnostic::from).collect();
+    match (serde_json::to_string(&diagnostics), checked) {
+        (_, Err(error @ ConfigError::Read { .. })) => {
+            eprintln!("netvmd: {error}");
+            ExitCode::FAILURE
+        }
+        (Err(error), _) => {
+            eprintln!("netvmd: {error}");
+            ExitCode::FAILURE
+        }
+        (Ok(text), _) => {
+            println!("{text}");
+            ExitCode::SUCCESS
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Host, NfStart};
-use netvm_config::{ConfigError, Finding};
+use netvm_config::{ConfigError, Finding, Loaded};
 use netvm_engine::{Engine, InstanceId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Notify;
@@ -14,6 +14,7 @@ use crate::api::{self, ServeError};
 use crate::attach::{AttachServer, ListenError};
 use crate::daemon::{ApplyError, Daemon, Load, Options, Reclaims, RuleChanges};
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
+use crate::lookup::Lookup;
 use crate::routers::Routers;
 use crate::rundir::{RunDir, RunDirError};
 use crate::service::{self, Request, Signals};
@@ -103,7 +104,8 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
     let mut signals = Signals::listen().map_err(system("cannot handle signals"))?;
-    let loaded = netvm_config::load(&options.config)?;
+    let lookup = Lookup::new().map_err(system("cannot read the CPU affinity"))?;
+    let loaded = load(&options.config, &lookup)?;
     for warning in &loaded.warnings {
         tracing::warn!("{}", in_one_line(warning));
     }
@@ -132,6 +134,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         load: Load::start(&engine).await?,
         options,
         engine: engine.clone(),
+        lookup,
         supervisor,
         machines,
         routers,
@@ -153,6 +156,13 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     daemon.routers.remove();
     drop(run_dir);
     ended
+}
+
+/// Reads the configuration file.
+fn load(path: &Path, lookup: &Lookup) -> Result<Loaded, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    lookup.parse(&path.display().to_string(), &text, Some(&Host::default()))
 }
 
 async fn serve(

@@ -318,7 +318,7 @@ fn a_bad_configuration_changes_nothing() {
     let missing = config(&["a"]) + &lane("b", "command = [\"/nonexistent/nf\"]\n");
     let (status, error) = daemon.post_failing(path::APPLY, &missing);
     assert_eq!(status, 422);
-    assert!(error.message.starts_with("nf b-nf: no program `/nonexistent/nf`"), "{error}");
+    assert!(error.diagnostics[0].message.starts_with("no program `/nonexistent/nf`"), "{error:?}");
 
     let crashing = config(&["a"]) + &lane("b", &program("crash"));
     let (status, error) = daemon.post_failing(path::APPLY, &crashing);
@@ -330,10 +330,12 @@ fn a_bad_configuration_changes_nothing() {
         "{error}"
     );
 
-    let port =
-        config(&["a"]) + "\n[[port]]\nname = \"c\"\nkind = \"af_packet\"\ninterface = \"nonexistent0\"\n";
+    let port = config(&["a"]) + "\n[[port]]\nname = \"c\"\nkind = \"pci\"\naddress = \"ffff:1f:1f.7\"\n";
     let (status, error) = daemon.post_failing(path::APPLY, &port);
-    assert!(status == 500 && error.message.contains("nonexistent0"), "{status} {error}");
+    assert!(
+        status == 422 && error.diagnostics.iter().any(|found| found.message.contains("ffff:1f:1f.7")),
+        "{status} {error}"
+    );
 
     let (status, error) =
         daemon.post_failing(path::APPLY, config(&["a"]).replace("buffers = 2048", "buffers = 4096"));

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
-use netvm_api::{Client, Diagnostic, Plan};
-use netvm_config::{ConfigError, Finding};
+use netvm_api::{Client, Diagnostic, Plan, Severity};
+use netvm_config::{ConfigError, Finding, Loaded};
 use serde::Serialize;
 
+use crate::daemon;
 use crate::error::CliError;
 use crate::format::plural;
 use crate::output::Output;
@@ -92,24 +93,37 @@ struct Checked {
     diagnostics: Vec<Diagnostic>,
 }
 
-/// Checks a file.
-pub fn check(output: &Output, path: &Path) -> Result<(), CliError> {
+/// Checks a file, and unless `offline` also looks up on this machine what it names.
+pub fn check(output: &Output, path: &Path, offline: bool) -> Result<(), CliError> {
     let loaded = netvm_config::load(path);
-    if output.json {
+    let missing = match &loaded {
+        Ok(_) if !offline => daemon::check(path)?,
+        _ => Vec::new(),
+    };
+    let missing: Vec<Diagnostic> =
+        missing.into_iter().filter(|diagnostic| diagnostic.severity == Severity::Error).collect();
+    let is_missing = !missing.is_empty();
+    if output.json && !matches!(loaded, Err(ConfigError::Read { .. })) {
         let findings = match &loaded {
             Ok(loaded) => &loaded.warnings[..],
             Err(error) => error.findings(),
         };
-        if !matches!(loaded, Err(ConfigError::Read { .. })) {
-            output.value(&Checked {
-                ok: loaded.is_ok(),
-                diagnostics: findings.iter().map(Diagnostic::from).collect(),
-            })?;
-        }
-        return Ok(loaded.map(drop)?);
+        let diagnostics = findings.iter().map(Diagnostic::from).chain(missing.iter().cloned());
+        let ok = loaded.is_ok() && !is_missing;
+        output.value(&Checked { ok, diagnostics: diagnostics.collect() })?;
     }
     let loaded = loaded?;
-    output.warnings(&loaded.warnings);
+    if !output.json {
+        output.warnings(&loaded.warnings);
+    }
+    if is_missing {
+        return Err(CliError::Missing { file: path.display().to_string(), diagnostics: missing });
+    }
+    if output.json { Ok(()) } else { output.text(&valid(path, &loaded)) }
+}
+
+/// The counts of a valid file's items.
+fn valid(path: &Path, loaded: &Loaded) -> String {
     let host = &loaded.host;
     let parts = [
         plural(host.groups.len(), "group"),
@@ -122,5 +136,5 @@ pub fn check(output: &Output, path: &Path) -> Result<(), CliError> {
         0 => String::new(),
         n => format!("; {}", plural(n, "warning")),
     };
-    output.text(&format!("{} is valid: {}{warnings}\n", path.display(), parts.join(", ")))
+    format!("{} is valid: {}{warnings}\n", path.display(), parts.join(", "))
 }

@@ -1,6 +1,6 @@
 //! Applies a configuration to the running host: live, and completely or not at all.
 //!
-//! 1. Parse and check the text; look up every program, user and core that it names. Nothing has changed so far.
+//! 1. Parse and check the text; look up everything that it names on this machine. Nothing has changed so far.
 //! 2. Add new groups and NFs beside the running ones, and start the NFs. Traffic is not affected.
 //! 3. Once they have attached, change ports, chains and rules, and replace outdated NF processes, one replica after
 //!    another. Create namespaces of virtual routers before their ports, and remove them after. Start VMs last, as they
@@ -95,8 +95,8 @@ impl Daemon {
     /// # Errors
     /// [`ApplyError`], as far as checks without a change can find it.
     pub async fn plan(&self, name: &str, text: &str) -> Result<PlanReply, ApplyError> {
-        let Loaded { mut host, warnings } = netvm_config::parse(name, text)?;
         let running = self.running().await?;
+        let Loaded { mut host, warnings } = self.lookup.parse(name, text, Some(&running))?;
         netvm_config::assign_ids(&mut host, Some(&running));
         self.supervisor.prepare(&host)?;
         self.machines.prepare(&host)?;
@@ -110,9 +110,9 @@ impl Daemon {
     /// [`ApplyError`]; the previous configuration is in force.
     pub async fn apply(&self, name: &str, text: &str) -> Result<ApplyReply, ApplyError> {
         let started = Instant::now();
-        let Loaded { mut host, warnings } = netvm_config::parse(name, text)?;
         let Ok(_changing) = self.changing.try_lock() else { return Err(ApplyError::Busy) };
         let running = self.running().await?;
+        let Loaded { mut host, warnings } = self.lookup.parse(name, text, Some(&running))?;
         netvm_config::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
         self.change(&running, &host, &plan, Kind::Change).await?;

@@ -18,6 +18,7 @@ pub(crate) use stats::{Load, Reclaims};
 
 use crate::attach::{AttachServer, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::lookup::Lookup;
 use crate::routers::Routers;
 use crate::supervisor::Supervisor;
 use crate::vms::Machines;
@@ -40,6 +41,7 @@ pub struct Options {
 pub struct Daemon {
     pub(crate) options: Options,
     pub(crate) engine: EngineHandle,
+    pub(crate) lookup: Lookup,
     pub(crate) supervisor: Supervisor,
     pub(crate) machines: Machines,
     pub(crate) routers: Routers,

@@ -28,6 +28,7 @@ mod tests;
 
 use follow::{Follower, NetlinkSockets};
 use links::{Interface, LinkError, Links};
+pub(crate) use namespace::is_taken;
 use namespace::{Namespace, NamespaceError};
 pub use rib::{Counts, Destination, Rib};
 

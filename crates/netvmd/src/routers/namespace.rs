@@ -103,6 +103,23 @@ impl AsFd for Namespace {
     }
 }
 
+/// Whether another process holds a namespace. Changes nothing.
+///
+/// # Errors
+/// The path cannot be opened.
+pub(crate) fn is_taken(name: &str) -> io::Result<bool> {
+    let file = match File::open(path_of(name)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn path_of(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }

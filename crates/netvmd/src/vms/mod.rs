@@ -26,7 +26,7 @@ mod recipe;
 mod report;
 mod status;
 
-pub use recipe::{VmRecipe, VmRecipeError};
+pub use recipe::{VmProblem, VmRecipe, VmRecipeError};
 pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};

@@ -54,6 +54,8 @@ pub enum VmProblem {
     /// QEMU's user may not access a file.
     #[error("{} is not {right} for QEMU's user (uid {uid}): change the mode or owner of it or of a folder above it, or name another `user`", path.display())]
     Denied {
+        /// The key that names the file.
+        key: &'static str,
         /// The file.
         path: PathBuf,
         /// The missing right.
@@ -128,7 +130,7 @@ pub struct VmRecipe {
 
 impl VmRecipe {
     /// Looks up everything that a VM needs. `workers`: the workers' cores; `allowed`: the cores that netvmd may use.
-    pub(super) fn find(
+    pub(crate) fn find(
         host: &Host,
         vm: &VmConfig,
         is_root: bool,
@@ -234,7 +236,7 @@ fn usable(key: &'static str, path: &Path, account: Option<Account>, is_disk: boo
         let opened = fs::OpenOptions::new().read(true).write(is_disk).open(path);
         return opened.map(|_| ()).map_err(file);
     };
-    let denied = |path: &Path| VmProblem::Denied { path: path.to_owned(), right, uid: account.uid };
+    let denied = |path: &Path| VmProblem::Denied { key, path: path.to_owned(), right, uid: account.uid };
     if !may_use(&metadata, account, bits) {
         return Err(denied(path));
     }

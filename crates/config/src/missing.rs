@@ -1,0 +1,26 @@
+//! Things that a file names and this machine does not have. Only the program that will use them can look them up; this
+//! crate knows their places in the file.
+
+use crate::finding::{Findings, Kind};
+use crate::place::Place;
+
+/// Something that a key of the file names and this machine does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The table, such as `port` or `engine`.
+    pub table: &'static str,
+    /// Number of the item if there are several of the table, from 0 in the order of the file.
+    pub item: usize,
+    /// The key, which may be left to its default.
+    pub key: &'static str,
+    /// What is missing and the remedy.
+    pub message: String,
+}
+
+impl Missing {
+    pub(crate) fn note(self, findings: &Findings, file: &Place<'_>) {
+        let place = file.items(self.table).into_iter().nth(self.item).or_else(|| file.table(self.table));
+        let span = place.map_or_else(|| file.header.clone(), |place| place.of(self.key));
+        findings.note(Kind::Missing, self.message).at(span, "not on this machine").keep();
+    }
+}

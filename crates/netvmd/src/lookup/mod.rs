@@ -1,0 +1,121 @@
+//! Looks up everything that a configuration names: cores, interfaces, devices, programs, users, files, folders and
+//! namespaces. `netvmd check`, plans and applies do so before anything changes.
+
+mod ports;
+mod programs;
+
+use std::path::Path;
+
+use netvm_config::model::Host;
+use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
+
+use crate::supervisor::allowed_cores;
+
+/// What this process may use of the machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    /// The cores that it may use.
+    cores: Vec<u32>,
+    /// Whether it can start NFs and VMs as other users.
+    is_root: bool,
+}
+
+impl Lookup {
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { cores: allowed_cores()?, is_root: rustix::process::geteuid().is_root() })
+    }
+
+    /// Parses a configuration for this machine. What the `running` one of this daemon has in the same form is not looked
+    /// up again, as a lost interface must not prevent other changes. `None`: another daemon may use it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`], also with everything that this machine lacks.
+    pub(crate) fn parse(
+        &self,
+        name: &str,
+        text: &str,
+        running: Option<&Host>,
+    ) -> Result<Loaded, ConfigError> {
+        netvm_config::parse_on(name, text, |host| self.missing(host, running))
+    }
+
+    fn missing(&self, host: &Host, running: Option<&Host>) -> Vec<Missing> {
+        let mut host = host.clone();
+        assign_ids(&mut host, running);
+        let is_daemon = running.is_some();
+        let nothing = Host::default();
+        let running = running.unwrap_or(&nothing);
+        let mut missing = Vec::new();
+        if running.engine.cores != host.engine.cores {
+            missing.extend(self.core("engine", 0, &host.engine.cores));
+        }
+        for (item, port) in host.ports.iter().enumerate() {
+            let is_new = !running.ports.iter().any(|old| old.name == port.name && old.kind == port.kind);
+            // The interfaces of punt ports are made with their routers.
+            if is_new && host.punted_by(port.id).is_none() {
+                missing.extend(ports::missing(item, port, running));
+            }
+        }
+        for (item, nf) in host.nfs.iter().enumerate() {
+            if running.nf_named(&nf.role).is_none_or(|old| old.start != nf.start) {
+                missing.extend(self.nf(item, nf));
+            }
+        }
+        for (item, vm) in host.vms.iter().enumerate() {
+            if running.vm_named(&vm.name) != Some(vm) {
+                missing.extend(self.vm(item, vm, &host));
+            }
+        }
+        for (item, router) in host.routers.iter().enumerate() {
+            // The netvmd that a file is checked for may run and hold its routers' namespaces.
+            if is_daemon && running.router_named(&router.name).is_none() {
+                missing.extend(namespace(item, &router.namespace()));
+            }
+        }
+        missing
+    }
+
+    fn core(&self, table: &'static str, item: usize, cores: &[u32]) -> Option<Missing> {
+        let core = cores.iter().find(|core| !self.cores.contains(core))?;
+        let message = format!(
+            "core {core}: netvmd may use only {:?}: correct `cores`, or the CPU affinity of netvmd",
+            self.cores
+        );
+        Some(Missing { table, item, key: "cores", message })
+    }
+
+    /// The workers' cores.
+    fn workers(&self, host: &Host) -> Vec<u32> {
+        match &host.engine.cores[..] {
+            [] => self.cores.iter().take(1).copied().collect(),
+            cores => cores.to_vec(),
+        }
+    }
+}
+
+/// Checks a namespace's name; a namespace that exists is taken over.
+fn namespace(item: usize, name: &str) -> Option<Missing> {
+    let missing = |message| Some(Missing { table: "router", item, key: "name", message });
+    match crate::routers::is_taken(name) {
+        Ok(false) => None,
+        Ok(true) => missing(format!(
+            "network namespace {name} belongs to a router of another running netvmd: give this router another name"
+        )),
+        Err(source) => missing(format!(
+            "network namespace {name} cannot be used: {source}: remove it (ip netns delete {name}), or give this \
+             router another name"
+        )),
+    }
+}
+
+/// Checks a configuration file, and looks up on this machine what it names.
+///
+/// # Errors
+/// As for [`netvm_config::load`], also with everything that this machine lacks.
+pub fn check(path: &Path) -> Result<Loaded, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(read)?;
+    Lookup::new().map_err(read)?.parse(&path.display().to_string(), &text, None)
+}

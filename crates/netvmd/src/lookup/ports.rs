@@ -1,0 +1,123 @@
+//! Interfaces, devices, sockets and captures of ports.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use netvm_config::Missing;
+use netvm_config::model::{Host, PortConfig, PortKind, VhostMode};
+use rustix::net::{AddressFamily, SocketType};
+
+/// Where PCI devices are listed.
+const PCI: &str = "/sys/bus/pci/devices";
+/// What makes TAP interfaces.
+const TUN: &str = "/dev/net/tun";
+
+/// What a port needs and this machine does not have.
+pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Missing> {
+    let missing = |(key, message)| Missing { table: "port", item, key, message };
+    find(port, running).into_iter().map(missing).collect()
+}
+
+fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
+    match &port.kind {
+        PortKind::Pci { address } => pci(address).map(|message| ("address", message)).into_iter().collect(),
+        PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface } => {
+            no_interface(interface).map(|message| ("interface", message)).into_iter().collect()
+        }
+        PortKind::Tap { interface } => {
+            let is_own = |old: &PortConfig| old.kind == port.kind;
+            let taken = if running.ports.iter().any(is_own) { None } else { no_tap(interface) };
+            taken.map(|message| ("interface", message)).into_iter().collect()
+        }
+        PortKind::VhostUser { path, mode: VhostMode::Server, .. } => {
+            no_socket(path).map(|message| ("path", message)).into_iter().collect()
+        }
+        PortKind::Pcap { input, output, .. } => {
+            let input = input.as_ref().and_then(|path| Some(("input", no_capture(path)?)));
+            let output = output.as_ref().and_then(|path| Some(("output", no_output(path)?)));
+            input.into_iter().chain(output).collect()
+        }
+        PortKind::VhostUser { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => {
+            Vec::new()
+        }
+    }
+}
+
+fn pci(address: &str) -> Option<String> {
+    let exists = Path::new(PCI).join(address).exists();
+    (!exists).then(|| format!("no PCI device {address}: `lspci -D` lists the devices"))
+}
+
+/// Index of an interface in this process's network namespace.
+fn index(interface: &str) -> io::Result<u32> {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+    Ok(rustix::net::netdevice::name_to_index(&socket, interface)?)
+}
+
+fn no_interface(interface: &str) -> Option<String> {
+    let error = index(interface).err()?;
+    Some(match error.raw_os_error() {
+        Some(libc::ENODEV) => format!(
+            "no interface {interface} in netvmd's network namespace: `ip link` lists the interfaces, and \
+             `ip netns exec NAMESPACE ip link set {interface} netns 1` moves one here"
+        ),
+        _ => format!("interface {interface}: {error}: correct the name (`ip link`)"),
+    })
+}
+
+/// A TAP port makes its interface, or opens one that was made as a TAP.
+fn no_tap(interface: &str) -> Option<String> {
+    if !Path::new(TUN).exists() {
+        return Some(format!("{TUN} does not exist: load the kernel's module `tun`, or use af_packet"));
+    }
+    let entry = Path::new("/sys/class/net").join(interface);
+    let is_other = index(interface).is_ok() && entry.exists() && !entry.join("tun_flags").exists();
+    is_other.then(|| {
+        format!("interface {interface} exists and is no TAP: choose another name, or use af_packet for it")
+    })
+}
+
+/// The socket's folder must exist, and the path must be free or a socket.
+fn no_socket(path: &Path) -> Option<String> {
+    use std::os::unix::fs::FileTypeExt;
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) {
+        return Some(format!("{} is not a socket: remove it, or give another path", path.display()));
+    }
+    no_folder(path)
+}
+
+fn no_folder(path: &Path) -> Option<String> {
+    let folder = folder_of(path);
+    let problem = match fs::metadata(&folder) {
+        Ok(metadata) if metadata.is_dir() => return None,
+        Ok(_) => "is not a folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!("folder {}: {problem}: create it (mkdir -p), or give another path", folder.display()))
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn no_capture(path: &Path) -> Option<String> {
+    let error = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => io::Error::from_raw_os_error(libc::EISDIR),
+        // A pipe waits for its writer when it is opened.
+        Ok(metadata) if !metadata.is_file() => return None,
+        Ok(_) => OpenOptions::new().read(true).open(path).err()?,
+        Err(error) => error,
+    };
+    Some(format!("cannot read the capture {}: {error}: give one that netvmd's user may read", path.display()))
+}
+
+fn no_output(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        return Some(format!("{} is a folder: name a file in it", path.display()));
+    }
+    no_folder(path)
+}

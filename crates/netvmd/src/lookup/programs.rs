@@ -1,0 +1,52 @@
+//! Programs, users and cores of NFs and VMs.
+
+use netvm_config::Missing;
+use netvm_config::model::{Host, NfConfig, NfStart, VmConfig};
+
+use super::Lookup;
+use crate::account::Account;
+use crate::supervisor::program::Program;
+use crate::vms::{VmProblem, VmRecipe};
+
+impl Lookup {
+    /// What an NF needs and this machine does not have.
+    pub(super) fn nf(&self, item: usize, nf: &NfConfig) -> Vec<Missing> {
+        let missing = |key, message| Missing { table: "nf", item, key, message };
+        let (command, user, cores) = match &nf.start {
+            NfStart::Managed { command, user, cores, .. } => (command, user, cores),
+            NfStart::External { users } => {
+                let errors = users.iter().filter_map(|user| Account::find(user).err());
+                return errors.map(|error| missing("attach_users", error.to_string())).collect();
+            }
+        };
+        let mut found: Vec<Missing> = self.core("nf", item, cores).into_iter().collect();
+        let account = match self.is_root.then(|| Account::find(user)).transpose() {
+            Ok(account) => account,
+            Err(error) => {
+                found.push(missing("user", error.to_string()));
+                None
+            }
+        };
+        let program = command.first().map(|name| Program::find(name, account));
+        if let Some(Err(error)) = program {
+            found.push(missing("command", error.to_string()));
+        }
+        found
+    }
+
+    /// The first thing that a VM needs and this machine does not have.
+    pub(super) fn vm(&self, item: usize, vm: &VmConfig, host: &Host) -> Option<Missing> {
+        let problem = VmRecipe::find(host, vm, self.is_root, &self.workers(host), &self.cores).err()?;
+        let key = match &problem {
+            VmProblem::Qemu(_) => "qemu",
+            VmProblem::Account(_) => "user",
+            VmProblem::Cores(_) => "cores",
+            VmProblem::File { key, .. } | VmProblem::Denied { key, .. } => *key,
+            VmProblem::Folder { .. } => "ports",
+            VmProblem::NoKvm { .. } => "accel",
+            VmProblem::Memory { .. } => "memory",
+            VmProblem::Node(_) => "node",
+        };
+        Some(Missing { table: "vm", item, key, message: problem.to_string() })
+    }
+}
