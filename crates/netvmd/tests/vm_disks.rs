@@ -136,7 +136,9 @@ fn a_disk_that_does_not_boot_is_reported() {
     }
     for (disk, status, words) in cases {
         let failed = daemon.post_failing(path::APPLY, config(&[a.clone(), guest("b", disk, "")]));
-        assert!(failed.0 == status && failed.1.message.contains(words), "{failed:?}");
+        let found = failed.1.diagnostics.iter().map(|found| &found.message);
+        let said = found.chain([&failed.1.message]).any(|text| text.contains(words));
+        assert!(failed.0 == status && said, "{failed:?}");
     }
     let _: ApplyReply = daemon.post(path::APPLY, &good);
     assert_eq!((daemon.vm("a").state, daemon.vm("b").state), (VmState::Running, VmState::Stopped));

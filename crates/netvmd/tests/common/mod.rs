@@ -105,7 +105,10 @@ impl Daemon {
         Self { child, folder, log }
     }
 
+    /// The log. netvmd writes it on a thread of its own, and a thread of this process reads it: what has just happened gets
+    /// the time to arrive.
     pub fn log(&self) -> String {
+        std::thread::sleep(Duration::from_millis(50));
         self.log.lock().unwrap().clone()
     }
 
