@@ -80,6 +80,8 @@ impl Engine {
             }
         };
         let before = std::mem::replace(&mut self.host, Arc::clone(&shared));
+        self.count_from_now(&before);
+        self.forget_removed_roles();
         self.reaper.free(before);
         self.routers.follow(host, quotas);
         self.forget_shortened();

@@ -55,6 +55,7 @@ pub use routers::{RouterView, UnknownRouter};
 use views::flows::FlowReader;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 pub use views::nf::{InstanceView, ThreadView};
+use views::since::Baselines;
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
 pub use views::{ChainView, GroupView, MemoryView, PortView, StageView, WorkerView};
@@ -71,6 +72,7 @@ pub struct Engine {
     ports: BTreeMap<PortId, PortState>,
     memory: Memories,
     totals: Totals,
+    since: Baselines,
     readers: Vec<FlowReader>,
     notices: Notices,
     reaper: Reaper,
@@ -98,6 +100,7 @@ impl Engine {
             ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
             totals: Totals::default(),
+            since: Baselines::default(),
             readers: Vec::new(),
             notices: Notices::default(),
             reaper: Reaper::start()?,

@@ -1,6 +1,6 @@
 //! Rule hit counters: counted per worker and decision, reported per rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvm_policy::{Edit, Rule, RuleId};
@@ -43,6 +43,8 @@ impl RuleCount {
 #[derive(Debug)]
 struct Counted {
     policy: Arc<Policy>,
+    /// Its rules that a later policy did not have: another rule may have the same id now.
+    deleted: BTreeSet<RuleId>,
     /// By worker, by decision.
     by_worker: Vec<Arc<[DecisionCounters]>>,
 }
@@ -56,7 +58,8 @@ impl Counted {
             let count = RuleCount { packets: counters.packets.get(), bytes: counters.bytes.get() };
             (count.packets > 0).then_some((decision, count))
         });
-        hit.flat_map(|(decision, count)| decision.rules.iter().map(move |rule| (*rule, count)))
+        let hits = hit.flat_map(|(decision, count)| decision.rules.iter().map(move |rule| (*rule, count)));
+        hits.filter(|(rule, _)| !self.deleted.contains(rule))
     }
 
     /// Whether a worker still uses it.
@@ -72,16 +75,12 @@ pub(crate) struct HitCounts {
     past: BTreeMap<RuleId, RuleCount>,
     /// The last one is in force.
     policies: Vec<Counted>,
-    /// `past` may contain deleted rules.
-    stale: bool,
 }
 
 impl HitCounts {
     /// Starts counting for a new policy. Returns the policies that no worker uses any more; freeing them takes long.
     pub(crate) fn begin(&mut self, policy: &Arc<Policy>, workers: usize) -> Vec<Arc<Policy>> {
-        let before = self.policies.last().map(|counted| Arc::clone(&counted.policy));
-        let before = before.as_ref().map_or(&[][..], |before| &before.rules);
-        self.stale |= !Edit::between(before, &policy.rules, Rule::is_clone_of).gone().is_empty();
+        self.forget(&self.deleted_by(policy));
         let (used, past): (Vec<Counted>, Vec<Counted>) =
             core::mem::take(&mut self.policies).into_iter().partition(Counted::is_used);
         for (rule, count) in past.iter().flat_map(Counted::hits) {
@@ -90,16 +89,29 @@ impl HitCounts {
         self.policies = used;
         let counters = || policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
         let by_worker = (0..workers).map(|_| counters()).collect();
-        self.policies.push(Counted { policy: Arc::clone(policy), by_worker });
-        if self.stale {
-            let rules = self.policies.iter().flat_map(|counted| &counted.policy.rules);
-            let mut existing: Vec<RuleId> = rules.map(|rule| rule.id).collect();
-            existing.sort();
-            self.past.retain(|rule, _| existing.binary_search(rule).is_ok());
-            // Workers with an older policy may still count deleted rules.
-            self.stale = self.policies.len() > 1;
-        }
+        self.policies.push(Counted { policy: Arc::clone(policy), deleted: BTreeSet::new(), by_worker });
         past.into_iter().map(|counted| counted.policy).collect()
+    }
+
+    /// Rules of the policy in force that `next` does not have.
+    fn deleted_by(&self, next: &Policy) -> BTreeSet<RuleId> {
+        let before = self.policies.last().map_or(&[][..], |counted| &counted.policy.rules);
+        let edit = Edit::between(before, &next.rules, Rule::is_clone_of);
+        let mut deleted: BTreeSet<RuleId> = before[edit.gone()].iter().map(|rule| rule.id).collect();
+        for changed in &next.rules[edit.added()] {
+            deleted.remove(&changed.id);
+        }
+        deleted
+    }
+
+    /// Forgets the counts of deleted rules, also those that workers still add with an older policy.
+    fn forget(&mut self, deleted: &BTreeSet<RuleId>) {
+        for rule in deleted {
+            self.past.remove(rule);
+        }
+        for counted in &mut self.policies {
+            counted.deleted.extend(deleted);
+        }
     }
 
     /// The current counters of a worker.

@@ -97,3 +97,27 @@ fn names_of_counters_are_safe_for_a_terminal() {
     let names: Vec<&str> = view.own.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["\u{fffd}[2J\u{fffd}31mlost\u{fffd}", &"x".repeat(64)]);
 }
+
+#[test]
+fn what_is_configured_again_counts_from_zero() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    let rule = |host: &Host| host.rules[0].id;
+    for count in [3000, 10] {
+        let host = line(&["a"], Some(count), true);
+        let nothing = Host { groups: host.groups.clone(), ..Host::default() };
+        rig.engine.apply(&host).unwrap();
+        let a = rig.attach("a", "forward", false);
+        assert!(rig.until(SOON, |engine| engine.chains()[0].left >= count), "{}", rig.story());
+        let (ports, chains) = (rig.engine.ports(), rig.engine.chains());
+        assert_eq!([ports[0].rx_packets, ports[1].tx_packets], [count, count]);
+        assert_eq!([chains[0].entered, chains[0].left], [count, count]);
+        assert_eq!(rig.engine.rule_count(rule(&host)).packets, count);
+        assert_eq!(rig.engine.role_totals()["a"].returned, count);
+        rig.engine.apply(&nothing).unwrap();
+        let index = rig.nfs.iter().position(|nf| nf.id == a).unwrap();
+        let mut leaver = rig.nfs.remove(index);
+        assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
+        rig.engine.departed(a);
+        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    }
+}

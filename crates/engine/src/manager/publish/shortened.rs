@@ -5,32 +5,13 @@ use std::sync::atomic::Ordering;
 
 use netvm_config::model::MAX_CHAINS;
 
-use crate::drop_reason::DropReason;
 use crate::ids::ChainId;
 use crate::manager::Engine;
+use crate::manager::views::since::ChainSums;
 use crate::snapshot::Shortened;
 
 /// Limit; they use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their chain.
 const MOST: usize = 64;
-
-/// Counter sums of a chain id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct ChainSums {
-    pub(crate) entered: u64,
-    pub(crate) left: u64,
-    pub(crate) drops: [u64; DropReason::COUNT],
-}
-
-impl ChainSums {
-    fn add(&mut self, other: &Self, before: &Self) {
-        let more = |now: u64, before: u64| now.wrapping_sub(before);
-        self.entered += more(other.entered, before.entered);
-        self.left += more(other.left, before.left);
-        for (sum, (now, before)) in self.drops.iter_mut().zip(other.drops.iter().zip(&before.drops)) {
-            *sum += more(*now, *before);
-        }
-    }
-}
 
 /// A chain with bypassed hops, and the counters of its id before it was created.
 #[derive(Clone, Copy, Debug)]
@@ -84,22 +65,9 @@ impl Engine {
 
     /// Counter sums of a chain with all its variants.
     pub(crate) fn counted_of_chain(&self, id: ChainId) -> ChainSums {
-        let mut sums = self.sums_of_chain(id);
+        let mut sums = self.chain_counts(id);
         for short in self.chains.shortened.iter().filter(|short| short.chain.of == id) {
-            sums.add(&self.sums_of_chain(short.chain.id), &short.before);
-        }
-        sums
-    }
-
-    fn sums_of_chain(&self, id: ChainId) -> ChainSums {
-        let mut sums = ChainSums::default();
-        for worker in self.workers.iter() {
-            let Some(counters) = worker.counters.chains.get(id.index()) else { continue };
-            sums.entered += counters.entered.get();
-            sums.left += counters.left.get();
-            for reason in DropReason::ALL {
-                sums.drops[reason as usize] += counters.drops.get(reason);
-            }
+            sums.add(&self.sums_of_chain(short.chain.id).since(&short.before));
         }
         sums
     }

@@ -193,14 +193,12 @@ impl Engine {
     #[must_use]
     pub fn routers(&self) -> Vec<RouterView> {
         let view = |(id, state): (&RouterId, &State)| {
-            let sum = |of: fn(&crate::counters::RouterCounters) -> &crate::counters::Counter| {
-                self.workers.sum(|worker| worker.routers.get(id.index()).map_or(0, |router| of(router).get()))
-            };
+            let counts = self.router_counts(*id);
             RouterView {
                 id: *id,
-                forwarded: sum(|router| &router.forwarded),
-                punted: sum(|router| &router.punted),
-                from_kernel: sum(|router| &router.from_kernel),
+                forwarded: counts.forwarded,
+                punted: counts.punted,
+                from_kernel: counts.from_kernel,
                 routes: state.tables.routes(),
                 memory: state.tables.memory(),
             }

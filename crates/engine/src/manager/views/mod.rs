@@ -9,9 +9,10 @@ use netvm_region::PageKind;
 
 pub(crate) mod flows;
 pub(crate) mod nf;
+pub(crate) mod since;
 pub(crate) mod totals;
 
-use crate::counters::{DropCounts, Drops, Stage, WorkerCounters};
+use crate::counters::{DropCounts, Stage, WorkerCounters};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
@@ -128,11 +129,6 @@ impl Engine {
         self.workers.sum(of)
     }
 
-    fn drops(&self, of: impl Fn(&WorkerCounters) -> &Drops) -> DropCounts {
-        let count = |reason: DropReason| (reason, self.sum(|counters| of(counters).get(reason)));
-        DropReason::ALL.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
-    }
-
     /// Time since the start.
     #[must_use]
     pub fn uptime(&self) -> Duration {
@@ -160,15 +156,15 @@ impl Engine {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         let view = |state: &PortState| {
-            let index = state.id().index();
+            let counts = self.port_counts(state.id());
             PortView {
                 id: state.id(),
-                rx_packets: self.sum(|c| c.ports[index].rx_packets.get()),
-                rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
+                rx_packets: counts.rx_packets,
+                rx_bytes: counts.rx_bytes,
                 rx_dropped: state.missed(),
-                tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
-                tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
-                drops: self.drops(|c| &c.ports[index].drops),
+                tx_packets: counts.tx_packets,
+                tx_bytes: counts.tx_bytes,
+                drops: by_reason(counts.drops),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
                 copies: state.dma().map(|dma| dma.stats),
@@ -185,8 +181,8 @@ impl Engine {
     pub fn chains(&self) -> Vec<ChainView> {
         let view = |chain: &Chain| {
             let sums = self.counted_of_chain(chain.id);
-            let drops = DropReason::ALL.into_iter().zip(sums.drops).filter(|(_, count)| *count > 0);
-            ChainView { id: chain.id, entered: sums.entered, left: sums.left, drops: drops.collect() }
+            let drops = by_reason(sums.drops);
+            ChainView { id: chain.id, entered: sums.entered, left: sums.left, drops }
         };
         self.host.chains.iter().map(view).collect()
     }
@@ -223,4 +219,8 @@ impl Engine {
         };
         Stage::ALL.into_iter().map(view).collect()
     }
+}
+
+fn by_reason(counts: [u64; DropReason::COUNT]) -> DropCounts {
+    DropReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
 }

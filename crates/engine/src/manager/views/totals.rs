@@ -101,12 +101,17 @@ impl Engine {
     /// Adds an instance that ended to the totals.
     pub(crate) fn add_to_past(&mut self, instance: &Instance) {
         let (view, group) = (self.instance_view(instance), instance.group);
-        let (host, groups) = (&self.host, &self.nfs.groups);
-        self.totals.past.retain(|group, _| groups.contains_key(group));
-        if groups.contains_key(&group) {
-            let past = self.totals.past.entry(group).or_default();
-            past.retain(|name, _| host.nf_named(name).is_some());
-            past.entry(instance.name.clone()).or_default().add(&view);
+        if self.nfs.groups.contains_key(&group) && self.host.nf_named(&instance.name).is_some() {
+            self.totals.past.entry(group).or_default().entry(instance.name.clone()).or_default().add(&view);
         }
+    }
+
+    /// Forgets the totals of roles that the host no longer has.
+    pub(crate) fn forget_removed_roles(&mut self) {
+        let host = &self.host;
+        for roles in self.totals.past.values_mut() {
+            roles.retain(|name, _| host.nf_named(name).is_some());
+        }
+        self.totals.past.retain(|_, roles| !roles.is_empty());
     }
 }

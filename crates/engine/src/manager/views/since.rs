@@ -1,0 +1,152 @@
+//! Counters of ports, chains and routers since they were configured. Workers count by number from their start, and the
+//! number of something removed is used again.
+
+use std::array;
+use std::collections::BTreeMap;
+
+use netvm_config::model::{Host, RouterId};
+
+use crate::counters::{Counter, RouterCounters, WorkerCounters};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, PortId};
+use crate::manager::Engine;
+
+/// Counters of a port, summed over the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct PortSums {
+    pub(crate) rx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_packets: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) drops: [u64; DropReason::COUNT],
+}
+
+/// Counters of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct ChainSums {
+    pub(crate) entered: u64,
+    pub(crate) left: u64,
+    pub(crate) drops: [u64; DropReason::COUNT],
+}
+
+/// Counters of a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct RouterSums {
+    pub(crate) forwarded: u64,
+    pub(crate) punted: u64,
+    pub(crate) from_kernel: u64,
+}
+
+/// What the counters of a number were when an item got it.
+#[derive(Debug, Default)]
+pub(crate) struct Baselines {
+    ports: BTreeMap<PortId, PortSums>,
+    chains: BTreeMap<ChainId, ChainSums>,
+    routers: BTreeMap<RouterId, RouterSums>,
+}
+
+impl PortSums {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets - before.rx_packets,
+            rx_bytes: self.rx_bytes - before.rx_bytes,
+            tx_packets: self.tx_packets - before.tx_packets,
+            tx_bytes: self.tx_bytes - before.tx_bytes,
+            drops: array::from_fn(|reason| self.drops[reason] - before.drops[reason]),
+        }
+    }
+}
+
+impl ChainSums {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.entered += other.entered;
+        self.left += other.left;
+        self.drops.iter_mut().zip(other.drops).for_each(|(sum, more)| *sum += more);
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            entered: self.entered - before.entered,
+            left: self.left - before.left,
+            drops: array::from_fn(|reason| self.drops[reason] - before.drops[reason]),
+        }
+    }
+}
+
+impl RouterSums {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            forwarded: self.forwarded - before.forwarded,
+            punted: self.punted - before.punted,
+            from_kernel: self.from_kernel - before.from_kernel,
+        }
+    }
+}
+
+impl Engine {
+    /// Starts counting for what `before` did not have.
+    pub(crate) fn count_from_now(&mut self, before: &Host) {
+        let (host, since) = (&self.host, &self.since);
+        let ports = host.ports.iter().map(|port| port.id);
+        let ports = ports.filter_map(|id| match before.port(id) {
+            Some(_) => Some((id, *since.ports.get(&id)?)),
+            None => Some((id, self.sums_of_port(id))),
+        });
+        let chains = host.chains.iter().map(|chain| chain.id);
+        let chains = chains.filter_map(|id| match before.chain(id) {
+            Some(_) => Some((id, *since.chains.get(&id)?)),
+            None => Some((id, self.sums_of_chain(id))),
+        });
+        let routers = host.routers.iter().map(|router| router.id);
+        let routers = routers.filter_map(|id| match before.router(id) {
+            Some(_) => Some((id, *since.routers.get(&id)?)),
+            None => Some((id, self.sums_of_router(id))),
+        });
+        self.since =
+            Baselines { ports: ports.collect(), chains: chains.collect(), routers: routers.collect() };
+    }
+
+    pub(crate) fn port_counts(&self, id: PortId) -> PortSums {
+        self.sums_of_port(id).since(&self.since.ports.get(&id).copied().unwrap_or_default())
+    }
+
+    pub(crate) fn chain_counts(&self, id: ChainId) -> ChainSums {
+        self.sums_of_chain(id).since(&self.since.chains.get(&id).copied().unwrap_or_default())
+    }
+
+    pub(crate) fn router_counts(&self, id: RouterId) -> RouterSums {
+        self.sums_of_router(id).since(&self.since.routers.get(&id).copied().unwrap_or_default())
+    }
+
+    fn sums_of_port(&self, id: PortId) -> PortSums {
+        let index = id.index();
+        PortSums {
+            rx_packets: self.sum(|c| c.ports[index].rx_packets.get()),
+            rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
+            tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
+            tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
+            drops: DropReason::ALL.map(|reason| self.sum(|c| c.ports[index].drops.get(reason))),
+        }
+    }
+
+    /// The sums of a chain's number since the start of the workers.
+    pub(crate) fn sums_of_chain(&self, id: ChainId) -> ChainSums {
+        let index = id.index();
+        ChainSums {
+            entered: self.sum(|c| c.chains[index].entered.get()),
+            left: self.sum(|c| c.chains[index].left.get()),
+            drops: DropReason::ALL.map(|reason| self.sum(|c| c.chains[index].drops.get(reason))),
+        }
+    }
+
+    fn sums_of_router(&self, id: RouterId) -> RouterSums {
+        let sum = |of: fn(&RouterCounters) -> &Counter| {
+            self.sum(|c: &WorkerCounters| of(&c.routers[id.index()]).get())
+        };
+        RouterSums {
+            forwarded: sum(|router| &router.forwarded),
+            punted: sum(|router| &router.punted),
+            from_kernel: sum(|router| &router.from_kernel),
+        }
+    }
+}
