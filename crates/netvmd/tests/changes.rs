@@ -122,3 +122,23 @@ fn a_lost_interface_does_not_prevent_other_changes() {
     let _: ApplyReply = daemon.post(path::APPLY, &(config(&["a", "b"]) + &port));
     daemon.until_flowing("b");
 }
+
+#[test]
+fn a_lost_program_does_not_prevent_other_changes() {
+    let folder = std::sync::Arc::new(Folder::new());
+    let link = folder.0.join("nf");
+    let own = std::env::current_exe().unwrap();
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    let through_link = program("forward").replace(&own.display().to_string(), &link.display().to_string());
+    let lost = format!("{ENGINE}{}", lane("a", &through_link));
+    let daemon = Daemon::start_in(folder, &lost);
+    let before = daemon.until_running("a-nf");
+    std::fs::remove_file(&link).unwrap();
+    let _: ApplyReply = daemon.post(path::APPLY, &(lost.clone() + &lane("b", &program("forward"))));
+    daemon.until_flowing("b");
+    assert_eq!(daemon.nf("a-nf").pid, before.pid);
+    // A change of that NF itself is refused.
+    let changed = lost.replace("environment = {", "threads = 2\nenvironment = {");
+    let (status, error) = daemon.post_failing(path::APPLY, &changed);
+    assert_eq!(status, 422, "{error:?}");
+}

@@ -11,6 +11,7 @@ use common::guest::{Image, Reaper, Shell};
 use common::{Daemon, PROGRAM, is_root, program, status_field, waited};
 use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
+use netvm_config::model::VmAccel;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Not a test: runs as an NF if the environment says so.
@@ -107,6 +108,10 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
     let text = format!("{ENGINE}{}{}", image.guest("a", NORMAL, ""), image.guest("b", NORMAL, ""));
     let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     let (mut a, mut b) = (daemon.shell("a"), daemon.shell("b"));
+    // Guests run wherever KVM does not.
+    let on_kvm = netvm_vm::check_kvm("qemu-system-x86_64".as_ref());
+    let expected = if on_kvm.is_ok() { VmAccel::KvmOrTcg } else { VmAccel::Tcg };
+    assert_eq!(daemon.vm("a").accel, expected, "{on_kvm:?}");
     if is_root() {
         let pid = daemon.vm("a").pid.unwrap();
         assert_eq!(status_field(pid, "Uid"), "65534\t65534\t65534\t65534");

@@ -4,6 +4,7 @@
 
 mod doorbell;
 mod guest_memory;
+mod kvm;
 mod libvirt;
 mod machine;
 mod qmp;
@@ -11,6 +12,7 @@ mod served;
 mod wake_line;
 
 pub use guest_memory::GuestMemory;
+pub use kvm::{KvmError, check_kvm};
 pub use libvirt::Domain;
 pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
 pub use qmp::{Event, OLDEST, Qmp, QmpError, Version};

@@ -46,6 +46,14 @@ impl Default for EngineConfig {
     }
 }
 
+impl EngineConfig {
+    /// The workers' cores in a process that may use the cores `allowed`.
+    #[must_use]
+    pub fn workers<'a>(&'a self, allowed: &'a [u32]) -> &'a [u32] {
+        if self.cores.is_empty() { &allowed[..allowed.len().min(1)] } else { &self.cores }
+    }
+}
+
 /// The exact-match cache of flows that each worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowCacheConfig {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use netvm_vm::{OLDEST, Version};
+use netvm_vm::{KvmError, OLDEST, Version, check_kvm};
 use rustix::fs::{Access, access};
 
 use super::Check;
@@ -53,7 +53,11 @@ fn kvm(root: &Root) -> Check {
         };
     }
     if may_use(&device) {
-        return Check::ok("KVM", "available", "VMs run at the processor's speed");
+        return match check_kvm(Path::new(QEMU)) {
+            Ok(()) => Check::ok("KVM", "runs guests", "VMs run at the processor's speed"),
+            Err(KvmError::Start(_)) => Check::note("KVM", "not tried, without QEMU", "see QEMU"),
+            Err(error @ KvmError::Fails(_)) => Check::note("KVM", error.to_string(), meaning),
+        };
     }
     Check::note(
         "KVM",
@@ -90,6 +94,8 @@ mod tests {
         assert_eq!(without("vmx").command.as_deref(), Some("sudo modprobe kvm_intel"));
         assert_eq!(without("svm").command.as_deref(), Some("sudo modprobe kvm_amd"));
         assert!(without("").found.contains("not offered"));
-        assert_eq!(kvm(&Tree::new(&[("dev/kvm", "")]).root()).level, Level::Ok);
+        // A file that can be opened is not enough: a guest must run.
+        let there = kvm(&Tree::new(&[("dev/kvm", "")]).root());
+        assert_eq!(there.level == Level::Ok, check_kvm(Path::new(QEMU)).is_ok(), "{there:?}");
     }
 }

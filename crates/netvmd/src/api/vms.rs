@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, StringRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use netvm_api::{Done, StopVm, VmByHand, VmInfo, VmState};
-use netvm_config::model::{Guest, Host, VmConfig};
+use netvm_config::model::{Guest, Host, VmAccel, VmConfig};
 use tokio::time::timeout;
 
 use super::Failure;
@@ -39,7 +39,7 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
         macs: cards.iter().map(|card| card.mac.to_string()).collect(),
         memory: vm.memory,
         cpus: vm.cpus,
-        accel: vm.accel,
+        accel: accel(daemon, vm),
         pid: status.and_then(|status| status.pid),
         uptime_s: status.and_then(|status| status.since).map(|since| since.elapsed().as_secs_f64()),
         restarts: status.map_or(0, |status| status.restarts),
@@ -50,6 +50,12 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
         outdated: status.is_some_and(|status| status.is_outdated),
         console: daemon.machines.console(&vm.name),
     }
+}
+
+/// What runs a VM's instructions: the translator if `kvm:tcg` found no KVM.
+fn accel(daemon: &Daemon, vm: &VmConfig) -> VmAccel {
+    let is_without = daemon.machines.recipe(&vm.name).is_some_and(|recipe| recipe.without_kvm.is_some());
+    if is_without { VmAccel::Tcg } else { vm.accel }
 }
 
 const fn state(phase: VmPhase) -> VmState {

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use netvm_api::{ApplyReply, Diagnostic, PlanReply};
 use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
@@ -96,10 +97,11 @@ impl Daemon {
     /// [`ApplyError`], as far as checks without a change can find it.
     pub async fn plan(&self, name: &str, text: &str) -> Result<PlanReply, ApplyError> {
         let running = self.running().await?;
-        let Loaded { mut host, warnings } = self.lookup.parse(name, text, Some(&running))?;
+        let Loaded { mut host, warnings } =
+            self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
         netvm_config::assign_ids(&mut host, Some(&running));
-        self.supervisor.prepare(&host)?;
-        self.machines.prepare(&host)?;
+        self.supervisor.prepare(&host).await?;
+        self.machines.prepare(&host, &running).await?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
     }
@@ -112,7 +114,8 @@ impl Daemon {
         let started = Instant::now();
         let Ok(_changing) = self.changing.try_lock() else { return Err(ApplyError::Busy) };
         let running = self.running().await?;
-        let Loaded { mut host, warnings } = self.lookup.parse(name, text, Some(&running))?;
+        let Loaded { mut host, warnings } =
+            self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
         netvm_config::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
         self.change(&running, &host, &plan, Kind::Change).await?;
@@ -153,8 +156,8 @@ impl Daemon {
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
-        let prepared = self.supervisor.prepare(host)?;
-        let machines = self.machines.prepare(host)?;
+        let prepared = self.supervisor.prepare(host).await?;
+        let machines = self.machines.prepare(host, running).await?;
         if kind == Kind::First {
             self.routers.make(host).await?;
             self.engine_apply(host).await?;
@@ -184,7 +187,7 @@ impl Daemon {
         machines: PreparedVms,
     ) -> Result<(), ApplyError> {
         if let Some(staged) = staged(running, host) {
-            let beside = self.supervisor.prepare(&staged)?;
+            let beside = self.supervisor.prepare(&staged).await?;
             self.engine_apply(&staged).await?;
             wait_all_attached(self.supervisor.reconcile_live(beside).await?).await?;
         }
@@ -229,7 +232,7 @@ impl Daemon {
         self.routers.make(running).await?;
         self.engine_apply(running).await?;
         self.routers.settle(running).await;
-        self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
+        self.supervisor.reconcile_live(self.supervisor.prepare(running).await?).await?;
         // Processes not replaced yet are right already; the others change back, whatever happens.
         loop {
             let renewals = self.supervisor.renew_next();
@@ -243,7 +246,7 @@ impl Daemon {
             }
         }
         self.supervisor.rebalance().await?;
-        self.machines.reconcile(self.machines.prepare(running)?);
+        self.machines.reconcile(self.machines.prepare(running, running).await?);
         self.machines.keep_up_only(up);
         Ok(())
     }

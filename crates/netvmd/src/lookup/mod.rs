@@ -5,10 +5,14 @@ mod ports;
 mod programs;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use netvm_config::model::Host;
 use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
 
+pub(crate) use programs::is_same_vm;
+
+use crate::runtime::blocking;
 use crate::supervisor::allowed_cores;
 
 /// What this process may use of the machine.
@@ -41,6 +45,20 @@ impl Lookup {
         netvm_config::parse_on(name, text, |host| self.missing(host, running))
     }
 
+    /// As [`Lookup::parse`], off the runtime's thread: user databases and disks may be slow.
+    ///
+    /// # Errors
+    /// As for [`Lookup::parse`].
+    pub(crate) async fn parse_beside(
+        &self,
+        name: &str,
+        text: &str,
+        running: Arc<Host>,
+    ) -> Result<Loaded, ConfigError> {
+        let (lookup, name, text) = (self.clone(), name.to_owned(), text.to_owned());
+        blocking(move || lookup.parse(&name, &text, Some(&running))).await
+    }
+
     fn missing(&self, host: &Host, running: Option<&Host>) -> Vec<Missing> {
         let mut host = host.clone();
         assign_ids(&mut host, running);
@@ -64,7 +82,7 @@ impl Lookup {
             }
         }
         for (item, vm) in host.vms.iter().enumerate() {
-            if running.vm_named(&vm.name) != Some(vm) {
+            if !is_same_vm(vm, &host, running) {
                 missing.extend(self.vm(item, vm, &host));
             }
         }
@@ -84,14 +102,6 @@ impl Lookup {
             self.cores
         );
         Some(Missing { table, item, key: "cores", message })
-    }
-
-    /// The workers' cores.
-    fn workers(&self, host: &Host) -> Vec<u32> {
-        match &host.engine.cores[..] {
-            [] => self.cores.iter().take(1).copied().collect(),
-            cores => cores.to_vec(),
-        }
     }
 }
 

@@ -181,7 +181,7 @@ async fn run(
     replay: &Replay,
     host: &Host,
 ) -> Result<ReplayReport, ReplayError> {
-    let prepared = supervisor.prepare(host)?;
+    let prepared = supervisor.prepare(host).await?;
     let (wanted, all) = (host.clone(), host.nfs.len());
     // NFs first: packets that arrive while an NF still learns of the next would be reordered.
     let idle = Host { ports: Vec::new(), rules: Vec::new(), ..host.clone() };

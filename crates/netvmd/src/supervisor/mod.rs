@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 use tokio::time::timeout;
 
 pub(crate) mod backoff;
 pub(crate) mod cores;
 mod landlock;
 mod output;
+mod prepare;
 pub(crate) mod process;
 pub(crate) mod program;
 mod reconcile;
@@ -21,41 +21,21 @@ mod seccomp;
 pub(crate) mod spawn;
 
 pub use cores::allowed as allowed_cores;
+pub use prepare::Prepared;
 pub use replica::{Phase, Startup, Status};
 pub use sandbox::Confinement;
 pub use seccomp::FilterError;
 pub use spawn::RecipeError;
 
-use crate::account::Account;
 use crate::engine_thread::EngineHandle;
-use cores::CoreSet;
-use program::Program;
+use prepare::{Identity, PreparedNf};
 use replica::Replica;
-use spawn::{Recipe, RecipeProblem};
+use spawn::Recipe;
 
 /// Limit for a started NF to attach.
 pub const START_TIMEOUT: Duration = Duration::from_secs(7);
 /// Limit for all NFs to end.
 const SHUTDOWN: Duration = Duration::from_secs(6);
-
-/// The managed NFs of a configuration, with programs, users and cores looked up.
-#[derive(Debug)]
-pub struct Prepared(Vec<PreparedNf>);
-
-#[derive(Debug)]
-struct PreparedNf {
-    identity: Identity,
-    recipe: Arc<Recipe>,
-    count: u16,
-    may_surge: bool,
-}
-
-/// The settings whose change requires a new process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
-    group: GroupId,
-    start: NfStart,
-}
 
 #[derive(Debug)]
 struct Role {
@@ -84,51 +64,6 @@ impl Supervisor {
     pub fn new(engine: EngineHandle, confinement: Arc<Confinement>, cores: Vec<u32>) -> Self {
         let is_root = rustix::process::geteuid().is_root();
         Self { engine, confinement, cores, is_root, roles: Mutex::default() }
-    }
-
-    /// Looks up programs, users and cores of all managed NFs. Starts nothing.
-    ///
-    /// # Errors
-    /// [`RecipeError`] names the first NF that cannot be started, and the reason.
-    pub fn prepare(&self, host: &Host) -> Result<Prepared, RecipeError> {
-        let workers = if host.engine.cores.is_empty() {
-            self.cores.iter().take(1).copied().collect()
-        } else {
-            host.engine.cores.clone()
-        };
-        let managed = host.nfs.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. }));
-        managed.map(|nf| self.prepare_nf(host, nf, &workers)).collect::<Result<_, _>>().map(Prepared)
-    }
-
-    fn prepare_nf(&self, host: &Host, nf: &NfConfig, workers: &[u32]) -> Result<PreparedNf, RecipeError> {
-        let NfStart::Managed { command, user, replicas, standby, cores, environment, threads } = &nf.start
-        else {
-            return Err(RecipeError { role: nf.role.clone(), problem: RecipeProblem::NoCommand });
-        };
-        let recipe = || -> Result<Recipe, RecipeProblem> {
-            let account = if self.is_root { Some(Account::find(user)?) } else { None };
-            let name = command.first().ok_or(RecipeProblem::NoCommand)?;
-            Ok(Recipe {
-                role: nf.role.clone(),
-                program: Program::find(name, account)?,
-                command: command.clone(),
-                account,
-                environment: environment.clone(),
-                threads: *threads,
-                cores: CoreSet::choose(cores, workers, &self.cores)?,
-            })
-        };
-        let recipe = recipe().map_err(|problem| RecipeError { role: nf.role.clone(), problem })?;
-        let mut start = nf.start.clone();
-        if let NfStart::Managed { replicas, standby, .. } = &mut start {
-            (*replicas, *standby) = (0, 0);
-        }
-        let identity = Identity { group: nf.group, start };
-        // With a standby, the additional process would also be a standby and not take over.
-        let may_surge =
-            *standby == 0 && threads_of(host, nf.group) + usize::from(*threads) <= MAX_GROUP_THREADS;
-        let count = replicas.saturating_add(*standby);
-        Ok(PreparedNf { identity, recipe: Arc::new(recipe), count, may_surge })
     }
 
     /// The state of every process, by role and slot.
@@ -182,15 +117,4 @@ impl Supervisor {
         // After a panic, the map is still consistent.
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The threads of all managed NFs in a trust group.
-fn threads_of(host: &Host, group: GroupId) -> usize {
-    let threads = |nf: &NfConfig| match nf.start {
-        NfStart::Managed { replicas, standby, threads, .. } => {
-            (usize::from(replicas) + usize::from(standby)) * usize::from(threads)
-        }
-        NfStart::External { .. } => 0,
-    };
-    host.nfs.iter().filter(|nf| nf.group == group).map(threads).sum()
 }

@@ -47,6 +47,9 @@ pub(super) fn launch(
     if let Some(there) = there.filter(|there| *there < u64::from(wanted)) {
         return Err(VmProblem::Memory { wanted, there }.into());
     }
+    if let Some(reason) = &recipe.without_kvm {
+        tracing::warn!("{label}: QEMU's translator runs it, many times slower than KVM: {reason}");
+    }
     hand_over(recipe)?;
     let (qmp, serial) = folder.listen()?;
     for card in recipe.machine.cards.iter().filter(|card| !card.connects) {

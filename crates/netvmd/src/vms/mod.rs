@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use netvm_config::model::{Host, Restart, VmStart};
+use netvm_config::model::{Host, Restart, VmConfig, VmStart};
 use netvm_vm::{Domain, NfDevices, Sockets, shell_line};
 use tokio::sync::watch;
 
@@ -31,6 +31,8 @@ pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::lookup::is_same_vm;
+use crate::runtime::blocking;
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
 use controller::Controller;
@@ -81,27 +83,32 @@ impl Machines {
         Self { engine, run_dir, confinement, cores, is_root, handles: Mutex::default() }
     }
 
-    /// Looks up programs, files, users, cores and memory of all VMs. Starts nothing.
+    /// Looks up programs, files, users, cores and memory of all VMs, off the runtime's thread. Starts nothing. A VM of
+    /// the `running` configuration that has not changed keeps what was found before if it cannot be found any more, so
+    /// that it does not prevent other changes.
     ///
     /// # Errors
     /// [`VmRecipeError`] names the first VM that cannot be started, and the reason.
-    pub fn prepare(&self, host: &Host) -> Result<PreparedVms, VmRecipeError> {
-        let workers = if host.engine.cores.is_empty() {
-            self.cores.iter().take(1).copied().collect()
-        } else {
-            host.engine.cores.clone()
-        };
-        let prepare = |vm: &netvm_config::model::VmConfig| {
-            let recipe = VmRecipe::find(host, vm, self.is_root, &workers, &self.cores);
-            let recipe = recipe.map_err(|problem| VmRecipeError { vm: vm.name.clone(), problem })?;
+    pub async fn prepare(&self, host: &Host, running: &Host) -> Result<PreparedVms, VmRecipeError> {
+        let is_same = |vm: &&VmConfig| is_same_vm(vm, host, running);
+        let recipe = |vm: &VmConfig| Some((vm.name.clone(), self.recipe(&vm.name)?));
+        let before: BTreeMap<_, _> = host.vms.iter().filter(is_same).filter_map(recipe).collect();
+        let (vms, host) = (host.vms.clone(), host.clone());
+        let (is_root, cores) = (self.is_root, self.cores.clone());
+        let prepare = move |vm: &VmConfig| {
+            let recipe = match (VmRecipe::find(&host, vm, is_root, &cores), before.get(&vm.name)) {
+                (Ok(recipe), _) => Arc::new(recipe),
+                (Err(_), Some(before)) => Arc::clone(before),
+                (Err(problem), None) => return Err(VmRecipeError { vm: vm.name.clone(), problem }),
+            };
             Ok(Prepared {
-                recipe: Arc::new(recipe),
+                recipe,
                 restart: vm.restart,
                 boot_timeout: Duration::from_secs(vm.boot_timeout.into()),
                 is_up: vm.start == VmStart::WithNetvmd,
             })
         };
-        host.vms.iter().map(prepare).collect::<Result<_, _>>().map(PreparedVms)
+        blocking(move || vms.iter().map(prepare).collect::<Result<_, _>>().map(PreparedVms)).await
     }
 
     /// Starts, restarts and stops VMs to match `prepared`. Returns the startups to wait for.

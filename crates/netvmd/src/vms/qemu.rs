@@ -1,6 +1,7 @@
 //! Finds QEMU and checks its version.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -37,7 +38,9 @@ pub enum QemuError {
 type Known = (PathBuf, Option<SystemTime>);
 
 /// Cached versions: `--version` takes tens of milliseconds.
-static KNOWN: LazyLock<Mutex<HashMap<Known, Version>>> = LazyLock::new(Mutex::default);
+static VERSIONS: LazyLock<Mutex<HashMap<Known, Version>>> = LazyLock::new(Mutex::default);
+/// Cached outcomes of [`check_kvm`].
+static ON_KVM: LazyLock<Mutex<HashMap<Known, Result<(), String>>>> = LazyLock::new(Mutex::default);
 
 /// Finds QEMU for a user.
 ///
@@ -49,18 +52,39 @@ pub(super) fn find(name: &str, account: Option<Account>) -> Result<(PathBuf, Ver
         other => other?,
     };
     let path = program.path().to_owned();
-    let changed = std::fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
-    let key = (path.clone(), changed);
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-    let version = match known {
-        Some(version) => version,
-        None => ask(&path).ok_or_else(|| QemuError::NotQemu(path.clone()))?,
-    };
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
+    let version = cached(&VERSIONS, &path, || ask(&path).ok_or_else(|| QemuError::NotQemu(path.clone())))?;
     if version < OLDEST {
         return Err(QemuError::TooOld { path, version });
     }
     Ok((path, version))
+}
+
+/// Runs a small guest on KVM, once per program.
+///
+/// # Errors
+/// Why guests do not run on it, and the remedy.
+pub(super) fn check_kvm(path: &Path) -> Result<(), String> {
+    let Ok(outcome) = cached(&ON_KVM, path, || {
+        Ok::<_, Infallible>(netvm_vm::check_kvm(path).map_err(|error| error.to_string()))
+    });
+    outcome
+}
+
+/// What is known of a program; found out the first time, and again if the file changes.
+fn cached<T: Clone, E>(
+    known: &Mutex<HashMap<Known, T>>,
+    path: &Path,
+    find: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let key = (path.to_owned(), changed);
+    let before = known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+    let found = match before {
+        Some(found) => return Ok(found),
+        None => find()?,
+    };
+    known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+    Ok(found)
 }
 
 fn ask(path: &Path) -> Option<Version> {

@@ -77,7 +77,7 @@ pub enum VmProblem {
     #[error("`accel = \"kvm\"`, but {reason}; or set `accel = \"kvm:tcg\"`")]
     NoKvm {
         /// The reason and the remedy.
-        reason: &'static str,
+        reason: String,
     },
     /// It needs more memory than the machine has.
     #[error("it needs {wanted} MiB of memory, but this machine has {there}: lower its `memory`")]
@@ -114,6 +114,8 @@ pub struct VmRecipe {
     pub is_manual: bool,
     /// The machine.
     pub machine: Machine,
+    /// Why it does without KVM although it may use it.
+    pub without_kvm: Option<String>,
     /// QEMU's program.
     pub qemu: PathBuf,
     /// Its version.
@@ -129,12 +131,11 @@ pub struct VmRecipe {
 }
 
 impl VmRecipe {
-    /// Looks up everything that a VM needs. `workers`: the workers' cores; `allowed`: the cores that netvmd may use.
+    /// Looks up everything that a VM needs. `allowed`: the cores that netvmd may use.
     pub(crate) fn find(
         host: &Host,
         vm: &VmConfig,
         is_root: bool,
-        workers: &[u32],
         allowed: &[u32],
     ) -> Result<Self, VmProblem> {
         let (cards, nf) = match &vm.guest {
@@ -154,6 +155,7 @@ impl VmRecipe {
         let account = if is_root { Some(Account::find(&vm.user)?) } else { None };
         let (qemu, version) = qemu::find(&vm.qemu, account)?;
         let boot = boot(vm, account)?;
+        let workers = host.engine.workers(allowed);
         // Only virtual processors are pinned; QEMU's other threads may use the NFs' cores.
         CoreSet::choose(&vm.cores, workers, allowed)?;
         if let Some(node) =
@@ -164,7 +166,7 @@ impl VmRecipe {
         if let Some(there) = memory("MemTotal").filter(|there| *there < u64::from(vm.memory)) {
             return Err(VmProblem::Memory { wanted: vm.memory, there });
         }
-        let (accel, groups) = accel(vm.accel, account)?;
+        let Chosen { accel, groups, without_kvm } = choose_accel(vm.accel, account, &qemu)?;
         let machine = Machine {
             name: vm.name.clone(),
             memory: vm.memory,
@@ -176,8 +178,8 @@ impl VmRecipe {
         };
         machine.cards.iter().filter(|card| !card.connects).try_for_each(|card| can_listen(card, account))?;
         let cores = CoreSet::choose(&[], workers, allowed)?;
-        let is_manual = vm.start == VmStart::Manual;
-        Ok(Self { nf, is_manual, machine, qemu, version, account, groups, cores, pinned: vm.cores.clone() })
+        let (is_manual, pinned) = (vm.start == VmStart::Manual, vm.cores.clone());
+        Ok(Self { nf, is_manual, machine, without_kvm, qemu, version, account, groups, cores, pinned })
     }
 }
 
@@ -248,31 +250,44 @@ fn usable(key: &'static str, path: &Path, account: Option<Account>, is_disk: boo
     Ok(())
 }
 
-/// The accelerator, and the groups that it requires.
-fn accel(wanted: VmAccel, account: Option<Account>) -> Result<(Accel, Vec<u32>), VmProblem> {
+/// How a VM's instructions are run.
+struct Chosen {
+    accel: Accel,
+    /// The groups that QEMU needs for it.
+    groups: Vec<u32>,
+    /// Why KVM is not used, if it was wanted.
+    without_kvm: Option<String>,
+}
+
+fn choose_accel(wanted: VmAccel, account: Option<Account>, qemu: &Path) -> Result<Chosen, VmProblem> {
+    let translator = |without_kvm| Chosen { accel: Accel::Tcg, groups: Vec::new(), without_kvm };
     if wanted == VmAccel::Tcg {
-        return Ok((Accel::Tcg, Vec::new()));
+        return Ok(translator(None));
     }
-    let usable = match (fs::metadata(KVM), account) {
-        (Err(_), _) => Err(
-            "/dev/kvm does not exist: enable virtualization in the firmware, and load kvm_intel or kvm_amd",
-        ),
-        (Ok(device), Some(account)) if may_use(&device, account, 0o6) => Ok(Vec::new()),
-        (Ok(device), Some(_)) if device.mode() & 0o060 == 0o060 => Ok(vec![device.gid()]),
-        (Ok(_), Some(_)) => Err("the group of /dev/kvm has no access: chmod g+rw /dev/kvm"),
-        (Ok(_), None) => fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(KVM)
-            .map(|_| Vec::new())
-            .map_err(|_| "netvmd's user cannot open /dev/kvm: add the user to its group"),
-    };
+    let usable = may_open_kvm(account).and_then(|groups| qemu::check_kvm(qemu).map(|()| groups));
     match (usable, wanted) {
-        (Ok(groups), VmAccel::Kvm) => Ok((Accel::Kvm, groups)),
-        (Ok(groups), _) => Ok((Accel::KvmOrTcg, groups)),
+        (Ok(groups), VmAccel::Kvm) => Ok(Chosen { accel: Accel::Kvm, groups, without_kvm: None }),
+        (Ok(groups), _) => Ok(Chosen { accel: Accel::KvmOrTcg, groups, without_kvm: None }),
         (Err(reason), VmAccel::Kvm) => Err(VmProblem::NoKvm { reason }),
-        (Err(_), _) => Ok((Accel::Tcg, Vec::new())),
+        (Err(reason), _) => Ok(translator(Some(reason))),
     }
+}
+
+/// The groups that let QEMU's user open KVM's device; else the reason why it cannot, and the remedy.
+fn may_open_kvm(account: Option<Account>) -> Result<Vec<u32>, String> {
+    let refused = match (fs::metadata(KVM), account) {
+        (Err(_), _) => {
+            "/dev/kvm does not exist: enable virtualization in the firmware, and load kvm_intel or kvm_amd"
+        }
+        (Ok(device), Some(account)) if may_use(&device, account, 0o6) => return Ok(Vec::new()),
+        (Ok(device), Some(_)) if device.mode() & 0o060 == 0o060 => return Ok(vec![device.gid()]),
+        (Ok(_), Some(_)) => "the group of /dev/kvm has no access: chmod g+rw /dev/kvm",
+        (Ok(_), None) if fs::OpenOptions::new().read(true).write(true).open(KVM).is_ok() => {
+            return Ok(Vec::new());
+        }
+        (Ok(_), None) => "netvmd's user cannot open /dev/kvm: add the user to its group",
+    };
+    Err(refused.to_owned())
 }
 
 /// An entry of /proc/meminfo in MiB.

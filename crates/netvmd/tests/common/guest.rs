@@ -138,7 +138,6 @@ impl Image {
             initrd = "{folder}/initrd"
             append = "quiet panic=-1"
             memory = 128
-            accel = "tcg"
             {vm}
             "#
         )

@@ -1,0 +1,119 @@
+//! Looks up programs, users and cores of managed NFs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
+
+use super::cores::CoreSet;
+use super::program::Program;
+use super::spawn::{Recipe, RecipeError, RecipeProblem};
+use super::{Role, Supervisor};
+use crate::account::Account;
+use crate::runtime::blocking;
+
+/// The managed NFs of a configuration, with programs, users and cores looked up.
+#[derive(Debug)]
+pub struct Prepared(pub(super) Vec<PreparedNf>);
+
+#[derive(Debug)]
+pub(super) struct PreparedNf {
+    pub(super) identity: Identity,
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) count: u16,
+    pub(super) may_surge: bool,
+}
+
+/// The settings whose change requires a new process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) group: GroupId,
+    start: NfStart,
+}
+
+/// What a look-up needs.
+struct Finder {
+    /// The cores that netvmd may use.
+    cores: Vec<u32>,
+    /// Whether netvmd can start NFs as other users.
+    is_root: bool,
+    /// The running roles.
+    running: BTreeMap<String, (Identity, Arc<Recipe>)>,
+}
+
+impl Supervisor {
+    /// Looks up programs, users and cores of all managed NFs, off the runtime's thread: user databases may be slow.
+    /// Starts nothing. An NF that runs unchanged keeps what was found before if it cannot be found any more, so that it
+    /// does not prevent other changes.
+    ///
+    /// # Errors
+    /// [`RecipeError`] names the first NF that cannot be started, and the reason.
+    pub async fn prepare(&self, host: &Host) -> Result<Prepared, RecipeError> {
+        let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running: self.recipes() };
+        let host = host.clone();
+        blocking(move || finder.all(&host)).await
+    }
+
+    fn recipes(&self) -> BTreeMap<String, (Identity, Arc<Recipe>)> {
+        let recipe = |role: &Role| (role.identity.clone(), Arc::clone(&role.recipe));
+        self.lock().iter().map(|(name, role)| (name.clone(), recipe(role))).collect()
+    }
+}
+
+impl Finder {
+    fn all(&self, host: &Host) -> Result<Prepared, RecipeError> {
+        let managed = host.nfs.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. }));
+        managed.map(|nf| self.one(host, nf)).collect::<Result<_, _>>().map(Prepared)
+    }
+
+    fn one(&self, host: &Host, nf: &NfConfig) -> Result<PreparedNf, RecipeError> {
+        let failed = |problem| RecipeError { role: nf.role.clone(), problem };
+        let NfStart::Managed { replicas, standby, threads, .. } = &nf.start else {
+            return Err(failed(RecipeProblem::NoCommand));
+        };
+        let mut start = nf.start.clone();
+        if let NfStart::Managed { replicas, standby, .. } = &mut start {
+            (*replicas, *standby) = (0, 0);
+        }
+        let identity = Identity { group: nf.group, start };
+        let recipe = match (self.recipe(host, nf), self.running.get(&nf.role)) {
+            (Ok(recipe), _) => Arc::new(recipe),
+            (Err(_), Some((running, recipe))) if *running == identity => Arc::clone(recipe),
+            (Err(problem), _) => return Err(failed(problem)),
+        };
+        // With a standby, the additional process would also be a standby and not take over.
+        let may_surge =
+            *standby == 0 && threads_of(host, nf.group) + usize::from(*threads) <= MAX_GROUP_THREADS;
+        let count = replicas.saturating_add(*standby);
+        Ok(PreparedNf { identity, recipe, count, may_surge })
+    }
+
+    fn recipe(&self, host: &Host, nf: &NfConfig) -> Result<Recipe, RecipeProblem> {
+        let NfStart::Managed { command, user, cores, environment, threads, .. } = &nf.start else {
+            return Err(RecipeProblem::NoCommand);
+        };
+        let account = if self.is_root { Some(Account::find(user)?) } else { None };
+        let name = command.first().ok_or(RecipeProblem::NoCommand)?;
+        let workers = host.engine.workers(&self.cores);
+        Ok(Recipe {
+            role: nf.role.clone(),
+            program: Program::find(name, account)?,
+            command: command.clone(),
+            account,
+            environment: environment.clone(),
+            threads: *threads,
+            cores: CoreSet::choose(cores, workers, &self.cores)?,
+        })
+    }
+}
+
+/// The threads of all managed NFs in a trust group.
+fn threads_of(host: &Host, group: GroupId) -> usize {
+    let threads = |nf: &NfConfig| match nf.start {
+        NfStart::Managed { replicas, standby, threads, .. } => {
+            (usize::from(replicas) + usize::from(standby)) * usize::from(threads)
+        }
+        NfStart::External { .. } => 0,
+    };
+    host.nfs.iter().filter(|nf| nf.group == group).map(threads).sum()
+}
