@@ -234,6 +234,16 @@ impl Client {
         self.request(Method::POST, path::STOP, None, self.long).await
     }
 
+    /// The process that listens on the socket; `None` if it is in a PID namespace that this process cannot see.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn process(&self) -> Result<Option<i32>, ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let peer = stream.peer_cred().map_err(|error| self.connect_error(error))?;
+        Ok(peer.pid().filter(|pid| *pid > 0))
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.request(Method::GET, path, None, self.short).await
     }

@@ -120,8 +120,14 @@ pub enum CliCommand {
         /// The NF's role
         role: String,
     },
-    /// Stop netvmd and the NFs it started
-    Stop,
+    /// Stop netvmd and the NFs it started, and wait until they have ended
+    ///
+    /// On a terminal, asks for confirmation first. Ordinary guests keep running.
+    Stop {
+        /// Do not ask for confirmation
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Check this machine's readiness, and print commands that improve it
     ///
     /// Needs no netvmd and changes nothing. netvm runs despite any warning.

@@ -7,6 +7,7 @@ mod packet;
 mod policy;
 mod router;
 mod stats;
+mod stop;
 mod vm;
 
 pub use change::{apply, check, plan, show_config};
@@ -15,4 +16,5 @@ pub use inspect::{chain, group, nf, port, status};
 pub use policy::{addresses, flows, policy};
 pub use router::router;
 pub use stats::stats;
+pub use stop::stop;
 pub use vm::vm;

@@ -44,6 +44,14 @@ pub enum CliError {
     /// The user declined.
     #[error("not applied")]
     Declined,
+    /// The user declined to stop netvmd.
+    #[error("not stopped")]
+    NotStopped,
+    /// netvmd has not ended.
+    #[error(
+        "netvmd has not ended within {0} s: see its log, or kill it (NFs end with it; the kernel frees everything)"
+    )]
+    StillThere(u64),
     /// The program netvmd is not installed.
     #[error("no program netvmd in {beside} or in PATH: install it, or build it with `cargo build -p netvmd`")]
     NoDaemon {
@@ -136,6 +144,9 @@ pub enum PacketError {
     /// Only one address was given.
     #[error("source and destination go together: give both or neither")]
     OneAddress,
+    /// The protocol needs IP addresses.
+    #[error("`protocol` needs IP addresses: give source and destination, too")]
+    NoAddresses,
     /// The frame cannot be built.
     #[error("no frame has these fields: {0}")]
     Build(#[from] BuildError),

@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table, Width,
+};
 use netvm_api::Done;
 use serde::Serialize;
 
@@ -103,7 +105,7 @@ impl Output {
         }));
         for (n, name) in columns.iter().enumerate() {
             if let Some(column) = table.column_mut(n) {
-                column.set_padding((0, 2));
+                column.set_padding((0, GAP as u16));
                 if name.starts_with('>') {
                     column.set_cell_alignment(CellAlignment::Right);
                 }
@@ -145,7 +147,103 @@ pub enum Tone {
     Bad,
 }
 
-/// A table's lines without trailing blanks.
-pub fn lines(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+/// A table's lines without trailing blanks. On a terminal, text wraps between words only; numbers do not wrap. A table that
+/// is still too wide becomes a block of `NAME value` pairs for each row.
+pub fn lines(mut table: Table) -> String {
+    let width = match table.content_arrangement() {
+        ContentArrangement::Disabled => None,
+        _ => table.width().map(usize::from),
+    };
+    let least = least_widths(&table);
+    if width.is_some_and(|width| least.iter().map(|least| least + GAP).sum::<usize>() > width + GAP) {
+        return blocks(&table, width.unwrap_or_default());
+    }
+    for (column, least) in table.column_iter_mut().zip(least) {
+        // Widths include the gap.
+        let least = Width::Fixed(u16::try_from(least + GAP).unwrap_or(u16::MAX));
+        column.set_constraint(ColumnConstraint::LowerBoundary(least));
+    }
+    trimmed(table.lines())
+}
+
+/// Blanks between columns.
+const GAP: usize = 2;
+
+/// The least width of each column: its longest word, or its longest number with unit.
+fn least_widths(table: &Table) -> Vec<usize> {
+    let header = table.header().into_iter();
+    let width = |n: usize| {
+        let cell = |row: &Row| row.cell_iter().nth(n).map_or_else(String::new, Cell::content);
+        let of_cell = |text: String| {
+            if text.starts_with(|first: char| first.is_ascii_digit()) {
+                text.chars().count()
+            } else {
+                longest_word(&text)
+            }
+        };
+        header.clone().chain(table.row_iter()).map(|row| of_cell(cell(row))).max().unwrap_or_default()
+    };
+    (0..table.column_iter().count()).map(width).collect()
+}
+
+fn longest_word(text: &str) -> usize {
+    text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or_default()
+}
+
+fn blocks(table: &Table, width: usize) -> String {
+    let names: Vec<String> =
+        table.header().map_or_else(Vec::new, |row| row.cell_iter().map(Cell::content).collect());
+    let mut text = String::new();
+    for row in table.row_iter() {
+        let mut used = 0;
+        for (name, cell) in names.iter().zip(row.cell_iter()).filter(|(_, cell)| !cell.content().is_empty()) {
+            let pair = format!("{name} {}", cell.content());
+            let length = pair.chars().count();
+            if used > 0 && used + GAP + length > width {
+                text.push_str("\n  ");
+                used = GAP;
+            } else if used > 0 {
+                text.push_str("  ");
+                used += GAP;
+            }
+            text.push_str(&pair);
+            used += length;
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn trimmed(lines: impl Iterator<Item = String>) -> String {
+    lines.map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(width: u16) -> Table {
+        let output = Output { json: false, terminal: true, colour: false, error_colour: false };
+        let mut table = output.table(&["PORT", "WHAT IT DOES", ">RX BYTES"]);
+        table.add_row(["uplink-of-the-rack", "receives what the switch sends", "1.5 GiB"]);
+        table.set_width(width);
+        table
+    }
+
+    #[test]
+    fn words_and_numbers_stay_whole() {
+        assert_eq!(
+            lines(table(44)),
+            "PORT                WHAT IT DOES  RX BYTES\n\
+             uplink-of-the-rack  receives       1.5 GiB\n                    what the\n                    switch sends\n"
+        );
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_becomes_blocks() {
+        assert_eq!(
+            lines(table(36)),
+            "PORT uplink-of-the-rack\n  WHAT IT DOES receives what the switch sends\n  RX BYTES 1.5 GiB\n"
+        );
+    }
 }

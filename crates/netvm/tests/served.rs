@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::routing::{get, post};
@@ -19,6 +20,8 @@ use netvm_api::{
 };
 use serde_json::Value;
 
+/// The folder in which a child of the test serves.
+const SERVE_IN: &str = "NETVM_TEST_SERVE_IN";
 const OLD: &str = "[[port]]\nname = \"out\"\nkind = \"sink\"\n";
 const NEW: &str = "[[port]]\nname = \"out\"\nkind = \"null\"\n";
 
@@ -176,8 +179,7 @@ fn server() -> Server {
             .route(path::GROUPS, get(|| async { Json(groups) }))
             .route(path::STATS, get(ticking))
             .route(path::CONFIG, get(|| async { Json(config) }))
-            .route(path::RESTART, post(|| async { Json(Done { message: "firewall restarted".into() }) }))
-            .route(path::STOP, post(|| async { Json(Done { message: "netvmd stops".into() }) })),
+            .route(path::RESTART, post(|| async { Json(Done { message: "firewall restarted".into() }) })),
     )
 }
 
@@ -238,7 +240,6 @@ fn tables_show_every_object() {
     has(&server.netvm(&["group"]).good(), "0 edge 1 1 2 MiB pages 36 MiB 16,384 2048 16,000 4 380 99 3.2 ms");
     assert_eq!(server.netvm(&["config", "show"]).good(), "[engine]\ncores = [3]\n");
     assert_eq!(server.netvm(&["restart", "firewall"]).good(), "firewall restarted\n");
-    assert_eq!(server.netvm(&["stop"]).good(), "netvmd stops\n");
 }
 
 #[test]
@@ -252,7 +253,44 @@ fn json_output_is_the_apis() {
     assert_eq!(json(&["group", "--json"]), serde_json::to_value(stats(1000).groups).unwrap());
     assert_eq!(json(&["stats", "--json"]), serde_json::to_value(stats(1000)).unwrap());
     assert_eq!(json(&["config", "show", "--json"])["engine"]["cores"][0], 3);
-    assert_eq!(json(&["stop", "--json"])["message"], "netvmd stops");
+}
+
+/// Not a test: if the environment names a folder, serves there until it is asked to stop, and ends a while later.
+#[test]
+fn be_the_server() {
+    let Some(folder) = std::env::var_os(SERVE_IN) else { return };
+    let end = || {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            std::process::exit(0);
+        });
+        async { Json(Done { message: "netvmd stops".into() }) }
+    };
+    let _server = Server::start_in(folder.into(), Router::new().route(path::STOP, post(end)));
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn stop_waits_until_netvmd_has_ended() {
+    let folder = folder();
+    let socket = folder.path().join("api.sock");
+    for json in [false, true] {
+        let _ = std::fs::remove_file(&socket);
+        let mut server = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "be_the_server"])
+            .env(SERVE_IN, folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !socket.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut command = program();
+        command.arg("--socket").arg(&socket).arg("stop");
+        let said = run(command.args(json.then_some("--json"))).good();
+        assert!(said.contains("netvmd has ended"), "{said}");
+        assert!(server.try_wait().unwrap().is_some(), "it was still there");
+    }
 }
 
 #[test]

@@ -39,6 +39,10 @@ pub enum Step {
     Switched(Option<PortId>),
     /// It enters a chain.
     Chain(ChainId),
+    /// It leaves the chain, if every NF in it passes it on as it is.
+    Passed,
+    /// An NF of the chain must choose its port, as the chain has no output.
+    NfDecides,
     /// It goes to a virtual router.
     Router(RouterId),
     /// The router sends it on, rewritten.
@@ -130,7 +134,8 @@ impl Policy {
         }
     }
 
-    fn trace_switched(
+    /// L2 switching, and the egress rules of the ports that it chooses.
+    pub(crate) fn trace_switched(
         &self,
         from: PortId,
         key: Result<FlowKey, Malformed>,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::support::{Rig, line};
 use netvm_attach::Hello;
-use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
-use netvm_engine::Engine;
+use netvm_config::model::{EngineConfig, Host, Output, PortKind, SourceConfig};
+use netvm_engine::{DropReason, Engine, Step};
 use netvm_region::NfCounter;
+use netvm_wire::{FrameBuilder, MacAddr};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -119,5 +120,27 @@ fn what_is_configured_again_counts_from_zero() {
         assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
         rig.engine.departed(a);
         assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    }
+}
+
+#[test]
+fn a_trace_follows_a_packet_through_its_chain() {
+    let frame = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])).to_vec().unwrap();
+    let mut host = line(&["a"], None, false);
+    let (from, out, chain) = (host.ports[0].id, host.ports[1].id, host.chains[0].id);
+    let cases = [
+        (Output::Port(out), vec![Step::Passed, Step::Out(out)]),
+        (Output::Ingress, vec![Step::Passed, Step::Out(from)]),
+        // No other port is switched.
+        (Output::Normal, vec![Step::Passed, Step::Switched(None), Step::Dropped(DropReason::Filtered)]),
+        (Output::None, vec![Step::NfDecides]),
+    ];
+    let mut rig = Rig::new(&EngineConfig::default());
+    for (output, expected) in cases {
+        host.chains[0].output = output;
+        rig.engine.apply(&host).unwrap();
+        let steps = rig.engine.trace(from, &frame, frame.len());
+        let entered = steps.iter().position(|step| *step == Step::Chain(chain)).unwrap();
+        assert_eq!(steps[entered + 1..], expected, "{output:?}");
     }
 }

@@ -54,7 +54,7 @@ pub async fn apply(client: &Client, output: &Output, path: &Path, yes: bool) -> 
     if plan.needs_restart() {
         return Err(CliError::NeedsRestart);
     }
-    if !yes && io::stdin().is_terminal() && !confirm(output)? {
+    if !yes && io::stdin().is_terminal() && !confirm(output, "apply?")? {
         return Err(CliError::Declined);
     }
     let reply = client.apply(&file.name, &file.text).await?;
@@ -71,8 +71,9 @@ fn applied(shown: &Plan, done: &Plan, took_ms: f64) -> String {
     format!("{notice}applied in {took_ms:.0} ms\n")
 }
 
-fn confirm(output: &Output) -> Result<bool, CliError> {
-    output.text("apply? [y/N] ")?;
+/// Asks a question on the terminal.
+pub(super) fn confirm(output: &Output, question: &str) -> Result<bool, CliError> {
+    output.text(&format!("{question} [y/N] "))?;
     io::stdout().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

@@ -61,7 +61,7 @@ fn draw_status(status: &Status, output: &Output) -> String {
             format!("{:.0} µs", worker.longest_turn_us),
         ]);
     }
-    text.push_str(&lines(&table));
+    text.push_str(&lines(table));
     if !status.problems.is_empty() {
         text.push_str("\nproblems:\n");
         text.extend(status.problems.iter().map(|problem| format!("  {problem}\n")));
@@ -129,7 +129,7 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(count(port.tx_dropped)),
         ]);
     }
-    lines(&table)
+    lines(table)
 }
 
 /// Prints NFs.
@@ -196,7 +196,7 @@ fn draw_nfs(nfs: &[NfInfo], output: &Output) -> String {
             Cell::new(nf.last_exit.as_deref().unwrap_or("-")),
         ]);
     }
-    lines(&table)
+    lines(table)
 }
 
 /// The threads and counters of an instance.
@@ -234,7 +234,7 @@ fn draw_details(nf: &NfInfo, output: &Output) -> String {
             count(thread.sleeps),
         ]);
     }
-    text.push_str(&lines(&table));
+    text.push_str(&lines(table));
     for (title, numbers) in [("COUNTER", &nf.counters), ("VIOLATION", &nf.violations)] {
         if numbers.is_empty() {
             continue;
@@ -244,7 +244,7 @@ fn draw_details(nf: &NfInfo, output: &Output) -> String {
             table.add_row([name.clone(), count(*number)]);
         }
         text.push('\n');
-        text.push_str(&lines(&table));
+        text.push_str(&lines(table));
     }
     text
 }
@@ -285,7 +285,7 @@ fn draw_chains(chains: &[ChainInfo], output: &Output) -> String {
             Cell::new(count(chain.dropped_inside)),
         ]);
     }
-    lines(&table)
+    lines(table)
 }
 
 /// Prints trust groups.
@@ -329,5 +329,5 @@ fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
             ]);
         }
     }
-    lines(&table)
+    lines(table)
 }

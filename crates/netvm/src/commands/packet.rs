@@ -5,15 +5,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use netvm_api::TraceRequest;
+use netvm_api::{RouterInfo, TraceRequest};
 use netvm_capture::CaptureReader;
-use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
+use netvm_wire::{BuildError, EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
 
 use crate::cli::TraceArgs;
 use crate::error::PacketError;
 
-/// The packet that the command line describes.
-pub fn read(arguments: &TraceArgs) -> Result<TraceRequest, PacketError> {
+/// The packet that the command line describes. `routers`: an IP packet without a destination MAC address is for the router
+/// behind the port, if there is one.
+pub fn read(arguments: &TraceArgs, routers: &[RouterInfo]) -> Result<TraceRequest, PacketError> {
     let port = arguments.from.clone();
     if let Some(frame) = &arguments.frame {
         return Ok(TraceRequest { port, frame: frame.clone(), length: None });
@@ -25,7 +26,7 @@ pub fn read(arguments: &TraceArgs) -> Result<TraceRequest, PacketError> {
     if arguments.fields.is_empty() {
         return Err(PacketError::Nothing);
     }
-    let frame = from_fields(&arguments.fields)?;
+    let frame = from_fields(&arguments.fields, |vlan| mac_of_router(routers, &port, vlan))?;
     Ok(TraceRequest { port, frame: hexadecimal(&frame), length: None })
 }
 
@@ -67,8 +68,20 @@ struct Fields {
     length: Option<usize>,
 }
 
-/// A frame with these fields; MAC addresses not given are 02:00:00:00:00:01 and :02.
-fn from_fields(given: &[String]) -> Result<Vec<u8>, PacketError> {
+/// The MAC address of a router's interface on a port.
+fn mac_of_router(routers: &[RouterInfo], port: &str, vlan: Option<VlanId>) -> Option<MacAddr> {
+    let mut interfaces = routers.iter().flat_map(|router| &router.interfaces);
+    let vlan = vlan.map(VlanId::get);
+    let interface = interfaces.find(|interface| interface.port == port && interface.vlan == vlan)?;
+    interface.mac.parse().ok()
+}
+
+/// A frame with these fields. MAC addresses not given are 02:00:00:00:00:01 and, unless there is a `router` on the VLAN,
+/// 02:00:00:00:00:02.
+fn from_fields(
+    given: &[String],
+    router: impl FnOnce(Option<VlanId>) -> Option<MacAddr>,
+) -> Result<Vec<u8>, PacketError> {
     let mut fields = Fields::default();
     for field in given {
         let (name, value) = field.split_once('=').ok_or_else(|| PacketError::Field(field.clone()))?;
@@ -92,7 +105,9 @@ fn from_fields(given: &[String]) -> Result<Vec<u8>, PacketError> {
         }
     }
     let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
-    let (from, to) = (fields.source_mac.unwrap_or(mac(1)), fields.destination_mac.unwrap_or(mac(2)));
+    let router = if fields.destination.is_some() { router(fields.vlan) } else { None };
+    let from = fields.source_mac.unwrap_or(mac(1));
+    let to = fields.destination_mac.or(router).unwrap_or(mac(2));
     let mut frame = FrameBuilder::new(from, to).dscp(fields.dscp);
     if let Some(vlan) = fields.vlan {
         frame = frame.vlan(vlan);
@@ -114,7 +129,10 @@ fn from_fields(given: &[String]) -> Result<Vec<u8>, PacketError> {
     if let Some(length) = fields.length {
         frame = frame.frame_len(length);
     }
-    Ok(frame.to_vec()?)
+    frame.to_vec().map_err(|error| match error {
+        BuildError::NoAddresses => PacketError::NoAddresses,
+        other => other.into(),
+    })
 }
 
 fn flags_of(name: &str, value: &str) -> Result<TcpFlags, PacketError> {
@@ -141,7 +159,7 @@ mod tests {
     use super::*;
 
     fn fields(text: &str) -> Result<Vec<u8>, PacketError> {
-        from_fields(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        from_fields(&text.split(' ').map(str::to_owned).collect::<Vec<_>>(), |_| None)
     }
 
     #[test]
@@ -157,10 +175,26 @@ mod tests {
     }
 
     #[test]
+    fn an_ip_packet_is_for_the_router_behind_its_port() {
+        let given = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let router = MacAddr([2, 9, 9, 9, 9, 9]);
+        let mac_of = |text: &str| {
+            let frame = from_fields(&given(text), |vlan| vlan.is_none().then_some(router)).unwrap();
+            parse(&frame).unwrap().key().destination_mac
+        };
+        assert_eq!(mac_of("source=10.0.0.2 destination=10.0.1.2"), router);
+        assert_ne!(mac_of("source=10.0.0.2 destination=10.0.1.2 vlan=7"), router);
+        assert_ne!(mac_of("ether_type=0x88b6"), router);
+        let chosen = mac_of("source=10.0.0.2 destination=10.0.1.2 destination_mac=02:00:00:00:00:07");
+        assert_eq!(chosen, MacAddr([2, 0, 0, 0, 0, 7]));
+    }
+
+    #[test]
     fn errors_name_the_wrong_field() {
         let says = |text: &str| fields(text).unwrap_err().to_string();
         assert!(says("port=23").contains("not a field"));
         assert!(says("source=10.0.0.2").contains("go together"));
+        assert!(says("protocol=tcp destination_port=23").contains("give source and destination"));
         assert!(says("vlan=5000").contains("vlan=5000"));
         assert!(says("flags=syn,hello").contains("flags are fin"));
     }

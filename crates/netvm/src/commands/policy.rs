@@ -7,7 +7,7 @@ use crate::cli::PolicyCommand;
 use crate::daemon;
 use crate::error::CliError;
 use crate::format::{bytes, count, duration};
-use crate::output::Output;
+use crate::output::{Output, lines};
 
 /// Runs a `policy` command.
 pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) -> Result<(), CliError> {
@@ -27,7 +27,8 @@ pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) ->
         }
         PolicyCommand::Del { rule } => output.done(&client.delete_rule(&rule).await?),
         PolicyCommand::Trace(arguments) => {
-            let reply = client.trace(&packet::read(&arguments)?).await?;
+            let routers = client.routers().await?;
+            let reply = client.trace(&packet::read(&arguments, &routers)?).await?;
             if output.json { output.value(&reply) } else { output.text(&draw_steps(&reply)) }
         }
         PolicyCommand::Eval { classbench, trace } => daemon::policy_eval(&classbench, &trace),
@@ -50,7 +51,7 @@ fn draw_rules(policy: &PolicyInfo, output: &Output) -> String {
         ];
         table.add_row(row);
     }
-    format!("{table}\n")
+    lines(table)
 }
 
 fn draw_steps(reply: &TraceReply) -> String {
@@ -100,7 +101,7 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
             count(cache.evicted),
         )
     });
-    format!("{table}\n{}", caches.collect::<String>())
+    lines(table) + &caches.collect::<String>()
 }
 
 /// A per-flow verdict, such as `scan: skip for 58 s`.
@@ -122,5 +123,5 @@ pub async fn addresses(client: &Client, output: &Output) -> Result<(), CliError>
     for address in addresses {
         table.add_row([address.mac, address.vlan.to_string(), address.port]);
     }
-    output.text(&format!("{table}\n"))
+    output.text(&lines(table))
 }

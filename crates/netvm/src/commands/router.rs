@@ -59,7 +59,7 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
             count(router.from_kernel),
         ]);
     }
-    let mut text = lines(&table);
+    let mut text = lines(table);
     text.extend(routers.iter().filter_map(|router| rules(router, output)));
     text
 }
@@ -110,7 +110,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
             count(interface.from_kernel),
         ]);
     }
-    text.push_str(&lines(&table));
+    text.push_str(&lines(table));
     text.extend(rules(router, output));
     text.push('\n');
     let mut table = output.table(&["PREFIX", "ACTION", "TO"]);
@@ -125,7 +125,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
         };
         table.add_row([(&route.prefix).into(), output.cell(word, tone), hops(route).into()]);
     }
-    text.push_str(&lines(&table));
+    text.push_str(&lines(table));
     if shown.more > 0 {
         text.push_str(&format!("and {} more (--limit N shows more)\n", count(shown.more)));
     }

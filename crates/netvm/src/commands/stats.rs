@@ -110,7 +110,7 @@ fn ports(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
         row.extend([count(port.rx_dropped), count(port.tx_dropped)]);
         table.add_row(row);
     }
-    lines(&table)
+    lines(table)
 }
 
 fn chains(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
@@ -131,7 +131,7 @@ fn chains(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
         row.extend([count(chain.dropped_at_entry), count(chain.dropped_inside)]);
         table.add_row(row);
     }
-    lines(&table)
+    lines(table)
 }
 
 fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
@@ -170,7 +170,7 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
             add(&role.role, "all".to_owned(), role.packets, old.map(|old| old.packets));
         }
     }
-    lines(&table)
+    lines(table)
 }
 
 fn stages(now: &Stats, output: &Output) -> String {
@@ -183,7 +183,7 @@ fn stages(now: &Stats, output: &Output) -> String {
             format!("{:.1}", stage.ns_per_packet),
         ]);
     }
-    lines(&table)
+    lines(table)
 }
 
 fn drops(now: &Drops, before: Option<&Drops>, seconds: f64, output: &Output) -> String {
@@ -209,5 +209,5 @@ fn drops(now: &Drops, before: Option<&Drops>, seconds: f64, output: &Output) -> 
             }
         }
     }
-    lines(&table)
+    lines(table)
 }

@@ -83,7 +83,7 @@ fn draw(vms: &[VmInfo], output: &Output) -> String {
             some(vm.last_exit.clone()).into(),
         ]);
     }
-    let mut text = lines(&table);
+    let mut text = lines(table);
     for vm in vms {
         text.extend(vm.trouble.iter().map(|trouble| format!("{}: {trouble}\n", vm.name)));
     }

@@ -66,13 +66,19 @@ pub fn file(folder: &TempDir, name: &str, text: &str) -> String {
 
 /// A server on a Unix socket, on a thread that runs until the tests end.
 pub struct Server {
-    folder: TempDir,
+    folder: PathBuf,
+    _temporary: Option<TempDir>,
 }
 
 impl Server {
     pub fn start(router: Router) -> Self {
-        let folder = folder();
-        let listener = std::os::unix::net::UnixListener::bind(folder.path().join("api.sock")).unwrap();
+        let temporary = folder();
+        let server = Self::start_in(temporary.path().to_owned(), router);
+        Self { _temporary: Some(temporary), ..server }
+    }
+
+    pub fn start_in(folder: PathBuf, router: Router) -> Self {
+        let listener = std::os::unix::net::UnixListener::bind(folder.join("api.sock")).unwrap();
         listener.set_nonblocking(true).unwrap();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -81,11 +87,11 @@ impl Server {
                 axum::serve(listener, router).await.unwrap();
             });
         });
-        Self { folder }
+        Self { folder, _temporary: None }
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("api.sock")
+        self.folder.join("api.sock")
     }
 
     /// Runs the program against this server.

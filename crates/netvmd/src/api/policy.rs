@@ -14,7 +14,7 @@ use netvm_api::{
 use netvm_config::model::{Host, Rule, RuleId};
 use netvm_engine::{FlowView, RuleCount, Step};
 use netvm_policy::Names;
-use netvm_wire::{FlowKey, Malformed};
+use netvm_wire::{Address, FiveTuple, FlowKey, Malformed};
 use tokio::sync::oneshot;
 
 use super::Failure;
@@ -133,6 +133,8 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
             }
             None => format!("enters chain {chain}"),
         },
+        Step::Passed => "leaves the chain, if every NF passes it on unchanged".to_owned(),
+        Step::NfDecides => "an NF of the chain chooses the port, as the chain has no output".to_owned(),
         Step::Router(router) => format!("enters router {}", Names::router(host, *router)),
         Step::NextHop { port, vlan, mac } => {
             let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
@@ -154,10 +156,15 @@ fn rule_of(host: &Host, id: RuleId) -> Option<&Rule> {
     host.rules.iter().find(|rule| rule.id == id)
 }
 
-/// Addresses, ports and protocol; MAC addresses and EtherType of a non-IP packet.
+/// Addresses, ports and protocol; MAC addresses and EtherType of a packet without IP, and of a flow that is only switched,
+/// whose other fields the lookup ignores.
 fn described(key: &FlowKey) -> String {
     let vlan = key.vlan.map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
-    let what: Cow<'_, str> = match key.five_tuple() {
+    let is_ignored = |tuple: &FiveTuple| {
+        [tuple.source, tuple.destination].iter().all(|address| *address == Address::default())
+            && (tuple.source_port, tuple.destination_port) == (0, 0)
+    };
+    let what: Cow<'_, str> = match key.five_tuple().filter(|tuple| !is_ignored(tuple)) {
         Some(tuple) => tuple.to_string().into(),
         None => format!("{} > {} {}", key.source_mac, key.destination_mac, key.ether_type).into(),
     };
@@ -236,4 +243,29 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
         .collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_wire::{EtherType, IpProto, MacAddr};
+
+    use super::*;
+
+    #[test]
+    fn a_flow_that_is_only_switched_is_described_by_its_addresses() {
+        let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+        let switched = FlowKey {
+            source_mac: mac(1),
+            destination_mac: mac(2),
+            ether_type: EtherType::IPV4,
+            ..FlowKey::default()
+        };
+        assert_eq!(described(&switched), "02:00:00:00:00:01 > 02:00:00:00:00:02 ipv4");
+        let routed = FlowKey {
+            source: std::net::Ipv4Addr::new(10, 0, 0, 1).into(),
+            protocol: IpProto::UDP,
+            ..switched
+        };
+        assert!(described(&routed).starts_with("10.0.0.1:0 > "), "{}", described(&routed));
+    }
 }

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use netvm_config::model::Output;
 use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};
 
-use crate::ids::{PortId, RoleId, WorkerId};
+use crate::ids::{ChainId, PortId, RoleId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::publish::policy::now;
 use crate::policy::{Policy, Step};
@@ -142,14 +143,36 @@ impl Engine {
         }
     }
 
-    /// The steps that a packet of `length` bytes with these leading `headers` would take from a port. Sends nothing.
+    /// The steps that a packet of `length` bytes with these leading `headers` would take from a port, if NFs pass it on
+    /// unchanged. Sends nothing.
     #[must_use]
     pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
         let mut steps = self.rules.policy.trace(from, headers, length, now());
+        if let Some(Step::Chain(chain)) = steps.last() {
+            self.trace_left(*chain, from, headers, length, &mut steps);
+        }
         if let Some(Step::Router(router)) = steps.last() {
             self.trace_routed(*router, from, headers, length, &mut steps);
         }
         steps
+    }
+
+    /// Appends the steps of a packet that leaves a chain.
+    fn trace_left(&self, chain: ChainId, from: PortId, headers: &[u8], length: usize, steps: &mut Vec<Step>) {
+        let Some(chain) = self.host.chain(chain) else { return };
+        // Switching needs only the Ethernet header.
+        let key = FlowKey::of_frame(headers, length).or_else(|_| FlowKey::of_ethernet(headers, length));
+        if chain.output == Output::None {
+            return steps.push(Step::NfDecides);
+        }
+        steps.push(Step::Passed);
+        match chain.output {
+            Output::Port(port) => self.rules.policy.trace_out(from, port, key, steps),
+            Output::Ingress => self.rules.policy.trace_out(from, from, key, steps),
+            Output::Normal => self.rules.policy.trace_switched(from, key, now(), steps),
+            Output::Router(router) => steps.push(Step::Router(router)),
+            Output::None => {}
+        }
     }
 
     /// The addresses in the switch's forwarding database.
