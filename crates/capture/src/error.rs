@@ -10,6 +10,9 @@ use thiserror::Error;
 use crate::MAX_FRAME;
 use crate::link_type::LinkType;
 
+/// Link types that can be read.
+const SUPPORTED: &str = "Ethernet, Linux cooked and raw IP";
+
 /// Why a capture cannot be opened.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the field names are clear")]
@@ -27,12 +30,12 @@ pub enum OpenError {
         /// What the file looks like instead, as the end of a sentence; empty if unknown.
         hint: &'static str,
     },
-    /// The packets have no Ethernet header.
+    /// The packets cannot become Ethernet frames.
     #[error(
-        "cannot read {}: {} is {link}, only {} is supported",
-        path.display(), link_of(*interface), LinkType::ETHERNET
+        "cannot read {}: {} is {link}, only {SUPPORTED} are supported",
+        path.display(), link_of(*interface)
     )]
-    NotEthernet {
+    LinkType {
         path: PathBuf,
         /// The interface number; `None` in pcap.
         interface: Option<u32>,
@@ -74,9 +77,9 @@ pub enum ReadFault {
     /// A section has implausibly many interfaces.
     #[error("more than {0} interfaces: the file is damaged")]
     Interfaces(usize),
-    /// The packets have no Ethernet header.
-    #[error("{} is {link}, only {} is supported", link_of(*interface), LinkType::ETHERNET)]
-    NotEthernet {
+    /// The packets cannot become Ethernet frames.
+    #[error("{} is {link}, only {SUPPORTED} are supported", link_of(*interface))]
+    LinkType {
         /// The interface number in its section; `None` in pcap.
         interface: Option<u32>,
         link: LinkType,

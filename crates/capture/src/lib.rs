@@ -4,8 +4,8 @@
 //! It uses the same memory for a file of any length, and no length field in a file makes it allocate. [`CaptureWriter`]
 //! writes either format and preserves every timestamp and original length.
 //!
-//! It supports only Ethernet (link type 1), as the packet path knows no other frames. A frame check sequence in a
-//! capture is delivered as part of the frame.
+//! Frames are Ethernet frames, as the packet path knows no others: Linux cooked captures (`-i any`) and raw IP get an
+//! Ethernet header, other link types are refused. A frame check sequence in a capture is delivered as part of the frame.
 //!
 //! ```no_run
 //! use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod ethernet;
 mod format;
 mod link_type;
 mod reader;

@@ -9,7 +9,7 @@ use pcap_file::DataLink;
 pub struct LinkType(pub u16);
 
 impl LinkType {
-    /// Ethernet, the only supported type.
+    /// Ethernet.
     pub const ETHERNET: Self = Self(1);
 
     const NAMES: [(u16, &'static str); 20] = [

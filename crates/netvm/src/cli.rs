@@ -134,9 +134,10 @@ pub enum CliCommand {
     Doctor,
     /// Run a capture through a chain of NF processes; needs neither a running netvmd nor privileges
     ///
-    /// Sends every packet of IN (pcap or pcapng, Ethernet) through the NFs in order, each in its own process as under
+    /// Sends every packet of IN (pcap or pcapng; Ethernet, Linux cooked or raw IP) through the NFs in order, each in its own process as under
     /// netvmd,
-    /// and writes the packets that come out to OUT. Prints the number of packets in, out and dropped, by drop reason.
+    /// and writes the packets that come out to OUT. Prints the number of packets in, out and dropped, by drop reason, and
+    /// the counters of each NF.
     /// Executes `netvmd replay`; finds the program netvmd beside netvm, else in PATH.
     #[command(override_usage = "netvm replay [OPTIONS] --chain NF,NF,... IN OUT")]
     Replay(ReplayArgs),
@@ -327,15 +328,16 @@ pub struct StatsArgs {
 /// `netvm replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Capture to read
+    /// Capture to read, `-` for standard input
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// Capture to write
+    /// Capture to write, `-` for standard output; an existing file is replaced when the replay has succeeded
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// NF programs in order, by name or path, such as `simple-forward,monitor`
-    #[arg(long, required = true, value_delimiter = ',', value_name = "NF,NF,...")]
-    pub chain: Vec<String>,
+    /// NF programs in order, by name or path, and their arguments, quoted as for a shell, such as
+    /// `"firewall --rules 'my rules',monitor"`
+    #[arg(long, value_name = "NF,NF,...")]
+    pub chain: String,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -14,7 +14,7 @@ use crate::error::CliError;
 /// Executes `netvmd replay`; returns only on failure.
 pub fn replay(arguments: &ReplayArgs, json: bool) -> Result<(), CliError> {
     execute(|command| {
-        command.arg("replay").arg("--chain").arg(arguments.chain.join(","));
+        command.arg("replay").arg("--chain").arg(&arguments.chain);
         if json {
             command.arg("--json");
         }

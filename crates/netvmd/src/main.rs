@@ -39,13 +39,13 @@ struct Arguments {
 enum OfflineCommand {
     /// Run a capture through a chain of NFs; needs neither a daemon nor privileges
     Replay {
-        /// Capture to read (pcap or pcapng, Ethernet)
+        /// Capture to read (pcap or pcapng); `-` for standard input
         input: PathBuf,
-        /// Capture to write
+        /// Capture to write; `-` for standard output
         output: PathBuf,
-        /// NF programs in order, separated by commas: name or path, and arguments
-        #[arg(long, value_name = "NF,NF,...", value_delimiter = ',', required = true)]
-        chain: Vec<String>,
+        /// NF programs in order, separated by commas: name or path, and arguments, quoted as for a shell
+        #[arg(long, value_name = "NF,NF,...")]
+        chain: String,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -153,29 +153,21 @@ fn check(file: &Path) -> ExitCode {
 }
 
 fn replay(runtime: &tokio::runtime::Runtime, replay: &Replay, json: bool) -> ExitCode {
-    match runtime.block_on(netvm_daemon::replay(replay)) {
-        Ok(report) if json => match serde_json::to_string_pretty(&report) {
-            Ok(text) => {
-                println!("{text}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("netvmd: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        Ok(report) => {
-            let dropped: Vec<String> =
-                report.dropped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-            let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
-            println!("{} packets in, {} out, dropped: {dropped}", report.packets_in, report.packets_out);
-            ExitCode::SUCCESS
-        }
+    let reported = match runtime.block_on(netvm_daemon::replay(replay)) {
+        Ok(report) if json => serde_json::to_string_pretty(&report).map_err(|error| error.to_string()),
+        Ok(report) => Ok(report.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match reported {
+        // Standard output has the capture.
+        Ok(text) if replay.output.as_os_str() == "-" => eprintln!("{text}"),
+        Ok(text) => println!("{text}"),
         Err(error) => {
             eprintln!("netvmd: {error}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
     }
+    ExitCode::SUCCESS
 }
 
 fn report(error: &DaemonError) {

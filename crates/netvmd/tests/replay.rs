@@ -139,6 +139,49 @@ fn no_privileges_are_needed() {
 }
 
 #[test]
+fn a_capture_that_was_cut_off_is_replayed_up_to_there() {
+    if !has_nf() {
+        return;
+    }
+    let space = tempfile::tempdir().unwrap();
+    let (input, output) = (space.path().join("in.pcap"), space.path().join("out.pcap"));
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    for n in 0..5 {
+        writer.write(Timestamp(n), 60, &[7; 60]).unwrap();
+    }
+    writer.finish().unwrap();
+    let whole = std::fs::read(&input).unwrap();
+    std::fs::write(&input, &whole[..whole.len() - 10]).unwrap();
+    let outcome = replay(&input, &output, "simple-forward");
+    assert!(outcome.status.success(), "{}", say(&outcome));
+    assert!(say(&outcome).contains("truncated: 10 bytes are missing"), "{}", say(&outcome));
+    assert_eq!(frames(&output).unwrap().len(), 4);
+}
+
+#[test]
+fn standard_input_and_output_are_captures_too() {
+    if !has_nf() {
+        return;
+    }
+    let space = tempfile::tempdir().unwrap();
+    let (input, output) = (space.path().join("in.pcap"), space.path().join("out.pcap"));
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    writer.write(Timestamp(1), 60, &[7; 60]).unwrap();
+    writer.finish().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
+    command.args(["replay", "--chain", "simple-forward", "-", "-"]);
+    let outcome = command.stdin(std::fs::File::open(&input).unwrap()).output().unwrap();
+    assert!(outcome.status.success(), "{}", say(&outcome));
+    std::fs::write(&output, &outcome.stdout).unwrap();
+    assert_eq!(frames(&output).unwrap(), frames(&input).unwrap());
+    let report = String::from_utf8(outcome.stderr).unwrap();
+    assert!(
+        report.contains("1 packets in, 1 out") && report.contains("simple-forward-1: 1 received"),
+        "{report}"
+    );
+}
+
+#[test]
 fn errors_name_the_mistake() {
     let space = tempfile::tempdir().unwrap();
     let output = space.path().join("out.pcap");
@@ -158,6 +201,13 @@ fn errors_name_the_mistake() {
     let said = say(&replay(&output, &output, "simple-forward"));
     assert!(said.contains("both input and output"), "{said}");
     // An NF that ends at once makes the replay fail.
+    std::fs::write(&output, "a good file").unwrap();
     let outcome = replay(&input, &output, "/bin/false");
+    assert_eq!(
+        std::fs::read_to_string(&output).unwrap(),
+        "a good file",
+        "a replay that fails leaves it alone"
+    );
+    assert_eq!(std::fs::read_dir(space.path()).unwrap().count(), 3, "nothing else is left");
     assert!(!outcome.status.success() && say(&outcome).contains("NF false-1 ended"), "{}", say(&outcome));
 }

@@ -14,6 +14,7 @@ use self::pcap::Pcap;
 use self::pcapng::Pcapng;
 use self::window::Window;
 use crate::error::{OpenError, ReadError, ReadFault};
+use crate::ethernet::Link;
 use crate::format::{Format, Frame, Precision, Timestamp};
 
 /// Reads the frames of a capture in order.
@@ -25,6 +26,8 @@ pub struct CaptureReader {
     /// An error found while opening, to be reported after the frames before it.
     pending: Option<ReadError>,
     is_done: bool,
+    /// The last frame, if its capture has no Ethernet headers.
+    rewritten: Vec<u8>,
 }
 
 enum Source {
@@ -37,13 +40,14 @@ struct Record {
     timestamp: Timestamp,
     orig_len: u32,
     data: Range<usize>,
+    link: Link,
 }
 
 impl CaptureReader {
     /// Opens a file or a pipe.
     ///
     /// # Errors
-    /// [`OpenError`] if the file cannot be opened or is not an Ethernet capture.
+    /// [`OpenError`] if the file cannot be opened or cannot become Ethernet frames.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         match File::open(path) {
             Ok(file) => Self::from_source(path, file),
@@ -72,11 +76,11 @@ impl CaptureReader {
             // The interfaces described before the first packet tell the link type and the resolution.
             match source.advance(&mut window) {
                 Ok(_) => {}
-                Err(fault @ ReadFault::NotEthernet { .. }) => return Err(open_error(&path, &window, fault)),
+                Err(fault @ ReadFault::LinkType { .. }) => return Err(open_error(&path, &window, fault)),
                 Err(fault) => pending = Some(read_error(&path, 0, &window, fault)),
             }
         }
-        Ok(Self { path, window, source, frames: 0, pending, is_done: false })
+        Ok(Self { path, window, source, frames: 0, pending, is_done: false, rewritten: Vec::new() })
     }
 
     /// Format of the file.
@@ -127,9 +131,14 @@ impl CaptureReader {
             Source::Pcapng(source) => source.next(&mut self.window),
         };
         match next {
-            Ok(Some(Record { timestamp, orig_len, data })) => {
+            Ok(Some(Record { timestamp, orig_len, data, link })) => {
                 self.frames += 1;
-                Ok(Some(Frame { timestamp, orig_len, data: self.window.bytes(data) }))
+                let data = self.window.bytes(data);
+                if link == Link::Ethernet {
+                    return Ok(Some(Frame { timestamp, orig_len, data }));
+                }
+                let orig_len = link.write(data, orig_len, &mut self.rewritten);
+                Ok(Some(Frame { timestamp, orig_len, data: &self.rewritten }))
             }
             Ok(None) => {
                 self.is_done = true;
@@ -157,8 +166,8 @@ fn read_error(path: &Path, frames: u64, window: &Window, fault: ReadFault) -> Re
 
 fn open_error(path: &Path, window: &Window, fault: ReadFault) -> OpenError {
     match fault {
-        ReadFault::NotEthernet { interface, link } => {
-            OpenError::NotEthernet { path: path.to_owned(), interface, link }
+        ReadFault::LinkType { interface, link } => {
+            OpenError::LinkType { path: path.to_owned(), interface, link }
         }
         fault => read_error(path, 0, window, fault).into(),
     }

@@ -7,6 +7,7 @@ use super::Record;
 use super::window::Window;
 use crate::MAX_FRAME;
 use crate::error::ReadFault;
+use crate::ethernet::Link;
 use crate::format::{Precision, Timestamp};
 use crate::link_type::LinkType;
 
@@ -15,6 +16,7 @@ const RECORD_HEADER: usize = 16;
 
 pub(super) struct Pcap {
     parser: PcapParser,
+    link: Link,
 }
 
 impl Pcap {
@@ -30,11 +32,9 @@ impl Pcap {
             return Err(ReadFault::Version(version_major, version_minor));
         }
         let link = LinkType::from(datalink);
-        if link != LinkType::ETHERNET {
-            return Err(ReadFault::NotEthernet { interface: None, link });
-        }
+        let link = Link::of(link).ok_or(ReadFault::LinkType { interface: None, link })?;
         window.take(HEADER);
-        Ok(Self { parser })
+        Ok(Self { parser, link })
     }
 
     pub(super) fn precision(&self) -> Precision {
@@ -76,6 +76,7 @@ impl Pcap {
         let timestamp = Timestamp(Timestamp::new(record.ts_sec, 0).0 + fraction);
         let orig_len = record.orig_len.max(record.incl_len);
         let range = window.take(whole);
-        Ok(Some(Record { timestamp, orig_len, data: range.start + RECORD_HEADER..range.end }))
+        let data = range.start + RECORD_HEADER..range.end;
+        Ok(Some(Record { timestamp, orig_len, data, link: self.link }))
     }
 }

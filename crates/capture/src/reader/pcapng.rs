@@ -15,6 +15,7 @@ use super::Record;
 use super::window::{LONGEST, Window};
 use crate::MAX_FRAME;
 use crate::error::ReadFault;
+use crate::ethernet::Link;
 use crate::format::{Precision, Timestamp};
 use crate::link_type::LinkType;
 
@@ -44,6 +45,7 @@ struct Packet {
     orig_len: u32,
     start: usize,
     length: usize,
+    link: Link,
 }
 
 impl Pcapng {
@@ -93,7 +95,7 @@ impl Pcapng {
         self.last = timestamp;
         let start = window.take(length).start + HEADER + packet.start;
         let orig_len = packet.orig_len.max(packet.length as u32);
-        Ok(Some(Record { timestamp, orig_len, data: start..start + packet.length }))
+        Ok(Some(Record { timestamp, orig_len, data: start..start + packet.length, link: packet.link }))
     }
 
     /// The finest resolution of the interfaces described so far.
@@ -138,8 +140,8 @@ impl Pcapng {
             check_version(&self.parser)?;
         } else if let Some((number, interface)) = (0..).zip(self.parser.interfaces()).last() {
             let link = LinkType::from(interface.linktype);
-            if link != LinkType::ETHERNET {
-                return Err(ReadFault::NotEthernet { interface: Some(number), link });
+            if Link::of(link).is_none() {
+                return Err(ReadFault::LinkType { interface: Some(number), link });
             }
         }
         window.take(block.length);
@@ -171,13 +173,11 @@ impl Pcapng {
             (_, Endianness::Big) => u16::from_be_bytes([fixed[0], fixed[1]]).into(),
             (_, Endianness::Little) => u16::from_le_bytes([fixed[0], fixed[1]]).into(),
         };
-        if interface as usize >= self.parser.interfaces().len() {
-            return Err(ReadFault::UnknownInterface(interface));
-        }
+        let link = self.link(interface)?;
         let time = self.parser.state().decode_timestamp(interface, word(4), word(8));
         let nanos = u64::try_from(time.map_err(|_| ReadFault::Timestamp)?.as_nanos());
         let timestamp = Some(Timestamp(nanos.map_err(|_| ReadFault::Timestamp)?));
-        Ok(Packet { timestamp, orig_len: word(16), start: FIXED, length: word(12) as usize })
+        Ok(Packet { timestamp, orig_len: word(16), start: FIXED, length: word(12) as usize, link })
     }
 
     /// Parses a simple packet block: of the first interface, truncated to its snap length, without a time.
@@ -186,7 +186,15 @@ impl Pcapng {
         let orig_len = number(self.endianness(), *fixed_part::<FIXED>(body)?);
         let interface = self.parser.interfaces().first().ok_or(ReadFault::UnknownInterface(0))?;
         let snaplen = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
-        Ok(Packet { timestamp: None, orig_len, start: FIXED, length: orig_len.min(snaplen) as usize })
+        let (length, link) = (orig_len.min(snaplen) as usize, self.link(0)?);
+        Ok(Packet { timestamp: None, orig_len, start: FIXED, length, link })
+    }
+
+    /// The link of an interface.
+    fn link(&self, interface: u32) -> Result<Link, ReadFault> {
+        let known = self.parser.interfaces().get(interface as usize);
+        let link = LinkType::from(known.ok_or(ReadFault::UnknownInterface(interface))?.linktype);
+        Link::of(link).ok_or(ReadFault::LinkType { interface: Some(interface), link })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Commands that need no daemon: `netvmd replay` and `netvmd policy-eval`.
 
+mod chain;
 mod eval;
+mod files;
 mod headers;
 mod replay;
 

@@ -2,14 +2,15 @@
 //! and privileges.
 //!
 //! Reads the capture twice: first for its longest frame, which sets the buffer size; then packet by packet, as fast as
-//! the chain takes them, so that no queue overflows.
+//! the chain takes them, so that no queue overflows. Of a capture that was cut off, it replays the complete packets.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use netvm_capture::CaptureReader;
+use netvm_capture::{CaptureReader, ReadFault};
 use netvm_config::model::{
     Action, Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure,
     Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
@@ -17,6 +18,8 @@ use netvm_config::model::{
 use netvm_engine::{Engine, Notice};
 use serde::Serialize;
 
+use super::chain;
+use super::files::{Input, Output as OutputFile};
 use crate::engine_thread::{EngineHandle, EngineThread, EngineThreadError};
 use crate::supervisor::{Confinement, FilterError, RecipeError, Supervisor, allowed_cores};
 
@@ -35,12 +38,13 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The capture to read.
+    /// The capture to read; `-` for standard input.
     pub input: PathBuf,
-    /// The capture to write; an existing file is overwritten.
+    /// The capture to write; `-` for standard output. An existing file is replaced when the replay has succeeded.
     pub output: PathBuf,
-    /// NFs in order: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and arguments.
-    pub chain: Vec<String>,
+    /// NFs in order, separated by commas: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and
+    /// arguments, quoted as for a shell.
+    pub chain: String,
 }
 
 /// The result of a replay.
@@ -58,6 +62,8 @@ pub struct ReplayReport {
     pub dropped: BTreeMap<String, u64>,
     /// The counters of each NF.
     pub chain: Vec<ReplayNf>,
+    /// What the result lacks.
+    pub warnings: Vec<String>,
 }
 
 /// An NF of the chain.
@@ -69,6 +75,25 @@ pub struct ReplayNf {
     pub received: u64,
     /// Its own counters.
     pub counters: BTreeMap<String, u64>,
+}
+
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = |counts: &BTreeMap<String, u64>| {
+            counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+        };
+        let dropped = if self.dropped.is_empty() { "none".to_owned() } else { pairs(&self.dropped) };
+        write!(f, "{} packets in, {} out, dropped: {dropped}", self.packets_in, self.packets_out)?;
+        for nf in &self.chain {
+            let own =
+                if nf.counters.is_empty() { String::new() } else { format!("; {}", pairs(&nf.counters)) };
+            write!(f, "\n  {}: {} received{own}", nf.role, nf.received)?;
+        }
+        for warning in &self.warnings {
+            write!(f, "\nwarning: {warning}")?;
+        }
+        Ok(())
+    }
 }
 
 /// A replay failed.
@@ -91,6 +116,25 @@ pub enum ReplayError {
     /// Input and output are the same file.
     #[error("{} is both input and output: name another output file", .0.display())]
     SameFile(PathBuf),
+    /// The input cannot be stored for a second reading.
+    #[error("cannot store {}: {source}", .path.display())]
+    Input {
+        /// The input.
+        path: PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The output cannot be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Output {
+        /// The output.
+        path: PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The chain cannot be split into words.
+    #[error("--chain: a quote or a backslash without an end")]
+    Quote,
     /// The chain is empty.
     #[error("the chain is empty: name at least one NF, such as --chain simple-forward")]
     NoChain,
@@ -146,9 +190,29 @@ pub enum ReplayError {
 /// Replays a capture. NF processes die with the calling thread.
 ///
 /// # Errors
-/// [`ReplayError`]; the output may exist, incomplete.
+/// [`ReplayError`]; the output is as it was before.
 pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
-    let host = host_for(replay)?;
+    let of_input = |source| ReplayError::Input { path: replay.input.clone(), source };
+    let of_output = |source| ReplayError::Output { path: replay.output.clone(), source };
+    let commands = chain::commands(&replay.chain).ok_or(ReplayError::Quote)?;
+    check_chain(&commands)?;
+    check_files(replay)?;
+    let input = Input::open(&replay.input).map_err(of_input)?;
+    let contents = Contents::of(input.path())?;
+    let output = OutputFile::create(&replay.output).map_err(of_output)?;
+    let host = host_for(&commands, &contents, input.path(), output.path());
+    let report = ReplayReport {
+        input: replay.input.clone(),
+        output: replay.output.clone(),
+        warnings: contents.cut_off.iter().map(|cut| format!("{cut}: replayed what comes before")).collect(),
+        ..pass(&host, contents.cut_off.as_deref()).await?
+    };
+    output.finish().map_err(of_output)?;
+    Ok(report)
+}
+
+/// Sends the packets of a host's capture through its NFs. `expected`: the fault that reading ends with.
+async fn pass(host: &Host, expected: Option<&str>) -> Result<ReplayReport, ReplayError> {
     let cores = allowed_cores().map_err(ReplayError::Cores)?;
     let faults = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&faults);
@@ -159,7 +223,7 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     };
     let (engine, thread) = EngineThread::start(host.engine.clone(), false, on_notice).await?;
     let supervisor = Supervisor::new(engine.clone(), Arc::new(Confinement::prepare()?), cores);
-    let outcome = run(&engine, &supervisor, replay, &host).await;
+    let outcome = run(&engine, &supervisor, host).await;
     supervisor.shut_down().await;
     // Closing the ports flushes the output.
     let closed = engine
@@ -169,7 +233,8 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     thread.join();
     let report = outcome?;
     closed??;
-    match faults.lock().unwrap_or_else(PoisonError::into_inner).first() {
+    let faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
+    match faults.iter().find(|fault| Some(fault.as_str()) != expected) {
         Some(fault) => Err(ReplayError::Capture(fault.clone())),
         None => Ok(report),
     }
@@ -178,7 +243,6 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
 async fn run(
     engine: &EngineHandle,
     supervisor: &Supervisor,
-    replay: &Replay,
     host: &Host,
 ) -> Result<ReplayReport, ReplayError> {
     let prepared = supervisor.prepare(host).await?;
@@ -213,8 +277,7 @@ async fn run(
         }
         last = seen;
     }
-    let (input, output) = (replay.input.clone(), replay.output.clone());
-    Ok(engine.call(move |engine| report(engine, input, output)).await?)
+    Ok(engine.call(|engine| report(engine)).await?)
 }
 
 /// Progress of the replay.
@@ -251,7 +314,8 @@ fn drops(engine: &Engine) -> BTreeMap<String, u64> {
     all
 }
 
-fn report(engine: &Engine, input: PathBuf, output: PathBuf) -> ReplayReport {
+/// The result, without names of files and warnings.
+fn report(engine: &Engine) -> ReplayReport {
     let seen = Seen::of(engine);
     let nf = |instance: netvm_engine::InstanceView| ReplayNf {
         role: engine.host().nf(instance.role).map(|nf| nf.role.clone()).unwrap_or_default(),
@@ -261,33 +325,38 @@ fn report(engine: &Engine, input: PathBuf, output: PathBuf) -> ReplayReport {
     let mut instances = engine.instances();
     instances.sort_by_key(|instance| instance.role);
     ReplayReport {
-        input,
-        output,
+        input: PathBuf::new(),
+        output: PathBuf::new(),
         packets_in: seen.read,
         packets_out: seen.written,
         dropped: drops(engine),
         chain: instances.into_iter().map(nf).collect(),
+        warnings: Vec::new(),
     }
 }
 
-fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
-    if replay.chain.is_empty() {
+fn check_chain(commands: &[Vec<String>]) -> Result<(), ReplayError> {
+    if commands.iter().any(Vec::is_empty) {
         return Err(ReplayError::NoChain);
     }
-    if replay.chain.len() > netvm_config::model::MAX_HOPS {
-        return Err(ReplayError::TooMany { count: replay.chain.len() });
+    if commands.len() > netvm_config::model::MAX_HOPS {
+        return Err(ReplayError::TooMany { count: commands.len() });
     }
-    let buffer_size = buffer_size(&replay.input)?;
+    Ok(())
+}
+
+fn check_files(replay: &Replay) -> Result<(), ReplayError> {
     if let (Ok(input), Ok(output)) = (replay.input.canonicalize(), replay.output.canonicalize())
         && input == output
     {
         return Err(ReplayError::SameFile(replay.output.clone()));
     }
-    let kind = PortKind::Pcap {
-        input: Some(replay.input.clone()),
-        output: Some(replay.output.clone()),
-        paced: false,
-    };
+    Ok(())
+}
+
+fn host_for(commands: &[Vec<String>], contents: &Contents, input: &Path, output: &Path) -> Host {
+    let kind =
+        PortKind::Pcap { input: Some(input.to_owned()), output: Some(output.to_owned()), paced: false };
     let port = PortConfig {
         id: PortId(0),
         name: "capture".to_owned(),
@@ -301,11 +370,11 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
         id: GroupId(0),
         name: "replay".to_owned(),
         buffers: BUFFERS,
-        buffer_size,
+        buffer_size: contents.buffer_size,
         headroom: HEADROOM,
         may_send_to: None,
     };
-    let nfs: Vec<NfConfig> = (0u16..).zip(&replay.chain).map(|(id, text)| nf(id, text)).collect();
+    let nfs: Vec<NfConfig> = (0u16..).zip(commands).map(|(id, command)| nf(id, command)).collect();
     let chain = Chain {
         id: ChainId(0),
         name: "replay".to_owned(),
@@ -313,7 +382,7 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
         on_failure: OnFailure::Drop,
         output: Output::Port(PortId(0)),
     };
-    Ok(Host {
+    Host {
         groups: vec![group],
         ports: vec![port],
         nfs,
@@ -325,34 +394,49 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
             actions: Actions { terminal: Some(Action::Chain(ChainId(0))), ..Actions::default() },
         })],
         ..Host::default()
-    })
+    }
 }
 
-/// The smallest buffer that holds the longest frame of a capture with headroom before and after.
-fn buffer_size(path: &Path) -> Result<u32, ReplayError> {
-    let mut reader = CaptureReader::open(path)?;
-    let mut longest = 0;
-    while let Some(frame) = reader.next_frame()? {
-        longest = longest.max(frame.data.len());
+/// What the first reading of a capture tells.
+struct Contents {
+    /// The smallest buffer that holds its longest frame with headroom before and after.
+    buffer_size: u32,
+    /// Where it ends, if that is within a packet.
+    cut_off: Option<String>,
+}
+
+impl Contents {
+    fn of(path: &Path) -> Result<Self, ReplayError> {
+        let mut reader = CaptureReader::open(path)?;
+        let mut longest = 0;
+        let cut_off = loop {
+            match reader.next_frame() {
+                Ok(Some(frame)) => longest = longest.max(frame.data.len()),
+                Ok(None) => break None,
+                Err(error) if matches!(error.fault, ReadFault::Truncated { .. }) => {
+                    break Some(error.to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let around = usize::from(HEADROOM) + 64;
+        let size = (longest + around).next_multiple_of(64).max(2048);
+        let size = u32::try_from(size).ok().filter(|size| *size <= LARGEST_BUFFER);
+        let too_long = || ReplayError::TooLong { path: path.to_owned(), length: longest };
+        Ok(Self { buffer_size: size.ok_or_else(too_long)?, cut_off })
     }
-    let around = usize::from(HEADROOM) + 64;
-    let size = (longest + around).next_multiple_of(64).max(2048);
-    u32::try_from(size)
-        .ok()
-        .filter(|size| *size <= LARGEST_BUFFER)
-        .ok_or_else(|| ReplayError::TooLong { path: path.to_owned(), length: longest })
 }
 
 /// The NF that an element of the chain names. Each is a separate role, so that a program can occur twice.
-fn nf(id: u16, text: &str) -> NfConfig {
-    let mut command: Vec<String> = text.split_whitespace().map(absolute).collect();
+fn nf(id: u16, words: &[String]) -> NfConfig {
+    let name = words.first().map_or("", String::as_str);
+    let mut command: Vec<String> = words.iter().map(|word| absolute(word)).collect();
     if let Some(program) = command.first_mut()
         && !program.contains('/')
         && !program.starts_with("netvm-")
     {
         *program = format!("netvm-{program}");
     }
-    let name = text.split_whitespace().next().unwrap_or(text);
     let name: String = name.rsplit('/').next().unwrap_or(name).chars().take(24).collect();
     let start = NfStart::Managed {
         command,
