@@ -47,6 +47,11 @@ install -m 755 "$from/deps/libnetlib_c.so" "$prefix/lib/libnetlib.so.$version"
 # The name by which programs ask for it (its soname), and the one by which the linker does.
 ln -sf "libnetlib.so.$version" "$prefix/lib/libnetlib.so.${version%%.*}"
 ln -sf "libnetlib.so.${version%%.*}" "$prefix/lib/libnetlib.so"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$root/crates/netlib-c/netlib.pc.in" \
+# The loader looks in the folders of the system by itself.
+case $prefix in
+    /usr | /usr/local) rpath= ;;
+    *) rpath='-Wl,-rpath,${libdir} ' ;;
+esac
+sed -e "s|@PREFIX@|$prefix|" -e "s|@RPATH@|$rpath|" -e "s|@VERSION@|$version|" "$root/crates/netlib-c/netlib.pc.in" \
     > "$prefix/lib/pkgconfig/netlib.pc"
 echo "netlib $version is installed below $prefix"
