@@ -121,3 +121,11 @@ impl std::fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+/// How netvmd is stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopDaemon {
+    /// Also remove what the next netvmd would take over: the namespaces of virtual routers.
+    #[serde(default)]
+    pub purge: bool,
+}

@@ -17,7 +17,7 @@ use crate::escape::encode;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER,
     Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
-    Stats, Status, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
+    Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -230,8 +230,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn stop(&self) -> Result<Done, ClientError> {
-        self.request(Method::POST, path::STOP, None, self.long).await
+    pub async fn stop(&self, how: StopDaemon) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::STOP, Some(Body::json(&how)?), self.long).await
     }
 
     /// The process that listens on the socket; `None` if it is in a PID namespace that this process cannot see.

@@ -43,7 +43,7 @@ mod status;
 mod traffic;
 mod vm;
 
-pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply, Severity};
+pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply, Severity, StopDaemon};
 pub use client::{Client, ClientError};
 pub use escape::file_name;
 pub use netvm_config::model::Idle;

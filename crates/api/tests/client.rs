@@ -13,7 +13,7 @@ use axum::{Json, Router};
 use netvm_api::{
     ApiError, ApplyReply, ChainInfo, ChainState, Client, ClientError, ConfigReply, Diagnostic, Done, Drops,
     FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PlanReply, PortInfo, RegionInfo,
-    RoleInfo, Severity, StageInfo, Stats, Status, ThreadInfo, WorkerInfo, file_name, path,
+    RoleInfo, Severity, StageInfo, Stats, Status, StopDaemon, ThreadInfo, WorkerInfo, file_name, path,
 };
 use serde::Serialize;
 use tokio::net::UnixListener;
@@ -244,7 +244,7 @@ async fn files_roles_and_plans_arrive() {
     assert_eq!(client.plan("/tmp/Büro 1.toml", "[engine]").await.unwrap().plan, plan);
     assert_eq!(client.apply("x.toml", &"[engine]\n".repeat(10_000)).await.unwrap().took_ms, 1.5);
     assert_eq!(client.restart("fire/wall é").await.unwrap().message, "fire/wall é");
-    assert_eq!(client.stop().await.unwrap().message, "stopping");
+    assert_eq!(client.stop(StopDaemon { purge: true }).await.unwrap().message, "stopping");
 }
 
 #[tokio::test]

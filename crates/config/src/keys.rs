@@ -12,6 +12,7 @@ mod port;
 mod port_policy;
 mod router;
 mod rule;
+mod static_route;
 mod vm;
 
 impl Keys for Host {

@@ -38,7 +38,10 @@ pub(crate) use port::FRAME_HEADER;
 pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
 pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, VlanMode};
 pub(crate) use router::add_punt_ports;
-pub use router::{InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouterConfig, RouterInterface};
+pub use router::{
+    InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,
+    StaticRoute,
+};
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
 /// The word that stands for the port of ingress in a chain's `output`.

@@ -122,11 +122,15 @@ pub enum CliCommand {
     },
     /// Stop netvmd and the NFs it started, and wait until they have ended
     ///
-    /// On a terminal, asks for confirmation first. Ordinary guests keep running.
+    /// On a terminal, asks for confirmation first. Ordinary guests keep running, and the namespaces of virtual routers
+    /// stay for the next netvmd.
     Stop {
         /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
+        /// Also remove the namespaces of virtual routers, with their routes
+        #[arg(long)]
+        purge: bool,
     },
     /// Check this machine's readiness, and print commands that improve it
     ///

@@ -79,7 +79,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         }
         CliCommand::Mac => commands::addresses(client, output).await,
         CliCommand::Restart { role } => output.done(&client.restart(&role).await?),
-        CliCommand::Stop { yes } => commands::stop(client, output, yes).await,
+        CliCommand::Stop { yes, purge } => commands::stop(client, output, yes, purge).await,
         CliCommand::Check { .. }
         | CliCommand::Doctor
         | CliCommand::Replay(_)

@@ -8,11 +8,10 @@ use netvm_config::model::{Host, NfStart};
 use netvm_config::{ConfigError, Finding, Loaded};
 use netvm_engine::{Engine, InstanceId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::Notify;
 
 use crate::api::{self, ServeError};
 use crate::attach::{AttachServer, ListenError};
-use crate::daemon::{ApplyError, Daemon, Load, Options, Reclaims, RuleChanges};
+use crate::daemon::{ApplyError, Daemon, End, Load, Options, Reclaims, RuleChanges};
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::lookup::Lookup;
 use crate::routers::Routers;
@@ -143,9 +142,12 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         rules: RuleChanges::default(),
         reclaims,
         started: Instant::now(),
-        end: Notify::new(),
+        end: End::default(),
     });
-    let ended = match daemon.apply_first(&host).await {
+    let first = daemon.apply_first(&host).await;
+    // What a failed start made is of no use.
+    let has_failed = first.is_err();
+    let ended = match first {
         Ok(()) => serve(&daemon, &socket, &mut signals, &mut thread).await,
         Err(error) => Err(error.into()),
     };
@@ -153,7 +155,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     shut_down(&daemon).await;
     engine.end();
     thread.join();
-    daemon.routers.remove();
+    daemon.routers.end(has_failed || daemon.end.purges());
     drop(run_dir);
     ended
 }
@@ -186,7 +188,7 @@ async fn serve(
                     tokio::spawn(async move { reload(&daemon).await });
                 }
             },
-            () = daemon.end.notified() => break Ok(()),
+            () = daemon.end.requested.notified() => break Ok(()),
             () = thread.ended() => break Err(EngineGone.into()),
         }
     };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::hosts::{Host, are_possible, asking, run, within};
 use common::{Daemon, Folder};
-use netvm_api::{RouteAction, RouterInfo, RouterRoutes, path};
+use netvm_api::{Done, RouteAction, RouterInfo, RouterRoutes, path};
 use netvm_config::model::RouterInterface;
 use rustix::process::Signal;
 
@@ -226,11 +226,11 @@ fn the_engine_forwards_between_networks_and_punts_little() {
     };
     assert!(within(Duration::from_secs(10), is_known), "{:?}", site.routes(&daemon));
 
-    // An orderly shutdown removes everything.
+    // On request, a shutdown removes everything.
     let ends = ["lan", "wan"].map(|name| RouterInterface::host_end_of(&site.router, name));
     let is_there = |end: &String| Path::new("/sys/class/net").join(end).exists();
     assert!(ends.iter().all(is_there), "{ends:?}");
-    daemon.signal(Signal::TERM);
+    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
     assert!(!Path::new("/run/netns").join(site.namespace()).exists());
     assert!(!ends.iter().any(is_there), "{ends:?}");
@@ -295,6 +295,16 @@ fn a_restarted_netvmd_takes_over_its_routers() {
     assert!(site.client.pings("172.16.0.1"), "the route persists\n{}", daemon.log());
     assert!(inside.try_wait().unwrap().is_none(), "a daemon inside keeps running");
 
+    // An orderly shutdown keeps it, too; what runs inside sees that the carrier is lost.
+    let carrier = || run(&format!("ip -n {} -o link show lan", site.namespace()));
+    assert!(!carrier().contains("NO-CARRIER"));
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    assert!(inside.try_wait().unwrap().is_none() && carrier().contains("NO-CARRIER"), "{}", carrier());
+    let mut daemon = start_in(Arc::clone(&folder), &[&site]);
+    assert!(site.client.pings("172.16.0.1"), "the route persists\n{}", daemon.log());
+    assert!(!carrier().contains("NO-CARRIER"));
+
     // The configuration loses the router while no netvmd runs: the next one removes it.
     daemon.signal(Signal::KILL);
     daemon.wait();
@@ -357,6 +367,59 @@ fn routers_with_the_same_addresses_are_isolated_and_a_scan_does_not_disturb() {
     let _: netvm_api::ApplyReply =
         daemon.post(path::APPLY, &(ENGINE.to_owned() + &red.config() + &blue.config()));
     assert!(blue.client.pings("10.2.0.2"), "{}", daemon.log());
-    daemon.signal(Signal::TERM);
+    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+#[test]
+fn static_routes_follow_the_configuration() {
+    if !are_possible() {
+        return;
+    }
+    let site = Site::new("s");
+    let with = |routes: &str| {
+        ENGINE.to_owned()
+            + &site.config().replace("[[router]]\n", &format!("[[router]]\nroutes = [{routes}]\n"))
+    };
+    site.server.ip("address add 172.16.0.1/32 dev lo");
+    let mut daemon = Daemon::start(&with(
+        "{ to = \"172.16.0.0/24\", via = \"10.2.0.2\" }, { to = \"2001:db8:3::/48\", via = \"2001:db8:2::2\", \
+         interface = \"wan\", metric = 7 }, { to = \"172.17.0.0/16\", via = [\"10.2.0.2\", \"10.2.0.3\"] }, \
+         { to = \"172.18.0.0/16\", blackhole = true }, { to = \"172.19.0.0/16\", interface = \"wan\" }",
+    ));
+    assert!(site.client.pings("172.16.0.1"), "{}", daemon.log());
+    let routes = || {
+        let (v4, v6) = ("ip -n", "ip -6 -n");
+        [v4, v6].map(|ip| run(&format!("{ip} {} route show", site.namespace()))).concat()
+    };
+    let before = routes();
+    for words in [
+        "172.16.0.0/24 via 10.2.0.2 dev wan proto 110",
+        "2001:db8:3::/48 via 2001:db8:2::2 dev wan proto 110 metric 7",
+        "nexthop via 10.2.0.3 dev wan weight 1",
+        "blackhole 172.18.0.0/16 proto 110",
+        "172.19.0.0/16 dev wan proto 110 scope link",
+    ] {
+        assert!(before.contains(words), "{words}\n{before}");
+    }
+    // What has not changed stays, and so do routes of others.
+    site.ip("route add 172.20.0.0/16 via 10.2.0.2");
+    let fewer = with(
+        "{ to = \"172.16.0.0/24\", via = \"10.2.0.2\" }, { to = \"172.18.0.0/16\", via = \"10.2.0.2\" }",
+    );
+    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &fewer);
+    let after = routes();
+    assert!(after.contains("172.20.0.0/16") && after.contains("172.18.0.0/16 via 10.2.0.2"), "{after}");
+    assert!(!after.contains("172.17.0.0/16") && !after.contains("2001:db8:3::"), "{after}");
+    // A route that the kernel refuses changes nothing.
+    for (route, says) in [
+        ("{ to = \"172.20.0.0/16\", via = \"10.2.0.2\" }", "has a route of others"),
+        ("{ to = \"172.21.0.0/16\", via = \"192.0.2.9\" }", "is in no network"),
+    ] {
+        let (_, error) = daemon.post_failing(path::APPLY, with(route));
+        assert!(error.message.contains(says), "{error}");
+        assert_eq!(routes(), after);
+    }
+    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
 }

@@ -8,14 +8,14 @@ use toml::Value;
 
 use crate::field;
 use crate::finding::Kind;
-use crate::form::{Items, List, Maybe, Name, Number, Scalar, Spanned, TEXTS, Text, ToPort, Vlan};
+use crate::form::{Items, List, Maybe, Name, Number, Scalar, Spanned, Sparse, TEXTS, Text, ToPort, Vlan};
 use crate::model::{Host, InterfaceAddress, PUNT_RATE, RouterConfig, RouterInterface};
 use crate::names;
 use crate::table::{At, Form, Keys, Numbered, Table};
 
 impl Numbered for RouterConfig {
     fn numbered(number: usize) -> Self {
-        Self { id: RouterId(number as u16), name: String::new(), interfaces: Vec::new() }
+        Self { id: RouterId(number as u16), name: String::new(), interfaces: Vec::new(), routes: Vec::new() }
     }
 }
 
@@ -24,7 +24,9 @@ impl Keys for RouterConfig {
         table.name(("name", "blue"), &mut self.name, Name(names::router));
         let help = "a router needs at least one: add a [[router.interface]]";
         table.required(("interface", help), &mut self.interfaces, Items("[[router.interface]]"));
+        table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
         let Some(reader) = table.reader() else { return };
+        super::static_route::check(reader, &self.interfaces, &self.routes);
         let mut seen = BTreeMap::new();
         for (interface, place) in self.interfaces.iter_mut().zip(reader.place.items("interface")) {
             if interface.mac == MacAddr::ZERO {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use netvm_policy::{PortId, Rate, RouterId};
-use netvm_wire::{MacAddr, VlanId};
+use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use super::{Forward, Host, PortConfig, PortKind, PortPolicy, derived_mac, stable_hash};
 
@@ -18,6 +18,35 @@ pub struct RouterConfig {
     pub name: String,
     /// Its interfaces, at least one, in the order of the file.
     pub interfaces: Vec<RouterInterface>,
+    /// Routes that netvmd gives it; other routes in the namespace stay.
+    pub routes: Vec<StaticRoute>,
+}
+
+/// A static route in a router's main table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticRoute {
+    /// Its destination.
+    pub to: IpNet,
+    /// Where its packets go.
+    pub target: RouteTarget,
+    /// Its metric, the lower the better; `None`: the kernel's default.
+    pub metric: Option<u32>,
+}
+
+/// Where the packets of a route go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// Nowhere: they are dropped.
+    Blackhole,
+    /// To neighbours on an interface.
+    Connected(String),
+    /// To gateways, of the family of the destination; flows are spread over several.
+    Gateways {
+        /// At least one.
+        via: Vec<IpAddr>,
+        /// Their interface; `None`: the one of their network.
+        interface: Option<String>,
+    },
 }
 
 impl RouterConfig {

@@ -38,6 +38,20 @@ name = "wan"
 port = "uplink"
 mac = "02:00:00:00:00:01"
 
+[[router.routes]]
+to = "192.0.2.0/24"
+via = "10.0.0.9"
+
+[[router.routes]]
+to = "2001:db8:9::/48"
+via = ["2001:db8::8", "2001:db8::9"]
+interface = "lan"
+metric = 20
+
+[[router.routes]]
+to = "203.0.113.0/24"
+blackhole = true
+
 [[rule]]
 from = "uplink"
 match = { destination = "10.0.0.0/24" }
@@ -95,6 +109,14 @@ mac = "02:00:00:00:00:01" | mac = "00:00:00:00:00:00" | 0 | bad_value | first by
 "2001:db8::1/64" | "10.0.0.1/32" | 0 | duplicate | remove one
 "2001:db8::1/64" | "2001:db8::1" | 0 | bad_value | the length of its prefix
 "2001:db8::1/64" | "224.0.0.1/4" | 0 | bad_value | an address of one host
+to = "192.0.2.0/24" | to = "192.0.2.1/24" | 0 | bad_value | host bits
+to = "192.0.2.0/24"⏎via | via | 0 | missing_key | give its destination
+via = "10.0.0.9" | via = "2001:db8::9" | 0 | bad_value | same family
+via = "10.0.0.9" | via = [] | 0 | bad_value | at least one value
+via = "10.0.0.9" | metric = 3 | 0 | missing_key | `blackhole = true`
+via = "10.0.0.9" | blackhole = true⏎via = "10.0.0.9" | 0 | conflict | keep one
+interface = "lan"⏎metric | interface = "dmz"⏎metric | 0 | unknown_name | name one of its
+[[router.routes]]⏎to = "203.0.113.0/24" | [[router.routes]]⏎to = "192.0.2.0/24" | 0 | duplicate | another `metric`
 from = "uplink" | to = "uplink" | 2 | conflict | leave `to` out
 forward = { router = "blue" } | forward = { router = "bleu" } | 0 | unknown_name | `blue`
 forward = { router = "blue" } | forward = { router = "blue", normal = true } | 0 | conflict | keep one

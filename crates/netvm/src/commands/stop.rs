@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 
-use netvm_api::{Client, Done};
+use netvm_api::{Client, Done, StopDaemon};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -16,7 +16,7 @@ use crate::output::Output;
 const LIMIT_S: u64 = 60;
 
 /// Stops netvmd, and waits until it has ended.
-pub async fn stop(client: &Client, output: &Output, yes: bool) -> Result<(), CliError> {
+pub async fn stop(client: &Client, output: &Output, yes: bool, purge: bool) -> Result<(), CliError> {
     if !yes && !output.json && io::stdin().is_terminal() {
         let status = client.status().await?;
         let file = status.config.map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
@@ -31,7 +31,7 @@ pub async fn stop(client: &Client, output: &Output, yes: bool) -> Result<(), Cli
     // Before the request, as another process could get the number afterwards.
     let pid = client.process().await?;
     let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
-    client.stop().await?;
+    client.stop(StopDaemon { purge }).await?;
     match process {
         Some(Ok(process)) => until_ended(&process)?,
         Some(Err(Errno::SRCH)) => {}

@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, StringRejection};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use netvm_api::{ApplyReply, ConfigReply, Done, FILE_HEADER, PlanReply};
+use netvm_api::{ApplyReply, ConfigReply, Done, FILE_HEADER, PlanReply, StopDaemon};
 
-use super::Failure;
+use super::{Failure, optional};
 use crate::daemon::Daemon;
 
 /// Name of a configuration sent without a file name.
@@ -76,9 +76,13 @@ pub(super) async fn restart(
     Ok(Json(Done { message }))
 }
 
-pub(super) async fn stop(State(daemon): State<Arc<Daemon>>) -> Json<Done> {
-    daemon.end();
-    Json(Done { message: "netvmd stops".to_owned() })
+pub(super) async fn stop(
+    State(daemon): State<Arc<Daemon>>,
+    how: Result<String, StringRejection>,
+) -> Result<Json<Done>, Failure> {
+    let StopDaemon { purge } = optional(&how?, "{\"purge\": true}")?;
+    daemon.end(purge);
+    Ok(Json(Done { message: "netvmd stops".to_owned() }))
 }
 
 fn file_name(headers: &HeaderMap) -> &str {

@@ -145,6 +145,15 @@ impl IntoResponse for Failure {
     }
 }
 
+/// Reads a request whose body may be empty. `example`: a body.
+fn optional<T: Default + serde::de::DeserializeOwned>(body: &str, example: &str) -> Result<T, Failure> {
+    let parsed = if body.is_empty() { Ok(T::default()) } else { serde_json::from_str(body) };
+    parsed.map_err(|error| {
+        let message = format!("invalid request, expected {example} or nothing: {error}");
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+    })
+}
+
 impl From<StringRejection> for Failure {
     fn from(rejection: StringRejection) -> Self {
         let text = format!("a configuration must be UTF-8 text of at most {LARGEST_BODY} bytes: {rejection}");

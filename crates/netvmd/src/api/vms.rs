@@ -10,7 +10,7 @@ use netvm_api::{Done, StopVm, VmByHand, VmInfo, VmState};
 use netvm_config::model::{Guest, Host, VmAccel, VmConfig};
 use tokio::time::timeout;
 
-use super::Failure;
+use super::{Failure, optional};
 use crate::daemon::Daemon;
 use crate::daemon::VM_START_TIMEOUT;
 use crate::vms::{VmPhase, VmStartup, VmStatus};
@@ -98,11 +98,7 @@ pub(super) async fn stop(
     how: Result<String, StringRejection>,
 ) -> Result<Json<Done>, Failure> {
     let (Path(name), how) = (name?, how?);
-    let parsed = if how.is_empty() { Ok(StopVm::default()) } else { serde_json::from_str(&how) };
-    let StopVm { force } = parsed.map_err(|error| {
-        let message = format!("invalid request, expected {{\"force\": true}} or nothing: {error}");
-        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
-    })?;
+    let StopVm { force } = optional(&how, "{\"force\": true}")?;
     let mut startup = known(&name, daemon.machines.stop(&name, force))?;
     startup.stopped().await;
     Ok(Json(Done { message: format!("vm {name}: stopped") }))

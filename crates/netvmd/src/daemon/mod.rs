@@ -6,7 +6,7 @@ mod stats;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use netvm_config::model::Host;
@@ -53,7 +53,7 @@ pub struct Daemon {
     pub(crate) reclaims: Reclaims,
     pub(crate) load: Load,
     pub(crate) started: Instant,
-    pub(crate) end: Notify,
+    pub(crate) end: End,
 }
 
 impl Daemon {
@@ -68,8 +68,23 @@ impl Daemon {
     }
 
     /// Requests an orderly shutdown.
-    pub(crate) fn end(&self) {
-        self.end.notify_one();
+    pub(crate) fn end(&self, purges: bool) {
+        self.end.purges.store(purges, Ordering::Relaxed);
+        self.end.requested.notify_one();
+    }
+}
+
+/// The request of an orderly shutdown.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    pub(crate) requested: Notify,
+    purges: AtomicBool,
+}
+
+impl End {
+    /// Whether to remove also what the next netvmd would take over.
+    pub(crate) fn purges(&self) -> bool {
+        self.purges.load(Ordering::Relaxed)
     }
 }
 

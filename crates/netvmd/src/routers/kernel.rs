@@ -114,10 +114,9 @@ fn route(
     make: impl FnOnce(RouteKey, Option<RouteTarget>) -> Change,
 ) -> Option<Change> {
     let header = &message.header;
-    let (mut destination, mut metric, mut table) = (None, 0, u32::from(header.table));
+    let (mut metric, mut table) = (0, u32::from(header.table));
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(address) => destination = ip(address),
             RouteAttribute::Priority(priority) => metric = *priority,
             RouteAttribute::Table(number) => table = *number,
             _ => {}
@@ -126,18 +125,27 @@ fn route(
     if header.flags.contains(RouteFlags::Cloned) {
         return None;
     }
-    let any = match header.address_family {
-        AddressFamily::Inet => IpAddr::from([0; 4]),
-        AddressFamily::Inet6 => IpAddr::from([0; 16]),
-        _ => return None,
-    };
-    let net = containing(destination.unwrap_or(any), header.destination_prefix_length);
+    let net = destination(message)?;
     match table {
         TABLE_LOCAL => Some(Change::Local(net)),
         TABLE_MAIN if is_link_local(net) => None,
         TABLE_MAIN => Some(make(RouteKey { net, metric, tos: header.tos }, target(message))),
         _ => None,
     }
+}
+
+/// The destination of a route; `None`: of another family than IP.
+pub(super) fn destination(message: &RouteMessage) -> Option<IpNet> {
+    let any = match message.header.address_family {
+        AddressFamily::Inet => IpAddr::from([0; 4]),
+        AddressFamily::Inet6 => IpAddr::from([0; 16]),
+        _ => return None,
+    };
+    let given = message.attributes.iter().find_map(|one| match one {
+        RouteAttribute::Destination(address) => ip(address),
+        _ => None,
+    });
+    Some(containing(given.unwrap_or(any), message.header.destination_prefix_length))
 }
 
 /// Turns the addition of a local prefix into its removal.
@@ -156,7 +164,8 @@ fn is_link_local(net: IpNet) -> bool {
     }
 }
 
-fn target(message: &RouteMessage) -> Option<RouteTarget> {
+/// Where the packets of a route go; `None` if all its gateways are dead.
+pub(super) fn target(message: &RouteMessage) -> Option<RouteTarget> {
     match message.header.kind {
         RouteType::Unicast => {}
         RouteType::BlackHole => return Some(RouteTarget::Blackhole),

@@ -116,6 +116,18 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
+    /// Takes the carrier from an interface, so that daemons inside see that no packet passes; its addresses and routes
+    /// stay.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn take_down(&mut self, host_end: &str) -> io::Result<()> {
+        let Some(index) = self.index_outside(host_end)? else { return Ok(()) };
+        let mut message = LinkMessage::default();
+        message.header.change_mask = LinkFlags::Up;
+        change_link(&mut self.outside, index, message)
+    }
+
     /// Removes an interface by its outer end, if it exists.
     ///
     /// # Errors
@@ -147,7 +159,7 @@ impl<'a> Links<'a> {
     }
 
     fn index_outside(&mut self, name: &str) -> io::Result<Option<u32>> {
-        Ok(by_name(&mut self.outside, name)?.map(|link| link.header.index))
+        index_of(&mut self.outside, name)
     }
 
     fn make_pair(&mut self, interface: &Interface) -> io::Result<()> {
@@ -207,6 +219,11 @@ fn up_with(mtu: u32) -> LinkMessage {
 fn change_link(requests: &mut Requests, index: u32, mut message: LinkMessage) -> io::Result<()> {
     message.header.index = index;
     requests.change(RouteNetlinkMessage::SetLink(message), 0)
+}
+
+/// The index of an interface in the namespace of `requests`.
+pub(super) fn index_of(requests: &mut Requests, name: &str) -> io::Result<Option<u32>> {
+    Ok(by_name(requests, name)?.map(|link| link.header.index))
 }
 
 fn by_name(requests: &mut Requests, name: &str) -> io::Result<Option<LinkMessage>> {

@@ -1,8 +1,8 @@
 //! Virtual routers: the kernel of a network namespace is the control plane, and its routes go to the engine's FIB.
 //!
-//! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them after the engine
-//! has closed these. It takes over namespaces of a killed netvmd as they are: routes, neighbours, and the daemons
-//! inside.
+//! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them after the
+//! configuration has lost them. They outlive netvmd; the next one takes them over as they are: routes, neighbours, and
+//! the daemons inside.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_config::model::{Host, RouterConfig, RouterId, RouterInterface};
+use netvm_config::model::{Host, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
@@ -23,6 +23,7 @@ mod namespace;
 mod netlink;
 mod offload;
 mod rib;
+mod static_routes;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use links::{Interface, LinkError, Links};
 pub(crate) use namespace::is_taken;
 use namespace::{Namespace, NamespaceError};
 pub use rib::{Counts, Destination, Rib};
+use static_routes::RouteError;
 
 /// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
 const FOLDER: &str = "routers";
@@ -51,6 +53,14 @@ pub enum RouterError {
     /// An interface failed.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// A static route failed.
+    #[error("router {router}: {source}")]
+    Route {
+        /// The router's name.
+        router: String,
+        /// The reason.
+        source: RouteError,
+    },
     /// Another step failed.
     #[error("router {router}: {what}: {source}")]
     System {
@@ -158,15 +168,26 @@ impl Routers {
         self.follower.query(id, query).await
     }
 
-    /// Removes all routers except those of an earlier netvmd that this one never served. Call after the engine has
+    /// Removes the routers, or leaves them for the next netvmd: without carrier, so that daemons inside see that no packet
+    /// passes. Leaves those of an earlier netvmd that this one never served as they are. Call after the engine has
     /// closed its ports.
-    pub fn remove(&self) {
-        let mut made = lock(&self.made);
-        for (name, made) in std::mem::take(&mut *made) {
+    pub fn end(&self, purges: bool) {
+        let mut left = Vec::new();
+        for (name, made) in std::mem::take(&mut *lock(&self.made)) {
             if made.is_inherited {
                 continue;
             }
-            remove(&name, made.namespace, &self.folder);
+            if purges {
+                remove(&name, made.namespace, &self.folder);
+                continue;
+            }
+            if let Err(error) = each_end(&name, &made.namespace, |_| true, Links::take_down) {
+                tracing::warn!("router {name}: cannot take down its interfaces: {error}");
+            }
+            left.push(made.namespace.name().to_owned());
+        }
+        if !left.is_empty() {
+            tracing::info!("namespaces of routers stay for the next netvmd: {}", left.join(", "));
         }
     }
 }
@@ -190,6 +211,7 @@ struct DesiredRouter {
     name: String,
     namespace: String,
     interfaces: Vec<Interface>,
+    routes: Vec<StaticRoute>,
 }
 
 impl DesiredRouter {
@@ -205,6 +227,7 @@ impl DesiredRouter {
             name: one.name.clone(),
             namespace: one.namespace(),
             interfaces: one.interfaces.iter().map(interface).collect(),
+            routes: one.routes.clone(),
         };
         host.routers.iter().map(router).collect()
     }
@@ -233,7 +256,10 @@ fn make(
     links::start_forwarding(&made.namespace)
         .map_err(system("cannot bring up loopback and enable forwarding"))?;
     let mut links = Links::new(name, &made.namespace).map_err(system("cannot open a netlink socket"))?;
-    router.interfaces.iter().try_for_each(|interface| Ok(links.configure(interface)?))
+    router.interfaces.iter().try_for_each(|interface| links.configure(interface))?;
+    let routed = made.namespace.inside(|| static_routes::set(&router.routes));
+    let routed = routed.map_err(system("cannot enter its namespace"))?;
+    routed.map_err(|source| RouterError::Route { router: name.clone(), source })
 }
 
 /// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
@@ -245,7 +271,7 @@ fn remove_others(all: &mut BTreeMap<String, ManagedRouter>, folder: &Path, wante
     for (name, made) in &*all {
         let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
         let keep = |end: &str| interfaces.iter().any(|interface| interface.host_end == end);
-        if let Err(error) = remove_ends(name, &made.namespace, keep) {
+        if let Err(error) = each_end(name, &made.namespace, |end| !keep(end), Links::remove) {
             tracing::warn!("router {name}: cannot remove interfaces: {error}");
         }
     }
@@ -269,7 +295,7 @@ fn remove_others(all: &mut BTreeMap<String, ManagedRouter>, folder: &Path, wante
 
 fn remove(name: &str, namespace: Namespace, folder: &Path) {
     // Explicitly, because the kernel removes a namespace's interfaces some time after the namespace.
-    if let Err(error) = remove_ends(name, &namespace, |_| false) {
+    if let Err(error) = each_end(name, &namespace, |_| true, Links::remove) {
         tracing::warn!("router {name}: cannot remove its interfaces: {error}");
     }
     if let Err(error) = namespace.remove() {
@@ -279,8 +305,14 @@ fn remove(name: &str, namespace: Namespace, folder: &Path) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-fn remove_ends(name: &str, namespace: &Namespace, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+/// Does something to the outer ends of a router's interfaces that `selects` selects.
+fn each_end<'a>(
+    name: &'a str,
+    namespace: &'a Namespace,
+    selects: impl Fn(&str) -> bool,
+    work: impl Fn(&mut Links<'a>, &str) -> io::Result<()>,
+) -> io::Result<()> {
     let mut links = Links::new(name, namespace)?;
     let ends = links.ends()?;
-    ends.iter().filter(|end| !keep(end)).try_for_each(|end| links.remove(end))
+    ends.iter().filter(|end| selects(end)).try_for_each(|end| work(&mut links, end))
 }

@@ -146,8 +146,9 @@ pub fn succeeds(command: &str) -> bool {
 }
 
 /// Runs a command.
-pub fn run(command: &str) {
+pub fn run(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -23,7 +23,7 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
     for (n, (suffix, interfaces)) in (0u8..).zip(routers) {
         let id = RouterId(n.into());
         let name = format!("r{n}{suffix}");
-        let mut router = RouterConfig { id, name, interfaces: Vec::new() };
+        let mut router = RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new() };
         for (place, (port, vlan, addressed, punt_rate)) in (0u8..).zip(interfaces) {
             let port = host.ports[port.index(ports)].clone();
             let addresses = ["10.0.0.1/24", "2001:db8::1/64"].map(|address| address.parse().unwrap());

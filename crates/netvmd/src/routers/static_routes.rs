@@ -1,0 +1,184 @@
+//! Static routes of the configuration in a router's kernel. They have a protocol number of their own, so that routes of
+//! others stay.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope,
+    RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvm_config::model::{RouteTarget, StaticRoute};
+
+use super::kernel;
+use super::links::index_of;
+use super::netlink::Requests;
+use super::rib;
+
+/// Marks routes from the configuration (`rtm_protocol`); numbers from 4 on are for userspace.
+const OURS: RouteProtocol = RouteProtocol::Other(0x6e);
+/// `RT_TABLE_MAIN`.
+const MAIN: u8 = 254;
+/// The metric that the kernel gives IPv6 routes without one (`IP6_RT_PRIO_USER`).
+const METRIC_V6: u32 = 1024;
+
+/// A route cannot be set.
+#[derive(Debug, thiserror::Error)]
+#[error("route to {to}: {source}{}", remedy(.source))]
+pub struct RouteError {
+    to: String,
+    source: io::Error,
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EEXIST) => {
+            " (the namespace has a route of others to there: remove it, or give this one another `metric`)"
+        }
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => {
+            " (the gateway is in no network of the router's interfaces: give one of them an address in it)"
+        }
+        _ => "",
+    }
+}
+
+/// Adds the wanted routes and removes those of an earlier configuration, in the calling thread's namespace.
+///
+/// # Errors
+/// [`RouteError`] names the first route that the kernel refuses.
+pub(super) fn set(wanted: &[StaticRoute]) -> Result<(), RouteError> {
+    let failed = |to: &str| {
+        let to = to.to_owned();
+        move |source| RouteError { to, source }
+    };
+    let mut requests = Requests::open().map_err(failed("anywhere"))?;
+    let there = ours(&mut requests).map_err(failed("anywhere"))?;
+    let mut missing = Vec::new();
+    let mut kept = BTreeSet::new();
+    for route in wanted {
+        let is_same = |(_, there): &(usize, &RouteMessage)| is_same(&mut requests, route, there);
+        match there.iter().enumerate().find(is_same) {
+            Some((n, _)) => drop(kept.insert(n)),
+            None => missing.push(route),
+        }
+    }
+    // First, as a changed route may have the destination and metric of its old form.
+    for (_, old) in there.into_iter().enumerate().filter(|(n, _)| !kept.contains(n)) {
+        match requests.change(RouteNetlinkMessage::DelRoute(old), 0) {
+            // It has gone with its interface.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other.map_err(failed("an earlier destination"))?,
+        }
+    }
+    for route in missing {
+        let add = |requests: &mut Requests| {
+            let message = message(requests, route)?;
+            requests.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+        };
+        add(&mut requests).map_err(failed(&route.to.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The routes of an earlier configuration.
+fn ours(requests: &mut Requests) -> io::Result<Vec<RouteMessage>> {
+    let mut all = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut question = RouteMessage::default();
+        question.header.address_family = family;
+        let found = requests.dump(&RouteNetlinkMessage::GetRoute(question), Vec::new, |found, message| {
+            if let RouteNetlinkMessage::NewRoute(route) = message
+                && route.header.protocol == OURS
+            {
+                found.push(route);
+            }
+        });
+        match found {
+            Ok(found) => all.extend(found),
+            // A kernel without IPv6.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+fn is_same(requests: &mut Requests, wanted: &StaticRoute, there: &RouteMessage) -> bool {
+    let attribute = |of: fn(&RouteAttribute) -> Option<u32>| there.attributes.iter().find_map(of);
+    let metric = attribute(|one| match one {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    let default = if wanted.to.is_v4() { 0 } else { METRIC_V6 };
+    if kernel::destination(there) != Some(wanted.to)
+        || metric.unwrap_or_default() != wanted.metric.unwrap_or(default)
+    {
+        return false;
+    }
+    match (&wanted.target, kernel::target(there)) {
+        (RouteTarget::Blackhole, Some(rib::RouteTarget::Blackhole)) => true,
+        (RouteTarget::Connected(name), Some(rib::RouteTarget::Connected(index))) => {
+            index_of(requests, name).ok().flatten() == Some(index)
+        }
+        (RouteTarget::Gateways { via, interface }, Some(rib::RouteTarget::Gateways(hops))) => {
+            let wanted: BTreeSet<IpAddr> = via.iter().copied().collect();
+            let found: BTreeSet<IpAddr> = hops.iter().map(|hop| hop.peer.1).collect();
+            let index = interface.as_ref().map(|name| index_of(requests, name).ok().flatten());
+            wanted == found && index.is_none_or(|index| hops.iter().all(|hop| Some(hop.peer.0) == index))
+        }
+        _ => false,
+    }
+}
+
+fn message(requests: &mut Requests, route: &StaticRoute) -> io::Result<RouteMessage> {
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: if route.to.is_v4() { AddressFamily::Inet } else { AddressFamily::Inet6 },
+        destination_prefix_length: route.to.length(),
+        table: MAIN,
+        protocol: OURS,
+        scope: RouteScope::Universe,
+        kind: RouteType::Unicast,
+        ..RouteHeader::default()
+    };
+    message.attributes.push(RouteAttribute::Destination(address(route.to.network())));
+    message.attributes.extend(route.metric.map(RouteAttribute::Priority));
+    let mut index =
+        |name: &str| index_of(requests, name)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV));
+    match &route.target {
+        RouteTarget::Blackhole => message.header.kind = RouteType::BlackHole,
+        RouteTarget::Connected(name) => {
+            message.header.scope = RouteScope::Link;
+            message.attributes.push(RouteAttribute::Oif(index(name)?));
+        }
+        RouteTarget::Gateways { via, interface } => {
+            let index = interface.as_deref().map(&mut index).transpose()?;
+            match &via[..] {
+                [gateway] => {
+                    message.attributes.push(RouteAttribute::Gateway(address(*gateway)));
+                    message.attributes.extend(index.map(RouteAttribute::Oif));
+                }
+                several => {
+                    let hop = |gateway: &IpAddr| {
+                        let mut hop = RouteNextHop::default();
+                        hop.interface_index = index.unwrap_or_default();
+                        hop.attributes.push(RouteAttribute::Gateway(address(*gateway)));
+                        hop
+                    };
+                    message.attributes.push(RouteAttribute::MultiPath(several.iter().map(hop).collect()));
+                }
+            }
+        }
+    }
+    Ok(message)
+}
+
+const fn address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}
