@@ -1,5 +1,7 @@
 //! Plans, changes and errors.
 
+use std::path::PathBuf;
+
 use netvm_config::{Finding, Plan};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,65 @@ pub struct ApplyReply {
     pub warnings: Vec<Diagnostic>,
     /// How long it took, in milliseconds.
     pub took_ms: f64,
+    /// The configuration file, if it was saved there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<PathBuf>,
+    /// Seconds after which netvmd goes back unless the change is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within_s: Option<u64>,
+}
+
+/// How a configuration is applied: the query of the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplyHow {
+    /// Also write it to netvmd's configuration file: at once, or when it is confirmed.
+    #[serde(default)]
+    pub save: bool,
+    /// Go back after this many seconds unless the change is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<u64>,
+}
+
+/// A configuration that was in force, or is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevisionInfo {
+    /// Its number.
+    pub number: u64,
+    /// The file that it came from.
+    pub source: String,
+    /// Why it came into force: `start`, `apply`, `reload` or `not confirmed`.
+    pub how: String,
+    /// When, in seconds since 1970.
+    pub applied_at: u64,
+}
+
+/// A configuration that was in force, with its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// What it is.
+    #[serde(flatten)]
+    pub info: RevisionInfo,
+    /// The file.
+    pub toml: String,
+}
+
+/// How the configuration file differs from what runs.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Drift {
+    /// It does not.
+    #[default]
+    None,
+    /// Applying it would change something.
+    Changes {
+        /// How many items.
+        changes: u64,
+    },
+    /// It cannot be read, or is wrong.
+    Unreadable {
+        /// The reason.
+        reason: String,
+    },
 }
 
 /// The answer to a request that returns no data.

@@ -15,9 +15,10 @@ use tokio::net::UnixStream;
 
 use crate::escape::encode;
 use crate::{
-    AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER,
-    Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
-    Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
+    AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done,
+    FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
+    RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
+    VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -153,8 +154,34 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
-    pub async fn apply(&self, file: &str, toml: &str) -> Result<ApplyReply, ClientError> {
-        self.request(Method::POST, path::APPLY, Some(Body::Toml { file, text: toml }), self.long).await
+    pub async fn apply(&self, file: &str, toml: &str, how: ApplyHow) -> Result<ApplyReply, ClientError> {
+        let confirm = how.confirm.map_or_else(String::new, |seconds| format!("&confirm={seconds}"));
+        let path = format!("{}?save={}{confirm}", path::APPLY, how.save);
+        self.request(Method::POST, &path, Some(Body::Toml { file, text: toml }), self.long).await
+    }
+
+    /// Keeps the change that waits for its confirmation.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if none waits, or it cannot be saved.
+    pub async fn confirm(&self) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::CONFIRM, None, self.long).await
+    }
+
+    /// Undoes the change that waits for its confirmation.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if none waits.
+    pub async fn revert(&self) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::REVERT, None, self.long).await
+    }
+
+    /// A configuration that was in force.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is none of that number.
+    pub async fn revision(&self, number: u64) -> Result<Revision, ClientError> {
+        self.get(&path::REVISION.replace("{number}", &number.to_string())).await
     }
 
     /// Restarts every instance of an NF.
@@ -357,6 +384,8 @@ reads! {
     stats -> Stats: STATS;
     /// The running configuration.
     config -> ConfigReply: CONFIG;
+    /// The configurations that were in force, the last one first.
+    history -> Vec<RevisionInfo>: HISTORY;
     /// All virtual machines.
     vms -> Vec<VmInfo>: VMS;
     /// All virtual routers.

@@ -43,7 +43,10 @@ mod status;
 mod traffic;
 mod vm;
 
-pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply, Severity, StopDaemon};
+pub use change::{
+    ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
+    Severity, StopDaemon,
+};
 pub use client::{Client, ClientError};
 pub use escape::file_name;
 pub use netvm_config::model::Idle;
@@ -93,9 +96,17 @@ pub mod path {
     pub const STATS: &str = "/v1/stats";
     /// [`ConfigReply`](crate::ConfigReply).
     pub const CONFIG: &str = "/v1/config";
+    /// [`RevisionInfo`](crate::RevisionInfo)s, the last one first.
+    pub const HISTORY: &str = "/v1/config/history";
+    /// [`Revision`](crate::Revision); `{number}` stands for its number.
+    pub const REVISION: &str = "/v1/config/history/{number}";
+    /// [`Done`](crate::Done): keeps a change that waits for its confirmation.
+    pub const CONFIRM: &str = "/v1/config/confirm";
+    /// [`Done`](crate::Done): undoes a change that waits for its confirmation.
+    pub const REVERT: &str = "/v1/config/revert";
     /// [`PlanReply`](crate::PlanReply).
     pub const PLAN: &str = "/v1/plan";
-    /// [`ApplyReply`](crate::ApplyReply).
+    /// [`ApplyReply`](crate::ApplyReply); [`ApplyHow`](crate::ApplyHow) may follow as a query.
     pub const APPLY: &str = "/v1/apply";
     /// [`PolicyInfo`](crate::PolicyInfo).
     pub const POLICY: &str = "/v1/policy";

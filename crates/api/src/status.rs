@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use netvm_config::model::Idle;
 use serde::{Deserialize, Serialize};
 
+use crate::{Drift, RevisionInfo};
+
 /// The state of netvmd, and what it runs on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -16,6 +18,15 @@ pub struct Status {
     pub pid: u32,
     /// The configuration file that it was started with.
     pub config: Option<PathBuf>,
+    /// How that file differs from what runs.
+    #[serde(default)]
+    pub drift: Drift,
+    /// What runs: the configuration that came into force last, apart from rules that were added or deleted since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<RevisionInfo>,
+    /// Seconds that are left to confirm the last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within_s: Option<u64>,
     /// Seconds since it started.
     pub uptime_s: f64,
     /// Frequency of the clock that counts cycles, in Hz.

@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::extract::Path;
+use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use netvm_api::{
-    ApiError, ApplyReply, ChainInfo, ChainState, Client, ClientError, ConfigReply, Diagnostic, Done, Drops,
-    FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PlanReply, PortInfo, RegionInfo,
-    RoleInfo, Severity, StageInfo, Stats, Status, StopDaemon, ThreadInfo, WorkerInfo, file_name, path,
+    ApiError, ApplyHow, ApplyReply, ChainInfo, ChainState, Client, ClientError, ConfigReply, Diagnostic,
+    Done, Drift, Drops, FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PlanReply,
+    PortInfo, RegionInfo, RoleInfo, Severity, StageInfo, Stats, Status, StopDaemon, ThreadInfo, WorkerInfo,
+    file_name, path,
 };
 use serde::Serialize;
 use tokio::net::UnixListener;
@@ -66,6 +67,9 @@ fn status() -> Status {
         version: "0.1.0".into(),
         dpdk: "DPDK 22.11.7".into(),
         pid: 7,
+        drift: Drift::None,
+        revision: None,
+        confirm_within_s: None,
         config: Some("/etc/netvm/host.toml".into()),
         uptime_s: 1.5,
         clock_hz: 2_600_000_000,
@@ -232,17 +236,27 @@ async fn files_roles_and_plans_arrive() {
             )
             .route(
                 path::APPLY,
-                post(move |headers: HeaderMap, body: String| async move {
+                post(move |Query(how): Query<ApplyHow>, headers: HeaderMap, body: String| async move {
                     assert_eq!(parts(headers, body), ("x.toml".to_owned(), "[engine]\n".repeat(10_000)));
-                    Json(ApplyReply { plan: applied, warnings: Vec::new(), took_ms: 1.5 })
+                    Json(ApplyReply {
+                        plan: applied,
+                        warnings: Vec::new(),
+                        took_ms: 1.5,
+                        saved: None,
+                        confirm_within_s: how.confirm,
+                    })
                 }),
             )
             .route(path::RESTART, post(|Path(role): Path<String>| async { Json(Done { message: role }) }))
             .route(path::STOP, post(|| async { Json(Done { message: "stopping".into() }) })),
     );
     let client = socket.client();
+    let how = ApplyHow { save: true, confirm: Some(7) };
     assert_eq!(client.plan("/tmp/Büro 1.toml", "[engine]").await.unwrap().plan, plan);
-    assert_eq!(client.apply("x.toml", &"[engine]\n".repeat(10_000)).await.unwrap().took_ms, 1.5);
+    assert_eq!(
+        client.apply("x.toml", &"[engine]\n".repeat(10_000), how).await.unwrap().confirm_within_s,
+        Some(7)
+    );
     assert_eq!(client.restart("fire/wall é").await.unwrap().message, "fire/wall é");
     assert_eq!(client.stop(StopDaemon { purge: true }).await.unwrap().message, "stopping");
 }
@@ -257,7 +271,9 @@ async fn what_netvmd_refuses_is_told_with_its_reasons() {
             path::APPLY,
             post(move || async move { (StatusCode::UNPROCESSABLE_ENTITY, Json(refusal)) }),
         ));
-    let Err(ClientError::Refused { status, error }) = socket.client().apply("host.toml", "x").await else {
+    let Err(ClientError::Refused { status, error }) =
+        socket.client().apply("host.toml", "x", ApplyHow::default()).await
+    else {
         panic!("not refused");
     };
     assert_eq!((status, &error), (422, &expected));

@@ -79,9 +79,9 @@ pub enum CliCommand {
     Apply {
         /// Configuration file (TOML)
         file: PathBuf,
-        /// Do not ask for confirmation
-        #[arg(long, short)]
-        yes: bool,
+        /// How
+        #[command(flatten)]
+        how: ApplyArgs,
     },
     /// Show the running configuration
     Config {
@@ -157,6 +157,34 @@ pub enum CliCommand {
 pub enum ConfigCommand {
     /// Print the configuration as TOML with every key, defaults included
     Show,
+    /// List the configurations that were in force, the last one first
+    History,
+    /// Apply a configuration that was in force
+    Rollback {
+        /// Its number in the history [default: the one before the last]
+        number: Option<u64>,
+        /// How
+        #[command(flatten)]
+        how: ApplyArgs,
+    },
+    /// Keep the change that `apply --confirm` made
+    Confirm,
+    /// Undo the change that `apply --confirm` made, now
+    Revert,
+}
+
+/// How a configuration is applied.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct ApplyArgs {
+    /// Do not ask before the change
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Also write it to the configuration file of netvmd, for its next start; with --confirm, when it is confirmed
+    #[arg(long)]
+    pub save: bool,
+    /// Go back after this many seconds, unless `netvm config confirm` comes before
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub confirm: Option<u64>,
 }
 
 /// `netvm policy`.

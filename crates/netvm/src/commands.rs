@@ -10,7 +10,7 @@ mod stats;
 mod stop;
 mod vm;
 
-pub use change::{apply, check, plan, show_config};
+pub use change::{apply, check, history, plan, rollback, show_config};
 pub use import::import;
 pub use inspect::{chain, group, nf, port, status};
 pub use policy::{addresses, flows, policy};

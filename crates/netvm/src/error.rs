@@ -44,6 +44,9 @@ pub enum CliError {
     /// The user declined.
     #[error("not applied")]
     Declined,
+    /// Nothing was in force before.
+    #[error("no configuration was in force before this one: see `netvm config history`")]
+    NoRevision,
     /// The user declined to stop netvmd.
     #[error("not stopped")]
     NotStopped,

@@ -71,8 +71,8 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Group { name } => commands::group(client, output, name.as_deref()).await,
         CliCommand::Stats(arguments) => commands::stats(client, output, &arguments).await,
         CliCommand::Plan { file } => commands::plan(client, output, &file).await,
-        CliCommand::Apply { file, yes } => commands::apply(client, output, &file, yes).await,
-        CliCommand::Config { command: ConfigCommand::Show } => commands::show_config(client, output).await,
+        CliCommand::Apply { file, how } => commands::apply(client, output, &file, how).await,
+        CliCommand::Config { command } => configuration(command, client, output).await,
         CliCommand::Policy { command } => commands::policy(client, output, command).await,
         CliCommand::Flow { command: FlowCommand::List { limit } } => {
             commands::flows(client, output, limit).await
@@ -84,5 +84,15 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         | CliCommand::Doctor
         | CliCommand::Replay(_)
         | CliCommand::Completion { .. } => Ok(()),
+    }
+}
+
+async fn configuration(command: ConfigCommand, client: &Client, output: &Output) -> Result<(), CliError> {
+    match command {
+        ConfigCommand::Show => commands::show_config(client, output).await,
+        ConfigCommand::History => commands::history(client, output).await,
+        ConfigCommand::Rollback { number, how } => commands::rollback(client, output, number, how).await,
+        ConfigCommand::Confirm => output.done(&client.confirm().await?),
+        ConfigCommand::Revert => output.done(&client.revert().await?),
     }
 }

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use common::{Server, file, folder, program, run};
 use netvm_api::{
-    ApiError, ApplyReply, ChainInfo, ChainState, ConfigReply, Done, Drops, GroupInfo, HugePages, Idle,
-    NfInfo, NfPackets, NfState, PlanReply, PortInfo, RegionInfo, RoleInfo, StageInfo, Stats, Status,
-    ThreadInfo, WorkerInfo, path,
+    ApiError, ApplyHow, ApplyReply, ChainInfo, ChainState, ConfigReply, Done, Drift, Drops, GroupInfo,
+    HugePages, Idle, NfInfo, NfPackets, NfState, PlanReply, PortInfo, RegionInfo, RevisionInfo, RoleInfo,
+    StageInfo, Stats, Status, ThreadInfo, WorkerInfo, path,
 };
 use serde_json::Value;
 
@@ -45,6 +46,14 @@ fn status() -> Status {
         dpdk: "DPDK 22.11.7".into(),
         pid: 77,
         config: Some("/etc/netvm/host.toml".into()),
+        drift: Drift::Changes { changes: 2 },
+        revision: Some(RevisionInfo {
+            number: 7,
+            source: "/root/try.toml".into(),
+            how: "apply".into(),
+            applied_at: 0,
+        }),
+        confirm_within_s: Some(42),
         uptime_s: 3725.0,
         clock_hz: 2_596_000_000,
         huge_pages: HugePages::All,
@@ -199,9 +208,15 @@ fn changeable() -> (Server, Arc<AtomicU64>) {
             )
             .route(
                 path::APPLY,
-                post(move |body: String| async move {
+                post(move |Query(how): Query<ApplyHow>, body: String| async move {
                     count.fetch_add(1, Ordering::Relaxed);
-                    Json(ApplyReply { plan: plan(&body), warnings: Vec::new(), took_ms: 12.3 })
+                    Json(ApplyReply {
+                        plan: plan(&body),
+                        warnings: Vec::new(),
+                        took_ms: 12.3,
+                        saved: None,
+                        confirm_within_s: how.confirm,
+                    })
                 }),
             );
     (Server::start(router), applied)
@@ -225,6 +240,11 @@ fn tables_show_every_object() {
     has(&text, "configuration /etc/netvm/host.toml: 2 ports, 1 NF instance, 1 chain");
     has(&text, "0 3 0 poll 99.9 % 0 1,234 2 KiB 55 µs");
     has(&text, "nf firewall has no process");
+    has(&text, "netvmd goes back in 42 s unless you confirm: netvm config confirm");
+    assert!(
+        text.contains("not what /etc/netvm/host.toml has: 2 differences (last applied: /root/try.toml"),
+        "{text}"
+    );
     let text = server.netvm(&["port"]).good();
     has(&text, "0 client af_xdp native up 1 1500 - 1,000,000 125,000,000 0 0 0 0");
     has(&text, "4 server af_xdp native down 1 1500 - 1,000,000 125,000,000 0 0 0 0");

@@ -24,6 +24,9 @@ struct Arguments {
     /// Folder of the lock and the sockets; one daemon at a time can use it
     #[arg(long, value_name = "DIR", default_value = "/run/netvm")]
     run_dir: PathBuf,
+    /// Folder of the history [default: $STATE_DIRECTORY, else `state` in the run directory]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Socket of the HTTP API [default: api.sock in the run directory]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -117,8 +120,13 @@ fn main() -> ExitCode {
         }
     }
     let Some(config) = arguments.config else { return ExitCode::from(2) };
-    let options =
-        Options { config, run_dir: arguments.run_dir, socket: arguments.socket, attach: arguments.attach };
+    let options = Options {
+        config,
+        run_dir: arguments.run_dir,
+        state_dir: arguments.state_dir,
+        socket: arguments.socket,
+        attach: arguments.attach,
+    };
     match runtime.block_on(netvm_daemon::run(options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

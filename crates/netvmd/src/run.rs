@@ -1,21 +1,24 @@
 //! Starts the daemon's parts in order, runs its main loop, and shuts everything down.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Host, NfStart};
-use netvm_config::{ConfigError, Finding, Loaded};
+use netvm_config::{ConfigError, Finding};
 use netvm_engine::{Engine, InstanceId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::api::{self, ServeError};
 use crate::attach::{AttachServer, ListenError};
-use crate::daemon::{ApplyError, Daemon, End, Load, Options, Reclaims, RuleChanges};
+use crate::daemon::{
+    ApplyError, Confirmations, Daemon, DriftCache, End, History, Load, Options, Reclaims, RuleChanges,
+    first_text,
+};
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::lookup::Lookup;
 use crate::routers::Routers;
-use crate::rundir::{RunDir, RunDirError};
+use crate::rundir::{RunDir, RunDirError, check_owner};
 use crate::service::{self, Request, Signals};
 use crate::supervisor::{Confinement, FilterError, Supervisor, allowed_cores};
 use crate::vms::Machines;
@@ -47,6 +50,14 @@ pub enum DaemonError {
     /// The system call filter cannot be compiled.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The state directory cannot be used.
+    #[error("cannot use the state directory {}: {source} (choose another with --state-dir)", path.display())]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
     /// Signals or the CPU affinity cannot be used.
     #[error("{what}: {source}")]
     System {
@@ -104,7 +115,19 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let mut signals = Signals::listen().map_err(system("cannot handle signals"))?;
     let lookup = Lookup::new().map_err(system("cannot read the CPU affinity"))?;
-    let loaded = load(&options.config, &lookup)?;
+    // Before anything is created: the file, which is what runs unless a change was not confirmed.
+    let read = |source| ConfigError::Read { path: options.config.clone(), source };
+    let text = std::fs::read_to_string(&options.config).map_err(read)?;
+    let state_dir = options.state_dir();
+    if state_dir.exists() {
+        check_owner(&state_dir, "--state-dir")?;
+    }
+    let unconfirmed = History::unconfirmed_in(&state_dir);
+    let (name, text, start_warning) = first_text(&options, unconfirmed.as_ref(), text);
+    let loaded = lookup.parse(&name, &text, Some(&Host::default()))?;
+    if let Some(warning) = &start_warning {
+        tracing::warn!("{warning}");
+    }
     for warning in &loaded.warnings {
         tracing::warn!("{}", in_one_line(warning));
     }
@@ -115,6 +138,8 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let attach_socket = options.attach.clone().unwrap_or_else(|| run_dir.path().join("attach.sock"));
     run_dir.claim(&socket)?;
     run_dir.claim(&attach_socket)?;
+    let history =
+        History::open(&state_dir).map_err(|source| DaemonError::State { path: state_dir.clone(), source })?;
 
     let cores = allowed_cores().map_err(system("cannot read the CPU affinity"))?;
     let confinement = Arc::new(Confinement::prepare()?);
@@ -139,6 +164,10 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         routers,
         attach,
         changing: tokio::sync::Mutex::default(),
+        history,
+        confirmations: Confirmations::default(),
+        drift: DriftCache::default(),
+        start_warning,
         rules: RuleChanges::default(),
         reclaims,
         started: Instant::now(),
@@ -147,6 +176,9 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let first = daemon.apply_first(&host).await;
     // What a failed start made is of no use.
     let has_failed = first.is_err();
+    if first.is_ok() {
+        daemon.history.record(&name, "start", &text);
+    }
     let ended = match first {
         Ok(()) => serve(&daemon, &socket, &mut signals, &mut thread).await,
         Err(error) => Err(error.into()),
@@ -158,13 +190,6 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     daemon.routers.end(has_failed || daemon.end.purges());
     drop(run_dir);
     ended
-}
-
-/// Reads the configuration file.
-fn load(path: &Path, lookup: &Lookup) -> Result<Loaded, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    lookup.parse(&path.display().to_string(), &text, Some(&Host::default()))
 }
 
 async fn serve(
@@ -197,7 +222,7 @@ async fn serve(
     outcome
 }
 
-async fn reload(daemon: &Daemon) {
+async fn reload(daemon: &Arc<Daemon>) {
     match daemon.reload(&daemon.options.config).await {
         Ok(done) => tracing::info!(
             "reloaded {}: {} changes",

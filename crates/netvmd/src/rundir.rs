@@ -24,7 +24,7 @@ pub enum RunDirError {
     },
     /// Another user could put files into it, which netvmd would trust.
     #[error(
-        "{path} {problem}: netvmd trusts what is there; {remedy}, or choose another folder with --run-dir"
+        "{path} {problem}: netvmd trusts what is there; {remedy}, or choose another folder with {option}"
     )]
     Unsafe {
         /// The directory.
@@ -33,6 +33,8 @@ pub enum RunDirError {
         problem: String,
         /// What would help.
         remedy: String,
+        /// The option that names the directory.
+        option: &'static str,
     },
     /// Another netvmd runs.
     #[error("another netvmd{pid} uses {path}: stop it first, or choose another folder with --run-dir")]
@@ -76,7 +78,7 @@ impl RunDir {
             fs::create_dir_all(path).map_err(unusable(path))?;
             fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(unusable(path))?;
         }
-        check_owner(path)?;
+        check_owner(path, "--run-dir")?;
         let lock_path = path.join(LOCK);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o644);
@@ -140,9 +142,10 @@ impl Drop for RunDir {
 }
 
 /// Refuses a directory that is a symbolic link, belongs to another user, or is writable for others.
-fn check_owner(path: &Path) -> Result<(), RunDirError> {
-    let error =
-        |problem: String, remedy: String| Err(RunDirError::Unsafe { path: path.to_owned(), problem, remedy });
+pub(crate) fn check_owner(path: &Path, option: &'static str) -> Result<(), RunDirError> {
+    let error = |problem: String, remedy: String| {
+        Err(RunDirError::Unsafe { path: path.to_owned(), problem, remedy, option })
+    };
     let there = fs::symlink_metadata(path).map_err(unusable(path))?;
     let (me, shown) = (rustix::process::geteuid().as_raw(), path.display());
     if there.is_symlink() {

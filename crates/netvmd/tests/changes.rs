@@ -3,12 +3,18 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use common::hosts::Host;
 use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, is_root, lane, program};
 use netlib::Options;
-use netvm_api::{ApplyReply, Diagnostic, Severity, path};
+use netvm_api::{
+    ApplyReply, ChainInfo, Diagnostic, Done, Drift, Revision, RevisionInfo, Severity, Status, path,
+};
+use rustix::process::Signal;
 
 /// Not a test: runs as an NF if the environment says so.
 #[test]
@@ -125,7 +131,7 @@ fn a_lost_interface_does_not_prevent_other_changes() {
 
 #[test]
 fn a_lost_program_does_not_prevent_other_changes() {
-    let folder = std::sync::Arc::new(Folder::new());
+    let folder = Arc::new(Folder::new());
     let link = folder.0.join("nf");
     let own = std::env::current_exe().unwrap();
     std::os::unix::fs::symlink(&own, &link).unwrap();
@@ -141,4 +147,104 @@ fn a_lost_program_does_not_prevent_other_changes() {
     let changed = lost.replace("environment = {", "threads = 2\nenvironment = {");
     let (status, error) = daemon.post_failing(path::APPLY, &changed);
     assert_eq!(status, 422, "{error:?}");
+}
+
+fn status(daemon: &Daemon) -> Status {
+    daemon.get(path::STATUS)
+}
+
+fn apply_with(daemon: &Daemon, query: &str, text: &str) -> ApplyReply {
+    daemon.post(&format!("{}?{query}", path::APPLY), text)
+}
+
+fn chains(daemon: &Daemon) -> Vec<String> {
+    daemon.get::<Vec<ChainInfo>>(path::CHAINS).into_iter().map(|chain| chain.name).collect()
+}
+
+#[test]
+fn what_was_applied_is_remembered_and_can_be_saved() {
+    let folder = Arc::new(Folder::new());
+    let (first, second) = (config(&["a"]), config(&["a", "b"]));
+    let mut daemon = Daemon::start_in(Arc::clone(&folder), &first);
+    assert_eq!(status(&daemon).drift, Drift::None);
+    apply_with(&daemon, "save=false", &second);
+    assert!(matches!(status(&daemon).drift, Drift::Changes { changes: 5.. }), "{:?}", status(&daemon).drift);
+    let history: Vec<RevisionInfo> = daemon.get(path::HISTORY);
+    let found: Vec<_> = history.iter().map(|revision| (revision.number, revision.how.as_str())).collect();
+    assert_eq!(found, [(2, "apply"), (1, "start")]);
+    assert_eq!(status(&daemon).revision, Some(history[0].clone()));
+    let before: Revision = daemon.get(&path::REVISION.replace("{number}", "1"));
+    assert_eq!(before.toml, first);
+    assert_eq!(daemon.request("GET", &path::REVISION.replace("{number}", "9"), "").0, 404);
+    // Saved, a restart has it.
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    std::fs::set_permissions(folder.config(), std::fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(
+        apply_with(&daemon, "save=true", &second).saved,
+        Some(folder.config().canonicalize().unwrap())
+    );
+    assert_eq!(
+        (std::fs::read_to_string(folder.config()).unwrap(), mode(&folder.config())),
+        (second.clone(), 0o640)
+    );
+    assert_eq!(status(&daemon).drift, Drift::None);
+    // A file that is wrong, or gone, is said.
+    std::fs::write(folder.config(), "[[port]").unwrap();
+    assert!(matches!(status(&daemon).drift, Drift::Unreadable { .. }));
+    std::fs::write(folder.config(), &second).unwrap();
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    let daemon = Daemon::start_in(folder, &second);
+    assert_eq!(chains(&daemon), ["a", "b"]);
+    let history: Vec<RevisionInfo> = daemon.get(path::HISTORY);
+    assert_eq!(history.iter().map(|revision| revision.number).collect::<Vec<_>>(), [3, 2, 1], "{history:?}");
+}
+
+#[test]
+fn a_change_that_is_not_confirmed_is_undone() {
+    let folder = Arc::new(Folder::new());
+    let (first, second) = (config(&["a"]), config(&["a", "b"]));
+    let mut daemon = Daemon::start_in(Arc::clone(&folder), &first);
+    let pid = daemon.until_running("a-nf").pid;
+    // In time: it stays, and is saved then.
+    let reply = apply_with(&daemon, "save=true&confirm=60", &second);
+    assert_eq!((reply.confirm_within_s, reply.saved), (Some(60), None));
+    assert!(status(&daemon).confirm_within_s.is_some_and(|left| left >= 55));
+    assert_eq!(std::fs::read_to_string(folder.config()).unwrap(), first);
+    let (code, error) = daemon.post_failing(path::APPLY, &first);
+    assert!(code == 409 && error.message.contains("waits for its confirmation"), "{error}");
+    let _: Done = daemon.post(path::CONFIRM, "");
+    assert_eq!(std::fs::read_to_string(folder.config()).unwrap(), second);
+    assert_eq!(daemon.post_failing(path::CONFIRM, "").0, 409);
+    // On request, and by itself, it goes back.
+    let third = config(&["a", "c"]);
+    apply_with(&daemon, "confirm=60", &third);
+    assert_eq!(chains(&daemon), ["a", "c"]);
+    let _: Done = daemon.post(path::REVERT, "");
+    assert_eq!(chains(&daemon), ["a", "b"]);
+    apply_with(&daemon, "confirm=1", &third);
+    assert_eq!(chains(&daemon), ["a", "c"]);
+    daemon.until("it went back", |daemon| chains(daemon) == ["a", "b"]);
+    daemon.until_flowing("b");
+    assert_eq!(daemon.nf("a-nf").pid, pid, "what did not change was not touched");
+    assert_eq!(status(&daemon).confirm_within_s, None);
+    assert_eq!(daemon.request("POST", &format!("{}?confirm=0", path::APPLY), &third).0, 422);
+    // The file was edited in place and a kill comes before the confirmation: the next netvmd runs what was before.
+    std::fs::write(folder.config(), &third).unwrap();
+    apply_with(&daemon, "confirm=60", &third);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    let mut daemon = Daemon::start_in(Arc::clone(&folder), &third);
+    assert_eq!(chains(&daemon), ["a", "b"], "{}", daemon.log());
+    assert!(
+        status(&daemon).problems.iter().any(|problem| problem.contains("not confirmed")),
+        "{:?}",
+        status(&daemon)
+    );
+    // Applied as it is, it is accepted.
+    apply_with(&daemon, "", &third);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    let daemon = Daemon::start_in(folder, &third);
+    assert_eq!(chains(&daemon), ["a", "c"], "{}", daemon.log());
 }

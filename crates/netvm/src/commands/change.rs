@@ -1,17 +1,19 @@
-//! `netvm plan`, `apply`, `check` and `config show`.
+//! `netvm plan`, `apply`, `check` and `config`.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
-use netvm_api::{Client, Diagnostic, Plan, Severity};
+use netvm_api::{ApplyHow, ApplyReply, Client, Diagnostic, Plan, RevisionInfo, Severity};
 use netvm_config::{ConfigError, Finding, Loaded};
 use serde::Serialize;
 
+use crate::cli::ApplyArgs;
 use crate::daemon;
 use crate::error::CliError;
-use crate::format::plural;
-use crate::output::Output;
+use crate::format::{duration, plural};
+use crate::output::{Output, lines};
 
 /// A configuration file that passed the checks that need no netvmd.
 struct File {
@@ -40,15 +42,28 @@ pub async fn plan(client: &Client, output: &Output, path: &Path) -> Result<(), C
 }
 
 /// Prints what a file changes and applies it.
-pub async fn apply(client: &Client, output: &Output, path: &Path, yes: bool) -> Result<(), CliError> {
+pub async fn apply(client: &Client, output: &Output, path: &Path, how: ApplyArgs) -> Result<(), CliError> {
     let file = read(path)?;
-    if output.json {
-        return output.value(&client.apply(&file.name, &file.text).await?);
+    if !output.json {
+        output.warnings(&file.warnings);
     }
-    output.warnings(&file.warnings);
-    let plan = client.plan(&file.name, &file.text).await?.plan;
+    apply_text(client, output, &file.name, &file.text, how).await
+}
+
+async fn apply_text(
+    client: &Client,
+    output: &Output,
+    name: &str,
+    text: &str,
+    ApplyArgs { yes, save, confirm: within }: ApplyArgs,
+) -> Result<(), CliError> {
+    let how = ApplyHow { save, confirm: within };
+    if output.json {
+        return output.value(&client.apply(name, text, how).await?);
+    }
+    let plan = client.plan(name, text).await?.plan;
     output.text(&plan.to_string())?;
-    if plan.is_empty() {
+    if plan.is_empty() && !save {
         return Ok(());
     }
     if plan.needs_restart() {
@@ -57,18 +72,67 @@ pub async fn apply(client: &Client, output: &Output, path: &Path, yes: bool) -> 
     if !yes && io::stdin().is_terminal() && !confirm(output, "apply?")? {
         return Err(CliError::Declined);
     }
-    let reply = client.apply(&file.name, &file.text).await?;
-    output.text(&applied(&plan, &reply.plan, reply.took_ms))
+    let reply = client.apply(name, text, how).await?;
+    output.text(&applied(&plan, &reply))
+}
+
+/// Prints the configurations that were in force.
+pub async fn history(client: &Client, output: &Output) -> Result<(), CliError> {
+    let history = client.history().await?;
+    if output.json {
+        return output.value(&history);
+    }
+    let mut table = output.table(&[">NUMBER", ">AGE", "HOW", "SOURCE"]);
+    for revision in &history {
+        table.add_row([
+            revision.number.to_string(),
+            age(revision),
+            revision.how.clone(),
+            revision.source.clone(),
+        ]);
+    }
+    output.text(&lines(table))
+}
+
+/// How long ago a revision came into force.
+pub(super) fn age(revision: &RevisionInfo) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    duration(now.saturating_sub(revision.applied_at) as f64)
+}
+
+/// Applies a configuration that was in force.
+pub async fn rollback(
+    client: &Client,
+    output: &Output,
+    number: Option<u64>,
+    how: ApplyArgs,
+) -> Result<(), CliError> {
+    let number = match number {
+        Some(number) => number,
+        None => client.history().await?.get(1).ok_or(CliError::NoRevision)?.number,
+    };
+    let revision = client.revision(number).await?;
+    let source = &revision.info.source;
+    let origin = source.strip_prefix("revision ").and_then(|rest| rest.split_once(" of "));
+    let name = format!("revision {number} of {}", origin.map_or(source.as_str(), |(_, origin)| origin));
+    apply_text(client, output, &name, &revision.toml, how).await
 }
 
 /// The result of an apply. Another client may have applied something since the plan was shown.
-fn applied(shown: &Plan, done: &Plan, took_ms: f64) -> String {
-    let notice = if shown == done {
+fn applied(shown: &Plan, reply: &ApplyReply) -> String {
+    let notice = if *shown == reply.plan {
         String::new()
     } else {
-        format!("the configuration changed in the meantime; netvmd applied:\n{done}")
+        format!("the configuration changed in the meantime; netvmd applied:\n{}", reply.plan)
     };
-    format!("{notice}applied in {took_ms:.0} ms\n")
+    let next = match (reply.confirm_within_s, &reply.saved) {
+        (Some(seconds), _) => {
+            format!("; netvmd goes back in {seconds} s unless you confirm: netvm config confirm")
+        }
+        (None, Some(path)) => format!(" and saved in {}", path.display()),
+        (None, None) => String::new(),
+    };
+    format!("{notice}applied in {:.0} ms{next}\n", reply.took_ms)
 }
 
 /// Asks a question on the terminal.

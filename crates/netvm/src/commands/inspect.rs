@@ -2,10 +2,11 @@
 
 use comfy_table::Cell;
 use netvm_api::{
-    ChainInfo, ChainState, Client, GroupInfo, HugePages, Idle, NfInfo, NfState, PortInfo, Status,
+    ChainInfo, ChainState, Client, Drift, GroupInfo, HugePages, Idle, NfInfo, NfState, PortInfo, Status,
 };
 use serde::Serialize;
 
+use super::change::age;
 use crate::error::CliError;
 use crate::format::{bytes, count, duration, plural};
 use crate::output::{Output, Tone, lines};
@@ -62,11 +63,34 @@ fn draw_status(status: &Status, output: &Output) -> String {
         ]);
     }
     text.push_str(&lines(table));
+    text.push_str(&draw_configuration(status, &file));
     if !status.problems.is_empty() {
         text.push_str("\nproblems:\n");
         text.extend(status.problems.iter().map(|problem| format!("  {problem}\n")));
     }
     text
+}
+
+/// What runs, if it is something else than the configuration file.
+fn draw_configuration(status: &Status, file: &str) -> String {
+    let mut notes = Vec::new();
+    if let Some(seconds) = status.confirm_within_s {
+        notes.push(format!("netvmd goes back in {seconds} s unless you confirm: netvm config confirm"));
+    }
+    match &status.drift {
+        Drift::None => {}
+        Drift::Changes { changes } => {
+            let runs = status.revision.as_ref().map_or_else(String::new, |revision| {
+                format!(" (last applied: {}, {} ago)", revision.source, age(revision))
+            });
+            let count = plural(usize::try_from(*changes).unwrap_or(usize::MAX), "difference");
+            notes.push(format!(
+                "what runs is not what {file} has: {count}{runs}. See them: netvm plan {file}"
+            ));
+        }
+        Drift::Unreadable { reason } => notes.push(format!("a restart would fail: {reason}")),
+    }
+    notes.iter().map(|note| format!("\n{note}\n")).collect()
 }
 
 /// The items named `name`, or all.

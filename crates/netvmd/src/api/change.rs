@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, StringRejection};
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection, StringRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use netvm_api::{ApplyReply, ConfigReply, Done, FILE_HEADER, PlanReply, StopDaemon};
+use netvm_api::{
+    ApplyHow, ApplyReply, ConfigReply, Done, FILE_HEADER, PlanReply, Revision, RevisionInfo, StopDaemon,
+};
 
 use super::{Failure, optional};
 use crate::daemon::Daemon;
+use crate::runtime::blocking;
 
 /// Name of a configuration sent without a file name.
 const NAMELESS: &str = "configuration";
@@ -27,21 +30,64 @@ pub(super) async fn plan(
     headers: HeaderMap,
     text: Result<String, StringRejection>,
 ) -> Result<Json<PlanReply>, Failure> {
-    Ok(Json(daemon.plan(file_name(&headers), &text?).await?))
+    Ok(Json(daemon.plan(&file_name(&headers), &text?).await?))
 }
 
 pub(super) async fn apply(
     State(daemon): State<Arc<Daemon>>,
+    how: Result<Query<ApplyHow>, QueryRejection>,
     headers: HeaderMap,
     text: Result<String, StringRejection>,
 ) -> Result<Json<ApplyReply>, Failure> {
-    let (name, text) = (file_name(&headers).to_owned(), text?);
+    let (name, Query(how), text) = (file_name(&headers), how?, text?);
     // A separate task, so that a client that disconnects does not interrupt the change.
-    let change = tokio::spawn(async move { daemon.apply(&name, &text).await });
+    let change = tokio::spawn(async move { daemon.apply(&name, &text, how, "apply").await });
     let lost = |_| {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed unexpectedly: see netvmd's log")
     };
     Ok(Json(change.await.map_err(lost)??))
+}
+
+pub(super) async fn history(State(daemon): State<Arc<Daemon>>) -> Json<Vec<RevisionInfo>> {
+    Json(blocking(move || daemon.history.all()).await)
+}
+
+pub(super) async fn revision(
+    State(daemon): State<Arc<Daemon>>,
+    number: Result<Path<u64>, PathRejection>,
+) -> Result<Json<Revision>, Failure> {
+    let Path(number) = number?;
+    let missing = || {
+        Failure::new(
+            StatusCode::NOT_FOUND,
+            format!("no revision {number}: `netvm config history` lists them"),
+        )
+    };
+    blocking(move || daemon.history.get(number)).await.map(Json).ok_or_else(missing)
+}
+
+pub(super) async fn confirm(State(daemon): State<Arc<Daemon>>) -> Result<Json<Done>, Failure> {
+    match daemon.confirm() {
+        None => Err(nothing_waits()),
+        Some(Ok(())) => Ok(Json(Done { message: "confirmed".to_owned() })),
+        Some(Err(error)) => {
+            Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("confirmed, but not saved: {error}")))
+        }
+    }
+}
+
+pub(super) async fn revert(State(daemon): State<Arc<Daemon>>) -> Result<Json<Done>, Failure> {
+    match daemon.revert().await {
+        None => Err(nothing_waits()),
+        Some(undone) => {
+            undone?;
+            Ok(Json(Done { message: "went back to what was before the last change".to_owned() }))
+        }
+    }
+}
+
+fn nothing_waits() -> Failure {
+    Failure::new(StatusCode::CONFLICT, "no change waits for its confirmation: see `netvm config history`")
 }
 
 pub(super) async fn restart(
@@ -85,6 +131,7 @@ pub(super) async fn stop(
     Ok(Json(Done { message: "netvmd stops".to_owned() }))
 }
 
-fn file_name(headers: &HeaderMap) -> &str {
-    headers.get(FILE_HEADER).and_then(|value| value.to_str().ok()).unwrap_or(NAMELESS)
+fn file_name(headers: &HeaderMap) -> String {
+    let given = headers.get(FILE_HEADER).map(|value| netvm_api::file_name(value.as_bytes()));
+    given.unwrap_or_else(|| NAMELESS.to_owned())
 }

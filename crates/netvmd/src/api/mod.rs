@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
-use axum::extract::rejection::{JsonRejection, PathRejection, StringRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection, StringRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -102,6 +102,10 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::GROUPS, get(traffic::groups))
         .route(path::STATS, get(traffic::stats))
         .route(path::CONFIG, get(change::config))
+        .route(path::HISTORY, get(change::history))
+        .route(path::REVISION, get(change::revision))
+        .route(path::CONFIRM, post(change::confirm))
+        .route(path::REVERT, post(change::revert))
         .route(path::PLAN, post(change::plan))
         .route(path::APPLY, post(change::apply))
         .route(path::POLICY, get(policy::policy))
@@ -167,6 +171,12 @@ impl From<PathRejection> for Failure {
     }
 }
 
+impl From<QueryRejection> for Failure {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, rejection.to_string())
+    }
+}
+
 impl From<JsonRejection> for Failure {
     fn from(rejection: JsonRejection) -> Self {
         Self::new(rejection.status(), format!("invalid request: {rejection}"))
@@ -199,13 +209,18 @@ impl From<ApplyError> for Failure {
                 return Self { status: StatusCode::UNPROCESSABLE_ENTITY, error: ApiError::of_config(error) };
             }
             ApplyError::Recipe(_) | ApplyError::Vm(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ApplyError::ConfirmLimit => StatusCode::UNPROCESSABLE_ENTITY,
             ApplyError::NeedsRestart(_)
             | ApplyError::Busy
+            | ApplyError::Unconfirmed { .. }
             | ApplyError::Engine(netvm_engine::ApplyError::NeedsRestart { .. }) => StatusCode::CONFLICT,
             ApplyError::Engine(_)
             | ApplyError::Router(_)
             | ApplyError::NfFailed { .. }
             | ApplyError::VmFailed { .. }
+            | ApplyError::State(_)
+            | ApplyError::Save(_)
+            | ApplyError::NotSaved(_)
             | ApplyError::NotUndone { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             ApplyError::Gone(error) => return (*error).into(),
         };

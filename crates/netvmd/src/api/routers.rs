@@ -40,9 +40,7 @@ pub(super) async fn routes(
     name: Result<Path<String>, PathRejection>,
     most: Result<Query<Most>, QueryRejection>,
 ) -> Result<Json<RouterRoutes>, Failure> {
-    let Path(name) = name?;
-    let Query(Most { most }) =
-        most.map_err(|error| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+    let (Path(name), Query(Most { most })) = (name?, most?);
     let most = most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
     let views = views(&daemon).await?;
     let Some(router) = views.host.routers.iter().find(|router| router.name == name) else {

@@ -10,18 +10,25 @@ use netvm_region::clock;
 use super::Failure;
 use super::traffic::{self, Views};
 use crate::daemon::Daemon;
+use crate::runtime::blocking;
 use crate::vms::VmPhase;
 
 pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Status>, Failure> {
     let views = traffic::views(&daemon).await?;
     let nfs = traffic::nf_infos(&daemon, &views);
     let running = nfs.iter().filter(|nf| nf.state == NfState::Running).count();
+    let (drift, config, host) =
+        (daemon.drift.clone(), daemon.options.config.clone(), Arc::clone(&views.host));
+    let drift = blocking(move || drift.find(&config, &host)).await;
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Ok(Json(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         dpdk: dpdk::version().to_owned(),
         pid: std::process::id(),
         config: Some(daemon.options.config.clone()),
+        drift,
+        revision: daemon.history.last(),
+        confirm_within_s: daemon.confirmations.left().map(|left| left.as_secs()),
         uptime_s: daemon.started.elapsed().as_secs_f64(),
         clock_hz: clock::cycles_per_second(),
         huge_pages: huge_pages(&views),
@@ -45,7 +52,8 @@ fn huge_pages(views: &Views) -> HugePages {
 }
 
 fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
-    let mut problems = Vec::new();
+    let is_first = daemon.history.last().is_some_and(|last| last.how == "start");
+    let mut problems: Vec<String> = daemon.start_warning.iter().filter(|_| is_first).cloned().collect();
     for vm in daemon.machines.status().iter().filter(|vm| vm.phase == VmPhase::Backoff) {
         problems.push(format!(
             "vm {} keeps failing: {}",

@@ -23,7 +23,7 @@ type Answer<T> = Result<Json<T>, Failure>;
 
 /// A consistent snapshot of the engine's views.
 pub(super) struct Views {
-    pub(super) host: Host,
+    pub(super) host: Arc<Host>,
     pub(super) ports: Vec<PortView>,
     pub(super) chains: Vec<ChainView>,
     pub(super) instances: Vec<InstanceView>,
@@ -36,7 +36,7 @@ pub(super) struct Views {
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
     let read = |engine: &mut netvm_engine::Engine| Views {
-        host: engine.host().clone(),
+        host: engine.shared_host(),
         ports: engine.ports(),
         chains: engine.chains(),
         instances: engine.instances(),

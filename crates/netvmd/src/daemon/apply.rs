@@ -11,12 +11,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use netvm_api::{ApplyReply, Diagnostic, PlanReply};
+use netvm_api::{ApplyHow, ApplyReply, Diagnostic, PlanReply};
 use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use netvm_config::{ConfigError, Loaded, Plan};
 use tokio::time::{Instant, timeout_at};
 
+use super::confirm::LONGEST;
+use super::saving::{SaveError, Saving};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
 use crate::routers::RouterError;
@@ -76,6 +79,27 @@ pub enum ApplyError {
     /// Another apply is in progress.
     #[error("another configuration is being applied: try again later")]
     Busy,
+    /// The last change has not been confirmed yet.
+    #[error(
+        "the last change waits for its confirmation, for {left} s more: confirm it (netvm config confirm), or undo it \
+         (netvm config revert)"
+    )]
+    Unconfirmed {
+        /// Seconds that are left.
+        left: u64,
+    },
+    /// The limit for a confirmation is out of range.
+    #[error("a confirmation must be expected within 1 to {LONGEST} s")]
+    ConfirmLimit,
+    /// The state directory cannot be written.
+    #[error("cannot record in the state directory what to go back to: {0} (choose another with --state-dir)")]
+    State(std::io::Error),
+    /// The configuration cannot be saved.
+    #[error(transparent)]
+    Save(#[from] SaveError),
+    /// The configuration is in force, but not saved.
+    #[error("applied, but not saved: {0}")]
+    NotSaved(SaveError),
     /// The engine has ended.
     #[error(transparent)]
     Gone(#[from] EngineGone),
@@ -83,7 +107,7 @@ pub enum ApplyError {
 
 /// Whether to undo an apply that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// No: no previous configuration exists, and failed NFs are restarted.
     First,
     /// Yes.
@@ -106,28 +130,65 @@ impl Daemon {
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
     }
 
-    /// Applies a configuration.
+    /// Applies a configuration. `why`: for the history.
     ///
     /// # Errors
     /// [`ApplyError`]; the previous configuration is in force.
-    pub async fn apply(&self, name: &str, text: &str) -> Result<ApplyReply, ApplyError> {
+    pub async fn apply(
+        self: &Arc<Self>,
+        name: &str,
+        text: &str,
+        how: ApplyHow,
+        why: &str,
+    ) -> Result<ApplyReply, ApplyError> {
         let started = Instant::now();
         let Ok(_changing) = self.changing.try_lock() else { return Err(ApplyError::Busy) };
+        if let Some(left) = self.confirmations.left() {
+            return Err(ApplyError::Unconfirmed { left: left.as_secs() });
+        }
+        let confirm = match how.confirm {
+            Some(seconds @ 1..=LONGEST) => Some(Duration::from_secs(seconds)),
+            Some(_) => return Err(ApplyError::ConfirmLimit),
+            None => None,
+        };
         let running = self.running().await?;
         let Loaded { mut host, warnings } =
             self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
         netvm_config::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
-        self.change(&running, &host, &plan, Kind::Change).await?;
-        tracing::info!(
-            "{name} applied: {} changes in {} ms",
-            plan.changes.len(),
-            started.elapsed().as_millis()
-        );
+        let saving = how.save.then(|| Saving::prepare(&self.options.config, text)).transpose()?;
+        let before = self.history.unconfirmed();
+        if confirm.is_some() {
+            self.expect_confirmation(&running, text)?;
+        }
+        if let Err(error) = self.change(&running, &host, &plan, Kind::Change).await {
+            if confirm.is_some() {
+                self.restore_unconfirmed(before.as_ref());
+            }
+            return Err(error);
+        }
+        let took = started.elapsed();
+        tracing::info!("{name} applied: {} changes in {} ms", plan.changes.len(), took.as_millis());
+        let source =
+            self.history.last().map_or_else(|| "the configuration before".to_owned(), |last| last.source);
+        self.history.record(name, why, text);
+        let saved = match confirm {
+            Some(limit) => {
+                self.await_confirmation(running, source, saving, limit);
+                None
+            }
+            None => {
+                let saved = saving.map(Saving::commit).transpose().map_err(ApplyError::NotSaved)?;
+                self.accept(text);
+                saved
+            }
+        };
         Ok(ApplyReply {
             plan,
             warnings: warnings.iter().map(Diagnostic::from).collect(),
-            took_ms: started.elapsed().as_secs_f64() * 1000.0,
+            took_ms: took.as_secs_f64() * 1000.0,
+            saved,
+            confirm_within_s: confirm.map(|limit| limit.as_secs()),
         })
     }
 
@@ -135,10 +196,10 @@ impl Daemon {
     ///
     /// # Errors
     /// As for [`Daemon::apply`].
-    pub async fn reload(&self, path: &Path) -> Result<ApplyReply, ApplyError> {
+    pub async fn reload(self: &Arc<Self>, path: &Path) -> Result<ApplyReply, ApplyError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        self.apply(&path.display().to_string(), &text).await
+        self.apply(&path.display().to_string(), &text, ApplyHow::default(), "reload").await
     }
 
     /// Applies the first configuration to a new engine.
@@ -150,7 +211,13 @@ impl Daemon {
         self.change(&nothing, host, &Plan::default(), Kind::First).await
     }
 
-    async fn change(&self, running: &Host, host: &Host, plan: &Plan, kind: Kind) -> Result<(), ApplyError> {
+    pub(super) async fn change(
+        &self,
+        running: &Host,
+        host: &Host,
+        plan: &Plan,
+        kind: Kind,
+    ) -> Result<(), ApplyError> {
         if plan.needs_restart() {
             let why =
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));

@@ -1,7 +1,11 @@
 //! The running daemon's state, and the changes that its API and signals make to it.
 
 mod apply;
+mod confirm;
+mod drift;
+mod history;
 mod rules;
+mod saving;
 mod stats;
 
 use std::path::PathBuf;
@@ -13,6 +17,9 @@ use netvm_config::model::Host;
 use tokio::sync::Notify;
 
 pub(crate) use apply::{ApplyError, VM_START_TIMEOUT};
+pub(crate) use confirm::{Confirmations, first_text};
+pub(crate) use drift::DriftCache;
+pub(crate) use history::History;
 pub(crate) use rules::{Changed, RuleError};
 pub(crate) use stats::{Load, Reclaims};
 
@@ -30,10 +37,25 @@ pub struct Options {
     pub config: PathBuf,
     /// Folder of the lock and, by default, of the sockets.
     pub run_dir: PathBuf,
+    /// Folder of the history; `None`: that of the service manager (`$STATE_DIRECTORY`), else `state` in the run directory.
+    pub state_dir: Option<PathBuf>,
     /// The API's socket; `None`: `api.sock` in the run directory.
     pub socket: Option<PathBuf>,
     /// The attach socket; `None`: `attach.sock` in the run directory.
     pub attach: Option<PathBuf>,
+}
+
+impl Options {
+    /// Folder of the history.
+    #[must_use]
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        // systemd may give several, separated by colons.
+        let of_service = || {
+            let given = std::env::var("STATE_DIRECTORY").ok().filter(|given| !given.is_empty())?;
+            given.split(':').next().map(PathBuf::from)
+        };
+        self.state_dir.clone().or_else(of_service).unwrap_or_else(|| self.run_dir.join("state"))
+    }
 }
 
 /// The running daemon's parts.
@@ -48,6 +70,13 @@ pub struct Daemon {
     pub(crate) attach: Arc<AttachServer>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// What was applied.
+    pub(crate) history: History,
+    /// The change that waits for its confirmation.
+    pub(crate) confirmations: Confirmations,
+    pub(crate) drift: DriftCache,
+    /// Why netvmd started with something else than the configuration file.
+    pub(crate) start_warning: Option<String>,
     /// Coordinates changes of single rules.
     pub(crate) rules: RuleChanges,
     pub(crate) reclaims: Reclaims,

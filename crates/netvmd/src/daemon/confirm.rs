@@ -1,0 +1,151 @@
+//! Changes that are undone unless they are confirmed in time, so that a remote machine is not lost by a mistake.
+//!
+//! The state directory has what was before from before the change on: a netvmd that starts while a change waits runs the
+//! configuration before it. It also does so later, as long as the configuration file still has the rejected text.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use netvm_config::model::Host;
+use tokio::time::Instant;
+
+use super::apply::{ApplyError, Kind};
+use super::history::Unconfirmed;
+use super::saving::{SaveError, Saving};
+use super::{Daemon, Options};
+
+/// The longest time to wait for a confirmation in seconds.
+pub(crate) const LONGEST: u64 = 86_400;
+
+/// A change that waits for its confirmation.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    previous: Arc<Host>,
+    /// The name of what was before, for the history.
+    source: String,
+    deadline: Instant,
+    saving: Option<Saving>,
+    /// Tells changes apart.
+    number: u64,
+}
+
+/// The change that waits, if any.
+#[derive(Debug, Default)]
+pub(crate) struct Confirmations {
+    waiting: Mutex<Option<Waiting>>,
+    last: std::sync::atomic::AtomicU64,
+}
+
+impl Confirmations {
+    fn lock(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time that is left for a confirmation.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.lock().as_ref().map(|waiting| waiting.deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Daemon {
+    /// Remembers what to go back to, before a change is made.
+    pub(super) fn expect_confirmation(&self, running: &Host, tried: &str) -> Result<(), ApplyError> {
+        let change = Unconfirmed { previous: running.to_toml(), tried: tried.to_owned() };
+        self.history.set_unconfirmed(Some(&change)).map_err(ApplyError::State)
+    }
+
+    /// The change is in force: undoes it after `limit` unless it is confirmed.
+    pub(super) fn await_confirmation(
+        self: &Arc<Self>,
+        previous: Arc<Host>,
+        source: String,
+        saving: Option<Saving>,
+        limit: Duration,
+    ) {
+        let number = 1 + self.confirmations.last.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let deadline = Instant::now() + limit;
+        *self.confirmations.lock() = Some(Waiting { previous, source, deadline, saving, number });
+        let daemon = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(deadline).await;
+            let _changing = daemon.changing.lock().await;
+            let waiting = daemon.confirmations.lock().take_if(|waiting| waiting.number == number);
+            if let Some(waiting) = waiting {
+                tracing::warn!("the change was not confirmed within {} s: going back", limit.as_secs());
+                // The log has the reason of a failure.
+                let _ = daemon.go_back(waiting).await;
+            }
+        });
+    }
+
+    /// Keeps the change that waits, and saves it if that was requested. `None`: none waits.
+    ///
+    /// # Errors
+    /// [`SaveError`]; the change stays in force.
+    pub(crate) fn confirm(&self) -> Option<Result<(), SaveError>> {
+        let waiting = self.confirmations.lock().take()?;
+        self.restore_unconfirmed(None);
+        Some(waiting.saving.map_or(Ok(()), |saving| saving.commit().map(drop)))
+    }
+
+    /// Undoes the change that waits, now. `None`: none waits.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; the change stays in force.
+    pub(crate) async fn revert(&self) -> Option<Result<(), ApplyError>> {
+        let _changing = self.changing.lock().await;
+        let waiting = self.confirmations.lock().take()?;
+        Some(self.go_back(waiting).await)
+    }
+
+    async fn go_back(&self, waiting: Waiting) -> Result<(), ApplyError> {
+        let running = self.running().await?;
+        let mut previous = (*waiting.previous).clone();
+        netvm_config::assign_ids(&mut previous, Some(&running));
+        let plan = netvm_config::plan(&running, &previous);
+        let undone = self.change(&running, &previous, &plan, Kind::Change).await;
+        match &undone {
+            Ok(()) => {
+                self.history.record(&waiting.source, "not confirmed", &previous.to_toml());
+                tracing::info!("went back to {}", waiting.source);
+            }
+            Err(error) => tracing::error!("cannot go back to {}: {error}", waiting.source),
+        }
+        undone
+    }
+
+    /// A configuration was applied for good. A rejected text that is still in the configuration file stays rejected.
+    pub(super) fn accept(&self, text: &str) {
+        let in_file = std::fs::read_to_string(&self.options.config).unwrap_or_default();
+        let rejected =
+            self.history.unconfirmed().filter(|change| change.tried != text && change.tried == in_file);
+        let rejected = rejected.map(|change| Unconfirmed { previous: text.to_owned(), ..change });
+        self.restore_unconfirmed(rejected.as_ref());
+    }
+
+    pub(super) fn restore_unconfirmed(&self, change: Option<&Unconfirmed>) {
+        if let Err(error) = self.history.set_unconfirmed(change) {
+            tracing::warn!("cannot change the record of the unconfirmed change: {error}");
+        }
+    }
+}
+
+/// What to start with: the configuration file, or what was before if the file has a change that was never confirmed.
+/// Returns its name, its text and, in the second case, a warning.
+pub(crate) fn first_text(
+    options: &Options,
+    unconfirmed: Option<&Unconfirmed>,
+    text: String,
+) -> (String, String, Option<String>) {
+    let name = options.config.display().to_string();
+    match unconfirmed.filter(|change| change.tried == text) {
+        None => (name, text, None),
+        Some(change) => {
+            let warning = format!(
+                "{name} has a change that was not confirmed: running what was before it. Correct the file and apply \
+                 it (netvm apply), or apply it as it is"
+            );
+            (format!("{name}, before the unconfirmed change"), change.previous.clone(), Some(warning))
+        }
+    }
+}

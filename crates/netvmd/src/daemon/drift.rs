@@ -1,0 +1,55 @@
+//! The difference between the configuration file and what runs.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use netvm_api::Drift;
+use netvm_config::model::Host;
+
+/// A difference, with what it was computed from.
+#[derive(Debug)]
+struct Known {
+    modified: Option<SystemTime>,
+    running: Arc<Host>,
+    drift: Drift,
+}
+
+/// The last difference: files with many rules take long to read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DriftCache(Arc<Mutex<Option<Known>>>);
+
+impl DriftCache {
+    /// The difference. May take as long as reading the file; call it off the runtime's thread.
+    pub(crate) fn find(&self, config: &Path, running: &Arc<Host>) -> Drift {
+        let modified = std::fs::metadata(config).and_then(|there| there.modified()).ok();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some(known) if known.modified == modified && Arc::ptr_eq(&known.running, running) => {
+                known.drift.clone()
+            }
+            _ => {
+                let drift = between(config, running);
+                *known = Some(Known { modified, running: Arc::clone(running), drift: drift.clone() });
+                drift
+            }
+        }
+    }
+}
+
+fn between(config: &Path, running: &Host) -> Drift {
+    let text = match std::fs::read_to_string(config) {
+        Ok(text) => text,
+        Err(error) => return Drift::Unreadable { reason: error.to_string() },
+    };
+    match netvm_config::parse(&config.display().to_string(), &text) {
+        Ok(mut loaded) => {
+            netvm_config::assign_ids(&mut loaded.host, Some(running));
+            match netvm_config::plan(running, &loaded.host).changes.len() {
+                0 => Drift::None,
+                changes => Drift::Changes { changes: changes as u64 },
+            }
+        }
+        Err(error) => Drift::Unreadable { reason: error.to_string() },
+    }
+}

@@ -1,0 +1,174 @@
+//! The state directory: every configuration that was applied, as `history/N.json`, and the change that waits for its
+//! confirmation, as `unconfirmed.json`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use netvm_api::{Revision, RevisionInfo};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+/// Most revisions to keep.
+const MOST: usize = 100;
+const FOLDER: &str = "history";
+const UNCONFIRMED: &str = "unconfirmed.json";
+
+/// A change that was applied and not confirmed yet, or never.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Unconfirmed {
+    /// The configuration before it.
+    pub(crate) previous: String,
+    /// The text that was tried.
+    pub(crate) tried: String,
+}
+
+/// The state directory. Failures to write it are logged: they prevent no change.
+#[derive(Debug)]
+pub(crate) struct History {
+    folder: PathBuf,
+    last: Mutex<Option<RevisionInfo>>,
+}
+
+impl History {
+    /// Creates the directory if it is missing.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder.join(FOLDER))?;
+        Ok(Self { folder: folder.to_owned(), last: Mutex::default() })
+    }
+
+    /// Records what is in force now. A revision that is the same as the last one is not repeated.
+    pub(crate) fn record(&self, source: &str, how: &str, toml: &str) {
+        let last = self.numbers().last().copied().unwrap_or_default();
+        let before: Option<Revision> = read(&self.path(last)).ok();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let is_same =
+            before.as_ref().is_some_and(|before| before.toml == toml && before.info.source == source);
+        let number = if is_same { last } else { last + 1 };
+        let info = RevisionInfo {
+            number,
+            source: source.to_owned(),
+            how: how.to_owned(),
+            applied_at: now.as_secs(),
+        };
+        if !is_same {
+            let revision = Revision { info: info.clone(), toml: toml.to_owned() };
+            if let Err(error) = write(&self.path(number), &revision) {
+                tracing::warn!("cannot record the configuration in {}: {error}", self.folder.display());
+            }
+            let numbers = self.numbers();
+            for old in &numbers[..numbers.len().saturating_sub(MOST)] {
+                // It is tried again with the next revision.
+                let _ = fs::remove_file(self.path(*old));
+            }
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(info);
+    }
+
+    /// The revision in force.
+    pub(crate) fn last(&self) -> Option<RevisionInfo> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All revisions, the last one first.
+    pub(crate) fn all(&self) -> Vec<RevisionInfo> {
+        let revisions = self.numbers().into_iter().rev().filter_map(|number| self.get(number));
+        revisions.map(|revision| revision.info).collect()
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<Revision> {
+        read(&self.path(number)).ok()
+    }
+
+    /// Remembers a change before it is made; `None`: it was confirmed.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn set_unconfirmed(&self, change: Option<&Unconfirmed>) -> io::Result<()> {
+        let path = self.folder.join(UNCONFIRMED);
+        match change {
+            Some(change) => write(&path, change),
+            None => match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    pub(crate) fn unconfirmed(&self) -> Option<Unconfirmed> {
+        Self::unconfirmed_in(&self.folder)
+    }
+
+    /// The unconfirmed change in a state directory that may be missing.
+    pub(crate) fn unconfirmed_in(folder: &Path) -> Option<Unconfirmed> {
+        read(&folder.join(UNCONFIRMED)).ok()
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(FOLDER).join(format!("{number}.json"))
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        let entries = fs::read_dir(self.folder.join(FOLDER)).into_iter().flatten().flatten();
+        let number = |name: &str| name.strip_suffix(".json")?.parse().ok();
+        let mut numbers: Vec<u64> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// Replaces a file as a whole; only its owner can read it, as configurations may hold secrets.
+fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = NamedTempFile::new_in(folder)?;
+    serde_json::to_writer(&mut file, value)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map(drop).map_err(|failed| failed.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_are_numbered_and_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::open(folder.path()).unwrap();
+        assert!(history.all().is_empty() && history.last().is_none());
+        for n in 0..MOST + 5 {
+            history.record("a.toml", "apply", &format!("# {n}"));
+            history.record("a.toml", "restart", &format!("# {n}"));
+        }
+        let all = history.all();
+        assert_eq!((all.len(), all[0].number, all[MOST - 1].number), (MOST, 105, 6));
+        assert_eq!((history.get(6).unwrap().toml.as_str(), history.get(5)), ("# 5", None));
+        assert_eq!(history.last().unwrap().how, "restart");
+        // Another daemon goes on from there; damaged files are skipped.
+        fs::write(folder.path().join("history/50.json"), "{").unwrap();
+        let history = History::open(folder.path()).unwrap();
+        history.record("b.toml", "start", "# b");
+        assert_eq!((history.all()[0].number, history.get(50)), (106, None));
+    }
+
+    #[test]
+    fn an_unconfirmed_change_is_remembered_until_it_is_confirmed() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::open(folder.path()).unwrap();
+        let change = Unconfirmed { previous: "a".to_owned(), tried: "b".to_owned() };
+        history.set_unconfirmed(Some(&change)).unwrap();
+        assert_eq!(History::open(folder.path()).unwrap().unconfirmed(), Some(change));
+        history.set_unconfirmed(None).unwrap();
+        history.set_unconfirmed(None).unwrap();
+        assert_eq!(history.unconfirmed(), None);
+    }
+}
