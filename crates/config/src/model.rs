@@ -172,6 +172,18 @@ impl Host {
         self.vms.iter().find(|vm| vm.name == name)
     }
 
+    /// Whether a virtual machine of this host and everything that it uses are the same in another host.
+    #[must_use]
+    pub fn has_same_vm(&self, vm: &VmConfig, other: &Self) -> bool {
+        let is_same = match &vm.guest {
+            Guest::Nf { role, .. } => self.nf(*role) == other.nf(*role),
+            Guest::Ordinary { cards } => {
+                cards.iter().all(|card| self.port(card.port) == other.port(card.port))
+            }
+        };
+        is_same && other.vm_named(&vm.name) == Some(vm)
+    }
+
     /// The router and the interface with this punt port.
     #[must_use]
     pub fn punted_by(&self, port: PortId) -> Option<(&RouterConfig, &RouterInterface)> {

@@ -18,7 +18,6 @@ use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use netvm_config::{ConfigError, Loaded, Plan};
 use tokio::time::{Instant, timeout_at};
 
-use super::confirm::LONGEST;
 use super::saving::{SaveError, Saving};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
@@ -28,6 +27,9 @@ use crate::vms::{PreparedVms, VmRecipeError, VmStartup};
 
 /// Limit for a VM's QEMU to start.
 pub(crate) const VM_START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(25);
+
+/// The longest time to wait for a confirmation in seconds.
+const LONGEST: u64 = 86_400;
 
 /// A configuration was not applied; the previous one is in force.
 #[derive(Debug, thiserror::Error)]

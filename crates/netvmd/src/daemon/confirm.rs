@@ -14,9 +14,6 @@ use super::history::Unconfirmed;
 use super::saving::{SaveError, Saving};
 use super::{Daemon, Options};
 
-/// The longest time to wait for a confirmation in seconds.
-pub(crate) const LONGEST: u64 = 86_400;
-
 /// A change that waits for its confirmation.
 #[derive(Debug)]
 pub(super) struct Waiting {

@@ -10,8 +10,6 @@ use std::sync::Arc;
 use netvm_config::model::Host;
 use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
 
-pub(crate) use programs::is_same_vm;
-
 use crate::runtime::blocking;
 use crate::supervisor::allowed_cores;
 
@@ -82,7 +80,7 @@ impl Lookup {
             }
         }
         for (item, vm) in host.vms.iter().enumerate() {
-            if !is_same_vm(vm, &host, running) {
+            if !host.has_same_vm(vm, running) {
                 missing.extend(self.vm(item, vm, &host));
             }
         }

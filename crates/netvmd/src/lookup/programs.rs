@@ -1,7 +1,7 @@
 //! Programs, users and cores of NFs and VMs.
 
 use netvm_config::Missing;
-use netvm_config::model::{Guest, Host, NfConfig, NfStart, VmConfig};
+use netvm_config::model::{Host, NfConfig, NfStart, VmConfig};
 
 use super::Lookup;
 use crate::account::Account;
@@ -49,13 +49,4 @@ impl Lookup {
         };
         Some(Missing { table: "vm", item, key, message: problem.to_string() })
     }
-}
-
-/// Whether a VM of `host` and everything that it uses are the same in `running`.
-pub(crate) fn is_same_vm(vm: &VmConfig, host: &Host, running: &Host) -> bool {
-    let is_same = match &vm.guest {
-        Guest::Nf { role, .. } => host.nf(*role) == running.nf(*role),
-        Guest::Ordinary { cards } => cards.iter().all(|card| host.port(card.port) == running.port(card.port)),
-    };
-    is_same && running.vm_named(&vm.name) == Some(vm)
 }

@@ -1,19 +1,24 @@
 //! Commands that need no daemon: `netvmd replay` and `netvmd policy-eval`.
 
 mod chain;
+mod error;
 mod eval;
 mod files;
 mod headers;
+mod limits;
 mod replay;
+mod report;
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
+pub use error::ReplayError;
 pub use eval::{EvalError, Summary, eval};
 pub use headers::HeaderError;
 use netvm_classifier::Limits;
-pub use replay::{Replay, ReplayError, ReplayNf, ReplayReport, replay};
+pub use replay::{Replay, replay};
+pub use report::{ReplayNf, ReplayReport};
 
 /// EAL memory in MiB; enough for filter sets of tens of thousands of rules.
 const MEMORY: u32 = 1536;

@@ -5,7 +5,6 @@
 //! the chain takes them, so that no queue overflows. Of a capture that was cut off, it replays the complete packets.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,24 +15,21 @@ use netvm_config::model::{
     Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
 };
 use netvm_engine::{Engine, Notice};
-use serde::Serialize;
 
 use super::chain;
+use super::error::ReplayError;
 use super::files::{Input, Output as OutputFile};
-use crate::engine_thread::{EngineHandle, EngineThread, EngineThreadError};
-use crate::supervisor::{Confinement, FilterError, RecipeError, Supervisor, allowed_cores};
+use super::limits::{HEADROOM, LARGEST_BUFFER, STALL_TIMEOUT};
+use super::report::{ReplayNf, ReplayReport};
+use crate::engine_thread::{EngineHandle, EngineThread};
+use crate::supervisor::{Confinement, Supervisor, allowed_cores};
 
 /// Number of buffers; enough to fill every ring of a chain.
 const BUFFERS: u32 = 8192;
-const HEADROOM: u16 = 256;
-/// The largest buffer in bytes, headroom included.
-const LARGEST_BUFFER: u32 = 65_472;
 /// Time for attached NFs to learn of each other.
 const SETTLE: Duration = Duration::from_millis(150);
 /// Interval of progress checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The replay fails after this time without progress.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A replay.
 #[derive(Clone, Debug)]
@@ -45,146 +41,6 @@ pub struct Replay {
     /// NFs in order, separated by commas: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and
     /// arguments, quoted as for a shell.
     pub chain: String,
-}
-
-/// The result of a replay.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
-pub struct ReplayReport {
-    /// The capture that was read.
-    pub input: PathBuf,
-    /// The capture that was written.
-    pub output: PathBuf,
-    /// Packets read.
-    pub packets_in: u64,
-    /// Packets written.
-    pub packets_out: u64,
-    /// Packets dropped, by reason.
-    pub dropped: BTreeMap<String, u64>,
-    /// The counters of each NF.
-    pub chain: Vec<ReplayNf>,
-    /// What the result lacks.
-    pub warnings: Vec<String>,
-}
-
-/// An NF of the chain.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
-pub struct ReplayNf {
-    /// Its role.
-    pub role: String,
-    /// Packets received.
-    pub received: u64,
-    /// Its own counters.
-    pub counters: BTreeMap<String, u64>,
-}
-
-impl fmt::Display for ReplayReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs = |counts: &BTreeMap<String, u64>| {
-            counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
-        };
-        let dropped = if self.dropped.is_empty() { "none".to_owned() } else { pairs(&self.dropped) };
-        write!(f, "{} packets in, {} out, dropped: {dropped}", self.packets_in, self.packets_out)?;
-        for nf in &self.chain {
-            let own =
-                if nf.counters.is_empty() { String::new() } else { format!("; {}", pairs(&nf.counters)) };
-            write!(f, "\n  {}: {} received{own}", nf.role, nf.received)?;
-        }
-        for warning in &self.warnings {
-            write!(f, "\nwarning: {warning}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A replay failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// The capture cannot be opened.
-    #[error(transparent)]
-    Open(#[from] netvm_capture::OpenError),
-    /// The capture is malformed.
-    #[error(transparent)]
-    Read(#[from] netvm_capture::ReadError),
-    /// A frame is longer than any buffer.
-    #[error("{}: a frame of {length} bytes is too long; the limit is {}", .path.display(), LARGEST_BUFFER - u32::from(HEADROOM))]
-    TooLong {
-        /// The capture.
-        path: PathBuf,
-        /// Its longest frame in bytes.
-        length: usize,
-    },
-    /// Input and output are the same file.
-    #[error("{} is both input and output: name another output file", .0.display())]
-    SameFile(PathBuf),
-    /// The input cannot be stored for a second reading.
-    #[error("cannot store {}: {source}", .path.display())]
-    Input {
-        /// The input.
-        path: PathBuf,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// The output cannot be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Output {
-        /// The output.
-        path: PathBuf,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// The chain cannot be split into words.
-    #[error("--chain: a quote or a backslash without an end")]
-    Quote,
-    /// The chain is empty.
-    #[error("the chain is empty: name at least one NF, such as --chain simple-forward")]
-    NoChain,
-    /// The chain is too long.
-    #[error("a chain of {count} NFs is too long; the limit is {}", netvm_config::model::MAX_HOPS)]
-    TooMany {
-        /// Its length.
-        count: usize,
-    },
-    /// An NF cannot be started.
-    #[error(transparent)]
-    Recipe(#[from] RecipeError),
-    /// The sandbox cannot be prepared.
-    #[error(transparent)]
-    Sandbox(#[from] FilterError),
-    /// The engine did not start.
-    #[error(transparent)]
-    Engine(#[from] EngineThreadError),
-    /// The engine has ended.
-    #[error(transparent)]
-    Gone(#[from] crate::engine_thread::EngineGone),
-    /// The engine refused the configuration.
-    #[error(transparent)]
-    Apply(#[from] netvm_engine::ApplyError),
-    /// The CPU affinity cannot be read.
-    #[error("cannot read the CPU affinity: {0}")]
-    Cores(std::io::Error),
-    /// An NF ended during the replay.
-    #[error("NF {role} ended ({how}) after {packets} packets: the output is incomplete")]
-    NfEnded {
-        /// Its role.
-        role: String,
-        /// Its exit reason.
-        how: String,
-        /// Packets written until then.
-        packets: u64,
-    },
-    /// A capture cannot be read or written to its end.
-    #[error("{0}")]
-    Capture(String),
-    /// No progress.
-    #[error("no progress for {} s: {packets} packets read, {written} written, {out} in NFs", STALL_TIMEOUT.as_secs())]
-    Stalled {
-        /// Packets read.
-        packets: u64,
-        /// Packets written.
-        written: u64,
-        /// Packets that NFs hold.
-        out: u32,
-    },
 }
 
 /// Replays a capture. NF processes die with the calling thread.

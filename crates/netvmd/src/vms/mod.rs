@@ -31,7 +31,6 @@ pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
-use crate::lookup::is_same_vm;
 use crate::runtime::blocking;
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
@@ -90,7 +89,7 @@ impl Machines {
     /// # Errors
     /// [`VmRecipeError`] names the first VM that cannot be started, and the reason.
     pub async fn prepare(&self, host: &Host, running: &Host) -> Result<PreparedVms, VmRecipeError> {
-        let is_same = |vm: &&VmConfig| is_same_vm(vm, host, running);
+        let is_same = |vm: &&VmConfig| host.has_same_vm(vm, running);
         let recipe = |vm: &VmConfig| Some((vm.name.clone(), self.recipe(&vm.name)?));
         let before: BTreeMap<_, _> = host.vms.iter().filter(is_same).filter_map(recipe).collect();
         let (vms, host) = (host.vms.clone(), host.clone());
