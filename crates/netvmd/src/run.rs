@@ -16,6 +16,7 @@ use crate::daemon::{
     first_text,
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
+use crate::interfaces;
 use crate::lookup::Lookup;
 use crate::routers::Routers;
 use crate::rundir::{RunDir, RunDirError, check_owner};
@@ -202,10 +203,12 @@ async fn serve(
     tracing::info!("netvmd {} serves its API on {}", env!("CARGO_PKG_VERSION"), socket.display());
     service::notify(service::READY);
     let compiling = daemon.keep_compiled();
-    tokio::pin!(compiling);
+    let following = interfaces::follow(daemon);
+    tokio::pin!(compiling, following);
     let outcome = loop {
         tokio::select! {
             () = &mut compiling => {}
+            () = &mut following => {}
             request = signals.next() => match request {
                 Request::End => break Ok(()),
                 Request::Reload => {

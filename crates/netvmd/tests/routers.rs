@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::hosts::{Host, are_possible, asking, run, within};
 use common::{Daemon, Folder};
-use netvm_api::{Done, RouteAction, RouterInfo, RouterRoutes, path};
+use netvm_api::{Done, PortInfo, RouteAction, RouterInfo, RouterRoutes, Status, path};
 use netvm_config::model::RouterInterface;
 use rustix::process::Signal;
 
@@ -420,6 +420,53 @@ fn static_routes_follow_the_configuration() {
         assert!(error.message.contains(says), "{error}");
         assert_eq!(routes(), after);
     }
+    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+#[test]
+fn links_and_interfaces_that_come_and_go_are_followed() {
+    if !are_possible() {
+        return;
+    }
+    let site = Site::new("l");
+    let mut daemon = start(&[&site]);
+    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
+    let carrier =
+        |name: &str| !run(&format!("ip -n {} -o link show {name}", site.namespace())).contains("NO-CARRIER");
+    let says = |daemon: &Daemon, words: &str| {
+        daemon.get::<Status>(path::STATUS).problems.iter().any(|problem| problem.contains(words))
+    };
+    let has_link = |daemon: &Daemon, side: &str| {
+        let ports: Vec<PortInfo> = daemon.get(path::PORTS);
+        ports.iter().find(|port| port.name == format!("{}-{side}", site.router)).unwrap().link
+    };
+    // The other end of the client's cable goes down.
+    site.client.ip("link set eth0 down");
+    daemon.until("the link is down", |daemon| says(daemon, "-lan: link down") && !has_link(daemon, "lan"));
+    daemon.until("the router's interface has no carrier", |_| !carrier("lan") && carrier("wan"));
+    site.client.ip("link set eth0 up");
+    site.client.ip("route add default via 10.1.0.1");
+    daemon.until("the link is up", |daemon| has_link(daemon, "lan") && carrier("lan"));
+    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
+    daemon.await_log("link up");
+    // The server's interface is removed and made again, twice; other changes are possible meanwhile.
+    for _ in 0..2 {
+        site.server.unplug();
+        daemon.until("it is gone", |daemon| says(daemon, "is gone") && !has_link(daemon, "wan"));
+        daemon.until("the router's interface has no carrier", |_| !carrier("wan"));
+        let more = format!("{ENGINE}{}\n[[port]]\nname = \"spare\"\nkind = \"sink\"\n", site.config());
+        let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &more);
+        site.server.plug();
+        site.server.ip("route add default via 10.2.0.1");
+        assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
+        assert!(has_link(&daemon, "wan") && carrier("wan"));
+    }
+    // A smaller MTU loses packets.
+    run(&format!("ip link set {} mtu 1400", site.server.port()));
+    daemon.until("the MTU is noticed", |daemon| says(daemon, "that of interface"));
+    run(&format!("ip link set {} mtu 1500", site.server.port()));
+    daemon.until("all is well", |daemon| daemon.get::<Status>(path::STATUS).problems.is_empty());
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
 }

@@ -80,6 +80,7 @@ impl Engine {
             }
         };
         let before = std::mem::replace(&mut self.host, Arc::clone(&shared));
+        self.closed_ports.retain(|port, _| host.port(*port).is_some() && !self.ports.contains_key(port));
         self.count_from_now(&before);
         self.forget_removed_roles();
         self.reaper.free(before);
@@ -164,10 +165,21 @@ impl Engine {
         let is_open =
             |new: &&PortConfig| self.ports.get(&new.id).is_some_and(|old| is_same(&old.config, new));
         let to_open: Vec<&PortConfig> = host.ports.iter().filter(|new| !is_open(new)).collect();
+        // Their interfaces are lost; that must not prevent other changes.
+        let was_closed = |new: &PortConfig| {
+            let same = self.host.port(new.id).is_some_and(|old| is_same(old, new));
+            same && self.closed_ports.contains_key(&new.id)
+        };
+        let (closed, to_open): (Vec<&PortConfig>, Vec<&PortConfig>) =
+            to_open.into_iter().partition(|new| was_closed(new));
         for config in &to_close {
             self.close_port(config.id)?;
         }
         let mut opened = Vec::new();
+        for config in closed {
+            // It is tried again later.
+            opened.extend(self.open_port(host, config).ok());
+        }
         for config in to_open {
             match self.open_port(host, config) {
                 Ok(port) => opened.push(port),
@@ -186,15 +198,23 @@ impl Engine {
         Ok(opened)
     }
 
-    /// Closes ports and opens them again over their groups' memory.
-    pub(crate) fn reopen(&mut self, ports: &[PortId]) {
+    /// Closes ports and opens them again, because their group has new memory or their interface has been made again. Those
+    /// that cannot be opened stay closed: try again later.
+    pub fn reopen(&mut self, ports: &[PortId]) {
         let host = Arc::clone(&self.host);
         let mut opened = Vec::new();
         for config in ports.iter().filter_map(|port| host.port(*port)) {
             match self.close_port(config.id).and_then(|()| self.open_port(&host, config)) {
-                Ok(port) => opened.push(port),
+                Ok(port) => {
+                    self.closed_ports.remove(&config.id);
+                    opened.push(port);
+                }
                 Err(error) => {
-                    self.notices.push(Notice::PortFault { port: config.id, fault: error.to_string() });
+                    let fault = error.to_string();
+                    let before = self.closed_ports.insert(config.id, fault.clone());
+                    if before.as_ref() != Some(&fault) {
+                        self.notices.push(Notice::PortFault { port: config.id, fault });
+                    }
                 }
             }
         }

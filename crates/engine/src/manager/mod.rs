@@ -45,8 +45,8 @@ use nfs::Nfs;
 pub use nfs::instance::{GuestShape, InstanceState};
 pub use notice::Notice;
 use notice::Notices;
-pub use ports::OpenError;
 use ports::PortState;
+pub use ports::{InterfaceState, InterfaceView, OpenError};
 use publish::Chains;
 use publish::policy::Rules;
 use reaper::Reaper;
@@ -70,6 +70,8 @@ pub struct Engine {
     routers: Routers,
     nfs: Nfs,
     ports: BTreeMap<PortId, PortState>,
+    /// Configured ports that could not be opened again, and why.
+    closed_ports: BTreeMap<PortId, String>,
     memory: Memories,
     totals: Totals,
     since: Baselines,
@@ -98,6 +100,7 @@ impl Engine {
             routers: Routers::start()?,
             nfs: Nfs::new(),
             ports: BTreeMap::new(),
+            closed_ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
             totals: Totals::default(),
             since: Baselines::default(),

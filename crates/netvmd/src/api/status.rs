@@ -5,6 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{ChainState, HugePages, NfInfo, NfState, Status};
+use netvm_config::model::Host;
+use netvm_engine::{InterfaceState, PortView};
 use netvm_region::clock;
 
 use super::Failure;
@@ -82,14 +84,29 @@ fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
         };
         problems.push(format!("chain {} {what} {}", chain.name, missing.join(", ")));
     }
-    for view in &views.ports {
-        let Some(port) = views.host.port(view.id) else { continue };
-        if view.link == Some(false) {
-            problems.push(format!("port {}: link down", port.name));
-        }
-        if let Some(fault) = &view.fault {
-            problems.push(format!("port {} failed: {fault}", port.name));
-        }
+    problems.extend(views.ports.iter().flat_map(|view| port_problems(&views.host, view)));
+    problems
+}
+
+fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
+    // The interface of a punt port has the carrier of the router's port.
+    let (Some(port), None) = (host.port(view.id), host.punted_by(view.id)) else { return Vec::new() };
+    let mut problems = Vec::new();
+    let interface = view.interface.as_ref();
+    match interface.filter(|interface| interface.state == InterfaceState::Gone) {
+        Some(interface) => problems.push(format!("port {}: interface {} is gone", port.name, interface.name)),
+        None if view.link == Some(false) => problems.push(format!("port {}: link down", port.name)),
+        None => {}
+    }
+    if let Some(fault) = &view.fault {
+        problems.push(format!("port {} failed: {fault}", port.name));
+    }
+    let mtu = interface.and_then(|interface| interface.mtu).filter(|mtu| *mtu < port.mtu.into());
+    if let (Some(interface), Some(mtu)) = (interface, mtu) {
+        problems.push(format!(
+            "port {}: longer packets are lost: its MTU is {}, that of interface {} {mtu} (ip link set {} mtu {})",
+            port.name, port.mtu, interface.name, interface.name, port.mtu
+        ));
     }
     problems
 }

@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 
 use super::kernel::{self, GROUPS};
 use super::namespace::Namespace;
-use super::netlink::{Events, ReadOutcome, Requests};
 use super::rib::{Peer, Rib};
 use crate::engine_thread::EngineHandle;
+use crate::netlink::{Events, ReadOutcome, Requests};
 
 /// Most datagrams read from one router before the next router's turn.
 const TURN: usize = 256;

@@ -13,8 +13,8 @@ use netlink_packet_route::link::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::namespace::Namespace;
-use super::netlink::Requests;
 use super::offload::finish_packets;
+use crate::netlink::Requests;
 
 /// Marks addresses from the configuration (`IFA_PROTO`, Linux 5.18), so that others stay. Numbers from 4 on are for
 /// userspace.
@@ -219,6 +219,25 @@ fn up_with(mtu: u32) -> LinkMessage {
 fn change_link(requests: &mut Requests, index: u32, mut message: LinkMessage) -> io::Result<()> {
     message.header.index = index;
     requests.change(RouteNetlinkMessage::SetLink(message), 0)
+}
+
+/// Brings outer ends up or takes them down, unless they are.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn set_carriers(carriers: &[(String, bool)]) -> io::Result<()> {
+    let mut requests = Requests::open()?;
+    for (host_end, is_up) in carriers {
+        let Some(link) = by_name(&mut requests, host_end)? else { continue };
+        if link.header.flags.contains(LinkFlags::Up) == *is_up {
+            continue;
+        }
+        let mut message = LinkMessage::default();
+        message.header.change_mask = LinkFlags::Up;
+        message.header.flags = if *is_up { LinkFlags::Up } else { LinkFlags::empty() };
+        change_link(&mut requests, link.header.index, message)?;
+    }
+    Ok(())
 }
 
 /// The index of an interface in the namespace of `requests`.

@@ -20,7 +20,6 @@ mod follow;
 mod kernel;
 mod links;
 mod namespace;
-mod netlink;
 mod offload;
 mod rib;
 mod static_routes;
@@ -166,6 +165,15 @@ impl Routers {
         query: impl FnOnce(&Rib) -> T + Send + 'static,
     ) -> Option<T> {
         self.follower.query(id, query).await
+    }
+
+    /// Gives interfaces of routers a carrier, or takes it: daemons inside react as on a machine of its own. `carriers`: outer
+    /// ends, and whether each has one. Ends that are as wanted are left alone.
+    pub async fn set_carriers(&self, carriers: Vec<(String, bool)>) {
+        let outcome = blocking(move || links::set_carriers(&carriers)).await;
+        if let Err(error) = outcome {
+            tracing::warn!("routers: cannot change the carrier of interfaces: {error}");
+        }
     }
 
     /// Removes the routers, or leaves them for the next netvmd: without carrier, so that daemons inside see that no packet

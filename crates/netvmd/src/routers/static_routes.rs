@@ -15,8 +15,8 @@ use netvm_config::model::{RouteTarget, StaticRoute};
 
 use super::kernel;
 use super::links::index_of;
-use super::netlink::Requests;
 use super::rib;
+use crate::netlink::Requests;
 
 /// Marks routes from the configuration (`rtm_protocol`); numbers from 4 on are for userspace.
 const OURS: RouteProtocol = RouteProtocol::Other(0x6e);

@@ -10,8 +10,8 @@ use super::follow::NetlinkSockets;
 use super::kernel::{change, everything};
 use super::links::{Interface, Links, start_forwarding};
 use super::namespace::Namespace;
-use super::netlink::{ReadOutcome, Requests};
 use super::rib::Rib;
+use crate::netlink::{ReadOutcome, Requests};
 
 /// A namespace that is removed on drop, with its interfaces.
 struct TestNamespace(Option<Namespace>);

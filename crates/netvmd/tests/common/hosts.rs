@@ -19,8 +19,18 @@ impl Host {
             name: format!("nt{}{name}", std::process::id()),
             addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
         };
-        let (name, port) = (&host.name, host.port());
-        run(&format!("ip netns add {name}"));
+        run(&format!("ip netns add {}", host.name));
+        host.ip("link set lo up");
+        host.plug();
+        for gateway in gateways {
+            host.ip(&format!("route add default via {gateway}"));
+        }
+        host
+    }
+
+    /// Makes its interface and that for the port.
+    pub fn plug(&self) {
+        let (name, port) = (&self.name, self.port());
         run(&format!(
             "ip link add {port} numtxqueues 1 numrxqueues 1 type veth peer name eth0 netns {name} numtxqueues 1 numrxqueues 1"
         ));
@@ -28,16 +38,16 @@ impl Host {
         run(&format!("ip netns exec {name} ethtool -K eth0 tx off tso off gso off txvlan off"));
         std::fs::write(format!("/proc/sys/net/ipv6/conf/{port}/disable_ipv6"), "1").unwrap();
         run(&format!("ip link set {port} up"));
-        host.ip("link set lo up");
-        host.ip("link set eth0 up");
-        for address in addresses {
+        self.ip("link set eth0 up");
+        for address in &self.addresses {
             let nodad = if address.contains(':') { " nodad" } else { "" };
-            host.ip(&format!("address add {address} dev eth0{nodad}"));
+            self.ip(&format!("address add {address} dev eth0{nodad}"));
         }
-        for gateway in gateways {
-            host.ip(&format!("route add default via {gateway}"));
-        }
-        host
+    }
+
+    /// Removes both.
+    pub fn unplug(&self) {
+        run(&format!("ip link delete {}", self.port()));
     }
 
     /// The interface for the port.

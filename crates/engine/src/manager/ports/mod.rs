@@ -1,5 +1,6 @@
 //! Open ports: their state, faults and link.
 
+mod interface;
 mod open;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::memory::Memory;
 use crate::port::capture::Progress;
 use crate::port::missed::Missed;
 
+pub use interface::{InterfaceState, InterfaceView};
 pub(crate) use open::{open, own_buffers, rings};
 
 /// Why a port could not be opened.
@@ -88,6 +90,8 @@ pub struct PortMode {
 pub(crate) struct PortState {
     pub(crate) config: PortConfig,
     pub(crate) mode: PortMode,
+    /// The number of its interface when it was opened.
+    interface: Option<u32>,
     memories: Vec<MemoryId>,
     /// Workers that have its queues.
     pub(crate) workers: Vec<WorkerId>,
@@ -112,13 +116,17 @@ impl PortState {
             PortKind::AfXdp { interface, .. }
             | PortKind::AfPacket { interface }
             | PortKind::Tap { interface } => {
-                let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/carrier")).ok()?;
-                Some(state.trim() == "1")
+                Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
         }
+    }
+
+    /// Its interface, for ports that have one.
+    pub(crate) fn interface(&self) -> Option<InterfaceView> {
+        interface::of(&self.config.kind).map(|name| interface::view(name, self.interface))
     }
 
     /// The fault that ended it early.
@@ -191,4 +199,9 @@ fn refused(why: &VhostRefusal) -> String {
         }
     };
     format!("the guest was disconnected: {what} (see docs/how-to/vhost-user-guests.md, Trust)")
+}
+
+/// The interface of a port that could not be opened.
+pub(crate) fn interface_of_closed(config: &PortConfig) -> Option<InterfaceView> {
+    interface::of(&config.kind).map(|name| interface::view(name, None))
 }

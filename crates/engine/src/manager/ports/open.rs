@@ -7,7 +7,7 @@ use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
-use super::{OpenError, OpenProblem, PortMode, PortState};
+use super::{OpenError, OpenProblem, PortMode, PortState, interface};
 use crate::ids::WorkerId;
 use crate::memory::Memory;
 use crate::port::capture::{Capture, Progress};
@@ -79,6 +79,7 @@ pub(crate) fn open(
     let state = PortState {
         config: config.clone(),
         mode: opened.mode,
+        interface: interface::of(&config.kind).and_then(interface::index),
         memories: memories.iter().map(|memory| memory.id).collect(),
         workers,
         closing: Vec::new(),

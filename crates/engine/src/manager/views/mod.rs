@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_config::model::Chain;
+use netvm_config::model::{Chain, PortConfig};
 use netvm_region::PageKind;
 
 pub(crate) mod flows;
@@ -17,7 +17,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::nfs::instance::{Instance, InstanceState};
-use crate::manager::ports::PortState;
+use crate::manager::ports::{InterfaceView, PortState, interface_of_closed};
 use crate::memory::Memory;
 
 /// A port.
@@ -46,6 +46,8 @@ pub struct PortView {
     pub copies: Option<dpdk::DmaChannelStats>,
     /// Whether the link is up, where that is known.
     pub link: Option<bool>,
+    /// Its interface, for ports that have one.
+    pub interface: Option<InterfaceView>,
     /// Whether a capture has been read to its end; `None` for other ports.
     pub done: Option<bool>,
     /// Why it stopped early (captures, and guests that truncate their memory or break the protocol).
@@ -169,11 +171,35 @@ impl Engine {
                 fallback: state.mode.fallback.clone(),
                 copies: state.dma().map(|dma| dma.stats),
                 link: state.link(),
+                interface: state.interface(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
                 fault: state.fault(),
             }
         };
-        self.ports.values().map(view).collect()
+        let closed = |config: &PortConfig| {
+            let fault = self.closed_ports.get(&config.id)?.clone();
+            let counts = self.port_counts(config.id);
+            Some(PortView {
+                id: config.id,
+                rx_packets: counts.rx_packets,
+                rx_bytes: counts.rx_bytes,
+                rx_dropped: 0,
+                tx_packets: counts.tx_packets,
+                tx_bytes: counts.tx_bytes,
+                drops: by_reason(counts.drops),
+                driver: "closed".to_owned(),
+                fallback: None,
+                copies: None,
+                link: Some(false),
+                interface: interface_of_closed(config),
+                done: None,
+                fault: Some(fault),
+            })
+        };
+        let closed = self.host.ports.iter().filter_map(closed);
+        let mut all: Vec<PortView> = self.ports.values().map(view).chain(closed).collect();
+        all.sort_by_key(|port| port.id);
+        all
     }
 
     /// The chains, in the order of the configuration.

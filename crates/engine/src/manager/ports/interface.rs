@@ -1,0 +1,66 @@
+//! The network interfaces of ports, as sysfs shows them (`Documentation/ABI/testing/sysfs-class-net`).
+
+use std::fs;
+
+use netvm_config::model::PortKind;
+
+/// The interface of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceView {
+    /// Its name.
+    pub name: String,
+    /// Whether it is another one than when the port was opened: it was removed, or removed and made again.
+    pub state: InterfaceState,
+    /// Its MTU in bytes.
+    pub mtu: Option<u32>,
+}
+
+/// Whether the interface that a port was opened on is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterfaceState {
+    /// It is.
+    Same,
+    /// It is gone.
+    Gone,
+    /// Another one has its name.
+    Replaced,
+}
+
+/// The interface that a port of this kind is opened on.
+pub(super) fn of(kind: &PortKind) -> Option<&str> {
+    match kind {
+        PortKind::AfXdp { interface, .. }
+        | PortKind::AfPacket { interface }
+        | PortKind::Tap { interface } => Some(interface),
+        PortKind::Pci { .. }
+        | PortKind::VhostUser { .. }
+        | PortKind::Pcap { .. }
+        | PortKind::Null { .. }
+        | PortKind::Source(_)
+        | PortKind::Sink => None,
+    }
+}
+
+/// The number of an interface, which no other gets while the machine runs.
+pub(super) fn index(name: &str) -> Option<u32> {
+    number(name, "ifindex")
+}
+
+/// Whether an interface is up and has a carrier.
+pub(super) fn has_carrier(name: &str) -> bool {
+    // Not readable while it is down.
+    number(name, "carrier") == Some(1)
+}
+
+pub(super) fn view(name: &str, opened: Option<u32>) -> InterfaceView {
+    let state = match (index(name), opened) {
+        (None, _) => InterfaceState::Gone,
+        (now, then) if now == then => InterfaceState::Same,
+        _ => InterfaceState::Replaced,
+    };
+    InterfaceView { name: name.to_owned(), state, mtu: number(name, "mtu") }
+}
+
+fn number(name: &str, file: &str) -> Option<u32> {
+    fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,159 @@
+//! Follows the interfaces of ports: says when a link or an interface is lost and when it is back, opens a port again when
+//! its interface has been made again, and passes carriers on to the interfaces of routers.
+//!
+//! Netlink events only wake it. It then compares everything with what should be, so that no event can be missed for
+//! long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Duration;
+
+use netvm_config::model::{Host, PortId};
+use netvm_engine::{Engine, InterfaceState, PortView};
+use tokio::io::unix::AsyncFd;
+use tokio::time::sleep;
+
+use crate::daemon::Daemon;
+use crate::engine_thread::EngineGone;
+use crate::netlink::{Events, ReadOutcome};
+
+/// `RTMGRP_LINK`.
+const LINKS: u32 = 1;
+/// Most datagrams to read at once.
+const MOST: usize = 256;
+/// Pause after an event, as several come together.
+const SETTLING: Duration = Duration::from_millis(20);
+/// Interval of comparisons without an event: for guests and NICs, which send none, and ports that do not open yet.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What was said of a port last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    has_link: bool,
+    /// The interface's MTU, if the port's packets do not fit.
+    narrow: Option<u32>,
+}
+
+/// Follows the interfaces until the future is dropped.
+pub(crate) async fn follow(daemon: &Daemon) {
+    let mut said = BTreeMap::new();
+    let mut events = match events() {
+        Ok(events) => Some(events),
+        Err(error) => {
+            tracing::warn!("cannot follow interfaces by netlink: {error}; looking at them every second");
+            None
+        }
+    };
+    loop {
+        if compare(daemon, &mut said).await.is_err() {
+            // The engine has ended, and the daemon ends with it.
+            return std::future::pending().await;
+        }
+        tokio::select! {
+            () = sleep(INTERVAL) => {}
+            () = next(&mut events) => sleep(SETTLING).await,
+        }
+    }
+}
+
+fn events() -> io::Result<AsyncFd<Events>> {
+    // SAFETY: `Events` names the same open descriptor for its whole life.
+    unsafe { AsyncFd::register(Events::open(LINKS)?) }.map_err(Into::into)
+}
+
+/// Waits for an event; for ever without a socket.
+async fn next(events: &mut Option<AsyncFd<Events>>) {
+    let Some(socket) = events else { return std::future::pending().await };
+    let Ok(mut ready) = socket.readable_mut().await else { return std::future::pending().await };
+    match ready.get_inner_mut().read(MOST, |_, _| ()) {
+        Ok(ReadOutcome::All) => ready.clear_ready(),
+        // What was lost does not matter: everything is compared.
+        Ok(ReadOutcome::More | ReadOutcome::Lost) => {}
+        Err(error) => {
+            tracing::warn!("cannot read netlink events: {error}; looking at interfaces every second");
+            *events = None;
+        }
+    }
+}
+
+async fn compare(daemon: &Daemon, said: &mut BTreeMap<PortId, Said>) -> Result<(), EngineGone> {
+    // An apply opens and closes ports itself.
+    let Ok(_changing) = daemon.changing.try_lock() else { return Ok(()) };
+    let read = |engine: &mut Engine| (engine.shared_host(), engine.ports());
+    let (host, ports) = daemon.engine.call(read).await?;
+    let lost: Vec<PortId> = ports.iter().filter(|port| is_lost(port)).map(|port| port.id).collect();
+    let (host, ports) = if lost.is_empty() {
+        (host, ports)
+    } else {
+        if lost.iter().any(|port| host.punted_by(*port).is_some())
+            && let Err(error) = daemon.routers.make(&host).await
+        {
+            tracing::debug!("cannot make interfaces of routers again: {error}");
+        }
+        let again = lost.clone();
+        daemon.engine.call(move |engine| engine.reopen(&again)).await?;
+        let (host, ports) = daemon.engine.call(read).await?;
+        for port in ports.iter().filter(|port| lost.contains(&port.id) && !is_lost(port)) {
+            let name = host.port(port.id).map_or("", |config| config.name.as_str());
+            tracing::info!("port {name}: opened again, as its interface was made again");
+        }
+        (host, ports)
+    };
+    daemon.routers.set_carriers(carriers(&host, &ports)).await;
+    let down: BTreeSet<PortId> =
+        ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
+    said.retain(|id, _| host.port(*id).is_some());
+    for port in &ports {
+        say(&host, port, &down, said);
+    }
+    Ok(())
+}
+
+/// Whether a port is to be opened again: it is closed, or its interface is another one now. TAP ports make theirs.
+fn is_lost(port: &PortView) -> bool {
+    let Some(interface) = &port.interface else { return false };
+    match interface.state {
+        InterfaceState::Same => false,
+        InterfaceState::Replaced => true,
+        InterfaceState::Gone => port.driver.contains("net_tap") || port.driver == "closed",
+    }
+}
+
+/// The outer ends of routers' interfaces, and whether their ports have a link.
+fn carriers(host: &Host, ports: &[PortView]) -> Vec<(String, bool)> {
+    let has_link =
+        |id: PortId| ports.iter().find(|port| port.id == id).and_then(|port| port.link) != Some(false);
+    let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
+    interfaces.map(|interface| (interface.host_end.clone(), has_link(interface.port))).collect()
+}
+
+/// Logs what has changed.
+fn say(host: &Host, port: &PortView, down: &BTreeSet<PortId>, said: &mut BTreeMap<PortId, Said>) {
+    // A router's punt port has the link of the router's port.
+    let (Some(config), None) = (host.port(port.id), host.punted_by(port.id)) else { return };
+    let name = &config.name;
+    let mtu = port.interface.as_ref().and_then(|interface| interface.mtu);
+    let now = Said { has_link: !down.contains(&port.id), narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
+    let before = said.insert(port.id, now).unwrap_or(Said { has_link: true, narrow: None });
+    let of = port
+        .interface
+        .as_ref()
+        .map_or_else(String::new, |interface| format!(" (interface {})", interface.name));
+    let is_gone = port.interface.as_ref().is_some_and(|interface| interface.state == InterfaceState::Gone);
+    match (before.has_link, now.has_link) {
+        (true, false) if is_gone => {
+            tracing::warn!(
+                "port {name}: its interface is gone{of}; it is opened again when the interface is back"
+            );
+        }
+        (true, false) => tracing::warn!("port {name}: link down{of}"),
+        (false, true) => tracing::info!("port {name}: link up{of}"),
+        _ => {}
+    }
+    if let Some(mtu) = now.narrow.filter(|_| now != before) {
+        tracing::warn!(
+            "port {name}: its MTU is {}, but that of its interface{of} {mtu}: longer packets are lost",
+            config.mtu
+        );
+    }
+}
