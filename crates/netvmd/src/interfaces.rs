@@ -77,8 +77,11 @@ async fn next(events: &mut Option<AsyncFd<Events>>) {
 }
 
 async fn compare(daemon: &Daemon, said: &mut BTreeMap<PortId, Said>) -> Result<(), EngineGone> {
-    // An apply opens and closes ports itself.
-    let Ok(_changing) = daemon.changing.try_lock() else { return Ok(()) };
+    // An apply opens and closes ports itself. It is not locked out: the engine opens ports again in one step, as the
+    // configuration that it has then says.
+    if daemon.changing.try_lock().is_err() {
+        return Ok(());
+    }
     let read = |engine: &mut Engine| (engine.shared_host(), engine.ports());
     let (host, ports) = daemon.engine.call(read).await?;
     let lost: Vec<PortId> = ports.iter().filter(|port| is_lost(port)).map(|port| port.id).collect();

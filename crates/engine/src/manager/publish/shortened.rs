@@ -7,7 +7,7 @@ use netvm_config::model::MAX_CHAINS;
 
 use crate::ids::ChainId;
 use crate::manager::Engine;
-use crate::manager::views::since::ChainSums;
+use crate::manager::since::ChainSums;
 use crate::snapshot::Shortened;
 
 /// Limit; they use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their chain.

@@ -9,7 +9,6 @@ use netvm_region::PageKind;
 
 pub(crate) mod flows;
 pub(crate) mod nf;
-pub(crate) mod since;
 pub(crate) mod totals;
 
 use crate::counters::{DropCounts, Stage, WorkerCounters};
