@@ -33,7 +33,7 @@ mod router;
 mod vm;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig};
-pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
+pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub(crate) use port::FRAME_HEADER;
 pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
 pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, VlanMode};

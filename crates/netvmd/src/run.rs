@@ -254,6 +254,12 @@ fn warn_about_isolation(host: &Host, confinement: &Confinement) {
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("netvmd is not root: it ignores `user` and runs NFs as its own user");
     }
+    if !confinement.without_cgroups().is_empty() {
+        let why = confinement.without_cgroups().join("; ");
+        tracing::info!(
+            "resource limits of the kernel take the place of cgroups for NFs, as far as they go: {why}"
+        );
+    }
     if !confinement.has_landlock() {
         tracing::info!("this kernel has no Landlock: run NFs of different trust groups as different users");
     }

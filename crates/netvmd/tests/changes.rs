@@ -54,6 +54,11 @@ const LACKING: &[(&str, &str, &str)] = &[
     ("[[nf]]\nrole = \"a\"\ncommand = [\"netvm-none\"]\n", "command", "no program `netvm-none`"),
     ("[[nf]]\nrole = \"b\"\ncommand = [\"/bin/true\"]\ncores = [1023]\n", "cores", "core 1023"),
     (
+        "[[nf]]\nrole = \"w\"\ncommand = [\"/bin/true\"]\nwritable = [\"/none/w\"]\n",
+        "writable",
+        "no folder /none/w",
+    ),
+    (
         "[[vm]]\nname = \"g\"\nports = [\"v\"]\nqemu = \"qemu-none\"\nimage = \"/none.img\"\n",
         "qemu",
         "qemu-none",

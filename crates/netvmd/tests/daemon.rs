@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +46,22 @@ fn be_the_program() {
             eprintln!("descriptors: {:?}", targets.collect::<Vec<_>>());
             eprintln!("folder: {:?}", std::env::current_dir().unwrap());
             netlib::run(&Options::new("probe"), |_| Forward).unwrap();
+        }
+        "glutton" => {
+            let mut tasks = Vec::new();
+            while let Ok(task) = std::thread::Builder::new()
+                .stack_size(64 << 10)
+                .spawn(|| std::thread::sleep(Duration::from_secs(600)))
+            {
+                tasks.push(task);
+            }
+            eprintln!("tasks: {}", tasks.len());
+            for file in std::env::var("FILES").unwrap().split(':') {
+                eprintln!("{file}: {}", std::fs::write(file, "x").is_ok());
+            }
+            eprintln!("now memory");
+            let memory = vec![1u8; 512 << 20];
+            eprintln!("memory: {}", std::hint::black_box(&memory).len());
         }
         other => panic!("no program {other}"),
     }
@@ -130,6 +147,43 @@ fn repeated_kills_lose_no_buffer() {
         let region = daemon.stats().groups.remove(0).regions.remove(0);
         (region.free, region.in_nfs, region.in_engine) == (region.buffers, 0, 0)
     });
+}
+
+#[test]
+fn an_nf_that_takes_too_much_is_limited_alone() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let [open, closed] = ["open", "closed"].map(|name| folder.0.join(name));
+    for folder in [&open, &closed] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let (open, closed) = (open.display(), closed.display());
+    let glutton = program("glutton")
+        .replace("environment = {", &format!("environment = {{ FILES = \"{open}/x:{closed}/x:/dev/null\","))
+        + &format!("memory = 128\ntasks = 20\ncpu_weight = 50\nwritable = [\"{open}\"]\n");
+    let config = format!("{ENGINE}{}{}", lane("a", &program("forward")), lane("g", &glutton));
+    let mut daemon = Daemon::start(&config);
+    daemon.await_log("| now memory");
+    daemon.until("it has ended", |daemon| daemon.nf("g-nf").last_exit.is_some());
+    let (log, how) = (daemon.log(), daemon.nf("g-nf").last_exit.unwrap());
+    let tasks = log.lines().find_map(|line| line.split_once("| tasks: ")?.1.parse::<usize>().ok()).unwrap();
+    if let Some(line) = log.lines().find(|line| line.contains("no cgroup controller for")) {
+        println!("SKIP in part: {line}");
+    } else {
+        // Its main thread is one, and the test's another.
+        assert!((17..20).contains(&tasks), "{tasks}");
+        assert!(how.contains("needed more than its 128 MiB"), "{how}");
+    }
+    assert!(!log.contains("| memory: "), "{log}");
+    if !log.contains("no Landlock") {
+        let wrote = |file: &str| log.contains(&format!("{file}: true"));
+        assert!(wrote(&format!("{open}/x")) && !wrote(&format!("{closed}/x")) && wrote("/dev/null"), "{log}");
+    }
+    daemon.until_flowing("a");
+    assert_eq!(daemon.nf("a-nf").last_exit, None);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::form::{
     InGroup, List, Name, Nested, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole, Word, text,
 };
 use crate::model::{
-    Balance, Chain, GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig, NfStart,
+    Balance, Chain, GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig, NfLimits, NfStart,
     OnFailure, Output, RoleId,
 };
 use crate::names;
@@ -77,6 +77,7 @@ impl NfStart {
             cores: Vec::new(),
             environment: Vec::new(),
             threads: 1,
+            limits: NfLimits::default(),
         }
     }
 }
@@ -84,7 +85,7 @@ impl NfStart {
 impl Keys for NfStart {
     fn keys(&mut self, table: &mut Table<'_>) {
         match self {
-            Self::Managed { command, user, replicas, standby, cores, environment, threads } => {
+            Self::Managed { command, user, replicas, standby, cores, environment, threads, limits } => {
                 if let Some(at) = table.key("command", command, List(Plain, TEXTS)) {
                     check_command(&at, command, table.reader().map(|reader| &*reader));
                 }
@@ -94,6 +95,7 @@ impl Keys for NfStart {
                 table.key("threads", threads, Number(1..=MAX_THREADS as u64));
                 table.key("cores", cores, Cores);
                 table.key("environment", environment, Environment);
+                limits.keys(table);
                 let product = usize::from(*replicas) * usize::from(*threads);
                 if let Some(reader) = table.reader()
                     && product > MAX_REPLICAS
@@ -112,6 +114,15 @@ impl Keys for NfStart {
                 table.key("attach_users", users, List(Text(field::user, String::clone), TEXTS));
             }
         }
+    }
+}
+
+impl Keys for NfLimits {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("memory", &mut self.memory, Number(16..=16 << 20));
+        table.key("tasks", &mut self.tasks, Number(16..=65_536));
+        table.key("cpu_weight", &mut self.cpu_weight, Number(1..=10_000));
+        table.key("writable", &mut self.writable, List(Text(field::absolute_path, field::path_text), TEXTS));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Network functions, and the chains that lead through them.
 
+use std::path::PathBuf;
+
 use netvm_policy::{ChainId, PortId, RouterId};
 
 use super::{GroupId, RoleId};
@@ -24,12 +26,33 @@ pub enum NfStart {
         environment: Vec<(String, String)>,
         /// Threads, each with rings of its own.
         threads: u16,
+        /// What each process may use of the machine.
+        limits: NfLimits,
     },
     /// It attaches by itself.
     External {
         /// Users that may attach it besides root, by name or number.
         users: Vec<String>,
     },
+}
+
+/// What a process of an NF may use of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfLimits {
+    /// MiB of memory, besides the packet memory.
+    pub memory: u32,
+    /// Tasks: processes and threads.
+    pub tasks: u32,
+    /// Its share of contended cores, relative to others; 100 is what every process gets.
+    pub cpu_weight: u32,
+    /// Folders in which it may create and change files; it may read whatever its user may.
+    pub writable: Vec<PathBuf>,
+}
+
+impl Default for NfLimits {
+    fn default() -> Self {
+        Self { memory: 1024, tasks: 128, cpu_weight: 100, writable: Vec::new() }
+    }
 }
 
 /// A network function.

@@ -1,7 +1,9 @@
 //! The effects of changes, by the table at the top of [`super`].
 
 use super::{Change, ChangeKind, Effect, ItemKind, diff};
-use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart};
+use crate::model::{
+    Guest, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart,
+};
 use crate::table::write;
 
 /// Adds the effects of each change, and changes for ports and VMs that are affected by changes of other items.
@@ -200,12 +202,12 @@ fn nf(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
 }
 
 /// The keys that a running process cannot take over.
-type Program<'a> = (&'a [String], &'a str, u16, &'a [u32], &'a [(String, String)]);
+type Program<'a> = (&'a [String], &'a str, u16, &'a [u32], &'a [(String, String)], &'a NfLimits);
 
 fn program(start: &NfStart) -> Option<Program<'_>> {
     match start {
-        NfStart::Managed { command, user, cores, environment, threads, .. } => {
-            Some((command, user, *threads, cores, environment))
+        NfStart::Managed { command, user, cores, environment, threads, limits, .. } => {
+            Some((command, user, *threads, cores, environment, limits))
         }
         NfStart::External { .. } => None,
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Rig, line};
-use netvm_config::model::{EngineConfig, Host, NfStart, OnFailure};
+use netvm_config::model::{EngineConfig, Host, NfLimits, NfStart, OnFailure};
 use netvm_engine::{Engine, InstanceId, InstanceState, Notice};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -20,6 +20,7 @@ fn with_replicas(replicas: u16) -> Host {
         cores: Vec::new(),
         environment: Vec::new(),
         threads: 1,
+        limits: NfLimits::default(),
     };
     host
 }

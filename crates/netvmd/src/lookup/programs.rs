@@ -12,14 +12,18 @@ impl Lookup {
     /// What an NF needs and this machine does not have.
     pub(super) fn nf(&self, item: usize, nf: &NfConfig) -> Vec<Missing> {
         let missing = |key, message| Missing { table: "nf", item, key, message };
-        let (command, user, cores) = match &nf.start {
-            NfStart::Managed { command, user, cores, .. } => (command, user, cores),
+        let (command, user, cores, limits) = match &nf.start {
+            NfStart::Managed { command, user, cores, limits, .. } => (command, user, cores, limits),
             NfStart::External { users } => {
                 let errors = users.iter().filter_map(|user| Account::find(user).err());
                 return errors.map(|error| missing("attach_users", error.to_string())).collect();
             }
         };
         let mut found: Vec<Missing> = self.core("nf", item, cores).into_iter().collect();
+        for folder in limits.writable.iter().filter(|folder| !folder.is_dir()) {
+            let text = format!("no folder {}: create it (mkdir -p), or name another", folder.display());
+            found.push(missing("writable", text));
+        }
         let account = match self.is_root.then(|| Account::find(user)).transpose() {
             Ok(account) => account,
             Err(error) => {

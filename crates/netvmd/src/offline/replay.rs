@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use netvm_capture::{CaptureReader, ReadFault};
 use netvm_config::model::{
-    Action, Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure,
-    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
+    Action, Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfLimits, NfStart,
+    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
 };
 use netvm_engine::{Engine, Notice};
 
@@ -302,6 +302,7 @@ fn nf(id: u16, words: &[String]) -> NfConfig {
         cores: Vec::new(),
         environment: Vec::new(),
         threads: 1,
+        limits: NfLimits::default(),
     };
     NfConfig {
         id: RoleId(id),

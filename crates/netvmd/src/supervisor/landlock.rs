@@ -1,23 +1,60 @@
-//! A Landlock domain for each NF. A process in a domain cannot trace processes outside it, so it cannot reach their
-//! /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. NFs that share a user, but not a
+//! A Landlock domain for each NF and each QEMU. A process in a domain cannot trace processes outside it, so it cannot reach
+//! their /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. NFs that share a user, but not a
 //! trust group, therefore cannot reach each other's packets through the kernel.
 //!
-//! The domain also forbids creating devices, which no NF needs; a ruleset must forbid something.
+//! An NF may also change no file outside of the folders that its configuration names (`writable`). The domain of a QEMU only
+//! forbids creating devices, as a ruleset must forbid something: its disks are files.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
-use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreated, Scope};
+use landlock::{
+    ABI, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
+    Scope,
+};
+
+/// The newest rights to change files that are handled, as far as the kernel knows them.
+const RIGHTS: ABI = ABI::V5;
+/// Devices that every NF may write.
+const DEVICES: [&str; 2] = ["/dev/null", "/dev/zero"];
 
 /// The rules of a domain. Each process that enters gets a domain of its own.
 #[derive(Debug)]
-pub(super) struct Domain(RulesetCreated);
+pub(crate) struct Domain(RulesetCreated);
 
 impl Domain {
-    /// Prepares the rules; `None` if the kernel has no Landlock.
+    /// Prepares the rules for a QEMU; `None` if the kernel has no Landlock.
     pub(super) fn new() -> Option<Self> {
-        let devices = AccessFs::MakeChar | AccessFs::MakeBlock;
-        let ruleset = Ruleset::default().handle_access(devices).ok()?;
+        Self::forbidding(AccessFs::MakeChar | AccessFs::MakeBlock)
+    }
+
+    /// Prepares the rules for an NF that may change files in some folders; `None` if the kernel has no Landlock.
+    ///
+    /// # Errors
+    /// The folder that cannot be opened, and the kernel's error.
+    pub(super) fn of_nf(writable: &[PathBuf]) -> Result<Option<Self>, (PathBuf, io::Error)> {
+        let Some(Self(mut rules)) = Self::forbidding(AccessFs::from_write(RIGHTS)) else { return Ok(None) };
+        let in_folder = AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+        let in_file = AccessFs::WriteFile | AccessFs::Truncate;
+        let devices = DEVICES.iter().map(|device| (PathBuf::from(device), in_file, false));
+        for (path, rights, is_needed) in
+            writable.iter().map(|path| (path.clone(), in_folder, true)).chain(devices)
+        {
+            let opened = match PathFd::new(&path) {
+                Ok(opened) => opened,
+                Err(error) if is_needed => return Err((path, io::Error::other(error))),
+                Err(_) => continue,
+            };
+            rules = rules
+                .add_rule(PathBeneath::new(opened, rights))
+                .map_err(|error| (path, io::Error::other(error)))?;
+        }
+        Ok(Some(Self(rules)))
+    }
+
+    fn forbidding(rights: BitFlags<AccessFs>) -> Option<Self> {
+        let ruleset = Ruleset::default().handle_access(rights).ok()?;
         let ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal).ok()?.create().ok()?;
         let descriptor: Option<OwnedFd> = ruleset.try_clone().ok()?.into();
         descriptor.map(|_| Self(ruleset))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 pub(crate) mod backoff;
+mod cgroup;
 pub(crate) mod cores;
 mod landlock;
 mod output;

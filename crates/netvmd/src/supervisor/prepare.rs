@@ -89,7 +89,7 @@ impl Finder {
     }
 
     fn recipe(&self, host: &Host, nf: &NfConfig) -> Result<Recipe, RecipeProblem> {
-        let NfStart::Managed { command, user, cores, environment, threads, .. } = &nf.start else {
+        let NfStart::Managed { command, user, cores, environment, threads, limits, .. } = &nf.start else {
             return Err(RecipeProblem::NoCommand);
         };
         let account = if self.is_root { Some(Account::find(user)?) } else { None };
@@ -103,6 +103,7 @@ impl Finder {
             environment: environment.clone(),
             threads: *threads,
             cores: CoreSet::choose(cores, workers, &self.cores)?,
+            limits: limits.clone(),
         })
     }
 }

@@ -9,12 +9,14 @@
 //!                                      stopped
 //! ```
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_attach::Hello;
 use netvm_config::model::NfStart;
 use netvm_engine::{Engine, InstanceId, InstanceState};
+use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -23,7 +25,7 @@ use super::Identity;
 use super::backoff::Backoff;
 use super::process::Process;
 use super::sandbox::Confinement;
-use super::spawn::Recipe;
+use super::spawn::{Recipe, Started};
 use crate::attach::{Policy, Session};
 use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
 
@@ -242,12 +244,25 @@ impl Controller {
     }
 
     async fn run(&mut self, recipe: &Arc<Recipe>) -> End {
-        let started = match recipe.spawn(&self.confinement) {
+        let slot = self.status.borrow().slot;
+        let Started { child, socket, cgroup } = match recipe.spawn(slot, &self.confinement) {
             Ok(started) => started,
             Err(error) => return End::Failed(error.to_string()),
         };
+        let end = match self.serve(recipe, child, socket).await {
+            End::Failed(how) if cgroup.ran_out_of_memory() => End::Failed(format!(
+                "{how}: it needed more than its {} MiB: raise `memory` of [[nf]] {}",
+                recipe.limits.memory, recipe.role
+            )),
+            end => end,
+        };
+        self.confinement.cgroups().remove(cgroup);
+        end
+    }
+
+    async fn serve(&mut self, recipe: &Arc<Recipe>, child: Child, socket: OwnedFd) -> End {
         let slot = self.status.borrow().slot;
-        let mut process = Process::new(started.child, &format!("nf {}/{slot}", recipe.role));
+        let mut process = Process::new(child, &format!("nf {}/{slot}", recipe.role));
         self.status.send_modify(|status| status.pid = process.child.id());
         tracing::debug!(
             "nf {}/{slot}: started as process {}",
@@ -256,7 +271,7 @@ impl Controller {
         );
         let failed = self.engine.failed();
         let session = tokio::select! {
-            session = Session::establish(&self.engine, started.socket, policy(recipe), ()) => session,
+            session = Session::establish(&self.engine, socket, policy(recipe), ()) => session,
             _ = self.desired_states.changed() => {
                 process.kill().await;
                 return End::Requested;

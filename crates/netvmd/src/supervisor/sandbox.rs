@@ -1,13 +1,14 @@
 //! The sandbox of an NF or a QEMU, entered between fork and exec, in an order in which each step is still permitted.
 //!
 //! ```text
+//!  cgroup        limits on memory, tasks and its share of cores; first, as netvmd's user may move it
 //!  descriptors   all but stdio and the attach socket close at exec
 //!  cores         CPU affinity; cannot be changed from within
-//!  limits        no core dumps (they hold packets), few open files
+//!  limits        no core dumps (they hold packets), few open files; memory and tasks where no cgroup limits them
 //!  user          groups, gid, uid; empties the bounding set and all capabilities
 //!  parent        SIGKILL when netvmd dies, except for guests that live on; after the user, whose change would clear it
 //!  privileges    no_new_privs: setuid programs give none back
-//!  Landlock      a new domain, if the kernel has it: no tracing of others, no signals to them
+//!  Landlock      a new domain, if the kernel has it: no tracing of others, no signals to them, no changes of files
 //!  seccomp       last, as it forbids the steps before; QEMU installs its own filter
 //! ```
 //!
@@ -18,6 +19,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use super::cgroup::Cgroups;
 use super::landlock::Domain;
 use super::seccomp::{FilterError, Filters};
 use crate::account::Account;
@@ -40,11 +42,12 @@ pub(super) enum Step {
     Privileges,
     Landlock,
     SystemCalls,
+    Cgroup,
 }
 
 impl Step {
     pub(super) const fn from_byte(byte: u8) -> Option<&'static str> {
-        const NAMES: [&str; 9] = [
+        const NAMES: [&str; 10] = [
             "closing descriptors",
             "choosing its cores",
             "setting its limits",
@@ -54,6 +57,7 @@ impl Step {
             "giving up privileges",
             "entering its Landlock domain",
             "filtering system calls",
+            "entering its cgroup",
         ];
         if byte == 0 || byte as usize > NAMES.len() { None } else { Some(NAMES[byte as usize - 1]) }
     }
@@ -63,16 +67,36 @@ impl Step {
 #[derive(Debug)]
 pub struct Confinement {
     filters: Filters,
-    domain: Option<Domain>,
+    domain: Option<Arc<Domain>>,
+    cgroups: Cgroups,
+    /// Why some limits are not set by cgroups.
+    without_cgroups: Vec<String>,
 }
 
 impl Confinement {
-    /// Compiles the filters and creates the Landlock ruleset, if the kernel has Landlock.
+    /// Compiles the filters, creates the Landlock ruleset, if the kernel has Landlock, and finds the cgroups.
     ///
     /// # Errors
     /// [`FilterError`] on an architecture that the filter compiler does not support.
     pub fn prepare() -> Result<Self, FilterError> {
-        Ok(Self { filters: Filters::compile()?, domain: Domain::new() })
+        let (cgroups, without_cgroups) = Cgroups::find();
+        let domain = Domain::new().map(Arc::new);
+        Ok(Self { filters: Filters::compile()?, domain, cgroups, without_cgroups })
+    }
+
+    pub(crate) const fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
+    }
+
+    /// Why some limits of NFs are weaker here; empty: cgroups set all.
+    #[must_use]
+    pub fn without_cgroups(&self) -> &[String] {
+        &self.without_cgroups
+    }
+
+    /// The domain of a QEMU.
+    pub(crate) fn domain(&self) -> Option<Arc<Domain>> {
+        self.domain.clone()
     }
 
     /// Whether Landlock isolates NFs of the same user from each other.
@@ -98,6 +122,21 @@ pub(crate) struct Sandbox {
     pub(crate) confinement: Arc<Confinement>,
     /// Whether to install the NF filter; if not, the program installs its own.
     pub(crate) is_nf: bool,
+    pub(crate) domain: Option<Arc<Domain>>,
+    /// `cgroup.procs` of the cgroups to enter.
+    pub(crate) cgroups: Vec<RawFd>,
+    pub(crate) fallback: Fallback,
+}
+
+/// Resource limits (setrlimit(2)) where no cgroup and no Landlock limits an NF; `None`: not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fallback {
+    /// Bytes of private memory.
+    pub(crate) data: Option<u64>,
+    /// Tasks of its user, over all of its processes.
+    pub(crate) tasks: Option<u64>,
+    /// Bytes of a file that it writes.
+    pub(crate) file: Option<u64>,
 }
 
 impl Sandbox {
@@ -105,9 +144,10 @@ impl Sandbox {
     ///
     /// Async-signal-safe: only system calls and its own memory.
     pub(super) fn enter(&self) -> io::Result<()> {
+        self.step(Step::Cgroup, || enter_cgroups(&self.cgroups))?;
         self.step(Step::Descriptors, || keep_only(&self.keep))?;
         self.step(Step::Cores, || self.choose_cores())?;
-        self.step(Step::Limits, limit)?;
+        self.step(Step::Limits, || limit(self.fallback))?;
         if let Some(account) = self.account {
             self.step(Step::Capabilities, empty_bounding_set)?;
             self.step(Step::User, || become_user(account, &self.groups))?;
@@ -118,7 +158,7 @@ impl Sandbox {
         }
         // SAFETY: the call takes integers only.
         self.step(Step::Privileges, || check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
-        if let Some(domain) = &self.confinement.domain {
+        if let Some(domain) = &self.domain {
             self.step(Step::Landlock, || domain.enter())?;
         }
         if self.is_nf {
@@ -163,13 +203,31 @@ fn keep_only(fds: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-fn limit() -> io::Result<()> {
+fn enter_cgroups(entries: &[RawFd]) -> io::Result<()> {
+    for entry in entries {
+        // SAFETY: the call reads one byte. 0 is the process that writes.
+        raw(unsafe { libc::write(*entry, b"0".as_ptr().cast(), 1) } as libc::c_long)?;
+    }
+    Ok(())
+}
+
+fn limit(fallback: Fallback) -> io::Result<()> {
     let set = |resource, most: libc::rlim_t| {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
         // SAFETY: the call reads a local limit.
         check(unsafe { libc::setrlimit(resource, &raw const limit) })
     };
     set(libc::RLIMIT_CORE, 0)?;
+    let wanted = [
+        (libc::RLIMIT_DATA, fallback.data),
+        (libc::RLIMIT_NPROC, fallback.tasks),
+        (libc::RLIMIT_FSIZE, fallback.file),
+    ];
+    for (resource, most) in wanted {
+        if let Some(most) = most {
+            set(resource, most)?;
+        }
+    }
     let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes a local limit.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut files) })?;

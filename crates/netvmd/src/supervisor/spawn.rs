@@ -11,10 +11,17 @@ use std::sync::Arc;
 
 use tokio::process::{Child, Command};
 
+use netvm_config::model::NfLimits;
+
+use super::cgroup::Cgroup;
 use super::cores::{CoreSet, CoresError};
+use super::landlock::Domain;
 use super::program::{Program, ProgramError};
-use super::sandbox::{Confinement, Sandbox, Step};
+use super::sandbox::{Confinement, Fallback, Sandbox, Step};
 use crate::account::{Account, AccountError};
+
+/// Where no cgroup counts the tasks of an NF, the most that all processes of its user may have: the kernel counts by user.
+const UNCONFINED_TASKS: u64 = 4096;
 
 /// The environment variables that a process inherits from netvmd.
 pub(crate) const INHERITED: [&str; 2] = ["PATH", "LANG"];
@@ -52,6 +59,17 @@ pub enum SpawnError {
     /// A socket or pipe cannot be created.
     #[error("cannot create a socket or pipe: {0} (raise the limit of open files)")]
     Descriptors(io::Error),
+    /// Its cgroup cannot be made.
+    #[error("cannot make its cgroup: {0}")]
+    Cgroup(io::Error),
+    /// A folder that it may write cannot be used.
+    #[error("`writable` names {}: {source}: create it, or name another folder", path.display())]
+    Writable {
+        /// The folder.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// Fork or exec failed.
     #[error("cannot execute {program}: {source}")]
     Execute {
@@ -87,6 +105,8 @@ pub struct Recipe {
     pub threads: u16,
     /// CPU affinity.
     pub cores: CoreSet,
+    /// What it may use of the machine.
+    pub limits: NfLimits,
 }
 
 /// A started process and netvmd's end of its attach socket.
@@ -96,6 +116,8 @@ pub struct Started {
     pub child: Child,
     /// The attach socket.
     pub socket: OwnedFd,
+    /// Its cgroup; remove it when the process has ended.
+    pub cgroup: Cgroup,
 }
 
 /// Starts a command in a sandbox. `sandbox` gets the pipe for the byte of a failed step. Call on the daemon's main
@@ -130,8 +152,18 @@ impl Recipe {
     ///
     /// # Errors
     /// [`SpawnError`]; no process remains.
-    pub fn spawn(&self, confinement: &Arc<Confinement>) -> Result<Started, SpawnError> {
+    pub fn spawn(&self, slot: u16, confinement: &Arc<Confinement>) -> Result<Started, SpawnError> {
         let (socket, theirs) = netvm_attach::pair().map_err(SpawnError::Descriptors)?;
+        let domain = Domain::of_nf(&self.limits.writable);
+        let domain = domain.map_err(|(path, source)| SpawnError::Writable { path, source })?.map(Arc::new);
+        let cgroups = confinement.cgroups();
+        let cgroup = cgroups.make(&self.role, slot, &self.limits).map_err(SpawnError::Cgroup)?;
+        let memory = u64::from(self.limits.memory) << 20;
+        let fallback = Fallback {
+            data: (!cgroups.limits("memory")).then_some(memory),
+            tasks: (!cgroups.limits("pids")).then_some(UNCONFINED_TASKS),
+            file: domain.is_none().then_some(memory),
+        };
         let command = self.command(theirs.as_raw_fd());
         let child = start(command, self.program.path(), |failed_step| Sandbox {
             keep: vec![theirs.as_raw_fd()],
@@ -142,8 +174,17 @@ impl Recipe {
             parent: Some(rustix::process::getpid().as_raw_nonzero().get()),
             confinement: Arc::clone(confinement),
             is_nf: true,
-        })?;
-        Ok(Started { child, socket })
+            domain,
+            cgroups: cgroup.entries(),
+            fallback,
+        });
+        match child {
+            Ok(child) => Ok(Started { child, socket, cgroup }),
+            Err(error) => {
+                cgroups.remove(cgroup);
+                Err(error)
+            }
+        }
     }
 
     fn command(&self, attach_fd: RawFd) -> Command {

@@ -17,7 +17,7 @@ use super::process::Machine;
 use super::recipe::{VmProblem, VmRecipe, memory};
 use crate::supervisor::Confinement;
 use crate::supervisor::process::Process;
-use crate::supervisor::sandbox::Sandbox;
+use crate::supervisor::sandbox::{Fallback, Sandbox};
 use crate::supervisor::spawn::{INHERITED, SpawnError, start};
 
 /// A VM did not start.
@@ -79,6 +79,9 @@ pub(super) fn launch(
         parent: instance.map(|_| rustix::process::getpid().as_raw_nonzero().get()),
         confinement: Arc::clone(confinement),
         is_nf: false,
+        domain: confinement.domain(),
+        cgroups: Vec::new(),
+        fallback: Fallback::default(),
     })?;
     let process = child.id().filter(|_| instance.is_none()).and_then(|pid| Some((pid, started(pid)?)));
     if let Some((pid, started)) = process {

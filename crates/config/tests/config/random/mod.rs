@@ -6,8 +6,8 @@ mod rules;
 mod vms;
 
 use netvm_config::model::{
-    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostDma, VhostMode,
+    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfLimits, NfStart,
+    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostDma, VhostMode,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -108,6 +108,11 @@ fn start() -> impl Strategy<Value = NfStart> {
                 cores: cores.into_iter().collect(),
                 environment: environment.into_iter().collect(),
                 threads,
+                limits: NfLimits {
+                    memory: 16 + u32::from(threads),
+                    writable: vec!["/a".into()],
+                    ..NfLimits::default()
+                },
             }
         }),
         vec("[a-z0-9]{1,8}", 0..3).prop_map(|users| NfStart::External { users }),

@@ -1,0 +1,364 @@
+//! A cgroup for each process of an NF, with limits on memory, tasks and its share of contended cores: version 2 (cgroups(7),
+//! `Documentation/admin-guide/cgroup-v2.rst`), and version 1 for controllers that a machine still has there.
+//!
+//! ```text
+//!  /sys/fs/cgroup/system.slice/netvmd.service       where the service manager put netvmd
+//!   ├─ daemon                                       netvmd itself: with processes, a cgroup cannot limit its children
+//!   └─ netvm-PID/firewall.0.1                       role, slot, number of the process
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netvm_config::model::NfLimits;
+
+/// The controllers that are used.
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// Of version 2.
+const PROCESSES: &str = "cgroup.procs";
+/// `cpu.shares` of version 1 that is `cpu.weight` 100 of version 2.
+const SHARES: u64 = 1024;
+
+/// The folder of a hierarchy in which cgroups are made, and its controllers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Base {
+    folder: PathBuf,
+    controllers: Vec<&'static str>,
+    is_v2: bool,
+}
+
+/// Where cgroups of NFs are made.
+#[derive(Debug)]
+pub(crate) struct Cgroups {
+    bases: Vec<Base>,
+    made: AtomicU64,
+    /// Cgroups that still had a process when they were to be removed.
+    left: Mutex<Vec<PathBuf>>,
+}
+
+/// The cgroup of one process, in each hierarchy. Remove it by [`Cgroups::remove`].
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    folders: Vec<PathBuf>,
+    processes: Vec<File>,
+}
+
+impl Cgroups {
+    /// Finds the hierarchies, and makes a folder in each. Also returns why some limits cannot be set, if so.
+    pub(crate) fn find() -> (Self, Vec<String>) {
+        let mut problems = Vec::new();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mut bases = Vec::new();
+        for found in hierarchies(&mounts, &own) {
+            match found.prepare() {
+                Ok(base) => bases.push(base),
+                Err(error) => problems.push(format!("{}: {error}", found.folder.display())),
+            }
+        }
+        let there = |controller: &&str| bases.iter().any(|base: &Base| base.controllers.contains(controller));
+        let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|controller| !there(controller)).collect();
+        if missing.is_empty() {
+            problems.clear();
+        } else {
+            problems.push(format!("no cgroup controller for {}", missing.join(", ")));
+        }
+        (Self { bases, made: AtomicU64::new(0), left: Mutex::default() }, problems)
+    }
+
+    /// Whether it limits this.
+    pub(crate) fn limits(&self, controller: &str) -> bool {
+        self.bases.iter().any(|base| base.controllers.contains(&controller))
+    }
+
+    /// Makes a cgroup with limits.
+    ///
+    /// # Errors
+    /// The kernel's error, and the file.
+    pub(crate) fn make(&self, role: &str, slot: u16, limits: &NfLimits) -> io::Result<Cgroup> {
+        self.sweep();
+        let name = format!("{role}.{slot}.{}", self.made.fetch_add(1, Ordering::Relaxed));
+        let mut cgroup = Cgroup { folders: Vec::new(), processes: Vec::new() };
+        for base in &self.bases {
+            let folder = base.folder.join(&name);
+            fs::create_dir(&folder).map_err(|error| at(&folder, &error))?;
+            cgroup.folders.push(folder.clone());
+            for (file, value) in base.settings(limits) {
+                write(&folder.join(file), &value)?;
+            }
+            let processes = folder.join(PROCESSES);
+            let opened = OpenOptions::new().write(true).open(&processes);
+            cgroup.processes.push(opened.map_err(|error| at(&processes, &error))?);
+        }
+        Ok(cgroup)
+    }
+
+    /// Removes a cgroup whose process has ended, now or with a later one.
+    pub(crate) fn remove(&self, cgroup: Cgroup) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(cgroup.folders);
+        self.sweep();
+    }
+
+    fn sweep(&self) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(
+            |folder| matches!(fs::remove_dir(folder), Err(error) if error.kind() != io::ErrorKind::NotFound),
+        );
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        self.sweep();
+        for base in &self.bases {
+            // The next netvmd removes it.
+            let _ = fs::remove_dir(&base.folder);
+        }
+    }
+}
+
+impl Cgroup {
+    /// Its `cgroup.procs`: a process that writes 0 there moves into it.
+    pub(crate) fn entries(&self) -> Vec<RawFd> {
+        self.processes.iter().map(AsRawFd::as_raw_fd).collect()
+    }
+
+    /// Whether the kernel killed its process for want of memory.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        let killed = |text: &str| {
+            text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+        };
+        self.folders.iter().any(|folder| {
+            let events =
+                ["memory.events", "memory.oom_control"].map(|file| fs::read_to_string(folder.join(file)));
+            events.iter().flatten().any(|text| killed(text))
+        })
+    }
+}
+
+impl Base {
+    /// The files to write for limits.
+    fn settings(&self, limits: &NfLimits) -> Vec<(&'static str, String)> {
+        let memory = (u64::from(limits.memory) << 20).to_string();
+        let has = |controller: &&str| self.controllers.contains(controller);
+        let of = |controller: &str| match (controller, self.is_v2) {
+            ("memory", true) => vec![("memory.max", memory.clone()), ("memory.oom.group", "1".to_owned())],
+            ("memory", false) => vec![("memory.limit_in_bytes", memory.clone())],
+            ("cpu", true) => vec![("cpu.weight", limits.cpu_weight.to_string())],
+            ("cpu", false) => {
+                let shares = (u64::from(limits.cpu_weight) * SHARES / 100).max(2);
+                vec![("cpu.shares", shares.to_string())]
+            }
+            _ => vec![("pids.max", limits.tasks.to_string())],
+        };
+        CONTROLLERS
+            .iter()
+            .filter(|controller| has(controller))
+            .flat_map(|controller| of(controller))
+            .collect()
+    }
+}
+
+/// A hierarchy, and where in it this process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    mount: PathBuf,
+    folder: PathBuf,
+    /// Of version 1.
+    controllers: Vec<&'static str>,
+    is_v2: bool,
+}
+
+impl Hierarchy {
+    /// Makes the folder of this netvmd, whose children have the controllers.
+    fn prepare(&self) -> io::Result<Base> {
+        let name = format!("netvm-{}", std::process::id());
+        if !self.is_v2 {
+            let folder = self.make(&self.folder, &name)?;
+            return Ok(Base { folder, controllers: self.controllers.clone(), is_v2: false });
+        }
+        let offered = words(&self.folder.join("cgroup.controllers"));
+        let controllers: Vec<&str> =
+            CONTROLLERS.into_iter().filter(|name| offered.iter().any(|offered| offered == name)).collect();
+        if controllers.is_empty() {
+            return Err(io::Error::other("none of its controllers is free"));
+        }
+        let above = match enable(&self.folder, &controllers) {
+            Ok(()) => &self.folder,
+            // netvmd itself is there: it moves below. A service of systemd needs Delegate=yes for this.
+            Err(_) if words(&self.folder.join(PROCESSES)) == [std::process::id().to_string()] => {
+                let own = self.folder.join("daemon");
+                fs::create_dir(&own).or_else(|error| exists(error, &own))?;
+                write(&own.join(PROCESSES), "0")?;
+                enable(&self.folder, &controllers)?;
+                &self.folder
+            }
+            // Others are there, such as the shell that started netvmd.
+            Err(_) => {
+                enable(&self.mount, &controllers)?;
+                &self.mount
+            }
+        };
+        let folder = self.make(above, &name)?;
+        enable(&folder, &controllers)?;
+        Ok(Base { folder, controllers, is_v2: true })
+    }
+
+    /// Makes a folder, and removes those of netvmds that were killed.
+    fn make(&self, above: &Path, name: &str) -> io::Result<PathBuf> {
+        for entry in fs::read_dir(above)?.flatten() {
+            let path = entry.path();
+            let pid =
+                path.file_name().and_then(|name| name.to_str()?.strip_prefix("netvm-")?.parse::<u32>().ok());
+            if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+                let folders = fs::read_dir(&path).into_iter().flatten().flatten();
+                // Files cannot be removed, and need not.
+                folders.for_each(|folder| drop(fs::remove_dir(folder.path())));
+                let _ = fs::remove_dir(&path);
+            }
+        }
+        let folder = above.join(name);
+        fs::create_dir(&folder).or_else(|error| exists(error, &folder))?;
+        Ok(folder)
+    }
+}
+
+fn exists(error: io::Error, folder: &Path) -> io::Result<()> {
+    if folder.is_dir() { Ok(()) } else { Err(error) }
+}
+
+fn words(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn enable(folder: &Path, controllers: &[&str]) -> io::Result<()> {
+    let wanted: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+    write(&folder.join("cgroup.subtree_control"), &wanted.join(" "))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text).map_err(|error| at(path, &error))
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The hierarchies with the controllers, by `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5)).
+fn hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
+    // "4:memory:/path"; version 2 has no controllers.
+    let places: BTreeMap<&str, &str> = own
+        .lines()
+        .filter_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            Some(controllers.split(',').map(move |controller| (controller, path)))
+        })
+        .flatten()
+        .collect();
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for line in mounts.lines() {
+        // "36 35 0:30 / /sys/fs/cgroup rw … - cgroup2 cgroup2 rw"
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let ([_, _, _, root, mount, ..], [kind, _, options]) = (&left[..], &right[..]) else { continue };
+        let is_v2 = match *kind {
+            "cgroup2" => true,
+            "cgroup" => false,
+            _ => continue,
+        };
+        let has = |controller: &&'static str| options.split(',').any(|option| option == *controller);
+        let controllers: Vec<&str> = CONTROLLERS.into_iter().filter(|name| !is_v2 && has(name)).collect();
+        let place = places.get(controllers.first().copied().unwrap_or_default());
+        let (Some(place), true) = (place, is_v2 || !controllers.is_empty()) else { continue };
+        // In a container, the mount may show only a part of the hierarchy.
+        let below = place.strip_prefix(root.trim_end_matches('/')).unwrap_or(place).trim_start_matches('/');
+        let mount = PathBuf::from(mount);
+        let hierarchy = Hierarchy { folder: mount.join(below), mount, controllers, is_v2 };
+        if !found.iter().any(|other| other.is_v2 == is_v2 && other.controllers == hierarchy.controllers) {
+            found.push(hierarchy);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_found_of_both_versions() {
+        let mounts = "30 24 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
+                      31 24 0:27 / /proc rw - proc proc rw\n";
+        let own = "0::/system.slice/netvmd.service\n";
+        let mount = PathBuf::from("/sys/fs/cgroup");
+        let folder = mount.join("system.slice/netvmd.service");
+        let v2 = Hierarchy { mount, folder, controllers: Vec::new(), is_v2: true };
+        assert_eq!(hierarchies(mounts, own), [v2]);
+        let mounts = "1 2 0:1 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      1 2 0:2 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      1 2 0:3 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n";
+        let found = hierarchies(mounts, "4:memory:/docker/x/y\n2:cpu,cpuacct:/\n3:devices:/\n");
+        let folders: Vec<&str> =
+            found.iter().map(|one| one.folder.to_str().unwrap().trim_end_matches('/')).collect();
+        assert_eq!(folders, ["/sys/fs/cgroup/memory/y", "/sys/fs/cgroup/cpu,cpuacct"]);
+        assert_eq!(hierarchies("garbage\n1 2 - cgroup\n", "garbage"), []);
+    }
+
+    #[test]
+    fn limits_have_the_files_of_their_version() {
+        let limits = NfLimits { memory: 64, tasks: 20, cpu_weight: 50, ..NfLimits::default() };
+        let base = |is_v2| Base { folder: PathBuf::new(), controllers: CONTROLLERS.to_vec(), is_v2 };
+        let text = |is_v2| format!("{:?}", base(is_v2).settings(&limits));
+        assert!(
+            text(true).contains(r#"("memory.max", "67108864")"#)
+                && text(true).contains(r#"("cpu.weight", "50")"#)
+        );
+        assert!(
+            text(false).contains(r#"("cpu.shares", "512")"#) && text(false).contains(r#"("pids.max", "20")"#)
+        );
+    }
+
+    #[test]
+    fn a_cgroup_limits_its_process_and_is_removed() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root can make cgroups");
+            return;
+        }
+        let (cgroups, problems) = Cgroups::find();
+        if !cgroups.limits("pids") {
+            println!("SKIP: no cgroups here: {problems:?}");
+            return;
+        }
+        let cgroup = cgroups.make("test", 0, &NfLimits { tasks: 17, ..NfLimits::default() }).unwrap();
+        let folders = cgroup.folders.clone();
+        let limit = folders.iter().find_map(|folder| fs::read_to_string(folder.join("pids.max")).ok());
+        assert_eq!(limit.as_deref(), Some("17\n"));
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        for folder in &folders {
+            fs::write(folder.join(PROCESSES), process.id().to_string()).unwrap();
+        }
+        // It cannot be removed yet; it is later.
+        cgroups.remove(cgroup);
+        assert!(folders.iter().all(|folder| folder.exists()));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        for _ in 0..200 {
+            cgroups.sweep();
+            if folders.iter().all(|folder| !folder.exists()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{folders:?} are still there");
+    }
+}
