@@ -80,11 +80,13 @@ impl Engine {
                 }
             }
         }
-        self.announce_memories(&new.memories, Some(id));
+        let memories = new.memories.clone();
         let Some(old) = self.nfs.groups.insert(id, new) else { return Ok(()) };
         self.notices.push(Notice::GroupReset { group: id });
         let instances = self.evict(id);
         self.publish();
+        // Only now: what workers copy into the group's memory must not reach links of the old one.
+        self.announce_memories(&memories, Some(id));
         // Behind the commands that remove the links: no worker hands out buffers of the old memory then.
         let generations: Vec<u8> =
             old.memories.iter().map(|memory| memory.in_flight.next_generation()).collect();

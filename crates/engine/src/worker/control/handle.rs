@@ -54,6 +54,7 @@ impl WorkerHandle {
         let (id, core, wake, waiter) = (setup.id, setup.core, Arc::clone(&setup.wake), setup.waiter.clone());
         let shared = Arc::clone(&counters);
         let thread = Builder::new().name(format!("netvm-worker-{id}")).spawn(move || {
+            let _guard = AbortOnPanic;
             pin_to(setup.core);
             // Without a registration the pools work too, without their caches.
             let _registered = eal.register_thread();
@@ -80,8 +81,20 @@ impl WorkerHandle {
     /// Waits for the worker to end, after [`Command::Stop`].
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A worker does not panic; if it did, the process is about to end anyway.
+            // A panic would have ended the process.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Ends the process if its thread panics: without a worker, its ports and chains would stand still without a word. The
+/// service manager starts another process; guests live on.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }
