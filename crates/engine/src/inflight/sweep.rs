@@ -29,6 +29,8 @@ pub(crate) enum What {
         /// Buffers that a dead producer wrote to a ring for an NF thread and did not publish.
         stranded: Vec<(u32, NfThreadId)>,
     },
+    /// All, of a memory whose NFs get no more.
+    All,
     /// Those that were handed out before this generation.
     Older {
         /// The generation that is now.
@@ -88,6 +90,7 @@ impl Sweeps {
         let end = next.saturating_add(SLICE).min(table.len());
         *buffers += match &request.what {
             What::Gone { nf_threads, .. } => table.sweep_gone(*next..end, worker, *nf_threads),
+            What::All => table.sweep_all(*next..end, worker),
             What::Older { current } => table.sweep_older(*next..end, worker, *current),
         };
         *next = end;

@@ -204,6 +204,11 @@ impl InFlightTable {
         self.sweep(range, worker, |buffer| self.region.owner(buffer).is_some_and(is_gone))
     }
 
+    /// Table → free, of the buffers in `range` that `worker` handed out. Returns how many.
+    pub(super) fn sweep_all(&self, range: Range<u32>, worker: WorkerId) -> u64 {
+        self.sweep(range, worker, |_| true)
+    }
+
     /// Table → free, of the buffers in `range` that `worker` handed out in another generation than `current`. Returns
     /// how many.
     pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {

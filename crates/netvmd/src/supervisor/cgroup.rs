@@ -125,6 +125,11 @@ impl Drop for Cgroups {
 }
 
 impl Cgroup {
+    /// Closes its files, when the process is in it.
+    pub(crate) fn entered(&mut self) {
+        self.processes.clear();
+    }
+
     /// Its `cgroup.procs`: a process that writes 0 there moves into it.
     pub(crate) fn entries(&self) -> Vec<RawFd> {
         self.processes.iter().map(AsRawFd::as_raw_fd).collect()

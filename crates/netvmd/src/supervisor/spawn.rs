@@ -157,7 +157,7 @@ impl Recipe {
         let domain = Domain::of_nf(&self.limits.writable);
         let domain = domain.map_err(|(path, source)| SpawnError::Writable { path, source })?.map(Arc::new);
         let cgroups = confinement.cgroups();
-        let cgroup = cgroups.make(&self.role, slot, &self.limits).map_err(SpawnError::Cgroup)?;
+        let mut cgroup = cgroups.make(&self.role, slot, &self.limits).map_err(SpawnError::Cgroup)?;
         let memory = u64::from(self.limits.memory) << 20;
         let fallback = Fallback {
             data: (!cgroups.limits("memory")).then_some(memory),
@@ -179,7 +179,10 @@ impl Recipe {
             fallback,
         });
         match child {
-            Ok(child) => Ok(Started { child, socket, cgroup }),
+            Ok(child) => {
+                cgroup.entered();
+                Ok(Started { child, socket, cgroup })
+            }
             Err(error) => {
                 cgroups.remove(cgroup);
                 Err(error)

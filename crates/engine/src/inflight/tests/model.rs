@@ -77,6 +77,9 @@ pub(super) enum Step {
         worker: usize,
         thread: usize,
     },
+    SweepAll {
+        worker: usize,
+    },
     SweepOlder {
         worker: usize,
     },
@@ -250,6 +253,7 @@ impl Rig {
                 let what = What::Gone { nf_threads: 1 << gone.0, stranded: Vec::new() };
                 self.sweep(worker, what, |out| out.nf_thread == gone);
             }
+            Step::SweepAll { worker } => self.sweep(worker, What::All, |_| true),
             Step::SweepOlder { worker } => {
                 let current = self.generation;
                 self.sweep(worker, What::Older { current }, |out| out.generation != current);
@@ -374,6 +378,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Tick),
         1 => Just(Step::NextGeneration),
         1 => (worker.clone(), thread).prop_map(|(worker, thread)| Step::SweepGone { worker, thread }),
+        1 => worker.clone().prop_map(|worker| Step::SweepAll { worker }),
         1 => worker.prop_map(|worker| Step::SweepOlder { worker }),
     ]
 }

@@ -88,10 +88,7 @@ impl Engine {
         // Only now: what workers copy into the group's memory must not reach links of the old one.
         self.announce_memories(&memories, Some(id));
         // Behind the commands that remove the links: no worker hands out buffers of the old memory then.
-        let generations: Vec<u8> =
-            old.memories.iter().map(|memory| memory.in_flight.next_generation()).collect();
-        let all = |region: usize| What::Older { current: generations[region] };
-        let pending = self.workers.sweep(&old.memories, all);
+        let pending = self.workers.sweep(&old.memories, |_| What::All);
         self.nfs.resets.push(Reset { group: old, instances, pending });
         self.reopen(&ports);
         Ok(())

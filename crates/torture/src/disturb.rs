@@ -1,0 +1,192 @@
+//! Disturbances at random.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use netvm_api::{ApplyHow, ClientError};
+use rustix::process::Signal;
+
+use crate::abuse;
+use crate::config::Variant;
+use crate::daemon::{self, Daemon, signal};
+use crate::failure::{Failure, io};
+use crate::rogue::Mode;
+
+/// Most hostile NFs at once.
+const ROGUES: usize = 4;
+/// Longest pause between two disturbances in milliseconds.
+const PAUSE: u64 = 150;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Kill,
+    Stop,
+    Rogue,
+    Link,
+    Apply,
+    Rollback,
+    Invalid,
+    Confirm,
+    Restart,
+    Api,
+    Attach,
+    Guest,
+    HugePages,
+}
+
+const KINDS: [Kind; 13] = [
+    Kind::Kill,
+    Kind::Stop,
+    Kind::Rogue,
+    Kind::Link,
+    Kind::Apply,
+    Kind::Rollback,
+    Kind::Invalid,
+    Kind::Confirm,
+    Kind::Restart,
+    Kind::Api,
+    Kind::Attach,
+    Kind::Guest,
+    Kind::HugePages,
+];
+
+/// Disturbs, and counts how often.
+pub struct Disturber {
+    random: fastrand::Rng,
+    counts: BTreeMap<Kind, u64>,
+    rogues: Vec<Child>,
+    has_link: bool,
+    /// Processes that hold huge pages for a moment.
+    hoarders: Vec<Child>,
+}
+
+impl Disturber {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            counts: BTreeMap::new(),
+            rogues: Vec::new(),
+            has_link: true,
+            hoarders: Vec::new(),
+        }
+    }
+
+    /// How often each disturbance came.
+    pub fn summary(&self) -> String {
+        let words = self.counts.iter().map(|(kind, count)| format!("{kind:?} {count}").to_lowercase());
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Disturbs once, and pauses.
+    pub fn disturb(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
+        let kind = KINDS[self.random.usize(..KINDS.len())];
+        *self.counts.entry(kind).or_default() += 1;
+        self.rogues.retain_mut(|rogue| !matches!(rogue.try_wait(), Ok(Some(_))));
+        self.hoarders.retain_mut(|hoarder| !matches!(hoarder.try_wait(), Ok(Some(_))));
+        match kind {
+            Kind::Kill => self.signal_one(daemon, Signal::KILL)?,
+            Kind::Stop => self.signal_one(daemon, Signal::STOP)?,
+            Kind::Rogue => self.start_rogue(daemon)?,
+            Kind::Link => self.change_link()?,
+            Kind::Apply => self.apply(daemon, false, None)?,
+            Kind::Rollback => self.apply(daemon, true, None)?,
+            Kind::Confirm => self.apply(daemon, false, Some(1))?,
+            Kind::Invalid => {
+                refused(daemon.ask(daemon.client.apply("t", "[[port]]\nname = 7\n", ApplyHow::default())))?;
+            }
+            Kind::Restart => refused(daemon.ask(daemon.client.restart("wild-nf")))?,
+            Kind::Api => abuse::api(&daemon.socket("api.sock"), &mut self.random),
+            Kind::Attach => abuse::attach(&daemon.socket("attach.sock"), &mut self.random),
+            Kind::Guest => abuse::guest(&daemon.folder().join("guest.sock"), &mut self.random),
+            Kind::HugePages => self.hoard()?,
+        }
+        daemon.check_alive()?;
+        std::thread::sleep(Duration::from_millis(self.random.u64(..PAUSE)));
+        Ok(())
+    }
+
+    /// An NF of the wild chain dies, or stands still.
+    fn signal_one(&mut self, daemon: &mut Daemon, what: Signal) -> Result<(), Failure> {
+        let wild = |role: &str| role == "wild-nf" || role == "spare-nf";
+        let pids: Vec<u32> =
+            daemon.nfs()?.iter().filter(|nf| wild(&nf.role)).filter_map(|nf| nf.pid).collect();
+        if let Some(pid) = self.random.choice(pids) {
+            signal(pid, what);
+        }
+        Ok(())
+    }
+
+    fn start_rogue(&mut self, daemon: &Daemon) -> Result<(), Failure> {
+        if self.rogues.len() >= ROGUES {
+            let oldest = self.rogues.remove(0);
+            end(oldest);
+        }
+        let modes = [Mode::Scribble, Mode::Punch, Mode::Idle, Mode::Crash];
+        let mode = modes[self.random.usize(..modes.len())];
+        let name = mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let rogue = Command::new(daemon.program())
+            .args(["rogue", &name])
+            .env(netvm_attach::PATH_VARIABLE, daemon.socket("attach.sock"))
+            .env(netvm_attach::ROLE_VARIABLE, "rogue")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.rogues.push(rogue.map_err(io("cannot start a hostile NF"))?);
+        Ok(())
+    }
+
+    fn change_link(&mut self) -> Result<(), Failure> {
+        self.has_link = !self.has_link;
+        if self.has_link { daemon::make_link() } else { daemon::remove_link() }
+    }
+
+    fn apply(&mut self, daemon: &Daemon, broken: bool, confirm: Option<u64>) -> Result<(), Failure> {
+        let variant = Variant { spare: self.random.bool(), link: self.random.bool(), broken, quiet: false };
+        let text = daemon.text(variant);
+        // Refusals are in order: a change that waits for its confirmation, an interface that is gone, a broken NF.
+        refused(daemon.ask(daemon.client.apply("torture", &text, ApplyHow { save: false, confirm })))
+    }
+
+    /// Another process takes all free huge pages.
+    fn hoard(&mut self) -> Result<(), Failure> {
+        let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        let free: u64 = free.ok().and_then(|free| free.trim().parse().ok()).unwrap_or_default();
+        if free == 0 || !self.hoarders.is_empty() {
+            return Ok(());
+        }
+        let code = "import mmap,sys,time\nm=mmap.mmap(-1,int(sys.argv[1])<<21,flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS|0x40000)\n\
+                    [m.__setitem__(n<<21,1) for n in range(int(sys.argv[1]))]\ntime.sleep(1)";
+        let hoarder =
+            Command::new("python3").args(["-c", code, &free.to_string()]).stderr(Stdio::null()).spawn();
+        self.hoarders.push(hoarder.map_err(io("cannot start python3"))?);
+        Ok(())
+    }
+
+    /// Ends the disturbances, and brings back what is missing.
+    pub fn end(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
+        std::mem::take(&mut self.rogues).into_iter().for_each(end);
+        std::mem::take(&mut self.hoarders).into_iter().for_each(end);
+        daemon::make_link()?;
+        for pid in daemon.nfs()?.iter().filter_map(|nf| nf.pid) {
+            signal(pid, Signal::CONT);
+        }
+        Ok(())
+    }
+}
+
+fn end(mut process: Child) {
+    // It may have ended.
+    let _ = process.kill();
+    let _ = process.wait();
+}
+
+/// Passes on only failures to answer: a refusal is an answer.
+fn refused<T>(outcome: Result<T, Failure>) -> Result<(), Failure> {
+    match outcome {
+        Ok(_) | Err(Failure::Api(ClientError::Refused { .. })) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
