@@ -471,3 +471,36 @@ fn an_unprivileged_user_can_run_netvmd() {
     assert_eq!((status_field(pid, "NoNewPrivs"), status_field(pid, "Seccomp")), ("1".into(), "2".into()));
     assert!(daemon.log().contains("netvmd is not root"), "{}", daemon.log());
 }
+
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let folder = Folder::new();
+    std::fs::write(folder.config(), config(&["a"])).unwrap();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_netvmd"))
+        .args(["--log", "trace", "--config"])
+        .arg(folder.config())
+        .arg("--run-dir")
+        .arg(folder.run_dir())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let socket = folder.run_dir().join("api.sock");
+    let start = Instant::now();
+    let running = |body: &str| body.contains("\"running\"");
+    while !(socket.exists() && running(&common::request(&socket, "GET", path::NFS, b"").1)) {
+        assert!(start.elapsed() < Duration::from_secs(30), "netvmd waits for its log");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(common::request(&socket, "POST", path::STOP, b"").0, 200);
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(30), "netvmd waits for its log at the end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(reader);
+}
