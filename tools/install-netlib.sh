@@ -50,7 +50,8 @@ ln -sf "libnetlib.so.${version%%.*}" "$prefix/lib/libnetlib.so"
 # The loader looks in the folders of the system by itself.
 case $prefix in
     /usr | /usr/local) rpath= ;;
-    *) rpath='-Wl,-rpath,${libdir} ' ;;
+    # pkg-config knows libdir, the shell does not.
+    *) rpath="-Wl,-rpath,\${libdir} " ;;
 esac
 sed -e "s|@PREFIX@|$prefix|" -e "s|@RPATH@|$rpath|" -e "s|@VERSION@|$version|" "$root/crates/netlib-c/netlib.pc.in" \
     > "$prefix/lib/pkgconfig/netlib.pc"

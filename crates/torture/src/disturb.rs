@@ -12,6 +12,7 @@ use crate::abuse;
 use crate::config::Variant;
 use crate::daemon::{self, Daemon, signal};
 use crate::failure::{Failure, io};
+use crate::huge_pages;
 use crate::rogue::Mode;
 
 /// Most hostile NFs at once.
@@ -152,8 +153,7 @@ impl Disturber {
 
     /// Another process takes all free huge pages.
     fn hoard(&mut self) -> Result<(), Failure> {
-        let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-        let free: u64 = free.ok().and_then(|free| free.trim().parse().ok()).unwrap_or_default();
+        let free = huge_pages::free();
         if free == 0 || !self.hoarders.is_empty() {
             return Ok(());
         }

@@ -9,6 +9,7 @@ mod config;
 mod daemon;
 mod disturb;
 mod failure;
+mod huge_pages;
 mod rogue;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use checks::{Calm, Footprint};
 use daemon::Daemon;
 use disturb::Disturber;
 use failure::Failure;
+use huge_pages::HugePages;
 use rogue::Mode;
 
 /// Interval of checks.
@@ -73,6 +75,7 @@ fn run(length: Duration, seed: u64) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::NotRoot);
     }
+    let _pages = HugePages::reserve();
     let mut daemon = Daemon::start()?;
     let outcome = torture(&mut daemon, length, seed);
     if outcome.is_err() {
