@@ -26,9 +26,9 @@ const SETTLING: Duration = Duration::from_millis(20);
 /// Interval of comparisons without an event: for guests and NICs, which send none, and ports that do not open yet.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was said of a port last.
+/// The state of a port that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Said {
+struct Logged {
     has_link: bool,
     /// The interface's MTU, if the port's packets do not fit.
     narrow: Option<u32>,
@@ -36,7 +36,7 @@ struct Said {
 
 /// Follows the interfaces until the future is dropped.
 pub(crate) async fn follow(daemon: &Daemon) {
-    let mut said = BTreeMap::new();
+    let mut logged = BTreeMap::new();
     let mut events = match events() {
         Ok(events) => Some(events),
         Err(error) => {
@@ -45,7 +45,7 @@ pub(crate) async fn follow(daemon: &Daemon) {
         }
     };
     loop {
-        if compare(daemon, &mut said).await.is_err() {
+        if compare(daemon, &mut logged).await.is_err() {
             // The engine has ended, and the daemon ends with it.
             return std::future::pending().await;
         }
@@ -76,7 +76,7 @@ async fn next(events: &mut Option<AsyncFd<Events>>) {
     }
 }
 
-async fn compare(daemon: &Daemon, said: &mut BTreeMap<PortId, Said>) -> Result<(), EngineGone> {
+async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Result<(), EngineGone> {
     // An apply opens and closes ports itself. It is not locked out: the engine opens ports again in one step, as the
     // configuration that it has then says.
     if daemon.changing.try_lock().is_err() {
@@ -105,9 +105,9 @@ async fn compare(daemon: &Daemon, said: &mut BTreeMap<PortId, Said>) -> Result<(
     daemon.routers.set_carriers(carriers(&host, &ports)).await;
     let down: BTreeSet<PortId> =
         ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
-    said.retain(|id, _| host.port(*id).is_some());
+    logged.retain(|id, _| host.port(*id).is_some());
     for port in &ports {
-        say(&host, port, &down, said);
+        log_changes(&host, port, &down, logged);
     }
     Ok(())
 }
@@ -131,13 +131,14 @@ fn carriers(host: &Host, ports: &[PortView]) -> Vec<(String, bool)> {
 }
 
 /// Logs what has changed.
-fn say(host: &Host, port: &PortView, down: &BTreeSet<PortId>, said: &mut BTreeMap<PortId, Said>) {
+fn log_changes(host: &Host, port: &PortView, down: &BTreeSet<PortId>, logged: &mut BTreeMap<PortId, Logged>) {
     // A router's punt port has the link of the router's port.
     let (Some(config), None) = (host.port(port.id), host.punted_by(port.id)) else { return };
     let name = &config.name;
     let mtu = port.interface.as_ref().and_then(|interface| interface.mtu);
-    let now = Said { has_link: !down.contains(&port.id), narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
-    let before = said.insert(port.id, now).unwrap_or(Said { has_link: true, narrow: None });
+    let now =
+        Logged { has_link: !down.contains(&port.id), narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
+    let before = logged.insert(port.id, now).unwrap_or(Logged { has_link: true, narrow: None });
     let of = port
         .interface
         .as_ref()

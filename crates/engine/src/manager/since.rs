@@ -52,7 +52,7 @@ impl PortSums {
             rx_bytes: self.rx_bytes - before.rx_bytes,
             tx_packets: self.tx_packets - before.tx_packets,
             tx_bytes: self.tx_bytes - before.tx_bytes,
-            drops: array::from_fn(|reason| self.drops[reason] - before.drops[reason]),
+            drops: less(&self.drops, &before.drops),
         }
     }
 }
@@ -68,7 +68,7 @@ impl ChainSums {
         Self {
             entered: self.entered - before.entered,
             left: self.left - before.left,
-            drops: array::from_fn(|reason| self.drops[reason] - before.drops[reason]),
+            drops: less(&self.drops, &before.drops),
         }
     }
 }
@@ -87,23 +87,24 @@ impl Engine {
     /// Starts counting for what `before` did not have.
     pub(crate) fn count_from_now(&mut self, before: &Host) {
         let (host, since) = (&self.host, &self.since);
-        let ports = host.ports.iter().map(|port| port.id);
-        let ports = ports.filter_map(|id| match before.port(id) {
-            Some(_) => Some((id, *since.ports.get(&id)?)),
-            None => Some((id, self.sums_of_port(id))),
-        });
-        let chains = host.chains.iter().map(|chain| chain.id);
-        let chains = chains.filter_map(|id| match before.chain(id) {
-            Some(_) => Some((id, *since.chains.get(&id)?)),
-            None => Some((id, self.sums_of_chain(id))),
-        });
+        let (ports, chains) =
+            (host.ports.iter().map(|port| port.id), host.chains.iter().map(|chain| chain.id));
         let routers = host.routers.iter().map(|router| router.id);
-        let routers = routers.filter_map(|id| match before.router(id) {
-            Some(_) => Some((id, *since.routers.get(&id)?)),
-            None => Some((id, self.sums_of_router(id))),
-        });
-        self.since =
-            Baselines { ports: ports.collect(), chains: chains.collect(), routers: routers.collect() };
+        self.since = Baselines {
+            ports: carry(&since.ports, ports, |id| before.port(id).is_some(), |id| self.sums_of_port(id)),
+            chains: carry(
+                &since.chains,
+                chains,
+                |id| before.chain(id).is_some(),
+                |id| self.sums_of_chain(id),
+            ),
+            routers: carry(
+                &since.routers,
+                routers,
+                |id| before.router(id).is_some(),
+                |id| self.sums_of_router(id),
+            ),
+        };
     }
 
     pub(crate) fn port_counts(&self, id: PortId) -> PortSums {
@@ -149,4 +150,18 @@ impl Engine {
             from_kernel: sum(|router| &router.from_kernel),
         }
     }
+}
+
+/// The baselines of these numbers: those that had an item `before` keep theirs, others get what is counted `now`.
+fn carry<Id: Copy + Ord, Sums: Copy>(
+    known: &BTreeMap<Id, Sums>,
+    ids: impl Iterator<Item = Id>,
+    before: impl Fn(Id) -> bool,
+    now: impl Fn(Id) -> Sums,
+) -> BTreeMap<Id, Sums> {
+    ids.filter_map(|id| Some((id, if before(id) { *known.get(&id)? } else { now(id) }))).collect()
+}
+
+fn less(now: &[u64; DropReason::COUNT], before: &[u64; DropReason::COUNT]) -> [u64; DropReason::COUNT] {
+    array::from_fn(|reason| now[reason] - before[reason])
 }
