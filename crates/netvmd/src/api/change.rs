@@ -67,7 +67,7 @@ pub(super) async fn revision(
 }
 
 pub(super) async fn confirm(State(daemon): State<Arc<Daemon>>) -> Result<Json<Done>, Failure> {
-    match daemon.confirm() {
+    match blocking(move || daemon.confirm()).await {
         None => Err(nothing_waits()),
         Some(Ok(())) => Ok(Json(Done { message: "confirmed".to_owned() })),
         Some(Err(error)) => {

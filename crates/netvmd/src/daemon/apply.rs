@@ -22,6 +22,7 @@ use super::saving::{SaveError, Saving};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
 use crate::routers::RouterError;
+use crate::runtime::blocking;
 use crate::supervisor::{RecipeError, START_TIMEOUT, Startup};
 use crate::vms::{PreparedVms, VmRecipeError, VmStartup};
 
@@ -158,14 +159,20 @@ impl Daemon {
             self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
         netvm_config::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
-        let saving = how.save.then(|| Saving::prepare(&self.options.config, text)).transpose()?;
-        let before = self.history.unconfirmed();
-        if confirm.is_some() {
-            self.expect_confirmation(&running, text)?;
-        }
+        let (daemon, tried, now) = (Arc::clone(self), text.to_owned(), Arc::clone(&running));
+        let prepared = blocking(move || -> Result<_, ApplyError> {
+            let saving = how.save.then(|| Saving::prepare(&daemon.options.config, &tried)).transpose()?;
+            let before = daemon.history.unconfirmed();
+            if how.confirm.is_some() {
+                daemon.expect_confirmation(&now, &tried)?;
+            }
+            Ok((saving, before))
+        });
+        let (saving, before) = prepared.await?;
         if let Err(error) = self.change(&running, &host, &plan, Kind::Change).await {
             if confirm.is_some() {
-                self.restore_unconfirmed(before.as_ref());
+                let daemon = Arc::clone(self);
+                blocking(move || daemon.restore_unconfirmed(before.as_ref())).await;
             }
             return Err(error);
         }
@@ -173,16 +180,25 @@ impl Daemon {
         tracing::info!("{name} applied: {} changes in {} ms", plan.changes.len(), took.as_millis());
         let source =
             self.history.last().map_or_else(|| "the configuration before".to_owned(), |last| last.source);
-        self.history.record(name, why, text);
+        let (daemon, entry) = (Arc::clone(self), [name, why, text].map(str::to_owned));
+        blocking(move || {
+            let [name, why, text] = &entry;
+            daemon.history.record(name, why, text);
+        })
+        .await;
         let saved = match confirm {
             Some(limit) => {
                 self.await_confirmation(running, source, saving, limit);
                 None
             }
             None => {
-                let saved = saving.map(Saving::commit).transpose().map_err(ApplyError::NotSaved)?;
-                self.accept(text);
-                saved
+                let (daemon, text) = (Arc::clone(self), text.to_owned());
+                let saved = blocking(move || {
+                    let saved = saving.map(Saving::commit).transpose()?;
+                    daemon.accept(&text);
+                    Ok(saved)
+                });
+                saved.await.map_err(ApplyError::NotSaved)?
             }
         };
         Ok(ApplyReply {

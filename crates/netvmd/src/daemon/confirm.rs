@@ -13,6 +13,7 @@ use super::apply::{ApplyError, Kind};
 use super::history::Unconfirmed;
 use super::saving::{SaveError, Saving};
 use super::{Daemon, Options};
+use crate::runtime::blocking;
 
 /// A change that waits for its confirmation.
 #[derive(Debug)]
@@ -89,13 +90,13 @@ impl Daemon {
     ///
     /// # Errors
     /// [`ApplyError`]; the change stays in force.
-    pub(crate) async fn revert(&self) -> Option<Result<(), ApplyError>> {
+    pub(crate) async fn revert(self: &Arc<Self>) -> Option<Result<(), ApplyError>> {
         let _changing = self.changing.lock().await;
         let waiting = self.confirmations.lock().take()?;
         Some(self.go_back(waiting).await)
     }
 
-    async fn go_back(&self, waiting: Waiting) -> Result<(), ApplyError> {
+    async fn go_back(self: &Arc<Self>, waiting: Waiting) -> Result<(), ApplyError> {
         let running = self.running().await?;
         let mut previous = (*waiting.previous).clone();
         netvm_config::assign_ids(&mut previous, Some(&running));
@@ -103,8 +104,9 @@ impl Daemon {
         let undone = self.change(&running, &previous, &plan, Kind::Change).await;
         match &undone {
             Ok(()) => {
-                self.history.record(&waiting.source, "not confirmed", &previous.to_toml());
                 tracing::info!("went back to {}", waiting.source);
+                let (daemon, source) = (Arc::clone(self), waiting.source.clone());
+                blocking(move || daemon.history.record(&source, "not confirmed", &previous.to_toml())).await;
             }
             Err(error) => tracing::error!("cannot go back to {}: {error}", waiting.source),
         }
