@@ -11,6 +11,7 @@ mod interfaces;
 mod lookup;
 mod netlink;
 mod offline;
+mod process;
 mod routers;
 mod run;
 mod rundir;

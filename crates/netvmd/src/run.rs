@@ -18,10 +18,12 @@ use crate::daemon::{
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::interfaces;
 use crate::lookup::Lookup;
+use crate::process::cores::allowed;
+use crate::process::{Confinement, FilterError};
 use crate::routers::Routers;
 use crate::rundir::{RunDir, RunDirError, check_owner};
 use crate::service::{self, Request, Signals};
-use crate::supervisor::{Confinement, FilterError, Supervisor, allowed_cores};
+use crate::supervisor::Supervisor;
 use crate::vms::Machines;
 
 /// Limit for external NFs to leave at shutdown.
@@ -142,7 +144,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let history =
         History::open(&state_dir).map_err(|source| DaemonError::State { path: state_dir.clone(), source })?;
 
-    let cores = allowed_cores().map_err(system("cannot read the CPU affinity"))?;
+    let cores = allowed().map_err(system("cannot read the CPU affinity"))?;
     let confinement = Arc::new(Confinement::prepare()?);
     warn_about_isolation(&host, &confinement);
     let reclaims = Reclaims::default();

@@ -21,9 +21,10 @@ use tokio::time::{Instant, timeout_at};
 use super::saving::{SaveError, Saving};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
+use crate::process::RecipeError;
 use crate::routers::RouterError;
 use crate::runtime::blocking;
-use crate::supervisor::{RecipeError, START_TIMEOUT, Startup};
+use crate::supervisor::{START_TIMEOUT, Startup};
 use crate::vms::{PreparedVms, VmRecipeError, VmStartup};
 
 /// Limit for a VM's QEMU to start.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use netvm_config::model::Host;
 use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
 
+use crate::process::cores::allowed;
 use crate::runtime::blocking;
-use crate::supervisor::allowed_cores;
 
 /// What this process may use of the machine.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Lookup {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { cores: allowed_cores()?, is_root: rustix::process::geteuid().is_root() })
+        Ok(Self { cores: allowed()?, is_root: rustix::process::geteuid().is_root() })
     }
 
     /// Parses a configuration for this machine. What the `running` one of this daemon has in the same form is not looked

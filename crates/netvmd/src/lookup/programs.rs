@@ -5,7 +5,7 @@ use netvm_config::model::{Host, NfConfig, NfStart, VmConfig};
 
 use super::Lookup;
 use crate::account::Account;
-use crate::supervisor::program::Program;
+use crate::process::program::Program;
 use crate::vms::{VmProblem, VmRecipe};
 
 impl Lookup {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::limits::{HEADROOM, LARGEST_BUFFER, STALL_TIMEOUT};
 use crate::engine_thread::EngineThreadError;
-use crate::supervisor::{FilterError, RecipeError};
+use crate::process::{FilterError, RecipeError};
 
 /// A replay failed.
 #[derive(Debug, thiserror::Error)]

@@ -22,7 +22,9 @@ use super::files::{Input, Output as OutputFile};
 use super::limits::{HEADROOM, LARGEST_BUFFER, STALL_TIMEOUT};
 use super::report::{ReplayNf, ReplayReport};
 use crate::engine_thread::{EngineHandle, EngineThread};
-use crate::supervisor::{Confinement, Supervisor, allowed_cores};
+use crate::process::Confinement;
+use crate::process::cores::allowed;
+use crate::supervisor::Supervisor;
 
 /// Number of buffers; enough to fill every ring of a chain.
 const BUFFERS: u32 = 8192;
@@ -69,7 +71,7 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
 
 /// Sends the packets of a host's capture through its NFs. `expected`: the fault that reading ends with.
 async fn pass(host: &Host, expected: Option<&str>) -> Result<ReplayReport, ReplayError> {
-    let cores = allowed_cores().map_err(ReplayError::Cores)?;
+    let cores = allowed().map_err(ReplayError::Cores)?;
     let faults = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&faults);
     let on_notice = move |_: &Engine, notice| {

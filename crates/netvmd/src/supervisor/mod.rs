@@ -7,31 +7,18 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-pub(crate) mod backoff;
-mod cgroup;
-pub(crate) mod cores;
-mod landlock;
-mod output;
 mod prepare;
-pub(crate) mod process;
-pub(crate) mod program;
 mod reconcile;
 mod replica;
-pub(crate) mod sandbox;
-mod seccomp;
-pub(crate) mod spawn;
 
-pub use cores::allowed as allowed_cores;
 pub use prepare::Prepared;
 pub use replica::{Phase, Startup, Status};
-pub use sandbox::Confinement;
-pub use seccomp::FilterError;
-pub use spawn::RecipeError;
 
 use crate::engine_thread::EngineHandle;
+use crate::process::Confinement;
+use crate::process::spawn::Recipe;
 use prepare::{Identity, PreparedNf};
 use replica::Replica;
-use spawn::Recipe;
 
 /// Limit for a started NF to attach.
 pub const START_TIMEOUT: Duration = Duration::from_secs(7);

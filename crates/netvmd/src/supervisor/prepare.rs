@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 
-use super::cores::CoreSet;
-use super::program::Program;
-use super::spawn::{Recipe, RecipeError, RecipeProblem};
 use super::{Role, Supervisor};
 use crate::account::Account;
+use crate::process::cores::CoreSet;
+use crate::process::program::Program;
+use crate::process::spawn::{Recipe, RecipeError, RecipeProblem};
 use crate::runtime::blocking;
 
 /// The managed NFs of a configuration, with programs, users and cores looked up.

@@ -22,12 +22,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::Identity;
-use super::backoff::Backoff;
-use super::process::Process;
-use super::sandbox::Confinement;
-use super::spawn::{Recipe, Started};
 use crate::attach::{Policy, Session};
 use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
+use crate::process::Process;
+use crate::process::backoff::Backoff;
+use crate::process::sandbox::Confinement;
+use crate::process::spawn::{Recipe, Started};
 
 /// Limit for a dismissed NF to end: the engine's grace period plus a margin.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);

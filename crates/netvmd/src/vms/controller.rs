@@ -29,8 +29,8 @@ use super::recipe::VmRecipe;
 use super::report::{End, QemuReport, SHUT_DOWN};
 use super::status::{Attached, VmPhase, VmStatus};
 use crate::engine_thread::{EngineGone, EngineHandle};
-use crate::supervisor::Confinement;
-use crate::supervisor::backoff::Backoff;
+use crate::process::Confinement;
+use crate::process::backoff::Backoff;
 
 /// Limit for QEMU's first answer; it first waits for the sockets of its ports.
 const QMP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -15,10 +15,10 @@ use super::folder::{Folder, FolderError, Record, started};
 use super::instance::{Instance, InstanceError};
 use super::process::Machine;
 use super::recipe::{VmProblem, VmRecipe, memory};
-use crate::supervisor::Confinement;
-use crate::supervisor::process::Process;
-use crate::supervisor::sandbox::{Fallback, Sandbox};
-use crate::supervisor::spawn::{INHERITED, SpawnError, start};
+use crate::process::Confinement;
+use crate::process::Process;
+use crate::process::sandbox::{Fallback, Sandbox};
+use crate::process::spawn::{INHERITED, SpawnError, start};
 
 /// A VM did not start.
 #[derive(Debug, thiserror::Error)]

@@ -31,9 +31,9 @@ pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::process::Confinement;
+use crate::process::backoff::Backoff;
 use crate::runtime::blocking;
-use crate::supervisor::Confinement;
-use crate::supervisor::backoff::Backoff;
 use controller::Controller;
 use folder::{Folder, Record};
 use handle::{DesiredState, Prepared, VmHandle};

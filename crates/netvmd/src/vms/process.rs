@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::folder::{Record, started};
+use crate::process::Process;
 use crate::runtime::{Watched, watch};
-use crate::supervisor::process::Process;
 
 /// A QEMU process.
 pub(super) enum Machine {

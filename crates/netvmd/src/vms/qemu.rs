@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use netvm_vm::{OLDEST, Version};
 
 use crate::account::Account;
-use crate::supervisor::program::{Program, ProgramError};
+use crate::process::program::{Program, ProgramError};
 
 /// QEMU cannot be used.
 #[derive(Debug, thiserror::Error)]

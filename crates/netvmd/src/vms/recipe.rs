@@ -13,8 +13,8 @@ use netvm_vm::{Accel, Boot, Card, Machine, Version};
 
 use super::qemu::{self, QemuError};
 use crate::account::{Account, AccountError};
-use crate::supervisor::cores::{CoreSet, CoresError};
-use crate::supervisor::program::may_use;
+use crate::process::cores::{CoreSet, CoresError};
+use crate::process::program::may_use;
 
 /// KVM's device.
 const KVM: &str = "/dev/kvm";

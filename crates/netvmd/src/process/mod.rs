@@ -1,4 +1,14 @@
-//! A process that netvmd started: copies its output to the log and describes its exit.
+//! Processes of NFs and VMs that netvmd starts: their sandboxes, limits, cores and output, and why they ended.
+
+pub(crate) mod backoff;
+mod cgroup;
+pub(crate) mod cores;
+mod landlock;
+mod output;
+pub(crate) mod program;
+pub(crate) mod sandbox;
+mod seccomp;
+pub(crate) mod spawn;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -8,7 +18,9 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::output;
+pub use sandbox::Confinement;
+pub use seccomp::FilterError;
+pub use spawn::RecipeError;
 
 /// A process that netvmd started; killed on drop if its command was set up so.
 #[derive(Debug)]
