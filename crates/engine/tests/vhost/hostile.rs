@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::Rig;
-use crate::support::rogue::{ENTRIES, Generator, MEMORY, Rogue, descriptor};
+use crate::support::rogue::random::Generator;
+use crate::support::rogue::{ENTRIES, MEMORY, Rogue, descriptor};
 use crate::support::rogues::{
     ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, told, view,
     with_rig,

@@ -14,6 +14,7 @@ use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
 use serde::de::DeserializeOwned;
 
 pub mod by_hand;
+pub mod download;
 pub mod guest;
 pub mod hosts;
 pub mod libvirt;

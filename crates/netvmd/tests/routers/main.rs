@@ -1,163 +1,26 @@
 //! Virtual routers end to end: hosts in namespaces with netvmd between them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod site;
 
-use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::download::{PORT, download, serve};
 use common::hosts::{Host, are_possible, asking, run, within};
 use common::{Daemon, Folder};
-use netvm_api::{Done, PortInfo, RouteAction, RouterInfo, RouterRoutes, Status, path};
+use netvm_api::{Done, PortInfo, RouteAction, Status, path};
 use netvm_config::model::RouterInterface;
 use rustix::process::Signal;
+use site::{ENGINE, Site, start, start_in};
 
 const DOWNLOAD: u64 = 50_000_000;
-const PORT: u16 = 7000;
-
-/// A router between two networks with a host each.
-struct Site {
-    /// Name of the router.
-    router: String,
-    client: Host,
-    server: Host,
-}
-
-impl Site {
-    fn new(name: &str) -> Self {
-        Self {
-            router: format!("{name}{}", std::process::id()),
-            client: Host::new(
-                &format!("{name}c"),
-                &["10.1.0.2/24", "2001:db8:1::2/64"],
-                &["10.1.0.1", "2001:db8:1::1"],
-            ),
-            server: Host::new(
-                &format!("{name}s"),
-                &["10.2.0.2/16", "2001:db8:2::2/64"],
-                &["10.2.0.1", "2001:db8:2::1"],
-            ),
-        }
-    }
-
-    /// Ports and router. `lan`: further addresses of the router's first interface, as TOML lines.
-    fn config(&self) -> String {
-        let mut text = String::new();
-        for (side, host) in [("lan", &self.client), ("wan", &self.server)] {
-            write!(
-                text,
-                "\n[[port]]\nname = \"{router}-{side}\"\nkind = \"af_xdp\"\ninterface = \"{}\"\n\
-                 forward = {{ router = \"{router}\" }}\n",
-                host.port(),
-                router = self.router,
-            )
-            .unwrap();
-        }
-        write!(
-            text,
-            "\n[[router]]\nname = \"{router}\"\n\
-             \n[[router.interface]]\nname = \"lan\"\nport = \"{router}-lan\"\n\
-             addresses = [\"10.1.0.1/24\", \"2001:db8:1::1/64\"]\n\
-             \n[[router.interface]]\nname = \"wan\"\nport = \"{router}-wan\"\npunt_rate = 2000\n\
-             addresses = [\"10.2.0.1/16\", \"2001:db8:2::1/64\"]\n",
-            router = self.router,
-        )
-        .unwrap();
-        text
-    }
-
-    fn namespace(&self) -> String {
-        format!("netvm-{}", self.router)
-    }
-
-    fn ip(&self, words: &str) {
-        run(&format!("ip -n {} {words}", self.namespace()));
-    }
-
-    fn routes(&self, daemon: &Daemon) -> RouterRoutes {
-        daemon.get(&path::ROUTES.replace("{router}", &self.router))
-    }
-
-    fn punted(&self, daemon: &Daemon) -> u64 {
-        let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
-        let own = routers.iter().find(|router| router.name == self.router).unwrap();
-        own.interfaces.iter().map(|interface| interface.punted).sum()
-    }
-}
-
-impl Drop for Site {
-    /// Cleans up after a failed test whose netvmd was killed.
-    fn drop(&mut self) {
-        let namespace = self.namespace();
-        if Path::new("/run/netns").join(&namespace).exists() {
-            let _ = common::hosts::succeeds(&format!("ip netns delete {namespace}"));
-        }
-    }
-}
-
-const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
-
-fn start(sites: &[&Site]) -> Daemon {
-    start_in(Arc::new(Folder::new()), sites)
-}
-
-fn start_in(folder: Arc<Folder>, sites: &[&Site]) -> Daemon {
-    let text = sites.iter().fold(ENGINE.to_owned(), |text, site| text + &site.config());
-    Daemon::start_in(folder, &text)
-}
-
-/// Serves `bytes` bytes without repetition on one connection.
-fn serve(host: &Host, bytes: u64) {
-    let (bound, is_bound) = std::sync::mpsc::channel();
-    host.inside(move || {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
-        bound.send(()).unwrap();
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut chunk = Vec::new();
-        for n in 0..bytes / 8 {
-            chunk.extend_from_slice(&word(n).to_le_bytes());
-            if chunk.len() >= 1 << 16 {
-                stream.write_all(&chunk).unwrap();
-                chunk.clear();
-            }
-        }
-        stream.write_all(&chunk).unwrap();
-    });
-    is_bound.recv().unwrap();
-}
-
-/// The `n`th word (splitmix64).
-const fn word(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
-}
-
-/// Downloads and verifies the bytes of [`serve`]; returns the time taken.
-fn download(host: &Host, from: Ipv4Addr, bytes: u64) -> Duration {
-    let fetch = move || {
-        let begin = Instant::now();
-        let mut stream = TcpStream::connect((from, PORT)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let mut chunk = vec![0; 1 << 16];
-        for n in 0..bytes / 8 {
-            let at = (n % (1 << 13)) as usize * 8;
-            if at == 0 {
-                let left = ((bytes / 8 - n) * 8).min(1 << 16) as usize;
-                stream.read_exact(&mut chunk[..left]).unwrap();
-            }
-            assert_eq!(chunk[at..at + 8], word(n).to_le_bytes(), "word {n}");
-        }
-        begin.elapsed()
-    };
-    host.inside(fetch).join().unwrap()
-}
 
 fn median(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
