@@ -44,14 +44,8 @@ const PORTS: [&str; 4] = [
 ];
 
 fn host(port: &str, rules: &[&str]) -> Host {
-    let mut text = format!("[[port]]\nname = \"p0\"\nkind = \"sink\"\n{port}\n");
-    for n in 1..3 {
-        text += &format!("[[port]]\nname = \"p{n}\"\nkind = \"sink\"\nforward = {{ normal = true }}\n");
-    }
-    for rule in rules {
-        text += &format!("[[rule]]\nfrom = \"p0\"\n{rule}\n");
-    }
-    netvm_config::parse("rules", &text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
+    let normal = "forward = { normal = true }";
+    super::rig::rules(&[port, normal, normal], rules)
 }
 
 fn frame() -> impl Strategy<Value = Vec<u8>> {

@@ -9,7 +9,7 @@ use netvm_config::model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, Port
 use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
 use netvm_region::{Admission, Control};
 use netvm_ring::{Consumer, Descriptor, Producer};
-use netvm_wire::{FrameBuilder, MacAddr};
+use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 use rtrb::RingBuffer;
 
 use crate::counters::{PortCounters, WorkerCounters};
@@ -240,10 +240,33 @@ impl Rig {
         self.counters().chains[CHAIN.index()].drops.get(reason)
     }
 
+    /// Takes buffers out of the pool until that many are left.
+    pub(super) fn hold_all_buffers_but(&self, left: u32) -> Vec<Mbuf> {
+        let mut held = Vec::new();
+        while self.memory.pool.available() > left {
+            let mut one = Batch::new();
+            self.memory.pool.alloc_into(&mut one, 1);
+            held.extend(one.pop());
+        }
+        held
+    }
+
     /// Every buffer is back in the pool.
     pub(super) fn assert_nothing_leaked(&self) {
         assert_eq!(self.memory.pool.in_use(), 0, "buffers in use");
     }
+}
+
+/// The host of a configuration with sinks `p0`, `p1`, ..., of which each has lines of its own, and rules for `p0`.
+pub(super) fn rules(ports: &[&str], rules: &[&str]) -> Host {
+    let mut text = String::new();
+    for (n, port) in ports.iter().enumerate() {
+        text += &format!("[[port]]\nname = \"p{n}\"\nkind = \"sink\"\n{port}\n");
+    }
+    for rule in rules {
+        text += &format!("[[rule]]\nfrom = \"p0\"\n{rule}\n");
+    }
+    netvm_config::parse("rules", &text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
 }
 
 pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
@@ -271,7 +294,16 @@ pub(super) const fn mac(last: u8) -> MacAddr {
 
 /// A UDP frame from `mac(source)` to `mac(destination)`.
 pub(super) fn udp(source: u8, destination: u8, port: u16) -> Vec<u8> {
+    ip(source, destination).udp(1000, port).payload(b"payload").to_vec().unwrap()
+}
+
+/// A TCP frame, likewise.
+pub(super) fn tcp(source: u8, destination: u8, flags: TcpFlags) -> Vec<u8> {
+    ip(source, destination).tcp(1000, 80, flags).to_vec().unwrap()
+}
+
+/// A frame to which only the transport's header and the payload are missing.
+pub(super) fn ip(source: u8, destination: u8) -> FrameBuilder<'static> {
     let frame = FrameBuilder::new(mac(source), mac(destination));
-    let frame = frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-    frame.udp(1000, port).payload(b"payload").to_vec().unwrap()
+    frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap())
 }
