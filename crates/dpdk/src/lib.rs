@@ -37,7 +37,10 @@ pub use dma_channel::{DmaChannel, DmaChannelError, DmaChannelStats};
 pub use eal::{Eal, EalError, EalOptions, HugePages, ThreadError, ThreadGuard, cycles, tsc_hz, version};
 pub use ids::{NumaNode, PortNumber, QueueId};
 pub use log::LogLevel;
-pub use packet::{Batch, BoundsError, Drain, Mbuf, MbufPtr, Oversized, RawMbuf};
+pub use packet::{
+    Batch, BoundsError, Drain, LONGEST_HEADERS, MOST_PARTS, Mbuf, MbufPtr, Oversized, Part, RawMbuf,
+    Unfinished,
+};
 pub use pool::{
     BufferIndex, BufferLayout, DmaError, HEADROOM, HeapMemory, PacketMemory, Pool, PoolError, PoolOptions,
     Store,

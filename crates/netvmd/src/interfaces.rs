@@ -118,7 +118,7 @@ fn is_lost(port: &PortView) -> bool {
     match interface.state {
         InterfaceState::Same => false,
         InterfaceState::Replaced => true,
-        InterfaceState::Gone => port.driver.contains("net_tap") || port.driver == "closed",
+        InterfaceState::Gone => port.driver.starts_with("TAP") || port.driver == "closed",
     }
 }
 

@@ -19,6 +19,7 @@ mod build;
 pub mod checksum;
 mod flow;
 mod parse;
+pub mod partial;
 pub mod rewrite;
 pub mod segment;
 mod values;

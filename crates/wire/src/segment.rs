@@ -1,8 +1,9 @@
-//! Segmentation of TCP packets that exceed the MTU (Linux's GSO, a NIC's TSO).
+//! Segmentation of TCP segments and UDP datagrams that exceed the MTU (Linux's GSO, a NIC's TSO and USO).
 //!
 //! Each packet copies the headers of the segment and changes: in IPv4 the total length, the identification, which
 //! counts up, and the header checksum; in IPv6 the payload length; in TCP the sequence number, the flags and the
-//! checksum. Only the last packet has FIN and PSH, only the first has CWR (RFC 3168 section 6.1.2).
+//! checksum. Only the last packet has FIN and PSH, only the first has CWR (RFC 3168 section 6.1.2). In UDP (Linux's
+//! `UDP_SEGMENT`) each packet is a datagram of its own: length and checksum change.
 
 use thiserror::Error;
 
@@ -11,8 +12,10 @@ use crate::{Address, IpProto, TcpFlags};
 
 /// Most bytes of headers.
 pub const MAX_HEADERS: usize = 256;
-/// Smallest payload of a packet: Linux's `TCP_MIN_GSO_SIZE`. It bounds the number of packets per segment.
+/// Smallest payload of a TCP packet: Linux's `TCP_MIN_GSO_SIZE`. It bounds the number of packets per segment.
 pub const MIN_SIZE: u16 = 48;
+/// Most UDP packets of one datagram: Linux's `UDP_MAX_SEGMENTS`.
+pub const MAX_DATAGRAMS: usize = 128;
 
 /// Why a segment cannot be split: its headers contradict the sender's offload request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -20,14 +23,16 @@ pub enum SegmentError {
     /// Header lengths differ from the request, or are too long.
     #[error("the header lengths differ from the offload request")]
     Headers,
-    /// Not TCP over IPv4 or IPv6.
-    #[error("not TCP over the requested IP version")]
-    NotTcp,
+    /// Another protocol.
+    #[error("not the requested protocol over the requested IP version")]
+    Protocol,
     /// Fragments cannot be split.
     #[error("an IPv4 fragment")]
     Fragment,
     /// The payload per packet is too small.
-    #[error("a payload of {0} bytes per packet is below the minimum of {MIN_SIZE}")]
+    #[error(
+        "{0} bytes per packet: TCP takes at least {MIN_SIZE}, UDP as many as make {MAX_DATAGRAMS} packets"
+    )]
     Size(u16),
 }
 
@@ -38,8 +43,17 @@ pub struct HeaderLengths {
     pub l2: usize,
     /// IP with options. Segments with IPv6 extension headers cannot be split.
     pub l3: usize,
-    /// TCP with options.
+    /// TCP with options, or UDP.
     pub l4: usize,
+}
+
+/// What a segment carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carries {
+    /// IPv6, else IPv4.
+    pub v6: bool,
+    /// UDP, else TCP.
+    pub udp: bool,
 }
 
 /// Splits one segment into packets.
@@ -47,42 +61,49 @@ pub struct HeaderLengths {
 pub struct Segmenter {
     headers: [u8; MAX_HEADERS],
     lengths: HeaderLengths,
-    v6: bool,
+    carries: Carries,
     size: usize,
     payload: usize,
 }
 
 impl Segmenter {
-    /// Takes all headers of the segment, in private memory, the bytes of TCP payload, and the payload `size` per
-    /// packet.
+    /// Takes all headers of the segment, in private memory, the bytes of payload, and the payload `size` per packet.
     ///
     /// # Errors
     /// [`SegmentError`].
     pub fn new(
         headers: &[u8],
         lengths: HeaderLengths,
-        v6: bool,
+        carries: Carries,
         payload: usize,
         size: u16,
     ) -> Result<Self, SegmentError> {
         let HeaderLengths { l2, l3, l4 } = lengths;
-        if size < MIN_SIZE {
+        let is_few = if carries.udp {
+            size > 0 && payload.div_ceil(size.into()) <= MAX_DATAGRAMS
+        } else {
+            size >= MIN_SIZE
+        };
+        if !is_few {
             return Err(SegmentError::Size(size));
         }
-        if headers.len() != l2 + l3 + l4 || headers.len() > MAX_HEADERS || l2 < 14 || l4 < 20 {
+        let least = if carries.udp { 8 } else { 20 };
+        if headers.len() != l2 + l3 + l4 || headers.len() > MAX_HEADERS || l2 < 14 || l4 < least {
             return Err(SegmentError::Headers);
         }
-        let (ip, tcp) = headers[l2..].split_at(l3);
-        if usize::from(tcp[12] >> 4) * 4 != l4 {
+        let (ip, transport) = headers[l2..].split_at(l3);
+        let own = if carries.udp { least } else { usize::from(transport[12] >> 4) * 4 };
+        if own != l4 {
             return Err(SegmentError::Headers);
         }
-        if v6 {
-            if l3 != 40 || ip[0] >> 4 != 6 || ip[6] != IpProto::TCP.0 {
-                return Err(SegmentError::NotTcp);
+        let protocol = carries.protocol();
+        if carries.v6 {
+            if l3 != 40 || ip[0] >> 4 != 6 || ip[6] != protocol.0 {
+                return Err(SegmentError::Protocol);
             }
         } else {
-            if l3 < 20 || ip[0] >> 4 != 4 || usize::from(ip[0] & 0xf) * 4 != l3 || ip[9] != IpProto::TCP.0 {
-                return Err(SegmentError::NotTcp);
+            if l3 < 20 || ip[0] >> 4 != 4 || usize::from(ip[0] & 0xf) * 4 != l3 || ip[9] != protocol.0 {
+                return Err(SegmentError::Protocol);
             }
             // More fragments, or a fragment offset.
             if u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0 {
@@ -91,7 +112,7 @@ impl Segmenter {
         }
         let mut own = [0; MAX_HEADERS];
         own[..headers.len()].copy_from_slice(headers);
-        Ok(Self { headers: own, lengths, v6, size: size.into(), payload })
+        Ok(Self { headers: own, lengths, carries, size: size.into(), payload })
     }
 
     /// Number of packets, at least 1.
@@ -114,11 +135,30 @@ impl Segmenter {
         let HeaderLengths { l2, l3, l4 } = self.lengths;
         let (start, length) = self.span(n);
         let mut headers = self.headers;
-        let (ip, tcp) = headers[l2..l2 + l3 + l4].split_at_mut(l3);
+        let (ip, transport) = headers[l2..l2 + l3 + l4].split_at_mut(l3);
         let (source, destination) =
-            if self.v6 { set_v6(ip, l4 + length) } else { set_v4(ip, l4 + length, n) };
+            if self.carries.v6 { set_v6(ip, l4 + length) } else { set_v4(ip, l4 + length, n) };
 
-        let number = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(start as u32);
+        let sum_at = if self.carries.udp {
+            transport[4..6].copy_from_slice(&((l4 + length) as u16).to_be_bytes());
+            6
+        } else {
+            self.set_tcp(transport, n, start as u32);
+            16
+        };
+        transport[sum_at..sum_at + 2].copy_from_slice(&[0; 2]);
+        let own = !internet_checksum(transport);
+        let pseudo = pseudo_header_sum(source, destination, self.carries.protocol(), l4 + length);
+        let all = !fold(pseudo + u64::from(own) + u64::from(sum));
+        // 0 means no checksum in UDP (RFC 768); 0xffff stands for the same sum.
+        let all = if all == 0 && self.carries.udp { 0xffff } else { all };
+        transport[sum_at..sum_at + 2].copy_from_slice(&all.to_be_bytes());
+        (headers, l2 + l3 + l4)
+    }
+
+    /// Sets sequence number and flags of packet `n`, whose payload begins at `start`.
+    fn set_tcp(&self, tcp: &mut [u8], n: usize, start: u32) {
+        let number = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(start);
         tcp[4..8].copy_from_slice(&number.to_be_bytes());
         if n > 0 {
             tcp[13] &= !TcpFlags::CWR.bits();
@@ -126,12 +166,12 @@ impl Segmenter {
         if n + 1 < self.count() {
             tcp[13] &= !(TcpFlags::FIN | TcpFlags::PSH).bits();
         }
-        tcp[16..18].copy_from_slice(&[0; 2]);
-        let own = !internet_checksum(tcp);
-        let pseudo = pseudo_header_sum(source, destination, IpProto::TCP, l4 + length);
-        let all = !fold(pseudo + u64::from(own) + u64::from(sum));
-        tcp[16..18].copy_from_slice(&all.to_be_bytes());
-        (headers, l2 + l3 + l4)
+    }
+}
+
+impl Carries {
+    const fn protocol(self) -> IpProto {
+        if self.udp { IpProto::UDP } else { IpProto::TCP }
     }
 }
 
@@ -181,20 +221,25 @@ mod tests {
         let whole = frame(false, false).tcp(1, 2, TcpFlags::ACK).payload(&[0; 100]).to_vec().unwrap();
         let (lengths, payload) = lengths(&whole);
         let cut = |headers: &[u8], lengths, v6, size| {
-            Segmenter::new(headers, lengths, v6, 100, size).map(|segmenter| segmenter.count())
+            Segmenter::new(headers, lengths, Carries { v6, udp: false }, 100, size)
+                .map(|segmenter| segmenter.count())
         };
         let headers = &whole[..payload];
         assert_eq!(cut(headers, lengths, false, 48), Ok(3));
         assert_eq!(cut(headers, lengths, false, 47), Err(SegmentError::Size(47)));
-        assert_eq!(cut(headers, lengths, true, 48), Err(SegmentError::NotTcp));
+        let datagrams = |size| Segmenter::new(headers, lengths, Carries { v6: false, udp: true }, 129, size);
+        assert_eq!(datagrams(0).err(), Some(SegmentError::Size(0)));
+        assert_eq!(datagrams(1).err(), Some(SegmentError::Size(1)));
+        assert_eq!(datagrams(2).err(), Some(SegmentError::Headers), "TCP");
+        assert_eq!(cut(headers, lengths, true, 48), Err(SegmentError::Protocol));
         assert_eq!(cut(&whole[..payload - 1], lengths, false, 48), Err(SegmentError::Headers));
         let more = HeaderLengths { l4: 24, ..lengths };
         assert_eq!(cut(&whole[..payload + 4], more, false, 48), Err(SegmentError::Headers));
         let options = HeaderLengths { l3: 24, l4: 20, l2: lengths.l2 };
         assert_eq!(cut(&whole[..payload + 4], options, false, 48), Err(SegmentError::Headers));
         for (at, value, error) in [
-            (14 + 9, 17, SegmentError::NotTcp),
-            (14, 0x46, SegmentError::NotTcp),
+            (14 + 9, 17, SegmentError::Protocol),
+            (14, 0x46, SegmentError::Protocol),
             (14 + 6, 0x20, SegmentError::Fragment),
             (14 + 20 + 12, 0x60, SegmentError::Headers),
         ] {
@@ -209,16 +254,19 @@ mod tests {
         #[test]
         fn packets_equal_separately_built_ones(
             v6 in proptest::prelude::any::<bool>(),
-            tagged in proptest::prelude::any::<bool>(),
+            (udp, tagged) in proptest::prelude::any::<(bool, bool)>(),
             flags in 0u8..=255,
             number in proptest::prelude::any::<u32>(),
             id in proptest::prelude::any::<u16>(),
-            size in MIN_SIZE..2000,
+            size in 80..2000u16,
             payload in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..9000),
         ) {
             let flags = TcpFlags::from_bits_retain(flags);
             let built = |number: u32, id: u16, flags: TcpFlags, payload: &[u8]| {
-                let builder = frame(v6, tagged).tcp(7, 8, flags).numbers(number, 9).payload(payload);
+                let builder = frame(v6, tagged);
+                let builder =
+                    if udp { builder.udp(7, 8) } else { builder.tcp(7, 8, flags).numbers(number, 9) };
+                let builder = builder.payload(payload);
                 let mut frame = if v6 { builder } else { builder.fragment(id, 0, false) }.to_vec().unwrap();
                 // A short frame ends in padding, and the builder writes no checksum into a packet with an identification.
                 let headers = parse(&frame).unwrap();
@@ -228,7 +276,7 @@ mod tests {
             };
             let whole = built(number, id, flags, &payload);
             let (lengths, at) = lengths(&whole);
-            let segmenter = Segmenter::new(&whole[..at], lengths, v6, payload.len(), size).unwrap();
+            let segmenter = Segmenter::new(&whole[..at], lengths, Carries { v6, udp }, payload.len(), size).unwrap();
             let count = payload.chunks(size.into()).count().max(1);
             proptest::prop_assert_eq!(segmenter.count(), count);
             for n in 0..count {

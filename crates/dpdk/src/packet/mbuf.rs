@@ -250,6 +250,13 @@ impl Mbuf {
         unsafe { self.get::<u64, OL_FLAGS>() }
     }
 
+    /// Sets the offload requests.
+    #[inline(always)]
+    pub(crate) fn set_ol_flags(&mut self, flags: u64) {
+        // SAFETY: the field is a u64; callers keep the flag of external buffers.
+        unsafe { self.set::<u64, OL_FLAGS>(flags) };
+    }
+
     /// First byte of the packet. Other processes that map the buffer may change it at any time.
     #[inline(always)]
     #[must_use]

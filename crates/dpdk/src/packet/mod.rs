@@ -3,7 +3,9 @@
 mod batch;
 mod mbuf;
 mod offload;
+mod parts;
 
 pub use batch::{Batch, Drain};
 pub use mbuf::{BoundsError, Mbuf, MbufPtr, RawMbuf};
-pub use offload::Oversized;
+pub use offload::{LONGEST_HEADERS, Oversized, Unfinished};
+pub use parts::{MOST_PARTS, Part};

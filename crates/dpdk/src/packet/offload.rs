@@ -1,7 +1,7 @@
-//! Offloads: a packet whose checksum is not computed yet, and a TCP segment longer than a packet.
+//! Offloads: a packet whose checksum is not computed yet, and a TCP segment or UDP datagram to be cut into packets.
 //!
-//! Such packets come from guests only ([`crate::VhostQueue::receive`]) and may go to guests that accept them
-//! ([`crate::VhostQueue::accepts`]); before any other use, netvm finishes them.
+//! Such packets come from guests ([`crate::VhostQueue::receive`]) and from interfaces of the kernel, and may go to those
+//! that accept them ([`crate::VhostQueue::accepts`]); before any other use, netvm finishes them.
 
 use std::ptr::NonNull;
 
@@ -14,20 +14,36 @@ const L2_BITS: u32 = sys::NETVM_OFFLOAD_L2_BITS;
 const L3_BITS: u32 = sys::NETVM_OFFLOAD_L3_BITS;
 const L4_BITS: u32 = sys::NETVM_OFFLOAD_L4_BITS;
 
-/// A TCP segment to be split into packets.
+/// A TCP segment or UDP datagram to be split into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversized {
     /// Bytes of the link layer's headers.
     pub l2: u16,
     /// Bytes of the IP header, with its options or extension headers.
     pub l3: u16,
-    /// Bytes of the TCP header, with its options.
+    /// Bytes of the TCP header, with its options, or of the UDP header.
     pub l4: u16,
-    /// Bytes of TCP payload per packet, as the sender claims; any value is possible.
+    /// Bytes of payload per packet, as the sender claims; any value is possible.
     pub size: u16,
     /// IPv6, else IPv4.
     pub v6: bool,
+    /// UDP, else TCP.
+    pub udp: bool,
 }
+
+/// A checksum that is not computed yet: its field holds the pseudo header's sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Bytes of the link layer's headers.
+    pub l2: u16,
+    /// Bytes from there to the header of TCP or UDP.
+    pub l3: u16,
+    /// UDP, else TCP.
+    pub udp: bool,
+}
+
+/// Most bytes that [`Oversized`] and [`Unfinished`] can give as `l2`, `l3` and `l4`.
+pub const LONGEST_HEADERS: [u16; 3] = [(1 << L2_BITS) - 1, (1 << L3_BITS) - 1, (1 << L4_BITS) - 1];
 
 impl Oversized {
     /// Bytes of all headers.
@@ -42,6 +58,7 @@ impl Accepts {
     #[must_use]
     pub fn takes(self, packet: &Mbuf) -> bool {
         match packet.oversized() {
+            Some(Oversized { udp: true, .. }) => self.checksum && self.uso,
             Some(cut) => self.checksum && if cut.v6 { self.tso6 } else { self.tso4 },
             None => packet.nb_segs() == 1 && (self.checksum || packet.is_finished()),
         }
@@ -82,7 +99,52 @@ impl Mbuf {
             l4: field(L2_BITS + L3_BITS, L4_BITS),
             size: field(L2_BITS + L3_BITS + L4_BITS, sys::NETVM_OFFLOAD_SIZE_BITS),
             v6: self.ol_flags() & sys::NETVM_OFFLOAD_IPV6 != 0,
+            udp: self.ol_flags() & sys::NETVM_OFFLOAD_UDP_SEGMENT != 0,
         })
+    }
+
+    /// The checksum that is not computed yet, also that of a packet to be split.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        let kind = self.ol_flags() & sys::NETVM_OFFLOAD_L4;
+        if kind == 0 && self.ol_flags() & sys::NETVM_OFFLOAD_SEGMENT == 0 {
+            return None;
+        }
+        let lengths = self.tx_offload();
+        let udp = kind == sys::NETVM_OFFLOAD_UDP || self.ol_flags() & sys::NETVM_OFFLOAD_UDP_SEGMENT != 0;
+        let l3 = (lengths >> L2_BITS & ((1 << L3_BITS) - 1)) as u16;
+        Some(Unfinished { l2: (lengths & ((1 << L2_BITS) - 1)) as u16, l3, udp })
+    }
+
+    /// Marks a packet without pending offloads as one to be split.
+    ///
+    /// Lengths must be within [`LONGEST_HEADERS`]; their upper bits are lost.
+    pub fn set_oversized(&mut self, cut: Oversized) {
+        let transport = if cut.udp {
+            sys::NETVM_OFFLOAD_UDP_SEGMENT | sys::NETVM_OFFLOAD_UDP
+        } else {
+            sys::NETVM_OFFLOAD_SEGMENT & !sys::NETVM_OFFLOAD_UDP_SEGMENT | sys::NETVM_OFFLOAD_TCP
+        };
+        let ip = if cut.v6 { sys::NETVM_OFFLOAD_IPV6 } else { sys::NETVM_OFFLOAD_IPV4 };
+        self.set_pending(transport | ip, [cut.l2, cut.l3, cut.l4], cut.size);
+    }
+
+    /// Marks a packet without pending offloads as one whose checksum is unfinished; as [`Mbuf::set_oversized`].
+    pub fn set_unfinished(&mut self, sum: Unfinished, v6: bool) {
+        let transport = if sum.udp { sys::NETVM_OFFLOAD_UDP } else { sys::NETVM_OFFLOAD_TCP };
+        let ip = if v6 { sys::NETVM_OFFLOAD_IPV6 } else { sys::NETVM_OFFLOAD_IPV4 };
+        self.set_pending(transport | ip, [sum.l2, sum.l3, 0], 0);
+    }
+
+    fn set_pending(&mut self, flags: u64, [l2, l3, l4]: [u16; 3], size: u16) {
+        let field = |value: u16, at: u32, bits: u32| (u64::from(value) & ((1 << bits) - 1)) << at;
+        let lengths = field(l2, 0, L2_BITS)
+            | field(l3, L2_BITS, L3_BITS)
+            | field(l4, L2_BITS + L3_BITS, L4_BITS)
+            | field(size, L2_BITS + L3_BITS + L4_BITS, sys::NETVM_OFFLOAD_SIZE_BITS);
+        self.set_ol_flags(self.ol_flags() | flags);
+        // SAFETY: as in `tx_offload`.
+        unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().write_unaligned(lengths) };
     }
 
     /// Computes a missing checksum. Returns whether that worked: the position that the sender gave may lie outside the
@@ -90,6 +152,13 @@ impl Mbuf {
     pub fn finish_checksum(&mut self) -> bool {
         // SAFETY: `self` owns the mbuf and its segments; the function stays within the buffers.
         unsafe { sys::netvm_offload_checksum(self.as_ptr().as_ptr()) == 0 }
+    }
+
+    /// Writes the Internet checksum (RFC 1071) of the bytes from `from` to the end to `at`. Returns whether that worked:
+    /// both may lie outside the packet.
+    pub fn finish_checksum_at(&mut self, from: u16, at: u16) -> bool {
+        // SAFETY: as in `finish_checksum`.
+        unsafe { sys::netvm_checksum_at(self.as_ptr().as_ptr(), from.into(), at.into()) == 0 }
     }
 
     /// Replaces the packet's first `old` bytes by `new`; moves its beginning, not its end.

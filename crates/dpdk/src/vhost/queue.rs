@@ -17,7 +17,7 @@ use super::guests::Kicks;
 use super::rcu::{ActiveDevice, RcuSlot};
 use crate::{Batch, Pool};
 
-/// Offloads that a guest accepts.
+/// Offloads that a guest, or an interface of the kernel, accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepts {
     /// TCP and UDP packets with an unfinished checksum.
@@ -26,11 +26,13 @@ pub struct Accepts {
     pub tso4: bool,
     /// The same over IPv6.
     pub tso6: bool,
+    /// UDP datagrams of up to 64 KiB, to be cut into datagrams.
+    pub uso: bool,
 }
 
 impl Accepts {
     /// All offloads.
-    pub const ALL: Self = Self { checksum: true, tso4: true, tso6: true };
+    pub const ALL: Self = Self { checksum: true, tso4: true, tso6: true, uso: true };
 
     #[inline(always)]
     pub(super) const fn from_bits(bits: u8) -> Self {
@@ -38,6 +40,7 @@ impl Accepts {
             checksum: bits & sys::NETVM_VHOST_CSUM as u8 != 0,
             tso4: bits & sys::NETVM_VHOST_TSO4 as u8 != 0,
             tso6: bits & sys::NETVM_VHOST_TSO6 as u8 != 0,
+            uso: false,
         }
     }
 }

@@ -103,7 +103,7 @@ fn now() -> Timestamp {
 }
 
 impl Device for Capture {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
         let geometry = memory.region().geometry();
         while out.len() < wanted {
             if self.held.is_none() {

@@ -32,7 +32,7 @@ impl Gathers for EthDevice {
 
 impl Device for EthDevice {
     #[inline]
-    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize) {
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
         self.rx.burst_of(out, wanted);
     }
 

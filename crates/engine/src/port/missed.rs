@@ -33,6 +33,8 @@ pub(crate) enum Missed {
     Device(dpdk::Port),
     /// An AF_XDP socket: no buffer was in the fill ring, the receive ring was full, or the frame was too long.
     Socket(SocketDrops),
+    /// A packet socket: its kernel memory was full.
+    Kernel(netvm_vnet::Drops),
     /// A source: packets that it could not generate in time.
     Source(Arc<AtomicU64>),
 }
@@ -45,6 +47,7 @@ impl Missed {
                 port.stats().map_or(0, |stats| stats.rx_missed.saturating_add(stats.rx_no_mbuf))
             }
             Self::Socket(drops) => drops.get(),
+            Self::Kernel(drops) => drops.get(),
             Self::Source(count) => count.load(Ordering::Relaxed),
         }
     }

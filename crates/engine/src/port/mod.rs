@@ -11,6 +11,7 @@ use crate::memory::Memory;
 
 pub(crate) mod capture;
 pub(crate) mod ethdev;
+pub(crate) mod kernel;
 pub(crate) mod missed;
 pub(crate) mod sink;
 pub(crate) mod source;
@@ -31,8 +32,9 @@ pub(crate) enum Arrival<'a> {
 
 /// One queue pair of a port, owned by one worker.
 pub(crate) trait Device: Send {
-    /// Receives up to `wanted` packets into `out`, which has room for them. The caller owns them.
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize);
+    /// Receives up to `wanted` packets into `out`, which has room for them. The caller owns them. Counts only packets
+    /// that it refuses.
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters);
 
     /// Takes packets of `memory` for transmission and empties the batch. Drops and counts those that it cannot take.
     fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters);
@@ -109,10 +111,16 @@ impl PortQueue {
 
     /// Receives from the next queue in turn.
     #[inline]
-    pub(crate) fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+    pub(crate) fn receive(
+        &mut self,
+        memory: &Memory,
+        out: &mut Batch,
+        wanted: usize,
+        counters: &PortCounters,
+    ) {
         self.turn = if self.turn + 1 >= self.devices.len() { 0 } else { self.turn + 1 };
         if let Some(device) = self.devices.get_mut(self.turn) {
-            device.receive(memory, out, wanted);
+            device.receive(memory, out, wanted, counters);
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) fn swallow(batch: &mut Batch, counters: &PortCounters) {
 }
 
 impl Device for Sink {
-    fn receive(&mut self, _memory: &Memory, _out: &mut Batch, _wanted: usize) {}
+    fn receive(&mut self, _memory: &Memory, _out: &mut Batch, _wanted: usize, _counters: &PortCounters) {}
 
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
         swallow(batch, counters);

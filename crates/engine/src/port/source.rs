@@ -119,7 +119,7 @@ impl Source {
 }
 
 impl Device for Source {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
         let mut count = self.left.map_or(wanted, |left| wanted.min(left as usize));
         if let Some(rate_limit) = &mut self.rate_limit {
             count = count.min(rate_limit.due(clock::cycles()));

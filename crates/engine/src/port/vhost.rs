@@ -40,7 +40,7 @@ impl Gathers for VhostDevice {
 
 impl Device for VhostDevice {
     #[inline]
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
         self.queue.receive(&memory.pool, out, wanted);
     }
 

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dpdk::Batch;
+use dpdk::{Batch, Mbuf};
+use netvm_wire::partial::{Partial, partial_checksum};
 use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
 
 use super::missed::SocketDrops;
@@ -18,6 +19,8 @@ use crate::memory::Memory;
 const BURST: usize = Batch::CAPACITY;
 /// Packets that wait while the kernel's transmit ring is full.
 const BACKLOG: usize = 256;
+/// Bytes of a packet's beginning: Ethernet with two tags, IPv6 or IPv4 with options, and TCP's checksum.
+const FRONT: usize = 104;
 /// How long to wait for a driver that keeps buffers after the socket is closed.
 const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -28,6 +31,8 @@ pub(crate) struct XskDevice {
     memory: Arc<Memory>,
     backlog: ArrayVec<TxFrame, BACKLOG>,
     drops: SocketDrops,
+    /// Its packets may have unfinished checksums, as senders on this machine leave them to a NIC that is not there.
+    finishes_checksums: bool,
     // Keeps the XDP program attached.
     _interface: Arc<Interface>,
 }
@@ -39,8 +44,10 @@ impl XskDevice {
         memory: Arc<Memory>,
         interface: Arc<Interface>,
         drops: SocketDrops,
+        finishes_checksums: bool,
     ) -> Self {
-        Self { socket: Some(socket), memory, backlog: ArrayVec::new(), drops, _interface: interface }
+        let backlog = ArrayVec::new();
+        Self { socket: Some(socket), memory, backlog, drops, finishes_checksums, _interface: interface }
     }
 
     /// Frees buffers that the kernel has sent.
@@ -72,6 +79,16 @@ impl XskDevice {
     }
 }
 
+/// Computes the checksum of a packet whose sender left it to a NIC.
+fn finish_checksum(mbuf: &mut Mbuf) {
+    let mut front = [0u8; FRONT];
+    let copied = mbuf.copy_to(&mut front);
+    if let Some(Partial { from, at }) = partial_checksum(&front[..copied]) {
+        // Both are within the packet.
+        mbuf.finish_checksum_at(from, at);
+    }
+}
+
 /// Packets in buffers that the kernel returned; at most a batch.
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
@@ -84,7 +101,7 @@ fn own(memory: &Memory, buffers: &[u32]) -> Batch {
 }
 
 impl Device for XskDevice {
-    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize) {
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
         let Some(socket) = &mut self.socket else { return };
         Self::complete(socket, &self.memory);
         Self::refill(socket, &self.memory);
@@ -95,6 +112,9 @@ impl Device for XskDevice {
             if let Some(mut mbuf) = one.pop()
                 && mbuf.set_bounds(frame.offset, frame.len).is_ok()
             {
+                if self.finishes_checksums {
+                    finish_checksum(&mut mbuf);
+                }
                 let _ = out.push(mbuf);
             }
         }

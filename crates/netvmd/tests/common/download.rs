@@ -1,18 +1,18 @@
 //! A download over TCP, of which every byte is verified.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::hosts::Host;
 
 pub const PORT: u16 = 7000;
 
-/// Serves `bytes` bytes without repetition on one connection.
+/// Serves `bytes` bytes without repetition on one connection, over IPv4 or IPv6.
 pub fn serve(host: &Host, bytes: u64) {
     let (bound, is_bound) = std::sync::mpsc::channel();
     host.inside(move || {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
+        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap();
         bound.send(()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         let mut chunk = Vec::new();
@@ -36,7 +36,8 @@ const fn word(n: u64) -> u64 {
 }
 
 /// Downloads and verifies the bytes of [`serve`]; returns the time taken.
-pub fn download(host: &Host, from: Ipv4Addr, bytes: u64) -> Duration {
+pub fn download(host: &Host, from: impl Into<IpAddr>, bytes: u64) -> Duration {
+    let from = from.into();
     let fetch = move || {
         let begin = Instant::now();
         let mut stream = TcpStream::connect((from, PORT)).unwrap();

@@ -46,6 +46,11 @@ pub(super) fn index(name: &str) -> Option<u32> {
     number(name, "ifindex")
 }
 
+/// Whether a device is behind an interface, and not only software of this machine.
+pub(super) fn has_device(name: &str) -> bool {
+    std::path::Path::new("/sys/class/net").join(name).join("device").exists()
+}
+
 /// Whether an interface is up and has a carrier.
 pub(super) fn has_carrier(name: &str) -> bool {
     // Not readable while it is down.

@@ -35,6 +35,9 @@ pub enum OpenProblem {
     /// A malformed PCI address.
     #[error(transparent)]
     Pci(#[from] dpdk::PciAddressError),
+    /// The TAP device or the interface of a packet socket.
+    #[error(transparent)]
+    Kernel(#[from] netvm_vnet::OpenError),
     /// The AF_XDP interface.
     #[error(transparent)]
     Interface(#[from] netvm_xsk::OpenError),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dpdk::{Device as EthKind, DmaChannel, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
+use netvm_vnet::{Offloads, SocketOptions, TapOptions};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
 use super::{OpenError, OpenProblem, PortMode, PortState, interface};
@@ -12,6 +13,7 @@ use crate::ids::WorkerId;
 use crate::memory::Memory;
 use crate::port::capture::{Capture, Progress};
 use crate::port::ethdev::EthDevice;
+use crate::port::kernel::KernelDevice;
 use crate::port::missed::{Missed, SocketDrops};
 use crate::port::sink::Sink;
 use crate::port::source::Source;
@@ -119,8 +121,7 @@ fn open_kind(
 ) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
-        PortKind::AfPacket { interface } => EthKind::AfPacket { interface: interface.clone() },
-        PortKind::Tap { interface } => EthKind::Tap { interface: interface.clone() },
+        PortKind::AfPacket { .. } | PortKind::Tap { .. } => return open_kernel(config, memories),
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
         PortKind::AfXdp { interface, generic } => {
             return open_xsk(config, (interface, *generic), rings, memories);
@@ -149,9 +150,7 @@ fn open_ethdev(
 ) -> Result<Opened, OpenProblem> {
     let driver = match &device {
         EthKind::Null { .. } => "DPDK net_null",
-        EthKind::AfPacket { .. } => "DPDK net_af_packet",
-        EthKind::Tap { .. } => "DPDK net_tap",
-        EthKind::Pci { .. } | EthKind::Vdev { .. } => "DPDK",
+        _ => "DPDK",
     };
     let builder = PortBuilder::new(device)
         .queues(config.queues.max(1), config.queues.max(1))
@@ -168,6 +167,35 @@ fn open_ethdev(
     Ok(Opened { eth: Some(started.port), missed, ..Opened::new(queues, driver.to_owned()) })
 }
 
+fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
+    let queues = config.queues.max(1);
+    let (opened, driver) = match &config.kind {
+        PortKind::Tap { interface } => {
+            let options =
+                TapOptions { interface: interface.clone(), queues, mtu: Some(config.mtu), offloads: true };
+            (netvm_vnet::tap::open(&options)?, "TAP")
+        }
+        kind => {
+            let interface = interface::of(kind).unwrap_or_default().to_owned();
+            (netvm_vnet::packet_socket::open(&SocketOptions { interface, queues })?, "packet socket")
+        }
+    };
+    let local = local_workers(memories);
+    let mut missed = Vec::new();
+    let mut device = |(n, queue): (usize, netvm_vnet::Queue)| -> (WorkerId, Box<dyn Device>) {
+        missed.extend(queue.drops().map(Missed::Kernel));
+        let device = KernelDevice::new(queue, opened.offloads, Arc::clone(&memories[0]));
+        (local[n % local.len()], Box::new(device))
+    };
+    let queues = opened.queues.into_iter().enumerate().map(&mut device).collect();
+    let offloads = match opened.offloads {
+        Offloads { tcp: true, udp: true } => "checksums, TCP and UDP segments",
+        Offloads { tcp: true, udp: false } => "checksums, TCP segments",
+        Offloads { .. } => "no offloads",
+    };
+    Ok(Opened { missed, ..Opened::new(queues, format!("{driver}, {offloads}")) })
+}
+
 fn open_xsk(
     config: &PortConfig,
     (interface, generic): (&str, bool),
@@ -182,6 +210,7 @@ fn open_xsk(
         rings,
         ..XskOptions::default()
     };
+    let is_virtual = !interface::has_device(interface);
     let interface = Arc::new(Interface::open(interface, options)?);
     let (mut queues, mut missed): (Queues, _) = (Vec::new(), Vec::new());
     let mut zero_copy = true;
@@ -205,12 +234,17 @@ fn open_xsk(
         zero_copy &= socket.zero_copy();
         let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);
         missed.push(Missed::Socket(drops.clone()));
-        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), drops);
+        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), drops, is_virtual);
         queues.push((worker, Box::new(device)));
     }
     let attached = if interface.mode() == Attached::Native { "native" } else { "generic" };
     let copy = if zero_copy { "zero-copy" } else { "copy" };
-    let fallback = interface.fallback().map(|error| format!("native mode: {error}"));
+    let mut fallback = interface.fallback().map(|error| format!("native mode: {error}"));
+    if is_virtual && interface.mode() == Attached::Generic {
+        const SEGMENTS: &str = "in generic mode, segments of senders on this machine are lost: TCP is slow or fails; \
+                                use native mode, or kind = \"af_packet\"";
+        fallback = Some(fallback.map_or_else(|| SEGMENTS.to_owned(), |error| format!("{error}; {SEGMENTS}")));
+    }
     let mode = PortMode { driver: format!("AF_XDP {attached} {copy}"), fallback };
     Ok(Opened { queues, mode, eth: None, vhost: None, progress: None, missed })
 }

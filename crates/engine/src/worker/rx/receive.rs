@@ -28,11 +28,11 @@ pub(crate) fn receive<'a>(
     let (wanted, memory) = wanted(dp, snapshot, port);
     let origin = Origin::of(Context { snapshot, memory }, port);
     let mut received = Received { origin, bytes: 0 };
-    let Datapath { ports, memories, .. } = dp;
+    let Datapath { ports, memories, counters, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else { return received };
     received.origin.admitted = queue.waits_for_room;
     if wanted > 0 {
-        queue.receive(memory, batch, wanted);
+        queue.receive(memory, batch, wanted, &counters.ports[port.index()]);
     }
     if !batch.is_empty() {
         received.bytes = admit(dp, port, batch);

@@ -43,7 +43,7 @@ struct WireDevice {
 }
 
 impl Device for WireDevice {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
         let frames = &mut self.wire.lock().unwrap().to_engine;
         let count = wanted.min(frames.len());
         for frame in frames.drain(..count) {

@@ -1,11 +1,11 @@
-//! Offload work that guests leave to others: checksums, and cutting TCP segments. In: packets with such work. Out:
-//! packets that their receiver takes: plain ones for NFs and for all ports but those of guests that have said that they
-//! take more.
+//! Offload work that guests and the kernel leave to others: checksums, and cutting TCP segments and UDP datagrams. In:
+//! packets with such work. Out: packets that their receiver takes: plain ones for NFs and for all ports but those of
+//! guests and kernel interfaces that take more.
 //!
-//! Cost for other packets: a look at each one's flags, and only in an engine with such guests.
+//! Cost for other packets: a look at each one's flags, and only in an engine with such ports.
 
 use dpdk::{Accepts, Batch, Mbuf, Oversized};
-use netvm_wire::segment::{HeaderLengths, MAX_HEADERS, Segmenter};
+use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, Segmenter};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
@@ -85,7 +85,8 @@ fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
     let bytes = cut.headers();
     let headers = headers.get(..bytes).filter(|_| bytes <= copied)?;
     let lengths = HeaderLengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
-    Segmenter::new(headers, lengths, cut.v6, whole.pkt_len() as usize - bytes, cut.size).ok()
+    let carries = Carries { v6: cut.v6, udp: cut.udp };
+    Segmenter::new(headers, lengths, carries, whole.pkt_len() as usize - bytes, cut.size).ok()
 }
 
 /// Packet `n` of a segment, in a buffer of its own.

@@ -1,0 +1,220 @@
+//! Ports on interfaces of the kernel that exchange offloads with it: TAP devices and packet sockets.
+//!
+//! A segment of up to 64 KB is received over as many buffers as it needs, crosses the engine as one packet, and leaves
+//! as one by a port that accepts it. The kernel copies each packet once in and once out, in one system call.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dpdk::{Accepts, Batch, LONGEST_HEADERS, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
+use netvm_vnet::{Header, Offloads, Pending, Queue, Segments, SendError, header_of, pending};
+
+use super::{Arrival, Device, Gathers};
+use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
+use crate::memory::Memory;
+
+/// The longest packet: a segment of 64 KB behind an Ethernet header with two tags.
+const LONGEST: usize = 65_535 + 22;
+/// Bytes of a packet's beginning that are compared with its offload request.
+const FRONT: usize = 256;
+/// Most packets received at once, each by a system call: other ports wait meanwhile.
+const MOST_RECEIVED: usize = 32;
+/// Both MAC addresses.
+const ADDRESSES: usize = 12;
+
+/// One queue of an interface.
+pub(crate) struct KernelDevice {
+    queue: Queue,
+    offloads: Offloads,
+    /// Buffers that the next packet is received into.
+    buffers: Batch,
+    unsent: Batch,
+    // Keeps the memory of the buffers.
+    _memory: Arc<Memory>,
+}
+
+impl KernelDevice {
+    pub(crate) fn new(queue: Queue, offloads: Offloads, memory: Arc<Memory>) -> Self {
+        Self { queue, offloads, buffers: Batch::new(), unsent: Batch::new(), _memory: memory }
+    }
+
+    /// Takes buffers until they have room for the longest packet. Returns whether they do.
+    fn refill(&mut self, memory: &Memory) -> bool {
+        let geometry = memory.region().geometry();
+        let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
+        let longest = if self.offloads.tcp { LONGEST } else { room };
+        let wanted = longest.div_ceil(room.max(1)).min(MOST_PARTS);
+        let missing = wanted.saturating_sub(self.buffers.len());
+        missing == 0 || memory.pool.alloc_frames_into(&mut self.buffers, missing, headroom, 0) == missing
+    }
+
+    /// Receives a packet; `None` if there is none.
+    fn receive_one(&mut self, header: &mut Header) -> Option<Result<Mbuf, DropReason>> {
+        let mut parts = [const { none() }; MOST_PARTS];
+        for (part, buffer) in parts.iter_mut().zip(self.buffers.as_slice()) {
+            *part = iovec(buffer.room());
+        }
+        // SAFETY: the parts are buffers that this device owns.
+        let received = unsafe { self.queue.receive(header, &parts[..self.buffers.len()]) }.ok()?;
+        let packet = Mbuf::of_parts(&mut self.buffers, received.length as u32);
+        let Some(mut packet) = packet else { return Some(Err(DropReason::TooLong)) };
+        if note_pending(&mut packet, header).is_none() {
+            return Some(Err(DropReason::Malformed));
+        }
+        if let Some(tag) = received.tag
+            && !insert(&mut packet, tag)
+        {
+            return Some(Err(DropReason::TooLong));
+        }
+        Some(Ok(packet))
+    }
+}
+
+/// Notes in the mbuf what is still to be done with a packet, or does it where an mbuf cannot say it. `None` if the
+/// header contradicts the packet.
+fn note_pending(packet: &mut Mbuf, header: &Header) -> Option<()> {
+    if *header == Header::default() {
+        return Some(());
+    }
+    let mut front = [0u8; FRONT];
+    let copied = packet.copy_to(&mut front);
+    let front = &front[..copied];
+    match pending(header, front, packet.pkt_len() as usize).ok()? {
+        Pending::Nothing => {}
+        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, .. }) => {
+            let [most2, most3, most4] = LONGEST_HEADERS;
+            if l2 > most2 || l3 > most3 || l4 > most4 {
+                return None;
+            }
+            packet.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
+        }
+        Pending::Checksum { from, at } => {
+            const L2: u16 = 14;
+            let l3 = from - L2;
+            match at - from {
+                6 | 16 if l3 <= LONGEST_HEADERS[1] => {
+                    packet.set_unfinished(Unfinished { l2: L2, l3, udp: at - from == 6 }, false);
+                }
+                _ => return packet.finish_checksum_at(from, at).then_some(()),
+            }
+        }
+    }
+    Some(())
+}
+
+/// Puts a VLAN tag behind the addresses. Returns whether there was room.
+fn insert(packet: &mut Mbuf, tag: [u8; 4]) -> bool {
+    let mut front = [0u8; ADDRESSES + 4];
+    if packet.copy_to(&mut front[..ADDRESSES]) < ADDRESSES {
+        return false;
+    }
+    front[ADDRESSES..].copy_from_slice(&tag);
+    packet.replace_front(ADDRESSES as u16, &front).is_ok()
+}
+
+/// What the kernel has to be told of a packet.
+fn header_for(packet: &Mbuf) -> Header {
+    let pending = match (packet.oversized(), packet.unfinished()) {
+        (Some(Oversized { l2, l3, l4, size, v6, udp }), _) => {
+            Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, ecn: false })
+        }
+        (None, Some(Unfinished { l2, l3, udp })) => {
+            let from = l2 + l3;
+            Pending::Checksum { from, at: from + if udp { 6 } else { 16 } }
+        }
+        (None, None) => Pending::Nothing,
+    };
+    header_of(pending)
+}
+
+const fn none() -> libc::iovec {
+    libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }
+}
+
+const fn iovec(part: Part) -> libc::iovec {
+    libc::iovec { iov_base: part.bytes, iov_len: part.length }
+}
+
+impl Gathers for KernelDevice {
+    #[inline]
+    fn unsent(&mut self) -> &mut Batch {
+        &mut self.unsent
+    }
+}
+
+impl Device for KernelDevice {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
+        let mut header = Header::default();
+        for _ in 0..wanted.min(MOST_RECEIVED) {
+            if !self.refill(memory) {
+                // The kernel keeps its packets until buffers are free.
+                return;
+            }
+            match self.receive_one(&mut header) {
+                Some(Ok(packet)) => {
+                    let _ = out.push(packet);
+                }
+                Some(Err(reason)) => counters.drops.add(reason, 1),
+                None => return,
+            }
+        }
+    }
+
+    #[inline]
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        self.gather(batch, counters);
+    }
+
+    fn flush(&mut self, counters: &PortCounters) -> usize {
+        let (mut sent, mut bytes) = (0, 0);
+        for packet in self.unsent.drain() {
+            let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
+            let Some(parts) = packet.parts(&mut parts) else {
+                counters.drops.add(DropReason::TooLong, 1);
+                continue;
+            };
+            let mut all = [const { none() }; MOST_PARTS];
+            for (to, from) in all.iter_mut().zip(parts) {
+                *to = iovec(*from);
+            }
+            // SAFETY: the parts are of a packet that this device owns.
+            match unsafe { self.queue.send(&header_for(&packet), &all[..parts.len()]) } {
+                Ok(()) => {
+                    sent += 1;
+                    bytes += u64::from(packet.pkt_len());
+                }
+                Err(error) => counters.drops.add(reason(error), 1),
+            }
+        }
+        counters.tx_packets.add(sent);
+        counters.tx_bytes.add(bytes);
+        sent as usize
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        Arrival::Readable(self.queue.as_fd())
+    }
+
+    fn accepts(&self) -> Accepts {
+        let Offloads { tcp, udp } = self.offloads;
+        Accepts { checksum: tcp, tso4: tcp, tso6: tcp, uso: udp }
+    }
+
+    fn leaves_work(&self) -> bool {
+        self.offloads.tcp
+    }
+}
+
+const fn reason(error: SendError) -> DropReason {
+    match error {
+        SendError::Full => DropReason::TxFull,
+        SendError::TooLong => DropReason::TooLong,
+        SendError::Down => DropReason::PortDown,
+        SendError::Refused => DropReason::Malformed,
+    }
+}

@@ -1,0 +1,37 @@
+//! Why an interface cannot be opened.
+
+use std::io;
+
+/// Why an interface cannot be opened, and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("interface {interface}: {step}: {source}{}", remedy(source))]
+pub struct OpenError {
+    pub(crate) interface: String,
+    pub(crate) step: &'static str,
+    pub(crate) source: io::Error,
+}
+
+impl OpenError {
+    pub(crate) fn of(interface: &str, step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self { interface: interface.to_owned(), step, source }
+    }
+
+    /// Whether there is no such interface.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::ENODEV)
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => " (run it as root, or with CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::ENODEV) => " (`ip link` lists the interfaces of this network namespace)",
+        Some(libc::EBUSY) => " (another program uses it)",
+        Some(libc::EINVAL) => {
+            " (an interface of this name may be there that is no TAP, or have other queues)"
+        }
+        Some(libc::ENOENT) => " (the kernel has no /dev/net/tun)",
+        _ => "",
+    }
+}

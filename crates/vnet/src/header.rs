@@ -1,0 +1,248 @@
+//! `struct virtio_net_hdr` (virtio 1.2 section 5.1.6, `linux/virtio_net.h`), and what it says of a packet.
+//!
+//! A packet socket in a container can send any header: everything is checked against the packet.
+
+/// A checksum is unfinished: its field holds the pseudo header's sum.
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP_V4: u8 = 1;
+const GSO_TCP_V6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// Congestion was seen on the way: a bit besides the type (RFC 3168).
+const GSO_ECN: u8 = 0x80;
+
+/// Bytes of the Ethernet header without tags.
+const ETHERNET: usize = 14;
+/// Checksum fields of TCP and UDP, from the beginning of their headers.
+const TCP_SUM: u16 = 16;
+const UDP_SUM: u16 = 6;
+
+/// The header before a packet, in the byte order of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    flags: u8,
+    gso_type: u8,
+    /// Bytes of all headers: a hint.
+    headers: u16,
+    /// Bytes of payload per packet.
+    size: u16,
+    /// Where the checksum begins, and where behind that it is put.
+    sum_from: u16,
+    sum_at: u16,
+}
+
+const _: () = assert!(size_of::<Header>() == 10, "the layout of the kernel, without the number of buffers");
+
+/// What is still to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// Nothing.
+    Nothing,
+    /// A checksum: from `from` to the end of the packet, with its field at `at`.
+    Checksum {
+        /// Bytes before the first that is summed.
+        from: u16,
+        /// Bytes before the checksum.
+        at: u16,
+    },
+    /// The packet has to be cut, and each part gets its checksum.
+    Segments(Segments),
+}
+
+/// How a packet has to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    /// Bytes of the Ethernet header with tags, of the IP header, and of that of TCP or UDP.
+    pub lengths: [u16; 3],
+    /// Bytes of payload per packet; not 0.
+    pub size: u16,
+    /// IPv6, else IPv4.
+    pub v6: bool,
+    /// UDP, else TCP.
+    pub udp: bool,
+    /// Congestion was seen on the way: to be told to the receiver's kernel.
+    pub ecn: bool,
+}
+
+/// A header that contradicts its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// The checksum would lie outside the packet.
+    #[error("the checksum lies outside the packet")]
+    Checksum,
+    /// A type that was not negotiated.
+    #[error("unknown segmentation type {0}")]
+    Kind(u8),
+    /// The packet's headers are others than the header says.
+    #[error("the packet's headers contradict its offload request")]
+    Contradiction,
+}
+
+/// What is to be done with a packet of `length` bytes that begins with `front`: its headers, at least.
+///
+/// # Errors
+/// [`HeaderError`] if the header contradicts the packet.
+#[inline]
+pub fn pending(header: &Header, front: &[u8], length: usize) -> Result<Pending, HeaderError> {
+    if header.flags & NEEDS_CHECKSUM == 0 {
+        // A segment always has an unfinished checksum.
+        return if header.gso_type == GSO_NONE {
+            Ok(Pending::Nothing)
+        } else {
+            Err(HeaderError::Contradiction)
+        };
+    }
+    let (from, at) = (header.sum_from, header.sum_from.saturating_add(header.sum_at));
+    if usize::from(at) + 2 > length.min(front.len()) || usize::from(from) < ETHERNET {
+        return Err(HeaderError::Checksum);
+    }
+    match header.gso_type & !GSO_ECN {
+        GSO_NONE => Ok(Pending::Checksum { from, at }),
+        GSO_TCP_V4 => segments(header, front, length, (false, false)),
+        GSO_TCP_V6 => segments(header, front, length, (true, false)),
+        GSO_UDP => {
+            let version = front.get(ip_offset(front)?).ok_or(HeaderError::Contradiction)? >> 4;
+            segments(header, front, length, (version == 6, true))
+        }
+        kind => Err(HeaderError::Kind(kind)),
+    }
+}
+
+fn segments(
+    header: &Header,
+    front: &[u8],
+    length: usize,
+    (v6, udp): (bool, bool),
+) -> Result<Pending, HeaderError> {
+    let wrong = HeaderError::Contradiction;
+    let l2 = ip_offset(front)?;
+    let l4_at = usize::from(header.sum_from);
+    let l3 = l4_at.checked_sub(l2).ok_or(wrong)?;
+    let ip = front.get(l2..l4_at).ok_or(wrong)?;
+    let is_ip = if v6 {
+        l3 >= 40 && ip[0] >> 4 == 6
+    } else {
+        l3 >= 20 && ip[0] >> 4 == 4 && usize::from(ip[0] & 15) * 4 == l3
+    };
+    let l4 = if udp { 8 } else { usize::from(front.get(l4_at + 12).ok_or(wrong)? >> 4) * 4 };
+    let sum_at = if udp { UDP_SUM } else { TCP_SUM };
+    let least = if udp { 8 } else { 20 };
+    let headers = l4_at + l4;
+    if !is_ip
+        || l4 < least
+        || header.sum_at != sum_at
+        || header.size == 0
+        || headers > length.min(front.len())
+    {
+        return Err(wrong);
+    }
+    // None exceeds a header's length field, or the front.
+    let lengths = [l2 as u16, l3 as u16, l4 as u16];
+    let ecn = header.gso_type & GSO_ECN != 0;
+    Ok(Pending::Segments(Segments { lengths, size: header.size, v6, udp, ecn }))
+}
+
+/// Where the IP header begins: behind Ethernet's and up to two VLAN tags.
+fn ip_offset(front: &[u8]) -> Result<usize, HeaderError> {
+    let mut at = ETHERNET;
+    for _ in 0..3 {
+        let kind = front.get(at - 2..at).ok_or(HeaderError::Contradiction)?;
+        match (kind[0], kind[1]) {
+            (0x08, 0x00) | (0x86, 0xdd) => return Ok(at),
+            (0x81, 0x00) | (0x88, 0xa8) => at += 4,
+            _ => break,
+        }
+    }
+    Err(HeaderError::Contradiction)
+}
+
+/// The header that says this of a packet.
+#[must_use]
+pub fn header_of(pending: Pending) -> Header {
+    match pending {
+        Pending::Nothing => Header::default(),
+        Pending::Checksum { from, at } => Header {
+            flags: NEEDS_CHECKSUM,
+            sum_from: from,
+            sum_at: at.saturating_sub(from),
+            ..Header::default()
+        },
+        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, ecn }) => {
+            let kind = match (udp, v6) {
+                (true, _) => GSO_UDP,
+                (false, true) => GSO_TCP_V6,
+                (false, false) => GSO_TCP_V4,
+            };
+            Header {
+                flags: NEEDS_CHECKSUM,
+                gso_type: kind | if ecn { GSO_ECN } else { 0 },
+                headers: l2 + l3 + l4,
+                size,
+                sum_from: l2 + l3,
+                sum_at: if udp { UDP_SUM } else { TCP_SUM },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn front(v6: bool, tags: usize) -> Vec<u8> {
+        let mut bytes = vec![0; 12];
+        (0..tags).for_each(|_| bytes.extend([0x81, 0, 0, 5]));
+        bytes.extend(if v6 { [0x86, 0xdd] } else { [8, 0] });
+        bytes.extend(if v6 { [0x60; 40].to_vec() } else { [0x45; 20].to_vec() });
+        bytes.extend([0x50; 20]);
+        bytes.resize(256, 7);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(v6: bool, udp: bool, ecn: bool, tags in 0usize..3, size in 1u16..) {
+            let l2 = (ETHERNET + 4 * tags) as u16;
+            let lengths = [l2, if v6 { 40 } else { 20 }, if udp { 8 } else { 20 }];
+            let segments = Pending::Segments(Segments { lengths, size, v6, udp, ecn });
+            let sum = Pending::Checksum { from: l2 + lengths[1], at: l2 + lengths[1] + 6 };
+            for pending in [segments, sum, Pending::Nothing] {
+                prop_assert_eq!(super::pending(&header_of(pending), &front(v6, tags), 60_000), Ok(pending));
+            }
+        }
+
+        #[test]
+        fn any_header_and_packet_is_looked_at_within_bounds(
+            numbers: [u16; 4], flags: u8, gso_type: u8, bytes in prop::collection::vec(any::<u8>(), 0..256), more in 0usize..66_000,
+        ) {
+            let [headers, size, sum_from, sum_at] = numbers;
+            let header = Header { flags, gso_type, headers, size, sum_from: sum_from % 300, sum_at: sum_at % 40 };
+            let length = bytes.len() + more;
+            match pending(&header, &bytes, length) {
+                Ok(Pending::Checksum { at, .. }) => prop_assert!(usize::from(at) + 2 <= length),
+                Ok(Pending::Segments(of)) => {
+                    prop_assert!(of.lengths.map(usize::from).iter().sum::<usize>() <= bytes.len() && of.size > 0);
+                }
+                Ok(Pending::Nothing) | Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let good = Segments { lengths: [14, 20, 20], size: 1448, v6: false, udp: false, ecn: false };
+        let good = header_of(Pending::Segments(good));
+        let read = |header: Header| pending(&header, &front(false, 0), 60_000);
+        assert!(matches!(read(good), Ok(Pending::Segments(_))));
+        assert_eq!(read(Header { gso_type: GSO_TCP_V6, ..good }), Err(HeaderError::Contradiction));
+        assert_eq!(read(Header { gso_type: 3, ..good }), Err(HeaderError::Kind(3)), "fragmentation (UFO)");
+        assert_eq!(read(Header { flags: 0, ..good }), Err(HeaderError::Contradiction));
+        assert_eq!(read(Header { size: 0, ..good }), Err(HeaderError::Contradiction));
+        assert_eq!(read(Header { sum_from: 38, ..good }), Err(HeaderError::Contradiction));
+        assert_eq!(read(Header { sum_from: 255, ..good }), Err(HeaderError::Checksum));
+        assert_eq!(pending(&good, &front(false, 0), 40), Err(HeaderError::Checksum));
+    }
+}

@@ -1,0 +1,53 @@
+//! Interfaces of the kernel that exchange offloads: a [`Queue`] of a TAP device or of a packet socket.
+//!
+//! Each packet has a `virtio_net_hdr` before it (Linux's `IFF_VNET_HDR` and `PACKET_VNET_HDR`, virtio 1.2 section
+//! 5.1.6), which says what is still to be done: a checksum to finish, or a TCP segment of up to 64 KB to be cut. Both
+//! directions carry it, so that a segment crosses the program as one packet, and the receiver's kernel takes it as one.
+//!
+//! ```no_run
+//! use netvm_vnet::{Header, TapOptions, tap};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut tap = tap::open(&TapOptions { interface: "nv0".to_owned(), queues: 1, mtu: None, offloads: true })?;
+//! let queue = tap.queues.remove(0);
+//! let mut bytes = vec![0u8; 65_536];
+//! let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+//! let mut header = Header::default();
+//! // SAFETY: the part is memory of this function.
+//! while let Ok(packet) = unsafe { queue.receive(&mut header, &[part]) } {
+//!     println!("{packet:?} {:?}", netvm_vnet::pending(&header, &bytes[..packet.length], packet.length));
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! A system call moves one packet, whatever its length. For many small packets AF_XDP is the better way.
+
+mod error;
+mod header;
+mod ifreq;
+pub mod packet_socket;
+mod queue;
+pub mod tap;
+
+pub use error::OpenError;
+pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
+pub use packet_socket::SocketOptions;
+pub use queue::{Drops, MOST_PARTS, Queue, Received, SendError};
+pub use tap::TapOptions;
+
+/// The queues of an open interface, and what was negotiated with the kernel.
+#[derive(Debug)]
+pub struct Opened {
+    /// One for each queue that was asked for.
+    pub queues: Vec<Queue>,
+    /// The offloads.
+    pub offloads: Offloads,
+}
+
+/// Offloads that both sides of an interface may leave to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloads {
+    /// Unfinished checksums, and TCP segments over IPv4 and IPv6.
+    pub tcp: bool,
+    /// UDP datagrams to be cut (`UDP_SEGMENT`); since Linux 6.2.
+    pub udp: bool,
+}

@@ -1,0 +1,225 @@
+//! A queue: packets in and out of an open interface, one for each system call.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Header;
+
+/// Most parts of a packet.
+pub const MOST_PARTS: usize = 64;
+
+/// What a queue's descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tap,
+    Socket,
+}
+
+/// One queue of an interface, with one owner.
+#[derive(Debug)]
+pub struct Queue {
+    fd: Arc<OwnedFd>,
+    kind: Kind,
+}
+
+/// A received packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its bytes.
+    pub length: usize,
+    /// The VLAN tag that the kernel or a NIC took out of it, from behind the addresses.
+    pub tag: Option<[u8; 4]>,
+}
+
+/// A packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The interface has no room now.
+    Full,
+    /// It is longer than the interface's MTU allows.
+    TooLong,
+    /// The interface is down or gone.
+    Down,
+    /// The kernel refuses the packet or its header.
+    Refused,
+}
+
+impl Queue {
+    pub(crate) fn new(fd: OwnedFd, kind: Kind) -> Self {
+        Self { fd: Arc::new(fd), kind }
+    }
+
+    /// Receives a packet into `parts`, filled one after the other. A longer packet is lost, and the next one received.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none; otherwise the interface is gone.
+    ///
+    /// # Safety
+    /// The parts may be written to.
+    #[inline]
+    pub unsafe fn receive(&self, header: &mut Header, parts: &[libc::iovec]) -> io::Result<Received> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.kind {
+                Kind::Tap => self.read(header, parts),
+                Kind::Socket => self.receive_message(header, parts),
+            }
+        }
+    }
+
+    unsafe fn read(&self, header: &mut Header, parts: &[libc::iovec]) -> io::Result<Received> {
+        let (all, count) = with_header(header, parts);
+        let room: usize = parts.iter().map(|part| part.iov_len).sum();
+        loop {
+            // SAFETY: the header, and the parts, which the caller lets us write to.
+            let bytes = unsafe { libc::readv(self.fd.as_raw_fd(), all.as_ptr().cast(), count) };
+            match usize::try_from(bytes) {
+                // The kernel cuts off what has no room: not to be told from a packet that just fits.
+                Ok(bytes) if bytes >= size_of::<Header>() + room => {}
+                Ok(bytes) => {
+                    return Ok(Received { length: bytes.saturating_sub(size_of::<Header>()), tag: None });
+                }
+                Err(_) => return Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
+    unsafe fn receive_message(&self, header: &mut Header, parts: &[libc::iovec]) -> io::Result<Received> {
+        let (mut all, count) = with_header(header, parts);
+        let mut control = Control([0; 64]);
+        loop {
+            // SAFETY: a structure of integers and pointers: zeros are valid.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = all.as_mut_ptr().cast();
+            message.msg_iovlen = count as usize;
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = control.0.len();
+            // SAFETY: the header, the parts, which the caller lets us write to, and the control buffer.
+            let bytes = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+            let Ok(bytes) = usize::try_from(bytes) else {
+                let error = io::Error::last_os_error();
+                // A packet that this header cannot describe (a tunnel's segment), or an interface that is down.
+                if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENETDOWN)) {
+                    continue;
+                }
+                return Err(error);
+            };
+            if message.msg_flags & libc::MSG_TRUNC != 0 {
+                continue;
+            }
+            let length = bytes.saturating_sub(size_of::<Header>());
+            // SAFETY: `recvmsg` has filled the message and its control buffer.
+            return Ok(Received { length, tag: unsafe { tag_of(&message) } });
+        }
+    }
+
+    /// Sends a packet.
+    ///
+    /// # Errors
+    /// Why it was not sent.
+    ///
+    /// # Safety
+    /// The parts may be read.
+    #[inline]
+    pub unsafe fn send(&self, header: &Header, parts: &[libc::iovec]) -> Result<(), SendError> {
+        let mut own = *header;
+        let (all, count) = with_header(&mut own, parts);
+        // SAFETY: the header, and the parts, which the caller lets us read.
+        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), all.as_ptr().cast(), count) };
+        if sent >= 0 {
+            return Ok(());
+        }
+        Err(match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => SendError::Full,
+            Some(libc::EMSGSIZE) => SendError::TooLong,
+            Some(libc::ENETDOWN | libc::EIO | libc::ENXIO | libc::EBADFD) => SendError::Down,
+            _ => SendError::Refused,
+        })
+    }
+
+    /// Counts packets that the kernel lost for want of room; `None` if this kind of interface counts them itself (`ip
+    /// -s link`: dropped).
+    #[must_use]
+    pub fn drops(&self) -> Option<Drops> {
+        let socket = (self.kind == Kind::Socket).then(|| Arc::clone(&self.fd))?;
+        Some(Drops { socket, total: Arc::default() })
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The count of packets that the kernel lost.
+#[derive(Clone, Debug)]
+pub struct Drops {
+    socket: Arc<OwnedFd>,
+    /// Reading resets the kernel's count.
+    total: Arc<AtomicU64>,
+}
+
+impl Drops {
+    /// Packets so far.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        let mut counts = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of_val(&counts) as libc::socklen_t;
+        let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+        // SAFETY: room for the counts, and its length.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                level,
+                option,
+                (&raw mut counts).cast(),
+                &raw mut length,
+            )
+        };
+        let new = if result == 0 { counts.tp_drops.into() } else { 0 };
+        self.total.fetch_add(new, Ordering::Relaxed) + new
+    }
+}
+
+/// The parts behind the header.
+#[inline]
+fn with_header(
+    header: &mut Header,
+    parts: &[libc::iovec],
+) -> ([MaybeUninit<libc::iovec>; MOST_PARTS + 1], libc::c_int) {
+    let mut all = [const { MaybeUninit::uninit() }; MOST_PARTS + 1];
+    all[0].write(libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<Header>() });
+    let count = parts.len().min(MOST_PARTS);
+    for (to, from) in all[1..].iter_mut().zip(parts) {
+        to.write(*from);
+    }
+    (all, count as libc::c_int + 1)
+}
+
+/// A control buffer, aligned for `cmsghdr`.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+/// The VLAN tag that the packet came without: its protocol and its value.
+unsafe fn tag_of(message: &libc::msghdr) -> Option<[u8; 4]> {
+    // SAFETY: the caller's message, which the kernel has filled.
+    let first = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
+    if (first.cmsg_level, first.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+        return None;
+    }
+    // SAFETY: this type of message carries the structure; it may be unaligned.
+    let data: libc::tpacket_auxdata =
+        unsafe { libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>().read_unaligned() };
+    if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let known = data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let protocol = if known { data.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
+    let [a, b] = protocol.to_be_bytes();
+    let [c, d] = data.tp_vlan_tci.to_be_bytes();
+    Some([a, b, c, d])
+}

@@ -1,0 +1,91 @@
+//! TAP devices (`Documentation/networking/tuntap.rst`): what the kernel sends by the interface is received here.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use crate::ifreq::{Request, check, control_socket};
+use crate::queue::{Kind, Queue};
+use crate::{Offloads, OpenError, Opened};
+
+const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
+/// What may be left to the other side: checksums, TCP over IPv4 and IPv6, with ECN; UDP.
+const CHECKSUM: libc::c_ulong = 0x01;
+const TCP: libc::c_ulong = CHECKSUM | 0x02 | 0x04 | 0x08;
+const UDP: libc::c_ulong = 0x20 | 0x40;
+
+/// How a TAP device is made.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// Name of the interface, which is made if it is not there.
+    pub interface: String,
+    /// Number of queues; flows are spread over them by the kernel.
+    pub queues: u16,
+    /// Its MTU in bytes; `None`: 1500, or what it has.
+    pub mtu: Option<u16>,
+    /// Whether checksums and segments are exchanged unfinished.
+    pub offloads: bool,
+}
+
+/// Makes a TAP device and brings it up. It ends with its last queue, unless it was there before.
+///
+/// # Errors
+/// [`OpenError`] names the step that failed.
+pub fn open(options: &TapOptions) -> Result<Opened, OpenError> {
+    let fail = |step| OpenError::of(&options.interface, step);
+    let (mut queues, mut offloads) = (Vec::new(), Offloads::default());
+    for _ in 0..options.queues.max(1) {
+        let fd = attach(options).map_err(fail("cannot make the TAP device"))?;
+        if options.offloads {
+            offloads = negotiate(&fd).map_err(fail("the kernel offers no offloads on TAP devices"))?;
+        }
+        queues.push(Queue::new(fd, Kind::Tap));
+    }
+    bring_up(options).map_err(fail("cannot bring it up"))?;
+    Ok(Opened { queues, offloads })
+}
+
+fn attach(options: &TapOptions) -> io::Result<OwnedFd> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let fd = OwnedFd::from(file);
+    let many = if options.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | many;
+    Request::new(&options.interface)?.with_flags(flags).send(fd.as_fd(), TUNSETIFF)?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) })?;
+    Ok(fd)
+}
+
+/// The most that the kernel takes.
+fn negotiate(fd: &OwnedFd) -> io::Result<Offloads> {
+    // SAFETY: the argument is a number.
+    let set = |flags: libc::c_ulong| check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, flags) });
+    if set(TCP | UDP).is_ok() {
+        return Ok(Offloads { tcp: true, udp: true });
+    }
+    set(TCP)?;
+    Ok(Offloads { tcp: true, udp: false })
+}
+
+fn bring_up(options: &TapOptions) -> io::Result<()> {
+    let socket = control_socket()?;
+    let request = || Request::new(&options.interface);
+    if let Some(mtu) = options.mtu {
+        request()?.with_mtu(mtu).send(socket.as_fd(), libc::SIOCSIFMTU as libc::Ioctl)?;
+    }
+    let flags = request()?.send(socket.as_fd(), libc::SIOCGIFFLAGS as libc::Ioctl)?.flags();
+    request()?.with_flags(flags | libc::IFF_UP).send(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl)?;
+    Ok(())
+}
+
+/// Whether this kernel takes UDP datagrams to be cut; TAP devices and packet sockets learned it in the same version.
+pub(crate) fn kernel_cuts_udp() -> bool {
+    let probe = || -> io::Result<Offloads> {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+        let fd = OwnedFd::from(file);
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        Request::new("nvprobe%d")?.with_flags(flags).send(fd.as_fd(), TUNSETIFF)?;
+        negotiate(&fd)
+    };
+    probe().is_ok_and(|offloads| offloads.udp)
+}
