@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
-use crate::netlink::{Events, ReadOutcome};
+use netvm_netlink::{Events, ReadOutcome};
 
 /// `RTMGRP_LINK`.
 const LINKS: u32 = 1;

@@ -9,7 +9,6 @@ mod daemon;
 mod engine_thread;
 mod interfaces;
 mod lookup;
-mod netlink;
 mod offline;
 mod process;
 mod routers;

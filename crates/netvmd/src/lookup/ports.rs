@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use netvm_config::Missing;
-use netvm_config::model::{Host, PortConfig, PortKind, VhostMode};
+use netvm_config::model::{ContainerConfig, Host, PortConfig, PortKind, VhostMode};
 use rustix::net::{AddressFamily, SocketType};
 
 /// Where PCI devices are listed.
@@ -30,6 +30,7 @@ fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
             let taken = if running.ports.iter().any(is_own) { None } else { no_tap(interface) };
             taken.map(|message| ("interface", message)).into_iter().collect()
         }
+        PortKind::Container(container) => no_namespace(container).into_iter().collect(),
         PortKind::VhostUser { path, mode: VhostMode::Server, .. } => {
             no_socket(path).map(|message| ("path", message)).into_iter().collect()
         }
@@ -64,6 +65,22 @@ fn no_interface(interface: &str) -> Option<String> {
         ),
         _ => format!("interface {interface}: {error}: correct the name (`ip link`)"),
     })
+}
+
+/// A container port makes its interface in a namespace that is there.
+fn no_namespace(container: &ContainerConfig) -> Option<(&'static str, String)> {
+    if !Path::new(TUN).exists() {
+        return Some(("namespace", format!("{TUN} does not exist: load the kernel's module `tun`")));
+    }
+    let file = container.namespace_file();
+    let error = fs::File::open(&file).err()?;
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "start the container first; `ip netns` and `lsns -t net` list network namespaces"
+        }
+        _ => "run netvmd as root",
+    };
+    Some(("namespace", format!("no network namespace {}: {error}: {remedy}", file.display())))
 }
 
 /// A TAP port makes its interface, or opens one that was made as a TAP.

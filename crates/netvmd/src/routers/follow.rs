@@ -22,7 +22,7 @@ use super::kernel::{self, GROUPS};
 use super::namespace::Namespace;
 use super::rib::{Peer, Rib};
 use crate::engine_thread::EngineHandle;
-use crate::netlink::{Events, ReadOutcome, Requests};
+use netvm_netlink::{Events, ReadOutcome, Requests};
 
 /// Most datagrams read from one router before the next router's turn.
 const TURN: usize = 256;

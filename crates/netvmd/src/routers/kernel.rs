@@ -17,7 +17,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_wire::{IpNet, MacAddr};
 
 use super::rib::{Change, Gateway, Link, Neighbour, Peer, RouteKey, RouteTarget, containing};
-use crate::netlink::Requests;
+use netvm_netlink::Requests;
 
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
 /// `RTNLGRP_IPV6_RULE` (number 19).

@@ -5,20 +5,15 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressProtocol};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::namespace::Namespace;
 use super::offload::finish_packets;
-use crate::netlink::Requests;
-
-/// Marks addresses from the configuration (`IFA_PROTO`, Linux 5.18), so that others stay. Numbers from 4 on are for
-/// userspace.
-const OURS: u8 = 0x6e;
+use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set_up};
 
 /// Prefix and length of the outer ends' names (`RouterInterface::host_end`).
 const HOST_END: &str = "nv";
@@ -195,9 +190,7 @@ pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
     let start = || -> io::Result<()> {
         let mut requests = Requests::open()?;
         if let Some(loopback) = by_name(&mut requests, "lo")? {
-            let mut message = LinkMessage::default();
-            (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-            change_link(&mut requests, loopback.header.index, message)?;
+            set_up(&mut requests, loopback.header.index, true)?;
         }
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         match fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1") {
@@ -216,11 +209,6 @@ fn up_with(mtu: u32) -> LinkMessage {
     message
 }
 
-fn change_link(requests: &mut Requests, index: u32, mut message: LinkMessage) -> io::Result<()> {
-    message.header.index = index;
-    requests.change(RouteNetlinkMessage::SetLink(message), 0)
-}
-
 /// Brings outer ends up or takes them down, unless they are.
 ///
 /// # Errors
@@ -232,28 +220,9 @@ pub(super) fn set_carriers(carriers: &[(String, bool)]) -> io::Result<()> {
         if link.header.flags.contains(LinkFlags::Up) == *is_up {
             continue;
         }
-        let mut message = LinkMessage::default();
-        message.header.change_mask = LinkFlags::Up;
-        message.header.flags = if *is_up { LinkFlags::Up } else { LinkFlags::empty() };
-        change_link(&mut requests, link.header.index, message)?;
+        set_up(&mut requests, link.header.index, *is_up)?;
     }
     Ok(())
-}
-
-/// The index of an interface in the namespace of `requests`.
-pub(super) fn index_of(requests: &mut Requests, name: &str) -> io::Result<Option<u32>> {
-    Ok(by_name(requests, name)?.map(|link| link.header.index))
-}
-
-fn by_name(requests: &mut Requests, name: &str) -> io::Result<Option<LinkMessage>> {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    match requests.get(RouteNetlinkMessage::GetLink(message)) {
-        Ok(Some(RouteNetlinkMessage::NewLink(link))) => Ok(Some(link)),
-        Ok(_) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn links(requests: &mut Requests) -> io::Result<Vec<LinkMessage>> {
@@ -296,63 +265,4 @@ fn disable_ipv6(host_end: &str) {
 fn skip_duplicate_detection(interface: &str) {
     // A kernel without IPv6 has no such file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");
-}
-
-/// Adds the desired addresses and removes those of an earlier configuration.
-fn set_addresses(requests: &mut Requests, index: u32, wanted: &[(IpAddr, u8)]) -> io::Result<()> {
-    for (address, length) in wanted {
-        let mut message = AddressMessage::default();
-        message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-        (message.header.prefix_len, message.header.index) = (*length, index);
-        message.attributes = vec![
-            AddressAttribute::Local(*address),
-            AddressAttribute::Address(*address),
-            AddressAttribute::Flags(AddressFlags::Nodad),
-            AddressAttribute::Protocol(AddressProtocol::Other(OURS)),
-        ];
-        if let Some(broadcast) = broadcast(*address, *length) {
-            message.attributes.push(AddressAttribute::Broadcast(broadcast));
-        }
-        requests.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)?;
-    }
-    let there = requests.dump(
-        &RouteNetlinkMessage::GetAddress(AddressMessage::default()),
-        Vec::new,
-        |there, message| {
-            if let RouteNetlinkMessage::NewAddress(message) = message {
-                there.push(message);
-            }
-        },
-    )?;
-    for message in there.into_iter().filter(|message| message.header.index == index && is_ours(message)) {
-        let length = message.header.prefix_len;
-        let is_wanted = message.attributes.iter().any(|one| match one {
-            AddressAttribute::Local(address) | AddressAttribute::Address(address) => {
-                wanted.contains(&(*address, length))
-            }
-            _ => false,
-        });
-        if !is_wanted {
-            requests.change(RouteNetlinkMessage::DelAddress(message), 0)?;
-        }
-    }
-    Ok(())
-}
-
-fn is_ours(message: &AddressMessage) -> bool {
-    message
-        .attributes
-        .iter()
-        .any(|one| matches!(one, AddressAttribute::Protocol(protocol) if u8::from(*protocol) == OURS))
-}
-
-/// The directed broadcast address of a network, if any (RFC 1812 4.2.2.11; none for /31: RFC 3021).
-fn broadcast(address: IpAddr, length: u8) -> Option<std::net::Ipv4Addr> {
-    match address {
-        IpAddr::V4(address) if length < 31 => {
-            let hosts = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
-            Some((u32::from(address) | hosts).into())
-        }
-        _ => None,
-    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::UnshareFlags;
 
 /// The folder of `ip netns`.
 const FOLDER: &str = "/run/netns";
@@ -77,11 +77,7 @@ impl Namespace {
     /// # Errors
     /// The thread cannot be created or cannot enter the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let enter = || {
-            rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(work())
-        };
-        on_a_thread(enter)?
+        netvm_netlink::inside(self.file.as_fd(), work)
     }
 
     /// Removes the name. The namespace lives on while a process is inside.

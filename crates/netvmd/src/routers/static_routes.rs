@@ -7,19 +7,18 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_config::model::{RouteTarget, StaticRoute};
 
 use super::kernel;
-use super::links::index_of;
 use super::rib;
-use crate::netlink::Requests;
+use netvm_netlink::Requests;
+use netvm_netlink::{index_of, route_address};
 
 /// Marks routes from the configuration (`rtm_protocol`); numbers from 4 on are for userspace.
-const OURS: RouteProtocol = RouteProtocol::Other(0x6e);
+const OURS: RouteProtocol = RouteProtocol::Other(netvm_netlink::OURS);
 /// `RT_TABLE_MAIN`.
 const MAIN: u8 = 254;
 /// The metric that the kernel gives IPv6 routes without one (`IP6_RT_PRIO_USER`).
@@ -144,7 +143,7 @@ fn message(requests: &mut Requests, route: &StaticRoute) -> io::Result<RouteMess
         kind: RouteType::Unicast,
         ..RouteHeader::default()
     };
-    message.attributes.push(RouteAttribute::Destination(address(route.to.network())));
+    message.attributes.push(RouteAttribute::Destination(route_address(route.to.network())));
     message.attributes.extend(route.metric.map(RouteAttribute::Priority));
     let mut index =
         |name: &str| index_of(requests, name)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV));
@@ -158,14 +157,14 @@ fn message(requests: &mut Requests, route: &StaticRoute) -> io::Result<RouteMess
             let index = interface.as_deref().map(&mut index).transpose()?;
             match &via[..] {
                 [gateway] => {
-                    message.attributes.push(RouteAttribute::Gateway(address(*gateway)));
+                    message.attributes.push(RouteAttribute::Gateway(route_address(*gateway)));
                     message.attributes.extend(index.map(RouteAttribute::Oif));
                 }
                 several => {
                     let hop = |gateway: &IpAddr| {
                         let mut hop = RouteNextHop::default();
                         hop.interface_index = index.unwrap_or_default();
-                        hop.attributes.push(RouteAttribute::Gateway(address(*gateway)));
+                        hop.attributes.push(RouteAttribute::Gateway(route_address(*gateway)));
                         hop
                     };
                     message.attributes.push(RouteAttribute::MultiPath(several.iter().map(hop).collect()));
@@ -174,11 +173,4 @@ fn message(requests: &mut Requests, route: &StaticRoute) -> io::Result<RouteMess
         }
     }
     Ok(message)
-}
-
-const fn address(address: IpAddr) -> RouteAddress {
-    match address {
-        IpAddr::V4(address) => RouteAddress::Inet(address),
-        IpAddr::V6(address) => RouteAddress::Inet6(address),
-    }
 }

@@ -11,7 +11,7 @@ use super::kernel::{change, everything};
 use super::links::{Interface, Links, start_forwarding};
 use super::namespace::Namespace;
 use super::rib::Rib;
-use crate::netlink::{ReadOutcome, Requests};
+use netvm_netlink::{ReadOutcome, Requests};
 
 /// A namespace that is removed on drop, with its interfaces.
 struct TestNamespace(Option<Namespace>);
