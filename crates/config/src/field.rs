@@ -1,6 +1,7 @@
 //! Texts of values: what each `fn(&str)` takes, the function beside it writes.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::num::IntErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -296,6 +297,22 @@ pub(crate) fn user(text: &str) -> Result<String, FieldError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let fits = (1..=USER_BYTES).contains(&text.len()) && text.chars().all(allowed);
     if fits { Ok(text.to_owned()) } else { Err(FieldError::User) }
+}
+
+/// A network namespace: a name of `ip netns`, an absolute path, or the ID of a process.
+pub(crate) fn namespace(text: &str) -> Result<String, FieldError> {
+    let is_name = !text.is_empty() && !text.contains(['/', '\0']) && text != "." && text != "..";
+    let is_path = Path::new(text).is_absolute() && !text.contains('\0');
+    let syntax = "a name of `ip netns`, the absolute path of a namespace's file, or the ID of a process";
+    if is_name || is_path { Ok(text.to_owned()) } else { Err(FieldError::Syntax(syntax)) }
+}
+
+/// The address of a gateway.
+pub(crate) fn gateway(text: &str) -> Result<IpAddr, FieldError> {
+    let address: Option<IpAddr> = text.parse().ok();
+    let fits =
+        |address: &IpAddr| !address.is_unspecified() && !address.is_multicast() && !address.is_loopback();
+    address.filter(fits).ok_or(FieldError::Syntax("the address of one host, such as \"10.0.0.1\""))
 }
 
 /// A program by name or path.

@@ -1,5 +1,7 @@
 //! Forms of values: how a value of the model is read from TOML, and how it is written.
 
+use crate::model::InterfaceAddress;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -276,6 +278,33 @@ impl<T, F: Form<T>> Form<Vec<T>> for List<F> {
 
     fn write(&self, host: &Host, items: &mut Vec<T>) -> Option<Value> {
         Some(Value::Array(items.iter_mut().filter_map(|item| self.0.write(host, item)).collect()))
+    }
+}
+
+/// Addresses of an interface, each once.
+pub(crate) struct Addresses;
+
+impl Form<Vec<InterfaceAddress>> for Addresses {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<InterfaceAddress>> {
+        let texts = List(Text(str::parse, ToString::to_string), TEXTS);
+        let addresses: Vec<InterfaceAddress> = texts.read(at, value)?;
+        let written = value.get_ref().as_array().into_iter().flatten().map(toml::Spanned::span);
+        let mut seen = BTreeMap::new();
+        for (InterfaceAddress { address, .. }, place) in addresses.iter().zip(written) {
+            let first = seen.entry(address).or_insert_with(|| place.clone());
+            if *first != place {
+                at.note(Kind::Duplicate, format!("an interface has the address {address} twice"))
+                    .at(place, "again")
+                    .at(first.clone(), "first here")
+                    .help("remove one of them")
+                    .keep();
+            }
+        }
+        Some(addresses)
+    }
+
+    fn write(&self, host: &Host, item: &mut Vec<InterfaceAddress>) -> Option<Value> {
+        List(Text(str::parse::<InterfaceAddress>, ToString::to_string), TEXTS).write(host, item)
     }
 }
 

@@ -35,7 +35,7 @@ mod vm;
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig};
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub(crate) use port::FRAME_HEADER;
-pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
+pub use port::{ContainerConfig, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
 pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, VlanMode};
 pub(crate) use router::add_punt_ports;
 pub use router::{
@@ -132,6 +132,11 @@ pub struct Host {
 /// FNV-1a of 64 bits (draft-eastlake-fnv, section 2): the same on every machine and in every version.
 fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The names of an interface and of what it belongs to, as bytes that differ for different names.
+pub(crate) fn names_of(owner: &str, interface: &str) -> impl Iterator<Item = u8> {
+    owner.bytes().chain([0]).chain(interface.bytes())
 }
 
 /// A locally administered MAC address that follows from a name.

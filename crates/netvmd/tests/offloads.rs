@@ -41,6 +41,14 @@ fn exchange(hosts: &[Host; 2]) {
     }
 }
 
+fn container(n: u8, host: &Host) -> String {
+    format!(
+        "[[port]]\nname = \"c{n}\"\nkind = \"container\"\nnamespace = \"{}\"\nforward = {{ normal = true }}\n\
+         addresses = [\"10.44.0.{n}/24\", \"fd44::{n}/64\"]\ngateways = [\"10.44.0.254\"]\n",
+        host.namespace()
+    )
+}
+
 fn ports(daemon: &Daemon) -> Vec<PortInfo> {
     daemon.get(path::PORTS)
 }
@@ -74,4 +82,41 @@ fn af_xdp_says_at_once_what_generic_mode_cannot_do() {
     let ports = ports(&daemon);
     let said = &ports[0].driver_mode;
     assert!(said.contains("af_packet"), "{said}");
+}
+
+#[test]
+fn containers_have_their_interface_whatever_starts_again() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["c1", "c2"].map(Host::bare);
+    let config = ENGINE.to_owned() + &container(1, &hosts[0]) + &container(2, &hosts[1]);
+    let mut daemon = Daemon::start(&config);
+    exchange(&hosts);
+    let mac = hosts[0].ip_output("-o link show eth0");
+    assert!(hosts[0].ip_output("route show default").contains("via 10.44.0.254 dev eth0"));
+    let neighbours = hosts[1].ip_output("neighbour show 10.44.0.1");
+
+    // The container starts again.
+    hosts[0].restart();
+    assert!(hosts[0].pings("10.44.0.2"));
+    exchange(&hosts);
+
+    // netvmd is killed, and starts again.
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let daemon = Daemon::start_in(std::sync::Arc::clone(&daemon.folder), &config);
+    exchange(&hosts);
+    let address = |text: &str| {
+        text.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).map(str::to_owned)
+    };
+    let now = hosts[0].ip_output("-o link show eth0");
+    assert_eq!((address(&now).is_some(), address(&mac)), (true, address(&now)), "the same MAC address");
+    assert!(neighbours.contains(&address(&now).unwrap()), "{neighbours}");
+
+    // A port is removed, and its interface with it; one is added while the other's packets flow.
+    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &(ENGINE.to_owned() + &container(2, &hosts[1])));
+    assert!(!hosts[0].ip_output("-o link show").contains("eth0"));
+    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &config);
+    exchange(&hosts);
 }

@@ -46,6 +46,12 @@ impl Request {
         i32::from(unsafe { self.0.ifr_ifru.ifru_flags })
     }
 
+    /// The interface's name.
+    pub(crate) fn name(&self) -> String {
+        let bytes = self.0.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
+        String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
+    }
+
     /// The number of the answer: that of the interface.
     pub(crate) fn index(&self) -> i32 {
         // SAFETY: as in `flags`.

@@ -21,6 +21,7 @@
 //!
 //! A system call moves one packet, whatever its length. For many small packets AF_XDP is the better way.
 
+pub mod container;
 mod error;
 mod header;
 mod ifreq;
@@ -28,10 +29,11 @@ pub mod packet_socket;
 mod queue;
 pub mod tap;
 
+pub use container::ContainerOptions;
 pub use error::OpenError;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
 pub use packet_socket::SocketOptions;
-pub use queue::{Drops, MOST_PARTS, Queue, Received, SendError};
+pub use queue::{Drops, MOST_PARTS, Queue, Received, SendError, Watch};
 pub use tap::TapOptions;
 
 /// The queues of an open interface, and what was negotiated with the kernel.

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Header;
+use crate::ifreq::Request;
+
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 
 /// Most parts of a packet.
 pub const MOST_PARTS: usize = 64;
@@ -140,6 +143,12 @@ impl Queue {
         })
     }
 
+    /// Watches its TAP device.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.fd))
+    }
+
     /// Counts packets that the kernel lost for want of room; `None` if this kind of interface counts them itself (`ip
     /// -s link`: dropped).
     #[must_use]
@@ -152,6 +161,18 @@ impl Queue {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Tells whether the TAP device of a queue is still there, in whatever namespace.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<OwnedFd>);
+
+impl Watch {
+    /// Whether it is.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        Request::new("any").and_then(|request| request.send(self.0.as_fd(), TUNGETIFF)).is_ok()
     }
 }
 

@@ -32,28 +32,36 @@ pub struct TapOptions {
 /// # Errors
 /// [`OpenError`] names the step that failed.
 pub fn open(options: &TapOptions) -> Result<Opened, OpenError> {
+    let (opened, _) = make(options)?;
+    bring_up(options).map_err(OpenError::of(&options.interface, "cannot bring it up"))?;
+    Ok(opened)
+}
+
+/// Makes a TAP device that is down; returns its name, too, in which the kernel replaces `%d` by a number.
+pub(crate) fn make(options: &TapOptions) -> Result<(Opened, String), OpenError> {
     let fail = |step| OpenError::of(&options.interface, step);
     let (mut queues, mut offloads) = (Vec::new(), Offloads::default());
+    let mut name = options.interface.clone();
     for _ in 0..options.queues.max(1) {
-        let fd = attach(options).map_err(fail("cannot make the TAP device"))?;
+        let (fd, given) = attach(&name, options.queues > 1).map_err(fail("cannot make the TAP device"))?;
+        name = given;
         if options.offloads {
             offloads = negotiate(&fd).map_err(fail("the kernel offers no offloads on TAP devices"))?;
         }
         queues.push(Queue::new(fd, Kind::Tap));
     }
-    bring_up(options).map_err(fail("cannot bring it up"))?;
-    Ok(Opened { queues, offloads })
+    Ok((Opened { queues, offloads }, name))
 }
 
-fn attach(options: &TapOptions) -> io::Result<OwnedFd> {
+fn attach(name: &str, many: bool) -> io::Result<(OwnedFd, String)> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let fd = OwnedFd::from(file);
-    let many = if options.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+    let many = if many { libc::IFF_MULTI_QUEUE } else { 0 };
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | many;
-    Request::new(&options.interface)?.with_flags(flags).send(fd.as_fd(), TUNSETIFF)?;
+    let given = Request::new(name)?.with_flags(flags).send(fd.as_fd(), TUNSETIFF)?.name();
     // SAFETY: no pointers.
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) })?;
-    Ok(fd)
+    Ok((fd, given))
 }
 
 /// The most that the kernel takes.
@@ -80,12 +88,6 @@ fn bring_up(options: &TapOptions) -> io::Result<()> {
 
 /// Whether this kernel takes UDP datagrams to be cut; TAP devices and packet sockets learned it in the same version.
 pub(crate) fn kernel_cuts_udp() -> bool {
-    let probe = || -> io::Result<Offloads> {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-        let fd = OwnedFd::from(file);
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-        Request::new("nvprobe%d")?.with_flags(flags).send(fd.as_fd(), TUNSETIFF)?;
-        negotiate(&fd)
-    };
+    let probe = || attach("nvprobe%d", false).and_then(|(fd, _)| negotiate(&fd));
     probe().is_ok_and(|offloads| offloads.udp)
 }

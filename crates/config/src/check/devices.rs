@@ -18,6 +18,10 @@ fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
         PortKind::AfXdp { interface, .. }
         | PortKind::AfPacket { interface }
         | PortKind::Tap { interface } => Some(("interface", "interface", interface.clone())),
+        PortKind::Container(container) => {
+            let file = container.namespace_file();
+            Some(("interface", "interface", format!("{} in {}", container.interface, file.display())))
+        }
         PortKind::VhostUser { path, .. } => Some(("socket", "path", path.display().to_string())),
         PortKind::Pcap { output, .. } => {
             output.as_ref().map(|path| ("capture to write", "output", path.display().to_string()))

@@ -243,6 +243,7 @@ const fn receives(port: &PortConfig) -> bool {
         | PortKind::AfXdp { .. }
         | PortKind::AfPacket { .. }
         | PortKind::Tap { .. }
+        | PortKind::Container(_)
         | PortKind::VhostUser { .. }
         | PortKind::Source(_) => true,
         PortKind::Pcap { input, .. } => input.is_some(),

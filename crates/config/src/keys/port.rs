@@ -7,10 +7,12 @@ use toml::Value;
 
 use crate::field::{self, FieldError};
 use crate::form::{
-    Flag, InGroup, Maybe, Name, Number, Plain, Spanned, Sparse, Text, When, Word, one_of, text,
+    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, When, Word,
+    one_of, text,
 };
 use crate::model::{
-    FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, PortPolicy, SourceConfig, VhostDma,
+    ContainerConfig, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, PortPolicy, SourceConfig,
+    VhostDma,
 };
 use crate::names;
 use crate::table::{At, Form, Keys, Numbered, Table};
@@ -104,6 +106,7 @@ impl Keys for PortKind {
                 table.key("generic", generic, Flag);
             }
             Self::AfPacket { interface } | Self::Tap { interface } => kernel_interface(interface, table),
+            Self::Container(container) => container.keys(table),
             Self::VhostUser { path, mode, dma } => {
                 let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
                 table.required(("path", help), path, Text(field::socket_path, field::path_text));
@@ -136,6 +139,26 @@ impl Keys for PortKind {
 fn kernel_interface(name: &mut String, table: &mut Table<'_>) {
     let help = "name the interface, such as `interface = \"eth1\"` (see `ip link`)";
     table.required(("interface", help), name, Name(names::kernel_interface));
+}
+
+impl Keys for ContainerConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        let help = "name the network namespace, such as `namespace = \"web\"` (see `ip netns`), or the ID of a process in it";
+        let text = Text(field::namespace, String::clone);
+        table.required(("namespace", help), &mut self.namespace, text);
+        table.key("interface", &mut self.interface, Name(names::kernel_interface));
+        table.key("mac", &mut self.mac, Maybe(Text(field::card_mac, ToString::to_string)));
+        table.key("addresses", &mut self.addresses, Addresses);
+        let gateways = List(Text(field::gateway, ToString::to_string), TEXTS);
+        if let Some(at) = table.key("gateways", &mut self.gateways, gateways)
+            && (self.gateways.iter().filter(|gateway| gateway.is_ipv4()).count() > 1
+                || self.gateways.iter().filter(|gateway| gateway.is_ipv6()).count() > 1)
+        {
+            at.bad_value("has two gateways of one address family")
+                .help("give at most one IPv4 and one IPv6 gateway")
+                .keep();
+        }
+    }
 }
 
 impl Keys for SourceConfig {

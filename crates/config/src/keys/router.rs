@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use netvm_policy::{PortId, RouterId};
 use netvm_wire::MacAddr;
-use toml::Value;
 
 use crate::field;
 use crate::finding::Kind;
-use crate::form::{Items, List, Maybe, Name, Number, Scalar, Spanned, Sparse, TEXTS, Text, ToPort, Vlan};
-use crate::model::{Host, InterfaceAddress, PUNT_RATE, RouterConfig, RouterInterface};
+use crate::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan};
+use crate::model::{PUNT_RATE, RouterConfig, RouterInterface};
 use crate::names;
-use crate::table::{At, Form, Keys, Numbered, Table};
+use crate::table::{Keys, Numbered, Table};
 
 impl Numbered for RouterConfig {
     fn numbered(number: usize) -> Self {
@@ -72,32 +71,5 @@ impl Keys for RouterInterface {
         table.key("mac", &mut self.mac, Scalar(field::card_mac, ToString::to_string));
         table.key("addresses", &mut self.addresses, Addresses);
         table.key("punt_rate", &mut self.punt_rate, Number(1..=100_000_000));
-    }
-}
-
-/// Addresses, each once.
-struct Addresses;
-
-impl Form<Vec<InterfaceAddress>> for Addresses {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<InterfaceAddress>> {
-        let texts = List(Text(str::parse, ToString::to_string), TEXTS);
-        let addresses: Vec<InterfaceAddress> = texts.read(at, value)?;
-        let written = value.get_ref().as_array().into_iter().flatten().map(toml::Spanned::span);
-        let mut seen = BTreeMap::new();
-        for (InterfaceAddress { address, .. }, place) in addresses.iter().zip(written) {
-            let first = seen.entry(address).or_insert_with(|| place.clone());
-            if *first != place {
-                at.note(Kind::Duplicate, format!("an interface has the address {address} twice"))
-                    .at(place, "again")
-                    .at(first.clone(), "first here")
-                    .help("remove one of them")
-                    .keep();
-            }
-        }
-        Some(addresses)
-    }
-
-    fn write(&self, host: &Host, item: &mut Vec<InterfaceAddress>) -> Option<Value> {
-        List(Text(str::parse::<InterfaceAddress>, ToString::to_string), TEXTS).write(host, item)
     }
 }

@@ -1,10 +1,12 @@
 //! Ports: where packets come in and go out.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_policy::PortId;
+use netvm_wire::MacAddr;
 
-use super::{GroupId, PortPolicy};
+use super::{GroupId, InterfaceAddress, PortPolicy, derived_mac, names_of};
 use crate::words::words;
 
 /// Bytes of Ethernet's header, which a frame has besides the MTU.
@@ -55,16 +57,18 @@ pub enum PortKind {
         /// Generic (skb) mode, even where the driver supports native mode.
         generic: bool,
     },
-    /// A kernel interface by AF_PACKET (DPDK).
+    /// A kernel interface by packet sockets.
     AfPacket {
         /// Name of the interface.
         interface: String,
     },
-    /// A TAP interface that the port creates (DPDK).
+    /// A TAP interface that the port creates.
     Tap {
         /// Name of the interface.
         interface: String,
     },
+    /// An interface that the port makes in another network namespace, such as a container's.
+    Container(ContainerConfig),
     /// A guest, over a vhost-user socket.
     VhostUser {
         /// The socket.
@@ -103,6 +107,7 @@ impl PortKind {
             Self::AfXdp { .. } => "af_xdp",
             Self::AfPacket { .. } => "af_packet",
             Self::Tap { .. } => "tap",
+            Self::Container(_) => "container",
             Self::VhostUser { .. } => "vhost-user",
             Self::Pcap { .. } => "pcap",
             Self::Null { .. } => "null",
@@ -112,7 +117,7 @@ impl PortKind {
     }
 
     /// Each kind, with the defaults of its keys.
-    pub(crate) fn all() -> [Self; 9] {
+    pub(crate) fn all() -> [Self; 10] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         [
@@ -120,6 +125,7 @@ impl PortKind {
             Self::AfXdp { interface: interface(), generic: false },
             Self::AfPacket { interface: interface() },
             Self::Tap { interface: interface() },
+            Self::Container(ContainerConfig::default()),
             Self::VhostUser { path: PathBuf::new(), mode, dma },
             Self::Pcap { input: None, output: None, paced: false },
             Self::Null { size: SourceConfig::default().size },
@@ -136,6 +142,54 @@ impl PortKind {
             }
             _ => 0,
         }
+    }
+}
+
+/// The interface of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerConfig {
+    /// The network namespace: a name of `ip netns`, the path of its file, or the ID of a process in it.
+    pub namespace: String,
+    /// Name of the interface there.
+    pub interface: String,
+    /// Its MAC address; `None`: one that follows from namespace and name, and so stays the same.
+    pub mac: Option<MacAddr>,
+    /// Its addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Its default gateways, at most one of each address family.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl Default for ContainerConfig {
+    fn default() -> Self {
+        Self {
+            namespace: String::new(),
+            interface: "eth0".to_owned(),
+            mac: None,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        }
+    }
+}
+
+impl ContainerConfig {
+    /// The namespace's file.
+    #[must_use]
+    pub fn namespace_file(&self) -> PathBuf {
+        let text = &self.namespace;
+        if text.starts_with('/') {
+            PathBuf::from(text)
+        } else if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            PathBuf::from(format!("/proc/{text}/ns/net"))
+        } else {
+            PathBuf::from("/run/netns").join(text)
+        }
+    }
+
+    /// The interface's MAC address.
+    #[must_use]
+    pub fn own_mac(&self) -> MacAddr {
+        self.mac.unwrap_or_else(|| derived_mac(names_of(&self.namespace, &self.interface)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use netvm_policy::{PortId, Rate, RouterId};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
-use super::{Forward, Host, PortConfig, PortKind, PortPolicy, derived_mac, stable_hash};
+use super::{Forward, Host, PortConfig, PortKind, PortPolicy, derived_mac, names_of, stable_hash};
 
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +115,6 @@ impl RouterInterface {
     pub fn host_end_of(router: &str, interface: &str) -> String {
         format!("nv{:012x}", stable_hash(names_of(router, interface)) >> 16)
     }
-}
-
-fn names_of(router: &str, interface: &str) -> impl Iterator<Item = u8> {
-    router.bytes().chain([0]).chain(interface.bytes())
 }
 
 /// Adds the punt ports of all interfaces behind the ports of the file. Packets on them land where those of the interface's

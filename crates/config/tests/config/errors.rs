@@ -200,6 +200,10 @@ name = "other" | name = "edge" | 0 | duplicate | a name of its own
 nodes = [[0], [1]] | nodes = [[0], [0]] | 0 | duplicate | a core is on one node
 cores = [1] | cores = [1, 1] | 0 | duplicate | every core once
 kind = "pci"⏎address = "3b:00.0" | kind = "tap"⏎interface = "nv-client" | 1 | duplicate | only one port
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "a/b" | 1 | bad_value | the absolute path of a namespace's file
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["10.0.0.1", "10.0.0.2"] | 2 | bad_value | at most one IPv4
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["0.0.0.0"] | 2 | bad_value | the address of one host
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.1"] | 2 | bad_value | the length of its prefix
 # The whole
 nodes = [[0], [1]] | nodes = [[0], [1], [2], [3], [4]] | 0 | too_many | 4 nodes
 threads = 4 | threads = 5 | 0 | too_many | at most 8 threads

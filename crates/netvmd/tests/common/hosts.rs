@@ -28,6 +28,24 @@ impl Host {
         host
     }
 
+    /// A host without an interface: its port makes one.
+    pub fn bare(name: &str) -> Self {
+        let host = Self { name: format!("nt{}{name}", std::process::id()), addresses: Vec::new() };
+        run(&format!("ip netns add {}", host.name));
+        host
+    }
+
+    /// The name of its network namespace.
+    pub fn namespace(&self) -> &str {
+        &self.name
+    }
+
+    /// Ends its network namespace and begins a new one of the same name, as when a container is started again.
+    pub fn restart(&self) {
+        run(&format!("ip netns delete {}", self.name));
+        run(&format!("ip netns add {}", self.name));
+    }
+
     /// Makes its interface and that for the port.
     pub fn plug(&self) {
         let (name, port) = (&self.name, self.port());
@@ -63,6 +81,11 @@ impl Host {
     /// `ip` inside.
     pub fn ip(&self, words: &str) {
         run(&format!("ip -n {} {words}", self.name));
+    }
+
+    /// What `ip` prints inside.
+    pub fn ip_output(&self, words: &str) -> String {
+        run(&format!("ip -n {} {words}", self.name))
     }
 
     /// Runs a program inside to its end.

@@ -6,9 +6,11 @@ mod rules;
 mod vms;
 
 use netvm_config::model::{
-    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfLimits, NfStart,
-    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostDma, VhostMode,
+    Balance, Chain, ChainId, ContainerConfig, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfLimits,
+    NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostDma,
+    VhostMode,
 };
+use netvm_wire::MacAddr;
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -20,6 +22,20 @@ const TEXT: &str = "[ -~é\t\n\"'\\\\]{0,12}";
 
 /// Name, buffers, buffer size, headroom, ports it may send to.
 type RawGroup = (String, u32, u32, u16, Option<Vec<Index>>);
+
+fn container() -> impl Strategy<Value = ContainerConfig> {
+    let namespace = select(vec!["web", "1234", "/var/run/docker/netns/0a1b"]);
+    let mac = option::of(any::<[u8; 4]>().prop_map(|[a, b, c, d]| MacAddr([2, a, b, c, d, 9])));
+    let addresses = select(vec![vec![], vec!["10.0.0.5/24"], vec!["10.0.0.5/24", "fd00::5/64"]]);
+    let gateways = select(vec![vec![], vec!["10.0.0.1"], vec!["fe80::1", "10.0.0.1"]]);
+    (namespace, mac, addresses, gateways).prop_map(|(namespace, mac, addresses, gateways)| ContainerConfig {
+        namespace: namespace.to_owned(),
+        interface: String::new(),
+        mac,
+        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        gateways: gateways.iter().map(|gateway| gateway.parse().unwrap()).collect(),
+    })
+}
 
 fn engine() -> impl Strategy<Value = EngineConfig> {
     let cores = btree_set(0u32..64, 0..5).prop_map(Vec::from_iter).prop_shuffle();
@@ -59,6 +75,7 @@ fn kind() -> impl Strategy<Value = PortKind> {
         any::<bool>().prop_map(|generic| PortKind::AfXdp { interface: String::new(), generic }),
         Just(PortKind::AfPacket { interface: String::new() }),
         Just(PortKind::Tap { interface: String::new() }),
+        container().prop_map(PortKind::Container),
         Just(PortKind::Pci { address: String::new() }),
         (
             prop_oneof![Just(VhostMode::Server), Just(VhostMode::Client)],
@@ -183,6 +200,7 @@ fn build(
             | PortKind::Tap { interface } => {
                 *interface = format!("if{n}");
             }
+            PortKind::Container(container) => container.interface = format!("if{n}"),
             PortKind::Pci { address } => *address = format!("0000:{n:02x}:1f.{}", n % 8),
             PortKind::VhostUser { path, .. } => *path = format!("/run/guest {n}.sock").into(),
             PortKind::Pcap { output, .. } => {

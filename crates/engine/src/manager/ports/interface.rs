@@ -33,6 +33,7 @@ pub(super) fn of(kind: &PortKind) -> Option<&str> {
         | PortKind::AfPacket { interface }
         | PortKind::Tap { interface } => Some(interface),
         PortKind::Pci { .. }
+        | PortKind::Container(_)
         | PortKind::VhostUser { .. }
         | PortKind::Pcap { .. }
         | PortKind::Null { .. }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dpdk::{VhostPort, VhostRefusal};
 use netvm_config::model::{PortConfig, PortKind};
+use netvm_vnet::Watch;
 
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
@@ -103,6 +104,8 @@ pub(crate) struct PortState {
     pub(crate) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
+    /// The interface of a container.
+    container: Option<Watch>,
     /// Guest faults that were reported: truncated memory, refused messages.
     reported: [u32; 2],
     missed: Vec<Missed>,
@@ -121,6 +124,7 @@ impl PortState {
             | PortKind::Tap { interface } => {
                 Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
+            PortKind::Container(_) => Some(self.container.as_ref()?.is_there()),
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
@@ -129,6 +133,12 @@ impl PortState {
 
     /// Its interface, for ports that have one.
     pub(crate) fn interface(&self) -> Option<InterfaceView> {
+        if let PortKind::Container(config) = &self.config.kind {
+            let is_there = self.container.as_ref().is_some_and(Watch::is_there);
+            let state = if is_there { InterfaceState::Same } else { InterfaceState::Gone };
+            let name = format!("{} in {}", config.interface, config.namespace);
+            return Some(InterfaceView { name, state, mtu: None });
+        }
         interface::of(&self.config.kind).map(|name| interface::view(name, self.interface))
     }
 

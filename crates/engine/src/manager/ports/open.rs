@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dpdk::{Device as EthKind, DmaChannel, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
-use netvm_vnet::{Offloads, SocketOptions, TapOptions};
+use netvm_vnet::{ContainerOptions, Offloads, SocketOptions, TapOptions, Watch};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
 use super::{OpenError, OpenProblem, PortMode, PortState, interface};
@@ -88,6 +88,7 @@ pub(crate) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
+        container: opened.container,
         reported: [0; 2],
         missed: opened.missed,
     };
@@ -102,6 +103,7 @@ struct Opened {
     mode: PortMode,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
+    container: Option<Watch>,
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
 }
@@ -109,7 +111,7 @@ struct Opened {
 impl Opened {
     fn new(queues: Queues, driver: String) -> Self {
         let mode = PortMode { driver, fallback: None };
-        Self { queues, mode, eth: None, vhost: None, progress: None, missed: Vec::new() }
+        Self { queues, mode, eth: None, vhost: None, container: None, progress: None, missed: Vec::new() }
     }
 }
 
@@ -121,7 +123,9 @@ fn open_kind(
 ) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
-        PortKind::AfPacket { .. } | PortKind::Tap { .. } => return open_kernel(config, memories),
+        PortKind::AfPacket { .. } | PortKind::Tap { .. } | PortKind::Container(_) => {
+            return open_kernel(config, memories);
+        }
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
         PortKind::AfXdp { interface, generic } => {
             return open_xsk(config, (interface, *generic), rings, memories);
@@ -169,17 +173,29 @@ fn open_ethdev(
 
 fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
     let queues = config.queues.max(1);
+    let tap = |interface: &String| {
+        let mtu = Some(config.mtu);
+        TapOptions { interface: interface.clone(), queues, mtu, offloads: true }
+    };
     let (opened, driver) = match &config.kind {
-        PortKind::Tap { interface } => {
-            let options =
-                TapOptions { interface: interface.clone(), queues, mtu: Some(config.mtu), offloads: true };
-            (netvm_vnet::tap::open(&options)?, "TAP")
+        PortKind::Tap { interface } => (netvm_vnet::tap::open(&tap(interface))?, "TAP"),
+        PortKind::Container(container) => {
+            let options = ContainerOptions {
+                tap: tap(&container.interface),
+                namespace: container.namespace_file(),
+                mac: container.own_mac().0,
+                addresses: container.addresses.iter().map(|a| (a.address, a.length)).collect(),
+                gateways: container.gateways.clone(),
+            };
+            (netvm_vnet::container::open(&options)?, "TAP")
         }
         kind => {
             let interface = interface::of(kind).unwrap_or_default().to_owned();
             (netvm_vnet::packet_socket::open(&SocketOptions { interface, queues })?, "packet socket")
         }
     };
+    let is_container = matches!(config.kind, PortKind::Container(_));
+    let container = opened.queues.first().filter(|_| is_container).map(netvm_vnet::Queue::watch);
     let local = local_workers(memories);
     let mut missed = Vec::new();
     let mut device = |(n, queue): (usize, netvm_vnet::Queue)| -> (WorkerId, Box<dyn Device>) {
@@ -193,7 +209,7 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
         Offloads { tcp: true, udp: false } => "checksums, TCP segments",
         Offloads { .. } => "no offloads",
     };
-    Ok(Opened { missed, ..Opened::new(queues, format!("{driver}, {offloads}")) })
+    Ok(Opened { missed, container, ..Opened::new(queues, format!("{driver}, {offloads}")) })
 }
 
 fn open_xsk(
@@ -246,7 +262,7 @@ fn open_xsk(
         fallback = Some(fallback.map_or_else(|| SEGMENTS.to_owned(), |error| format!("{error}; {SEGMENTS}")));
     }
     let mode = PortMode { driver: format!("AF_XDP {attached} {copy}"), fallback };
-    Ok(Opened { queues, mode, eth: None, vhost: None, progress: None, missed })
+    Ok(Opened { missed, mode, ..Opened::new(queues, String::new()) })
 }
 
 fn open_vhost(

@@ -1,0 +1,17 @@
+//! rtnetlink(7) over plain sockets: links, addresses and routes, also in other network namespaces.
+
+mod addresses;
+mod links;
+mod namespace;
+mod routes;
+mod socket;
+
+pub use addresses::set_addresses;
+pub use links::{by_name, change_link, index_of, set_up};
+pub use namespace::inside;
+pub use routes::{route_address, set_default_route};
+pub use socket::{Events, ReadOutcome, Requests};
+
+/// Marks what netvm adds, so that the rest stays (`IFA_PROTO`, Linux 5.18; `rtm_protocol`). Numbers of addresses from 4
+/// on are for userspace, and no other daemon in `rt_protos` has this one of routes.
+pub const OURS: u8 = 0x6e;
