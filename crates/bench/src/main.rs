@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Bench::Hop(args) => bench("hop", &args, cases::hop::measure),
         Bench::Chain(args) => bench("chain", &args, cases::chain::measure),
+        Bench::Container(args) => bench("container", &args, cases::container::measure),
         Bench::Copy(args) => bench("copy", &args, cases::copy::measure),
         Bench::Overload(args) => bench("overload", &args, cases::overload::measure),
         Bench::Idle(args) => bench("idle", &args, cases::idle::measure),

@@ -27,9 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// This process lacks the privilege, or `ip` is not installed.
 pub fn enter_private_network() -> Result<(), BenchError> {
-    let what = "cannot create a network namespace (run as root)";
-    // SAFETY: only this thread's network namespace changes; no descriptor table is unshared.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(BenchError::system(what))?;
+    leave_network()?;
     // Prevents neighbour discovery traffic. A kernel without IPv6 lacks the file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     ip(&["link", "add", ENGINE_END, "type", "veth", "peer", "name", PROBE_END])?;
@@ -37,7 +35,21 @@ pub fn enter_private_network() -> Result<(), BenchError> {
     ip(&["link", "set", PROBE_END, "up"])
 }
 
-fn ip(arguments: &[&str]) -> Result<(), BenchError> {
+/// Moves this thread, and threads that it starts later, into a new network namespace, which ends with the process.
+///
+/// # Errors
+/// This process lacks the privilege.
+pub fn leave_network() -> Result<(), BenchError> {
+    let what = "cannot create a network namespace (run as root)";
+    // SAFETY: only this thread's network namespace changes; no descriptor table is unshared.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(BenchError::system(what))
+}
+
+/// Runs `ip`.
+///
+/// # Errors
+/// It is not installed, or failed.
+pub fn ip(arguments: &[&str]) -> Result<(), BenchError> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let what = || format!("ip {}", arguments.join(" "));
     match Command::new("ip").env("PATH", path).args(arguments).status() {

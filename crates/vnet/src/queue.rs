@@ -55,6 +55,15 @@ impl Queue {
         Self { fd: Arc::new(fd), kind }
     }
 
+    /// Whether there is a packet to receive, or the interface is gone.
+    #[inline]
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let mut fd = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure.
+        unsafe { libc::poll(&raw mut fd, 1, 0) != 0 }
+    }
+
     /// Receives a packet into `parts`, filled one after the other. A longer packet is lost, and the next one received.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The benchmarks, a file each.
 
 pub mod chain;
+pub mod container;
 pub mod copy;
 pub mod hop;
 pub mod idle;

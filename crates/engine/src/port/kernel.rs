@@ -30,13 +30,22 @@ pub(crate) struct KernelDevice {
     /// Buffers that the next packet is received into.
     buffers: Batch,
     unsent: Batch,
+    /// The kernel had no packet the last time. Asking whether it has costs a third of trying to receive one.
+    was_empty: bool,
     // Keeps the memory of the buffers.
     _memory: Arc<Memory>,
 }
 
 impl KernelDevice {
     pub(crate) fn new(queue: Queue, offloads: Offloads, memory: Arc<Memory>) -> Self {
-        Self { queue, offloads, buffers: Batch::new(), unsent: Batch::new(), _memory: memory }
+        Self {
+            queue,
+            offloads,
+            buffers: Batch::new(),
+            unsent: Batch::new(),
+            was_empty: false,
+            _memory: memory,
+        }
     }
 
     /// Takes buffers until they have room for the longest packet. Returns whether they do.
@@ -145,6 +154,10 @@ impl Gathers for KernelDevice {
 
 impl Device for KernelDevice {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
+        if self.was_empty && !self.queue.is_readable() {
+            return;
+        }
+        self.was_empty = false;
         let mut header = Header::default();
         for _ in 0..wanted.min(MOST_RECEIVED) {
             if !self.refill(memory) {
@@ -156,7 +169,10 @@ impl Device for KernelDevice {
                     let _ = out.push(packet);
                 }
                 Some(Err(reason)) => counters.drops.add(reason, 1),
-                None => return,
+                None => {
+                    self.was_empty = true;
+                    return;
+                }
             }
         }
     }

@@ -104,8 +104,8 @@ pub(crate) struct PortState {
     pub(crate) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
-    /// The interface of a container.
-    container: Option<Watch>,
+    /// Tells whether its TAP device is still there.
+    tap: Option<Watch>,
     /// Guest faults that were reported: truncated memory, refused messages.
     reported: [u32; 2],
     missed: Vec<Missed>,
@@ -119,12 +119,15 @@ impl PortState {
     /// Whether its link is up, if the device reports it.
     pub(crate) fn link(&self) -> Option<bool> {
         match &self.config.kind {
+            PortKind::Tap { interface } if self.interface != interface::index(interface) => {
+                Some(self.tap.as_ref()?.is_there())
+            }
             PortKind::AfXdp { interface, .. }
             | PortKind::AfPacket { interface }
             | PortKind::Tap { interface } => {
                 Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
-            PortKind::Container(_) => Some(self.container.as_ref()?.is_there()),
+            PortKind::Container(_) => Some(self.tap.as_ref()?.is_there()),
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
@@ -133,11 +136,20 @@ impl PortState {
 
     /// Its interface, for ports that have one.
     pub(crate) fn interface(&self) -> Option<InterfaceView> {
-        if let PortKind::Container(config) = &self.config.kind {
-            let is_there = self.container.as_ref().is_some_and(Watch::is_there);
+        // A TAP device may be in any network namespace.
+        let elsewhere = |name| {
+            let is_there = self.tap.as_ref().is_some_and(Watch::is_there);
             let state = if is_there { InterfaceState::Same } else { InterfaceState::Gone };
-            let name = format!("{} in {}", config.interface, config.namespace);
-            return Some(InterfaceView { name, state, mtu: None });
+            Some(InterfaceView { name, state, mtu: None })
+        };
+        match &self.config.kind {
+            PortKind::Container(config) => {
+                return elsewhere(format!("{} in {}", config.interface, config.namespace));
+            }
+            PortKind::Tap { interface } if self.interface != interface::index(interface) => {
+                return elsewhere(interface.clone());
+            }
+            _ => {}
         }
         interface::of(&self.config.kind).map(|name| interface::view(name, self.interface))
     }

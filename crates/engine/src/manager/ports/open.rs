@@ -88,7 +88,7 @@ pub(crate) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
-        container: opened.container,
+        tap: opened.tap,
         reported: [0; 2],
         missed: opened.missed,
     };
@@ -103,7 +103,7 @@ struct Opened {
     mode: PortMode,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
-    container: Option<Watch>,
+    tap: Option<Watch>,
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
 }
@@ -111,7 +111,7 @@ struct Opened {
 impl Opened {
     fn new(queues: Queues, driver: String) -> Self {
         let mode = PortMode { driver, fallback: None };
-        Self { queues, mode, eth: None, vhost: None, container: None, progress: None, missed: Vec::new() }
+        Self { queues, mode, eth: None, vhost: None, tap: None, progress: None, missed: Vec::new() }
     }
 }
 
@@ -173,15 +173,15 @@ fn open_ethdev(
 
 fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
     let queues = config.queues.max(1);
-    let tap = |interface: &String| {
+    let device = |interface: &String| {
         let mtu = Some(config.mtu);
         TapOptions { interface: interface.clone(), queues, mtu, offloads: true }
     };
     let (opened, driver) = match &config.kind {
-        PortKind::Tap { interface } => (netvm_vnet::tap::open(&tap(interface))?, "TAP"),
+        PortKind::Tap { interface } => (netvm_vnet::tap::open(&device(interface))?, "TAP"),
         PortKind::Container(container) => {
             let options = ContainerOptions {
-                tap: tap(&container.interface),
+                tap: device(&container.interface),
                 namespace: container.namespace_file(),
                 mac: container.own_mac().0,
                 addresses: container.addresses.iter().map(|a| (a.address, a.length)).collect(),
@@ -194,8 +194,8 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
             (netvm_vnet::packet_socket::open(&SocketOptions { interface, queues })?, "packet socket")
         }
     };
-    let is_container = matches!(config.kind, PortKind::Container(_));
-    let container = opened.queues.first().filter(|_| is_container).map(netvm_vnet::Queue::watch);
+    let is_tap = matches!(config.kind, PortKind::Tap { .. } | PortKind::Container(_));
+    let tap = opened.queues.first().filter(|_| is_tap).map(netvm_vnet::Queue::watch);
     let local = local_workers(memories);
     let mut missed = Vec::new();
     let mut device = |(n, queue): (usize, netvm_vnet::Queue)| -> (WorkerId, Box<dyn Device>) {
@@ -209,7 +209,7 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
         Offloads { tcp: true, udp: false } => "checksums, TCP segments",
         Offloads { .. } => "no offloads",
     };
-    Ok(Opened { missed, container, ..Opened::new(queues, format!("{driver}, {offloads}")) })
+    Ok(Opened { missed, tap, ..Opened::new(queues, format!("{driver}, {offloads}")) })
 }
 
 fn open_xsk(

@@ -1,0 +1,166 @@
+//! Traffic of `iperf3` between two namespaces.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::hosts::Hosts;
+use crate::error::BenchError;
+use crate::harness::{Figure, Measured, Plan};
+use crate::report::Unit;
+
+const PROGRAM: &str = "iperf3";
+/// How often the engine's manager runs meanwhile.
+const TICK: Duration = Duration::from_millis(5);
+/// Time for an interface to come up and addresses to be found.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A kind of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// TCP from the client.
+    Tcp,
+    /// TCP from the server.
+    Reverse,
+    /// TCP, eight connections.
+    Eight,
+    /// UDP, frames of 64 bytes with FCS.
+    Small,
+    /// UDP, frames of 1,518 bytes with FCS.
+    Large,
+}
+
+impl Flow {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Tcp, Self::Reverse, Self::Eight, Self::Small, Self::Large];
+
+    /// The name of a subject's case.
+    pub fn case(self, subject: &str) -> String {
+        let suffix = match self {
+            Self::Tcp => "",
+            Self::Reverse => "-reverse",
+            Self::Eight => "-8",
+            Self::Small => "-udp-64B",
+            Self::Large => "-udp-1500B",
+        };
+        format!("{subject}{suffix}")
+    }
+
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Tcp => &[],
+            Self::Reverse => &["-R"],
+            Self::Eight => &["-P", "8"],
+            Self::Small => &["-u", "-b", "0", "-l", "18"],
+            Self::Large => &["-u", "-b", "0", "-l", "1472"],
+        }
+    }
+
+    const fn is_udp(self) -> bool {
+        matches!(self, Self::Small | Self::Large)
+    }
+}
+
+/// Whether the program is installed.
+///
+/// # Errors
+/// It is not.
+pub fn find() -> Result<(), BenchError> {
+    match Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).status() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(BenchError::MissingPeer { program: PROGRAM, package: PROGRAM }),
+    }
+}
+
+/// Measures all kinds of traffic of a subject; `pause` lets its engine run.
+pub fn figures(
+    subject: &str,
+    hosts: &Hosts,
+    plan: &Plan,
+    mut pause: impl FnMut(Duration) -> Result<(), BenchError>,
+) -> Measured {
+    let server = Server::start(&hosts.all()[1].namespace)?;
+    let mut figures = Vec::new();
+    for flow in Flow::ALL {
+        let began = Instant::now();
+        let result = loop {
+            match client(hosts, flow, plan, &mut pause)? {
+                Ok(result) => break result,
+                // The interfaces come up, or the server still ends its last test.
+                Err(_) if began.elapsed() < PATIENCE => pause(TICK)?,
+                Err(problem) => return Err(BenchError::Peer { peer: PROGRAM, problem }),
+            }
+        };
+        figures.push(figure(flow, subject, &result)?);
+    }
+    drop(server);
+    Ok(figures)
+}
+
+/// The result of a client, or what it says is wrong.
+fn client(
+    hosts: &Hosts,
+    flow: Flow,
+    plan: &Plan,
+    pause: &mut impl FnMut(Duration) -> Result<(), BenchError>,
+) -> Result<Result<Value, String>, BenchError> {
+    let [from, to] = hosts.all();
+    let seconds = plan.window.as_secs_f64().ceil().max(1.0).to_string();
+    let address = to.address.address.to_string();
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &from.namespace, PROGRAM, "-J", "--connect-timeout", "1000"]);
+    command.args(["-t", &seconds, "-O", "0", "-c", &address]).args(flow.arguments());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(BenchError::system("cannot start iperf3"))?;
+    // Read on a thread: the output is longer than a pipe.
+    let mut output = child.stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        output.as_mut().map_or(Ok(0), |output| output.read_to_string(&mut text)).map(|_| text)
+    });
+    while child.try_wait().map_err(BenchError::system("cannot wait for iperf3"))?.is_none() {
+        pause(TICK)?;
+    }
+    let text = reader.join().map_err(|_| std::io::Error::other("a thread panicked")).flatten();
+    let text = text.map_err(BenchError::system("cannot read iperf3's output"))?;
+    let result: Value = serde_json::from_str(&text)
+        .map_err(std::io::Error::other)
+        .map_err(BenchError::system("iperf3's output"))?;
+    let problem = result["error"].as_str().map(str::to_owned);
+    Ok(problem.map_or(Ok(result), Err))
+}
+
+fn figure(flow: Flow, subject: &str, result: &Value) -> Result<Figure, BenchError> {
+    let end = &result["end"];
+    let missing = || BenchError::Peer { peer: PROGRAM, problem: format!("no result of {flow:?}") };
+    if flow.is_udp() {
+        let sum = &end["sum"];
+        let number = |key: &str| sum[key].as_f64().ok_or_else(missing);
+        let received = number("packets")? - number("lost_packets")?;
+        let rate = received / number("seconds")? / 1e6;
+        return Ok(Figure::new(flow.case(subject), Unit::Mpps, rate));
+    }
+    let rate = end["sum_received"]["bits_per_second"].as_f64().ok_or_else(missing)?;
+    Ok(Figure::new(flow.case(subject), Unit::GigabitsPerSecond, rate / 1e9))
+}
+
+/// A server, which ends when dropped.
+struct Server(Child);
+
+impl Server {
+    fn start(namespace: &str) -> Result<Self, BenchError> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, PROGRAM, "-s"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null());
+        command.spawn().map(Self).map_err(BenchError::system("cannot start iperf3"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
