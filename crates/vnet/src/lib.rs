@@ -33,7 +33,7 @@ pub use container::ContainerOptions;
 pub use error::OpenError;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
 pub use packet_socket::SocketOptions;
-pub use queue::{Drops, MOST_PARTS, Queue, Received, SendError, Watch};
+pub use queue::{Drops, MOST_PARTS, Queue, ReceiveError, Received, SendError, Watch};
 pub use tap::TapOptions;
 
 /// The queues of an open interface, and what was negotiated with the kernel.

@@ -32,7 +32,10 @@ pub fn open(options: &SocketOptions) -> Result<Opened, OpenError> {
     let index = index_of(name).map_err(OpenError::of(name, "it is not there"))?;
     let group = (options.queues > 1).then(new_group);
     let queues = (0..options.queues.max(1)).map(|_| socket(name, index, group)).collect::<Result<_, _>>()?;
-    Ok(Opened { queues, offloads: Offloads { tcp: true, udp: tap::kernel_cuts_udp() } })
+    Ok(Opened {
+        queues,
+        offloads: Offloads { tcp: true, udp: tap::probe().is_ok_and(|offloads| offloads.udp) },
+    })
 }
 
 fn index_of(name: &str) -> io::Result<i32> {

@@ -37,6 +37,26 @@ pub struct Received {
     pub tag: Option<[u8; 4]>,
 }
 
+/// No packet was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// There is none, or the interface is down or gone.
+    Empty,
+    /// A packet longer than the room was lost.
+    TooLong,
+    /// A packet was lost that a header cannot describe: a tunnel's segment.
+    Unknown,
+}
+
+impl ReceiveError {
+    fn last() -> Self {
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINVAL) => Self::Unknown,
+            _ => Self::Empty,
+        }
+    }
+}
+
 /// A packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
@@ -64,68 +84,56 @@ impl Queue {
         unsafe { libc::poll(&raw mut fd, 1, 0) != 0 }
     }
 
-    /// Receives a packet into `parts`, filled one after the other. A longer packet is lost, and the next one received.
+    /// Receives a packet into `parts`, filled one after the other.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none; otherwise the interface is gone.
+    /// There is none, or one was lost.
     ///
     /// # Safety
     /// The parts may be written to.
     #[inline]
-    pub unsafe fn receive(&self, header: &mut Header, parts: &[libc::iovec]) -> io::Result<Received> {
-        // SAFETY: as the caller promises.
+    pub unsafe fn receive(
+        &self,
+        header: &mut Header,
+        parts: &[libc::iovec],
+    ) -> Result<Received, ReceiveError> {
+        let (mut all, count) = with_header(header, parts);
+        // SAFETY: the header, and the parts, which the caller lets us write to.
         unsafe {
             match self.kind {
-                Kind::Tap => self.read(header, parts),
-                Kind::Socket => self.receive_message(header, parts),
+                Kind::Tap => self.read(&all[..count], parts.iter().map(|part| part.iov_len).sum()),
+                Kind::Socket => self.receive_message(&mut all[..count]),
             }
         }
     }
 
-    unsafe fn read(&self, header: &mut Header, parts: &[libc::iovec]) -> io::Result<Received> {
-        let (all, count) = with_header(header, parts);
-        let room: usize = parts.iter().map(|part| part.iov_len).sum();
-        loop {
-            // SAFETY: the header, and the parts, which the caller lets us write to.
-            let bytes = unsafe { libc::readv(self.fd.as_raw_fd(), all.as_ptr().cast(), count) };
-            match usize::try_from(bytes) {
-                // The kernel cuts off what has no room: not to be told from a packet that just fits.
-                Ok(bytes) if bytes >= size_of::<Header>() + room => {}
-                Ok(bytes) => {
-                    return Ok(Received { length: bytes.saturating_sub(size_of::<Header>()), tag: None });
-                }
-                Err(_) => return Err(io::Error::last_os_error()),
-            }
-        }
+    unsafe fn read(&self, all: &[MaybeUninit<libc::iovec>], room: usize) -> Result<Received, ReceiveError> {
+        // SAFETY: the caller's parts.
+        let bytes =
+            unsafe { libc::readv(self.fd.as_raw_fd(), all.as_ptr().cast(), all.len() as libc::c_int) };
+        let bytes = usize::try_from(bytes).map_err(|_| ReceiveError::last())?;
+        let length = bytes.saturating_sub(size_of::<Header>());
+        // The kernel cuts off what has no room: not to be told from a packet that just fits.
+        if length >= room { Err(ReceiveError::TooLong) } else { Ok(Received { length, tag: None }) }
     }
 
-    unsafe fn receive_message(&self, header: &mut Header, parts: &[libc::iovec]) -> io::Result<Received> {
-        let (mut all, count) = with_header(header, parts);
+    unsafe fn receive_message(&self, all: &mut [MaybeUninit<libc::iovec>]) -> Result<Received, ReceiveError> {
         let mut control = Control([0; 64]);
-        loop {
-            // SAFETY: a structure of integers and pointers: zeros are valid.
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = all.as_mut_ptr().cast();
-            message.msg_iovlen = count as usize;
-            message.msg_control = control.0.as_mut_ptr().cast();
-            message.msg_controllen = control.0.len();
-            // SAFETY: the header, the parts, which the caller lets us write to, and the control buffer.
-            let bytes = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-            let Ok(bytes) = usize::try_from(bytes) else {
-                let error = io::Error::last_os_error();
-                // A packet that this header cannot describe (a tunnel's segment), or an interface that is down.
-                if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENETDOWN)) {
-                    continue;
-                }
-                return Err(error);
-            };
-            if message.msg_flags & libc::MSG_TRUNC != 0 {
-                continue;
-            }
-            let length = bytes.saturating_sub(size_of::<Header>());
-            // SAFETY: `recvmsg` has filled the message and its control buffer.
-            return Ok(Received { length, tag: unsafe { tag_of(&message) } });
+        // SAFETY: a structure of integers and pointers: zeros are valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = all.as_mut_ptr().cast();
+        message.msg_iovlen = all.len();
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        // SAFETY: the caller's parts, and the control buffer.
+        let bytes = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        let bytes = usize::try_from(bytes).map_err(|_| ReceiveError::last())?;
+        if message.msg_flags & libc::MSG_TRUNC != 0 {
+            return Err(ReceiveError::TooLong);
         }
+        let length = bytes.saturating_sub(size_of::<Header>());
+        // SAFETY: `recvmsg` has filled the message and its control buffer.
+        Ok(Received { length, tag: unsafe { tag_of(&message) } })
     }
 
     /// Sends a packet.
@@ -140,7 +148,7 @@ impl Queue {
         let mut own = *header;
         let (all, count) = with_header(&mut own, parts);
         // SAFETY: the header, and the parts, which the caller lets us read.
-        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), all.as_ptr().cast(), count) };
+        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), all.as_ptr().cast(), count as libc::c_int) };
         if sent >= 0 {
             return Ok(());
         }
@@ -220,14 +228,14 @@ impl Drops {
 fn with_header(
     header: &mut Header,
     parts: &[libc::iovec],
-) -> ([MaybeUninit<libc::iovec>; MOST_PARTS + 1], libc::c_int) {
+) -> ([MaybeUninit<libc::iovec>; MOST_PARTS + 1], usize) {
     let mut all = [const { MaybeUninit::uninit() }; MOST_PARTS + 1];
     all[0].write(libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<Header>() });
     let count = parts.len().min(MOST_PARTS);
     for (to, from) in all[1..].iter_mut().zip(parts) {
         to.write(*from);
     }
-    (all, count as libc::c_int + 1)
+    (all, count + 1)
 }
 
 /// A control buffer, aligned for `cmsghdr`.

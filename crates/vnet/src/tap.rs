@@ -86,8 +86,11 @@ fn bring_up(options: &TapOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this kernel takes UDP datagrams to be cut; TAP devices and packet sockets learned it in the same version.
-pub(crate) fn kernel_cuts_udp() -> bool {
-    let probe = || attach("nvprobe%d", false).and_then(|(fd, _)| negotiate(&fd));
-    probe().is_ok_and(|offloads| offloads.udp)
+/// The offloads that this kernel exchanges, tried with a TAP device that is removed at once. TAP devices and packet
+/// sockets learned them in the same versions.
+///
+/// # Errors
+/// There is no `/dev/net/tun`, or this process lacks CAP_NET_ADMIN.
+pub fn probe() -> io::Result<Offloads> {
+    attach("nvprobe%d", false).and_then(|(fd, _)| negotiate(&fd))
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, LONGEST_HEADERS, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
-use netvm_vnet::{Header, Offloads, Pending, Queue, Segments, SendError, header_of, pending};
+use netvm_vnet::{Header, Offloads, Pending, Queue, ReceiveError, Segments, SendError, header_of, pending};
 
 use super::{Arrival, Device, Gathers};
 use crate::counters::PortCounters;
@@ -65,7 +65,12 @@ impl KernelDevice {
             *part = iovec(buffer.room());
         }
         // SAFETY: the parts are buffers that this device owns.
-        let received = unsafe { self.queue.receive(header, &parts[..self.buffers.len()]) }.ok()?;
+        let received = match unsafe { self.queue.receive(header, &parts[..self.buffers.len()]) } {
+            Ok(received) => received,
+            Err(ReceiveError::Empty) => return None,
+            Err(ReceiveError::TooLong) => return Some(Err(DropReason::TooLong)),
+            Err(ReceiveError::Unknown) => return Some(Err(DropReason::Malformed)),
+        };
         let packet = Mbuf::of_parts(&mut self.buffers, received.length as u32);
         let Some(mut packet) = packet else { return Some(Err(DropReason::TooLong)) };
         if note_pending(&mut packet, header).is_none() {

@@ -1,9 +1,11 @@
 //! Checks of the kernel's features, this user's capabilities and the installed netvmd.
 
+use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netvm_config::model::MAX_WORKERS;
+use netvm_vnet::Offloads;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Check;
@@ -29,7 +31,15 @@ const XDP_LINK: (u32, u32) = (5, 9);
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
-    vec![engine(), capabilities(root), af_xdp(), xdp_link(root), routers(root), asynchronous(root)]
+    vec![
+        engine(),
+        capabilities(root),
+        offloads(),
+        af_xdp(),
+        xdp_link(root),
+        routers(root),
+        asynchronous(root),
+    ]
 }
 
 /// The effective capabilities of this process, as a bit mask.
@@ -64,6 +74,31 @@ fn capabilities(root: &Root) -> Check {
         format!("a netvmd of this user cannot provide: {}", uses.join("; ")),
     )
     .command("sudo netvm doctor  # and start netvmd as root or by its systemd unit")
+}
+
+/// TAP devices, which ports of kind `tap` and `container` make, and what they leave to each other unfinished.
+fn offloads() -> Check {
+    const NAME: &str = "TAP offloads";
+    match netvm_vnet::tap::probe() {
+        Ok(Offloads { tcp: true, udp: true }) => Check::ok(
+            NAME,
+            "checksums, TCP and UDP segments",
+            "segments of up to 64 KB pass between containers as one packet",
+        ),
+        Ok(_) => Check::ok(
+            NAME,
+            "checksums, TCP segments",
+            "as TCP's, but senders cut UDP segments themselves: the kernel needs to be Linux 6.2",
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Check::note(
+            NAME,
+            "no /dev/net/tun",
+            "ports of kind `tap` and `container` fail; use kind = \"af_packet\" on a veth pair",
+        )
+        .command("modprobe tun"),
+        Err(error) => Check::note(NAME, format!("cannot be tried: {error}"), "root can try them")
+            .command("sudo netvm doctor"),
+    }
 }
 
 fn af_xdp() -> Check {

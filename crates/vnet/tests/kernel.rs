@@ -1,0 +1,152 @@
+//! Segments and checksums as the kernel finishes them: written to a TAP device, bridged to one that takes none
+//! unfinished, and compared with what `netvm_wire` makes of them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use netvm_vnet::{Header, Pending, Queue, Segments, TapOptions, header_of, tap};
+use netvm_wire::segment::{Carries, HeaderLengths, Segmenter};
+use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success(), "{command}");
+}
+
+fn part(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
+}
+
+fn send(queue: &Queue, pending: Pending, frame: &mut [u8]) {
+    let parts = [part(frame)];
+    // SAFETY: the frame outlives the call.
+    unsafe { queue.send(&header_of(pending), &parts) }.unwrap();
+}
+
+/// The next `count` frames with this source.
+fn receive(queue: &Queue, source: MacAddr, count: usize) -> Vec<Vec<u8>> {
+    let (mut frames, begin) = (Vec::new(), Instant::now());
+    while frames.len() < count && begin.elapsed() < Duration::from_secs(5) {
+        let (mut header, mut bytes) = (Header::default(), vec![0; 70_000]);
+        let parts = [part(&mut bytes)];
+        // SAFETY: the bytes outlive the call.
+        let Ok(received) = (unsafe { queue.receive(&mut header, &parts) }) else { continue };
+        bytes.truncate(received.length);
+        if bytes[6..12] == source.0 {
+            assert_eq!(netvm_vnet::pending(&header, &bytes, bytes.len()), Ok(Pending::Nothing));
+            frames.push(bytes);
+        }
+    }
+    frames
+}
+
+/// A packet of one flow.
+#[derive(Clone, Debug)]
+struct Sample {
+    v6: bool,
+    udp: bool,
+    flags: u8,
+    number: u32,
+    size: u16,
+    payload: Vec<u8>,
+}
+
+fn samples() -> impl Strategy<Value = Sample> {
+    let payload = (any::<u8>(), 1usize..60_000).prop_map(|(seed, length)| {
+        (0..length).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+    });
+    (any::<bool>(), any::<bool>(), 0u8..=255, any::<u32>(), 500u16..1400, payload)
+        .prop_map(|(v6, udp, flags, number, size, payload)| Sample { v6, udp, flags, number, size, payload })
+}
+
+impl Sample {
+    /// Its frame, with a finished checksum.
+    fn frame(&self) -> Vec<u8> {
+        let (a, b) = if self.v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+        let frame = FrameBuilder::new(A, B).ip(a.parse().unwrap(), b.parse().unwrap());
+        let flags = TcpFlags::from_bits_retain(self.flags) | TcpFlags::ACK;
+        let frame = if self.udp { frame.udp(7, 8) } else { frame.tcp(7, 8, flags).numbers(self.number, 9) };
+        frame.payload(&self.payload).to_vec().unwrap()
+    }
+
+    /// Checks that the kernel finishes the packet as netvm does.
+    fn check(&self, [a, b]: [&Queue; 2]) {
+        let whole = self.frame();
+        let headers = parse(&whole).unwrap();
+        let (l2, from, payload) =
+            (headers.l3_offset(), headers.l4_offset().unwrap(), headers.payload_offset());
+        let at = from + if self.udp { 6 } else { 16 };
+        let mut unfinished = whole.clone();
+        // The sum of the pseudo header alone: that of the packet less that of its bytes.
+        unfinished[at..at + 2].copy_from_slice(&[0; 2]);
+        let rest = u32::from(checksum::internet_checksum(&unfinished[from..headers.payload_end()]));
+        let sum = u32::from(!u16::from_be_bytes([whole[at], whole[at + 1]])) + rest;
+        let pseudo = (sum & 0xffff) + (sum >> 16);
+        let pseudo = ((pseudo & 0xffff) + (pseudo >> 16)) as u16;
+        unfinished[at..at + 2].copy_from_slice(&pseudo.to_be_bytes());
+
+        if self.payload.len() <= 1400 {
+            send(a, Pending::Checksum { from: from as u16, at: at as u16 }, &mut unfinished.clone());
+            assert_eq!(receive(b, A, 1), [whole.clone()], "{self:?}");
+        }
+        let lengths = [l2 as u16, (from - l2) as u16, (payload - from) as u16];
+        let (v6, udp, size) = (self.v6, self.udp, self.size);
+        send(a, Pending::Segments(Segments { lengths, size, v6, udp, ecn: false }), &mut unfinished);
+        let lengths = HeaderLengths { l2, l3: from - l2, l4: payload - from };
+        let cut = Segmenter::new(&whole[..payload], lengths, Carries { v6, udp }, self.payload.len(), size);
+        let cut = cut.unwrap();
+        let expected: Vec<Vec<u8>> = (0..cut.count())
+            .map(|n| {
+                let (start, length) = cut.span(n);
+                let part = &self.payload[start..start + length];
+                let (headers, bytes) = cut.headers(n, !checksum::internet_checksum(part));
+                [&headers[..bytes], part].concat()
+            })
+            .collect();
+        let received = receive(b, A, expected.len());
+        assert_eq!(received.len(), expected.len(), "{v6} {udp} {size} {}", self.payload.len());
+        for (n, (ours, kernels)) in expected.iter().zip(&received).enumerate() {
+            assert_eq!(ours, kernels, "packet {n}: v6 {v6}, UDP {udp}, {size} bytes, {}", self.payload.len());
+        }
+    }
+}
+
+const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+#[test]
+fn the_kernel_finishes_packets_as_netvm_does() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: only root can make TAP devices");
+        return;
+    }
+    std::thread::spawn(|| {
+        // SAFETY: this thread's network namespace only.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.unwrap();
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        let open = |interface: &str, offloads| {
+            let interface = interface.to_owned();
+            tap::open(&TapOptions { interface, queues: 1, mtu: None, offloads }).unwrap()
+        };
+        let (a, b) = (open("nva", true), open("nvb", false));
+        run("ip link add br0 type bridge");
+        run("ip link set dev nva master br0");
+        run("ip link set dev nvb master br0");
+        run("ip link set br0 up");
+        let queues = [&a.queues[0], &b.queues[0]];
+        let mut runner =
+            TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
+        let check = |sample: Sample| {
+            if a.offloads.udp || !sample.udp {
+                sample.check(queues);
+            }
+            Ok(())
+        };
+        runner.run(&samples(), check).unwrap();
+    })
+    .join()
+    .unwrap();
+}
