@@ -19,8 +19,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A system call moves one packet, whatever its length. For many small packets AF_XDP is the better way.
+//! A system call receives one packet, whatever its length. A packet socket sends a burst with one ([`SendBurst`]); a TAP
+//! device needs one for each. For many small packets AF_XDP is the better way.
 
+mod burst;
 pub mod container;
 mod error;
 mod header;
@@ -29,6 +31,7 @@ pub mod packet_socket;
 mod queue;
 pub mod tap;
 
+pub use burst::{BURST, SendBurst};
 pub use container::ContainerOptions;
 pub use error::OpenError;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};

@@ -21,6 +21,17 @@ pub(crate) enum Kind {
     Socket,
 }
 
+impl SendError {
+    pub(crate) fn last() -> Self {
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Self::Full,
+            Some(libc::EMSGSIZE) => Self::TooLong,
+            Some(libc::ENETDOWN | libc::EIO | libc::ENXIO | libc::EBADFD) => Self::Down,
+            _ => Self::Refused,
+        }
+    }
+}
+
 /// One queue of an interface, with one owner.
 #[derive(Debug)]
 pub struct Queue {
@@ -136,28 +147,8 @@ impl Queue {
         Ok(Received { length, tag: unsafe { tag_of(&message) } })
     }
 
-    /// Sends a packet.
-    ///
-    /// # Errors
-    /// Why it was not sent.
-    ///
-    /// # Safety
-    /// The parts may be read.
-    #[inline]
-    pub unsafe fn send(&self, header: &Header, parts: &[libc::iovec]) -> Result<(), SendError> {
-        let mut own = *header;
-        let (all, count) = with_header(&mut own, parts);
-        // SAFETY: the header, and the parts, which the caller lets us read.
-        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), all.as_ptr().cast(), count as libc::c_int) };
-        if sent >= 0 {
-            return Ok(());
-        }
-        Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => SendError::Full,
-            Some(libc::EMSGSIZE) => SendError::TooLong,
-            Some(libc::ENETDOWN | libc::EIO | libc::ENXIO | libc::EBADFD) => SendError::Down,
-            _ => SendError::Refused,
-        })
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Watches its TAP device.

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netvm_vnet::{Header, Pending, Queue, Segments, TapOptions, header_of, tap};
+use netvm_vnet::{Header, Pending, Queue, Segments, SendBurst, TapOptions, header_of, tap};
 use netvm_wire::segment::{Carries, HeaderLengths, Segmenter};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
 use proptest::prelude::*;
@@ -21,9 +21,10 @@ fn part(bytes: &mut [u8]) -> libc::iovec {
 }
 
 fn send(queue: &Queue, pending: Pending, frame: &mut [u8]) {
-    let parts = [part(frame)];
+    let mut burst = SendBurst::default();
+    burst.push(header_of(pending), [part(frame)].into_iter());
     // SAFETY: the frame outlives the call.
-    unsafe { queue.send(&header_of(pending), &parts) }.unwrap();
+    unsafe { burst.send(queue, |sent| assert_eq!(sent, Ok(()))) };
 }
 
 /// The next `count` frames with this source.
@@ -90,7 +91,7 @@ impl Sample {
 
         if self.payload.len() <= 1400 {
             send(a, Pending::Checksum { from: from as u16, at: at as u16 }, &mut unfinished.clone());
-            assert_eq!(receive(b, A, 1), [whole.clone()], "{self:?}");
+            assert_eq!(receive(b, A, 1), std::slice::from_ref(&whole), "{self:?}");
         }
         let lengths = [l2 as u16, (from - l2) as u16, (payload - from) as u16];
         let (v6, udp, size) = (self.v6, self.udp, self.size);

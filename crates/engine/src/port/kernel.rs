@@ -7,7 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, LONGEST_HEADERS, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
-use netvm_vnet::{Header, Offloads, Pending, Queue, ReceiveError, Segments, SendError, header_of, pending};
+use netvm_vnet::{
+    Header, Offloads, Pending, Queue, ReceiveError, Segments, SendBurst, SendError, header_of, pending,
+};
 
 use super::{Arrival, Device, Gathers};
 use crate::counters::PortCounters;
@@ -30,6 +32,7 @@ pub(crate) struct KernelDevice {
     /// Buffers that the next packet is received into.
     buffers: Batch,
     unsent: Batch,
+    burst: SendBurst,
     /// The kernel had no packet the last time. Asking whether it has costs a third of trying to receive one.
     was_empty: bool,
     // Keeps the memory of the buffers.
@@ -43,6 +46,7 @@ impl KernelDevice {
             offloads,
             buffers: Batch::new(),
             unsent: Batch::new(),
+            burst: SendBurst::default(),
             was_empty: false,
             _memory: memory,
         }
@@ -188,26 +192,25 @@ impl Device for KernelDevice {
     }
 
     fn flush(&mut self, counters: &PortCounters) -> usize {
-        let (mut sent, mut bytes) = (0, 0);
-        for packet in self.unsent.drain() {
+        let (packets, mut sent) = (self.unsent.as_slice(), 0);
+        let (mut first, mut bytes) = (0, 0);
+        for (n, packet) in packets.iter().enumerate() {
             let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
-            let Some(parts) = packet.parts(&mut parts) else {
-                counters.drops.add(DropReason::TooLong, 1);
-                continue;
-            };
-            let mut all = [const { none() }; MOST_PARTS];
-            for (to, from) in all.iter_mut().zip(parts) {
-                *to = iovec(*from);
+            let parts = packet.parts(&mut parts);
+            if !parts.is_some_and(|parts| self.burst.has_room(parts.len())) {
+                let outcome = send(&mut self.burst, &self.queue, &packets[first..n], counters);
+                (sent, bytes, first) = (sent + outcome.0, bytes + outcome.1, n);
             }
-            // SAFETY: the parts are of a packet that this device owns.
-            match unsafe { self.queue.send(&header_for(&packet), &all[..parts.len()]) } {
-                Ok(()) => {
-                    sent += 1;
-                    bytes += u64::from(packet.pkt_len());
-                }
-                Err(error) => counters.drops.add(reason(error), 1),
+            if let Some(parts) = parts {
+                self.burst.push(header_for(packet), parts.iter().map(|part| iovec(*part)));
+            } else {
+                counters.drops.add(DropReason::TooLong, 1);
+                first = n + 1;
             }
         }
+        let outcome = send(&mut self.burst, &self.queue, &packets[first..], counters);
+        (sent, bytes) = (sent + outcome.0, bytes + outcome.1);
+        self.unsent.clear();
         counters.tx_packets.add(sent);
         counters.tx_bytes.add(bytes);
         sent as usize
@@ -229,6 +232,25 @@ impl Device for KernelDevice {
     fn leaves_work(&self) -> bool {
         self.offloads.tcp
     }
+}
+
+/// Sends a burst of these packets; returns how many went, and their bytes.
+fn send(burst: &mut SendBurst, queue: &Queue, packets: &[Mbuf], counters: &PortCounters) -> (u64, u64) {
+    let (mut sent, mut bytes) = (0, 0);
+    let mut packets = packets.iter();
+    let each = |outcome| {
+        let Some(packet) = packets.next() else { return };
+        match outcome {
+            Ok(()) => {
+                sent += 1;
+                bytes += u64::from(packet.pkt_len());
+            }
+            Err(error) => counters.drops.add(reason(error), 1),
+        }
+    };
+    // SAFETY: the parts are of these packets, which the device owns.
+    unsafe { burst.send(queue, each) };
+    (sent, bytes)
 }
 
 const fn reason(error: SendError) -> DropReason {
