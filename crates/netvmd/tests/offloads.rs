@@ -4,10 +4,11 @@
 mod common;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use common::Daemon;
 use common::download::{download, serve};
-use common::hosts::{Host, are_possible};
+use common::hosts::{Host, are_possible, within};
 use netvm_api::{PortInfo, path};
 
 const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
@@ -116,7 +117,14 @@ fn containers_have_their_interface_whatever_starts_again() {
 
     // A port is removed, and its interface with it; one is added while the other's packets flow.
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &(ENGINE.to_owned() + &container(2, &hosts[1])));
-    assert!(!hosts[0].ip_output("-o link show").contains("eth0"));
+    let is_gone = || !hosts[0].ip_output("-o link show").contains("eth0");
+    assert!(within(Duration::from_secs(5), is_gone));
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &config);
     exchange(&hosts);
+
+    // An address changes: the port is closed, and makes the interface again.
+    let changed = config.replace("10.44.0.1/24", "10.44.0.3/24");
+    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &changed);
+    assert!(hosts[0].ip_output("-o address show eth0").contains("10.44.0.3/24"));
+    assert!(hosts[0].pings("10.44.0.2"));
 }

@@ -5,38 +5,40 @@
 //! directions carry it, so that a segment crosses the program as one packet, and the receiver's kernel takes it as one.
 //!
 //! ```no_run
-//! use netvm_vnet::{Header, TapOptions, tap};
+//! use netvm_vnet::{ReceiveBurst, TapOptions, tap};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut tap = tap::open(&TapOptions { interface: "nv0".to_owned(), queues: 1, mtu: None, offloads: true })?;
 //! let queue = tap.queues.remove(0);
 //! let mut bytes = vec![0u8; 65_536];
-//! let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-//! let mut header = Header::default();
-//! // SAFETY: the part is memory of this function.
-//! while let Ok(packet) = unsafe { queue.receive(&mut header, &[part]) } {
-//!     println!("{packet:?} {:?}", netvm_vnet::pending(&header, &bytes[..packet.length], packet.length));
-//! }
+//! let mut burst = ReceiveBurst::default();
+//! burst.push([libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }].into_iter());
+//! // SAFETY: the part is memory of this function, and not used meanwhile.
+//! let packets = unsafe { burst.receive(&queue, |header, packet| println!("{header:?} {packet:?}")) };
+//! println!("{packets} packets");
 //! # Ok(()) }
 //! ```
 //!
-//! A system call receives one packet, whatever its length. A packet socket sends a burst with one ([`SendBurst`]); a TAP
-//! device needs one for each. For many small packets AF_XDP is the better way.
+//! Packet sockets move a burst of packets with one system call ([`ReceiveBurst`], [`SendBurst`]); TAP devices need one for
+//! each. For many small packets AF_XDP is the better way.
 
-mod burst;
 pub mod container;
+mod control;
 mod error;
 mod header;
 mod ifreq;
 pub mod packet_socket;
 mod queue;
+mod receive_burst;
+mod send_burst;
 pub mod tap;
 
-pub use burst::{BURST, SendBurst};
 pub use container::ContainerOptions;
 pub use error::OpenError;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
 pub use packet_socket::SocketOptions;
-pub use queue::{Drops, MOST_PARTS, Queue, ReceiveError, Received, SendError, Watch};
+pub use queue::{Drops, Queue, ReceiveError, Received, SendError, Watch};
+pub use receive_burst::{MOST_PARTS, MOST_RECEIVED, ReceiveBurst};
+pub use send_burst::SendBurst;
 pub use tap::TapOptions;
 
 /// The queues of an open interface, and what was negotiated with the kernel.

@@ -1,18 +1,13 @@
 //! A queue: packets in and out of an open interface, one for each system call.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Header;
 use crate::ifreq::Request;
 
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
-
-/// Most parts of a packet.
-pub const MOST_PARTS: usize = 64;
 
 /// What a queue's descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +55,7 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    fn last() -> Self {
+    pub(crate) fn last() -> Self {
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINVAL) => Self::Unknown,
             _ => Self::Empty,
@@ -93,58 +88,6 @@ impl Queue {
         let mut fd = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one structure.
         unsafe { libc::poll(&raw mut fd, 1, 0) != 0 }
-    }
-
-    /// Receives a packet into `parts`, filled one after the other.
-    ///
-    /// # Errors
-    /// There is none, or one was lost.
-    ///
-    /// # Safety
-    /// The parts may be written to.
-    #[inline]
-    pub unsafe fn receive(
-        &self,
-        header: &mut Header,
-        parts: &[libc::iovec],
-    ) -> Result<Received, ReceiveError> {
-        let (mut all, count) = with_header(header, parts);
-        // SAFETY: the header, and the parts, which the caller lets us write to.
-        unsafe {
-            match self.kind {
-                Kind::Tap => self.read(&all[..count], parts.iter().map(|part| part.iov_len).sum()),
-                Kind::Socket => self.receive_message(&mut all[..count]),
-            }
-        }
-    }
-
-    unsafe fn read(&self, all: &[MaybeUninit<libc::iovec>], room: usize) -> Result<Received, ReceiveError> {
-        // SAFETY: the caller's parts.
-        let bytes =
-            unsafe { libc::readv(self.fd.as_raw_fd(), all.as_ptr().cast(), all.len() as libc::c_int) };
-        let bytes = usize::try_from(bytes).map_err(|_| ReceiveError::last())?;
-        let length = bytes.saturating_sub(size_of::<Header>());
-        // The kernel cuts off what has no room: not to be told from a packet that just fits.
-        if length >= room { Err(ReceiveError::TooLong) } else { Ok(Received { length, tag: None }) }
-    }
-
-    unsafe fn receive_message(&self, all: &mut [MaybeUninit<libc::iovec>]) -> Result<Received, ReceiveError> {
-        let mut control = Control([0; 64]);
-        // SAFETY: a structure of integers and pointers: zeros are valid.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = all.as_mut_ptr().cast();
-        message.msg_iovlen = all.len();
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = control.0.len();
-        // SAFETY: the caller's parts, and the control buffer.
-        let bytes = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-        let bytes = usize::try_from(bytes).map_err(|_| ReceiveError::last())?;
-        if message.msg_flags & libc::MSG_TRUNC != 0 {
-            return Err(ReceiveError::TooLong);
-        }
-        let length = bytes.saturating_sub(size_of::<Header>());
-        // SAFETY: `recvmsg` has filled the message and its control buffer.
-        Ok(Received { length, tag: unsafe { tag_of(&message) } })
     }
 
     pub(crate) const fn kind(&self) -> Kind {
@@ -212,43 +155,4 @@ impl Drops {
         let new = if result == 0 { counts.tp_drops.into() } else { 0 };
         self.total.fetch_add(new, Ordering::Relaxed) + new
     }
-}
-
-/// The parts behind the header.
-#[inline]
-fn with_header(
-    header: &mut Header,
-    parts: &[libc::iovec],
-) -> ([MaybeUninit<libc::iovec>; MOST_PARTS + 1], usize) {
-    let mut all = [const { MaybeUninit::uninit() }; MOST_PARTS + 1];
-    all[0].write(libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<Header>() });
-    let count = parts.len().min(MOST_PARTS);
-    for (to, from) in all[1..].iter_mut().zip(parts) {
-        to.write(*from);
-    }
-    (all, count + 1)
-}
-
-/// A control buffer, aligned for `cmsghdr`.
-#[repr(align(8))]
-struct Control([u8; 64]);
-
-/// The VLAN tag that the packet came without: its protocol and its value.
-unsafe fn tag_of(message: &libc::msghdr) -> Option<[u8; 4]> {
-    // SAFETY: the caller's message, which the kernel has filled.
-    let first = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
-    if (first.cmsg_level, first.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
-        return None;
-    }
-    // SAFETY: this type of message carries the structure; it may be unaligned.
-    let data: libc::tpacket_auxdata =
-        unsafe { libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>().read_unaligned() };
-    if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
-        return None;
-    }
-    let known = data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-    let protocol = if known { data.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
-    let [a, b] = protocol.to_be_bytes();
-    let [c, d] = data.tp_vlan_tci.to_be_bytes();
-    Some([a, b, c, d])
 }

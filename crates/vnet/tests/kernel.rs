@@ -5,7 +5,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netvm_vnet::{Header, Pending, Queue, Segments, SendBurst, TapOptions, header_of, tap};
+use netvm_vnet::{
+    Header, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments, SendBurst, TapOptions, header_of,
+    tap,
+};
 use netvm_wire::segment::{Carries, HeaderLengths, Segmenter};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
 use proptest::prelude::*;
@@ -32,10 +35,17 @@ fn receive(queue: &Queue, source: MacAddr, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, begin) = (Vec::new(), Instant::now());
     while frames.len() < count && begin.elapsed() < Duration::from_secs(5) {
         let (mut header, mut bytes) = (Header::default(), vec![0; 70_000]);
-        let parts = [part(&mut bytes)];
+        let mut burst = ReceiveBurst::default();
+        burst.push([part(&mut bytes)].into_iter());
+        let mut length = 0;
+        let each = |read: &Header, received: Result<Received, ReceiveError>| {
+            (header, length) = (*read, received.unwrap().length);
+        };
         // SAFETY: the bytes outlive the call.
-        let Ok(received) = (unsafe { queue.receive(&mut header, &parts) }) else { continue };
-        bytes.truncate(received.length);
+        if unsafe { burst.receive(queue, each) } == 0 {
+            continue;
+        }
+        bytes.truncate(length);
         if bytes[6..12] == source.0 {
             assert_eq!(netvm_vnet::pending(&header, &bytes, bytes.len()), Ok(Pending::Nothing));
             frames.push(bytes);

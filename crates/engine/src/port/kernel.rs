@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, LONGEST_HEADERS, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
 use netvm_vnet::{
-    Header, Offloads, Pending, Queue, ReceiveError, Segments, SendBurst, SendError, header_of, pending,
+    Header, MOST_RECEIVED, Offloads, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments,
+    SendBurst, SendError, header_of, pending,
 };
 
 use super::{Arrival, Device, Gathers};
@@ -20,8 +21,8 @@ use crate::memory::Memory;
 const LONGEST: usize = 65_535 + 22;
 /// Bytes of a packet's beginning that are compared with its offload request.
 const FRONT: usize = 256;
-/// Most packets received at once, each by a system call: other ports wait meanwhile.
-const MOST_RECEIVED: usize = 32;
+/// Most packets received at once: other ports wait meanwhile.
+const MOST_AT_ONCE: usize = 32;
 /// Both MAC addresses.
 const ADDRESSES: usize = 12;
 
@@ -29,8 +30,11 @@ const ADDRESSES: usize = 12;
 pub(crate) struct KernelDevice {
     queue: Queue,
     offloads: Offloads,
-    /// Buffers that the next packet is received into.
-    buffers: Batch,
+    /// Buffers that the next packets are received into, each with room for the longest.
+    places: [Batch; MOST_RECEIVED],
+    /// Places that the next burst gets: as many as the last one filled, or twice as many if it filled all.
+    depth: usize,
+    incoming: ReceiveBurst,
     unsent: Batch,
     burst: SendBurst,
     /// The kernel had no packet the last time. Asking whether it has costs a third of trying to receive one.
@@ -44,7 +48,9 @@ impl KernelDevice {
         Self {
             queue,
             offloads,
-            buffers: Batch::new(),
+            places: [const { Batch::new() }; MOST_RECEIVED],
+            depth: 1,
+            incoming: ReceiveBurst::default(),
             unsent: Batch::new(),
             burst: SendBurst::default(),
             was_empty: false,
@@ -52,40 +58,35 @@ impl KernelDevice {
         }
     }
 
-    /// Takes buffers until they have room for the longest packet. Returns whether they do.
-    fn refill(&mut self, memory: &Memory) -> bool {
+    /// Takes buffers until `wanted` places have room for the longest packet. Returns how many do.
+    fn refill(&mut self, memory: &Memory, wanted: usize) -> usize {
         let geometry = memory.region().geometry();
         let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
         let longest = if self.offloads.tcp { LONGEST } else { room };
-        let wanted = longest.div_ceil(room.max(1)).min(MOST_PARTS);
-        let missing = wanted.saturating_sub(self.buffers.len());
-        missing == 0 || memory.pool.alloc_frames_into(&mut self.buffers, missing, headroom, 0) == missing
-    }
-
-    /// Receives a packet; `None` if there is none.
-    fn receive_one(&mut self, header: &mut Header) -> Option<Result<Mbuf, DropReason>> {
-        let mut parts = [const { none() }; MOST_PARTS];
-        for (part, buffer) in parts.iter_mut().zip(self.buffers.as_slice()) {
-            *part = iovec(buffer.room());
-        }
-        // SAFETY: the parts are buffers that this device owns.
-        let received = match unsafe { self.queue.receive(header, &parts[..self.buffers.len()]) } {
-            Ok(received) => received,
-            Err(ReceiveError::Empty) => return None,
-            Err(ReceiveError::TooLong) => return Some(Err(DropReason::TooLong)),
-            Err(ReceiveError::Unknown) => return Some(Err(DropReason::Malformed)),
+        let needed = longest.div_ceil(room.max(1)).min(MOST_PARTS);
+        let is_full = |place: &mut Batch| {
+            let missing = needed.saturating_sub(place.len());
+            missing == 0 || memory.pool.alloc_frames_into(place, missing, headroom, 0) == missing
         };
-        let packet = Mbuf::of_parts(&mut self.buffers, received.length as u32);
-        let Some(mut packet) = packet else { return Some(Err(DropReason::TooLong)) };
-        if note_pending(&mut packet, header).is_none() {
-            return Some(Err(DropReason::Malformed));
-        }
-        if let Some(tag) = received.tag
-            && !insert(&mut packet, tag)
-        {
-            return Some(Err(DropReason::TooLong));
-        }
-        Some(Ok(packet))
+        self.places.iter_mut().take(wanted).map_while(|place| is_full(place).then_some(())).count()
+    }
+}
+
+/// The packet that was received into a place.
+fn packet_of(
+    place: &mut Batch,
+    header: &Header,
+    received: Result<Received, ReceiveError>,
+) -> Result<Mbuf, DropReason> {
+    let Received { length, tag } = received.map_err(|error| match error {
+        ReceiveError::TooLong => DropReason::TooLong,
+        ReceiveError::Empty | ReceiveError::Unknown => DropReason::Malformed,
+    })?;
+    let mut packet = Mbuf::of_parts(place, length as u32).ok_or(DropReason::TooLong)?;
+    note_pending(&mut packet, header).ok_or(DropReason::Malformed)?;
+    match tag {
+        Some(tag) if !insert(&mut packet, tag) => Err(DropReason::TooLong),
+        _ => Ok(packet),
     }
 }
 
@@ -146,10 +147,6 @@ fn header_for(packet: &Mbuf) -> Header {
     header_of(pending)
 }
 
-const fn none() -> libc::iovec {
-    libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }
-}
-
 const fn iovec(part: Part) -> libc::iovec {
     libc::iovec { iov_base: part.bytes, iov_len: part.length }
 }
@@ -167,22 +164,32 @@ impl Device for KernelDevice {
             return;
         }
         self.was_empty = false;
-        let mut header = Header::default();
-        for _ in 0..wanted.min(MOST_RECEIVED) {
-            if !self.refill(memory) {
-                // The kernel keeps its packets until buffers are free.
+        let mut left = wanted.min(MOST_AT_ONCE);
+        while left > 0 {
+            // Without free buffers the kernel keeps its packets.
+            let places = self.refill(memory, self.depth.min(left));
+            if places == 0 {
                 return;
             }
-            match self.receive_one(&mut header) {
-                Some(Ok(packet)) => {
-                    let _ = out.push(packet);
-                }
-                Some(Err(reason)) => counters.drops.add(reason, 1),
-                None => {
-                    self.was_empty = true;
-                    return;
-                }
+            for place in &self.places[..places] {
+                self.incoming.push(place.as_slice().iter().map(|buffer| iovec(buffer.room())));
             }
+            let mut next = self.places.iter_mut();
+            let each = |header: &Header, received| {
+                let Some(place) = next.next() else { return };
+                match packet_of(place, header, received) {
+                    Ok(packet) => drop(out.push(packet)),
+                    Err(reason) => counters.drops.add(reason, 1),
+                }
+            };
+            // SAFETY: the places are buffers that this device owns.
+            let used = unsafe { self.incoming.receive(&self.queue, each) };
+            self.depth = if used == self.depth { 2 * used } else { used.max(1) }.min(MOST_RECEIVED);
+            if used < places {
+                self.was_empty = true;
+                return;
+            }
+            left -= used;
         }
     }
 

@@ -6,7 +6,7 @@ use crate::queue::Kind;
 use crate::{Header, Queue, SendError};
 
 /// Most packets of a burst.
-pub const BURST: usize = 64;
+const BURST: usize = 64;
 /// Most parts of all packets of a burst, their headers included.
 const PARTS: usize = 512;
 

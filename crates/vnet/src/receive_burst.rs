@@ -1,0 +1,146 @@
+//! Packets that are received together: from a packet socket in one system call, from a TAP device in one for each.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::control::{Control, tag_of};
+use crate::queue::Kind;
+use crate::{Header, Queue, ReceiveError, Received};
+
+/// Most packets of a burst.
+pub const MOST_RECEIVED: usize = 8;
+/// Most parts of a packet.
+pub const MOST_PARTS: usize = 64;
+
+/// Places for packets to be received. Its memory is allocated once.
+#[derive(Debug)]
+pub struct ReceiveBurst {
+    headers: Box<[Header; MOST_RECEIVED]>,
+    controls: Box<[Control; MOST_RECEIVED]>,
+    /// For each place, its header and its parts.
+    parts: Vec<libc::iovec>,
+    /// Where the parts of each place begin.
+    starts: Vec<usize>,
+}
+
+// SAFETY: the addresses are used by the owner's thread only, between `push` and `receive`.
+unsafe impl Send for ReceiveBurst {}
+
+impl Default for ReceiveBurst {
+    fn default() -> Self {
+        Self {
+            headers: Box::new([Header::default(); MOST_RECEIVED]),
+            controls: Box::new([Control([0; 64]); MOST_RECEIVED]),
+            parts: Vec::with_capacity(MOST_RECEIVED * (MOST_PARTS + 1)),
+            starts: Vec::with_capacity(MOST_RECEIVED),
+        }
+    }
+}
+
+impl ReceiveBurst {
+    /// Adds a place: parts that are filled one after the other, at most [`MOST_PARTS`]. More than [`MOST_RECEIVED`]
+    /// places are left out.
+    pub fn push(&mut self, parts: impl Iterator<Item = libc::iovec>) {
+        let Some(header) = self.headers.get_mut(self.starts.len()) else { return };
+        self.starts.push(self.parts.len());
+        self.parts.push(libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<Header>() });
+        self.parts.extend(parts.take(MOST_PARTS));
+    }
+
+    /// Receives packets into the places, in order, as long as there are any; has no places afterwards. Gives the
+    /// outcome of each place that was used to `each`, and returns how many these were.
+    ///
+    /// # Safety
+    /// The parts of all places may still be written to.
+    pub unsafe fn receive(
+        &mut self,
+        queue: &Queue,
+        each: impl FnMut(&Header, Result<Received, ReceiveError>),
+    ) -> usize {
+        // SAFETY: as the caller promises.
+        let used = unsafe {
+            match queue.kind() {
+                Kind::Tap => self.read(queue, each),
+                Kind::Socket => self.receive_messages(queue, each),
+            }
+        };
+        self.starts.clear();
+        self.parts.clear();
+        used
+    }
+
+    fn parts_of(&self, place: usize) -> &[libc::iovec] {
+        let end = self.starts.get(place + 1).copied().unwrap_or(self.parts.len());
+        &self.parts[self.starts[place]..end]
+    }
+
+    unsafe fn read(
+        &self,
+        queue: &Queue,
+        mut each: impl FnMut(&Header, Result<Received, ReceiveError>),
+    ) -> usize {
+        let fd = queue.as_fd().as_raw_fd();
+        for place in 0..self.starts.len() {
+            let parts = self.parts_of(place);
+            // SAFETY: as the caller of `receive` promises.
+            let bytes = unsafe { libc::readv(fd, parts.as_ptr(), parts.len() as libc::c_int) };
+            let Ok(bytes) = usize::try_from(bytes) else {
+                let error = ReceiveError::last();
+                if error == ReceiveError::Empty {
+                    return place;
+                }
+                each(&self.headers[place], Err(error));
+                continue;
+            };
+            let room: usize = parts.iter().map(|part| part.iov_len).sum();
+            // The kernel cuts off what has no room: not to be told from a packet that just fits.
+            let received = if bytes >= room {
+                Err(ReceiveError::TooLong)
+            } else {
+                Ok(Received { length: bytes.saturating_sub(size_of::<Header>()), tag: None })
+            };
+            each(&self.headers[place], received);
+        }
+        self.starts.len()
+    }
+
+    unsafe fn receive_messages(
+        &mut self,
+        queue: &Queue,
+        mut each: impl FnMut(&Header, Result<Received, ReceiveError>),
+    ) -> usize {
+        // SAFETY: structures of integers and pointers: zeros are valid.
+        let mut messages: [libc::mmsghdr; MOST_RECEIVED] = unsafe { std::mem::zeroed() };
+        let count = self.starts.len();
+        for (place, message) in messages.iter_mut().take(count).enumerate() {
+            let control = &raw mut self.controls[place].0;
+            let parts = self.parts_of(place);
+            message.msg_hdr.msg_iov = parts.as_ptr().cast_mut();
+            message.msg_hdr.msg_iovlen = parts.len();
+            message.msg_hdr.msg_control = control.cast();
+            message.msg_hdr.msg_controllen = size_of::<Control>();
+        }
+        let (fd, none) = (queue.as_fd().as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: as the caller of `receive` promises; headers and control buffers are of this burst.
+        let used =
+            unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT, none) };
+        let Ok(used) = usize::try_from(used) else {
+            let error = ReceiveError::last();
+            if error == ReceiveError::Empty {
+                return 0;
+            }
+            each(&self.headers[0], Err(error));
+            return 1;
+        };
+        for (message, header) in messages.iter().take(used).zip(self.headers.iter()) {
+            let received = if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+                Err(ReceiveError::TooLong)
+            } else {
+                let length = (message.msg_len as usize).saturating_sub(size_of::<Header>());
+                // SAFETY: `recvmmsg` has filled the message and its control buffer.
+                Ok(Received { length, tag: unsafe { tag_of(&message.msg_hdr) } })
+            };
+            each(header, received);
+        }
+        used
+    }
+}
