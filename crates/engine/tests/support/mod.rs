@@ -27,7 +27,7 @@ use netvm_config::model::{
     PortConfig, PortKind, PortPolicy, Rule, RuleId, RuleParts, SourceConfig,
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
-use netvm_region::Control;
+use netvm_region::{Control, NfCounter};
 
 /// An attached NF.
 pub struct Nf {
@@ -100,6 +100,17 @@ impl Rig {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Waits until an NF's threads have counted `count` received packets in sum. An NF publishes its counters after it
+    /// has sent a burst, so its packets may have left a little earlier.
+    pub fn until_received(&mut self, id: InstanceId, count: u64) -> bool {
+        self.until(Duration::from_secs(5), |engine| {
+            let views = engine.instances();
+            let nf = views.iter().find(|view| view.id == id).unwrap();
+            nf.threads.iter().map(|thread| thread.standard[NfCounter::Received as usize]).sum::<u64>()
+                == count
+        })
     }
 
     /// Kills an NF as hard as can be, and tells the engine once its process is gone.
