@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::hosts::Host;
 use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, is_root, lane, program};
@@ -14,6 +15,7 @@ use netlib::Options;
 use netvm_api::{
     ApplyReply, ChainInfo, Diagnostic, Done, Drift, Revision, RevisionInfo, Severity, Status, path,
 };
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 /// Not a test: runs as an NF if the environment says so.
@@ -29,39 +31,50 @@ fn config(names: &[&str]) -> String {
     format!("{ENGINE}{lanes}")
 }
 
-/// One item for each kind of thing that this machine lacks, and what the finding says.
-const LACKING: &[(&str, &str, &str)] = &[
-    ("[engine]\ncores = [1023]\n", "cores", "core 1023: netvmd may use only"),
-    ("[[port]]\nname = \"x\"\nkind = \"af_xdp\"\ninterface = \"none0\"\n", "interface", "no interface none0"),
-    ("[[port]]\nname = \"p\"\nkind = \"af_packet\"\ninterface = \"none1\"\n", "interface", "`ip link` lists"),
-    ("[[port]]\nname = \"t\"\nkind = \"tap\"\ninterface = \"lo\"\n", "interface", "exists and is no TAP"),
-    ("[[port]]\nname = \"n\"\nkind = \"pci\"\naddress = \"ffff:1f:1f.7\"\n", "address", "`lspci -D` lists"),
+/// One item for each kind of thing that this machine lacks, with the keys and what the findings of each say.
+const LACKING: &[(&str, &[(&str, &str)])] = &[
+    ("[engine]\ncores = [1023]\n", &[("cores", "core 1023: netvmd may use only")]),
+    (
+        "[[port]]\nname = \"x\"\nkind = \"af_xdp\"\ninterface = \"none0\"\n",
+        &[("interface", "no interface none0")],
+    ),
+    (
+        "[[port]]\nname = \"p\"\nkind = \"af_packet\"\ninterface = \"none1\"\n",
+        &[("interface", "`ip link` lists")],
+    ),
+    (
+        "[[port]]\nname = \"t\"\nkind = \"tap\"\ninterface = \"lo\"\n",
+        &[("interface", "exists and is no TAP")],
+    ),
+    (
+        "[[port]]\nname = \"n\"\nkind = \"pci\"\naddress = \"ffff:1f:1f.7\"\n",
+        &[("address", "`lspci -D` lists")],
+    ),
     (
         "[[port]]\nname = \"v\"\nkind = \"vhost-user\"\npath = \"/none/v.sock\"\n",
-        "path",
-        "folder /none: No such",
+        &[("path", "folder /none: No such")],
     ),
     (
         "[[port]]\nname = \"c\"\nkind = \"pcap\"\ninput = \"/none/c.pcap\"\n",
-        "input",
-        "cannot read the capture",
+        &[("input", "cannot read the capture")],
     ),
     (
         "[[port]]\nname = \"w\"\nkind = \"pcap\"\noutput = \"/none/c.pcap\"\n",
-        "output",
-        "create it (mkdir -p)",
+        &[("output", "create it (mkdir -p)")],
     ),
-    ("[[nf]]\nrole = \"a\"\ncommand = [\"netvm-none\"]\n", "command", "no program `netvm-none`"),
-    ("[[nf]]\nrole = \"b\"\ncommand = [\"/bin/true\"]\ncores = [1023]\n", "cores", "core 1023"),
+    ("[[nf]]\nrole = \"a\"\ncommand = [\"netvm-none\"]\n", &[("command", "no program `netvm-none`")]),
+    ("[[nf]]\nrole = \"b\"\ncommand = [\"/bin/true\"]\ncores = [1023]\n", &[("cores", "core 1023")]),
     (
         "[[nf]]\nrole = \"w\"\ncommand = [\"/bin/true\"]\nwritable = [\"/none/w\"]\n",
-        "writable",
-        "no folder /none/w",
+        &[("writable", "no folder /none/w")],
     ),
     (
-        "[[vm]]\nname = \"g\"\nports = [\"v\"]\nqemu = \"qemu-none\"\nimage = \"/none.img\"\n",
-        "qemu",
-        "qemu-none",
+        "[[vm]]\nname = \"g\"\nports = [\"v\"]\nqemu = \"qemu-none\"\nimage = \"/none.img\"\nmemory = 1048576\n",
+        &[
+            ("image", "/none.img: No such file"),
+            ("memory", "lower its `memory`"),
+            ("qemu", "install qemu-system-x86"),
+        ],
     ),
 ];
 
@@ -74,13 +87,21 @@ fn check_names_every_line_that_this_machine_cannot_serve() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let mut found: Vec<Diagnostic> = serde_json::from_slice(&run.stdout).unwrap();
     found.retain(|finding| finding.code == "config::missing");
-    assert_eq!(found.len(), LACKING.len(), "{found:#?}");
+    let mut expected = Vec::new();
     let mut first_line = 1;
-    for ((item, key, says), finding) in LACKING.iter().zip(&found) {
-        let line = item.lines().position(|line| line.starts_with(&format!("{key} ="))).unwrap() + first_line;
-        assert_eq!(finding.line as usize, line, "{finding:#?}");
-        assert!(finding.message.contains(says), "{finding:#?}");
+    for (item, keys) in LACKING {
+        for (key, says) in *keys {
+            let line = item.lines().position(|line| line.starts_with(&format!("{key} ="))).unwrap();
+            expected.push((line + first_line, *says));
+        }
         first_line += item.lines().count() + 1;
+    }
+    found.sort_by_key(|finding| finding.line);
+    expected.sort_by_key(|(line, _)| *line);
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for ((line, says), finding) in expected.iter().zip(&found) {
+        assert_eq!(finding.line as usize, *line, "{finding:#?}");
+        assert!(finding.message.contains(says), "{finding:#?}");
     }
 }
 
@@ -101,6 +122,61 @@ fn an_unknown_user_is_found_too() {
         .map(|finding| (finding.line, finding.message.contains("useradd --system")))
         .collect();
     assert_eq!(lines, [(4, true), (7, true)], "{found:#?}");
+}
+
+#[test]
+fn more_queues_than_the_interface_has_are_found_too() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new("queues", &[], &[]);
+    let daemon = Daemon::start(ENGINE);
+    let port = format!(
+        "{ENGINE}\n[[port]]\nname = \"x\"\nkind = \"af_xdp\"\nqueues = 7\ninterface = \"{}\"\n",
+        host.port()
+    );
+    let (status, error) = daemon.post_failing(path::APPLY, &port);
+    let line = port.lines().position(|line| line == "queues = 7").unwrap() as u32 + 1;
+    let is_named = |finding: &Diagnostic| finding.line == line && finding.message.contains("ethtool -L");
+    assert!(status == 422 && error.diagnostics.iter().any(is_named), "{error:?}");
+}
+
+/// The user database is a pipe that nobody writes to: a look-up waits until somebody opens it.
+#[test]
+fn a_slow_user_database_delays_only_the_change_that_asks_it() {
+    if !is_root() {
+        return;
+    }
+    let folder = Arc::new(Folder::new());
+    let pipe = folder.0.join("passwd");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o644.into()).unwrap();
+    let script = format!("mount --bind {} /etc/passwd && exec \"$0\" \"$@\"", pipe.display());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_netvmd")]);
+    let text = config(&["a"]).replace("[[nf]]", "[[nf]]\nuser = \"65534\"");
+    let quiet = format!("{ENGINE}[[port]]\nname = \"s\"\nkind = \"source\"\n");
+    let mut daemon = Daemon::launch_as(command, folder, &quiet);
+    daemon.await_log("serves its API on");
+    std::thread::scope(|scope| {
+        let apply = scope.spawn(|| daemon.post::<ApplyReply>(path::APPLY, &text));
+        for _ in 0..20 {
+            let asked = Instant::now();
+            let _: Status = daemon.get(path::STATUS);
+            let _: Vec<ChainInfo> = daemon.get(path::CHAINS);
+            assert!(asked.elapsed() < Duration::from_secs(2), "the look-up delays others");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(!apply.is_finished(), "nothing was looked up");
+        // The look-ups find nothing in an empty file, and the number is used as it is. Without a reader there is nothing
+        // to open.
+        while !apply.is_finished() {
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+            drop(rustix::fs::open(&pipe, flags, Mode::empty()));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        apply.join().unwrap();
+    });
+    daemon.until_running("a-nf");
 }
 
 #[test]

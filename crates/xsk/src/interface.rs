@@ -1,6 +1,6 @@
 //! Interfaces: loads and attaches the XDP program, and binds sockets to queues.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::sleep;
@@ -66,11 +66,7 @@ impl Interface {
         let ifindex = sys::interface_index(&c_name).map_err(|_| no_interface())?;
         let failed = |step| move |source| open_error(name, ifindex, step, source);
 
-        let control =
-            sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("create a control socket"))?;
-        let channels =
-            sys::channels(control.as_fd(), &c_name).map_err(failed("read the number of queues"))?;
-        let queues = count_queues(name, options.queues, channels)?;
+        let (control, queues) = find_queues(name, &c_name, options.queues)?;
         // Fails early if the process lacks CAP_NET_RAW, not at the first queue.
         let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("create an AF_XDP socket"))?;
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
@@ -210,6 +206,26 @@ impl Interface {
             _ => QueueError::System { interface, queue, step, source },
         }
     }
+}
+
+/// Checks that an interface can be opened with a number of queues, and opens nothing.
+///
+/// # Errors
+/// [`OpenError::NoInterface`] and [`OpenError::Queues`].
+pub fn check_queues(name: &str, queues: u32) -> Result<(), OpenError> {
+    let c_name = CString::new(name).map_err(|_| OpenError::NoInterface { interface: name.to_owned() })?;
+    find_queues(name, &c_name, Some(queues)).map(drop)
+}
+
+/// The socket that controls the interface, and the number of queues to use.
+fn find_queues(name: &str, c_name: &CStr, asked: Option<u32>) -> Result<(OwnedFd, u32), OpenError> {
+    let ifindex =
+        sys::interface_index(c_name).map_err(|_| OpenError::NoInterface { interface: name.to_owned() })?;
+    let failed = |step| move |source| open_error(name, ifindex, step, source);
+    let control = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("create a control socket"))?;
+    let channels = sys::channels(control.as_fd(), c_name).map_err(failed("read the number of queues"))?;
+    let queues = count_queues(name, asked, channels)?;
+    Ok((control, queues))
 }
 
 /// Checks the number of queues against the receive and transmit queues in use; `None` if the driver does not report

@@ -110,7 +110,7 @@ mod umem;
 
 pub use buffers::{RxFrame, TxFrame};
 pub use errors::{Holder, Holders, KickError, OpenError, QueueError};
-pub use interface::{Attached, Interface};
+pub use interface::{Attached, Interface, check_queues};
 pub use options::{BusyPoll, CopyMode, Mode, RingSizes, XskOptions};
 pub use socket::{DropCounter, StillHeld, Xsk, XskStats};
 pub use umem::{KERNEL_HEADROOM, Memory, Umem, UmemError};

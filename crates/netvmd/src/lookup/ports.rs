@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use netvm_config::Missing;
 use netvm_config::model::{ContainerConfig, Host, PortConfig, PortKind, VhostMode};
+use netvm_xsk::OpenError;
 use rustix::net::{AddressFamily, SocketType};
 
 /// Where PCI devices are listed.
@@ -22,7 +23,13 @@ pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Mis
 fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
     match &port.kind {
         PortKind::Pci { address } => pci(address).map(|message| ("address", message)).into_iter().collect(),
-        PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface } => {
+        PortKind::AfXdp { interface, .. } => match no_interface(interface) {
+            Some(message) => vec![("interface", message)],
+            None => {
+                few_queues(interface, port.queues).map(|message| ("queues", message)).into_iter().collect()
+            }
+        },
+        PortKind::AfPacket { interface } => {
             no_interface(interface).map(|message| ("interface", message)).into_iter().collect()
         }
         PortKind::Tap { interface } => {
@@ -65,6 +72,12 @@ fn no_interface(interface: &str) -> Option<String> {
         ),
         _ => format!("interface {interface}: {error}: correct the name (`ip link`)"),
     })
+}
+
+/// An AF_XDP port needs a receive and a transmit queue of its interface for each of its own.
+fn few_queues(interface: &str, queues: u16) -> Option<String> {
+    let error = netvm_xsk::check_queues(interface, queues.into()).err()?;
+    matches!(error, OpenError::Queues { .. }).then(|| error.to_string())
 }
 
 /// A container port makes its interface in a namespace that is there.

@@ -38,19 +38,15 @@ impl Lookup {
         found
     }
 
-    /// The first thing that a VM needs and this machine does not have.
-    pub(super) fn vm(&self, item: usize, vm: &VmConfig, host: &Host) -> Option<Missing> {
-        let problem = VmRecipe::find(host, vm, self.is_root, &self.cores).err()?;
-        let key = match &problem {
-            VmProblem::Qemu(_) => "qemu",
-            VmProblem::Account(_) => "user",
-            VmProblem::Cores(_) => "cores",
-            VmProblem::File { key, .. } | VmProblem::Denied { key, .. } => *key,
-            VmProblem::Folder { .. } => "ports",
-            VmProblem::NoKvm { .. } => "accel",
-            VmProblem::Memory { .. } => "memory",
-            VmProblem::Node(_) => "node",
+    /// What a VM needs and this machine does not have.
+    pub(super) fn vm(&self, item: usize, vm: &VmConfig, host: &Host) -> Vec<Missing> {
+        let problems = VmRecipe::find(host, vm, self.is_root, &self.cores).err().unwrap_or_default();
+        let missing = |problem: VmProblem| Missing {
+            table: "vm",
+            item,
+            key: problem.key(),
+            message: problem.to_string(),
         };
-        Some(Missing { table: "vm", item, key, message: problem.to_string() })
+        problems.into_iter().map(missing).collect()
     }
 }

@@ -20,13 +20,15 @@ mod instance;
 mod launch;
 mod listeners;
 mod monitor;
+mod problem;
 mod process;
 mod qemu;
 mod recipe;
 mod report;
 mod status;
 
-pub use recipe::{VmProblem, VmRecipe, VmRecipeError};
+pub use problem::{VmProblem, VmRecipeError};
+pub use recipe::VmRecipe;
 pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
@@ -87,7 +89,7 @@ impl Machines {
     /// that it does not prevent other changes.
     ///
     /// # Errors
-    /// [`VmRecipeError`] names the first VM that cannot be started, and the reason.
+    /// [`VmRecipeError`] names the first VM that cannot be started, and the reasons.
     pub async fn prepare(&self, host: &Host, running: &Host) -> Result<PreparedVms, VmRecipeError> {
         let is_same = |vm: &&VmConfig| host.has_same_vm(vm, running);
         let recipe = |vm: &VmConfig| Some((vm.name.clone(), self.recipe(&vm.name)?));
@@ -98,7 +100,7 @@ impl Machines {
             let recipe = match (VmRecipe::find(&host, vm, is_root, &cores), before.get(&vm.name)) {
                 (Ok(recipe), _) => Arc::new(recipe),
                 (Err(_), Some(before)) => Arc::clone(before),
-                (Err(problem), None) => return Err(VmRecipeError { vm: vm.name.clone(), problem }),
+                (Err(problems), None) => return Err(VmRecipeError { vm: vm.name.clone(), problems }),
             };
             Ok(Prepared {
                 recipe,

@@ -11,86 +11,14 @@ use netvm_config::model::{
 use netvm_engine::NotifyMode;
 use netvm_vm::{Accel, Boot, Card, Machine, Version};
 
-use super::qemu::{self, QemuError};
-use crate::account::{Account, AccountError};
-use crate::process::cores::{CoreSet, CoresError};
+use super::problem::{Problems, VmProblem};
+use super::qemu;
+use crate::account::Account;
+use crate::process::cores::CoreSet;
 use crate::process::program::may_use;
 
 /// KVM's device.
 const KVM: &str = "/dev/kvm";
-
-/// A VM cannot be started as configured.
-#[derive(Debug, thiserror::Error)]
-#[error("vm {vm}: {problem}")]
-pub struct VmRecipeError {
-    /// Its name.
-    pub vm: String,
-    /// The reason and the remedy.
-    pub problem: VmProblem,
-}
-
-/// The reason why a VM cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum VmProblem {
-    /// Its QEMU.
-    #[error(transparent)]
-    Qemu(#[from] QemuError),
-    /// Its user.
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    /// Its cores.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// A file cannot be used.
-    #[error("{}: {source} (named by `{key}`)", path.display())]
-    File {
-        /// The key that names the file.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// QEMU's user may not access a file.
-    #[error("{} is not {right} for QEMU's user (uid {uid}): change the mode or owner of it or of a folder above it, or name another `user`", path.display())]
-    Denied {
-        /// The key that names the file.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The missing right.
-        right: &'static str,
-        /// QEMU's user.
-        uid: u32,
-    },
-    /// QEMU's user cannot create the socket of a port.
-    #[error("port {port}: QEMU listens at {}, but its user (uid {uid}) cannot create files in that folder: use a folder of that user (netvmd creates a missing one so), or set `mode = \"server\"`", path.display())]
-    Folder {
-        /// The port.
-        port: String,
-        /// Its socket.
-        path: PathBuf,
-        /// QEMU's user.
-        uid: u32,
-    },
-    /// KVM is required but unusable.
-    #[error("`accel = \"kvm\"`, but {reason}; or set `accel = \"kvm:tcg\"`")]
-    NoKvm {
-        /// The reason and the remedy.
-        reason: String,
-    },
-    /// It needs more memory than the machine has.
-    #[error("it needs {wanted} MiB of memory, but this machine has {there}: lower its `memory`")]
-    Memory {
-        /// Configured MiB.
-        wanted: u32,
-        /// The machine's MiB.
-        there: u64,
-    },
-    /// The NUMA node does not exist.
-    #[error("no NUMA node {0} on this machine: omit `node`, or see `lscpu`")]
-    Node(u32),
-}
 
 /// The NF in a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,12 +60,15 @@ pub struct VmRecipe {
 
 impl VmRecipe {
     /// Looks up everything that a VM needs. `allowed`: the cores that netvmd may use.
+    ///
+    /// # Errors
+    /// Everything that is missing.
     pub(crate) fn find(
         host: &Host,
         vm: &VmConfig,
         is_root: bool,
         allowed: &[u32],
-    ) -> Result<Self, VmProblem> {
+    ) -> Result<Self, Vec<VmProblem>> {
         let (cards, nf) = match &vm.guest {
             Guest::Ordinary { cards } => (&cards[..], None),
             Guest::Nf { role, threads, notify } => {
@@ -152,35 +83,46 @@ impl VmRecipe {
                 (&[][..], host.nf(*role).map(nf))
             }
         };
-        let account = if is_root { Some(Account::find(&vm.user)?) } else { None };
-        let (qemu, version) = qemu::find(&vm.qemu, account)?;
-        let boot = boot(vm, account)?;
+        let mut problems = Problems::default();
+        let account = problems.keep(is_root.then(|| Account::find(&vm.user)).transpose()).flatten();
+        let qemu = problems.keep(qemu::find(&vm.qemu, account));
+        let boot = problems.keep(boot(vm, account));
         let workers = host.engine.workers(allowed);
         // Only virtual processors are pinned; QEMU's other threads may use the NFs' cores.
-        CoreSet::choose(&vm.cores, workers, allowed)?;
-        if let Some(node) =
-            vm.node.filter(|node| !Path::new(&format!("/sys/devices/system/node/node{node}")).exists())
-        {
-            return Err(VmProblem::Node(node));
-        }
-        if let Some(there) = memory("MemTotal").filter(|there| *there < u64::from(vm.memory)) {
-            return Err(VmProblem::Memory { wanted: vm.memory, there });
-        }
-        let Chosen { accel, groups, without_kvm } = choose_accel(vm.accel, account, &qemu)?;
-        let machine = Machine {
-            name: vm.name.clone(),
-            memory: vm.memory,
-            cpus: vm.cpus,
-            node: vm.node,
-            accel,
-            boot,
-            cards: cards.iter().filter_map(|at| card(host, at)).collect(),
+        problems.keep(CoreSet::choose(&vm.cores, workers, allowed));
+        problems.keep(has_node(vm));
+        problems.keep(has_memory(vm));
+        let accel = match &qemu {
+            Some((path, _)) => problems.keep(choose_accel(vm.accel, account, path)),
+            None => None,
         };
-        machine.cards.iter().filter(|card| !card.connects).try_for_each(|card| can_listen(card, account))?;
-        let cores = CoreSet::choose(&[], workers, allowed)?;
+        let cards: Vec<Card> = cards.iter().filter_map(|at| card(host, at)).collect();
+        for card in cards.iter().filter(|card| !card.connects) {
+            problems.keep(can_listen(card, account));
+        }
+        let cores = problems.keep(CoreSet::choose(&[], workers, allowed));
+        let problems = problems.into_inner();
+        let (Some((qemu, version)), Some(boot), Some(accel), Some(cores), true) =
+            (qemu, boot, accel, cores, problems.is_empty())
+        else {
+            return Err(problems);
+        };
+        let Chosen { accel, groups, without_kvm } = accel;
+        let (name, memory, cpus, node) = (vm.name.clone(), vm.memory, vm.cpus, vm.node);
+        let machine = Machine { name, memory, cpus, node, accel, boot, cards };
         let (is_manual, pinned) = (vm.start == VmStart::Manual, vm.cores.clone());
         Ok(Self { nf, is_manual, machine, without_kvm, qemu, version, account, groups, cores, pinned })
     }
+}
+
+fn has_node(vm: &VmConfig) -> Result<(), VmProblem> {
+    let is_there = |node: &u32| Path::new(&format!("/sys/devices/system/node/node{node}")).exists();
+    vm.node.filter(|node| !is_there(node)).map_or(Ok(()), |node| Err(VmProblem::Node(node)))
+}
+
+fn has_memory(vm: &VmConfig) -> Result<(), VmProblem> {
+    let too_little = memory("MemTotal").filter(|there| *there < u64::from(vm.memory));
+    too_little.map_or(Ok(()), |there| Err(VmProblem::Memory { wanted: vm.memory, there }))
 }
 
 fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
