@@ -30,7 +30,7 @@ impl Layout {
     pub fn group(&mut self, name: &str, buffers: u32, buffer_size: u32) -> GroupId {
         let id = GroupId(self.host.groups.len() as u16);
         let name = name.to_owned();
-        self.host.groups.push(Group { id, name, buffers, buffer_size, headroom: 128, may_send_to: None });
+        self.host.groups.push(Group { id, name, buffers, buffer_size, headroom: 128, ..Group::default() });
         id
     }
 

@@ -6,7 +6,7 @@
 //! | change | effect |
 //! |---|---|
 //! | `[engine]` | netvmd must be restarted |
-//! | memory of a group (`buffers`, `buffer_size`, `headroom`) | netvmd must be restarted |
+//! | memory of a group (`buffers`, `buffer_size`, `headroom`, `large_buffers`) | netvmd must be restarted |
 //! | a port's device (`kind` and its keys, `queues`, `mtu`, `group`) | that port is reopened |
 //! | the group in whose memory a port's packets land | that port is reopened |
 //! | `macs` of `[switch]` | netvmd must be restarted |

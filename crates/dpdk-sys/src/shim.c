@@ -229,20 +229,27 @@ call_direct(struct rte_mempool *pool, void *context, void *object, unsigned int 
 int
 netvm_pool_create(const struct netvm_pool_spec *spec, struct rte_mempool **pool)
 {
-	const struct rte_pktmbuf_extmem memory = {
-		.buf_ptr = spec->buffers,
-		.buf_iova = (uintptr_t)spec->buffers,
-		.buf_len = (size_t)spec->count * spec->stride,
-		.elt_size = (uint16_t)spec->stride,
-	};
+	/* One piece of memory that DPDK cuts by the stride; or a piece for each buffer whose stride exceeds 16 bits. */
+	const uint32_t pieces = spec->stride == spec->size ? 1 : spec->count;
+	struct rte_pktmbuf_extmem *memory;
 	/* The extbuf constructor takes the handler from here only. */
 	int error = rte_mbuf_set_user_mempool_ops(spec->handler);
 
 	if (error != 0)
 		return error;
+	memory = calloc(pieces, sizeof(*memory));
+	if (memory == NULL)
+		return -ENOMEM;
+	for (uint32_t n = 0; n < pieces; n++) {
+		memory[n].buf_ptr = (char *)spec->buffers + (size_t)n * spec->stride;
+		memory[n].buf_iova = (uintptr_t)memory[n].buf_ptr;
+		memory[n].buf_len = pieces == 1 ? (size_t)spec->count * spec->stride : spec->size;
+		memory[n].elt_size = (uint16_t)spec->size;
+	}
 	rte_errno = 0;
-	*pool = rte_pktmbuf_pool_create_extbuf(spec->name, spec->count, spec->cache, 0, (uint16_t)spec->stride,
-		spec->node < 0 ? SOCKET_ID_ANY : spec->node, &memory, 1);
+	*pool = rte_pktmbuf_pool_create_extbuf(spec->name, spec->count, spec->cache, 0, (uint16_t)spec->size,
+		spec->node < 0 ? SOCKET_ID_ANY : spec->node, memory, pieces);
+	free(memory);
 	if (*pool == NULL)
 		return rte_errno > 0 ? -rte_errno : -ENOMEM;
 	rte_mempool_obj_iter(*pool, call_direct, NULL);

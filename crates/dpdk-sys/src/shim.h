@@ -83,7 +83,10 @@ struct netvm_pool_spec {
 	/** Address of buffer 0. */
 	void *buffers;
 	uint32_t count;
+	/** Distance of buffers. */
 	uint32_t stride;
+	/** Bytes of a buffer, at most 65,535. */
+	uint32_t size;
 	uint32_t cache;
 	/** NUMA node or -1. */
 	int32_t node;

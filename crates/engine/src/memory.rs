@@ -22,6 +22,8 @@ pub struct Memory {
     pub id: MemoryId,
     /// The mbufs.
     pub pool: Arc<Pool>,
+    /// The mbufs of large buffers, if it has any.
+    pub large: Option<Arc<Pool>>,
     region: Arc<Region>,
     /// Buffers that NFs have.
     pub(crate) in_flight: Arc<InFlightTable>,
@@ -31,11 +33,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(id: MemoryId, region: Arc<Region>, pool: Pool) -> Self {
-        let buffers = region.geometry().buffers as usize;
+    pub(crate) fn new(id: MemoryId, region: Arc<Region>, pools: Pools) -> Self {
+        let Pools { pool, large } = pools;
         let in_flight = InFlightTable::new(Arc::clone(&region), pool.buffer_index());
-        let stamps = (0..buffers).map(|_| Default::default()).collect();
-        Self { id, pool: Arc::new(pool), region, in_flight, stamps }
+        let stamps = (0..region.geometry().numbers()).map(|_| Default::default()).collect();
+        Self { id, pool: Arc::new(pool), large: large.map(Arc::new), region, in_flight, stamps }
+    }
+
+    /// Free buffers of both sizes.
+    pub(crate) fn free(&self) -> u32 {
+        self.pool.available() + self.large.as_ref().map_or(0, |large| large.available())
     }
 
     /// The shared memory.
@@ -100,8 +107,20 @@ pub(crate) fn eal_options(huge_pages: bool, pci: bool) -> EalOptions {
     EalOptions { huge_pages, memory_mib: 1024, pci, ..EalOptions::default() }
 }
 
+/// The pools of a memory.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pool: Pool,
+    large: Option<Pool>,
+}
+
 /// mbufs over the buffers of a region.
-pub(crate) fn pool_over(eal: Eal, region: &Arc<Region>, id: MemoryId, node: u32) -> Result<Pool, PoolError> {
+pub(crate) fn pools_over(
+    eal: Eal,
+    region: &Arc<Region>,
+    id: MemoryId,
+    node: u32,
+) -> Result<Pools, PoolError> {
     let geometry = region.geometry();
     let layout = BufferLayout {
         first: geometry.buffers_at as usize,
@@ -112,7 +131,19 @@ pub(crate) fn pool_over(eal: Eal, region: &Arc<Region>, id: MemoryId, node: u32)
     };
     let buffers: Arc<dyn PacketMemory> = Arc::new(Buffers(Arc::clone(region)));
     let options = PoolOptions { node: existing(node), ..PoolOptions::default() };
-    Pool::over_region(eal, &format!("memory-{id}"), buffers, layout, options)
+    let pool = Pool::over_region(eal, &format!("memory-{id}"), Arc::clone(&buffers), layout, options)?;
+    let large = (geometry.large > 0).then(|| {
+        let layout = BufferLayout {
+            first: layout.first + geometry.buffers as usize * geometry.stride as usize,
+            stride: geometry.stride * geometry.large_numbers,
+            buffers: geometry.large,
+            ..layout
+        };
+        // A segment of 64 KB pays for the store.
+        let options = PoolOptions { cache: 0, ..options };
+        Pool::over_region(eal, &format!("large-{id}"), buffers, layout, options)
+    });
+    Ok(Pools { pool, large: large.transpose()? })
 }
 
 /// The node, if this machine has it; a configured topology may invent nodes.
@@ -131,11 +162,17 @@ impl Memory {
     /// A memory in ordinary pages, for tests without root: `buffers` of 512 bytes, and `rings` of `ring_capacity` in
     /// its region.
     pub(crate) fn for_tests(buffers: u32, rings: u16, ring_capacity: u32) -> Self {
-        let spec =
-            netvm_region::RegionSpec { buffers, stride: 512, headroom: HEADROOM, rings, ring_capacity };
+        let spec = netvm_region::RegionSpec {
+            buffers,
+            stride: 512,
+            headroom: HEADROOM,
+            large: 4,
+            rings,
+            ring_capacity,
+        };
         let region = Region::create("test", spec, netvm_region::Pages::Normal, None).unwrap();
         let (id, region) = (MemoryId(0), Arc::new(region));
-        let pool = pool_over(eal_for_tests(), &region, id, 0).unwrap();
-        Self::new(id, region, pool)
+        let pools = pools_over(eal_for_tests(), &region, id, 0).unwrap();
+        Self::new(id, region, pools)
     }
 }

@@ -46,11 +46,11 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let region = |stride, buffers| {
-            let spec = RegionSpec { buffers, stride, headroom: 64, rings: 2, ring_capacity: RING };
+        let region = |stride, buffers, large| {
+            let spec = RegionSpec { buffers, stride, headroom: 64, large, rings: 2, ring_capacity: RING };
             Region::create("fuzz", spec, Pages::Normal, None).expect("a few MiB")
         };
-        let regions = vec![region(256, 8), region(512, 5)];
+        let regions = vec![region(256, 8, 0), region(512, 5, 2)];
         let admission = Admission {
             group: 0,
             role: 0,

@@ -118,7 +118,7 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn tailroom(&self) -> usize {
-        self.region.geometry().stride as usize - self.headroom() - self.len()
+        self.region.geometry().size_of(self.descriptor.buffer()) as usize - self.headroom() - self.len()
     }
 
     /// Prepends `count` uninitialised bytes and returns the whole packet; without enough headroom returns `None` and

@@ -98,11 +98,11 @@ impl Region {
     /// In debug builds, if `buffer` is out of range.
     ///
     /// # Safety
-    /// `buffer` is below the number of buffers.
+    /// `buffer` is below [`Geometry::numbers`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn buffer(&self, buffer: u32) -> NonNull<u8> {
-        debug_assert!(buffer < self.geometry.buffers);
+        debug_assert!(buffer < self.geometry.numbers());
         // SAFETY: the caller keeps `buffer` in range, and the geometry keeps all buffers within the mapping.
         unsafe { self.buffers.add(buffer as usize * self.geometry.stride as usize) }
     }
@@ -122,12 +122,12 @@ impl Region {
         self.owner_table().get(buffer as usize).map(|byte| byte.load(Ordering::Relaxed))
     }
 
-    /// The owner table: one byte per buffer. All NFs of the group can write anything here at any time.
+    /// The owner table: one byte per number of a buffer. All NFs of the group can write anything here at any time.
     #[inline(always)]
     #[must_use]
     pub const fn owner_table(&self) -> &[AtomicU8] {
         // SAFETY: the owner table has a byte for each buffer, within the mapping; it is only ever used as atomics.
-        unsafe { std::slice::from_raw_parts(self.owner_table.as_ptr(), self.geometry.buffers as usize) }
+        unsafe { std::slice::from_raw_parts(self.owner_table.as_ptr(), self.geometry.numbers() as usize) }
     }
 
     /// The chain's backpressure word: bit `s` is set while NF thread `s` finds its next ring full.
@@ -165,7 +165,7 @@ mod tests {
     use netvm_ring::Descriptor;
 
     fn small() -> RegionSpec {
-        RegionSpec { buffers: 100, stride: 2048, headroom: 128, rings: 3, ring_capacity: 8 }
+        RegionSpec { buffers: 100, stride: 2048, headroom: 128, large: 0, rings: 3, ring_capacity: 8 }
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Numbered for Group {
 impl Keys for Group {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.name(("name", "edge"), &mut self.name, Name(names::any));
-        table.key("buffers", &mut self.buffers, Number(1..=1 << 24));
+        table.key("buffers", &mut self.buffers, Number(1..=1 << 23));
         let bytes = &mut self.buffer_size;
         if let Some(at) = table.key("buffer_size", bytes, Number(256..=65_472))
             && !bytes.is_multiple_of(64)
@@ -151,6 +151,7 @@ impl Keys for Group {
                 .keep();
         }
         table.key("headroom", &mut self.headroom, Number(0..=32_736));
+        table.key("large_buffers", &mut self.large_buffers, Number(0..=8192));
         table.key("may_send_to", &mut self.may_send_to, Maybe(List(ToPort, TEXTS)));
     }
 }

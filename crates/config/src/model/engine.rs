@@ -126,12 +126,14 @@ pub struct Group {
     pub buffer_size: u32,
     /// Bytes before a received packet.
     pub headroom: u16,
+    /// Buffers of 64 KiB of each of its regions, for segments of TCP and UDP.
+    pub large_buffers: u32,
     /// Ports that its NFs may send out of, by number; `None`: the ports whose traffic its chains carry or output to.
     pub may_send_to: Option<Vec<PortId>>,
 }
 
 impl Default for Group {
-    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a buffer, with a headroom of 256.
+    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a buffer, with a headroom of 256. Large buffers take 8 MiB.
     fn default() -> Self {
         Self {
             id: GroupId(0),
@@ -139,6 +141,7 @@ impl Default for Group {
             buffers: 16_384,
             buffer_size: 2048,
             headroom: 256,
+            large_buffers: 128,
             may_send_to: None,
         }
     }

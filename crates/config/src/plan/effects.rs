@@ -158,6 +158,7 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         ("buffers", before.buffers, after.buffers),
         ("buffer_size", before.buffer_size, after.buffer_size),
         ("headroom", before.headroom.into(), after.headroom.into()),
+        ("large_buffers", before.large_buffers, after.large_buffers),
     ]
     .into_iter()
     .filter(|(_, before, after)| before != after)

@@ -155,8 +155,8 @@ ring_size = 512 | ring_size = 500 | 0 | bad_value | 256 and 512 are
 ring_size = 512 | ring_size = 8 | 0 | bad_value | from 16 to 65536
 buffer_size = 2048 | buffer_size = 2000 | 0 | bad_value | 1984 and 2048 are
 buffer_size = 2048 | buffer_size = 65536 | 0 | bad_value | from 256 to 65472
-buffers = 16384 | buffers = 0 | 0 | bad_value | from 1 to 16777216
-buffers = 16384 | buffers = -1 | 0 | bad_value | from 1 to 16777216
+buffers = 16384 | buffers = 0 | 0 | bad_value | from 1 to 8388608
+buffers = 16384 | buffers = -1 | 0 | bad_value | from 1 to 8388608
 queues = 1 | queues = 33 | 0 | bad_value | from 1 to 32
 output = "out.pcap" | output = "out.pcap"⏎queues = 2 | 1 | bad_value | leave `queues` out
 size = 1514 | size = 59 | 0 | bad_value | from 60 to

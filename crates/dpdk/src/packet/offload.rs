@@ -136,6 +136,12 @@ impl Mbuf {
         self.set_pending(transport | ip, [sum.l2, sum.l3, 0], 0);
     }
 
+    /// Takes back what [`Mbuf::set_oversized`] or [`Mbuf::set_unfinished`] noted.
+    pub fn forget_pending(&mut self) {
+        let ip = sys::NETVM_OFFLOAD_IPV4 | sys::NETVM_OFFLOAD_IPV6;
+        self.set_ol_flags(self.ol_flags() & !(sys::NETVM_OFFLOAD_ANY | ip));
+    }
+
     fn set_pending(&mut self, flags: u64, [l2, l3, l4]: [u16; 3], size: u16) {
         let field = |value: u16, at: u32, bits: u32| (u64::from(value) & ((1 << bits) - 1)) << at;
         let lengths = field(l2, 0, L2_BITS)

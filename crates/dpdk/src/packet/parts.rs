@@ -2,7 +2,7 @@
 
 use dpdk_sys as sys;
 
-use crate::{Batch, Mbuf};
+use crate::{Batch, BoundsError, Mbuf};
 
 /// Address and length of bytes of a packet: an `iovec`.
 pub type Part = sys::netvm_part;
@@ -43,6 +43,21 @@ impl Mbuf {
         let count =
             unsafe { sys::netvm_mbuf_parts(self.as_ptr().as_ptr(), out.as_mut_ptr(), out.len() as u32) };
         out.get(..count as usize)
+    }
+
+    /// Takes the first `length` bytes of another buffer's [`Mbuf::room`] for its own, from its beginning on.
+    ///
+    /// # Errors
+    /// [`BoundsError`] if either has no room for so many.
+    pub fn copy_room(&mut self, from: &Self, length: u16) -> Result<(), BoundsError> {
+        let there = from.room();
+        if there.length < usize::from(length) {
+            return Err(BoundsError { offset: from.data_off(), length, buffer: from.buf_len(), segments: 1 });
+        }
+        self.set_bounds(self.data_off(), length)?;
+        // SAFETY: both have room for `length` bytes, as just checked, and are different buffers.
+        unsafe { std::ptr::copy_nonoverlapping(there.bytes.cast(), self.data(), usize::from(length)) };
+        Ok(())
     }
 
     /// Where bytes can be written to: all of the buffer behind the packet's beginning.

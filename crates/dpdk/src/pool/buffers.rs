@@ -13,7 +13,7 @@ use crate::Mbuf;
 pub struct BufferLayout {
     /// Bytes from the start of the memory to buffer 0.
     pub first: usize,
-    /// Bytes of a buffer: headroom, packet and tailroom; at most 65,535.
+    /// Distance of buffers in bytes; at most 131,072.
     pub stride: u32,
     /// Number of buffers.
     pub buffers: u32,
@@ -26,10 +26,16 @@ pub struct BufferLayout {
 pub const HEADROOM: u16 = dpdk_sys::NETVM_HEADROOM as u16;
 
 impl BufferLayout {
+    /// Bytes of a buffer: headroom, packet and tailroom. An mbuf numbers 65,535 at most.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        if self.stride > u16::MAX as u32 { u16::MAX as u32 } else { self.stride }
+    }
+
     /// Longest packet that a driver can put into a buffer.
     #[must_use]
     pub const fn room(&self) -> u32 {
-        self.stride.saturating_sub(HEADROOM as u32)
+        self.size().saturating_sub(HEADROOM as u32)
     }
 
     /// Bytes from the start of the memory to the end of the last buffer.
@@ -85,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_is_the_quotient(first in 0_usize..1 << 46, stride in 1_u32..65_536, buffer in 0_u32..1 << 24) {
+        fn the_index_is_the_quotient(first in 0_usize..1 << 46, stride in 1_u32..131_073, buffer in 0_u32..1 << 24) {
             let index = BufferIndex::new(first, stride);
             prop_assert_eq!(index.of(first + stride as usize * buffer as usize), buffer);
         }

@@ -22,7 +22,7 @@ use dma_mapping::Dma;
 pub use dma_mapping::DmaError;
 pub(crate) use dma_mapping::DmaPort;
 pub use memory::{HeapMemory, PacketMemory};
-use options::cache_limit;
+use options::{LARGEST_STRIDE, cache_limit};
 pub use options::{PoolError, PoolOptions, Store};
 
 /// Existing pools, by address; a thread that ends its registration returns the contents of its caches to them.
@@ -109,6 +109,7 @@ impl Pool {
             buffers: buffers.cast(),
             count: layout.buffers,
             stride: layout.stride,
+            size: layout.size(),
             cache: options.cache,
             node: NumaNode::to_signed(options.node),
         };
@@ -203,7 +204,7 @@ impl Pool {
     pub fn alloc_frames_into(&self, batch: &mut Batch, count: usize, offset: u16, length: u16) -> usize {
         let (spare, room) = batch.spare();
         let count = count.min(room);
-        if count == 0 || u32::from(offset) + u32::from(length) > self.layout.stride {
+        if count == 0 || u32::from(offset) + u32::from(length) > self.layout.size() {
             return 0;
         }
         let mempool = self.mempool.as_ptr();
@@ -252,7 +253,7 @@ impl Pool {
                 // SAFETY: the pool is new and not shared yet, so its mbufs may be read although they are in the pool.
                 let packet = unsafe { mbuf.borrow() };
                 packet.buf_addr() as usize != first + buffer as usize * self.layout.stride as usize
-                    || u32::from(packet.buf_len()) != self.layout.stride
+                    || u32::from(packet.buf_len()) != self.layout.size()
             })
         })
     }
@@ -304,7 +305,7 @@ fn check(
     if buffers == 0 {
         return Err(PoolError::Empty(own()));
     }
-    if stride < u32::from(HEADROOM) + 64 || stride > u32::from(u16::MAX) {
+    if stride < u32::from(HEADROOM) + 64 || stride > LARGEST_STRIDE {
         return Err(PoolError::Stride { name: own(), stride });
     }
     if headroom > HEADROOM {

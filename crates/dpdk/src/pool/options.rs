@@ -53,8 +53,8 @@ pub enum PoolError {
     /// No buffers.
     #[error("pool {0}: no buffers; give it one at least")]
     Empty(String),
-    /// Buffers too small for a packet or too large for an mbuf.
-    #[error("pool {name}: buffers of {stride} bytes; use {} to 65535", HEADROOM + 64)]
+    /// Buffers too small for a packet, or too far apart.
+    #[error("pool {name}: buffers of {stride} bytes; use {} to {LARGEST_STRIDE}", HEADROOM + 64)]
     Stride {
         /// The pool.
         name: String,
@@ -120,6 +120,9 @@ pub enum PoolError {
         buffer: u32,
     },
 }
+
+/// Largest distance of buffers. An mbuf uses 65,535 bytes of it.
+pub(super) const LARGEST_STRIDE: u32 = 128 << 10;
 
 /// Largest cache with this many buffers: DPDK lets it grow to 1.5 times its size, which the pool must hold.
 pub(super) const fn cache_limit(buffers: u32) -> u32 {

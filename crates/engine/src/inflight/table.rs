@@ -1,6 +1,6 @@
 //! The in-flight table of one memory: the buffers that are out and in no in-order queue.
 //!
-//! One word per buffer, private to the engine:
+//! One word per number of a buffer, private to the engine:
 //!
 //! ```text
 //!  0                                        in the engine, free, or in an in-order queue
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use dpdk::{BufferIndex, Mbuf, MbufPtr, RawMbuf};
-use netvm_region::{MAX_NF_THREADS, MAX_WORKERS, Region};
+use netvm_region::{Geometry, MAX_NF_THREADS, MAX_WORKERS, Region};
 use netvm_ring::Span;
 
 use crate::drop_reason::Violation;
@@ -111,25 +111,25 @@ pub(crate) struct InFlightTable {
     /// The generation of packets that are handed out now.
     generation: AtomicU8,
     buffers: BufferIndex,
-    stride: u32,
+    geometry: Geometry,
     region: Arc<Region>,
 }
 
 impl InFlightTable {
     /// An empty table for the buffers of `region`, whose mbufs `buffers` tells apart.
     pub(crate) fn new(region: Arc<Region>, buffers: BufferIndex) -> Arc<Self> {
-        let geometry = region.geometry();
-        let words = (0..geometry.buffers).map(|_| Word::default()).collect();
+        let geometry = *region.geometry();
+        let words = (0..geometry.numbers()).map(|_| Word::default()).collect();
         let levels =
             (0..MAX_WORKERS).map(|_| Levels([const { AtomicU32::new(0) }; MAX_NF_THREADS])).collect();
-        let (stride, generation) = (geometry.stride, AtomicU8::new(0));
-        Arc::new(Self { words, levels, generation, buffers, stride, region })
+        let generation = AtomicU8::new(0);
+        Arc::new(Self { words, levels, generation, buffers, geometry, region })
     }
 
-    /// Bytes of a buffer.
+    /// The sizes of buffers.
     #[inline(always)]
-    pub(super) const fn stride(&self) -> u32 {
-        self.stride
+    pub(super) const fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     #[inline(always)]
@@ -192,7 +192,7 @@ impl InFlightTable {
         (0..self.len()).filter(|buffer| self.word(*buffer) != 0)
     }
 
-    /// How many buffers the memory has.
+    /// The numbers of buffers are below this one.
     pub(super) const fn len(&self) -> u32 {
         self.words.len() as u32
     }

@@ -10,6 +10,7 @@
 //! messages is one branch per run: messages differ from packets in the bits that all descriptors of a run share.
 
 use dpdk::{Batch, MbufPtr};
+use netvm_region::Geometry;
 use netvm_ring::{Consumer, Descriptor, Message, Span};
 
 use super::InFlight;
@@ -81,7 +82,8 @@ impl InFlight {
         let Some(thread) = self.threads[turn.link.index()].as_deref() else { return 0 };
         let source = thread.source;
         let Some(thread) = self.threads[source.index()].as_deref_mut() else { return 0 };
-        let (bits, stride) = (first.verdict_key(), thread.table.stride());
+        let bits = first.verdict_key();
+        let geometry = thread.table.geometry();
         let (spans, mbufs) = thread.queue.front();
         let room = spans.len().min(run.room());
         let mut taken = if turn.by_rows { from_nf.pop_matching(&spans[..room], bits) } else { 0 };
@@ -91,7 +93,7 @@ impl InFlight {
             taken = from_nf.pop_cached(room, |descriptor| {
                 let Some((handed, mbuf)) = next.next() else { return false };
                 let span = descriptor.span();
-                bits.matches(descriptor) && (span == *handed || is_moved(*handed, span, *mbuf, stride))
+                bits.matches(descriptor) && (span == *handed || is_moved(*handed, span, *mbuf, geometry))
             });
         }
         // SAFETY: `hand_out` made the batch forget these packets, and the queue forgets them below.
@@ -113,13 +115,14 @@ impl InFlight {
         run: &mut Batch,
     ) -> usize {
         let Some(thread) = self.threads[link.index()].as_deref() else { return 0 };
-        let (bits, stride, view) = (first.verdict_key(), thread.table.stride(), thread.table.of(self.worker));
+        let (bits, geometry, view) =
+            (first.verdict_key(), thread.table.geometry(), thread.table.of(self.worker));
         let (spare, room) = run.spare();
         let mut taken = 0;
         // Whatever is unusual is left in the ring for `take_one`, so that this loop keeps few values.
         from_nf.pop_cached(room, |descriptor| {
             let span = descriptor.span();
-            if !(bits.matches(descriptor) & fits(span, stride)) {
+            if !(bits.matches(descriptor) & fits(span, geometry)) {
                 return false;
             }
             let Ok(mut mbuf) = view.take(span.buffer()) else { return false };
@@ -161,14 +164,14 @@ impl InFlight {
 
 /// Whether an NF may say that a packet is there.
 #[inline(always)]
-fn fits(span: Span, stride: u32) -> bool {
-    (u32::from(span.offset()) + u32::from(span.length()) <= stride) & (span.length() >= MIN_LENGTH)
+fn fits(span: Span, geometry: &Geometry) -> bool {
+    geometry.contains(span.buffer(), span.offset(), span.length()) & (span.length() >= MIN_LENGTH)
 }
 
 /// Whether the packet that was handed out comes back elsewhere in its buffer; its mbuf gets the new bounds.
 #[inline(never)]
-fn is_moved(handed: Span, span: Span, mbuf: MbufPtr, stride: u32) -> bool {
-    if handed.buffer() != span.buffer() || !fits(span, stride) {
+fn is_moved(handed: Span, span: Span, mbuf: MbufPtr, geometry: &Geometry) -> bool {
+    if handed.buffer() != span.buffer() || !fits(span, geometry) {
         return false;
     }
     // SAFETY: a packet in a queue has no owner but the queue's; the span lies in its buffer, and it has one segment.

@@ -107,10 +107,10 @@ impl Engine {
         }
         for group in &host.groups {
             let Some(old) = self.nfs.groups.get(&group.id) else { continue };
-            let memory = |g: &Group| (g.buffers, g.buffer_size, g.headroom);
+            let memory = |g: &Group| (g.buffers, g.buffer_size, g.headroom, g.large_buffers);
             if memory(&old.config) != memory(group) {
                 return needs_restart(format!(
-                    "the memory of group {} (buffers, buffer_size, headroom)",
+                    "the memory of group {} (buffers, buffer_size, headroom, large_buffers)",
                     group.name
                 ));
             }

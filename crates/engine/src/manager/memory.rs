@@ -6,7 +6,7 @@ use netvm_config::model::Group;
 use netvm_region::{Pages, Region, RegionError, RegionSpec};
 
 use crate::ids::{GroupId, MemoryId};
-use crate::memory::{Memory, pool_over};
+use crate::memory::{Memory, pools_over};
 
 /// Direct rings per region.
 pub(crate) const RINGS: u16 = 256;
@@ -62,14 +62,7 @@ impl Memories {
         if !self.own.is_empty() {
             return Ok(None);
         }
-        let config = Group {
-            id: GroupId(u16::MAX),
-            name: "engine".to_owned(),
-            buffers,
-            buffer_size: 2048,
-            headroom: 256,
-            may_send_to: None,
-        };
+        let config = Group { id: GroupId(u16::MAX), name: "engine".to_owned(), buffers, ..Group::default() };
         self.own = self.create(&config)?;
         Ok(Some(&self.own))
     }
@@ -82,14 +75,15 @@ impl Memories {
             buffers: group.buffers,
             stride: group.buffer_size,
             headroom: group.headroom,
+            large: group.large_buffers,
             rings: RINGS,
             ring_capacity: self.ring_size,
         };
         let region = Region::create(&format!("{}-{node}", group.name), spec, self.pages, Some(node))?;
         region.label(u32::from(group.id.0), number);
         let region = Arc::new(region);
-        let pool = pool_over(self.eal, &region, id, node)
+        let pools = pools_over(self.eal, &region, id, node)
             .map_err(|source| GroupError::Pool { name: group.name.clone(), source: Box::new(source) })?;
-        Ok(Arc::new(Memory::new(id, region, pool)))
+        Ok(Arc::new(Memory::new(id, region, pools)))
     }
 }

@@ -1,12 +1,14 @@
 //! Ports on interfaces of the kernel that exchange offloads with it: TAP devices and packet sockets.
 //!
-//! A segment of up to 64 KB is received over as many buffers as it needs, crosses the engine as one packet, and leaves
-//! as one by a port that accepts it. The kernel copies each packet once in and once out, in one system call.
+//! A segment of up to 64 KB is received into a large buffer, crosses the engine as one packet, and leaves as one by a
+//! port that accepts it. A packet that fits an ordinary buffer is moved into one, so that no ACK holds 64 KB. While no
+//! large buffer is free, a segment takes several ordinary ones. The kernel copies each packet once in and once out.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, LONGEST_HEADERS, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
+use netvm_region::Geometry;
 use netvm_vnet::{
     Header, MOST_RECEIVED, Offloads, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments,
     SendBurst, SendError, header_of, pending,
@@ -63,12 +65,45 @@ impl KernelDevice {
         let geometry = memory.region().geometry();
         let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
         let longest = if self.offloads.tcp { LONGEST } else { room };
-        let needed = longest.div_ceil(room.max(1)).min(MOST_PARTS);
         let is_full = |place: &mut Batch| {
+            let has_large = place.as_slice().first().is_some_and(|first| is_large(first, geometry));
+            let begins_large = longest > room && (has_large || begin_large(place, memory, headroom));
+            let (first, rest) =
+                if begins_large { (1, longest - geometry.large_room() as usize) } else { (0, longest) };
+            let needed = first + rest.div_ceil(room.max(1)).min(MOST_PARTS - 1);
             let missing = needed.saturating_sub(place.len());
             missing == 0 || memory.pool.alloc_frames_into(place, missing, headroom, 0) == missing
         };
         self.places.iter_mut().take(wanted).map_while(|place| is_full(place).then_some(())).count()
+    }
+}
+
+fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
+    u32::from(buffer.buf_len()) > geometry.stride
+}
+
+/// Puts a large buffer before those of a place. Returns whether one was free.
+fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> bool {
+    let mut first = Batch::new();
+    let is_free =
+        memory.large.as_ref().is_some_and(|large| large.alloc_frames_into(&mut first, 1, headroom, 0) == 1);
+    if is_free {
+        first.append(place);
+        std::mem::swap(place, &mut first);
+    }
+    is_free
+}
+
+/// A packet of `length` bytes that were written over the buffers of a place. The bytes of a short one move from the large
+/// buffer to an ordinary one.
+fn take(place: &mut Batch, length: usize) -> Option<Mbuf> {
+    match place.as_slice() {
+        [large, .., last] if large.buf_len() > last.buf_len() && length <= last.room().length => {
+            let mut short = place.pop()?;
+            short.copy_room(place.as_slice().first()?, length as u16).ok()?;
+            Some(short)
+        }
+        _ => Mbuf::of_parts(place, length as u32),
     }
 }
 
@@ -82,7 +117,7 @@ fn packet_of(
         ReceiveError::TooLong => DropReason::TooLong,
         ReceiveError::Empty | ReceiveError::Unknown => DropReason::Malformed,
     })?;
-    let mut packet = Mbuf::of_parts(place, length as u32).ok_or(DropReason::TooLong)?;
+    let mut packet = take(place, length).ok_or(DropReason::TooLong)?;
     note_pending(&mut packet, header).ok_or(DropReason::Malformed)?;
     match tag {
         Some(tag) if !insert(&mut packet, tag) => Err(DropReason::TooLong),

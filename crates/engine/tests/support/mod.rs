@@ -159,14 +159,7 @@ impl Drop for Rig {
 }
 
 pub fn group(id: u16, buffers: u32, buffer_size: u32) -> Group {
-    Group {
-        id: GroupId(id),
-        name: format!("group{id}"),
-        buffers,
-        buffer_size,
-        headroom: 256,
-        may_send_to: None,
-    }
+    Group { id: GroupId(id), name: format!("group{id}"), buffers, buffer_size, ..Group::default() }
 }
 
 pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {

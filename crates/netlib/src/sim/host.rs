@@ -40,6 +40,7 @@ impl Host {
             buffers: BURST as u32,
             stride: STRIDE,
             headroom: HEADROOM,
+            large: 0,
             rings: 1,
             ring_capacity: RING,
         };

@@ -230,6 +230,7 @@ fn host_for(commands: &[Vec<String>], contents: &Contents, input: &Path, output:
         buffers: BUFFERS,
         buffer_size: contents.buffer_size,
         headroom: HEADROOM,
+        large_buffers: 0,
         may_send_to: None,
     };
     let nfs: Vec<NfConfig> = (0u16..).zip(commands).map(|(id, command)| nf(id, command)).collect();

@@ -20,8 +20,8 @@ const SUFFIX: &str = "[A-Za-z0-9_.-]{0,6}";
 /// Texts that need care in TOML.
 const TEXT: &str = "[ -~é\t\n\"'\\\\]{0,12}";
 
-/// Name, buffers, buffer size, headroom, ports it may send to.
-type RawGroup = (String, u32, u32, u16, Option<Vec<Index>>);
+/// Name, buffers, buffer size, headroom, large buffers, ports it may send to.
+type RawGroup = (String, u32, u32, u16, u32, Option<Vec<Index>>);
 
 fn container() -> impl Strategy<Value = ContainerConfig> {
     let namespace = select(vec!["web", "1234", "/var/run/docker/netns/0a1b"]);
@@ -57,8 +57,9 @@ fn engine() -> impl Strategy<Value = EngineConfig> {
 /// Buffers in which every frame of [`port`] fits.
 fn group() -> impl Strategy<Value = RawGroup> {
     let ports = option::of(vec(any::<Index>(), 0..3));
-    (SUFFIX, 1u32..=1 << 24, 160u32..=1023, 0u16..=512, ports)
-        .prop_map(|(name, buffers, size, headroom, ports)| (name, buffers, size * 64, headroom, ports))
+    (SUFFIX, 1u32..=1 << 23, 160u32..=1023, 0u16..=512, 0u32..=8192, ports).prop_map(
+        |(name, buffers, size, headroom, large, ports)| (name, buffers, size * 64, headroom, large, ports),
+    )
 }
 
 fn kind() -> impl Strategy<Value = PortKind> {
@@ -181,15 +182,17 @@ fn build(
     let group_at = |index: &Index| GroupId(index.index(group_count) as u16);
     let port_at = |index: &Index| PortId(index.index(port_count) as u16);
     let mut host = Host { engine, ..Host::default() };
-    for (n, (name, buffers, buffer_size, headroom, ports)) in (0..).zip(groups) {
+    for (n, (name, buffers, buffer_size, headroom, large_buffers, ports)) in (0..).zip(groups) {
         let may_send_to = ports.as_ref().map(|ports| ports.iter().map(port_at).collect());
-        let (buffers, buffer_size, headroom) = (*buffers, *buffer_size, *headroom);
+        let (buffers, buffer_size, headroom, large_buffers) =
+            (*buffers, *buffer_size, *headroom, *large_buffers);
         host.groups.push(Group {
             id: GroupId(n),
             name: format!("g{n}{name}"),
             buffers,
             buffer_size,
             headroom,
+            large_buffers,
             may_send_to,
         });
     }

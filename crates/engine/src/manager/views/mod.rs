@@ -220,10 +220,10 @@ impl Engine {
                 id: memory.id,
                 node: *node,
                 huge_pages: memory.region().mapping().pages() == PageKind::Huge,
-                buffers: memory.region().geometry().buffers,
+                buffers: memory.region().geometry().buffers + memory.region().geometry().large,
                 buffer_size: memory.region().geometry().stride,
                 out: memory.in_flight.buffers_out(),
-                free: memory.pool.available(),
+                free: memory.free(),
             };
             list.iter().zip(&self.memory.nodes).map(view).collect()
         };
