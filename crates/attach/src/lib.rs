@@ -56,6 +56,9 @@ pub struct Hello {
     pub threads: u16,
     /// Names of the NF's own counters, at most [`netvm_region::MAX_COUNTERS`].
     pub counters: Vec<String>,
+    /// The NF takes segments of up to 64 KB, and packets whose TCP or UDP checksum is not computed yet.
+    #[serde(default)]
+    pub offloads: bool,
 }
 
 /// The engine's answer.
@@ -305,7 +308,7 @@ mod tests {
 
     fn hello() -> Hello {
         let counters = vec!["allowed".into()];
-        Hello { layout: 1, role: "firewall".into(), name: "fw".into(), threads: 2, counters }
+        Hello { layout: 1, role: "firewall".into(), name: "fw".into(), threads: 2, counters, offloads: true }
     }
 
     #[test]

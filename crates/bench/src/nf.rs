@@ -73,7 +73,7 @@ impl NfSpec {
 pub fn run(spec: &NfSpec) -> Result<(), BenchError> {
     pin(spec.core).map_err(BenchError::system(format!("cannot pin to core {}", spec.core)))?;
     let waiting = if spec.poll { Waiting::Poll } else { Waiting::Adaptive };
-    let options = Options { role: spec.role.clone(), waiting, ..Options::new("netvm-bench") };
+    let options = Options { role: spec.role.clone(), waiting, ..Options::new("netvm-bench").with_offloads() };
     let outcome = match spec.kind {
         Kind::Forward => netlib::run(&options, |_| Forward),
         Kind::Slow => netlib::run(&options, |_| Slow { work: spec.work }),

@@ -33,6 +33,8 @@ pub(crate) enum Target {
         hop: u8,
         /// How to choose.
         choice: Choice,
+        /// All NFs of the group take offload work as it comes.
+        offloads: bool,
         /// The replicas; not empty.
         links: Box<[LinkId]>,
     },
@@ -55,6 +57,8 @@ pub(crate) struct Replicas<'a> {
     pub(crate) group: GroupId,
     pub(crate) hop: u8,
     pub(crate) choice: &'a Choice,
+    /// All NFs of the group take offload work as it comes.
+    pub(crate) offloads: bool,
     /// Not empty.
     pub(crate) links: &'a [LinkId],
 }
@@ -64,8 +68,8 @@ impl Target {
     #[inline(always)]
     pub(crate) fn replicas(&self) -> Option<Replicas<'_>> {
         match self {
-            Self::Links { group, hop, choice, links } => {
-                Some(Replicas { group: *group, hop: *hop, choice, links })
+            Self::Links { group, hop, choice, offloads, links } => {
+                Some(Replicas { group: *group, hop: *hop, choice, offloads: *offloads, links })
             }
             _ => None,
         }

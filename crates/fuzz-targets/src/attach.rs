@@ -74,7 +74,14 @@ fn as_handshake(body: &[u8], count: usize) {
     let (nf, engine) = pair().expect("socketpair");
     let passed = SentPipe::send(&engine, body, count);
     let (role, name) = ("fuzz".to_owned(), "fuzz".to_owned());
-    let hello = Hello { layout: netvm_region::LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
+    let hello = Hello {
+        layout: netvm_region::LAYOUT_VERSION,
+        role,
+        name,
+        threads: 1,
+        counters: Vec::new(),
+        offloads: false,
+    };
     match handshake(&nf, &hello) {
         Ok(fds) => assert_eq!(2 + fds.regions.len() + fds.workers.len() + fds.nf_threads.len(), count),
         Err(AttachError::Closed) => assert!(body.is_empty()),

@@ -39,6 +39,10 @@ pub struct netlib_options {
     pub threads: u16,
     /// A netlib_waiting.
     pub waiting: c_int,
+    /// Not 0: the NF takes offload work as it comes, that is, TCP segments and UDP datagrams of up to 64 KB, and checksums
+    /// of TCP and UDP that are not computed yet. It must neither rely on the checksum field nor put headers of its own in
+    /// front of IP. All NFs of a trust group must set it; otherwise each gets finished packets.
+    pub offloads: c_int,
 }
 
 /// Initialises the options: the number of threads from $NETVM_THREADS, else 1; adaptive waiting; all pointers NULL.
@@ -62,6 +66,7 @@ pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_
             counter_count: 0,
             threads: Options::new("").threads,
             waiting: netlib_waiting::NETLIB_ADAPTIVE as c_int,
+            offloads: 0,
         };
         // SAFETY: not NULL, and writable by the caller's promise.
         unsafe { options.write(initial) };
@@ -116,6 +121,7 @@ pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Fai
     }
     options.socket = socket.map(PathBuf::from);
     options.threads = given.threads;
+    options.offloads = given.offloads != 0;
     options.waiting = match given.waiting {
         waiting if waiting == netlib_waiting::NETLIB_ADAPTIVE as c_int => Waiting::Adaptive,
         waiting if waiting == netlib_waiting::NETLIB_POLL as c_int => Waiting::Poll,

@@ -64,6 +64,12 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// Names of the NF's own counters.
     pub counters: Vec<String>,
+    /// The NF takes offload work as it comes: TCP segments and UDP datagrams of up to 64 KB that are cut into packets
+    /// behind the chain, and checksums of TCP and UDP that are not computed yet. It must not rely on the checksum field
+    /// or on lengths within the MTU. It may change headers, as netvm looks at them again and computes the sum after it,
+    /// but not put a packet into a tunnel. All NFs of a trust group must take offloads; otherwise each gets finished
+    /// packets.
+    pub offloads: bool,
     /// Stops the NF from within its process.
     pub stop: Stop,
 }
@@ -81,8 +87,16 @@ impl Options {
             waiting: Waiting::default(),
             socket: None,
             counters: Vec::new(),
+            offloads: false,
             stop: Stop::default(),
         }
+    }
+
+    /// The same options for an NF that takes offload work as it comes: see [`Options::offloads`].
+    #[must_use]
+    pub const fn with_offloads(mut self) -> Self {
+        self.offloads = true;
+        self
     }
 
     /// The same options with these counters.
@@ -172,6 +186,7 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
         name: options.name.clone(),
         threads: options.threads.max(1),
         counters: options.counters.clone(),
+        offloads: options.offloads,
     };
     let fds = netvm_attach::handshake(&socket, &hello)?;
     let ready = socket.as_fd().try_clone_to_owned().map_err(AttachError::from)?;

@@ -165,6 +165,7 @@ fn hello(layout: u32, role: &str) -> Hello {
         name: "test\u{1b}[2J".to_owned(),
         threads: 1,
         counters: Vec::new(),
+        offloads: false,
     }
 }
 

@@ -6,14 +6,25 @@ mod common;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::Daemon;
 use common::download::{download, serve};
 use common::hosts::{Host, are_possible, within};
-use netvm_api::{PortInfo, path};
+use common::{Daemon, Forward, PROGRAM, program};
+use netlib::Options;
+use netvm_api::{NfInfo, PortInfo, path};
 
 const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
 /// More than windows and queues hold at once.
 const BYTES: u64 = 30_000_000;
+
+/// Not a test: runs as an NF if the environment says so.
+#[test]
+fn be_the_program() {
+    match std::env::var(PROGRAM).as_deref() {
+        Ok("takes-segments") => netlib::run(&Options::new("nf").with_offloads(), |_| Forward).unwrap(),
+        Ok(_) => netlib::run(&Options::new("nf"), |_| Forward).unwrap(),
+        Err(_) => {}
+    }
+}
 
 /// Two hosts with addresses of one network.
 fn hosts(name: &str) -> [Host; 2] {
@@ -127,4 +138,47 @@ fn containers_have_their_interface_whatever_starts_again() {
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &changed);
     assert!(hosts[0].ip_output("-o address show eth0").contains("10.44.0.3/24"));
     assert!(hosts[0].pings("10.44.0.2"));
+}
+
+/// Exchanges data between containers through NFs, each a group and a program. Returns how many packets each NF got.
+fn through(name: &str, nfs: &[(&str, &str)]) -> Vec<u64> {
+    let hosts = [1, 2].map(|n| Host::bare(&format!("{name}{n}")));
+    let mut config = ENGINE.to_owned();
+    for group in ["g", "h"] {
+        config += &format!("[[group]]\nname = \"{group}\"\nbuffers = 4096\n");
+    }
+    for (n, host) in (1..).zip(&hosts) {
+        config += &container(n, host).replace("forward = { normal = true }\n", "");
+    }
+    let mut hops = Vec::new();
+    for (n, (group, kind)) in nfs.iter().enumerate() {
+        config += &format!("[[nf]]\nrole = \"nf{n}\"\ngroup = \"{group}\"\n{}", program(kind));
+        hops.push(format!("nf{n}"));
+    }
+    for (from, to) in [("c1", "c2"), ("c2", "c1")] {
+        config += &format!("[[chain]]\nname = \"{from}\"\nhops = {hops:?}\noutput = \"{to}\"\n");
+        config += &format!("[[rule]]\nname = \"{from}\"\nfrom = \"{from}\"\nchain = \"{from}\"\n");
+    }
+    let daemon = Daemon::start(&config);
+    hops.iter().for_each(|role| drop(daemon.until_running(role)));
+    exchange(&hosts);
+    let nfs: Vec<NfInfo> = daemon.get(path::NFS);
+    nfs.iter().map(|nf| nf.threads.iter().map(|thread| thread.packets.received).sum()).collect()
+}
+
+#[test]
+fn nfs_get_segments_whole_only_if_all_of_their_group_take_them() {
+    if !are_possible() {
+        return;
+    }
+    let (takes, plain) = ("takes-segments", "plain");
+    // Four downloads; the answers are packets, too.
+    let (whole, cut) = (4 * BYTES / 5000, 4 * BYTES / 1514);
+    let received = through("w", &[("g", takes), ("g", takes)]);
+    assert!(received.iter().all(|packets| *packets < whole), "{received:?}");
+    let received = through("m", &[("g", takes), ("g", plain)]);
+    assert!(received.iter().all(|packets| *packets > cut), "{received:?}");
+    // Copies for another group are cut.
+    let received = through("o", &[("g", takes), ("h", takes)]);
+    assert!(received[0] < whole && received[1] > cut, "{received:?}");
 }

@@ -62,6 +62,7 @@ fn attack(mut once: impl FnMut(&Fds<OwnedFd>, &mut fastrand::Rng)) -> Result<(),
         name: "rogue".to_owned(),
         threads: 1,
         counters: Vec::new(),
+        offloads: false,
     };
     let fds = netvm_attach::handshake(&socket, &hello).map_err(|error| error.to_string())?;
     netvm_attach::send(&socket, &Ready { pid: std::process::id() }, &[])

@@ -1,4 +1,5 @@
-//! Packets whose checksum their sender left to a NIC: they reach AF_XDP sockets as they are, without a word about it.
+//! TCP and UDP whose checksum is not computed yet. Packets whose sender left it to a NIC reach AF_XDP sockets as they
+//! are, without a word about it.
 //!
 //! Linux writes the sum of the pseudo header into the checksum field of such a packet (`CHECKSUM_PARTIAL`), so that
 //! the device only adds the rest. A finished checksum has that value once in 65,536 packets; it is then computed
@@ -18,14 +19,40 @@ pub struct Partial {
     pub at: u16,
 }
 
-/// The checksum of a frame that begins with `front`, if it is probably unfinished.
+/// TCP or UDP in a frame that is no fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Bytes before the IP header.
+    pub l2: u16,
+    /// Bytes of the IP header; IPv6 has no extension headers here.
+    pub l3: u16,
+    /// IPv6, else IPv4.
+    pub v6: bool,
+    /// UDP, else TCP.
+    pub udp: bool,
+    /// Bytes from the header of TCP or UDP to the end of the packet, as the IP header says.
+    pub length: u16,
+    /// The sum of the pseudo header (RFC 9293, 3.1; RFC 8200, 8.1).
+    pub pseudo_sum: u16,
+}
+
+impl Transport {
+    /// Where the checksum is.
+    #[must_use]
+    pub const fn partial(&self) -> Partial {
+        let from = self.l2 + self.l3;
+        Partial { from, at: from + if self.udp { 6 } else { 16 } }
+    }
+}
+
+/// Finds TCP or UDP in a frame that begins with `front`, behind at most two VLAN tags.
 #[inline]
 #[must_use]
-pub fn partial_checksum(front: &[u8]) -> Option<Partial> {
-    let mut at = ETHERNET;
-    let (ip, addresses, protocol, l4, length) = loop {
-        let ip = front.get(at..)?;
-        match front.get(at - 2..at)? {
+pub fn transport(front: &[u8]) -> Option<Transport> {
+    let mut l2 = ETHERNET;
+    let (ip, addresses, protocol, l3, length) = loop {
+        let ip = front.get(l2..)?;
+        match front.get(l2 - 2..l2)? {
             [0x08, 0x00] if ip.len() >= 20 => {
                 let l3 = usize::from(ip[0] & 15) * 4;
                 // A fragment has no checksum of its own.
@@ -33,25 +60,35 @@ pub fn partial_checksum(front: &[u8]) -> Option<Partial> {
                     return None;
                 }
                 let length = u16::from_be_bytes([ip[2], ip[3]]).checked_sub(l3 as u16)?;
-                break (ip, 12..20, IpProto(ip[9]), at + l3, length);
+                break (ip, 12..20, IpProto(ip[9]), l3, length);
             }
             [0x86, 0xdd] if ip.len() >= 40 => {
-                break (ip, 8..40, IpProto(ip[6]), at + 40, u16::from_be_bytes([ip[4], ip[5]]));
+                break (ip, 8..40, IpProto(ip[6]), 40, u16::from_be_bytes([ip[4], ip[5]]));
             }
-            [0x81, 0x00] | [0x88, 0xa8] if at < ETHERNET + 8 => at += 4,
+            [0x81, 0x00] | [0x88, 0xa8] if l2 < ETHERNET + 8 => l2 += 4,
             _ => return None,
         }
     };
-    let sum_at = match protocol {
-        IpProto::TCP => l4 + 16,
-        IpProto::UDP => l4 + 6,
+    let udp = match protocol {
+        IpProto::TCP => false,
+        IpProto::UDP => true,
         _ => return None,
     };
-    let field = front.get(sum_at..sum_at + 2)?;
+    let v6 = addresses.len() == 32;
     let (words, _) = ip[addresses].as_chunks::<4>();
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
-    let sum = fold(sum + u64::from(protocol.0) + u64::from(length));
-    (field == sum.to_be_bytes()).then_some(Partial { from: l4 as u16, at: sum_at as u16 })
+    let pseudo_sum = fold(sum + u64::from(protocol.0) + u64::from(length));
+    Some(Transport { l2: l2 as u16, l3: l3 as u16, v6, udp, length, pseudo_sum })
+}
+
+/// The checksum of a frame that begins with `front`, if it is probably unfinished.
+#[inline]
+#[must_use]
+pub fn partial_checksum(front: &[u8]) -> Option<Partial> {
+    let found = transport(front)?;
+    let partial = found.partial();
+    let field = front.get(usize::from(partial.at)..usize::from(partial.at) + 2)?;
+    (field == found.pseudo_sum.to_be_bytes()).then_some(partial)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl CommonArgs {
     /// Options for netlib, for program `name` with `counters`.
     #[must_use]
     pub fn options(&self, name: &str, counters: &[&str]) -> Options {
-        let mut options = Options::new(name).with_counters(counters);
+        let mut options = Options::new(name).with_counters(counters).with_offloads();
         if let Some(role) = &self.role {
             options.role.clone_from(role);
         }

@@ -76,6 +76,7 @@ fn nfs_that_cannot_be_let_in_are_told_why() {
         name: role.into(),
         threads,
         counters: vec![],
+        offloads: false,
     };
     let layout = netvm_region::LAYOUT_VERSION;
     let error = rig.engine.admit(&hello(layout + 1, "a", 1), false).unwrap_err();

@@ -92,6 +92,7 @@ fn names_of_counters_are_safe_for_a_terminal() {
         name: "a".to_owned(),
         threads: 1,
         counters: vec!["\u{1b}[2J\u{9b}31mlost\n".to_owned(), "x".repeat(10_000)],
+        offloads: false,
     };
     rig.engine.admit(&hello, false).unwrap();
     let view = rig.engine.instances().remove(0);

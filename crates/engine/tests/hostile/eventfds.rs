@@ -44,7 +44,8 @@ fn in_time(body: impl FnOnce() + Send + 'static) {
 /// An NF without a process: this one has what it shares.
 fn admit(rig: &mut Rig, role: &str) -> InstanceId {
     let (role, name) = (role.to_owned(), "by hand".to_owned());
-    let hello = Hello { layout: LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
+    let hello =
+        Hello { layout: LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new(), offloads: false };
     let id = rig.engine.admit(&hello, false).unwrap();
     rig.engine.activate(id);
     id

@@ -26,7 +26,7 @@ pub fn attach(name: &str) -> Attached {
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     let role = std::env::var(netvm_attach::ROLE_VARIABLE).unwrap();
     let layout = netvm_region::LAYOUT_VERSION;
-    let hello = Hello { layout, role, name: name.into(), threads: 1, counters: vec![] };
+    let hello = Hello { layout, role, name: name.into(), threads: 1, counters: vec![], offloads: false };
     let fds = netvm_attach::handshake(&socket, &hello).unwrap();
     let control = Control::open(fds.control).unwrap();
     let geometry = control.header().geometries[0];

@@ -138,7 +138,14 @@ pub fn attach_messages() -> Vec<Vec<u8>> {
         [vec![kind, fds], serde_json::to_vec(message).unwrap()].concat()
     }
     let counters = vec!["allowed".to_owned(), "denied \"\\\u{1f980}".to_owned()];
-    let hello = Hello { layout: 1, role: "firewall".into(), name: "fw".into(), threads: 2, counters };
+    let hello = Hello {
+        layout: 1,
+        role: "firewall".into(),
+        name: "fw".into(),
+        threads: 2,
+        counters,
+        offloads: false,
+    };
     let long = Hello { counters: vec!["x".repeat(1000); 15], ..hello.clone() };
     let welcome = Answer::Welcome { regions: 1, workers: 2, nf_threads: 3 };
     let refused = Answer::Refused { reason: "no role `x`".into() };

@@ -78,6 +78,8 @@ pub(crate) struct Instance {
     /// By thread, the counters of its links before it got them; links are reused.
     pub(crate) before: Vec<LinkSums>,
     pub(crate) counters: Vec<String>,
+    /// It takes offload work as it comes.
+    pub(crate) offloads: bool,
     pub(crate) since: Instant,
     /// By thread.
     pub(crate) progress: Vec<Progress>,
@@ -125,7 +127,8 @@ impl Engine {
         notify: NotifyMode,
     ) -> Result<InstanceId, AdmitError> {
         let (role, name) = (role.to_owned(), String::new());
-        let hello = Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new() };
+        let hello =
+            Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new(), offloads: false };
         self.admit_any(&hello, standby, Some(notify))
     }
 
@@ -235,11 +238,17 @@ impl Engine {
             links,
             before,
             counters: shown(&hello.counters),
+            offloads: hello.offloads,
             since: Instant::now(),
             progress: Vec::new(),
             settling: None,
         };
+        let ends_offloads = !instance.offloads && self.nfs.takes_offloads(group_id);
         self.nfs.instances.insert(id, instance);
+        if ends_offloads {
+            // Before it gets packets: others of the group may send to it directly.
+            self.publish();
+        }
         Ok(id)
     }
 

@@ -95,6 +95,11 @@ pub(crate) struct Nfs {
 }
 
 impl Nfs {
+    /// Whether all NFs of a group take offload work as it comes.
+    pub(crate) fn takes_offloads(&self, group: GroupId) -> bool {
+        self.instances.values().filter(|nf| nf.group == group).all(|nf| nf.offloads)
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             groups: BTreeMap::new(),

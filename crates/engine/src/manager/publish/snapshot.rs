@@ -1,6 +1,6 @@
 //! The snapshot of each worker, from the host, the policy, the routers and the active NFs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvm_config::model::{self, Chain, Host, OnFailure, Output};
@@ -29,6 +29,8 @@ pub(crate) struct View<'a> {
     pub(crate) roles: BTreeMap<RoleId, RoleMembers>,
     /// For each group, the memory that holds its backpressure words.
     watched: BTreeMap<GroupId, MemoryId>,
+    /// The groups whose NFs take offload work as it comes.
+    with_offloads: BTreeSet<GroupId>,
     routers: &'a Routers,
     rules: &'a Rules,
     chains: &'a Chains,
@@ -49,7 +51,9 @@ impl<'a> View<'a> {
         }
         let watched = nfs.groups.iter();
         let watched = watched.filter_map(|(id, group)| Some((*id, group.memories.first()?.id))).collect();
-        Self { host, roles, watched, routers, rules, chains }
+        let groups = nfs.groups.keys().copied();
+        let with_offloads = groups.filter(|group| nfs.takes_offloads(*group)).collect();
+        Self { host, roles, watched, with_offloads, routers, rules, chains }
     }
 
     /// The snapshot of one worker.
@@ -175,7 +179,8 @@ impl<'a> View<'a> {
                 }
             }
         };
-        Target::Links { group: nf.group, hop, choice, links }
+        let offloads = self.with_offloads.contains(&nf.group);
+        Target::Links { group: nf.group, hop, choice, offloads, links }
     }
 
     /// The ports that a group's NFs may send to: the configured ones, or those of the chains through the group.

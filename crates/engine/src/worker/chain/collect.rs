@@ -11,6 +11,7 @@ use crate::inflight::{Returned, Turn};
 use crate::snapshot::Snapshot;
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
+use crate::worker::tx::offload::{all_plain, renew};
 
 /// Descriptors that are taken from one NF thread in a turn, or up to a burst less one more.
 const MAX_DESCRIPTORS: usize = 4 * BURST;
@@ -31,6 +32,9 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
         match dp.in_flight.take_back(&mut turn, &mut end.from_nf, &mut packets) {
             Returned::Packets(first) => {
                 count += packets.len();
+                if dp.ports.has_offload_work && !all_plain(&packets) {
+                    renew(dp, cx.memory, &mut packets);
+                }
                 act(dp, sender, Verdict::of(first), &mut packets);
             }
             Returned::Nothing => break,

@@ -1,10 +1,11 @@
 //! Into a hop. In: packets for the NFs of a hop, all from one memory. Out: to the ring of the replica that the hop's
-//! balancing chooses. Packets for another trust group are copied, and offload work is done first.
+//! balancing chooses. Packets for another trust group are copied. Offload work is done first,
+//! unless all NFs of the group take it as it comes.
 //!
 //! Cost to one replica: two comparisons per burst. Least occupied: one look at each ring's indexes per burst. By hash:
 //! a key per packet.
 
-use dpdk::{Accepts, Batch, Mbuf};
+use dpdk::{Batch, Mbuf};
 
 use super::enqueue::{AtHop, enqueue_or_drop};
 use super::sticky::deliver_sticky;
@@ -16,7 +17,7 @@ use crate::worker::packet::runs::runs;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::{Context, Origin};
 use crate::worker::tx::copy::copy_into;
-use crate::worker::tx::offload::{Receiver, all_plain, finish};
+use crate::worker::tx::offload::{Receiver, Takes, all_plain, finish};
 
 /// Packets of a chain on their way to its next hop or out of it.
 #[derive(Clone, Copy)]
@@ -55,14 +56,28 @@ pub(crate) fn deliver(
     replicas: Replicas<'_>,
     batch: &mut Batch,
 ) -> usize {
-    let memory = delivery.cx.memory;
     if dp.ports.has_offload_work && !all_plain(batch) {
+        let memory = delivery.cx.memory;
+        let as_they_come = replicas.offloads && dp.memories.home_of(replicas.group) == Some(memory);
+        let receiver = Receiver { memory, takes: if as_they_come { Takes::Nf } else { Takes::Nothing } };
         let mut delivered = 0;
-        finish(dp, Receiver { memory, accepts: Accepts::default() }, batch, |dp, batch| {
-            delivered += deliver(dp, delivery, replicas, batch);
+        finish(dp, receiver, batch, |dp, batch| {
+            delivered += deliver_finished(dp, delivery, replicas, batch);
         });
         return delivered;
     }
+    deliver_finished(dp, delivery, replicas, batch)
+}
+
+/// Hands over packets without offload work that the NFs do not take.
+#[inline]
+fn deliver_finished(
+    dp: &mut Datapath,
+    delivery: &Delivery<'_>,
+    replicas: Replicas<'_>,
+    batch: &mut Batch,
+) -> usize {
+    let memory = delivery.cx.memory;
     let Delivery { chain, hashed, port, full, .. } = *delivery;
     let Some(home) = dp.memories.home_of(replicas.group) else {
         dp.drop_in_chain(chain, DropReason::NfDown, batch);

@@ -2,5 +2,6 @@
 
 mod actions;
 mod classify;
+mod offloads;
 mod rig;
 mod stages;

@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use dpdk::{Batch, HEADROOM, Mbuf};
+use dpdk::{Batch, HEADROOM, Mbuf, Oversized, Unfinished};
 use netvm_config::model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
 use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
 use netvm_region::{Admission, Control};
 use netvm_ring::{Consumer, Descriptor, Producer};
+use netvm_wire::partial::{Transport, transport};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 use rtrb::RingBuffer;
 
@@ -34,6 +35,8 @@ pub(super) const RING: u32 = 64;
 pub(super) struct Wire {
     pub(super) to_engine: VecDeque<Vec<u8>>,
     pub(super) from_engine: Vec<Vec<u8>>,
+    /// Payload bytes of each packet that a received segment is to be cut into; `None`: frames come finished.
+    pub(super) segment_size: Option<u16>,
 }
 
 /// A port device that exchanges frames with a [`Wire`].
@@ -44,10 +47,13 @@ struct WireDevice {
 
 impl Device for WireDevice {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
-        let frames = &mut self.wire.lock().unwrap().to_engine;
-        let count = wanted.min(frames.len());
-        for frame in frames.drain(..count) {
-            let _ = out.push(mbuf_of(memory, &frame));
+        let wire = &mut *self.wire.lock().unwrap();
+        let count = wanted.min(wire.to_engine.len());
+        for frame in wire.to_engine.drain(..count) {
+            let _ = out.push(
+                wire.segment_size
+                    .map_or_else(|| mbuf_of(memory, &frame), |size| segment_of(memory, &frame, size)),
+            );
         }
     }
 
@@ -70,6 +76,28 @@ impl Device for WireDevice {
     fn arrival(&self) -> Arrival<'_> {
         Arrival::Ask
     }
+
+    fn leaves_work(&self) -> bool {
+        true
+    }
+}
+
+/// A segment as the kernel gives it: in a large buffer if it is long, its checksum unfinished.
+fn segment_of(memory: &Memory, frame: &[u8], size: u16) -> Mbuf {
+    let Transport { l2, l3, v6, udp, .. } = transport(frame).unwrap();
+    let l4 = if udp { 8 } else { 20 };
+    let mut one = Batch::new();
+    if frame.len() <= usize::from(l2 + l3 + l4 + size) {
+        let mut mbuf = mbuf_of(memory, frame);
+        mbuf.set_unfinished(Unfinished { l2, l3, udp }, v6);
+        return mbuf;
+    }
+    memory.large.as_ref().unwrap().alloc_into(&mut one, 1);
+    let mut mbuf = one.pop().unwrap();
+    mbuf.set_bounds(HEADROOM, 0).unwrap();
+    mbuf.copy_from(frame).unwrap();
+    mbuf.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
+    mbuf
 }
 
 pub(super) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
@@ -157,7 +185,12 @@ impl Rig {
     }
 
     /// Adds one NF thread for each hop, and the chain of all of them, which ends at port 1. They may send to `ports`.
-    pub(super) fn with_chain(mut self, hops: u8, ports: &[PortId]) -> Self {
+    pub(super) fn with_chain(self, hops: u8, ports: &[PortId]) -> Self {
+        self.with_chain_of(hops, ports, false)
+    }
+
+    /// As [`Rig::with_chain`]; the NFs take offload work as it comes if `offloads`.
+    pub(super) fn with_chain_of(mut self, hops: u8, ports: &[PortId], offloads: bool) -> Self {
         for hop in 0..hops {
             let (link, nf_thread) = (LinkId(hop.into()), NfThreadId(hop + 1));
             let admission = Admission {
@@ -184,6 +217,7 @@ impl Rig {
             group: GROUP,
             hop,
             choice: Choice::LeastOccupied,
+            offloads,
             links: Box::new([LinkId(hop.into())]),
         };
         let mut targets: Vec<Target> = (0..hops).map(target).collect();
@@ -254,6 +288,7 @@ impl Rig {
     /// Every buffer is back in the pool.
     pub(super) fn assert_nothing_leaked(&self) {
         assert_eq!(self.memory.pool.in_use(), 0, "buffers in use");
+        assert_eq!(self.memory.large.as_ref().unwrap().in_use(), 0, "large buffers in use");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Offload work that guests and the kernel leave to others: checksums, and cutting TCP segments and UDP datagrams. In:
-//! packets with such work. Out: packets that their receiver takes: plain ones for NFs and for all ports but those of
-//! guests and kernel interfaces that take more.
+//! packets with such work. Out: packets that their receiver takes: plain ones, except for guests, kernel interfaces and
+//! NFs that take more. What such an NF returns is looked at anew, as it may have changed every header.
 //!
 //! Cost for other packets: a look at each one's flags, and only in an engine with such ports.
 
-use dpdk::{Accepts, Batch, Mbuf, Oversized};
+use dpdk::{Accepts, Batch, Mbuf, Oversized, Unfinished};
+use netvm_wire::partial::{Transport, transport};
 use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, Segmenter};
 
 use crate::drop_reason::DropReason;
@@ -12,11 +13,39 @@ use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 use crate::worker::state::Datapath;
 
+/// Bytes that are looked at for headers: the longest of TCP and IPv4 behind two VLAN tags, and some more.
+const FRONT: usize = 192;
+
 /// The memory of some packets, and the work that their receiver does itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Receiver {
     pub(crate) memory: MemoryId,
-    pub(crate) accepts: Accepts,
+    pub(crate) takes: Takes,
+}
+
+/// Packets that a receiver takes as they are.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes {
+    /// Plain ones.
+    Nothing,
+    /// What a port accepts.
+    Port(Accepts),
+    /// Those in one buffer whose offload work can be found anew in their bytes.
+    Nf,
+}
+
+impl Takes {
+    fn as_is(self, mbuf: &Mbuf) -> bool {
+        match self {
+            Self::Nothing => mbuf.is_plain(),
+            Self::Port(accepts) => accepts.takes(mbuf),
+            Self::Nf => {
+                mbuf.is_plain()
+                    || mbuf.nb_segs() == 1
+                        && mbuf.unfinished().zip(front(mbuf)).is_some_and(|(noted, front)| front.says(noted))
+            }
+        }
+    }
 }
 
 /// Whether no packet has offload work.
@@ -39,7 +68,7 @@ pub(crate) fn finish(
         if done.room() == 0 {
             each(dp, &mut done);
         }
-        if receiver.accepts.takes(&mbuf) {
+        if receiver.takes.as_is(&mbuf) {
             let _ = done.push(mbuf);
         } else if let Some(cut) = mbuf.oversized() {
             let Some(segmenter) = segmenter_of(&mbuf, cut) else {
@@ -70,6 +99,77 @@ pub(crate) fn finish(
     if !done.is_empty() {
         each(dp, &mut done);
     }
+}
+
+/// Notes anew what is left to be done with packets that come back from an NF which takes offload work, and drops those
+/// of which that cannot be said any more.
+#[cold]
+pub(crate) fn renew(dp: &Datapath, memory: MemoryId, batch: &mut Batch) {
+    let mut renewed = Batch::new();
+    for mut mbuf in batch.drain() {
+        let outcome = match dp.memories.get(memory) {
+            _ if mbuf.is_plain() => Ok(()),
+            Some(memory) => renew_one(memory, &mut mbuf),
+            None => Err(DropReason::NoBuffer),
+        };
+        match outcome {
+            // As many as there were.
+            Ok(()) => drop(renewed.push(mbuf)),
+            Err(reason) => count_drop(dp, &mbuf, reason),
+        }
+    }
+    batch.append(&mut renewed);
+}
+
+fn renew_one(memory: &Memory, mbuf: &mut Mbuf) -> Result<(), DropReason> {
+    let malformed = DropReason::Malformed;
+    let (before, segments) = (mbuf.unfinished().ok_or(malformed)?, mbuf.oversized());
+    let Front { mut bytes, transport } = front(mbuf).ok_or(malformed)?;
+    let Transport { l2, l3, v6, udp, length, pseudo_sum } = transport;
+    // The NF may have changed addresses, or what it took for a checksum.
+    let sum_at = usize::from(transport.partial().at);
+    bytes[sum_at..sum_at + 2].copy_from_slice(&pseudo_sum.to_be_bytes());
+    mbuf.forget_pending();
+    mbuf.replace_front(sum_at as u16 + 2, &bytes[..sum_at + 2]).map_err(|_| malformed)?;
+    let l4 = if udp { 8 } else { u16::from(bytes[sum_at - 4] >> 4) * 4 };
+    if before.udp != udp || l4 > length || !udp && l4 < 20 {
+        return Err(malformed);
+    }
+    match segments {
+        Some(Oversized { size, .. }) if length - l4 > size => {
+            mbuf.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
+            return Ok(());
+        }
+        _ => mbuf.set_unfinished(Unfinished { l2, l3, udp }, v6),
+    }
+    if u32::from(mbuf.buf_len()) > memory.region().geometry().stride {
+        *mbuf = memory.pool.copy_of(mbuf).ok_or(DropReason::NoBuffer)?;
+    }
+    Ok(())
+}
+
+/// A packet's beginning, and TCP or UDP in it.
+struct Front {
+    bytes: [u8; FRONT],
+    transport: Transport,
+}
+
+impl Front {
+    /// Whether an mbuf's note says the same.
+    fn says(&self, noted: Unfinished) -> bool {
+        let Transport { l2, l3, udp, .. } = self.transport;
+        noted == Unfinished { l2, l3, udp }
+    }
+}
+
+/// The beginning of a packet that ends where its TCP or UDP does, with all of that header's fixed part.
+fn front(mbuf: &Mbuf) -> Option<Front> {
+    let mut bytes = [0u8; FRONT];
+    let copied = mbuf.copy_to(&mut bytes);
+    let transport = transport(&bytes[..copied])?;
+    let from = u32::from(transport.l2) + u32::from(transport.l3);
+    let is_whole = from + u32::from(transport.length) == mbuf.pkt_len();
+    (is_whole && usize::from(transport.partial().at) + 2 <= copied).then_some(Front { bytes, transport })
 }
 
 fn count_drop(dp: &Datapath, mbuf: &Mbuf, reason: DropReason) {

@@ -5,7 +5,7 @@
 use dpdk::{Accepts, Batch};
 
 use super::copy::copy_into;
-use super::offload::{Receiver, all_plain, finish};
+use super::offload::{Receiver, Takes, all_plain, finish};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::worker::state::Datapath;
@@ -17,7 +17,7 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
     let Some(queue) = dp.ports.get(port) else { return hand_off(dp, port, memory, batch) };
     let accepts = queue.accepts();
     if dp.ports.has_offload_work && accepts != Accepts::ALL && !all_plain(batch) {
-        let receiver = Receiver { memory, accepts };
+        let receiver = Receiver { memory, takes: Takes::Port(accepts) };
         return finish(dp, receiver, batch, |dp, batch| enqueue(dp, port, memory, batch));
     }
     enqueue(dp, port, memory, batch);
