@@ -37,7 +37,8 @@ fn groups_are_added_and_removed_while_others_forward() {
     let second = lane("b", &program("forward")).replace("group = \"edge\"", "group = \"guest\"");
     // Bound to the group: the port receives into its memory.
     let second = second.replace("name = \"b-in\"\n", "name = \"b-in\"\ngroup = \"guest\"\n");
-    let with_two = format!("{with_one}\n[[group]]\nname = \"guest\"\nbuffers = 1024\n{second}");
+    let with_two =
+        format!("{with_one}\n[[group]]\nname = \"guest\"\nbuffers = 1024\nlarge_buffers = 8\n{second}");
     let daemon = Daemon::start(&with_one);
     let before = daemon.until_running("a-nf");
     daemon.until_flowing("a");
@@ -54,7 +55,7 @@ fn groups_are_added_and_removed_while_others_forward() {
             [("edge", 1), ("guest", 1)]
         );
         let region = &all[1].regions[0];
-        assert_eq!(region.buffers, 1024, "as many buffers as configured, and no more");
+        assert_eq!(region.buffers, 1024 + 8, "as many buffers as configured, and no more");
         let copies: u64 = daemon.get::<Status>(path::STATUS).workers.iter().map(|worker| worker.copies).sum();
         assert_eq!(copies, 0, "no packet was copied into the group");
 
@@ -77,8 +78,8 @@ fn a_group_without_enough_memory_is_refused() {
     let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
     let daemon = Daemon::start(&with_one);
     daemon.until_running("a-nf");
-    // A terabyte.
-    let large = format!("{with_one}\n[[group]]\nname = \"guest\"\nbuffers = 16777216\nbuffer_size = 65472\n");
+    // Half a terabyte.
+    let large = format!("{with_one}\n[[group]]\nname = \"guest\"\nbuffers = 8388608\nbuffer_size = 65472\n");
     let (status, error) = daemon.post_failing(path::APPLY, &large);
     assert!(status == 500 && error.message.contains("guest"), "{status} {error}");
     assert_eq!(groups(&daemon).len(), 1);

@@ -173,7 +173,7 @@ fn nfs_get_segments_whole_only_if_all_of_their_group_take_them() {
     }
     let (takes, plain) = ("takes-segments", "plain");
     // Four downloads; the answers are packets, too.
-    let (whole, cut) = (4 * BYTES / 5000, 4 * BYTES / 1514);
+    let (whole, cut) = (4 * BYTES / 2500, 4 * BYTES / 1514);
     let received = through("w", &[("g", takes), ("g", takes)]);
     assert!(received.iter().all(|packets| *packets < whole), "{received:?}");
     let received = through("m", &[("g", takes), ("g", plain)]);

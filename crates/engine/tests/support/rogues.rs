@@ -98,7 +98,7 @@ pub fn all_come_home(rig: &mut Rig) {
     host.ports.retain(|port| port.id.0 == 1);
     rig.engine.apply(&host).unwrap();
     let home = rig.until(SOON, |engine| {
-        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == 4096)
+        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
     });
     assert!(home, "{}", rig.story());
 }

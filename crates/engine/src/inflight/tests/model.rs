@@ -202,7 +202,7 @@ impl Rig {
                 None => Returned::Refused(Violation::UnknownMessage),
             });
         }
-        if descriptor.buffer() >= BUFFERS {
+        if descriptor.buffer() >= self.memory.region().geometry().numbers() {
             return Expected::Other(Returned::Refused(Violation::BufferOutOfRange));
         }
         if self.model.get(&descriptor.buffer()).is_none_or(|out| out.worker != worker) {
