@@ -24,7 +24,7 @@ packages=(
     shellcheck
     python3 # ./dev lint looks for module cycles with it
 )
-# What `./dev bench policy` and `vhost` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
+# What `./dev bench policy`, `vhost` and `container` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
 min_dpdk=22.11
@@ -42,7 +42,12 @@ setup() {
 
 # setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
 setup_bench() {
-    [[ ($1 != policy && $1 != vhost) || " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
+    [[ $1 != container ]] || install_missing iperf3
+    case $1 in
+        policy | vhost | container)
+            [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
+            ;;
+    esac
 }
 
 # missing_packages ENTRY...: those that are not installed, one a line.

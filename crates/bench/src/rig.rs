@@ -6,8 +6,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
-use netvm_config::model::Host;
+use netvm_config::model::{Host, RouterId};
 use netvm_engine::{Engine, NotifyMode, ReadyMessage};
+use netvm_router::Update;
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -19,6 +20,8 @@ use crate::window::{Sample, Window};
 
 /// Limit for an NF to attach or to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit for the workers to have a new routing table.
+const ADOPTION: Duration = Duration::from_secs(30);
 /// Service interval of the manager.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -89,6 +92,22 @@ impl Rig {
     /// The engine.
     pub const fn engine(&mut self) -> &mut Engine {
         &mut self.engine
+    }
+
+    /// Updates router 0 and waits until the workers have its table.
+    ///
+    /// # Errors
+    /// [`BenchError::NoRoutes`] if they have not after 30 s.
+    pub fn load_routes(&mut self, update: &Update) -> Result<(), BenchError> {
+        self.engine.update_router(RouterId(0), update.clone())?;
+        let start = Instant::now();
+        while start.elapsed() < ADOPTION {
+            if self.engine.routers().iter().all(|router| router.routes.0 == update.routes.len()) {
+                return Ok(());
+            }
+            self.run(TICK)?;
+        }
+        Err(BenchError::NoRoutes { routes: update.routes.len(), seconds: ADOPTION.as_secs_f64() })
     }
 
     /// The process of an NF.

@@ -6,12 +6,21 @@
 //!
 //! Cases of TCP are `SUBJECT`, `SUBJECT-reverse` (the server sends), and `SUBJECT-8` (eight connections), in bits of
 //! payload per second as the receiver counts them. `SUBJECT-udp-64B` and `-udp-1500B` are packets that the receiver
-//! got per second, of frames of that length with FCS. Nothing is pinned but netvm's worker.
+//! got per second, of frames of that length with FCS. Nothing is pinned but netvm's worker. `router` and
+//! `kernel-router` join two networks. `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with
+//! `userspace-tso-enable`.
 
 mod hosts;
 mod iperf;
 
-use netvm_config::model::{ContainerConfig, Forward, Host, Idle, Output, PortId, PortKind};
+use std::path::Path;
+
+use netvm_config::model::{
+    ContainerConfig, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
+    RouterInterface, SourceConfig,
+};
+use netvm_router::{Hop, NextHop, NextHopId, Update};
+use netvm_wire::MacAddr;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
@@ -19,14 +28,18 @@ use crate::harness::{Comparison, Measured, Plan, Subject, alternate};
 use crate::layout::Layout;
 use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
+use crate::peers::ovs::{self, Switch};
 use crate::report::Row;
 use crate::rig::Rig;
-use hosts::{Hosts, Link};
+use crate::sandbox;
+use hosts::{Hosts, Link, PORTS};
 use iperf::{Flow, figures};
 
 /// The kernel's own, which all are compared with.
 const BRIDGE: &str = "kernel-bridge";
 const ROUTER: &str = "kernel-router";
+/// A peer, compared with the switch.
+const OVS: &str = "ovs-tso";
 /// What netvm does with the packets.
 const SWITCHES: [(&str, Ends, usize); 5] = [
     ("switch", Ends::Container, 0),
@@ -35,6 +48,10 @@ const SWITCHES: [(&str, Ends, usize); 5] = [
     ("chain-1", Ends::Container, 1),
     ("chain-3", Ends::Container, 3),
 ];
+
+/// The MAC addresses of both interfaces of netvm's router, and of the namespaces'.
+const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+const HOST_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
 
 /// The kind of both ports.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,17 +68,37 @@ enum Ends {
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     iperf::find()?;
-    hosts::enter_private_network()?;
+    let sandbox = if args.skip_peers {
+        eprintln!("skipping peers (--skip-peers)");
+        None
+    } else {
+        ovs::find()?;
+        Some(sandbox::enter()?)
+    };
+    if sandbox.is_none() {
+        hosts::enter_private_network()?;
+    }
+    hosts::forward()?;
     let mut subjects: Vec<Subject<'_>> = vec![Subject::new(BRIDGE, |plan| kernel(BRIDGE, plan))];
     for (name, ends, nfs) in SWITCHES {
         subjects.push(Subject::new(name, move |plan| netvm(name, ends, nfs, cores, plan)));
     }
+    subjects.push(Subject::new("router", |plan| router(cores, plan)));
     subjects.push(Subject::new(ROUTER, |plan| kernel(ROUTER, plan)));
     let mut comparisons = Vec::new();
+    if let Some(sandbox) = &sandbox {
+        subjects.push(Subject::new(OVS, |plan| open_vswitch(sandbox, cores, plan)));
+        for flow in Flow::ALL {
+            comparisons.push(Comparison::new(flow.case("switch"), flow.case(OVS)));
+        }
+    }
     for (name, ..) in SWITCHES {
         for flow in Flow::ALL {
             comparisons.push(Comparison::new(flow.case(name), flow.case(BRIDGE)));
         }
+    }
+    for flow in Flow::ALL {
+        comparisons.push(Comparison::new(flow.case("router"), flow.case(ROUTER)));
     }
     alternate(&args.plan(), &mut subjects, &comparisons)
 }
@@ -75,12 +112,69 @@ fn kernel(name: &str, plan: &Plan) -> Measured {
     })
 }
 
+fn open_vswitch(sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+    let hosts = Hosts::new(Link::Veth)?;
+    let switch = Switch::between(sandbox, PORTS, cores)?;
+    let measured = figures(OVS, &hosts, plan, |pause| {
+        std::thread::sleep(pause);
+        Ok(())
+    });
+    drop(switch);
+    measured
+}
+
 fn netvm(name: &str, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth })?;
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
     let specs: Vec<_> = roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf)).collect();
     let mut rig = Rig::start(&configuration(&hosts, ends, &roles, cores), &specs)?;
     figures(name, &hosts, plan, |pause| rig.run(pause))
+}
+
+/// A router with an interface on each of two container ports. The namespaces know its MAC address, and it theirs: no
+/// kernel is behind it that would ask.
+fn router(cores: Cores, plan: &Plan) -> Measured {
+    let hosts = Hosts::new(Link::Apart)?;
+    let mut layout = Layout::new(cores.engine, Idle::Adaptive);
+    for (end, mac) in hosts.all().iter().zip(HOST_MACS) {
+        let container = ContainerConfig {
+            namespace: end.namespace.clone(),
+            mac: Some(mac),
+            addresses: vec![end.address],
+            gateways: vec![end.gateway()],
+            ..ContainerConfig::default()
+        };
+        layout.port(&end.port, PortKind::Container(container), 1500);
+    }
+    let once = SourceConfig { count: Some(1), ..SourceConfig::default() };
+    for end in hosts.all() {
+        layout.port(&format!("{}-kernel", end.port), PortKind::Source(once.clone()), 1500);
+    }
+    let mut host = layout.build();
+    let interface = |(n, end): (u16, &hosts::End)| RouterInterface {
+        name: end.port.clone(),
+        port: PortId(n),
+        vlan: None,
+        mac: ROUTER_MAC,
+        addresses: Vec::new(),
+        punt_rate: PUNT_RATE,
+        punt: PortId(n + 2),
+        host_end: RouterInterface::host_end_of("bench", &end.port),
+    };
+    let interfaces = (0..).zip(hosts.all()).map(interface).collect();
+    let (id, name) = (RouterId(0), "bench".to_owned());
+    host.routers = vec![RouterConfig { id, name, interfaces, routes: Vec::new() }];
+    host.ports[..2].iter_mut().for_each(|port| port.policy.forward = Forward::Router(id));
+    let mut rig = Rig::start(&host, &[])?;
+    let mut update = Update::default();
+    for (n, (end, mac)) in (0u16..).zip(hosts.all().iter().zip(HOST_MACS)) {
+        end.know(end.gateway(), ROUTER_MAC)?;
+        let id = NextHopId(n + 1);
+        update.next_hops.push((id, NextHop::Via(Hop { interface: n, mac })));
+        update.routes.push((end.prefix(), Some(id)));
+    }
+    rig.load_routes(&update)?;
+    figures("router", &hosts, plan, |pause| rig.run(pause))
 }
 
 fn configuration(hosts: &Hosts, ends: Ends, roles: &[String], cores: Cores) -> Host {

@@ -1,6 +1,9 @@
 //! Two network namespaces with an interface each, and what the kernel joins them with, if anything.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use netvm_config::model::InterfaceAddress;
+use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr};
 
 use crate::error::BenchError;
 use crate::probe;
@@ -10,6 +13,8 @@ use crate::probe;
 pub enum Link {
     /// Not at all: ports make the interfaces.
     None,
+    /// Not at all, in networks of their own.
+    Apart,
     /// By veth pairs, whose outer ends are ports.
     Veth,
     /// By veth pairs and the kernel's bridge.
@@ -28,9 +33,40 @@ pub struct End {
     pub address: InterfaceAddress,
 }
 
+impl End {
+    /// The router in its network.
+    pub const fn gateway(&self) -> IpAddr {
+        match self.address.address {
+            IpAddr::V4(address) => {
+                let [a, b, c, _] = address.octets();
+                IpAddr::V4(Ipv4Addr::new(a, b, c, 254))
+            }
+            v6 @ IpAddr::V6(_) => v6,
+        }
+    }
+
+    /// A prefix of its address alone.
+    pub fn prefix(&self) -> IpNet {
+        match self.address.address {
+            IpAddr::V4(address) => Ipv4Net::host(address).into(),
+            IpAddr::V6(address) => Ipv6Net::host(address).into(),
+        }
+    }
+
+    /// Notes a neighbour's MAC address.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn know(&self, neighbour: IpAddr, mac: MacAddr) -> Result<(), BenchError> {
+        run(&format!("-n {} neighbour replace {neighbour} lladdr {mac} dev eth0", self.namespace))
+    }
+}
+
 /// Both namespaces; removed on drop.
 pub struct Hosts([End; 2]);
 
+/// The interfaces outside.
+pub const PORTS: [&str; 2] = ["nvp1", "nvp2"];
 const BRIDGE: &str = "nvbr";
 
 /// Moves this thread, and threads that it starts later, into a network namespace of its own.
@@ -38,9 +74,16 @@ const BRIDGE: &str = "nvbr";
 /// # Errors
 /// This process lacks the privilege.
 pub fn enter_private_network() -> Result<(), BenchError> {
-    probe::leave_network()?;
-    let _ = std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-    Ok(())
+    probe::leave_network()
+}
+
+/// Turns on the kernel's forwarding in this thread's network namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn forward() -> Result<(), BenchError> {
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+        .map_err(BenchError::system("cannot turn on the kernel's forwarding"))
 }
 
 impl Hosts {
@@ -52,10 +95,10 @@ impl Hosts {
         let id = std::process::id();
         let ends = [1u8, 2].map(|n| {
             // Routers join two networks.
-            let network = if link == Link::Router { n } else { 0 };
+            let network = if matches!(link, Link::Router | Link::Apart) { n } else { 0 };
             End {
                 namespace: format!("nvbench{id}-{n}"),
-                port: format!("nvp{n}"),
+                port: PORTS[usize::from(n) - 1].to_owned(),
                 address: InterfaceAddress { address: [10, 45, network, n].into(), length: 24 },
             }
         });
@@ -65,9 +108,10 @@ impl Hosts {
             run(&format!("link add {BRIDGE} type bridge"))?;
             run(&format!("link set {BRIDGE} up"))?;
         }
-        for (n, End { namespace, port, address }) in hosts.0.iter().enumerate() {
+        for end in &hosts.0 {
+            let End { namespace, port, address } = end;
             run(&format!("netns add {namespace}"))?;
-            if link == Link::None {
+            if matches!(link, Link::None | Link::Apart) {
                 continue;
             }
             run(&format!(
@@ -77,7 +121,7 @@ impl Hosts {
             run(&format!("-n {namespace} address add {address} dev eth0"))?;
             run(&format!("-n {namespace} link set eth0 up"))?;
             if link == Link::Router {
-                let gateway = format!("10.45.{}.254", n + 1);
+                let gateway = end.gateway();
                 run(&format!("address add {gateway}/24 dev {port}"))?;
                 run(&format!("-n {namespace} route add default via {gateway}"))?;
             }

@@ -9,8 +9,6 @@
 //!
 //! Frames of 64 bytes, FCS included. Rates are per second of the worker's CPU time.
 
-use std::time::Duration;
-
 use netvm_config::model::{
     Action, Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface,
     SourceConfig,
@@ -36,10 +34,6 @@ const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// The egress interface of all routes, and its MAC address.
 const OUT: u16 = 1;
 const OUT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 1]);
-/// Poll interval for the workers' adoption of the table.
-const TICK: Duration = Duration::from_millis(50);
-/// Limit in ticks.
-const MAX_TICKS: u32 = 600;
 
 /// Runs the benchmark.
 ///
@@ -120,7 +114,7 @@ fn run(
     let mut rig = Rig::start(&host(core, update.is_some()), &[])?;
     let traffic = Traffic::attach_to(destinations)?;
     if let Some(update) = update {
-        load(&mut rig, update)?;
+        rig.load_routes(update)?;
     }
     rig.run(plan.warm_up)?;
     let punted = |rig: &mut Rig| rig.engine().routers().iter().map(|router| router.punted).sum::<u64>();
@@ -140,17 +134,4 @@ fn run(
     figures.push(Figure::new(format!("{name} engine cycles"), Unit::CyclesPerPacket, cycles));
     figures.extend(window.stages(name));
     Ok(figures)
-}
-
-/// Updates the router and waits until the workers have the table.
-fn load(rig: &mut Rig, update: &Update) -> Result<(), BenchError> {
-    rig.engine().update_router(RouterId(0), update.clone())?;
-    for _ in 0..MAX_TICKS {
-        if rig.engine().routers().iter().all(|router| router.routes.0 == update.routes.len()) {
-            return Ok(());
-        }
-        rig.run(TICK)?;
-    }
-    let seconds = TICK.as_secs_f64() * f64::from(MAX_TICKS);
-    Err(BenchError::NoRoutes { routes: update.routes.len(), seconds })
 }

@@ -68,6 +68,8 @@ pub enum Ends {
     Null(Traffic),
     /// vhost-user guests.
     Guests(Load),
+    /// These interfaces, with TCP segmentation offload (`userspace-tso-enable`).
+    Interfaces([&'static str; 2]),
 }
 
 /// A flow that forwards from one port to the other.
@@ -134,6 +136,22 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
     end.since(&start).ok_or(BenchError::Nothing { what: NAME.to_owned(), seconds })
 }
 
+/// A switch between two interfaces; stopped when dropped.
+#[derive(Debug)]
+pub struct Switch(#[expect(dead_code, reason = "stops the switch when dropped")] Ovs);
+
+impl Switch {
+    /// Starts it below `sandbox`, with L2 switching.
+    ///
+    /// # Errors
+    /// [`BenchError::Peer`] with its message.
+    pub fn between(sandbox: &Path, interfaces: [&'static str; 2], cores: Cores) -> Result<Self, BenchError> {
+        let flows = &[NORMAL.to_owned()];
+        let setup = Setup { flows, signature_cache: false, ends: Ends::Interfaces(interfaces) };
+        Ovs::start(sandbox, setup, cores).map(Self)
+    }
+}
+
 impl Ovs {
     fn start(sandbox: &Path, setup: Setup<'_>, cores: Cores) -> Result<Self, BenchError> {
         let folder = sandbox.join("ovs");
@@ -171,10 +189,17 @@ impl Ovs {
              other-config:disable-in-band=true"
         );
         self.configured(&bridge)?;
-        for (port, number, device) in [(IN, 1, "net_null0,size=60"), (OUT, 2, "net_null1,size=60,no-rx=1")] {
+        let [input, output] = match setup.ends {
+            Ends::Interfaces(names) => names,
+            Ends::Guests(_) | Ends::Null(_) => [IN, OUT],
+        };
+        for (port, number, device) in
+            [(input, 1, "net_null0,size=60"), (output, 2, "net_null1,size=60,no-rx=1")]
+        {
             let kind = match setup.ends {
                 Ends::Guests(_) => "type=dpdkvhostuser".to_owned(),
                 Ends::Null(_) => format!("type=dpdk options:dpdk-devargs={device}"),
+                Ends::Interfaces(_) => "type=system".to_owned(),
             };
             self.configured(&format!(
                 "add-port {BRIDGE} {port} -- set interface {port} ofport_request={number} {kind}"
@@ -183,10 +208,14 @@ impl Ovs {
         match setup.ends {
             Ends::Guests(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
             Ends::Null(_) => wait_for(&self.folder.join("ready"))?,
+            Ends::Interfaces(_) => {}
         }
         let mut command = tool("ovs-ofctl");
         command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
         feed(&mut command, &setup.flows.join("\n"))?;
+        if let Ends::Interfaces(_) = setup.ends {
+            return Ok(());
+        }
         // The second port never sends, so without this entry every packet would be flooded.
         self.ask("fdb/add", &[BRIDGE, OUT, "0", "02:00:00:00:00:01"]).map(drop)
     }
@@ -275,7 +304,7 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
         // Without the second option, it adds --in-memory, which excludes the first.
         let mib = match setup.ends {
             Ends::Guests(_) => GUESTS_MEMORY_MIB,
-            Ends::Null(_) => MEMORY_MIB,
+            Ends::Null(_) | Ends::Interfaces(_) => MEMORY_MIB,
         };
         format!("--no-huge --legacy-mem --no-shconf -m {mib}")
     };
@@ -287,6 +316,7 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
         format!("other_config:pmd-cpu-mask={}", mask(cores.engine)),
         format!("other_config:dpdk-lcore-mask={}", mask(cores.nf)),
         format!("other_config:smc-enable={}", setup.signature_cache),
+        format!("other_config:userspace-tso-enable={}", matches!(setup.ends, Ends::Interfaces(_))),
     ]))
 }
 
