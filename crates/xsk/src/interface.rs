@@ -66,7 +66,7 @@ impl Interface {
         let ifindex = sys::interface_index(&c_name).map_err(|_| no_interface())?;
         let failed = |step| move |source| open_error(name, ifindex, step, source);
 
-        let (control, queues) = find_queues(name, &c_name, options.queues)?;
+        let (control, queues) = find_queues(name, (ifindex, &c_name), options.queues)?;
         // Fails early if the process lacks CAP_NET_RAW, not at the first queue.
         let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("create an AF_XDP socket"))?;
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
@@ -213,14 +213,18 @@ impl Interface {
 /// # Errors
 /// [`OpenError::NoInterface`] and [`OpenError::Queues`].
 pub fn check_queues(name: &str, queues: u32) -> Result<(), OpenError> {
-    let c_name = CString::new(name).map_err(|_| OpenError::NoInterface { interface: name.to_owned() })?;
-    find_queues(name, &c_name, Some(queues)).map(drop)
+    let no_interface = || OpenError::NoInterface { interface: name.to_owned() };
+    let c_name = CString::new(name).map_err(|_| no_interface())?;
+    let ifindex = sys::interface_index(&c_name).map_err(|_| no_interface())?;
+    find_queues(name, (ifindex, &c_name), Some(queues)).map(drop)
 }
 
 /// The socket that controls the interface, and the number of queues to use.
-fn find_queues(name: &str, c_name: &CStr, asked: Option<u32>) -> Result<(OwnedFd, u32), OpenError> {
-    let ifindex =
-        sys::interface_index(c_name).map_err(|_| OpenError::NoInterface { interface: name.to_owned() })?;
+fn find_queues(
+    name: &str,
+    (ifindex, c_name): (u32, &CStr),
+    asked: Option<u32>,
+) -> Result<(OwnedFd, u32), OpenError> {
     let failed = |step| move |source| open_error(name, ifindex, step, source);
     let control = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("create a control socket"))?;
     let channels = sys::channels(control.as_fd(), c_name).map_err(failed("read the number of queues"))?;

@@ -29,6 +29,7 @@ use crate::layout::Layout;
 use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::peers::ovs::{self, Switch};
+use crate::probe;
 use crate::report::Row;
 use crate::rig::Rig;
 use crate::sandbox;
@@ -70,14 +71,12 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     iperf::find()?;
     let sandbox = if args.skip_peers {
         eprintln!("skipping peers (--skip-peers)");
+        probe::leave_network()?;
         None
     } else {
         ovs::find()?;
         Some(sandbox::enter()?)
     };
-    if sandbox.is_none() {
-        hosts::enter_private_network()?;
-    }
     hosts::forward()?;
     let mut subjects: Vec<Subject<'_>> = vec![Subject::new(BRIDGE, |plan| kernel(BRIDGE, plan))];
     for (name, ends, nfs) in SWITCHES {

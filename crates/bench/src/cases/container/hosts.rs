@@ -69,14 +69,6 @@ pub struct Hosts([End; 2]);
 pub const PORTS: [&str; 2] = ["nvp1", "nvp2"];
 const BRIDGE: &str = "nvbr";
 
-/// Moves this thread, and threads that it starts later, into a network namespace of its own.
-///
-/// # Errors
-/// This process lacks the privilege.
-pub fn enter_private_network() -> Result<(), BenchError> {
-    probe::leave_network()
-}
-
 /// Turns on the kernel's forwarding in this thread's network namespace.
 ///
 /// # Errors
