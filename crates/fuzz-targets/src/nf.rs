@@ -186,7 +186,7 @@ impl Host {
     fn assert_outside_untouched(&self) {
         for region in &self.regions {
             let geometry = region.geometry();
-            let end = geometry.buffers_at + u64::from(geometry.buffers) * u64::from(geometry.stride);
+            let end = geometry.buffers_at + u64::from(geometry.numbers()) * u64::from(geometry.stride);
             for at in (end..end + 2048).step_by(8) {
                 // SAFETY: within the mapping, whose last page is not full of buffers; one thread accesses it.
                 let word = unsafe { region.mapping().at::<u64>(at).read_volatile() };
@@ -275,7 +275,8 @@ fn check(
     assert_eq!((packet.ingress(), packet.hash()), (PortId(descriptor.argument()), descriptor.hash()));
     for _ in 0..input.u8() % 4 {
         resize(&mut packet, input.u8(), usize::from(input.u16()));
-        assert_eq!(packet.headroom() + packet.len() + packet.tailroom(), geometry.stride as usize);
+        let size = geometry.size_of(descriptor.buffer()) as usize;
+        assert_eq!(packet.headroom() + packet.len() + packet.tailroom(), size);
         packet.data_mut().fill(0xa5);
         assert_eq!(packet.data().len(), packet.len());
         packet.prefetch();

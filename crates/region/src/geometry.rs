@@ -192,15 +192,25 @@ impl Geometry {
 
     #[cold]
     const fn size_of_large(&self, buffer: u32) -> u32 {
-        let is_first = (buffer - self.buffers).is_multiple_of(self.large_numbers);
-        if buffer < self.numbers() && is_first { LARGE } else { 0 }
+        if self.is_large(buffer) { LARGE } else { 0 }
+    }
+
+    /// Whether a number that is no ordinary buffer's is a large buffer's.
+    const fn is_large(&self, buffer: u32) -> bool {
+        buffer < self.numbers() && (buffer - self.buffers).is_multiple_of(self.large_numbers)
     }
 
     /// Whether a descriptor's buffer exists and contains its offset and length.
     #[inline(always)]
     #[must_use]
     pub const fn contains(&self, buffer: u32, offset: u16, length: u16) -> bool {
-        offset as u32 + length as u32 <= self.size_of(buffer)
+        let end = offset as u32 + length as u32;
+        if buffer < self.buffers { end <= self.stride } else { self.large_contains(buffer, end) }
+    }
+
+    #[cold]
+    const fn large_contains(&self, buffer: u32, end: u32) -> bool {
+        self.is_large(buffer) && end <= LARGE
     }
 }
 
@@ -235,6 +245,7 @@ mod tests {
         ) {
             let g = Geometry::new(RegionSpec { buffers: 1000, large: 20, ..RegionSpec::default() }).unwrap();
             let is_first = buffer < 1000 || (buffer < 1640 && (buffer - 1000) % 32 == 0);
+            prop_assert_eq!(g.contains(buffer, 0, 0), is_first);
             prop_assert!(is_first || !g.contains(buffer, offset, length));
             if g.contains(buffer, offset, length) {
                 let numbers = if buffer < 1000 { 1 } else { 32 };
