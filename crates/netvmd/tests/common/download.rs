@@ -15,6 +15,8 @@ pub fn serve(host: &Host, bytes: u64) {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap();
         bound.send(()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
+        // The port is free for another download when this one is over.
+        drop(listener);
         let mut chunk = Vec::new();
         for n in 0..bytes / 8 {
             chunk.extend_from_slice(&word(n).to_le_bytes());
