@@ -47,6 +47,10 @@ const LACKING: &[(&str, &[(&str, &str)])] = &[
         &[("interface", "exists and is no TAP")],
     ),
     (
+        "[[port]]\nname = \"o\"\nkind = \"container\"\nnamespace = \"/proc/self/ns/net\"\n",
+        &[("namespace", "netvm's own network namespace")],
+    ),
+    (
         "[[port]]\nname = \"n\"\nkind = \"pci\"\naddress = \"ffff:1f:1f.7\"\n",
         &[("address", "`lspci -D` lists")],
     ),

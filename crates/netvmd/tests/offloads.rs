@@ -114,6 +114,14 @@ fn containers_have_their_interface_whatever_starts_again() {
     assert!(hosts[0].pings("10.44.0.2"));
     exchange(&hosts);
 
+    // Once more, and something keeps the old namespace: a socket that waits for its last acknowledgement, or a thread.
+    let (end, wait) = std::sync::mpsc::channel::<()>();
+    let left = hosts[0].inside(move || wait.recv().is_err());
+    hosts[0].restart();
+    exchange(&hosts);
+    drop(end);
+    assert!(left.join().unwrap());
+
     // netvmd is killed, and starts again.
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();

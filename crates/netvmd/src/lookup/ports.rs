@@ -86,6 +86,13 @@ fn no_namespace(container: &ContainerConfig) -> Option<(&'static str, String)> {
         return Some(("namespace", format!("{TUN} does not exist: load the kernel's module `tun`")));
     }
     let file = container.namespace_file();
+    if netvm_vnet::container::is_own(&file) {
+        let problem = format!(
+            "{} is netvm's own network namespace: give the container's, or use kind = \"tap\"",
+            file.display()
+        );
+        return Some(("namespace", problem));
+    }
     let error = fs::File::open(&file).err()?;
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dpdk::{VhostPort, VhostRefusal};
 use netvm_config::model::{PortConfig, PortKind};
 use netvm_vnet::Watch;
+use netvm_vnet::container::Namespace;
 
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
@@ -106,6 +107,8 @@ pub(crate) struct PortState {
     vhost: Option<VhostPort>,
     /// Tells whether its TAP device is still there.
     tap: Option<Watch>,
+    /// The network namespace of its interface, if it is not netvm's own.
+    namespace: Option<Namespace>,
     /// Guest faults that were reported: truncated memory, refused messages.
     reported: [u32; 2],
     missed: Vec<Missed>,
@@ -127,11 +130,16 @@ impl PortState {
             | PortKind::Tap { interface } => {
                 Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
-            PortKind::Container(_) => Some(self.tap.as_ref()?.is_there()),
+            PortKind::Container(_) => Some(self.tap.as_ref()?.is_there() && !self.is_left()),
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
         }
+    }
+
+    /// Whether its container has ended and another namespace has taken its place.
+    fn is_left(&self) -> bool {
+        self.namespace.as_ref().is_some_and(Namespace::is_replaced)
     }
 
     /// Its interface, for ports that have one.
@@ -139,7 +147,11 @@ impl PortState {
         // A TAP device may be in any network namespace.
         let elsewhere = |name| {
             let is_there = self.tap.as_ref().is_some_and(Watch::is_there);
-            let state = if is_there { InterfaceState::Same } else { InterfaceState::Gone };
+            let state = match is_there {
+                false => InterfaceState::Gone,
+                true if self.is_left() => InterfaceState::Replaced,
+                true => InterfaceState::Same,
+            };
             Some(InterfaceView { name, state, mtu: None })
         };
         match &self.config.kind {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dpdk::{Device as EthKind, DmaChannel, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
+use netvm_vnet::container::Namespace;
 use netvm_vnet::{ContainerOptions, Offloads, SocketOptions, TapOptions, Watch};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
@@ -89,6 +90,7 @@ pub(crate) fn open(
         eth: opened.eth,
         vhost: opened.vhost,
         tap: opened.tap,
+        namespace: opened.namespace,
         reported: [0; 2],
         missed: opened.missed,
     };
@@ -104,6 +106,7 @@ struct Opened {
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
     tap: Option<Watch>,
+    namespace: Option<Namespace>,
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
 }
@@ -111,7 +114,16 @@ struct Opened {
 impl Opened {
     fn new(queues: Queues, driver: String) -> Self {
         let mode = PortMode { driver, fallback: None };
-        Self { queues, mode, eth: None, vhost: None, tap: None, progress: None, missed: Vec::new() }
+        Self {
+            queues,
+            mode,
+            eth: None,
+            vhost: None,
+            tap: None,
+            namespace: None,
+            progress: None,
+            missed: Vec::new(),
+        }
     }
 }
 
@@ -177,6 +189,7 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
         let mtu = Some(config.mtu);
         TapOptions { interface: interface.clone(), queues, mtu, offloads: true }
     };
+    let mut namespace = None;
     let (opened, driver) = match &config.kind {
         PortKind::Tap { interface } => (netvm_vnet::tap::open(&device(interface))?, "TAP"),
         PortKind::Container(container) => {
@@ -187,7 +200,9 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
                 addresses: container.addresses.iter().map(|a| (a.address, a.length)).collect(),
                 gateways: container.gateways.clone(),
             };
-            (netvm_vnet::container::open(&options)?, "TAP")
+            let (opened, within) = netvm_vnet::container::open(&options)?;
+            namespace = Some(within);
+            (opened, "TAP")
         }
         kind => {
             let interface = interface::of(kind).unwrap_or_default().to_owned();
@@ -209,7 +224,7 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
         Offloads { tcp: true, udp: false } => "checksums, TCP segments",
         Offloads { .. } => "no offloads",
     };
-    Ok(Opened { missed, tap, ..Opened::new(queues, format!("{driver}, {offloads}")) })
+    Ok(Opened { missed, tap, namespace, ..Opened::new(queues, format!("{driver}, {offloads}")) })
 }
 
 fn open_xsk(
