@@ -3,12 +3,12 @@
 //! A turn of its loop, in the order of a packet's way:
 //!
 //! ```text
-//!  rx/receive ─▶ rx/dispatch ─┬─ blanket ───────────┬─▶ chain/entry ─▶ chain/deliver ─▶ chain/enqueue ─▶ NF
-//!                             └─ per flow: classify/ ┤                        ▲                           │
-//!                                                    ├─▶ forward/switching    │ next hop                  ▼
-//!                                                    ├─▶ forward/route        chain/verdict ◀─ chain/collect ◀─ ring
-//!                                                    ▼         ▼              ▼
-//!                   port ◀─ tx/transmit ◀─ forward/egress ◀──────────── chain/leave
+//!  rx ─┬─ blanket ───────────┬─▶ chain/entry ─▶ chain/deliver ─▶ ring of the NF
+//!      └─ per flow: classify/ ┤                        ▲              │
+//!                             ├─▶ forward/switching    │ next hop     ▼
+//!                             ├─▶ forward/route        └── chain/collect ◀─ ring
+//!                             ▼         ▼                     ▼
+//!  port ◀─ tx/transmit ◀─ forward/egress ◀─────────────── chain/leave
 //! ```
 //!
 //! Then `idle/wake_nfs` wakes NFs that sleep on packets, and `idle/backoff` spends the time of turns that moved
@@ -45,8 +45,7 @@ pub(crate) use control::handle::{Setup, WorkerHandle};
 use idle::backoff::Backoff;
 use idle::wake_nfs::wake_sleepers;
 pub(crate) use router::{Class, Head, V4, V6, flow_hash};
-use rx::dispatch::ingress;
-use rx::receive::receive;
+use rx::{ingress, receive};
 use state::Datapath;
 use state::burst::Burst;
 use state::nf_links::Awaited;

@@ -1,14 +1,19 @@
 //! Out of an NF's ring. In: descriptors that an NF thread has returned. Out: packets that were out, in runs with the
-//! same verdict, to [`verdict`](super::verdict). What taking back costs: see [`crate::inflight`].
+//! same verdict, to the next hop, out of the chain, to another role, or nowhere, as far as the NF may say so. A chain or
+//! hop that is not the NF's, a port or role that it may not name: the packets are dropped and counted.
+//!
+//! Cost: one look at the chain per run. What taking back costs: see [`crate::inflight`].
 
 use dpdk::Batch;
-use netvm_ring::Message;
+use netvm_ring::{Descriptor, Message, VerdictKind};
 
-use super::verdict::{Sender, Verdict, act};
+use super::deliver::{Delivery, deliver};
+use super::flow_verdicts::{FlowVerdict, record};
+use super::leave::{go_to, leave_by};
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::LinkId;
+use crate::ids::{ChainId, GroupId, LinkId, PortId};
 use crate::inflight::{Returned, Turn};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ChainPath, Replicas, Snapshot, Target};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::offload::{all_plain, renew};
@@ -78,5 +83,133 @@ pub(crate) fn note_faults(dp: &Datapath, link: LinkId) {
         let faults = end.to_nf.faults() + end.from_nf.faults();
         let counter = &dp.counters.links[link.index()].violations[Violation::RingIndex as usize];
         counter.add(faults.saturating_sub(counter.get()));
+    }
+}
+
+/// What the descriptors of a run have in common.
+#[derive(Clone, Copy)]
+struct Verdict {
+    chain: ChainId,
+    hop: u8,
+    kind: u8,
+    argument: u16,
+}
+
+impl Verdict {
+    #[inline(always)]
+    const fn of(descriptor: Descriptor) -> Self {
+        let (kind, argument) = (descriptor.verdict(), descriptor.argument());
+        Self { chain: ChainId(descriptor.chain()), hop: descriptor.hop(), kind, argument }
+    }
+}
+
+/// The NF thread that returned packets, and what they are handled by.
+#[derive(Clone, Copy)]
+struct Sender<'a> {
+    cx: Context<'a>,
+    link: LinkId,
+    group: GroupId,
+}
+
+/// Does what a verdict says; the batch is empty afterwards.
+#[inline]
+fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch) {
+    if run.is_empty() {
+        return;
+    }
+    let (chain, snapshot) = (verdict.chain, sender.cx.snapshot);
+    let Some(path) = snapshot.chain(chain).filter(|path| path.has(verdict.hop, sender.group)) else {
+        return refuse(dp, sender, (None, DropReason::BadChain), run);
+    };
+    let refused = |reason| (Some(chain), reason);
+    match VerdictKind::from_raw(verdict.kind) {
+        Some(VerdictKind::Next) => {
+            go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
+        }
+        Some(VerdictKind::Port) => {
+            let port = PortId(verdict.argument);
+            let allowed = snapshot.group(sender.group).is_some_and(|ports| ports.has(port));
+            if allowed {
+                leave_by(dp, &Delivery::onwards(sender.cx, chain, path), port, run);
+            } else {
+                let known = snapshot.ports.has(port);
+                let reason = if known { DropReason::PortDenied } else { DropReason::UnknownPort };
+                refuse(dp, sender, refused(reason), run);
+            }
+        }
+        Some(VerdictKind::Drop) => refuse(dp, sender, refused(DropReason::Verdict), run),
+        Some(VerdictKind::Role) => send_to_role(dp, (sender, path), verdict, run),
+        Some(VerdictKind::DropFlow) => {
+            note_flow_verdict(dp, (sender, path), verdict, run);
+            refuse(dp, sender, refused(DropReason::Verdict), run);
+        }
+        Some(VerdictKind::SkipFlow) => {
+            note_flow_verdict(dp, (sender, path), verdict, run);
+            go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
+        }
+        None => refuse(dp, sender, refused(DropReason::BadAction), run),
+    }
+}
+
+/// On from the sender to a target of the chain that packets are in.
+#[inline]
+fn go_on(
+    dp: &mut Datapath,
+    (sender, chain, path): (Sender<'_>, ChainId, &ChainPath),
+    target: &Target,
+    run: &mut Batch,
+) {
+    go_to(dp, &Delivery::onwards(sender.cx, chain, path), target, run);
+}
+
+#[cold]
+fn note_flow_verdict(
+    dp: &mut Datapath,
+    (sender, path): (Sender<'_>, &ChainPath),
+    verdict: Verdict,
+    run: &Batch,
+) {
+    let drops = verdict.kind == VerdictKind::DropFlow as u8;
+    let flow_verdict = FlowVerdict { link: sender.link, hop: verdict.hop, drops, seconds: verdict.argument };
+    record(dp, (sender.cx.snapshot, path), flow_verdict, run);
+}
+
+/// To the next hop of the chain with that role, in whatever group the chain leads to, else to an NF of the sender's own
+/// group: the hop stays what it is.
+#[cold]
+fn send_to_role(
+    dp: &mut Datapath,
+    (sender, path): (Sender<'_>, &ChainPath),
+    verdict: Verdict,
+    run: &mut Batch,
+) {
+    let (chain, role) = (verdict.chain, verdict.argument);
+    let after = usize::from(verdict.hop) + 1;
+    if let Some(later) = path.roles.iter().skip(after).position(|other| *other == role) {
+        return go_on(dp, (sender, chain, path), &path.targets[after + later], run);
+    }
+    let target = sender.cx.snapshot.roles.get(usize::from(role)).and_then(Option::as_ref);
+    match target.and_then(Target::replicas) {
+        Some(replicas) if replicas.group == sender.group => {
+            let replicas = Replicas { hop: verdict.hop, ..replicas };
+            deliver(dp, &Delivery::onwards(sender.cx, chain, path), replicas, run);
+        }
+        Some(_) => refuse(dp, sender, (Some(chain), DropReason::RoleDenied), run),
+        None => refuse(dp, sender, (Some(chain), DropReason::UnknownRole), run),
+    }
+}
+
+/// Frees packets for what an NF said about them; counted with the NF, and with the chain if it is the NF's.
+#[inline]
+fn refuse(
+    dp: &Datapath,
+    sender: Sender<'_>,
+    (chain, reason): (Option<ChainId>, DropReason),
+    run: &mut Batch,
+) {
+    dp.counters.links[sender.link.index()].drops.add(reason, run.len() as u64);
+    match chain {
+        Some(chain) => dp.drop_in_chain(chain, reason, run),
+        None => run.clear(),
     }
 }

@@ -3,9 +3,6 @@
 
 pub(crate) mod collect;
 pub(crate) mod deliver;
-pub(crate) mod enqueue;
 pub(crate) mod entry;
 pub(crate) mod flow_verdicts;
 pub(crate) mod leave;
-pub(crate) mod sticky;
-pub(crate) mod verdict;
