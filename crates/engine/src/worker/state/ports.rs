@@ -7,11 +7,16 @@ use crate::counters::WorkerCounters;
 use crate::ids::PortId;
 use crate::port::PortQueue;
 
+const WORDS: usize = MAX_PORTS / 64;
+const _: () = assert!(WORDS <= 64);
+
 pub(crate) struct Ports {
     /// By [`PortId`]: the queues that this worker has.
     queues: Vec<Option<Box<PortQueue>>>,
     /// Ports with packets that are not sent yet, one bit each.
-    unsent: [u64; MAX_PORTS / 64],
+    unsent: [u64; WORDS],
+    /// The words of `unsent` that are not 0.
+    unsent_words: u64,
     /// Rings to workers that have the queues of other ports.
     pub(crate) handoff: Handoff,
     /// Packets may carry offload work that their sender left to others (checksums, segments); see `tx/offload.rs`.
@@ -21,7 +26,7 @@ pub(crate) struct Ports {
 impl Ports {
     pub(crate) fn new(handoff: Handoff) -> Self {
         let queues = (0..MAX_PORTS).map(|_| None).collect();
-        Self { queues, unsent: [0; MAX_PORTS / 64], handoff, has_offload_work: false }
+        Self { queues, unsent: [0; WORDS], unsent_words: 0, handoff, has_offload_work: false }
     }
 
     pub(crate) fn add(&mut self, queue: Box<PortQueue>) {
@@ -47,26 +52,36 @@ impl Ports {
     /// The port has packets to send.
     #[inline(always)]
     pub(crate) fn mark_unsent(&mut self, port: PortId) {
-        self.unsent[port.index() / 64] |= 1 << (port.0 % 64);
+        let word = port.index() / 64;
+        self.unsent[word] |= 1 << (port.0 % 64);
+        self.unsent_words |= 1 << word;
     }
 
     /// Sends what the ports have gathered. Returns how many packets the devices took.
     #[inline]
     pub(crate) fn flush(&mut self, counters: &WorkerCounters) -> usize {
         let mut sent = 0;
-        for word in 0..self.unsent.len() {
-            let mut rest = self.unsent[word];
-            while rest != 0 {
-                let bit = rest.trailing_zeros();
-                rest &= rest - 1;
-                let port = word * 64 + bit as usize;
-                let Some(queue) = self.queues[port].as_mut() else { continue };
-                sent += queue.flush(&counters.ports[port]);
+        for word in bits(self.unsent_words) {
+            for bit in bits(self.unsent[word]) {
+                let Some(queue) = self.queues[word * 64 + bit].as_mut() else { continue };
+                sent += queue.flush(&counters.ports[word * 64 + bit]);
                 if queue.is_flushed() {
                     self.unsent[word] &= !(1 << bit);
                 }
             }
+            if self.unsent[word] == 0 {
+                self.unsent_words &= !(1 << word);
+            }
         }
         sent
     }
+}
+
+/// The numbers of the bits that are set.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (bit < 64).then_some(bit as usize)
+    })
 }
