@@ -27,9 +27,9 @@ pub fn dead_runs() -> Vec<Names> {
 pub fn found(names: Names) -> Vec<String> {
     let mut found: Vec<String> =
         processes(&names.folder()).iter().map(|pid| format!("process {pid}")).collect();
-    for side in Side::BOTH {
-        let (namespace, near) = (names.namespace(side), names.interface(side));
-        found.extend(named(&namespace).exists().then(|| format!("namespace {namespace}")));
+    let namespaces = names.namespaces().into_iter().filter(|namespace| named(namespace).exists());
+    found.extend(namespaces.map(|namespace| format!("namespace {namespace}")));
+    for near in Side::BOTH.map(|side| names.interface(side)) {
         found.extend(interface(&near).exists().then(|| format!("interface {near}")));
     }
     found.extend(names.folder().exists().then(|| format!("folder {}", names.folder().display())));

@@ -31,10 +31,10 @@ const LOG_LINES: usize = 15;
 /// The kind of the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
-    /// The kernel writes packets into the buffers that NFs map.
-    AfXdp,
-    /// The kernel copies each packet.
+    /// Packets carry offloads: a TCP segment passes the chain as one packet.
     AfPacket,
+    /// The kernel writes packets into the buffers that NFs map, each of at most the MTU.
+    AfXdp,
 }
 
 impl PortKind {

@@ -35,9 +35,9 @@ use crate::interrupt::Interrupt;
 #[derive(Clone, Copy, Debug, Parser)]
 #[command(name = "netvm-demo", version)]
 pub struct Options {
-    /// Use AF_PACKET ports [default: AF_XDP if the kernel permits]
+    /// Use AF_XDP ports, with packets of at most the MTU [default: AF_PACKET, with segments]
     #[arg(long)]
-    af_packet: bool,
+    af_xdp: bool,
     /// Keep everything running until Ctrl-C, and print commands to try
     #[arg(long)]
     keep: bool,

@@ -47,6 +47,11 @@ impl Side {
         format!("10.77.{}.2", self.number())
     }
 
+    /// Its address on the kernel's bridge.
+    pub fn bridge_address(self) -> String {
+        format!("10.77.3.{}", self.number())
+    }
+
     /// The address of its gateway, the l3-forward NF.
     pub fn gateway(self) -> String {
         format!("10.77.{}.1", self.number())
@@ -73,6 +78,16 @@ impl Names {
         format!("{PREFIX}{}-{}", self.0, side.name())
     }
 
+    /// The namespace of the kernel's bridge, which the demo compares with.
+    pub fn bridge(self) -> String {
+        format!("{PREFIX}{}-bridge", self.0)
+    }
+
+    /// All namespaces.
+    pub fn namespaces(self) -> [String; 3] {
+        [self.namespace(Side::Client), self.namespace(Side::Server), self.bridge()]
+    }
+
     /// The interface in the root namespace, which is a netvm port.
     pub fn interface(self, side: Side) -> String {
         format!("{SHORT_PREFIX}{}{}", self.0, &side.name()[..1])
@@ -88,8 +103,8 @@ impl Names {
         let rest = name.strip_prefix(PREFIX).or_else(|| name.strip_prefix(SHORT_PREFIX))?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let names = Self(rest[..digits].parse().ok()?);
-        let mut all: Vec<String> =
-            Side::BOTH.into_iter().flat_map(|side| [names.namespace(side), names.interface(side)]).collect();
+        let mut all = names.namespaces().to_vec();
+        all.extend(Side::BOTH.map(|side| names.interface(side)));
         all.extend(names.folder().file_name().map(|name| name.to_string_lossy().into_owned()));
         all.iter().any(|known| known == name).then_some(names)
     }
@@ -110,9 +125,10 @@ mod tests {
         let largest = Names(4_194_304);
         for side in Side::BOTH {
             assert!(largest.interface(side).len() <= 15);
-            for name in [largest.namespace(side), largest.interface(side)] {
-                assert_eq!(Names::of(&name), Some(largest), "{name}");
-            }
+            assert_eq!(Names::of(&largest.interface(side)), Some(largest));
+        }
+        for name in largest.namespaces() {
+            assert_eq!(Names::of(&name), Some(largest), "{name}");
         }
         assert_eq!(Names::of("netvm-demo-12"), Some(Names(12)));
         for foreign in [

@@ -10,9 +10,8 @@ use crate::process::run;
 
 /// The interface in each namespace.
 pub const INSIDE: &str = "eth0";
-/// Offloads to switch off inside. With them, a veth passes unfinished packets: without checksum, longer than the MTU,
-/// or with the VLAN tag in metadata.
-const OFFLOADS: &str = "tx off tso off gso off txvlan off";
+/// The interface in each namespace that leads to the kernel's bridge.
+const TO_BRIDGE: &str = "kernel0";
 
 /// The hosts; removed on drop.
 #[derive(Debug)]
@@ -39,7 +38,6 @@ impl Hosts {
              peer name {INSIDE} netns {namespace} address {} numtxqueues 1 numrxqueues 1",
             side.mac()
         ))?;
-        let inside = |command: &str| run(&format!("ip netns exec {namespace} {command}"));
         // IPv6's own packets would obscure the counters. Fails on a kernel without IPv6.
         for link in [
             format!("ip link set {near} addrgenmode none"),
@@ -47,7 +45,6 @@ impl Hosts {
         ] {
             let _ = run(&link);
         }
-        inside(&format!("ethtool -K {INSIDE} {OFFLOADS}"))?;
         run(&format!("ip link set {near} up"))?;
         for command in [
             "link set lo up".to_owned(),
@@ -61,6 +58,37 @@ impl Hosts {
     }
 }
 
+/// The kernel's bridge between the hosts, to compare with; removed on drop.
+#[derive(Debug)]
+pub struct Bridge(Names);
+
+impl Bridge {
+    /// Creates it in a namespace of its own.
+    ///
+    /// # Errors
+    /// [`Failure::Command`]; nothing remains.
+    pub fn make(names: Names) -> Result<Self, Failure> {
+        let bridge = Self(names);
+        let own = names.bridge();
+        run(&format!("ip netns add {own}"))?;
+        run(&format!("ip -n {own} link add bridge0 up type bridge"))?;
+        for side in Side::BOTH {
+            let (host, end) = (names.namespace(side), side.name());
+            run(&format!("ip -n {own} link add {end} type veth peer name {TO_BRIDGE} netns {host}"))?;
+            run(&format!("ip -n {own} link set {end} up master bridge0"))?;
+            run(&format!("ip -n {host} address add {}/24 dev {TO_BRIDGE}", side.bridge_address()))?;
+            run(&format!("ip -n {host} link set {TO_BRIDGE} up"))?;
+        }
+        Ok(bridge)
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        remove_namespace(&self.0.bridge());
+    }
+}
+
 impl Drop for Hosts {
     fn drop(&mut self) {
         remove(self.0);
@@ -69,15 +97,8 @@ impl Drop for Hosts {
 
 /// Removes the namespaces and interfaces of a run, and kills processes in them.
 pub fn remove(names: Names) {
+    names.namespaces().iter().for_each(|namespace| remove_namespace(namespace));
     for side in Side::BOTH {
-        let namespace = names.namespace(side);
-        if named(&namespace).exists() {
-            // The demo's processes have ended; a user's shell inside would keep the namespace alive.
-            for pid in run(&format!("ip netns pids {namespace}")).unwrap_or_default().lines() {
-                let _ = run(&format!("kill -KILL {pid}"));
-            }
-            let _ = run(&format!("ip netns delete {namespace}"));
-        }
         // Removes both ends. Explicitly, because the kernel removes a namespace's interfaces some time after the
         // namespace.
         let near = names.interface(side);
@@ -91,6 +112,16 @@ pub fn remove(names: Names) {
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn remove_namespace(namespace: &str) {
+    if named(namespace).exists() {
+        // The demo's processes have ended; a user's shell inside would keep the namespace alive.
+        for pid in run(&format!("ip netns pids {namespace}")).unwrap_or_default().lines() {
+            let _ = run(&format!("kill -KILL {pid}"));
+        }
+        let _ = run(&format!("ip netns delete {namespace}"));
     }
 }
 

@@ -14,13 +14,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::failure::{Failure, io};
 
 /// Tools that the demo needs, with their packages.
-const TOOLS: [(&str, &str); 5] = [
-    ("ip", "iproute2"),
-    ("ethtool", "ethtool"),
-    ("busybox", "busybox"),
-    ("curl", "curl"),
-    ("setpriv", "util-linux"),
-];
+const TOOLS: [(&str, &str); 4] =
+    [("ip", "iproute2"), ("busybox", "busybox"), ("curl", "curl"), ("setpriv", "util-linux")];
 
 /// Checks that all tools are installed.
 ///

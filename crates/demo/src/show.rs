@@ -12,11 +12,12 @@ use crate::daemon::{CHAIN, FORBIDDING, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
+use crate::namespaces::Bridge;
 use crate::report::{Check, Forbidden, Summary, checks};
 use crate::stage::{Stage, Testbed};
 use crate::story::Story;
 use crate::tables;
-use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings};
+use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings, Servers};
 
 /// Requests of the first ping, and their interval.
 const PINGS: u32 = 50;
@@ -79,11 +80,8 @@ fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -
         Side::Client.address(),
         Side::Server.address()
     ));
-    let kind = if options.af_packet { PortKind::AfPacket } else { PortKind::AfXdp };
-    let stage = testbed.connect(names, kind, interrupt, |why| {
-        story.say("netvmd cannot use AF_XDP ports here; using AF_PACKET, which costs a copy in the kernel");
-        story.add(&why.to_string());
-    })?;
+    let kind = if options.af_xdp { PortKind::AfXdp } else { PortKind::AfPacket };
+    let stage = testbed.connect(names, kind, interrupt)?;
     let (status, stats) = (stage.daemon.status()?, stage.daemon.stats()?);
     story.say(&format!("netvmd {} is up, process {}, {}", status.version, status.pid, status.dpdk));
     for port in &stats.ports {
@@ -105,7 +103,15 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     let at_start = daemon.stats_at_rest(interrupt)?;
     let ping = Ping::start(names, folder, PINGS, PING_INTERVAL)?.finish(interrupt)?;
     story.say(&format!("ping, client to server through the chain: {}", in_words(&ping)));
-    let download = download(stage, names, story, interrupt)?;
+    let servers = &stage.testbed.servers;
+    let chain = Source { servers, address: Side::Server.address(), way: "HTTP download through the chain" };
+    let download_by_chain = download(names, &chain, story, interrupt)?;
+    let download_by_bridge = {
+        let _bridge = Bridge::make(names)?;
+        let address = Side::Server.bridge_address();
+        let way = "the same through the kernel's bridge, without NFs";
+        download(names, &Source { servers, address, way }, story, interrupt)?
+    };
     let forbidden = forbidden(stage, names, interrupt)?;
     story.say(&format!(
         "TCP port {FORBIDDEN_PORT} answers without netvm; through netvm {}, and a rule dropped {} packets",
@@ -124,23 +130,42 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     ));
     story.add(&format!("ping: {}", in_words(&crash.pings)));
     let (at_end, status) = (daemon.stats_at_rest(interrupt)?, daemon.status()?);
-    Ok(Summary { status, ping, download, forbidden, crash, at_start, before_crash, at_end })
+    Ok(Summary {
+        status,
+        ping,
+        download_by_chain,
+        download_by_bridge,
+        forbidden,
+        crash,
+        at_start,
+        before_crash,
+        at_end,
+    })
+}
+
+/// What is downloaded from.
+struct Source<'a> {
+    servers: &'a Servers,
+    address: String,
+    /// The way there, in words.
+    way: &'a str,
 }
 
 fn download(
-    stage: &Stage,
     names: Names,
+    source: &Source<'_>,
     story: &mut Story,
     interrupt: &Interrupt,
 ) -> Result<Download, Failure> {
     let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
-    let download = traffic::download(names, &stage.testbed.servers, interrupt, |bytes, time| {
+    let Source { servers, address, way } = source;
+    let download = traffic::download(names, (servers, address), interrupt, |bytes, time| {
         story.progress(|| format!("{} MB, {:.0} Mbit/s", bytes / 1_000_000, megabits(bytes, time)));
     });
     story.end_progress();
     let download = download?;
     story.say(&format!(
-        "HTTP download through the chain: {} MB in {:.2} s, {:.0} Mbit/s, {}",
+        "{way}: {} MB in {:.2} s, {:.0} Mbit/s, {}",
         download.bytes / 1_000_000,
         download.seconds,
         download.mbit_per_s,

@@ -73,25 +73,12 @@ impl Testbed {
         Ok(Self { servers, _hosts: hosts, folder })
     }
 
-    /// Starts netvmd between the hosts. Calls `refused` with the reason if it cannot use AF_XDP.
+    /// Starts netvmd between the hosts.
     ///
     /// # Errors
     /// [`Failure`]; nothing remains.
-    pub fn connect(
-        self,
-        names: Names,
-        kind: PortKind,
-        interrupt: &Interrupt,
-        refused: impl FnOnce(&Failure),
-    ) -> Result<Stage, Failure> {
-        let start = |kind| Daemon::start(names, kind, self.folder.path(), interrupt);
-        let daemon = match start(kind) {
-            Err(error @ Failure::DaemonEnded { .. }) if kind == PortKind::AfXdp => {
-                refused(&error);
-                start(PortKind::AfPacket)?
-            }
-            other => other?,
-        };
+    pub fn connect(self, names: Names, kind: PortKind, interrupt: &Interrupt) -> Result<Stage, Failure> {
+        let daemon = Daemon::start(names, kind, self.folder.path(), interrupt)?;
         Ok(Stage { daemon, testbed: self })
     }
 }

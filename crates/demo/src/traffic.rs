@@ -19,7 +19,7 @@ pub const ALLOWED_PORT: u16 = 80;
 /// Another port of the server, which the policy forbids.
 pub const FORBIDDEN_PORT: u16 = 23;
 /// Size of the file.
-const FILE_BYTES: u64 = 100_000_000;
+const FILE_BYTES: u64 = 200_000_000;
 const FILE: &str = "file";
 /// Limit of a download in seconds.
 const DOWNLOAD_LIMIT: u64 = 40;
@@ -46,9 +46,9 @@ impl Servers {
         let config = folder.join("httpd.conf");
         fs::write(&config, "").map_err(io(format!("cannot write {}", config.display())))?;
         let serve = |port: u16| {
-            let address = format!("{}:{port}", Side::Server.address());
+            let port = port.to_string();
             let httpd =
-                ["busybox", "httpd", "-f", "-p", &address, "-c", path_text(&config), "-h", path_text(&root)];
+                ["busybox", "httpd", "-f", "-p", &port, "-c", path_text(&config), "-h", path_text(&root)];
             in_namespace(names, Side::Server, "httpd", &httpd).spawn()
         };
         let servers = Self { _http: [serve(ALLOWED_PORT)?, serve(FORBIDDEN_PORT)?], file };
@@ -101,17 +101,17 @@ pub struct Download {
     pub complaint: Option<String>,
 }
 
-/// Downloads the file to the client and compares every byte. `progress` gets the bytes so far.
+/// Downloads the file from an address of the server to the client and compares every byte. `progress` gets the bytes so far.
 ///
 /// # Errors
 /// [`Failure::Interrupted`], [`Failure::Io`]; a failed download is not an error.
 pub fn download(
     names: Names,
-    servers: &Servers,
+    (servers, address): (&Servers, &str),
     interrupt: &Interrupt,
     mut progress: impl FnMut(u64, Duration),
 ) -> Result<Download, Failure> {
-    let url = format!("http://{}:{ALLOWED_PORT}/{FILE}", Side::Server.address());
+    let url = format!("http://{address}:{ALLOWED_PORT}/{FILE}");
     let limit = DOWNLOAD_LIMIT.to_string();
     let curl = ["curl", "-sS", "--fail", "--noproxy", "*", "--max-time", &limit, &url];
     let mut served =

@@ -39,8 +39,10 @@ fn can_run() -> bool {
 /// Everything that a run could leave.
 fn traces(pid: u32) -> Vec<PathBuf> {
     let mut traces = vec![std::env::temp_dir().join(format!("netvm-demo-{pid}"))];
+    for namespace in ["client", "server", "bridge"] {
+        traces.push(format!("/run/netns/netvm-demo-{pid}-{namespace}").into());
+    }
     for side in ["client", "server"] {
-        traces.push(format!("/run/netns/netvm-demo-{pid}-{side}").into());
         traces.push(format!("/sys/class/net/nvd{pid}{}", &side[..1]).into());
     }
     traces.retain(|path| path.exists());
@@ -56,15 +58,19 @@ fn every_promise_holds() {
     if !can_run() {
         return;
     }
-    let child =
-        Command::new(DEMO).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = child.id();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(traces(pid), Vec::<PathBuf>::new());
-    let told: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", errors(&output)));
-    assert!(output.status.success() && told["ok"] == true, "{}", errors(&output));
-    assert_eq!(told["summary"]["download"]["bytes"], 100_000_000);
+    for options in [&["--json"][..], &["--json", "--af-xdp"]] {
+        let child =
+            Command::new(DEMO).args(options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(traces(pid), Vec::<PathBuf>::new());
+        let told: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", errors(&output)));
+        assert!(output.status.success() && told["ok"] == true, "{}", errors(&output));
+        for download in ["download_by_chain", "download_by_bridge"] {
+            assert_eq!(told["summary"][download]["bytes"], 200_000_000);
+        }
+    }
 }
 
 #[test]
@@ -92,8 +98,7 @@ fn help_explains_options_and_unknown_ones_are_refused() {
     let help = Command::new(DEMO).arg("--help").output().unwrap();
     let text = String::from_utf8_lossy(&help.stdout);
     assert!(
-        help.status.success()
-            && ["--keep", "--af-packet", "--json"].iter().all(|option| text.contains(option)),
+        help.status.success() && ["--keep", "--af-xdp", "--json"].iter().all(|option| text.contains(option)),
         "{text}"
     );
     assert_eq!(Command::new(DEMO).arg("--wrong").output().unwrap().status.code(), Some(2));

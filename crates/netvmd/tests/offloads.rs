@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use common::download::{download, serve};
 use common::hosts::{Host, are_possible, within};
-use common::{Daemon, Forward, PROGRAM, program};
+use common::{Daemon, Folder, Forward, PROGRAM, program};
 use netlib::Options;
 use netvm_api::{NfInfo, PortInfo, path};
+use netvm_capture::CaptureReader;
+use netvm_vnet::{SocketOptions, packet_socket};
+use netvm_wire::{checksum, parse};
+use rustix::process::Signal;
 
 const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
 /// More than windows and queues hold at once.
@@ -146,6 +150,131 @@ fn containers_have_their_interface_whatever_starts_again() {
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &changed);
     assert!(hosts[0].ip_output("-o address show eth0").contains("10.44.0.3/24"));
     assert!(hosts[0].pings("10.44.0.2"));
+}
+
+/// Bytes of each download between receivers of several kinds; `./dev check-release` asks for more.
+fn bytes() -> u64 {
+    std::env::var("NETVM_TEST_BYTES").ok().map_or(BYTES, |text| text.parse().unwrap())
+}
+
+#[test]
+fn every_byte_is_right_whatever_the_receivers_take() {
+    if !are_possible() {
+        return;
+    }
+    // The server; clients by the switch, by an NF that takes no segments, by two trust groups, and with a smaller MTU.
+    let bare = [1, 2, 3, 4].map(|n| Host::bare(&format!("b{n}")));
+    let small = Host::new("b5", &["10.44.0.5/24", "fd44::5/64"], &[]);
+    small.ip("link set eth0 mtu 1400");
+    let mut config = ENGINE.to_owned() + &port("c5", "af_packet", &small, "");
+    config += &(1..).zip(&bare).map(|(n, host)| container(n, host)).collect::<String>();
+    let folder = Folder::new();
+    let path = folder.0.join("mirror.pcap");
+    // Copies of what the second client gets, unless there is too much for a file.
+    let is_mirrored = bytes() == BYTES;
+    config += &format!("[[port]]\nname = \"copies\"\nkind = \"pcap\"\noutput = {path:?}\n");
+    if is_mirrored {
+        config += "[[rule]]\nname = \"copy\"\nfrom = \"c1\"\nmirror = \"copies\"\nmatch = { destination = \"10.44.0.2\" }\n";
+    }
+    for group in ["g", "h"] {
+        config += &format!("[[group]]\nname = \"{group}\"\nbuffers = 4096\n");
+    }
+    for (role, group, kind) in
+        [("plain", "g", "plain"), ("first", "g", "plain"), ("second", "h", "takes-segments")]
+    {
+        config += &format!("[[nf]]\nrole = \"{role}\"\ngroup = \"{group}\"\n{}", program(kind));
+    }
+    for (client, hops) in [(3, "[\"plain\"]"), (4, "[\"first\", \"second\"]")] {
+        for (name, from, to, port) in [("to", 1, client, client), ("of", client, 1, 1)] {
+            config += &format!("[[chain]]\nname = \"{name}{client}\"\nhops = {hops}\noutput = \"c{port}\"\n");
+            config += &format!(
+                "[[rule]]\nname = \"{name}{client}\"\nfrom = \"c{from}\"\nchain = \"{name}{client}\"\n\
+                 match = {{ protocol = \"tcp\", destination = [\"10.44.0.{to}\", \"fd44::{to}\"] }}\n"
+            );
+        }
+    }
+    let mut daemon = Daemon::start(&config);
+    ["plain", "first", "second"].iter().for_each(|role| drop(daemon.until_running(role)));
+    for (n, client) in (2..).zip(bare[1..].iter().chain([&small])) {
+        assert!(bare[0].pings(&format!("10.44.0.{n}")) && bare[0].pings(&format!("fd44::{n}")));
+        for (to, from, address) in [
+            (client, &bare[0], "10.44.0.1".to_owned()),
+            (&bare[0], client, format!("fd44::{n}")),
+            (client, &bare[0], "fd44::1".to_owned()),
+            (&bare[0], client, format!("10.44.0.{n}")),
+        ] {
+            serve(from, bytes());
+            let took = download(to, address.parse::<IpAddr>().unwrap(), bytes());
+            println!("{address}, client {n}: {:.1} Gbit/s", bytes() as f64 * 8e-9 / took.as_secs_f64());
+        }
+    }
+    let received = |role: &str| daemon.nf(role).threads[0].packets.received;
+    assert!(received("plain") > 4 * bytes() / 1514 && received("second") > 4 * bytes() / 1514);
+    lie(&bare[1]);
+    serve(&bare[0], BYTES);
+    download(&bare[1], "10.44.0.1".parse::<IpAddr>().unwrap(), BYTES);
+    daemon.until("all buffers back", |daemon| {
+        daemon.stats().groups.iter().flat_map(|group| &group.regions).all(|region| region.in_nfs == 0)
+    });
+    // It writes the rest of the file.
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success());
+    let mut mirrored = CaptureReader::open(&path).unwrap();
+    let mut data = 0;
+    while let Some(frame) = mirrored.next_frame().unwrap() {
+        assert!(frame.data.len() <= 1514);
+        let headers = parse(frame.data).unwrap();
+        checksum::verify(frame.data, &headers).unwrap();
+        data += frame.data.len() as u64;
+    }
+    assert!(!is_mirrored || data > 2 * BYTES, "{data}");
+}
+
+/// Sends packets from a container that lie about their offload work.
+fn lie(host: &Host) {
+    let send = || {
+        let mut random = 1u64;
+        let mut next = move || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 33
+        };
+        let options = SocketOptions { interface: "eth0".to_owned(), queues: 1 };
+        let socket = packet_socket::open(&options).unwrap().queues.remove(0);
+        let mut taken = 0;
+        for _ in 0..20_000 {
+            let mut frame: Vec<u8> = (0..14 + next() % 3000).map(|_| next() as u8).collect();
+            frame[..14].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 8, 0]);
+            if next() % 2 == 0 && frame.len() > 60 {
+                // As far as the headers go: TCP over IPv4 or IPv6.
+                match next() % 2 {
+                    0 => frame[14..24].copy_from_slice(&[0x45, 0, 0, next() as u8, 0, 0, 0, 0, 64, 6]),
+                    _ => frame[12..21].copy_from_slice(&[
+                        0x86,
+                        0xdd,
+                        0x60,
+                        0,
+                        0,
+                        0,
+                        next() as u8,
+                        next() as u8,
+                        6,
+                    ]),
+                }
+            }
+            let kind = [0, 1, 3, 4, 5, 0x81, 0x84, 0xff][next() as usize % 8];
+            let mut header = vec![[0, 1, 2, 4, 0xff][next() as usize % 5], kind];
+            // Header length, segment size, checksum start and offset.
+            for _ in 0..4 {
+                let word = if next() % 4 == 0 { next() as u16 } else { next() as u16 % 100 };
+                header.extend_from_slice(&word.to_le_bytes());
+            }
+            taken += u32::from(rustix::io::write(&socket, &[header, frame].concat()).is_ok());
+        }
+        taken
+    };
+    let taken = host.inside(send).join().unwrap();
+    println!("the kernel took {taken} of 20000 lies");
+    assert!(taken > 100);
 }
 
 /// Exchanges data between containers through NFs, each a group and a program. Returns how many packets each NF got.
