@@ -14,7 +14,7 @@ pub struct PortInfo {
     pub name: String,
     /// Its kind, as in the configuration.
     pub kind: String,
-    /// The driver and its mode, such as `af_xdp native, zero-copy` or `net_af_packet`.
+    /// The driver and its mode, such as `af_xdp native, zero-copy` or `DPDK net_null`.
     pub driver_mode: String,
     /// Whether the link is up.
     pub link: bool,

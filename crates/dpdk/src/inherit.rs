@@ -17,12 +17,6 @@ impl Opened {
     pub(crate) fn from_here() -> Self {
         Self { before: descriptors() }
     }
-
-    /// Numbers of the descriptors that were opened since, in order. Another thread may have opened some of them.
-    pub(crate) fn so_far(&self) -> Vec<i32> {
-        let (Some(before), Some(now)) = (&self.before, descriptors()) else { return Vec::new() };
-        now.difference(before).copied().collect()
-    }
 }
 
 impl Drop for Opened {

@@ -251,8 +251,8 @@ fn child_is_nobody() {
     assert_ne!(unsafe { libc::geteuid() }, 0);
     let eal = eal();
     forward(eal, 1000);
-    let tap =
-        PortBuilder::new(Device::Tap { interface: "nobodytap".into() }).start(eal, &pool(64)).unwrap_err();
+    let tap = Device::Vdev { driver: "net_tap".into(), arguments: "iface=nobodytap".into() };
+    let tap = PortBuilder::new(tap).start(eal, &pool(64)).unwrap_err();
     let PortError::Attach { said, .. } = &tap else { panic!("{tap}") };
     assert!(said.contains("Operation not permitted") || said.contains("Permission denied"), "{tap}");
 }

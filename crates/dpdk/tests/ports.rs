@@ -3,16 +3,11 @@
 
 mod common;
 
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{
-    bytes, eal, ip, layout, memory, null, packet, pool, private_namespace, root_or_skip, socket_on, veth,
-};
+use common::{bytes, eal, layout, memory, null, packet, pool, private_namespace, root_or_skip, veth};
 use dpdk::{
     Batch, BufferLayout, Device, Mbuf, Pool, PoolOptions, PortBuilder, PortError, RxQueue, Started, TxQueue,
 };
@@ -38,7 +33,8 @@ fn is_ours(frame: &[u8]) -> bool {
 }
 
 fn af_packet(interface: &str) -> PortBuilder {
-    PortBuilder::new(Device::AfPacket { interface: interface.into() }).promiscuous(true)
+    let device = Device::Vdev { driver: "net_af_packet".into(), arguments: format!("iface={interface}") };
+    PortBuilder::new(device).promiscuous(true)
 }
 
 fn pool_of(stride: u32, buffers: u32) -> Arc<Pool> {
@@ -98,12 +94,6 @@ fn invalid_options_are_refused_with_a_reason() {
     let error = refused(PortBuilder::new(Device::Pci { address, arguments: String::new() }));
     assert!(matches!(error, PortError::PciOff { .. }), "{error}");
 
-    let error = refused(af_packet("no-such-netvm"));
-    assert!(matches!(error, PortError::Mtu { errno: libc::ENODEV, .. }), "{error}");
-    assert!(matches!(refused(af_packet("lo,qpairs=7")), PortError::Name { .. }));
-    assert!(matches!(refused(af_packet("lo").queues(1, 2)), PortError::Queues { .. }));
-    // The loopback interface's MTU is 65,536.
-    assert!(matches!(refused(af_packet("lo")), PortError::FrameTooLong { .. }));
     assert_eq!(pool.in_use(), 0);
 }
 
@@ -182,7 +172,7 @@ fn af_packet_moves_frames_whole_and_in_order() {
     }
     private_namespace();
     veth(1500);
-    let pool = pool_of(2048, 2048);
+    let pool = pool_of(4096, 2048);
     let (mut a, mut b) =
         (af_packet("va").start(eal(), &pool).unwrap(), af_packet("vb").start(eal(), &pool).unwrap());
     assert!(a.port.link().unwrap().up);
@@ -199,147 +189,6 @@ fn af_packet_moves_frames_whole_and_in_order() {
     assert!(b.port.stats().unwrap().rx_packets >= 1000);
     drop((a, b));
     assert_eq!(pool.in_use(), 0);
-}
-
-#[test]
-fn af_packet_spreads_flows_over_queues_and_loses_none() {
-    if !root_or_skip("AF_PACKET") {
-        return;
-    }
-    private_namespace();
-    veth(1500);
-    let pool = pool_of(2048, 2048);
-    let mut a = af_packet("va").start(eal(), &pool).unwrap();
-    let mut b = af_packet("vb").queues(2, 2).start(eal(), &pool).unwrap();
-    for n in 0..200 {
-        send(&mut a.tx[0], packet(&pool, &frame(n, 100)));
-    }
-    let mut numbers: Vec<_> = receive(&mut b.rx, 200).iter().map(|frame| frame[14..18].to_vec()).collect();
-    numbers.sort_unstable();
-    assert_eq!(numbers, (0..200_u32).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
-}
-
-/// Whether a queue signals packets within a moment.
-fn has_arrivals(queue: &RxQueue) -> bool {
-    let fd = queue.arrival().unwrap().as_raw_fd();
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd.
-    while unsafe { libc::poll(&raw mut poll, 1, 20) } < 0 {
-        // DPDK's driver for TAP has the kernel send signals, in another test.
-        assert_eq!(std::io::Error::last_os_error().kind(), ErrorKind::Interrupted);
-    }
-    poll.revents & libc::POLLIN != 0
-}
-
-#[test]
-fn af_packet_can_be_waited_for_queue_by_queue() {
-    if !root_or_skip("AF_PACKET") {
-        return;
-    }
-    private_namespace();
-    // Neighbour discovery would be traffic. A kernel without IPv6 has no such file.
-    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-    veth(1500);
-    let pool = pool_of(2048, 2048);
-    let mut a = af_packet("va").start(eal(), &pool).unwrap();
-    let mut b = af_packet("vb").queues(2, 2).start(eal(), &pool).unwrap();
-    assert!(b.rx.iter().all(|queue| !has_arrivals(queue)));
-    for n in 0..50 {
-        send(&mut a.tx[0], packet(&pool, &frame(n, 100)));
-        let signalled = [has_arrivals(&b.rx[0]), has_arrivals(&b.rx[1])];
-        for (queue, is_signalled) in b.rx.iter_mut().zip(signalled) {
-            let count = queue.burst(&mut Batch::new());
-            assert_eq!(is_signalled, count > 0, "frame {n}, queue {}", queue.id());
-        }
-    }
-    assert!(b.rx.iter().all(|queue| !has_arrivals(queue)));
-    // The interface is free for others at once, as the duplicates go with the queues.
-    drop((a, b));
-    ip("link del va");
-    let null = null(&pool_of(2048, 1024));
-    assert!(null.rx[0].arrival().is_none(), "others can only be asked");
-}
-
-#[test]
-fn af_packet_moves_jumbo_frames_that_fit_the_buffers() {
-    if !root_or_skip("AF_PACKET") {
-        return;
-    }
-    private_namespace();
-    veth(9000);
-    let error = af_packet("va").start(eal(), &pool_of(2048, 512)).unwrap_err();
-    assert!(matches!(error, PortError::FrameTooLong { frame: 9018, .. }), "{error}");
-    let pool = pool_of(9344, 512);
-    let (mut a, mut b) =
-        (af_packet("va").start(eal(), &pool).unwrap(), af_packet("vb").start(eal(), &pool).unwrap());
-    let sent: Vec<_> = (0..20).map(|n| frame(n, 9014)).collect();
-    for frame in &sent {
-        send(&mut a.tx[0], packet(&pool, frame));
-    }
-    assert_eq!(receive(&mut b.rx, 20), sent);
-}
-
-fn tap(interface: &str) -> PortBuilder {
-    PortBuilder::new(Device::Tap { interface: interface.into() })
-}
-
-/// Frames both ways between a TAP port and a packet socket.
-fn talk(port: &mut Started, pool: &Pool, interface: &str, length: usize) {
-    let mut kernel = socket_on(interface);
-    let sent: Vec<_> = (0..50).map(|n| frame(n, length)).collect();
-    for frame in &sent {
-        kernel.write_all(frame).unwrap();
-    }
-    assert_eq!(receive(&mut port.rx, 50), sent);
-
-    // One at a time: the socket holds some 200 KB.
-    for sent in (100..150).map(|n| frame(n, length)) {
-        send(&mut port.tx[0], packet(pool, &sent));
-        while next_frame(&mut kernel) != sent {}
-    }
-}
-
-/// The next frame of ours on a packet socket, which also receives its own frames.
-fn next_frame(socket: &mut File) -> Vec<u8> {
-    let mut buffer = vec![0; 10_000];
-    loop {
-        match socket.read(&mut buffer) {
-            Ok(length) => {
-                buffer.truncate(length);
-                return buffer;
-            }
-            // By the TAP driver's signals.
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-/// A process that another test has just started may have a driver's descriptor until it calls exec.
-fn assert_goes(interface: &str) {
-    let start = Instant::now();
-    while ip("-o link").contains(interface) {
-        assert!(start.elapsed() < PATIENCE, "{interface} stays");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[test]
-fn tap_moves_frames_both_ways() {
-    if !root_or_skip("TAP") {
-        return;
-    }
-    private_namespace();
-    let pool = pool_of(2048, 1024);
-    let mut port = tap("nvtap").start(eal(), &pool).unwrap();
-    talk(&mut port, &pool, "nvtap", 60);
-    talk(&mut port, &pool, "nvtap", 1514);
-    assert!(port.port.info().unwrap().driver.contains("tap"));
-    // A queue of 8 descriptors, and its spare mbufs.
-    assert!(pool.in_use() <= 9, "{}", pool.in_use());
-    drop(port);
-    assert_eq!(pool.in_use(), 0);
-    assert_goes("nvtap");
 }
 
 /// Descriptors that a program started now would inherit.
@@ -360,9 +209,10 @@ fn drivers_descriptors_are_not_inherited() {
         return;
     }
     private_namespace();
-    let pool = pool_of(2048, 1024);
+    let pool = pool_of(4096, 1024);
     let before = inherited();
-    let _tap = tap("nvtap").start(eal(), &pool).unwrap();
+    let tap = Device::Vdev { driver: "net_tap".into(), arguments: "iface=nvtap".into() };
+    let _tap = PortBuilder::new(tap).descriptors(8, 8).start(eal(), &pool).unwrap();
     veth(1500);
     let _af_packet = af_packet("va").start(eal(), &pool).unwrap();
     let start = Instant::now();
@@ -371,26 +221,4 @@ fn drivers_descriptors_are_not_inherited() {
         assert!(start.elapsed() < PATIENCE, "{:?}", inherited());
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-#[test]
-fn tap_moves_jumbo_frames_with_a_larger_mtu() {
-    if !root_or_skip("TAP") {
-        return;
-    }
-    private_namespace();
-    let pool = pool_of(9344, 512);
-    match tap("nvtap").mtu(9000).start(eal(), &pool) {
-        Ok(mut port) => {
-            assert!(ip("-o link show dev nvtap").contains("mtu 9000"));
-            talk(&mut port, &pool, "nvtap", 9014);
-        }
-        Err(error) => {
-            assert!(dpdk::version() < "DPDK 24.11", "{error}");
-            assert!(error.to_string().contains("max frame size"), "{error}");
-        }
-    }
-    let error = tap("second").mtu(9000).start(eal(), &pool_of(2048, 512)).unwrap_err();
-    assert!(matches!(error, PortError::FrameTooLong { .. }), "{error}");
-    assert_goes("second");
 }

@@ -2,16 +2,13 @@
 //! ones are undone.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk_sys as sys;
 
-use super::arrival::packet_sockets;
-use super::device::af_packet_longest;
-use super::{Inner, PortError, PortInfo, interface};
+use super::{Inner, PortError, PortInfo};
 use crate::inherit::Opened;
 use crate::log::{Control, c_string};
 use crate::{Device, Eal, Pool, Port, PortNumber, QueueId, RxQueue, TxQueue};
@@ -64,13 +61,11 @@ pub struct PortBuilder {
 impl PortBuilder {
     /// One queue each way of 512 descriptors, the device's own MTU, not promiscuous.
     pub fn new(device: Device) -> Self {
-        // The TAP driver takes as many packets from the pool as it has descriptors and uses one of them.
-        let rx_descriptors = if matches!(device, Device::Tap { .. }) { 8 } else { 512 };
         Self {
             device,
             rx_queues: 1,
             tx_queues: 1,
-            rx_descriptors,
+            rx_descriptors: 512,
             tx_descriptors: 512,
             mtu: None,
             promiscuous: false,
@@ -78,7 +73,7 @@ impl PortBuilder {
         }
     }
 
-    /// Numbers of queues; AF_PACKET and TAP need as many receive as transmit queues.
+    /// Numbers of queues.
     pub const fn queues(mut self, rx: u16, tx: u16) -> Self {
         self.rx_queues = rx;
         self.tx_queues = tx;
@@ -92,8 +87,7 @@ impl PortBuilder {
         self
     }
 
-    /// Sets the MTU, in bytes of the packet without its Ethernet header: of the device, or of the kernel interface. TAP
-    /// takes more than 1,504 only from DPDK 24.11 on.
+    /// Sets the MTU, in bytes of the packet without its Ethernet header.
     pub const fn mtu(mut self, bytes: u16) -> Self {
         self.mtu = Some(bytes);
         self
@@ -120,7 +114,7 @@ impl PortBuilder {
     pub fn start(self, eal: Eal, pool: &Arc<Pool>) -> Result<Started, PortError> {
         let room = pool.layout().room();
         self.check(eal, room)?;
-        let (mut inner, arrivals) = self.attach(pool, room)?;
+        let mut inner = self.attach(pool)?;
         let info = inner.info()?;
         self.check_queues(&info)?;
         self.configure(&inner, &info)?;
@@ -133,8 +127,7 @@ impl PortBuilder {
         self.after_start(&inner, &info, room)?;
 
         let inner = Arc::new(inner);
-        let mut arrivals = arrivals.into_iter();
-        let rx = |id| RxQueue::new(Arc::clone(&inner), QueueId(id), arrivals.next());
+        let rx = |id| RxQueue::new(Arc::clone(&inner), QueueId(id));
         let rx = (0..self.rx_queues).map(rx).collect();
         let tx = (0..self.tx_queues).map(|id| TxQueue::new(Arc::clone(&inner), QueueId(id))).collect();
         Ok(Started { port: Port::new(inner), rx, tx })
@@ -146,33 +139,14 @@ impl PortBuilder {
 
     /// Checks that need no open device.
     fn check(&self, eal: Eal, room: u32) -> Result<(), PortError> {
-        if let Some(interface) = self.device.interface().filter(|interface| !interface::is_name(interface)) {
-            return Err(PortError::Name { device: self.name(), text: interface.to_owned() });
-        }
         if self.rx_queues == 0 && self.tx_queues == 0 {
             return Err(self.queues_error("configure at least one"));
-        }
-        if self.device.interface().is_some() && self.rx_queues != self.tx_queues {
-            return Err(self.queues_error("this kind of device needs as many receive as transmit queues"));
         }
         if matches!(self.device, Device::Pci { .. }) && !eal.pci() {
             return Err(PortError::PciOff { device: self.name() });
         }
-        let (frame, room) = match &self.device {
-            // The kernel truncates frames that are too long for the socket's ring, so the interface's own MTU counts.
-            Device::AfPacket { interface } => {
-                let mtu = match self.mtu {
-                    Some(mtu) => u32::from(mtu),
-                    None => interface::mtu(interface).map_err(|error| self.mtu_error(&error))?,
-                };
-                (mtu + FRAME_OVERHEAD, af_packet_longest(room))
-            }
-            device => {
-                let made = device.made_bytes();
-                let by_mtu = || u32::from(self.mtu.unwrap_or(1500)) + FRAME_OVERHEAD;
-                (made.unwrap_or_else(by_mtu), room)
-            }
-        };
+        let by_mtu = || u32::from(self.mtu.unwrap_or(1500)) + FRAME_OVERHEAD;
+        let frame = self.device.made_bytes().unwrap_or_else(by_mtu);
         if frame > room {
             return Err(PortError::FrameTooLong { device: self.name(), frame, room });
         }
@@ -183,16 +157,12 @@ impl PortBuilder {
         PortError::Queues { device: self.name(), rx: self.rx_queues, tx: self.tx_queues, rule: rule.into() }
     }
 
-    fn mtu_error(&self, error: &std::io::Error) -> PortError {
-        PortError::Mtu { device: self.name(), errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
-    }
-
-    /// Makes DPDK probe the device. Also returns, for each queue, the descriptor that signals packets, if there is one.
-    fn attach(&self, pool: &Arc<Pool>, room: u32) -> Result<(Inner, Vec<OwnedFd>), PortError> {
+    /// Makes DPDK probe the device.
+    fn attach(&self, pool: &Arc<Pool>) -> Result<Inner, PortError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 
         let name = self.device.name(NEXT.fetch_add(1, Ordering::Relaxed));
-        let arguments = self.device.arguments(self.rx_queues.max(self.tx_queues), room);
+        let arguments = self.device.arguments();
         let whole = if arguments.is_empty() { name.clone() } else { format!("{name},{arguments}") };
         let c = |text: &str| -> Result<CString, PortError> {
             c_string(text).map_err(|_| PortError::Name { device: self.name(), text: text.to_owned() })
@@ -200,7 +170,7 @@ impl PortBuilder {
         let (whole, name) = (c(&whole)?, c(&name)?);
 
         let control = Control::enter();
-        let opened = Opened::from_here();
+        let _opened = Opened::from_here();
         let mut number = 0;
         // SAFETY: NUL-terminated strings; `control` excludes concurrent probes.
         let error = unsafe {
@@ -215,17 +185,12 @@ impl PortBuilder {
                     "is it bound to vfio-pci (dpdk-devbind.py -s), and its driver installed?"
                 }
                 _ if error == -libc::EPERM || error == -libc::EACCES => "run as root",
-                Device::AfPacket { .. } | Device::Tap { .. } => "is the interface there, and CAP_NET_ADMIN?",
                 _ => "is the driver's package (librte-net-...) installed, and are its arguments right?",
             };
             let (device, said) = (self.name(), control.said());
             return Err(PortError::Attach { device, errno: -error, said, remedy });
         }
-        let arrivals = match &self.device {
-            Device::AfPacket { interface } => packet_sockets(&opened.so_far(), interface, self.rx_queues),
-            _ => Vec::new(),
-        };
-        Ok((Inner::new(PortNumber(number), self.name(), Arc::clone(pool)), arrivals))
+        Ok(Inner::new(PortNumber(number), self.name(), Arc::clone(pool)))
     }
 
     fn check_queues(&self, info: &PortInfo) -> Result<(), PortError> {
@@ -233,8 +198,7 @@ impl PortBuilder {
         if self.rx_queues > rx || self.tx_queues > tx {
             return Err(self.queues_error(format!("it has at most {rx} and {tx}")));
         }
-        // The kernel spreads packets over the queues of its interfaces, by flow.
-        if self.rx_queues > 1 && !info.rss && self.device.interface().is_none() {
+        if self.rx_queues > 1 && !info.rss {
             let (device, driver) = (self.name(), info.driver.clone());
             return Err(PortError::NoRss { device, driver, queues: self.rx_queues });
         }
@@ -242,13 +206,11 @@ impl PortBuilder {
     }
 
     fn configure(&self, inner: &Inner, info: &PortInfo) -> Result<(), PortError> {
-        let by_kernel = self.device.interface().is_some();
         let config = sys::netvm_port_config {
             rx_queues: self.rx_queues,
             tx_queues: self.tx_queues,
-            // The driver for packet sockets is limited by its ring only, and cannot set an MTU.
-            mtu: if matches!(self.device, Device::AfPacket { .. }) { 0 } else { self.mtu.unwrap_or(0) },
-            rss: u8::from(self.rx_queues > 1 && info.rss && !by_kernel),
+            mtu: self.mtu.unwrap_or(0),
+            rss: u8::from(self.rx_queues > 1 && info.rss),
             rss_symmetric: u8::from(self.symmetric_rss),
         };
         inner.step("be configured", |port| {
@@ -286,9 +248,6 @@ impl PortBuilder {
         // SAFETY: the port is open.
         if self.rx_queues > 0 && unsafe { sys::netvm_port_scatters(inner.number().0) } != 0 {
             return Err(PortError::Splits { device: self.name(), driver: info.driver.clone(), room });
-        }
-        if let (Some(interface), Some(mtu)) = (self.device.interface(), self.mtu) {
-            interface::set_mtu(interface, mtu).map_err(|error| self.mtu_error(&error))?;
         }
         if self.promiscuous {
             match inner.set_promiscuous(true) {

@@ -58,19 +58,6 @@ pub enum Device {
         /// Whether it receives at all.
         receive: bool,
     },
-    /// A kernel interface through packet sockets (`net_af_packet`); each packet is copied. Frames longer than the
-    /// interface's MTU, which its offloads (GRO, TSO of a veth peer) make, are cut: turn these off.
-    AfPacket {
-        /// Name of the interface in the calling thread's network namespace.
-        interface: String,
-    },
-    /// A TAP interface, made when the port starts and removed with it (`net_tap`); each packet is copied. The driver
-    /// has the kernel send this process a real-time signal for packets that come in, so that system calls of any
-    /// thread can fail with `EINTR`.
-    Tap {
-        /// Its name, in the calling thread's network namespace.
-        interface: String,
-    },
     /// Any of DPDK's virtual devices; the driver is trusted to keep to the packets' buffers.
     Vdev {
         /// The driver's name: `net_ring`.
@@ -101,18 +88,9 @@ impl Device {
     pub fn numa_node(&self) -> Option<NumaNode> {
         let path = match self {
             Self::Pci { address, .. } => format!("/sys/bus/pci/devices/{address}/numa_node"),
-            Self::AfPacket { interface } => format!("/sys/class/net/{interface}/device/numa_node"),
-            Self::Null { .. } | Self::Tap { .. } | Self::Vdev { .. } => return None,
+            Self::Null { .. } | Self::Vdev { .. } => return None,
         };
         NumaNode::from_signed(fs::read_to_string(path).ok()?.trim().parse().ok()?)
-    }
-
-    /// The kernel interface that it uses or creates.
-    pub(crate) fn interface(&self) -> Option<&str> {
-        match self {
-            Self::AfPacket { interface } | Self::Tap { interface } => Some(interface),
-            Self::Null { .. } | Self::Vdev { .. } | Self::Pci { .. } => None,
-        }
     }
 
     /// Length of the packets that it makes itself, which its driver does not hold against the buffers.
@@ -132,26 +110,17 @@ impl Device {
     pub(crate) fn name(&self, number: u32) -> String {
         match self {
             Self::Null { .. } => format!("net_null{number}"),
-            Self::AfPacket { .. } => format!("net_af_packet{number}"),
-            Self::Tap { .. } => format!("net_tap{number}"),
             Self::Vdev { driver, .. } => format!("{driver}{number}"),
             Self::Pci { address, .. } => address.to_string(),
         }
     }
 
-    /// The device's arguments: `queues` pairs of queues, and `room` bytes for a packet in a buffer.
-    pub(crate) fn arguments(&self, queues: u16, room: u32) -> String {
+    /// The device's arguments.
+    pub(crate) fn arguments(&self) -> String {
         match self {
             Self::Null { packet_bytes, copy, receive } => {
                 format!("size={packet_bytes},copy={},no-rx={}", u8::from(*copy), u8::from(!receive))
             }
-            Self::AfPacket { interface } => {
-                let Blocks { frame, block, frames } = Blocks::for_room(room);
-                format!(
-                    "iface={interface},qpairs={queues},framesz={frame},blocksz={block},framecnt={frames},qdisc_bypass=1"
-                )
-            }
-            Self::Tap { interface } => format!("iface={interface}"),
             Self::Vdev { arguments, .. } | Self::Pci { arguments, .. } => arguments.clone(),
         }
     }
@@ -161,46 +130,15 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null { .. } => write!(f, "null device"),
-            Self::AfPacket { interface } => write!(f, "interface {interface}"),
-            Self::Tap { interface } => write!(f, "TAP interface {interface}"),
             Self::Vdev { driver, .. } => write!(f, "virtual device {driver}"),
             Self::Pci { address, .. } => write!(f, "PCI device {address}"),
         }
     }
 }
 
-/// Sizes of a packet socket's ring, in bytes and frames.
-struct Blocks {
-    frame: u32,
-    block: u32,
-    frames: u32,
-}
-
-impl Blocks {
-    /// The longest frames that the driver allows: a frame's data must fit into a buffer, 32 bytes of the frame are the
-    /// header (tpacket(7)), and a block of whole pages holds whole frames.
-    fn for_room(room: u32) -> Self {
-        let frame = ((room + 32) / 128 * 128).max(128);
-        // Page and frame are multiples of 128, so this is their least common multiple or a multiple of that.
-        let per_block = 4096 / (1 << frame.trailing_zeros().min(12));
-        Self { frame, block: frame * per_block, frames: 512_u32.next_multiple_of(per_block) }
-    }
-
-    /// Longest packet that comes through whole: the kernel puts it 66 bytes into the frame.
-    fn longest(&self) -> u32 {
-        self.frame - 66
-    }
-}
-
-/// Longest packet that an AF_PACKET port receives into buffers with so much room.
-pub(crate) fn af_packet_longest(room: u32) -> u32 {
-    Blocks::for_room(room).longest()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn pci_addresses_are_read_in_both_forms() {
@@ -218,16 +156,5 @@ mod tests {
         assert_eq!(vdev("copy=1").made_bytes(), Some(64));
         assert_eq!(vdev("size=0x40").made_bytes(), Some(u32::MAX));
         assert_eq!(Device::Vdev { driver: "net_ring".into(), arguments: String::new() }.made_bytes(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn packet_rings_are_as_driver_and_kernel_want(room in 96_u32..65_400) {
-            let Blocks { frame, block, frames } = Blocks::for_room(room);
-            // The driver: data of a frame fits into a buffer. The kernel: aligned frames, whole pages.
-            prop_assert!(frame - 32 <= room && frame % 16 == 0);
-            prop_assert!(block % 4096 == 0 && block % frame == 0);
-            prop_assert!(frames % (block / frame) == 0 && frames >= 512);
-        }
     }
 }

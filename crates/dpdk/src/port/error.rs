@@ -6,8 +6,8 @@ use crate::log::{quoted, reason};
 /// A port could not be opened, or refuses to do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// An invalid interface name or device argument.
-    #[error("{device}: {text:?} is not valid as an interface name or device argument")]
+    /// An invalid device argument.
+    #[error("{device}: {text:?} is not valid as a device argument")]
     Name {
         /// The port.
         device: String,
@@ -60,14 +60,6 @@ pub enum PortError {
         driver: String,
         /// Bytes that a buffer has for a frame.
         room: u32,
-    },
-    /// The kernel refused to read or set the interface's MTU.
-    #[error("{device}: cannot read or set its MTU: {}", reason(*.errno))]
-    Mtu {
-        /// The port.
-        device: String,
-        /// The error number.
-        errno: i32,
     },
     /// A PCI device, but the EAL was started without PCI.
     #[error("{device}: DPDK was started without PCI: enable PCI before the first port is opened")]

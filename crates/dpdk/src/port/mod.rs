@@ -1,10 +1,8 @@
 //! Ports: this file controls a running one, `builder.rs` opens it, and `queue.rs` is its packet path.
 
-mod arrival;
 mod builder;
 mod device;
 mod error;
-mod interface;
 mod queue;
 
 use std::ffi::c_char;

@@ -4,7 +4,6 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use dpdk_sys as sys;
@@ -15,8 +14,6 @@ use crate::{Batch, PortNumber, QueueId};
 /// A receive queue. It has one owner, and keeps its port open.
 #[derive(Debug)]
 pub struct RxQueue {
-    /// A duplicate of the driver's descriptor, closed before the port.
-    arrival: Option<OwnedFd>,
     port: Arc<Inner>,
     id: QueueId,
     /// DPDK's queues are not thread-safe: the owner may move, not share it.
@@ -32,15 +29,8 @@ pub struct TxQueue {
 }
 
 impl RxQueue {
-    pub(crate) const fn new(port: Arc<Inner>, id: QueueId, arrival: Option<OwnedFd>) -> Self {
-        Self { arrival, port, id, _one_thread: PhantomData }
-    }
-
-    /// A descriptor that is readable while packets wait in the queue, to be polled and not read; `None` for ports that
-    /// can only be polled by receiving. It reports an error once the interface is down.
-    #[must_use]
-    pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
-        self.arrival.as_ref().map(AsFd::as_fd)
+    pub(crate) const fn new(port: Arc<Inner>, id: QueueId) -> Self {
+        Self { port, id, _one_thread: PhantomData }
     }
 
     /// The port.
@@ -99,7 +89,7 @@ impl TxQueue {
 
     /// Sends packets from the front of the batch and returns how many; the others stay in order.
     ///
-    /// The driver may never accept the first that stays (with TAP, one longer than the MTU): drop the rest after a try
+    /// The driver may never accept the first that stays (such as one longer than the MTU): drop the rest after a try
     /// or two.
     #[inline]
     pub fn burst(&mut self, batch: &mut Batch) -> usize {

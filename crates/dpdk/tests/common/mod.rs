@@ -1,8 +1,6 @@
 //! Shared by the tests: one EAL per test binary, pools over private memory, and private network namespaces.
 #![allow(dead_code, reason = "no test binary uses all of it")]
 
-use std::fs::File;
-use std::os::fd::FromRawFd;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -88,26 +86,4 @@ pub fn veth(mtu: u16) {
     ip(&format!("link add va mtu {mtu} type veth peer name vb mtu {mtu}"));
     ip("link set va up");
     ip("link set vb up");
-}
-
-/// A packet socket on an interface.
-pub fn socket_on(interface: &str) -> File {
-    let name = std::ffi::CString::new(interface).unwrap();
-    // SAFETY: plain system calls on values of this function; the descriptor is owned by the File.
-    unsafe {
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, i32::from(protocol));
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        let file = File::from_raw_fd(fd);
-        let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-        let bound = libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32);
-        assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
-        let patience = libc::timeval { tv_sec: 5, tv_usec: 0 };
-        let (value, length) = ((&raw const patience).cast(), size_of_val(&patience) as u32);
-        assert_eq!(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, length), 0);
-        file
-    }
 }

@@ -1,4 +1,4 @@
-//! DPDK ethdev ports: NICs, AF_PACKET, TAP, null.
+//! DPDK ethdev ports: NICs, null.
 
 use std::sync::Arc;
 
@@ -63,6 +63,6 @@ impl Device for EthDevice {
     }
 
     fn arrival(&self) -> Arrival<'_> {
-        self.rx.arrival().map_or(Arrival::Ask, Arrival::Readable)
+        Arrival::Ask
     }
 }
