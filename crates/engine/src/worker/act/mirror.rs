@@ -1,4 +1,5 @@
-//! In: packets that a rule mirrors. Out: a copy of each to the tx stage of another port.
+//! In: packets that a rule mirrors. Out: a copy of each to the tx stage of another port. Cost: that of
+//! [`copy`](crate::worker::tx::copy), and of sending the copy.
 
 use dpdk::Batch;
 

@@ -1,4 +1,6 @@
 //! In: packets whose outer VLAN tag changes. Out: those that had room for it.
+//!
+//! Predicted cost: the packet's first line, and 12 bytes moved if a tag comes or goes: 10 to 15 cycles a packet.
 
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::SetVlan;

@@ -1,6 +1,9 @@
 //! Verdicts of NFs on whole flows, recorded. In: packets that an NF returned with such a verdict. Out: entries in
 //! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), by which the next packets of these flows are
 //! classified.
+//!
+//! Predicted cost: an entry of the flow cache and one of the verdicts, two lines that are seldom cached: some 100 cycles,
+//! once for a flow.
 
 use dpdk::Batch;
 

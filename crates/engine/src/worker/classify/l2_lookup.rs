@@ -3,6 +3,9 @@
 //!
 //! The flow cache keeps the action. It holds until an address of its port moves away (the port's epoch); once a tick
 //! the first packet of a flow refreshes its source in the forwarding database.
+//!
+//! Predicted cost: a comparison for a flow in the cache; two look-ups in the forwarding database, 40 to 100 cycles, for
+//! others.
 
 use netvm_config::model::SetVlan;
 use netvm_switch::{Forward, NotForwarded};

@@ -1,5 +1,8 @@
 //! L2 switching. In: packets and what the L2 lookup found for them. Out: one port, or each port of the VLAN, with the
 //! tag that it wants.
+//!
+//! Cost: one call per burst without VLANs. With VLANs the tag of each packet is read once more: 20 cycles (predicted).
+//! Flooding copies a packet for each port but the last.
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf};

@@ -1,5 +1,8 @@
 //! Copies of packets: into another memory for a trust group or device that cannot read the first, and within a memory
 //! for ports that get a packet besides. Nothing else copies packets. Counts what crosses.
+//!
+//! Predicted cost: a buffer, 10 cycles, and a line in and a line out for every 64 bytes: 30 cycles for a packet of 64
+//! bytes, 150 to 300 for one of 1,500. `./dev bench copy` measures it.
 
 use dpdk::{Batch, Mbuf};
 

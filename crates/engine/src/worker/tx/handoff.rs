@@ -1,5 +1,8 @@
 //! In: packets that other workers handed over, for ports of which only this worker has a tx queue. Out: to
 //! [`transmit`].
+//!
+//! Predicted cost: one slot of 16 bytes from another core for each packet, a quarter of a line: 30 to 100 cycles; one
+//! look at each ring in turns without any.
 
 use dpdk::Batch;
 

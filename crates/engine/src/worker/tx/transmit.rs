@@ -1,6 +1,8 @@
 //! The tx stage. In: packets of one memory for one port. Out: into the port's queue, which gathers them into bursts and
 //! sends them once per turn or when a burst is full, or into the ring of the worker that has the queue. Packets are
 //! copied here if the device can only send from a memory of its own.
+//!
+//! Cost: three comparisons per burst, and 8 bytes moved per packet.
 
 use dpdk::{Accepts, Batch};
 
@@ -15,10 +17,12 @@ use crate::worker::state::handoff::Parcel;
 #[inline]
 pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
     let Some(queue) = dp.ports.get(port) else { return hand_off(dp, port, memory, batch) };
-    let accepts = queue.accepts();
-    if dp.ports.has_offload_work && accepts != Accepts::ALL && !all_plain(batch) {
-        let receiver = Receiver { memory, takes: Takes::Port(accepts) };
-        return finish(dp, receiver, batch, |dp, batch| enqueue(dp, port, memory, batch));
+    if dp.ports.has_offload_work && !all_plain(batch) {
+        let accepts = queue.accepts();
+        if accepts != Accepts::ALL {
+            let receiver = Receiver { memory, takes: Takes::Port(accepts) };
+            return finish(dp, receiver, batch, |dp, batch| enqueue(dp, port, memory, batch));
+        }
     }
     enqueue(dp, port, memory, batch);
 }
