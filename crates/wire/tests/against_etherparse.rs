@@ -285,3 +285,17 @@ fn frame_is_fragment(shape: &Shape) -> bool {
             .any(|it| matches!(it, Extension::Fragment(offset, more) if *offset != 0 || *more)),
     }
 }
+
+#[test]
+fn timestamps_of_another_length_are_a_known_difference() {
+    // An Ethernet header, an IPv4 header of 20 bytes for 52, and 32 bytes of ICMP.
+    let mut frame = vec![0u8; 66];
+    frame[12..14].copy_from_slice(&[0x08, 0]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 52, 0, 0, 0, 0, 64, 1]);
+    for icmp_type in [13, 14] {
+        frame[34] = icmp_type;
+        assert_eq!(compare(&frame), Ok(Outcome::Differs(Difference::IcmpTimestamp)));
+    }
+    frame[34] = 8;
+    assert_eq!(compare(&frame), Ok(Outcome::Same));
+}

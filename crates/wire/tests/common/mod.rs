@@ -33,6 +33,8 @@ pub enum Difference {
     LaterFragmentBody,
     /// etherparse refuses a malformed IGMP message, which netvm does not parse.
     Igmp,
+    /// etherparse refuses a timestamp message (RFC 792) that is not 20 bytes long; netvm does not read its times.
+    IcmpTimestamp,
     /// etherparse parses ICMP over IPv6 and ICMPv6 over IPv4. Hosts do not, and netvm treats them as other protocols.
     CrossedIcmp,
     /// etherparse takes an IPv6 payload length of 0 as "to the end of the frame". RFC 8200 allows that only with a
@@ -109,6 +111,7 @@ fn more_lenient(frame: &[u8], ours: &Headers) -> Option<Difference> {
         2 => Some(Difference::Igmp),
         58 if is_v4 => Some(Difference::CrossedIcmp),
         1 if ours.network() == Network::Ipv6 => Some(Difference::CrossedIcmp),
+        1 if matches!(key.icmp_type, 13 | 14) => Some(Difference::IcmpTimestamp),
         _ if !is_v4 && key.fragment == Fragment::Later => Some(Difference::LaterFragmentBody),
         _ => {
             let payload_length = frame.get(ours.l3_offset() + 4..ours.l3_offset() + 6);
