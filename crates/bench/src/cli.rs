@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
-use crate::harness::Plan;
 use crate::machine::{Cores, allowed_cores};
+use crate::measure::harness::Plan;
 use crate::nf::NfSpec;
 use crate::peers::fib::FibSpec;
 use crate::peers::guests::Rings;

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use clap::Args;
 
 use crate::error::BenchError;
-use crate::report::{Report, Row, Unit};
-use crate::stats::Summary;
+use crate::measure::report::{Report, Row, Unit};
+use crate::measure::stats::Summary;
 
 /// Options of `compare`.
 #[derive(Clone, Debug, PartialEq, Args)]

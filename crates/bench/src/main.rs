@@ -6,22 +6,12 @@
 mod cases;
 mod cli;
 mod compare;
-mod distance;
 mod error;
-mod guest;
-mod harness;
-mod layout;
 mod machine;
+mod measure;
 mod nf;
 mod peers;
-mod probe;
-mod report;
-mod rig;
-mod routes;
-mod sandbox;
-mod stats;
-mod traffic;
-mod window;
+mod setup;
 
 use std::process::ExitCode;
 
@@ -31,7 +21,7 @@ use cli::{Bench, BenchArgs, Cli};
 use compare::CompareArgs;
 use error::BenchError;
 use machine::Machine;
-use report::{Report, Row};
+use measure::report::{Report, Row};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {

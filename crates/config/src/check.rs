@@ -1,8 +1,8 @@
 //! Errors and warnings about the host as a whole. Each check gets the host and the file, whose items are in the same order.
 
-use crate::finding::Findings;
 use crate::model::Host;
-use crate::place::Place;
+use crate::syntax::finding::Findings;
+use crate::syntax::place::Place;
 
 mod chains;
 mod devices;

@@ -1,9 +1,9 @@
 //! The keys of every item, each listed once: its name, the field of [`crate::model`] that it sets, the form of its value, and
 //! what only this key can be wrong in.
 
-use crate::form::{Items, Nested};
 use crate::model::{Host, Rule};
-use crate::table::{Keys, Table};
+use crate::syntax::form::{Items, Nested};
+use crate::syntax::table::{Keys, Table};
 
 mod action;
 mod engine;

@@ -30,23 +30,17 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod document;
-mod field;
-mod finding;
-mod form;
 mod ids;
 mod keys;
 mod load;
 mod missing;
 pub mod model;
-mod names;
-mod place;
 mod plan;
-mod table;
+mod syntax;
 mod words;
 
-pub use finding::{Finding, Kind};
 pub use ids::{assign_ids, new_rule_id};
 pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_rules};
 pub use missing::Missing;
 pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan};
+pub use syntax::finding::{Finding, Kind};

@@ -10,13 +10,13 @@ use toml::de::DeTable;
 use miette::Diagnostic;
 
 use crate::check;
-use crate::finding::{Finding, Findings, Kind};
 use crate::keys::Rules;
 use crate::missing::Missing;
 use crate::model::{Group, Host, Rule, add_punt_ports};
-use crate::names::{Names, read_rules};
-use crate::place::Place;
-use crate::table::{File, Numbered, Reader};
+use crate::syntax::finding::{Finding, Findings, Kind};
+use crate::syntax::names::{Names, read_rules};
+use crate::syntax::place::Place;
+use crate::syntax::table::{File, Numbered, Reader};
 
 /// Most syntax errors to show: one unclosed quote may cause many.
 const MAX_SYNTAX_ERRORS: usize = 3;

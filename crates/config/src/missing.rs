@@ -1,8 +1,8 @@
 //! Things that a file names and this machine does not have. Only the program that will use them can look them up; this
 //! crate knows their places in the file.
 
-use crate::finding::{Findings, Kind};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind};
+use crate::syntax::place::Place;
 
 /// Something that a key of the file names and this machine does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,12 +20,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::document;
 use crate::model::Host;
 
 mod diff;
+mod document;
 mod effects;
 mod words;
+
+use document::document;
 
 /// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules; tables first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

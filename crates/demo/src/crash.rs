@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::daemon::{Daemon, nf};
 use crate::failure::{Failure, io};
-use crate::interrupt::Interrupt;
-use crate::names::Names;
+use crate::host::interrupt::Interrupt;
+use crate::host::names::Names;
 use crate::story::Story;
 use crate::traffic::{Ping, Pings};
 

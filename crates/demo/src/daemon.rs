@@ -8,9 +8,9 @@ use std::time::Duration;
 use netvm_api::{Client, NfInfo, NfState, Stats, Status};
 
 use crate::failure::{Failure, io};
-use crate::interrupt::Interrupt;
-use crate::names::{Names, Side};
-use crate::process::{Process, Start};
+use crate::host::interrupt::Interrupt;
+use crate::host::names::{Names, Side};
+use crate::host::process::{Process, Start};
 use crate::traffic::{ALLOWED_PORT, FORBIDDEN_PORT};
 
 /// netvm's programs that the demo starts, directly or through netvmd.

@@ -5,19 +5,14 @@
 //! (`interrupt`), so the demo has one exit path. See `docs/tutorials/demo.md`.
 #![forbid(unsafe_code)]
 
-mod cleanup;
 mod crash;
 mod daemon;
 mod failure;
-mod interrupt;
-mod names;
-mod namespaces;
-mod process;
+mod host;
 mod report;
 mod show;
 mod stage;
 mod story;
-mod tables;
 mod traffic;
 
 use std::os::unix::process::CommandExt;
@@ -26,7 +21,7 @@ use std::process::{Command, ExitCode};
 use clap::Parser;
 
 use crate::failure::{Failure, io};
-use crate::interrupt::Interrupt;
+use crate::host::interrupt::Interrupt;
 
 /// Pass HTTP and pings between two network namespaces through a chain of three NF processes that share packets without
 /// copies
@@ -75,7 +70,7 @@ fn prepare() -> Result<Interrupt, Failure> {
         let _ = Command::new("sudo").arg(own).args(std::env::args_os().skip(1)).exec();
         return Err(Failure::NotRoot);
     }
-    process::check_tools()?;
+    host::process::check_tools()?;
     daemon::programs()?;
     Interrupt::listen().map_err(io("cannot handle signals"))
 }

@@ -6,17 +6,17 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::Options;
-use crate::cleanup;
 use crate::crash::{VICTIM, crash};
 use crate::daemon::{CHAIN, FORBIDDING, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
-use crate::interrupt::Interrupt;
-use crate::names::{Names, Side};
-use crate::namespaces::Bridge;
+use crate::host::cleanup;
+use crate::host::interrupt::Interrupt;
+use crate::host::names::{Names, Side};
+use crate::host::namespaces::Bridge;
+use crate::report::tables;
 use crate::report::{Check, Forbidden, Summary, checks};
 use crate::stage::{Stage, Testbed};
 use crate::story::Story;
-use crate::tables;
 use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings, Servers};
 
 /// Requests of the first ping, and their interval.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::daemon::{Daemon, PortKind};
 use crate::failure::{Failure, io};
-use crate::interrupt::Interrupt;
-use crate::names::Names;
-use crate::namespaces::Hosts;
+use crate::host::interrupt::Interrupt;
+use crate::host::names::Names;
+use crate::host::namespaces::Hosts;
 use crate::traffic::Servers;
 
 /// A folder; removed with its contents on drop.

@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::failure::{Failure, io};
-use crate::interrupt::Interrupt;
-use crate::names::{Names, Side};
-use crate::process::{Process, Start};
+use crate::host::interrupt::Interrupt;
+use crate::host::names::{Names, Side};
+use crate::host::process::{Process, Start};
 
 /// The server's port.
 pub const ALLOWED_PORT: u16 = 80;

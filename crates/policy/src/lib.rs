@@ -15,31 +15,26 @@
 pub mod analyse;
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
-mod cube;
+mod cubes;
 mod decision;
-mod edit;
 mod flatten;
 mod ids;
-mod lower;
 mod matching;
 mod reference;
 mod rule;
-mod side;
-mod simplify;
 mod span;
 mod text;
 mod used;
 
-pub use cube::{Cube, Family, Fields};
+pub use cubes::{Cube, Family, Fields, MAX_CUBES, TooManyCubes};
 pub use decision::{Decision, Merged};
-pub use edit::Edit;
-pub use flatten::{Flat, FlatList, FlattenError, flatten};
+pub use flatten::{
+    Edit, EgressClasses, Flat, FlatList, FlattenError, Side, egress_classes, flatten, ingress_classes,
+};
 pub use ids::{ChainId, Names, PortId, RouterId, RuleId};
-pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::{Match, mac_bits};
 pub use reference::decide;
 pub use rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
-pub use side::{EgressClasses, Side, egress_classes, ingress_classes};
 pub use span::{Masked, Span};
 pub use text::Named;
 pub use used::UsedFields;

@@ -7,9 +7,8 @@ use std::sync::{Arc, OnceLock};
 use netvm_wire::VlanId;
 use serde::{Deserialize, Serialize};
 
-use crate::cube::Cube;
+use crate::cubes::{Cube, TooManyCubes};
 use crate::ids::{ChainId, PortId, RouterId, RuleId};
-use crate::lower::TooManyCubes;
 use crate::matching::Match;
 
 /// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match

@@ -29,14 +29,14 @@ use netvm_config::model::{Idle, Output, PortKind, SourceConfig};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
-use crate::layout::{Layout, lossless};
 use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::measure::stats::median;
+use crate::measure::window::{Sample, Window};
 use crate::nf::{Kind, NfSpec};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::stats::median;
-use crate::window::{Sample, Window};
+use crate::setup::layout::{Layout, lossless};
+use crate::setup::rig::Rig;
 
 const LENGTHS: [usize; 4] = [1, 2, 4, 8];
 const LONGEST: usize = 8;

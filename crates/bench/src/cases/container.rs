@@ -24,15 +24,15 @@ use netvm_wire::MacAddr;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Measured, Plan, Subject, alternate};
-use crate::layout::Layout;
 use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Measured, Plan, Subject, alternate};
+use crate::measure::probe;
+use crate::measure::report::Row;
 use crate::nf::{Kind, NfSpec};
 use crate::peers::ovs::{self, Switch};
-use crate::probe;
-use crate::report::Row;
-use crate::rig::Rig;
-use crate::sandbox;
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
+use crate::setup::sandbox;
 use hosts::{Hosts, Link, PORTS};
 use iperf::{Flow, figures};
 

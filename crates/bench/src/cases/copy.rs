@@ -10,13 +10,13 @@ use netvm_engine::DropReason;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
-use crate::layout::{Layout, lossless};
 use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::measure::window::Window;
 use crate::nf::{Kind, NfSpec};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::window::Window;
+use crate::setup::layout::{Layout, lossless};
+use crate::setup::rig::Rig;
 
 /// Frame sizes with FCS, in bytes.
 const SIZES: [u16; 4] = [64, 512, 1500, 9000];

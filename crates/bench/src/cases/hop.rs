@@ -20,15 +20,15 @@ use netvm_config::model::{Idle, Output, PortKind};
 use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;
-use crate::distance;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Plan, Subject, alternate_under};
-use crate::layout::Layout;
 use crate::machine::Cores;
+use crate::measure::distance;
+use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate_under};
+use crate::measure::report::{Row, Unit};
 use crate::nf::{Kind, NfSpec};
 use crate::peers::{ring, testpmd};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
 
 /// Buffers, and mbufs of the peers: few, so that all pools stay in the caches.
 const BUFFERS: u32 = 4096;

@@ -16,14 +16,14 @@ use netvm_config::model::{Idle, Output, PortKind};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
-use crate::harness::{Figure, Plan, Subject, alternate};
-use crate::layout::Layout;
 use crate::machine::Cores;
+use crate::measure::harness::{Figure, Plan, Subject, alternate};
+use crate::measure::probe::{ENGINE_END, Probe, enter_private_network};
+use crate::measure::report::{Row, Unit};
+use crate::measure::stats::median;
 use crate::nf::{Kind, NfSpec};
-use crate::probe::{ENGINE_END, Probe, enter_private_network};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::stats::median;
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
 
 /// Interval between single packets: many times any spin time before a sleep.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -10,14 +10,14 @@ use netvm_engine::DropReason;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
-use crate::harness::{Figure, Plan, Subject, alternate};
-use crate::layout::{Layout, lossless, paced};
 use crate::machine::Cores;
+use crate::measure::harness::{Figure, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::measure::stats::Summary;
+use crate::measure::window::Window;
 use crate::nf::{Kind, NfSpec};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::stats::Summary;
-use crate::window::Window;
+use crate::setup::layout::{Layout, lossless, paced};
+use crate::setup::rig::Rig;
 
 const BUFFERS: u32 = 8192;
 const FRAME: u16 = 60;

@@ -34,14 +34,14 @@ use netvm_policy_import::classbench::{self, Flags};
 
 use crate::cli::PolicyArgs;
 use crate::error::{BenchError, RulesError};
-use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
-use crate::layout::Layout;
 use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
 use crate::peers::ovs::{self, Ends, NORMAL, PORT_TO_PORT, Setup, drops};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::sandbox;
-use crate::traffic::Traffic;
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
+use crate::setup::sandbox;
+use crate::setup::traffic::Traffic;
 
 /// Few, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
@@ -254,7 +254,7 @@ mod tests {
     use netvm_wire::FlowKey;
 
     use super::*;
-    use crate::traffic::frame;
+    use crate::setup::traffic::frame;
 
     #[test]
     fn every_policy_meets_every_number_of_flows() {

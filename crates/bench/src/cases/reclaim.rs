@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
-use crate::harness::{Figure, Plan, Subject, alternate};
-use crate::layout::{Layout, lossless};
 use crate::machine::Cores;
+use crate::measure::harness::{Figure, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::measure::stats::median;
 use crate::nf::{Kind, NfSpec};
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::stats::median;
+use crate::setup::layout::{Layout, lossless};
+use crate::setup::rig::Rig;
 
 const BUFFERS: u32 = 8192;
 const KILLS: usize = 10;

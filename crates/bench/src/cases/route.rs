@@ -20,11 +20,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::cli::{RouteArgs, RoutePart};
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::machine::pin;
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
 use crate::peers::fib::{self, FibSpec, Lookup, patterns};
-use crate::report::{Row, Unit};
-use crate::routes::{Addresses, IpFamily, Pattern, RouteTable, Size};
+use crate::setup::routes::{Addresses, IpFamily, Pattern, RouteTable, Size};
 
 const TABLES: [(IpFamily, Size); 4] = [
     (IpFamily::V4, Size::Full),

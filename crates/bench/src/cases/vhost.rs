@@ -12,16 +12,16 @@ use netvm_config::model::{Forward, Host, Idle, PortKind, VhostDma, VhostMode};
 
 use crate::cli::VhostArgs;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
-use crate::layout::Layout;
 use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
 use crate::peers::guests::{Guests, Load, floor, sockets};
 use crate::peers::ovs::{self, Ends, NORMAL, Setup};
 use crate::peers::testpmd;
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::sandbox;
-use crate::traffic::Traffic;
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
+use crate::setup::sandbox;
+use crate::setup::traffic::Traffic;
 
 /// Enough for all packets in flight, and few, so that they stay in the caches.
 const BUFFERS: u32 = 4096;

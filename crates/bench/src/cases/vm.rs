@@ -24,12 +24,12 @@ use netvm_vm::{Accel, Card};
 
 use crate::cli::VmArgs;
 use crate::error::BenchError;
-use crate::guest::{BOOT, Guest, pinned};
-use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
-use crate::layout::{Layout, lossless, paced};
 use crate::machine::Cores;
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
+use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::setup::guest::{BOOT, Guest, pinned};
+use crate::setup::layout::{Layout, lossless, paced};
+use crate::setup::rig::Rig;
 
 /// Few, so that the memory stays in the caches.
 const BUFFERS: u32 = 4096;

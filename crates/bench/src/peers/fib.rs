@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::run_itself;
 use crate::error::BenchError;
-use crate::harness::Plan;
 use crate::machine::pin;
-use crate::routes::{Addresses, IpFamily, Pattern, RouteTable, Size};
+use crate::measure::harness::Plan;
+use crate::setup::routes::{Addresses, IpFamily, Pattern, RouteTable, Size};
 
 const NAME: &str = "rte_fib";
 

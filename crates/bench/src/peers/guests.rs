@@ -21,11 +21,11 @@ use clap::ValueEnum;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::error::BenchError;
-use crate::harness::Plan;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
-use crate::traffic::{PLUGIN, Traffic};
-use crate::window::CpuTime;
+use crate::measure::harness::Plan;
+use crate::measure::window::CpuTime;
+use crate::setup::traffic::{PLUGIN, Traffic};
 
 const NAME: &str = "dpdk-testpmd";
 /// Limit for every wait.

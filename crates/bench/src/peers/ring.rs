@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::run_itself;
 use crate::error::BenchError;
-use crate::harness::Plan;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
+use crate::measure::harness::Plan;
 
 const NAME: &str = "rte_ring";
 

@@ -6,9 +6,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
-use crate::harness::Plan;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
+use crate::measure::harness::Plan;
 
 const NAME: &str = "dpdk-testpmd";
 /// Limit for its end.

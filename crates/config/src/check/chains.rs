@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::finding::{Findings, Kind};
 use crate::model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind};
+use crate::syntax::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     let led_to = led_to(host);

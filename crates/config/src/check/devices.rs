@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Findings, Kind, Span};
 use crate::model::{EngineConfig, Host, Idle, NfStart, PortKind};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind, Span};
+use crate::syntax::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices(findings, file, host);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::finding::{Findings, Kind, Span};
 use crate::model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind, Span};
+use crate::syntax::place::Place;
 
 /// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
 const XDP_HEADROOM: u32 = 256;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use netvm_wire::{MacAddr, VlanId};
 
-use crate::finding::{Findings, Kind, Span};
 use crate::model::{Action, Forward, Host, Output, PortConfig, PortId, RouterId};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind, Span};
+use crate::syntax::place::Place;
 
 /// What selects an interface for a packet: within a router, and between routers.
 #[derive(PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use netvm_policy::analyse::{Kind as Doubt, analyse};
 
-use crate::finding::{Findings, Kind};
 use crate::model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, PortKind, Rule};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind};
+use crate::syntax::place::Place;
 
 type Written<'a> = (&'a Rule, Place<'a>);
 

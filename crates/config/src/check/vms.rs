@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::finding::{Findings, Kind, Span};
 use crate::model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId};
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind, Span};
+use crate::syntax::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     let mut reported = BTreeSet::new();

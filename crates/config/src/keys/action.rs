@@ -3,9 +3,9 @@
 use netvm_policy::Action;
 use toml::Value;
 
-use crate::form::{Plain, Spanned, ToChain, ToPort, ToRouter, Yes};
 use crate::model::Host;
-use crate::table::{At, Form, Table};
+use crate::syntax::form::{Plain, Spanned, ToChain, ToPort, ToRouter, Yes};
+use crate::syntax::table::{At, Form, Table};
 
 /// Passes these keys to the table; at most one is written. If the file has several, only the first is resolved.
 pub(super) fn keys(terminal: &mut Option<Action>, table: &mut Table<'_>, keys: &[&'static str]) {

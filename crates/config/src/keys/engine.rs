@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::finding::{Kind, Span};
-use crate::form::{Flag, List, Maybe, NUMBERS, Name, Nested, Number, Spanned, TEXTS, ToPort, Word};
 use crate::model::{
     EngineConfig, FlowCacheConfig, Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
 };
-use crate::names;
-use crate::table::{At, Form, Keys, Numbered, Table};
+use crate::syntax::finding::{Kind, Span};
+use crate::syntax::form::{Flag, List, Maybe, NUMBERS, Name, Nested, Number, Spanned, TEXTS, ToPort, Word};
+use crate::syntax::names;
+use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;

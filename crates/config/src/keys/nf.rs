@@ -6,17 +6,17 @@ use toml::de::DeValue;
 
 use super::action;
 use super::engine::Cores;
-use crate::field;
-use crate::finding::Kind;
-use crate::form::{
-    InGroup, List, Name, Nested, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole, Word, text,
-};
 use crate::model::{
     Balance, Chain, GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig, NfLimits, NfStart,
     OnFailure, Output, RoleId,
 };
-use crate::names;
-use crate::table::{At, Form, Keys, Numbered, Reader, Table};
+use crate::syntax::field;
+use crate::syntax::finding::Kind;
+use crate::syntax::form::{
+    InGroup, List, Name, Nested, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole, Word, text,
+};
+use crate::syntax::names;
+use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
 
 /// The user of NFs and VMs that name none: it owns nothing.
 pub(super) const DEFAULT_USER: &str = "nobody";

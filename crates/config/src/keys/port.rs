@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use netvm_policy::PortId;
 use toml::Value;
 
-use crate::field::{self, FieldError};
-use crate::form::{
-    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, When, Word,
-    one_of, text,
-};
 use crate::model::{
     ContainerConfig, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, PortPolicy, SourceConfig,
     VhostDma,
 };
-use crate::names;
-use crate::table::{At, Form, Keys, Numbered, Table};
+use crate::syntax::field::{self, FieldError};
+use crate::syntax::form::{
+    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, When, Word,
+    one_of, text,
+};
+use crate::syntax::names;
+use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
 /// Ethernet's payload, and netvm's default.
 const DEFAULT_MTU: u16 = 1500;

@@ -5,11 +5,11 @@ use netvm_wire::VlanId;
 
 use super::action;
 use super::engine::MOST_MACS;
-use crate::field;
-use crate::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, Word};
 use crate::model::{Forward, Guard, PortPolicy, VlanMode};
-use crate::names;
-use crate::table::{Keys, Table};
+use crate::syntax::field;
+use crate::syntax::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, Word};
+use crate::syntax::names;
+use crate::syntax::table::{Keys, Table};
 
 impl Keys for PortPolicy {
     fn keys(&mut self, table: &mut Table<'_>) {

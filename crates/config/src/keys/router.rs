@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use netvm_policy::{PortId, RouterId};
 use netvm_wire::MacAddr;
 
-use crate::field;
-use crate::finding::Kind;
-use crate::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan};
 use crate::model::{PUNT_RATE, RouterConfig, RouterInterface};
-use crate::names;
-use crate::table::{Keys, Numbered, Table};
+use crate::syntax::field;
+use crate::syntax::finding::Kind;
+use crate::syntax::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan};
+use crate::syntax::names;
+use crate::syntax::table::{Keys, Numbered, Table};
 
 impl Numbered for RouterConfig {
     fn numbered(number: usize) -> Self {

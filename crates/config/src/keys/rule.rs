@@ -6,11 +6,11 @@ use netvm_policy::{Actions, Masked, Match, Police, Rate, Rule, RuleId, RuleParts
 use netvm_wire::{EtherType, IpProto};
 
 use super::action;
-use crate::field;
-use crate::finding::Kind;
-use crate::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, ToPort, Yes};
-use crate::names;
-use crate::table::{Keys, Numbered, Reader, Table};
+use crate::syntax::field;
+use crate::syntax::finding::Kind;
+use crate::syntax::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, ToPort, Yes};
+use crate::syntax::names;
+use crate::syntax::table::{Keys, Numbered, Reader, Table};
 
 /// Keys that say where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];

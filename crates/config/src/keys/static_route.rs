@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netvm_wire::{IpNet, Ipv4Net};
 
-use crate::finding::Kind;
-use crate::form::{Flag, Maybe, Name, Number, OneOrMore, Sparse, Text};
 use crate::model::{RouteTarget, RouterInterface, StaticRoute};
-use crate::names;
-use crate::table::{Keys, Numbered, Reader, Table};
+use crate::syntax::finding::Kind;
+use crate::syntax::form::{Flag, Maybe, Name, Number, OneOrMore, Sparse, Text};
+use crate::syntax::names;
+use crate::syntax::table::{Keys, Numbered, Reader, Table};
 
 impl Numbered for StaticRoute {
     fn numbered(_: usize) -> Self {

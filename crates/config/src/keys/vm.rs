@@ -9,15 +9,17 @@ use toml::de::DeValue;
 
 use super::engine::Cores;
 use super::nf::DEFAULT_USER;
-use crate::field;
-use crate::finding::Kind;
-use crate::form::{List, Maybe, Name, Number, Plain, Spanned, TEXTS, Text, ToPort, ToRole, Word, one_of};
 use crate::model::{
     Guest, Host, MAX_NODES, MAX_THREADS, Restart, RoleId, VmAccel, VmBoot, VmCard, VmConfig, VmNotify,
     VmStart, derived_mac,
 };
-use crate::names;
-use crate::table::{At, Form, Keys, Numbered, Table};
+use crate::syntax::field;
+use crate::syntax::finding::Kind;
+use crate::syntax::form::{
+    List, Maybe, Name, Number, Plain, Spanned, TEXTS, Text, ToPort, ToRole, Word, one_of,
+};
+use crate::syntax::names;
+use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
 /// Most MiB of a VM: a TiB.
 const MOST_MEMORY: u64 = 1 << 20;

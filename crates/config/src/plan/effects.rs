@@ -4,7 +4,7 @@ use super::{Change, ChangeKind, Effect, ItemKind, diff};
 use crate::model::{
     Guest, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart,
 };
-use crate::table::write;
+use crate::syntax::table::write;
 
 /// Adds the effects of each change, and changes for ports and VMs that are affected by changes of other items.
 pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::console::Console;
+use super::qemu::console::Console;
 use super::recipe::VmRecipe;
 use crate::engine_thread::EngineHandle;
 

@@ -21,10 +21,10 @@ use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, at};
 use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another};
-use super::folder::{Record, started};
 use super::instance::{EVICTED, Instance, InstanceError, evicted, ready_message};
-use super::listeners::{Listeners, ListenersError, VmSocket, devices};
-use super::monitor::{Monitor, MonitorEvent};
+use super::qemu::folder::{Record, started};
+use super::qemu::listeners::{Listeners, ListenersError, VmSocket, devices};
+use super::qemu::monitor::{Monitor, MonitorEvent};
 use super::recipe::{NfRecipe, VmRecipe};
 use super::report::QemuReport;
 use super::status::VmPhase;

@@ -20,11 +20,11 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, BootEvent};
-use super::folder::Folder;
 use super::handle::DesiredState;
 use super::instance::{EVICTED, Instance, evicted, ready_message};
-use super::launch::{launch, pin};
-use super::process::Machine;
+use super::qemu::folder::Folder;
+use super::qemu::launch::{launch, pin};
+use super::qemu::process::Machine;
 use super::recipe::VmRecipe;
 use super::report::{End, QemuReport, SHUT_DOWN};
 use super::status::{Attached, VmPhase, VmStatus};

@@ -12,23 +12,16 @@ use tokio::sync::watch;
 
 mod boot;
 mod by_hand;
-mod console;
 mod controller;
-mod folder;
 mod handle;
 mod instance;
-mod launch;
-mod listeners;
-mod monitor;
-mod problem;
-mod process;
 mod qemu;
 mod recipe;
 mod report;
 mod status;
 
-pub use problem::{VmProblem, VmRecipeError};
 pub use recipe::VmRecipe;
+pub use recipe::problem::{VmProblem, VmRecipeError};
 pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
@@ -37,9 +30,9 @@ use crate::process::Confinement;
 use crate::process::backoff::Backoff;
 use crate::runtime::blocking;
 use controller::Controller;
-use folder::{Folder, Record};
 use handle::{DesiredState, Prepared, VmHandle};
-use process::Machine;
+use qemu::folder::{Folder, Record};
+use qemu::process::Machine;
 
 /// The VMs of a configuration, checked.
 #[derive(Debug)]
@@ -136,7 +129,7 @@ impl Machines {
             });
         }
         for recipe in handles.values().filter_map(VmHandle::recipe_of_running) {
-            if let Err(error) = launch::hand_over(&recipe) {
+            if let Err(error) = qemu::launch::hand_over(&recipe) {
                 tracing::warn!("vm {}: {error}", recipe.machine.name);
             }
         }
@@ -257,7 +250,7 @@ impl Machines {
     pub async fn by_hand(&self, recipe: &VmRecipe) -> Result<ByHand, EngineGone> {
         let folder = Folder::of(&self.run_dir, &recipe.machine.name);
         let nf: Option<NfDevices> = match recipe.nf.as_ref().filter(|_| recipe.is_manual) {
-            Some(nf) => listeners::devices(&self.engine, &folder, nf).await?,
+            Some(nf) => qemu::listeners::devices(&self.engine, &folder, nf).await?,
             None => None,
         };
         let qmp = folder.qmp();

@@ -3,7 +3,7 @@
 //! An interval tree in a sorted array: the root of each slice is its middle and holds the highest end in the slice.
 //! Values are replaced by their ranks to keep nodes small.
 
-use crate::cube::{Cube, Family};
+use crate::cubes::{Cube, Family};
 use crate::span::{Masked, Span};
 
 /// Cubes of a family, indexed by their ranges in two fields.

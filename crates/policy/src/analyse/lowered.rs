@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::cube::Cube;
+use crate::cubes::Cube;
 use crate::ids::PortId;
 use crate::matching::Match;
 use crate::rule::Rule;

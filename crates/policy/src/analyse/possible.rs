@@ -4,7 +4,7 @@ use std::fmt;
 
 use netvm_wire::{EtherType, Fragment, IpProto, VlanId};
 
-use crate::cube::{Cube, Family};
+use crate::cubes::{Cube, Family};
 
 /// The reason why no packet can match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Compares each rule with the earlier ones.
 
-use crate::cube::Family;
+use crate::cubes::Family;
 use crate::rule::Rule;
 
 use super::index::Index;

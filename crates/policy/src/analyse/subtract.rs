@@ -1,6 +1,6 @@
 //! Checks whether several cubes together cover a cube.
 
-use crate::cube::{Cube, Fields};
+use crate::cubes::{Cube, Fields};
 use crate::span::{Masked, Span};
 
 /// Most pieces; a cube that splits into more counts as not covered.

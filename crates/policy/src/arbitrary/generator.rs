@@ -2,7 +2,7 @@
 
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags, VlanId};
 
-use crate::cube::{Cube, Family};
+use crate::cubes::{Cube, Family};
 use crate::span::{Masked, Span};
 
 /// A reproducible random number generator (SplitMix64).

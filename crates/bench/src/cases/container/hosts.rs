@@ -6,7 +6,7 @@ use netvm_config::model::InterfaceAddress;
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr};
 
 use crate::error::BenchError;
-use crate::probe;
+use crate::measure::probe;
 
 /// How the namespaces are joined.
 #[derive(Clone, Copy, PartialEq, Eq)]

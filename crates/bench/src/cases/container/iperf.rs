@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::hosts::Hosts;
 use crate::error::BenchError;
-use crate::harness::{Figure, Measured, Plan};
-use crate::report::Unit;
+use crate::measure::harness::{Figure, Measured, Plan};
+use crate::measure::report::Unit;
 
 const PROGRAM: &str = "iperf3";
 /// How often the engine's manager runs meanwhile.

@@ -18,12 +18,12 @@ use netvm_wire::MacAddr;
 
 use crate::cli::RouteArgs;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
-use crate::layout::Layout;
-use crate::report::{Row, Unit};
-use crate::rig::Rig;
-use crate::routes::{IpFamily, RouteTable, Size, destinations};
-use crate::traffic::Traffic;
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
+use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
+use crate::setup::traffic::Traffic;
 
 /// Few, so that they stay in the caches.
 const BUFFERS: u32 = 4096;

@@ -18,12 +18,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
-use crate::harness::Plan;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
+use crate::measure::harness::Plan;
+use crate::measure::window::CpuTime;
 use crate::peers::guests::{Guests, Load, sockets};
-use crate::traffic::{PLUGIN, Traffic};
-use crate::window::CpuTime;
+use crate::setup::traffic::{PLUGIN, Traffic};
 
 pub use openflow::drops;
 use ports::Forwarded;

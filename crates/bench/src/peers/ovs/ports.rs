@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use crate::window::CpuTime;
+use crate::measure::window::CpuTime;
 
 /// Packet counters at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,20 +10,20 @@ use netvm_vm::{GuestMemory, Sockets};
 use rustix::fs::{Gid, Uid};
 use tokio::process::Command;
 
-use super::console::Console;
-use super::folder::{Folder, FolderError, Record, started};
-use super::instance::{Instance, InstanceError};
-use super::problem::VmProblem;
-use super::process::Machine;
-use super::recipe::{VmRecipe, memory};
 use crate::process::Confinement;
 use crate::process::Process;
 use crate::process::sandbox::{Fallback, Sandbox};
 use crate::process::spawn::{INHERITED, SpawnError, start};
+use crate::vms::instance::{Instance, InstanceError};
+use crate::vms::qemu::console::Console;
+use crate::vms::qemu::folder::{Folder, FolderError, Record, started};
+use crate::vms::qemu::process::Machine;
+use crate::vms::recipe::problem::VmProblem;
+use crate::vms::recipe::{VmRecipe, memory};
 
 /// A VM did not start.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LaunchError {
+pub(in crate::vms) enum LaunchError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub(super) enum LaunchError {
 }
 
 /// Starts QEMU and reads its console. Call on the daemon's main thread.
-pub(super) fn launch(
+pub(in crate::vms) fn launch(
     recipe: &VmRecipe,
     instance: Option<&Instance<GuestMemory>>,
     folder: &Folder,
@@ -94,7 +94,7 @@ pub(super) fn launch(
 
 /// Gives QEMU's user the sockets on which netvm listens, so that it can connect, and creates the folders in which QEMU
 /// listens.
-pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
+pub(in crate::vms) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
     let folders = recipe.machine.cards.iter().filter(|card| !card.connects);
     for folder in folders.filter_map(|card| card.socket.parent()).filter(|folder| !folder.exists()) {
         let made = std::fs::create_dir_all(folder).and_then(|()| match recipe.account {
@@ -118,7 +118,7 @@ pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
 }
 
 /// Pins the threads of virtual processors to the cores in order, round-robin.
-pub(super) fn pin(pid: u32, threads: &[u32], cores: &[u32]) -> io::Result<()> {
+pub(in crate::vms) fn pin(pid: u32, threads: &[u32], cores: &[u32]) -> io::Result<()> {
     for (thread, core) in threads.iter().zip(cores.iter().cycle()) {
         // A guest may have taken over QEMU, which reports these numbers: pin only QEMU's own threads.
         if !std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {

@@ -6,7 +6,7 @@ use serde::ser::{Serialize, Serializer};
 use toml::{Table, Value};
 
 use crate::model::Host;
-use crate::table::write;
+use crate::syntax::table::write;
 
 /// The tables of a host, in the order of the file.
 pub(crate) fn document(host: &Host) -> Table {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::error::BenchError;
-use crate::report::{Row, Unit};
-use crate::stats::Summary;
+use crate::measure::report::{Row, Unit};
+use crate::measure::stats::Summary;
 
 /// Number and duration of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ const LONGEST: usize = 120;
 
 /// The last lines of a console.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Console(Arc<Mutex<Lines>>);
+pub(in crate::vms) struct Console(Arc<Mutex<Lines>>);
 
 #[derive(Debug, Default)]
 struct Lines {
@@ -28,7 +28,7 @@ struct Lines {
 
 impl Console {
     /// A console, and the write end of its pipe for QEMU.
-    pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
+    pub(in crate::vms) fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = io::pipe()?;
         let mut ours = Receiver::from_owned_fd(ours.into())?;
         let console = Self::default();
@@ -44,7 +44,7 @@ impl Console {
     }
 
     /// A description of the last output.
-    pub(super) fn last_output(&self) -> String {
+    pub(in crate::vms) fn last_output(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = Some(lines.line.trim_end()).filter(|line| !line.is_empty());
         let all: Vec<_> = lines.whole.iter().map(String::as_str).chain(last).collect();

@@ -1,11 +1,13 @@
 //! netvm's promises, and whether they held.
 
+pub mod tables;
+
 use netvm_api::{NfInfo, Stats, Status};
 use serde::Serialize;
 
 use crate::crash::{Crash, VICTIM};
 use crate::daemon::{CHAIN, FORBIDDING, GROUP, buffers_in_nfs, nf};
-use crate::tables::{count, total};
+use crate::report::tables::{count, total};
 use crate::traffic::{Connection, Download, FORBIDDEN_PORT, Pings};
 
 /// Limit for reclaiming the buffers of a killed NF, in milliseconds.

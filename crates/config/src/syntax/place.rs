@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::finding::Span;
+use crate::syntax::finding::Span;
 
 /// A table of the file, and its header.
 #[derive(Clone)]

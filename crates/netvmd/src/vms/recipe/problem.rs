@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::qemu::QemuError;
 use crate::account::AccountError;
 use crate::process::cores::CoresError;
+use crate::vms::recipe::find::QemuError;
 
 /// A VM cannot be started as configured.
 #[derive(Debug, thiserror::Error)]
@@ -103,16 +103,16 @@ impl VmProblem {
 
 /// Collects the problems of a VM, so that all of them are reported at once.
 #[derive(Debug, Default)]
-pub(super) struct Problems(Vec<VmProblem>);
+pub(in crate::vms) struct Problems(Vec<VmProblem>);
 
 impl Problems {
     /// The value, or `None` and its problem is kept.
-    pub(super) fn keep<T>(&mut self, outcome: Result<T, impl Into<VmProblem>>) -> Option<T> {
+    pub(in crate::vms) fn keep<T>(&mut self, outcome: Result<T, impl Into<VmProblem>>) -> Option<T> {
         outcome.map_err(|problem| self.0.push(problem.into())).ok()
     }
 
     /// The problems kept.
-    pub(super) fn into_inner(self) -> Vec<VmProblem> {
+    pub(in crate::vms) fn into_inner(self) -> Vec<VmProblem> {
         self.0
     }
 }

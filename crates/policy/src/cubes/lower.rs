@@ -3,9 +3,9 @@
 use netvm_wire::{Address, EtherType, Fragment, IpNet, PortRange, VlanId};
 use thiserror::Error;
 
-use crate::cube::{Cube, Family, Fields};
+use crate::cubes::simplify::{self, Join};
+use crate::cubes::{Cube, Family, Fields};
 use crate::matching::Match;
-use crate::simplify::{self, Join};
 use crate::span::{Masked, Span};
 
 /// Most cubes of a match.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::Account;
 
 /// File name of the control channel.
-pub(super) const QMP: &str = "qmp.sock";
+pub(in crate::vms) const QMP: &str = "qmp.sock";
 /// Mode of the console: netvmd's user and group, as for the API.
 const CONSOLE_MODE: u32 = 0o660;
 /// Mode of the control channel.
@@ -44,42 +44,42 @@ pub struct FolderError {
 
 /// A QEMU process, recorded for the next netvmd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(in crate::vms) struct Record {
     /// The process id.
-    pub(super) pid: u32,
+    pub(in crate::vms) pid: u32,
     /// Its start time in the kernel's ticks, which differs if the process id is reused.
-    pub(super) started: u64,
+    pub(in crate::vms) started: u64,
     /// Its arguments; empty if started externally.
-    pub(super) arguments: Vec<String>,
+    pub(in crate::vms) arguments: Vec<String>,
     /// Whether it was started externally.
     #[serde(default)]
-    pub(super) is_foreign: bool,
+    pub(in crate::vms) is_foreign: bool,
 }
 
 /// The folder of a VM.
 #[derive(Clone, Debug)]
-pub(super) struct Folder(PathBuf);
+pub(in crate::vms) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn of(run_dir: &Path, vm: &str) -> Self {
+    pub(in crate::vms) fn of(run_dir: &Path, vm: &str) -> Self {
         Self(run_dir.join("vm").join(vm))
     }
 
     /// The names of all VMs with a folder.
-    pub(super) fn names(run_dir: &Path) -> Vec<String> {
+    pub(in crate::vms) fn names(run_dir: &Path) -> Vec<String> {
         let Ok(entries) = fs::read_dir(run_dir.join("vm")) else { return Vec::new() };
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::vms) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub(super) fn qmp(&self) -> PathBuf {
+    pub(in crate::vms) fn qmp(&self) -> PathBuf {
         self.0.join(QMP)
     }
 
-    pub(super) fn serial(&self) -> PathBuf {
+    pub(in crate::vms) fn serial(&self) -> PathBuf {
         self.0.join("serial.sock")
     }
 
@@ -88,13 +88,17 @@ impl Folder {
     }
 
     /// Creates it and listens on both sockets.
-    pub(super) fn listen(&self) -> Result<(UnixListener, UnixListener), FolderError> {
+    pub(in crate::vms) fn listen(&self) -> Result<(UnixListener, UnixListener), FolderError> {
         self.make()?;
         Ok((listen(&self.qmp(), CONTROL_MODE)?, listen(&self.serial(), CONSOLE_MODE)?))
     }
 
     /// Creates it and listens on a socket for `user` only.
-    pub(super) fn listen_for(&self, file: &str, user: Option<Account>) -> Result<UnixListener, FolderError> {
+    pub(in crate::vms) fn listen_for(
+        &self,
+        file: &str,
+        user: Option<Account>,
+    ) -> Result<UnixListener, FolderError> {
         self.make()?;
         let path = self.0.join(file);
         let listener = listen(&path, CONTROL_MODE)?;
@@ -110,20 +114,20 @@ impl Folder {
         fs::set_permissions(&self.0, Permissions::from_mode(0o755)).map_err(at(&self.0))
     }
 
-    pub(super) fn write(&self, record: &Record) -> Result<(), FolderError> {
+    pub(in crate::vms) fn write(&self, record: &Record) -> Result<(), FolderError> {
         let path = self.record();
         let text = serde_json::to_vec(record).map_err(io::Error::from);
         text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
     }
 
     /// The record of the last netvmd, if the process still runs.
-    pub(super) fn read(&self) -> Option<Record> {
+    pub(in crate::vms) fn read(&self) -> Option<Record> {
         let record: Record = serde_json::from_slice(&fs::read(self.record()).ok()?).ok()?;
         (started(record.pid)? == record.started).then_some(record)
     }
 
     /// Removes it with its contents.
-    pub(super) fn clear(&self) {
+    pub(in crate::vms) fn clear(&self) {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             // A file that stays is replaced when needed.
             let _ = fs::remove_file(entry.path());
@@ -148,7 +152,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
 }
 
 /// A process's start time in ticks since boot (proc(5): field 22 of stat); `None` if it does not exist or is a zombie.
-pub(super) fn started(pid: u32) -> Option<u64> {
+pub(in crate::vms) fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name in parentheses may contain any characters.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

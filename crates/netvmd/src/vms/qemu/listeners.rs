@@ -7,14 +7,14 @@ use std::task::Poll;
 use netvm_vm::{NfDevices, NfSocket};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::folder::{Folder, FolderError, QMP};
-use super::recipe::NfRecipe;
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::vms::qemu::folder::{Folder, FolderError, QMP};
+use crate::vms::recipe::NfRecipe;
 
 /// netvmd cannot listen for a VM.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ListenersError {
+pub(in crate::vms) enum ListenersError {
     #[error(transparent)]
     Gone(#[from] EngineGone),
     #[error(transparent)]
@@ -25,7 +25,7 @@ pub(super) enum ListenersError {
 
 /// A socket of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum VmSocket {
+pub(in crate::vms) enum VmSocket {
     /// The control channel.
     Qmp,
     /// A device of an NF.
@@ -34,11 +34,11 @@ pub(super) enum VmSocket {
 
 /// The sockets of a VM.
 #[derive(Debug)]
-pub(super) struct Listeners(Vec<(VmSocket, UnixListener)>);
+pub(in crate::vms) struct Listeners(Vec<(VmSocket, UnixListener)>);
 
 impl Listeners {
     /// Listens for QEMUs of `user`. `devices`: those of an NF.
-    pub(super) fn open(
+    pub(in crate::vms) fn open(
         folder: &Folder,
         devices: Option<&NfDevices>,
         user: Option<Account>,
@@ -55,7 +55,7 @@ impl Listeners {
     }
 
     /// Accepts the next connection. Before an NF's slot is taken (`is_taken`), accepts only on the control sockets.
-    pub(super) async fn next(&self, is_taken: bool) -> (VmSocket, io::Result<UnixStream>) {
+    pub(in crate::vms) async fn next(&self, is_taken: bool) -> (VmSocket, io::Result<UnixStream>) {
         poll_fn(|context| {
             for (socket, listener) in &self.0 {
                 let is_open = is_taken || matches!(socket, VmSocket::Qmp | VmSocket::Nf(NfSocket::Control));
@@ -70,7 +70,7 @@ impl Listeners {
 }
 
 /// The devices of a VM for this NF, with their sockets in `folder`; `None` if the role was removed.
-pub(super) async fn devices(
+pub(in crate::vms) async fn devices(
     engine: &EngineHandle,
     folder: &Folder,
     nf: &NfRecipe,

@@ -13,10 +13,10 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::error::BenchError;
-use crate::guest::{BOOT, Guest};
-use crate::harness::Plan;
+use crate::measure::harness::Plan;
+use crate::measure::window::{Sample, Window};
 use crate::nf::{NfProcess, NfSpec};
-use crate::window::{Sample, Window};
+use crate::setup::guest::{BOOT, Guest};
 
 /// Limit for an NF to attach or to end.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -46,7 +46,7 @@ static ON_KVM: LazyLock<Mutex<HashMap<Known, Result<(), String>>>> = LazyLock::n
 ///
 /// # Errors
 /// [`QemuError`] names the remedy.
-pub(super) fn find(name: &str, account: Option<Account>) -> Result<(PathBuf, Version), QemuError> {
+pub(in crate::vms) fn find(name: &str, account: Option<Account>) -> Result<(PathBuf, Version), QemuError> {
     let program = match Program::find(name, account) {
         Err(ProgramError::Missing { name, .. }) => return Err(QemuError::Missing(name)),
         other => other?,
@@ -63,7 +63,7 @@ pub(super) fn find(name: &str, account: Option<Account>) -> Result<(PathBuf, Ver
 ///
 /// # Errors
 /// Why guests do not run on it, and the remedy.
-pub(super) fn check_kvm(path: &Path) -> Result<(), String> {
+pub(in crate::vms) fn check_kvm(path: &Path) -> Result<(), String> {
     let Ok(outcome) = cached(&ON_KVM, path, || {
         Ok::<_, Infallible>(netvm_vm::check_kvm(path).map_err(|error| error.to_string()))
     });

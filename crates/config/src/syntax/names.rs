@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::finding::{Findings, Kind, Span};
 use crate::model::{
     Group, Host, INGRESS, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_VMS,
     NAME_BYTES, RouterInterface,
 };
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind, Span};
+use crate::syntax::place::Place;
 use crate::words::did_you_mean;
 
 /// Longest name of a network interface (`IFNAMSIZ` - 1).

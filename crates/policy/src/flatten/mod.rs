@@ -7,17 +7,20 @@
 //! The list after a rule does not depend on earlier rules. So a list for slightly changed rules reuses the old one: the
 //! part after the change, the changed rules, and one element for each rule before.
 
+mod edit;
+mod side;
+
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::cube::Cube;
+use crate::cubes::{Cube, TooManyCubes};
 use crate::decision::Decision;
-use crate::edit::Edit;
 use crate::ids::RuleId;
-use crate::lower::TooManyCubes;
 use crate::rule::Rule;
-use crate::side::Side;
+
+pub use edit::Edit;
+pub use side::{EgressClasses, Side, egress_classes, ingress_classes};
 
 /// An element of a flattened list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::folder::{Record, started};
 use crate::process::Process;
 use crate::runtime::{Watched, watch};
+use crate::vms::qemu::folder::{Record, started};
 
 /// A QEMU process.
-pub(super) enum Machine {
+pub(in crate::vms) enum Machine {
     /// A child.
     Child(Process),
     /// Started by an earlier netvmd.
@@ -23,7 +23,7 @@ pub(super) enum Machine {
 
 impl Machine {
     /// Takes over a process of an earlier netvmd.
-    pub(super) fn adopt(record: &Record) -> io::Result<Self> {
+    pub(in crate::vms) fn adopt(record: &Record) -> io::Result<Self> {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
         let pid = i32::try_from(record.pid).ok().and_then(rustix::process::Pid::from_raw).ok_or_else(gone)?;
         let pidfd: OwnedFd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
@@ -34,7 +34,7 @@ impl Machine {
         Ok(Self::Adopted { pid: record.pid, watched: watch(pidfd)? })
     }
 
-    pub(super) fn pid(&self) -> Option<u32> {
+    pub(in crate::vms) fn pid(&self) -> Option<u32> {
         match self {
             Self::Child(process) => process.child.id(),
             Self::Adopted { pid, .. } => Some(*pid),
@@ -42,7 +42,7 @@ impl Machine {
     }
 
     /// Waits for its end; returns the exit reason.
-    pub(super) async fn ended(&mut self) -> String {
+    pub(in crate::vms) async fn ended(&mut self) -> String {
         match self {
             Self::Child(process) => match process.child.wait().await {
                 Ok(status) => process.exit_reason(status).await,
@@ -57,7 +57,7 @@ impl Machine {
     }
 
     /// Kills it and waits for its end.
-    pub(super) async fn kill(&mut self) {
+    pub(in crate::vms) async fn kill(&mut self) {
         match self {
             Self::Child(process) => process.kill().await,
             Self::Adopted { watched, .. } => {

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use netvm_region::clock;
 
 use crate::error::BenchError;
-use crate::harness::Condition;
 use crate::machine::Cores;
 use crate::machine::pin;
-use crate::report::Unit;
-use crate::stats::median;
+use crate::measure::harness::Condition;
+use crate::measure::report::Unit;
+use crate::measure::stats::median;
 
 /// Number of samples, of which the median counts, and the duration of each.
 const LOOKS: usize = 5;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::names::{Names, Side};
-use crate::process::run;
+use crate::host::names::{Names, Side};
+use crate::host::process::run;
 
 /// The interface in each namespace.
 pub const INSIDE: &str = "eth0";

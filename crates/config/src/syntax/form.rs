@@ -10,12 +10,12 @@ use netvm_wire::VlanId;
 use toml::Value;
 use toml::de::DeValue;
 
-use crate::finding::Kind;
 use crate::model::{GroupId, Host, MAX_SET, RoleId};
-use crate::names::{BadName, Check};
-use crate::place::Place;
-pub(crate) use crate::table::Spanned;
-use crate::table::{At, Form, Keys, Numbered, Reader, write};
+use crate::syntax::finding::Kind;
+use crate::syntax::names::{BadName, Check};
+use crate::syntax::place::Place;
+pub(crate) use crate::syntax::table::Spanned;
+use crate::syntax::table::{At, Form, Keys, Numbered, Reader, write};
 use crate::words::{Words, did_you_mean};
 
 /// A boolean.

@@ -14,7 +14,7 @@ const QMP_TIMEOUT: Duration = Duration::from_secs(20);
 type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
 
 /// A control channel.
-pub(super) enum Monitor {
+pub(in crate::vms) enum Monitor {
     /// Not connected.
     Absent,
     /// QEMU has connected; its greeting is outstanding.
@@ -24,7 +24,7 @@ pub(super) enum Monitor {
 }
 
 /// An event of a control channel.
-pub(super) enum MonitorEvent {
+pub(in crate::vms) enum MonitorEvent {
     /// QEMU answers now.
     Opened,
     /// QEMU sent an event.
@@ -35,7 +35,7 @@ pub(super) enum MonitorEvent {
 
 impl Monitor {
     /// Takes a connection of process `pid`.
-    pub(super) fn handshake(&mut self, pid: u32, stream: UnixStream) {
+    pub(in crate::vms) fn handshake(&mut self, pid: u32, stream: UnixStream) {
         let handshake = async {
             match timeout(QMP_TIMEOUT, Qmp::greet(stream)).await {
                 Ok(outcome) => outcome,
@@ -46,7 +46,7 @@ impl Monitor {
     }
 
     /// The peer's process.
-    pub(super) const fn pid(&self) -> Option<u32> {
+    pub(in crate::vms) const fn pid(&self) -> Option<u32> {
         match self {
             Self::Absent => None,
             Self::Handshake(pid, _) | Self::Open(pid, _) => Some(*pid),
@@ -54,7 +54,7 @@ impl Monitor {
     }
 
     /// The open channel.
-    pub(super) const fn open(&mut self) -> Option<&mut Qmp> {
+    pub(in crate::vms) const fn open(&mut self) -> Option<&mut Qmp> {
         match self {
             Self::Open(_, qmp) => Some(qmp),
             Self::Absent | Self::Handshake(..) => None,
@@ -62,7 +62,7 @@ impl Monitor {
     }
 
     /// Waits for the next event. Cancel-safe.
-    pub(super) async fn next(&mut self) -> MonitorEvent {
+    pub(in crate::vms) async fn next(&mut self) -> MonitorEvent {
         let event = match self {
             Self::Absent => pending().await,
             Self::Handshake(pid, handshake) => {

@@ -7,10 +7,10 @@
 use toml::Value;
 use toml::de::DeValue;
 
-use crate::finding::{Findings, Kind, Note, Span};
 use crate::model::Host;
-use crate::names::Names;
-use crate::place::Place;
+use crate::syntax::finding::{Findings, Kind, Note, Span};
+use crate::syntax::names::Names;
+use crate::syntax::place::Place;
 use crate::words::nearest;
 
 /// Keys that had another name in an earlier version, with their new name.

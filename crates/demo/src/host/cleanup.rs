@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::names::{Names, Side};
-use crate::namespaces::{self, interface, named};
+use crate::host::names::{Names, Side};
+use crate::host::namespaces::{self, interface, named};
 
 /// Limit for netvmd to end on SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -98,8 +98,8 @@ fn end(pids: &[Pid]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespaces::Hosts;
-    use crate::process::{Start, check_tools, run};
+    use crate::host::namespaces::Hosts;
+    use crate::host::process::{Start, check_tools, run};
 
     #[test]
     fn arguments_below_the_folder_are_recognised() {

@@ -1,5 +1,8 @@
 //! Turns a `[[vm]]` into everything needed to start it: looks up programs, files, users, cores and memory.
 
+pub(super) mod find;
+pub(super) mod problem;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,11 +14,10 @@ use netvm_config::model::{
 use netvm_engine::NotifyMode;
 use netvm_vm::{Accel, Boot, Card, Machine, Version};
 
-use super::problem::{Problems, VmProblem};
-use super::qemu;
 use crate::account::Account;
 use crate::process::cores::CoreSet;
 use crate::process::program::may_use;
+use problem::{Problems, VmProblem};
 
 /// KVM's device.
 const KVM: &str = "/dev/kvm";
@@ -85,7 +87,7 @@ impl VmRecipe {
         };
         let mut problems = Problems::default();
         let account = problems.keep(is_root.then(|| Account::find(&vm.user)).transpose()).flatten();
-        let qemu = problems.keep(qemu::find(&vm.qemu, account));
+        let qemu = problems.keep(find::find(&vm.qemu, account));
         let boot = problems.keep(boot(vm, account));
         let workers = host.engine.workers(allowed);
         // Only virtual processors are pinned; QEMU's other threads may use the NFs' cores.
@@ -206,7 +208,7 @@ fn choose_accel(wanted: VmAccel, account: Option<Account>, qemu: &Path) -> Resul
     if wanted == VmAccel::Tcg {
         return Ok(translator(None));
     }
-    let usable = may_open_kvm(account).and_then(|groups| qemu::check_kvm(qemu).map(|()| groups));
+    let usable = may_open_kvm(account).and_then(|groups| find::check_kvm(qemu).map(|()| groups));
     match (usable, wanted) {
         (Ok(groups), VmAccel::Kvm) => Ok(Chosen { accel: Accel::Kvm, groups, without_kvm: None }),
         (Ok(groups), _) => Ok(Chosen { accel: Accel::KvmOrTcg, groups, without_kvm: None }),
@@ -233,7 +235,7 @@ fn may_open_kvm(account: Option<Account>) -> Result<Vec<u32>, String> {
 }
 
 /// An entry of /proc/meminfo in MiB.
-pub(super) fn memory(name: &str) -> Option<u64> {
+pub(in crate::vms) fn memory(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;

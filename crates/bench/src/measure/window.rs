@@ -7,9 +7,9 @@ use netvm_engine::{DropReason, Engine, Stage};
 use netvm_region::{NfCounter, clock};
 
 use crate::error::BenchError;
-use crate::harness::Figure;
+use crate::measure::harness::Figure;
+use crate::measure::report::Unit;
 use crate::nf::NfProcess;
-use crate::report::Unit;
 
 /// Drops that a benchmark may provoke without a fault of an NF.
 const HARMLESS: [DropReason; 4] =

@@ -1,0 +1,8 @@
+//! What benchmarks measure: engines, guests, routing tables and traffic.
+
+pub mod guest;
+pub mod layout;
+pub mod rig;
+pub mod routes;
+pub mod sandbox;
+pub mod traffic;

@@ -1,0 +1,7 @@
+//! What the demo makes on the machine, and how it is removed: names, namespaces, processes, signals.
+
+pub mod cleanup;
+pub mod interrupt;
+pub mod names;
+pub mod namespaces;
+pub mod process;

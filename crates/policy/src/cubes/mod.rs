@@ -1,0 +1,8 @@
+//! Cubes: the input of classifiers, and how matches are lowered to them.
+
+mod cube;
+mod lower;
+mod simplify;
+
+pub use cube::{Cube, Family, Fields};
+pub use lower::{MAX_CUBES, TooManyCubes};
