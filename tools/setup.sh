@@ -1,21 +1,27 @@
 # shellcheck shell=bash
-# What building, testing and the demo need on Debian 12, Debian 13 and Ubuntu 24.04. Sourced by ./dev.
+# What building, testing and the demo need on Debian 12, Debian 13 and Ubuntu 24.04. Sourced by ./dev, which sets
+# target_dir.
+# shellcheck disable=SC2154
 
 # "a|b" is met by either package, and a is what gets installed.
-packages=(
-    build-essential
+# What netvm is built with, and what the demo runs. Add libclang (see libclang_packages).
+demo_packages=(
+    gcc
+    libc6-dev
     pkg-config
     libdpdk-dev
-    dpdk-dev # dpdk-testpmd, which the benchmarks compare with
-    libclang-dev
-    clang
     iproute2
-    ethtool
-    'busybox-static|busybox' # ping, httpd and wget in the tests
+    'busybox-static|busybox' # ping, httpd and wget
     curl
-    git
     ca-certificates
     util-linux
+)
+# What tests, lint and benchmarks need besides.
+test_packages=(
+    build-essential
+    dpdk-dev # dpdk-testpmd, which the benchmarks compare with
+    ethtool
+    git
     qemu-system-x86 # guests: the tests boot some
     cpio            # and their images,
     syslinux        # on disks of their own
@@ -28,6 +34,10 @@ packages=(
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
 min_dpdk=22.11
+# What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
+demo_build_seconds=400
+demo_crates='25 MB'
+rust_cost='110 MB'
 rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
 
 setup() {
@@ -35,9 +45,43 @@ setup() {
         '' | --nightly) ;;
         *) die "setup takes --nightly or nothing, not '$1'" ;;
     esac
-    setup_packages
+    setup_packages "${demo_packages[@]}" "${test_packages[@]}"
     setup_rust
+    setup_lint_tools
     if [[ ${1:-} == --nightly ]]; then setup_nightly miri rust-src; fi
+}
+
+# setup_demo: what the demo needs, after saying what that costs.
+setup_demo() {
+    say_cost
+    setup_packages "${demo_packages[@]}"
+    setup_rust
+}
+
+# say_cost: what the demo will download, and how long its build takes here.
+say_cost() {
+    local -a missing=()
+    local rust
+    if has_apt; then
+        mapfile -t missing < <(missing_packages "${demo_packages[@]}" && libclang_packages)
+        if ((${#missing[@]} > 0)); then
+            apt_update
+            # Now that apt-get knows what there is.
+            mapfile -t missing < <(missing_packages "${demo_packages[@]}" && libclang_packages)
+            note "packages: $(apt_cost "${missing[@]}")"
+        fi
+    fi
+    if ! rust_is_new_enough && ! rust_is_new_enough +stable; then rust=", after $rust_cost for Rust"; fi
+    if [[ ! -x $target_dir/demo/netvm-demo ]]; then
+        note "first build: about $((demo_build_seconds / $(nproc) / 60 + 1)) min on $(nproc) idle cores${rust:-}," \
+            "and libraries of about $demo_crates"
+    fi
+}
+
+# apt_cost PACKAGE...: what apt-get says about the size of their installation, on one line.
+apt_cost() {
+    LC_ALL=C apt-get install --assume-no --no-install-recommends "$@" 2>/dev/null </dev/null |
+        awk '/^Need to get/ { printf "%s %s to download", $4, $5 } /^After this operation/ { printf ", %s %s on disk", $4, $5 }'
 }
 
 # setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
@@ -69,31 +113,55 @@ missing_packages() {
     done
 }
 
+has_apt() {
+    command -v dpkg-query >/dev/null && command -v apt-get >/dev/null
+}
+
 # install_missing ENTRY...: where there is apt-get; elsewhere what needs them says so.
 install_missing() {
     local -a missing=()
-    command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || return 0
+    has_apt || return 0
     mapfile -t missing < <(missing_packages "$@")
     if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
 }
 
+# libclang_packages: what bindgen lacks, one a line: libclang and the headers of its version. libclang-dev has both, and
+# 240 MB of static libraries.
+libclang_packages() {
+    local version
+    [[ -n $(missing_packages libclang-dev) ]] || return 0
+    version=$(apt-cache depends --important libclang1 2>/dev/null | sed -n 's/^ *Depends: libclang1-\([0-9]*\)$/\1/p' | head -n 1)
+    if [[ -z $version ]]; then
+        printf 'libclang-dev\n'
+    else
+        missing_packages "libclang1-$version" "libclang-common-$version-dev"
+    fi
+}
+
+# setup_packages ENTRY...: those, and libclang.
 setup_packages() {
-    install_missing "${packages[@]}"
+    local -a libclang=()
+    if has_apt; then
+        if [[ -n $(libclang_packages) ]]; then
+            # Which version it is, the lists of packages say.
+            [[ -n $(apt-cache show --no-all-versions libclang1 2>/dev/null) ]] || apt_update
+            mapfile -t libclang < <(libclang_packages)
+        fi
+        install_missing "$@" "${libclang[@]}"
+    fi
     command -v pkg-config >/dev/null ||
         die "pkg-config is missing; ./dev installs packages on Debian and Ubuntu only:" \
-            "install it and these: ${packages[*]}"
+            "install it, libclang, and these: $*"
     pkg-config --atleast-version="$min_dpdk" libdpdk ||
         die "DPDK $min_dpdk or later is needed, and pkg-config finds" \
             "'$(pkg-config --modversion libdpdk 2>/dev/null || echo none)':" \
             "use Debian 12, Ubuntu 24.04 or later, or set PKG_CONFIG_PATH to a DPDK of your own"
 }
 
-# apt_install PACKAGE...: refresh the lists and install, as root or through sudo, asking nothing.
-apt_install() {
-    local -a run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1)
-    local -a options=(-y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
-    local name quiet=-q
-    [[ ${CI:-} != true ]] || quiet=-qq
+# as_root: how to run apt-get as root, into `run`; the error names what is to be installed.
+as_root() {
+    local name
+    run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1)
     # sudo clears the environment: hand the proxies on by name.
     for name in http_proxy https_proxy ftp_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
         [[ -z ${!name:-} ]] || run+=("$name=${!name}")
@@ -103,16 +171,35 @@ apt_install() {
             die "packages are missing, and there is neither root nor sudo: ask root to run 'apt-get install $*'"
         run=(sudo "${run[@]}")
     fi
-    note "installing packages: $*"
+    # At a terminal apt-get shows its progress.
+    apt_quiet=()
+    if [[ ${CI:-} == true ]]; then apt_quiet=(-qq); elif [[ ! -t 1 ]]; then apt_quiet=(-q); fi
+}
+
+# apt_update: refresh the lists, once in a run.
+apt_update() {
+    local -a run apt_quiet
+    [[ -z ${apt_is_fresh:-} ]] || return 0
+    apt_is_fresh=yes
+    as_root "$@"
     # A foreign package source that is down must not stop us, so only the install decides.
-    step "apt-get update" "${run[@]}" apt-get update "$quiet" </dev/null || true
+    step "apt-get update" "${run[@]}" apt-get update "${apt_quiet[@]}" </dev/null || true
+}
+
+# apt_install PACKAGE...: refresh the lists and install, as root or through sudo, asking nothing.
+apt_install() {
+    local -a run apt_quiet options=(-y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+    local name
+    note "installing packages: $*"
+    apt_update "$@"
+    as_root "$@"
     for name in "$@"; do
         [[ -n $(apt-cache show --no-all-versions "$name" 2>/dev/null) ]] ||
             die "apt-get knows no package '$name': is there a network, is this Debian 12, Ubuntu 24.04 or later," \
                 "and are its 'main' (Debian) or 'universe' (Ubuntu) sources enabled?"
     done
     step "apt-get install" "${run[@]}" \
-        apt-get install "$quiet" --no-install-recommends "${options[@]}" "$@" </dev/null ||
+        apt-get install "${apt_quiet[@]}" --no-install-recommends "${options[@]}" "$@" </dev/null ||
         die "apt-get could not install $*: its messages above say why (no network? another apt-get at work?)"
 }
 
@@ -135,6 +222,9 @@ setup_rust() {
         rust_is_new_enough || die "cargo $rust_version or later is needed, and stable is still older:" \
             "'cargo --version' says '$(cargo --version 2>&1 || true)'"
     fi
+}
+
+setup_lint_tools() {
     if ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then
         command -v rustup >/dev/null || die "this cargo has no clippy or no rustfmt: install them (rust-clippy, rustfmt)"
         step "rustup: clippy and rustfmt" rustup component add clippy rustfmt </dev/null ||
@@ -145,7 +235,7 @@ setup_rust() {
 install_rust() {
     if ! command -v rustup >/dev/null; then install_rustup; fi
     step "rustup: Rust stable ($rust_version or later)" rustup toolchain install stable --profile minimal \
-        --component clippy --component rustfmt --no-self-update </dev/null ||
+        --no-self-update </dev/null ||
         die "rustup could not install Rust stable: is there a network?" \
             "RUSTUP_DIST_SERVER and https_proxy are honoured"
 }
