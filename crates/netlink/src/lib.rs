@@ -10,7 +10,7 @@ pub use addresses::set_addresses;
 pub use links::{by_name, change_link, index_of, set_up};
 pub use namespace::inside;
 pub use routes::{route_address, set_default_route};
-pub use socket::{Events, ReadOutcome, Requests};
+pub use socket::{Event, Events, ReadOutcome, Requests};
 
 /// Marks what netvm adds, so that the rest stays (`IFA_PROTO`, Linux 5.18; `rtm_protocol`). Numbers of addresses from 4
 /// on are for userspace, and no other daemon in `rt_protos` has this one of routes.

@@ -17,6 +17,11 @@ const DATAGRAM: usize = 64 << 10;
 const EVENTS_KEPT: usize = 16 << 20;
 /// Receive timeout; the kernel normally answers at once.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+/// `RTM_NEWNEXTHOP` and `RTM_DELNEXTHOP`, which `netlink-packet-route` does not know.
+const NEXTHOP_MESSAGES: std::ops::RangeInclusive<u16> = 104..=105;
+/// `NHA_ID`, and the bytes of `struct nhmsg` in front of the attributes (`linux/nexthop.h`).
+const NHA_ID: u16 = 1;
+const NHMSG: usize = 8;
 /// Most attempts at a dump that concurrent changes interrupt; the last result is used as it is.
 const ATTEMPTS: u32 = 4;
 
@@ -136,6 +141,15 @@ pub enum ReadOutcome {
     Lost,
 }
 
+/// An event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A message, with the flags of its netlink header.
+    Message(u16, RouteNetlinkMessage),
+    /// The nexthop object with this id was added, changed or removed (`ip nexthop`).
+    Nexthop(u32),
+}
+
 /// A socket for events.
 #[derive(Debug)]
 pub struct Events {
@@ -157,22 +171,24 @@ impl Events {
         Ok(Self { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Passes on the queued messages with their header flags, from at most `most` datagrams.
+    /// Passes on the queued events, from at most `most` datagrams.
     ///
     /// # Errors
     /// The kernel's error, other than lost events.
-    pub fn read(
-        &mut self,
-        most: usize,
-        mut each: impl FnMut(u16, RouteNetlinkMessage),
-    ) -> io::Result<ReadOutcome> {
+    pub fn read(&mut self, most: usize, mut each: impl FnMut(Event)) -> io::Result<ReadOutcome> {
         for _ in 0..most {
             match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
-                Ok(count) => split(&self.buffer[..count], |header, payload| match payload {
-                    Ok(NetlinkPayload::InnerMessage(message)) => each(header.flags, message),
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!("netlink: {error}"),
-                })?,
+                Ok(count) => {
+                    let datagram = &self.buffer[..count];
+                    nexthops(datagram).for_each(|id| each(Event::Nexthop(id)));
+                    split(datagram, |header, payload| match payload {
+                        Ok(NetlinkPayload::InnerMessage(message)) => {
+                            each(Event::Message(header.flags, message));
+                        }
+                        Ok(_) => {}
+                        Err(error) => tracing::debug!("netlink: {error}"),
+                    })?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadOutcome::All),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(ReadOutcome::Lost),
                 Err(error) => return Err(error),
@@ -214,7 +230,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<
     }
 }
 
-/// Splits a datagram into messages.
+/// Splits a datagram into messages, without those of nexthop objects.
 fn split(
     mut rest: &[u8],
     mut each: impl FnMut(NetlinkHeader, Result<NetlinkPayload<RouteNetlinkMessage>, DecodeError>),
@@ -223,6 +239,10 @@ fn split(
         let malformed = |error: DecodeError| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
         let head = NetlinkBuffer::new_checked(rest).map_err(malformed)?;
         let length = head.length() as usize;
+        if NEXTHOP_MESSAGES.contains(&head.message_type()) {
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            continue;
+        }
         let mut header = NetlinkHeader::default();
         (header.flags, header.sequence_number) = (head.flags(), head.sequence_number());
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]);
@@ -230,4 +250,74 @@ fn split(
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(())
+}
+
+/// The ids of the nexthop objects that a datagram is about.
+fn nexthops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        loop {
+            let head = NetlinkBuffer::new_checked(rest).ok()?;
+            let (kind, length, payload) = (head.message_type(), head.length() as usize, head.payload());
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if NEXTHOP_MESSAGES.contains(&kind)
+                && let Some(id) = nexthop_id(payload.get(NHMSG..).unwrap_or_default())
+            {
+                return Some(id);
+            }
+        }
+    })
+}
+
+/// The id among a nexthop object's attributes.
+fn nexthop_id(mut attributes: &[u8]) -> Option<u32> {
+    loop {
+        let [l0, l1, k0, k1] = *attributes.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([l0, l1]));
+        if u16::from_ne_bytes([k0, k1]) == NHA_ID {
+            return attributes.get(4..)?.first_chunk().map(|id| u32::from_ne_bytes(*id));
+        }
+        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, payload: &[u8]) -> Vec<u8> {
+        let length = 16 + payload.len() as u32;
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend(payload);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn nexthop_objects_are_found_between_other_messages() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut bytes = (4 + value.len() as u16).to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let group =
+            [&[0; NHMSG][..], &attribute(2, &[7; 5]), &attribute(NHA_ID, &9u32.to_ne_bytes())].concat();
+        let plain = [&[0; NHMSG][..], &attribute(NHA_ID, &5u32.to_ne_bytes())].concat();
+        let without = [&[0; NHMSG][..], &attribute(2, &[])].concat();
+        let datagram =
+            [message(16, &[0; 16]), message(104, &group), message(105, &without), message(105, &plain)]
+                .concat();
+        assert_eq!(nexthops(&datagram).collect::<Vec<_>>(), [9, 5]);
+        let mut others = 0;
+        split(&datagram, |_, _| others += 1).unwrap();
+        assert_eq!(others, 1);
+        // Cut anywhere, it neither panics nor runs for ever.
+        for end in 0..datagram.len() {
+            assert!(nexthops(&datagram[..end]).count() <= 2);
+        }
+        assert_eq!(nexthop_id(&[0, 0, 2, 0]), None);
+    }
 }

@@ -65,7 +65,7 @@ fn events() -> io::Result<AsyncFd<Events>> {
 async fn next(events: &mut Option<AsyncFd<Events>>) {
     let Some(socket) = events else { return std::future::pending().await };
     let Ok(mut ready) = socket.readable_mut().await else { return std::future::pending().await };
-    match ready.get_inner_mut().read(MOST, |_, _| ()) {
+    match ready.get_inner_mut().read(MOST, |_| ()) {
         Ok(ReadOutcome::All) => ready.clear_ready(),
         // What was lost does not matter: everything is compared.
         Ok(ReadOutcome::More | ReadOutcome::Lost) => {}

@@ -34,6 +34,10 @@ const BUSY: Duration = Duration::from_millis(2);
 const SETTLING: Duration = Duration::from_millis(20);
 /// Resynchronisations take at most this fraction (1/n) of the time.
 const SHARE: u32 = 10;
+/// Without a reason, a router is compared with a dump after this time, in case the kernel left out an event.
+const COMPARISON: Duration = Duration::from_secs(60);
+/// Such comparisons take at most this fraction (1/n) of the time.
+const COMPARISON_SHARE: u32 = 500;
 /// Interval of the neighbour probes.
 const ROUND: Duration = Duration::from_secs(1);
 /// Interval between two probes of the same neighbour.
@@ -148,6 +152,8 @@ struct Followed {
     resync_at: Option<Instant>,
     /// Earliest time of the next resynchronisation.
     not_before: Instant,
+    /// When to resynchronise without a reason.
+    compare_at: Instant,
     /// Updates that the engine has not applied yet.
     pending: Arc<AtomicUsize>,
     asked: HashMap<Peer, Instant>,
@@ -186,6 +192,9 @@ impl Following {
                 busy |= !router.send_updates(*id, &self.engine);
                 if is_round {
                     router.probe_neighbours(now);
+                    if now >= router.compare_at {
+                        router.resync_at.get_or_insert(now);
+                    }
                 }
             }
         }
@@ -245,6 +254,7 @@ impl Following {
             sockets,
             resync_at: Some(now),
             not_before: now,
+            compare_at: now + COMPARISON,
             pending: Arc::default(),
             asked: HashMap::new(),
             warned: (false, false),
@@ -258,8 +268,8 @@ impl Followed {
     fn read_events(&mut self) {
         let rib = &mut self.rib;
         let mut is_unclear = false;
-        let outcome = self.sockets.events.read(TURN, |flags, message| {
-            if let Some(change) = kernel::change(flags, message) {
+        let outcome = self.sockets.events.read(TURN, |event| {
+            if let Some(change) = kernel::event_change(event) {
                 is_unclear |= rib.apply(change);
             }
         });
@@ -291,6 +301,7 @@ impl Followed {
         }
         let now = Instant::now();
         self.not_before = now + (now - begin) * SHARE;
+        self.compare_at = now + COMPARISON.max((now - begin) * COMPARISON_SHARE);
     }
 
     /// Sends changes to the engine; false if the engine has too many pending.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use netlink_packet_core::NLM_F_REPLACE;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -17,11 +18,11 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_wire::{IpNet, MacAddr};
 
 use super::rib::{Change, Gateway, Link, Neighbour, Peer, RouteKey, RouteTarget, containing};
-use netvm_netlink::Requests;
+use netvm_netlink::{Event, Requests};
 
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
-/// `RTNLGRP_IPV6_RULE` (number 19).
-pub const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18;
+/// `RTNLGRP_IPV6_RULE` (number 19) and `RTNLGRP_NEXTHOP` (32).
+pub const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18 | 1 << 31;
 
 /// `RT_TABLE_DEFAULT`, `_MAIN` and `_LOCAL`.
 const TABLE_DEFAULT: u32 = 253;
@@ -72,8 +73,16 @@ pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
     Ok(all)
 }
 
+/// The change that an event describes, if it matters.
+pub fn event_change(event: Event) -> Option<Change> {
+    match event {
+        Event::Message(flags, message) => change(flags, message),
+        Event::Nexthop(id) => Some(Change::Nexthop(id)),
+    }
+}
+
 /// The change that a message describes, if it matters. `flags`: of the netlink header.
-pub fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
+fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
     match message {
         RouteNetlinkMessage::NewLink(message) => link(&message),
         RouteNetlinkMessage::DelLink(message) => Some(Change::LinkGone(message.header.index)),
@@ -81,9 +90,12 @@ pub fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
             // All gateways are dead.
             None => Change::Unclear,
             // An IPv6 message holds all gateways of the route, not just the added one.
-            Some(target) => {
-                Change::Route { key, target, replaces: flags & NLM_F_REPLACE != 0 || !key.net.is_v4() }
-            }
+            Some(target) => Change::Route {
+                key,
+                target,
+                replaces: flags & NLM_F_REPLACE != 0 || !key.net.is_v4(),
+                nexthop: nexthop(&message),
+            },
         }),
         RouteNetlinkMessage::DelRoute(message) => gone(route(&message, |key, target| match target {
             None => Change::Unclear,
@@ -132,6 +144,14 @@ fn route(
         TABLE_MAIN => Some(make(RouteKey { net, metric, tos: header.tos }, target(message))),
         _ => None,
     }
+}
+
+/// The nexthop object of a route.
+fn nexthop(message: &RouteMessage) -> Option<NonZeroU32> {
+    message.attributes.iter().find_map(|one| match one {
+        RouteAttribute::NhId(id) => NonZeroU32::new(*id),
+        _ => None,
+    })
 }
 
 /// The destination of a route; `None`: of another family than IP.

@@ -10,8 +10,10 @@
 //! Custom policy routing rules (`ip rule`) make the engine punt everything, because the destination no longer decides
 //! alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{IpNet, MacAddr};
@@ -47,6 +49,14 @@ enum Decision {
     Neighbour(Peer),
 }
 
+/// A route of the kernel's main table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
+    target: Target,
+    /// Its nexthop object.
+    nexthop: Option<NonZeroU32>,
+}
+
 /// A router's routing information base.
 #[derive(Debug, Default)]
 pub struct Rib {
@@ -56,7 +66,9 @@ pub struct Rib {
     local: BTreeSet<IpNet>,
     /// The local prefixes longer than one address, and the prefixes that are never forwarded.
     wide: Vec<IpNet>,
-    routes: BTreeMap<RouteKey, Target>,
+    routes: BTreeMap<RouteKey, Route>,
+    /// Nexthop objects that routes use, and by how many.
+    nexthops: HashMap<NonZeroU32, u32>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
     has_rules: bool,
     hops: Hops,
@@ -87,10 +99,8 @@ impl Rib {
             match change {
                 Change::Route { key, .. } if self.routes.contains_key(&key) => {
                     // For equal keys, the kernel uses the first IPv4 route, and either IPv6 route.
-                    if !key.net.is_v4()
-                        && let Some(other) = self.routes.insert(key, Target::Kernel)
-                    {
-                        self.release(other);
+                    if !key.net.is_v4() {
+                        self.insert(key, Route { target: Target::Kernel, nexthop: None });
                     }
                 }
                 // A dump leaves nothing unclear.
@@ -98,7 +108,7 @@ impl Rib {
             }
         }
         // Last, so that next hops still in use keep their ids.
-        before.into_values().for_each(|target| self.release(target));
+        before.into_values().for_each(|route| self.release_route(route));
         self.all_changed();
     }
 
@@ -132,7 +142,10 @@ impl Rib {
                 // The kernel also removes routes with this source address.
                 true
             }
-            Change::Route { key, target, replaces } => self.route(key, &target, replaces),
+            Change::Route { key, target, replaces, nexthop } => {
+                let target = self.target(&target);
+                self.route(key, Route { target, nexthop }, replaces)
+            }
             Change::RouteGone { key, target } => self.route_gone(key, &target),
             Change::Neighbour(peer, neighbour) => {
                 self.neighbour(peer, neighbour);
@@ -143,33 +156,52 @@ impl Rib {
                 self.all_changed();
                 false
             }
+            Change::Nexthop(id) => NonZeroU32::new(id).is_some_and(|id| self.nexthops.contains_key(&id)),
             Change::Unclear => true,
         }
     }
 
-    fn route(&mut self, key: RouteKey, target: &RouteTarget, replaces: bool) -> bool {
-        let target = self.target(target);
-        let before = self.routes.insert(key, target);
-        if let Some(before) = before {
-            self.release(before);
-        }
-        if before != Some(target) {
+    fn route(&mut self, key: RouteKey, route: Route, replaces: bool) -> bool {
+        let before = self.insert(key, route);
+        if before != Some(route.target) {
             self.net_changed(key.net);
         }
         // A second route with this key: only the kernel knows their order.
-        before.is_some_and(|before| !replaces && before != target)
+        before.is_some_and(|before| !replaces && before != route.target)
+    }
+
+    /// Returns the target of the route that this one replaces.
+    fn insert(&mut self, key: RouteKey, route: Route) -> Option<Target> {
+        if let Some(id) = route.nexthop {
+            *self.nexthops.entry(id).or_default() += 1;
+        }
+        let before = self.routes.insert(key, route)?;
+        self.release_route(before);
+        Some(before.target)
+    }
+
+    fn release_route(&mut self, route: Route) {
+        self.release(route.target);
+        if let Some(id) = route.nexthop
+            && let Entry::Occupied(mut users) = self.nexthops.entry(id)
+        {
+            *users.get_mut() -= 1;
+            if *users.get() == 0 {
+                users.remove();
+            }
+        }
     }
 
     fn route_gone(&mut self, key: RouteKey, target: &RouteTarget) -> bool {
         let Some(before) = self.routes.get(&key).copied() else { return false };
         let gone = self.target(target);
         self.release(gone);
-        if gone != before {
+        if gone != before.target {
             // Another route with this key existed, or this one had several gateways.
             return true;
         }
         self.routes.remove(&key);
-        self.release(before);
+        self.release_route(before);
         self.net_changed(key.net);
         false
     }
@@ -304,7 +336,7 @@ impl Rib {
         let mut all = self.routes.range(first..=last);
         let (_, &best) = all.clone().next()?;
         // With a TOS, the destination does not decide alone.
-        if all.any(|(key, _)| key.tos != 0) { Some(Target::Kernel) } else { Some(best) }
+        if all.any(|(key, _)| key.tos != 0) { Some(Target::Kernel) } else { Some(best.target) }
     }
 
     fn has_neighbour(&self, address: IpAddr) -> bool {

@@ -7,7 +7,7 @@ use netvm_router::{Hop, NextHop, NextHopId, Tables};
 use netvm_wire::MacAddr;
 
 use super::follow::NetlinkSockets;
-use super::kernel::{change, everything};
+use super::kernel::{event_change, everything};
 use super::links::{Interface, Links, start_forwarding};
 use super::namespace::Namespace;
 use super::rib::Rib;
@@ -124,8 +124,8 @@ fn until(
     while !what(engine) {
         assert!(begin.elapsed() < Duration::from_secs(10), "timeout: {rib:?}");
         let mut is_unclear = false;
-        let outcome = sockets.events.read(100, |flags, message| {
-            if let Some(change) = change(flags, message) {
+        let outcome = sockets.events.read(100, |event| {
+            if let Some(change) = event_change(event) {
                 is_unclear |= rib.apply(change);
             }
         });
@@ -203,6 +203,22 @@ fn kernel_routes_become_engine_routes() {
     namespace.ip("nexthop add id 5 via 10.1.0.7 dev lan1");
     namespace.ip("route add 30.0.0.0/8 nhid 5");
     then(&|engine| next_hop(engine, [30, 1, 2, 3]) == via(0, 7));
+    // A group that loses a member, and an object that goes: the kernel sends no event for their IPv4 routes.
+    namespace.ip("neighbour add 10.1.0.9 lladdr 02:00:00:00:02:09 dev lan1");
+    namespace.ip("nexthop add id 6 via 10.1.0.9 dev lan1");
+    namespace.ip("nexthop add id 7 group 5/6");
+    namespace.ip("route add 31.0.0.0/8 nhid 7");
+    then(&|engine| matches!(next_hop(engine, [31, 1, 2, 3]), NextHop::Ecmp(hops) if hops.len() == 2));
+    namespace.ip("nexthop del id 6");
+    then(&|engine| next_hop(engine, [31, 1, 2, 3]) == via(0, 7));
+    namespace.ip("nexthop replace id 5 via 10.1.0.9 dev lan1");
+    then(&|engine| {
+        next_hop(engine, [31, 1, 2, 3]) == via(0, 9) && next_hop(engine, [30, 1, 2, 3]) == via(0, 9)
+    });
+    namespace.ip("nexthop del id 5");
+    then(&|engine| {
+        next_hop(engine, [31, 1, 2, 3]) == NextHop::Punt && next_hop(engine, [30, 1, 2, 3]) == NextHop::Punt
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Types of a [`Rib`](super::Rib)'s interface: changes of links, routes and neighbours in, counts and destinations out.
 
+use std::num::NonZeroU32;
+
 use netvm_wire::{IpNet, MacAddr};
 
 use super::{Gateway, Peer};
@@ -65,6 +67,8 @@ pub enum Change {
         target: RouteTarget,
         /// It replaces the route with this key.
         replaces: bool,
+        /// Id of its nexthop object, if it has one.
+        nexthop: Option<NonZeroU32>,
     },
     /// A route was removed.
     RouteGone {
@@ -77,6 +81,9 @@ pub enum Change {
     Neighbour(Peer, Option<Neighbour>),
     /// A custom policy routing rule exists.
     Rule,
+    /// A nexthop object was added, changed or removed. The kernel does not tell of IPv4 routes that it loses or that
+    /// change with it.
+    Nexthop(u32),
     /// A change that the kernel does not describe in full.
     Unclear,
 }

@@ -38,7 +38,7 @@ const fn hop(interface: u16, last: u8) -> NextHop {
 }
 
 fn route(text: &str, metric: u32, target: RouteTarget) -> Change {
-    Change::Route { key: key(text, metric), target, replaces: false }
+    Change::Route { key: key(text, metric), target, replaces: false, nexthop: None }
 }
 
 fn link(index: u32, is_up: bool) -> Change {
@@ -167,6 +167,7 @@ fn routes_that_only_the_kernel_handles_are_punted() {
             key: RouteKey { tos: 8, ..key("25.0.0.0/8", 0) },
             target: by(&[(WAN, "10.1.0.1", 1)]),
             replaces: false,
+            nexthop: None,
         },
     ]);
     assert_eq!(both.next_hop("192.0.2.1"), hop(1, 1));
@@ -352,7 +353,7 @@ fn after_random_changes_the_engine_agrees_with_the_kernel() {
                     let key = RouteKey { net: generator.net(), metric: generator.below(2) as u32, tos: 0 };
                     let target = generator.target(key.net);
                     reference.routes.insert(key, target.clone());
-                    Change::Route { key, target, replaces: true }
+                    Change::Route { key, target, replaces: true, nexthop: None }
                 }
                 7 => {
                     let Some((key, target)) = reference.routes.pop_first() else { continue };
