@@ -28,6 +28,7 @@ test_packages=(
     mtools
     qemu-utils
     shellcheck
+    nfdump # a collector that the tests export flows to
     python3 # ./dev lint looks for module cycles with it
 )
 # What `./dev bench policy`, `vhost` and `container` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of

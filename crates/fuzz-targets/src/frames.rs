@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use netvm_capture::{CaptureReader, Timestamp};
+use netvm_flowmon::{Name, names};
 use netvm_wire::{
     EtherType, FlowKey, FrameBuilder, Headers, IpProto, MacAddr, Malformed, TcpFlags, Transport, VlanId,
     checksum, parse, parse_prefix, rewrite,
@@ -168,6 +169,17 @@ fn check_builder(input: &mut Input<'_>) {
         let headers = parsed.unwrap_or_else(|error| unreachable!("{builder:?}: {error}"));
         assert_eq!(checksum::verify(&frame, &headers), Ok(()));
         assert!(headers.five_tuple().is_some());
+    }
+}
+
+/// Reads host names from DNS messages, TLS records and frames.
+pub fn flow_names(data: &[u8]) {
+    let found = [names::question(data), names::server_name(data)];
+    let in_frame = parse(data).ok().and_then(|headers| names::name_in(data, &headers));
+    for name in found.into_iter().chain([in_frame]).flatten() {
+        let text = name.as_str();
+        assert!(!text.is_empty() && text.len() <= Name::MAX);
+        assert!(text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'));
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`attach_message`] | an unknown peer on the attach socket | an error or a message; no descriptor leaks |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | the NF stays within its buffers; each packet leaves once |
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
+//! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |
 //! | [`route_updates`] | a peer of a routing daemon | every address leads where a linear search says |
 //! | [`config_parse`], [`rule_files`] | an operator | a printable error, or values that survive the round trip through text |
@@ -27,7 +28,7 @@ mod routes;
 mod text;
 
 pub use attach::attach_message;
-pub use frames::{capture_read, wire_parse};
+pub use frames::{capture_read, flow_names, wire_parse};
 pub use memory::{control_header, table};
 pub use nf::nf_descriptors;
 pub use ring::ring_peer;

@@ -9,8 +9,8 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_read, config_parse, control_header, nf_descriptors, ring_peer, route_updates,
-    rule_files, table, wire_parse,
+    attach_message, capture_read, config_parse, control_header, flow_names, nf_descriptors, ring_peer,
+    route_updates, rule_files, table, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -72,6 +72,11 @@ fn nfs_survive_any_descriptor() {
 #[test]
 fn frames_parse_and_change_within_bounds() {
     exercise("wire_parse", wire_parse, &examples::frames(), 4000);
+}
+
+#[test]
+fn names_are_printable_and_bounded() {
+    exercise("flow_names", flow_names, &examples::names(), 4000);
 }
 
 #[test]

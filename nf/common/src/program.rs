@@ -22,6 +22,9 @@ pub enum Failure {
     /// The NF cannot attach or cannot continue.
     #[error(transparent)]
     Netlib(#[from] netlib::Error),
+    /// A part of this NF alone cannot start.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
     /// Signals cannot be handled, or a report cannot be written.
     #[error("{what}: {source}")]
     Io {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use netvm_nf_common::LruTable;
+use netvm_flowmon::{AnyMeter, Endpoints, Entry, Kind};
 use netvm_wire::{EtherType, FiveTuple, Headers, IpProto};
 use serde::Serialize;
 
@@ -95,47 +95,41 @@ impl Totals {
 /// A thread's counters.
 #[derive(Debug)]
 pub struct Flows {
-    table: LruTable<FiveTuple, Flow>,
+    meter: AnyMeter,
     totals: Totals,
-    evicted: u64,
-    evicted_amount: Amount,
 }
 
 impl Flows {
-    /// Counts at most `capacity` flows.
+    /// Counts flows with `meter`.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        Self {
-            table: LruTable::new(capacity),
-            totals: Totals::default(),
-            evicted: 0,
-            evicted_amount: Amount::default(),
-        }
+    pub fn new(meter: AnyMeter) -> Self {
+        Self { meter, totals: Totals::default() }
     }
 
-    /// Counts a packet of `bytes`.
+    /// Counts a packet that came in by `ingress` at time `now`. It is in its flow after [`Flows::commit`].
     #[inline]
-    pub fn count(&mut self, headers: &Headers, bytes: usize, now: u64) {
-        self.totals.of(headers).add(bytes);
-        let Some(tuple) = headers.five_tuple() else { return };
-        if let Some(flow) = self.table.get(&tuple, now) {
-            flow.amount.add(bytes);
-            flow.last = now;
-            return;
-        }
-        let mut amount = Amount::default();
-        amount.add(bytes);
-        let flow = Flow { amount, first: now, last: now };
-        if let Some((_, given_up)) = self.table.insert(tuple, flow, now) {
-            self.evicted += 1;
-            self.evicted_amount.add_all(given_up.amount);
-        }
+    pub fn count(&mut self, headers: &Headers, frame: &[u8], at: (u16, u64)) {
+        self.totals.of(headers).add(frame.len());
+        self.meter.packet(frame, Some(headers), at);
     }
 
-    /// Counts a malformed packet of `bytes`.
+    /// Counts a malformed packet.
     #[inline]
-    pub fn count_malformed(&mut self, bytes: usize) {
-        self.totals.malformed.add(bytes);
+    pub fn count_malformed(&mut self, frame: &[u8], at: (u16, u64)) {
+        self.totals.malformed.add(frame.len());
+        self.meter.packet(frame, None, at);
+    }
+
+    /// Ends a burst: counts its packets by flow, and checks `slots` of the table for time-outs.
+    #[inline]
+    pub fn commit(&mut self, slots: usize, now: u64) {
+        self.meter.commit();
+        self.meter.expire(slots, now);
+    }
+
+    /// Sends the records of all flows; waits for the exporter with `wait`.
+    pub(crate) fn finish(&mut self, wait: impl FnMut() -> bool) {
+        self.meter.finish(wait);
     }
 
     /// Totals by protocol.
@@ -144,10 +138,28 @@ impl Flows {
         &self.totals
     }
 
-    /// Flows in the table, and evicted flows.
+    /// Slots of the table.
+    pub(crate) fn slots(&self) -> usize {
+        self.meter.entries().len()
+    }
+
+    /// Flows in the table, evicted flows, records, and lost records.
     #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        (self.table.len() as u64, self.evicted)
+    pub fn counts(&self) -> [u64; 4] {
+        let counts = self.meter.counts();
+        [self.meter.flows() as u64, counts.evicted, counts.records, counts.lost_records]
+    }
+}
+
+/// One direction of an IP flow, if it has packets.
+fn direction(entry: &Entry, reverse: bool) -> Option<(FiveTuple, Flow)> {
+    let amount = entry.amount(reverse);
+    match entry.endpoints(reverse) {
+        Endpoints::Ip(tuple) if amount.packets > 0 => {
+            let amount = Amount { packets: amount.packets, bytes: amount.bytes };
+            Some((tuple, Flow { amount, first: entry.first, last: entry.last }))
+        }
+        _ => None,
     }
 }
 
@@ -168,8 +180,8 @@ pub(crate) struct Gathering {
     from: usize,
     keep: usize,
     by: Rank,
-    /// Smallest on top.
-    largest: BinaryHeap<Reverse<(u64, FiveTuple)>>,
+    /// Size, slot and direction; smallest on top.
+    largest: BinaryHeap<Reverse<(u64, usize, bool)>>,
 }
 
 impl Gathering {
@@ -179,44 +191,55 @@ impl Gathering {
 
     /// Scans the next `slots` of the table; true after the last part.
     pub(crate) fn step(&mut self, flows: &Flows, slots: usize) -> bool {
-        let (part, next) = flows.table.part(self.from, slots);
-        for (tuple, flow) in part {
-            let size = self.by.of(flow.amount);
-            let beyond = self.largest.len() >= self.keep;
-            if beyond && self.largest.peek().is_none_or(|Reverse((smallest, _))| size <= *smallest) {
+        let entries = flows.meter.entries();
+        let end = self.from.saturating_add(slots).min(entries.len());
+        for (entry, slot) in entries.get(self.from..end).unwrap_or_default().iter().zip(self.from..) {
+            if !entry.is_used() || entry.key.kind() == Kind::Ethernet {
                 continue;
             }
-            self.largest.push(Reverse((size, *tuple)));
-            if beyond {
-                self.largest.pop();
+            for reverse in [false, true] {
+                let netvm_flowmon::Amount { packets, bytes, .. } = entry.amount(reverse);
+                let size = self.by.of(packets, bytes);
+                let beyond = self.largest.len() >= self.keep;
+                if size == 0
+                    || beyond && self.largest.peek().is_none_or(|Reverse((smallest, ..))| size <= *smallest)
+                {
+                    continue;
+                }
+                self.largest.push(Reverse((size, slot, reverse)));
+                if beyond {
+                    self.largest.pop();
+                }
             }
         }
-        self.from = next.unwrap_or(0);
-        next.is_none()
+        self.from = if end < entries.len() { end } else { 0 };
+        self.from == 0
     }
 
-    /// The snapshot, with current amounts.
+    /// The snapshot, with current amounts: a flow that has ended meanwhile has given its slot to another.
     pub(crate) fn finish(self, flows: &Flows, thread: u16) -> Snapshot {
-        let found = self.largest.into_iter().filter_map(|Reverse((_, tuple))| {
-            // Skips flows evicted since they were found.
-            flows.table.peek(&tuple).map(|(_, flow)| (tuple, *flow))
+        let entries = flows.meter.entries();
+        let found = self.largest.into_iter().filter_map(|Reverse((_, slot, reverse))| {
+            direction(entries.get(slot).filter(|entry| entry.is_used())?, reverse)
         });
+        let counts = flows.meter.counts();
+        let evicted = counts.evicted_amount;
         Snapshot {
             thread,
             totals: flows.totals,
-            tracked: flows.table.len() as u64,
-            evicted: flows.evicted,
-            evicted_amount: flows.evicted_amount,
+            tracked: flows.meter.flows() as u64,
+            evicted: counts.evicted,
+            evicted_amount: Amount { packets: evicted.packets, bytes: evicted.bytes },
             largest: found.collect(),
         }
     }
 }
 
 impl Rank {
-    pub(crate) const fn of(self, amount: Amount) -> u64 {
+    pub(crate) const fn of(self, packets: u64, bytes: u64) -> u64 {
         match self {
-            Self::Bytes => amount.bytes,
-            Self::Packets => amount.packets,
+            Self::Bytes => bytes,
+            Self::Packets => packets,
         }
     }
 }
@@ -224,6 +247,7 @@ impl Rank {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netvm_flowmon::{Settings, TableKind};
     use netvm_nf_common::testing;
     use proptest::prelude::*;
     use std::collections::HashMap;
@@ -243,33 +267,40 @@ mod tests {
             bytes: bool,
         ) {
             let by = if bytes { Rank::Bytes } else { Rank::Packets };
-            let mut flows = Flows::new(capacity);
+            let settings = Settings { idle: 1, active: 1, sampling: 1, names: 0 };
+            let mut flows = Flows::new(AnyMeter::new((TableKind::Tagged, capacity), settings, None));
             let mut model: HashMap<FiveTuple, Amount> = HashMap::new();
             let mut total = Amount::default();
             for (now, (flow, payload)) in (0..).zip(packets) {
                 let frame = frame(flow, payload);
                 let headers = netvm_wire::parse(&frame).unwrap();
-                flows.count(&headers, frame.len(), now);
+                flows.count(&headers, &frame, (1, now));
                 total.add(frame.len());
                 model.entry(headers.five_tuple().unwrap()).or_default().add(frame.len());
             }
+            flows.commit(usize::MAX, u64::MAX);
             prop_assert_eq!(flows.totals().udp, total);
-            let mut sum = flows.evicted_amount;
-            for (tuple, flow) in flows.table.iter() {
+            let mut whole = Gathering::new(1000, by);
+            prop_assert!(whole.step(&flows, usize::MAX));
+            let whole = whole.finish(&flows, 0);
+            prop_assert_eq!(whole.largest.len() as u64, whole.tracked);
+            let mut sum = whole.evicted_amount;
+            for (tuple, flow) in &whole.largest {
                 sum.add_all(flow.amount);
-                let whole = model[tuple];
-                prop_assert!(flow.amount.packets <= whole.packets && flow.amount.bytes <= whole.bytes);
-                if flows.evicted == 0 {
-                    prop_assert_eq!(flow.amount, whole);
+                let known = model[tuple];
+                prop_assert!(flow.amount.packets <= known.packets && flow.amount.bytes <= known.bytes);
+                if whole.evicted == 0 {
+                    prop_assert_eq!(flow.amount, known);
                 }
             }
             prop_assert_eq!(sum, total);
 
             let mut gathering = Gathering::new(keep, by);
             while !gathering.step(&flows, slots) {}
+            let of = |flow: &Flow| by.of(flow.amount.packets, flow.amount.bytes);
             let mut sizes: Vec<_> =
-                gathering.finish(&flows, 0).largest.iter().map(|(_, flow)| by.of(flow.amount)).collect();
-            let mut all: Vec<_> = flows.table.iter().map(|(_, flow)| by.of(flow.amount)).collect();
+                gathering.finish(&flows, 0).largest.iter().map(|(_, flow)| of(flow)).collect();
+            let mut all: Vec<_> = whole.largest.iter().map(|(_, flow)| of(flow)).collect();
             sizes.sort_unstable_by_key(|size| Reverse(*size));
             all.sort_unstable_by_key(|size| Reverse(*size));
             all.truncate(keep);
@@ -279,11 +310,12 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_total() {
-        let mut flows = Flows::new(100);
+        let settings = Settings { idle: 1, active: 1, sampling: 1, names: 0 };
+        let mut flows = Flows::new(AnyMeter::new((TableKind::Null, 100), settings, None));
         for frame in testing::every_kind() {
-            flows.count(&netvm_wire::parse(&frame).unwrap(), frame.len(), 0);
+            flows.count(&netvm_wire::parse(&frame).unwrap(), &frame, (0, 0));
         }
-        flows.count_malformed(13);
+        flows.count_malformed(&[0; 13], (0, 0));
         let totals = flows.totals();
         let packets = totals.parts().map(|amount| amount.packets);
         assert_eq!(packets, [8, 8, 0, 2, 2, 3, 1, 1]);

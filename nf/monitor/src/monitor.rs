@@ -1,17 +1,38 @@
 //! The monitor: counts every packet and passes it to the next hop.
 
-use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict, clock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, Verdict, clock};
+use netvm_flowmon::Record;
+use rtrb::Producer;
 
 use crate::{Args, Flows, Sink};
 
 /// The NF's counters.
-pub const COUNTERS: [&str; 10] =
-    ["tcp", "udp", "sctp", "icmp", "other-ip", "arp", "other", "malformed", "flows", "evicted"];
+pub const COUNTERS: [&str; 12] = [
+    "tcp",
+    "udp",
+    "sctp",
+    "icmp",
+    "other-ip",
+    "arp",
+    "other",
+    "malformed",
+    "flows",
+    "evicted",
+    "records",
+    "lost-records",
+];
 
-/// Table slots scanned with each burst during a snapshot: some hundred nanoseconds.
+/// Table slots scanned with each burst: some hundred nanoseconds.
 const SLOTS_PER_BURST: usize = 32;
-/// The same for a tick, ten times a second.
+/// The same for a tick, ten times a second, during a snapshot.
 const SLOTS_PER_TICK: usize = 8192;
+/// Ticks in which the whole table is checked for time-outs: a second.
+const TICKS_PER_SCAN: usize = 10;
+/// Longest wait for the exporter at the end.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// A thread's monitor.
 #[derive(Debug)]
@@ -23,10 +44,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// `sink`: receives the snapshots for reports, if any.
+    /// `sink`: receives the snapshots for reports, if any. `records`: receives the records of flows; without, flows have
+    /// no time-outs.
     #[must_use]
-    pub fn new(args: Args, sink: Option<Sink>, _context: &ThreadContext<'_>) -> Self {
-        Self { flows: Flows::new(args.flows as usize), sink, now: clock::cycles(), args }
+    pub fn new(args: Args, sink: Option<Sink>, records: Option<Producer<Record>>) -> Self {
+        Self { flows: Flows::new(args.meter(records)), sink, now: clock::cycles(), args }
     }
 
     /// The counters.
@@ -39,13 +61,14 @@ impl Monitor {
 impl NetworkFunction for Monitor {
     #[inline]
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-        match netvm_wire::parse(packet.data()) {
+        let (frame, at) = (packet.data(), (packet.ingress().0, self.now));
+        match netvm_wire::parse(frame) {
             Ok(headers) => {
-                self.flows.count(&headers, packet.len(), self.now);
+                self.flows.count(&headers, frame, at);
                 Verdict::Next
             }
             Err(_) => {
-                self.flows.count_malformed(packet.len());
+                self.flows.count_malformed(frame, at);
                 self.args.malformed.verdict()
             }
         }
@@ -55,12 +78,15 @@ impl NetworkFunction for Monitor {
     fn burst(&mut self, burst: &mut Burst<'_>) {
         self.now = clock::cycles();
         burst.for_each(|packet| self.packet(packet));
+        self.flows.commit(SLOTS_PER_BURST, self.now);
         if let Some(sink) = &mut self.sink {
             sink.gather(&self.flows, SLOTS_PER_BURST);
         }
     }
 
     fn tick(&mut self) {
+        self.now = clock::cycles();
+        self.flows.commit(self.flows.slots() / TICKS_PER_SCAN, self.now);
         if let Some(sink) = &mut self.sink {
             sink.begin_if_due(usize::from(self.args.top), self.args.by);
             sink.gather(&self.flows, SLOTS_PER_TICK);
@@ -70,16 +96,23 @@ impl NetworkFunction for Monitor {
     fn report(&self, counters: &mut [u64; MAX_COUNTERS]) {
         let packets = self.flows.totals().parts().map(|amount| amount.packets);
         counters[..packets.len()].copy_from_slice(&packets);
-        (counters[packets.len()], counters[packets.len() + 1]) = self.flows.counts();
+        let flows = self.flows.counts();
+        counters[packets.len()..packets.len() + flows.len()].copy_from_slice(&flows);
     }
 }
 
 impl Drop for Monitor {
-    /// Sends the last snapshot.
+    /// Sends the last snapshot, and the records of all flows.
     fn drop(&mut self) {
+        self.flows.commit(0, self.now);
         if let Some(sink) = &mut self.sink {
             sink.finish(&self.flows, usize::from(self.args.top), self.args.by);
         }
+        let end = Instant::now() + LAST_WAIT;
+        self.flows.finish(|| {
+            thread::sleep(Duration::from_millis(1));
+            Instant::now() < end
+        });
     }
 }
 
@@ -94,13 +127,13 @@ mod tests {
 
     fn with(args: &[&str]) -> (Simulator, Monitor) {
         let simulator = Simulator::new(&["a", "b"], &[]).unwrap();
-        let nf = Monitor::new(Args::parse_from([&["nf"], args].concat()), None, &simulator.context());
+        let nf = Monitor::new(Args::parse_from([&["nf"], args].concat()), None, None);
         (simulator, nf)
     }
 
     #[test]
     fn packets_pass_unchanged_and_are_counted() {
-        let (mut simulator, mut nf) = with(&["--flows", "4"]);
+        let (mut simulator, mut nf) = with(&["--flows", "4", "--table", "d-left"]);
         let frames = testing::every_kind();
         for frame in frames.iter().chain([&vec![0; 13]]) {
             let outcome = simulator.inject(&mut nf, PortId(0), frame);
@@ -109,8 +142,9 @@ mod tests {
         let mut counters = [0; MAX_COUNTERS];
         nf.report(&mut counters);
         assert_eq!(counters[..8].iter().sum::<u64>(), frames.len() as u64 + 1);
-        let evicted = counters[COUNTERS.iter().position(|name| *name == "evicted").unwrap()];
-        assert!(counters[8] == 4 && evicted > 0, "{counters:?}");
+        assert!((4..=16).contains(&counters[8]), "{counters:?}");
+        let (_, nf) = with(&["--table", "null"]);
+        assert_eq!(nf.flows().slots(), 0);
         let (mut simulator, mut nf) = with(&["--malformed", "drop"]);
         assert_eq!(simulator.inject(&mut nf, PortId(0), &[0; 13]).verdict, Verdict::Drop);
     }

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netlib::clock;
+use netvm_flowmon::export::{Talker, Totals as ExportTotals, View};
 use netvm_nf_common::{Failure, FastMap};
 use netvm_wire::FiveTuple;
 use serde::Serialize;
@@ -76,6 +77,7 @@ pub struct Reporter {
     path: PathBuf,
     top: usize,
     by: Rank,
+    export: Option<View>,
     started: Instant,
 }
 
@@ -107,7 +109,13 @@ impl Reporter {
     /// Reports the `top` largest flows, ranked `by`, to `path`; `-` is standard output.
     #[must_use]
     pub fn new(path: PathBuf, top: usize, by: Rank) -> Self {
-        Self { path, top, by, started: Instant::now() }
+        Self { path, top, by, export: None, started: Instant::now() }
+    }
+
+    /// Reports what the exporter does too.
+    #[must_use]
+    pub fn with_export(self, export: Option<View>) -> Self {
+        Self { export, ..self }
     }
 
     /// Starts the writer for `threads` packet threads. Writes an empty report before it returns, to find an unwritable
@@ -145,7 +153,9 @@ impl Reporter {
     }
 
     fn write(&self, snapshots: &[Snapshot]) -> Result<(), Failure> {
-        let report = Report::new(snapshots, self.top, self.by, self.started.elapsed());
+        let mut report = Report::new(snapshots, self.top, self.by, self.started.elapsed());
+        report.export = self.export.as_ref().map(View::totals);
+        report.talkers = self.export.as_ref().map(|export| export.talkers(self.top));
         let written = serde_json::to_string_pretty(&report).map_err(io::Error::from).and_then(|text| {
             if self.path == Path::new("-") {
                 writeln!(io::stdout(), "{text}")
@@ -175,6 +185,11 @@ struct Report {
     protocols: Totals,
     flows: FlowCounts,
     top: Vec<FlowReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    export: Option<ExportTotals>,
+    /// Of the records made so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    talkers: Option<Vec<Talker>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -217,7 +232,9 @@ impl Report {
         }
         protocols.parts().into_iter().for_each(|part| total.add_all(part));
         let mut largest: Vec<_> = largest.into_iter().collect();
-        largest.sort_unstable_by_key(|(tuple, flow)| (std::cmp::Reverse(by.of(flow.amount)), *tuple));
+        largest.sort_unstable_by_key(|(tuple, flow)| {
+            (std::cmp::Reverse(by.of(flow.amount.packets, flow.amount.bytes)), *tuple)
+        });
         largest.truncate(top);
         let now = clock::cycles();
         Self {
@@ -227,6 +244,8 @@ impl Report {
             protocols,
             flows,
             top: largest.iter().map(|(tuple, flow)| FlowReport::new(tuple, flow, now)).collect(),
+            export: None,
+            talkers: None,
         }
     }
 }

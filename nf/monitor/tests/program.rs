@@ -53,3 +53,54 @@ fn the_program_reports_while_it_runs_and_at_the_end() {
         assert_eq!(nf.counter("udp"), Some(211));
     }
 }
+
+#[test]
+fn the_program_exports_flows_as_eve_lines_and_to_a_collector() {
+    let dir = tempfile::tempdir().unwrap();
+    let (eve, report) = (dir.path().join("eve.json"), dir.path().join("report.json"));
+    let collector = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "--table",
+        "d-left",
+        "--export",
+        &format!("ipfix:udp:{}", collector.local_addr().unwrap()),
+    ]);
+    command.arg("--eve").arg(&eve).arg("--report").arg(&report);
+    command.args(["--idle-timeout", "1", "--interval", "1"]);
+    let mut nf = Process::spawn(command, &["a"], &[]).unwrap();
+    let query = testing::udp(
+        "10.0.0.1:999",
+        "10.0.0.2:53",
+        b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01",
+    );
+    let answer = testing::udp("10.0.0.2:53", "10.0.0.1:999", &[0; 100]);
+    nf.inject_all(&[(PortId(0), query.as_slice()), (PortId(0), answer.as_slice())]).unwrap();
+    // The flow ends, while the NF goes on.
+    let mut message = [0; 2000];
+    let length = collector.recv(&mut message).unwrap();
+    assert_eq!(
+        (&message[..2], usize::from(u16::from_be_bytes([message[2], message[3]]))),
+        (&[0, 10][..], length)
+    );
+    assert!(message[..length].windows(11).any(|bytes| bytes == b"example.org"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let read =
+        |path: &std::path::Path| serde_json::from_slice::<serde_json::Value>(&std::fs::read(path).unwrap());
+    let talkers = || read(&report).unwrap()["talkers"].as_array().map_or(0, Vec::len);
+    while std::fs::read(&eve).unwrap().is_empty() || talkers() != 2 {
+        assert!(Instant::now() < deadline, "{}", read(&report).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let line = read(&eve).unwrap();
+    let flow = &line["flow"];
+    assert_eq!((&line["dns"]["rrname"], &line["src_ip"]), (&"example.org".into(), &"10.0.0.1".into()));
+    assert_eq!(
+        (&flow["pkts_toserver"], &flow["pkts_toclient"], &flow["reason"]),
+        (&1.into(), &1.into(), &"timeout".into())
+    );
+    assert_eq!(read(&report).unwrap()["export"]["exported"], 1);
+    assert!(nf.stop().unwrap().success());
+    assert_eq!((nf.counter("records"), nf.counter("lost-records")), (Some(1), Some(0)));
+}

@@ -250,6 +250,20 @@ pub fn captures() -> Vec<Vec<u8>> {
     files.zip([0, 6, 0, 11]).map(|(file, piece)| [vec![piece], file].concat()).collect()
 }
 
+/// A DNS query, a TLS ClientHello, and the query in a frame.
+pub fn names() -> Vec<Vec<u8>> {
+    let query = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x03www\x07example\x03org\0\0\x01\0\x01".to_vec();
+    let hello = [
+        &b"\x16\x03\x01\0\x47\x01\0\0\x43\x03\x03"[..],
+        &[7; 32],
+        b"\0\0\x02\x13\x01\x01\0\0\x18\0\0\0\x14\0\x12\0\0\x0fwww.example.org",
+    ];
+    let frame =
+        FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ip([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let frame = frame.udp(1024, 53).payload(&query).to_vec().unwrap();
+    vec![query, hello.concat(), frame]
+}
+
 pub fn configurations() -> Vec<Vec<u8>> {
     let written = netvm_config::parse("example", CONFIGURATION).map(|loaded| loaded.host.to_toml());
     vec![CONFIGURATION.into(), written.unwrap_or_default().into()]

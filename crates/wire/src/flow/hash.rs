@@ -85,6 +85,13 @@ impl FlowHasher {
         mixed as u64 ^ (mixed >> 64) as u64
     }
 
+    /// Hashes five words, the size of a [`FiveTuple`]: for keys that hold other fields too.
+    #[inline]
+    #[must_use]
+    pub fn words(&self, words: [u64; 5]) -> u64 {
+        self.hash_words::<5, 40>(words)
+    }
+
     #[inline]
     fn hash_words<const WORDS: usize, const BYTES: usize>(&self, words: [u64; WORDS]) -> u64 {
         const { assert!(BYTES == WORDS * 8) };

@@ -1,0 +1,94 @@
+//! A meter whose table is chosen at run time: one branch a burst.
+
+use netvm_wire::Headers;
+use rtrb::Producer;
+
+use crate::entry::{Entry, Record};
+use crate::meter::{Counts, Meter, Settings};
+use crate::table::{DLeft, FlowTable, Null, Tagged};
+
+/// Which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TableKind {
+    /// Counts lengths only, the paper's null monitor.
+    Null,
+    /// The paper's d-left hash table.
+    DLeft,
+    /// Two choices with tags, the fastest.
+    #[default]
+    Tagged,
+}
+
+/// A meter with one of the tables.
+#[derive(Debug)]
+pub enum AnyMeter {
+    /// Without a table.
+    Null(Meter<Null>),
+    /// With a d-left table.
+    DLeft(Meter<DLeft>),
+    /// With a tagged table.
+    Tagged(Meter<Tagged>),
+}
+
+macro_rules! each {
+    ($meter:expr, $name:ident => $body:expr) => {
+        match $meter {
+            AnyMeter::Null($name) => $body,
+            AnyMeter::DLeft($name) => $body,
+            AnyMeter::Tagged($name) => $body,
+        }
+    };
+}
+
+impl AnyMeter {
+    /// A meter with a table of this kind for `flows` flows; see [`Meter::new`].
+    #[must_use]
+    pub fn new((kind, flows): (TableKind, usize), settings: Settings, out: Option<Producer<Record>>) -> Self {
+        match kind {
+            TableKind::Null => Self::Null(Meter::new(Null, settings, out)),
+            TableKind::DLeft => Self::DLeft(Meter::new(DLeft::new(flows), settings, out)),
+            TableKind::Tagged => Self::Tagged(Meter::new(Tagged::new(flows), settings, out)),
+        }
+    }
+
+    /// As [`Meter::packet`].
+    #[inline]
+    pub fn packet(&mut self, frame: &[u8], headers: Option<&Headers>, at: (u16, u64)) {
+        each!(self, meter => meter.packet(frame, headers, at));
+    }
+
+    /// As [`Meter::commit`].
+    #[inline]
+    pub fn commit(&mut self) {
+        each!(self, meter => meter.commit());
+    }
+
+    /// As [`Meter::expire`].
+    #[inline]
+    pub fn expire(&mut self, slots: usize, now: u64) {
+        each!(self, meter => meter.expire(slots, now));
+    }
+
+    /// As [`Meter::finish`].
+    pub fn finish(&mut self, wait: impl FnMut() -> bool) {
+        each!(self, meter => meter.finish(wait));
+    }
+
+    /// As [`Meter::counts`].
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        each!(self, meter => meter.counts())
+    }
+
+    /// The entries of the table; those of free slots are unused.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        each!(self, meter => meter.table().entries())
+    }
+
+    /// Number of flows in the table.
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        each!(self, meter => meter.table().len())
+    }
+}

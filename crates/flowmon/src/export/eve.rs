@@ -1,0 +1,144 @@
+//! Flows as JSON lines, named as in Suricata's `eve.json`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::message::Clock;
+use crate::entry::{NameKind, Record};
+use crate::key::Endpoints;
+
+/// Appends to a file; `-` is standard output.
+pub(super) struct Eve {
+    path: PathBuf,
+    out: BufWriter<Box<dyn Write + Send>>,
+    clock: Clock,
+}
+
+impl Eve {
+    /// # Errors
+    /// The kernel's, if the file cannot be opened.
+    pub(super) fn open(path: &Path, clock: Clock) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), out: BufWriter::new(sink(path)?), clock })
+    }
+
+    /// Opens the file again under its name, after it was moved away.
+    ///
+    /// # Errors
+    /// The kernel's; then the old file stays in use.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.out = BufWriter::new(sink(&self.path)?);
+        Ok(())
+    }
+
+    /// # Errors
+    /// The kernel's, if the file cannot be written.
+    pub(super) fn write(&mut self, record: &Record) -> io::Result<()> {
+        let line = line(record, &self.clock);
+        serde_json::to_writer(&mut self.out, &line)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// # Errors
+    /// As [`Eve::write`].
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+fn sink(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdout()));
+    }
+    let file: File = OpenOptions::new().create(true).append(true).open(path)?;
+    Ok(Box::new(file))
+}
+
+fn line(record: &Record, clock: &Clock) -> Value {
+    let mut line = Map::new();
+    let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
+    put("timestamp", time(clock.micros(record.last)).into());
+    put("event_type", "flow".into());
+    put("in_iface", record.ingress.into());
+    if record.key.vlan() != 0 {
+        put("vlan", json!([record.key.vlan()]));
+    }
+    match record.endpoints() {
+        Endpoints::Ip(tuple) => {
+            put("src_ip", tuple.source.to_ip().to_string().into());
+            put("src_port", tuple.source_port.into());
+            put("dest_ip", tuple.destination.to_ip().to_string().into());
+            put("dest_port", tuple.destination_port.into());
+            put("proto", tuple.protocol.to_string().to_uppercase().into());
+        }
+        Endpoints::Ethernet { source, destination, ether_type } => {
+            put("ether", json!({ "src_mac": source.to_string(), "dest_mac": destination.to_string() }));
+            put("proto", ether_type.to_string().to_uppercase().into());
+        }
+    }
+    let flow = json!({
+        "pkts_toserver": record.there.packets,
+        "pkts_toclient": record.back.packets,
+        "bytes_toserver": record.there.bytes,
+        "bytes_toclient": record.back.bytes,
+        "start": time(clock.micros(record.first)),
+        "end": time(clock.micros(record.last)),
+        "age": (clock.micros(record.last) - clock.micros(record.first)) / 1_000_000,
+        "reason": record.reason.text(),
+    });
+    put("flow", flow);
+    let [there, back] = record.tcp_flags;
+    if there | back != 0 {
+        let flags = |flags: u8| Value::from(format!("{flags:02x}"));
+        put(
+            "tcp",
+            json!({ "tcp_flags": flags(there | back), "tcp_flags_ts": flags(there), "tcp_flags_tc": flags(back) }),
+        );
+    }
+    match record.name {
+        None => {}
+        Some(name) if name.kind() == NameKind::Dns => {
+            put("dns", json!({ "rrname": name.as_str() }));
+        }
+        Some(name) => {
+            put("tls", json!({ "sni": name.as_str() }));
+        }
+    }
+    Value::Object(line)
+}
+
+/// `2026-11-24T22:01:29.123456+0000`.
+fn time(unix_micros: u64) -> String {
+    let (seconds, micros) = (unix_micros / 1_000_000, unix_micros % 1_000_000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // The day of the era that begins on 1 March 0000 (Hinnant, chrono-compatible low-level date algorithms).
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+0000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates() {
+        for (unix, text) in [
+            (0, "1970-01-01T00:00:00.000000+0000"),
+            (951_782_400_000_001, "2000-02-29T00:00:00.000001+0000"),
+            (1_795_557_689_123_456, "2026-11-24T22:01:29.123456+0000"),
+            (4_102_444_799_999_999, "2099-12-31T23:59:59.999999+0000"),
+        ] {
+            assert_eq!(time(unix), text);
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! The exporter's thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rtrb::Consumer;
+use serde::Serialize;
+
+use super::collector::{Collector, Sent, Target, Transport};
+use super::eve::Eve;
+use super::message::{Clock, Messages};
+use crate::entry::Record;
+use crate::top::SpaceSaving;
+
+/// Records that wait for a collector; when it is away, older ones are lost.
+const WAITING: usize = 16_384;
+/// Pause when there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(5);
+/// A message goes at the latest so long after its first record.
+const LATEST: Duration = Duration::from_secs(1);
+/// Longest wait for the collector at the end.
+const LAST_WAIT: Duration = Duration::from_secs(3);
+/// A UDP collector is back after so long without an error.
+const BACK_AFTER: Duration = Duration::from_secs(3);
+/// Counters of top talkers: errors are at most a 4096th of all bytes.
+const TALKERS: usize = 4096;
+
+/// Where records go.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the program in what is printed.
+    pub program: &'static str,
+    /// IPFIX collector.
+    pub collector: Option<Target>,
+    /// Observation domain.
+    pub domain: u32,
+    /// Most bytes of a UDP message (RFC 7011 section 10.3.3).
+    pub message_size: usize,
+    /// Most UDP messages in a second: RFC 7011 section 10.3.2 asks exporters not to flood.
+    pub messages_per_second: u32,
+    /// Interval of templates over UDP (RFC 5153 section 6.2.1).
+    pub template_refresh: Duration,
+    /// One packet of so many is counted.
+    pub sampling: u32,
+    /// File for JSON lines.
+    pub eve: Option<PathBuf>,
+    /// Set to open the eve file again, as after log rotation; cleared when it was.
+    pub reopen: Arc<AtomicBool>,
+    /// Time of records.
+    pub clock: Clock,
+}
+
+/// The exporter cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The collector's name has no address.
+    #[error("collector {target}: {source}; give its IP address, or mend the name")]
+    Collector {
+        /// The collector.
+        target: Target,
+        /// The resolver's error.
+        source: io::Error,
+    },
+    /// The eve file cannot be opened.
+    #[error("eve file {}: {source}", path.display())]
+    Eve {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// No thread.
+    #[error("thread for the export of flows: {0}")]
+    Thread(io::Error),
+}
+
+/// Sums over all records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Records given to the collector's socket.
+    pub exported: u64,
+    /// Messages given to it.
+    pub messages: u64,
+    /// Records lost because the collector was away.
+    pub lost: u64,
+    /// Lines that could not be written.
+    pub eve_lost: u64,
+    /// The collector is away.
+    pub is_away: bool,
+}
+
+/// One of the heaviest senders or receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Talker {
+    /// Address.
+    pub address: IpAddr,
+    /// Bytes sent and received, or at most `error` more.
+    pub bytes: u64,
+    /// Bound of the error of `bytes`.
+    pub error: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    exported: AtomicU64,
+    messages: AtomicU64,
+    lost: AtomicU64,
+    eve_lost: AtomicU64,
+    is_away: AtomicBool,
+    talkers: Mutex<Option<SpaceSaving<IpAddr>>>,
+}
+
+/// The exporter's thread, as its owner sees it.
+#[derive(Debug)]
+pub struct Exporter {
+    rings: Sender<Consumer<Record>>,
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+impl Exporter {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`StartError`]. A collector that is away is no error.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let collector = options.collector.as_ref().map(|target| {
+            Collector::new(target).map_err(|source| StartError::Collector { target: target.clone(), source })
+        });
+        let collector = collector.transpose()?;
+        let eve = options.eve.as_ref().map(|path| {
+            let opened = Eve::open(path, options.clock);
+            opened.map_err(|source| StartError::Eve { path: path.clone(), source })
+        });
+        let eve = eve.transpose()?;
+        let (sender, receiver) = channel();
+        let shared = Arc::new(Shared::default());
+        let ipfix = collector.map(|collector| Ipfix::new(collector, &options, Arc::clone(&shared)));
+        let mut task = Task {
+            program: options.program,
+            incoming: Some(receiver),
+            rings: Vec::new(),
+            ipfix,
+            eve,
+            eve_failed: false,
+            talkers: SpaceSaving::new(TALKERS),
+            reopen: Arc::clone(&options.reopen),
+            shared: Arc::clone(&shared),
+        };
+        let thread = thread::Builder::new().name("export".into()).spawn(move || task.run());
+        let thread = thread.map_err(StartError::Thread)?;
+        Ok(Self { rings: sender, shared, thread })
+    }
+
+    /// Hands the thread the ring of one more meter.
+    pub fn add(&self, ring: Consumer<Record>) {
+        // If the thread has ended, records are lost, and the meter counts them.
+        let _ = self.rings.send(ring);
+    }
+
+    /// For threads that make meters.
+    #[must_use]
+    pub fn rings(&self) -> Sender<Consumer<Record>> {
+        self.rings.clone()
+    }
+
+    /// Sums so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shared.totals()
+    }
+
+    /// For threads that report.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View(Arc::clone(&self.shared))
+    }
+
+    /// Waits until the records of all meters, which must have ended, are exported or lost. Returns the sums.
+    #[must_use]
+    pub fn finish(self) -> Totals {
+        drop(self.rings);
+        // A panic of the thread has been printed.
+        let _ = self.thread.join();
+        self.shared.totals()
+    }
+}
+
+/// What an exporter has done, for threads that report.
+#[derive(Clone, Debug)]
+pub struct View(Arc<Shared>);
+
+impl View {
+    /// Sums so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.0.totals()
+    }
+
+    /// The heaviest `count` addresses among the records of all meters up to a second ago, heaviest first.
+    #[must_use]
+    pub fn talkers(&self, count: usize) -> Vec<Talker> {
+        let talkers = self.0.talkers.lock().unwrap_or_else(PoisonError::into_inner);
+        let top = talkers.as_ref().map(|sketch| sketch.top(count)).unwrap_or_default();
+        top.into_iter().map(|it| Talker { address: it.key, bytes: it.count, error: it.error }).collect()
+    }
+}
+
+impl Shared {
+    fn totals(&self) -> Totals {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals {
+            exported: get(&self.exported),
+            messages: get(&self.messages),
+            lost: get(&self.lost),
+            eve_lost: get(&self.eve_lost),
+            is_away: self.is_away.load(Ordering::Relaxed),
+        }
+    }
+}
+
+struct Task {
+    program: &'static str,
+    /// `None` when no more meters come.
+    incoming: Option<Receiver<Consumer<Record>>>,
+    rings: Vec<Consumer<Record>>,
+    ipfix: Option<Ipfix>,
+    eve: Option<Eve>,
+    eve_failed: bool,
+    talkers: SpaceSaving<IpAddr>,
+    reopen: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+impl Task {
+    fn run(&mut self) {
+        let mut published = Instant::now();
+        loop {
+            self.take_rings();
+            let taken = self.take_records();
+            if let Some(ipfix) = &mut self.ipfix {
+                ipfix.work();
+            }
+            if published.elapsed() > LATEST {
+                published = Instant::now();
+                self.publish();
+            }
+            if taken == 0 {
+                if self.incoming.is_none() && self.rings.is_empty() {
+                    break;
+                }
+                thread::sleep(PAUSE);
+            }
+        }
+        if let Some(ipfix) = &mut self.ipfix {
+            ipfix.finish();
+        }
+        self.publish();
+    }
+
+    fn take_rings(&mut self) {
+        while let Some(incoming) = &self.incoming {
+            match incoming.try_recv() {
+                Ok(ring) => self.rings.push(ring),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => self.incoming = None,
+            }
+        }
+    }
+
+    /// Takes what the rings have, as far as there is room for it.
+    fn take_records(&mut self) -> usize {
+        let mut taken = 0;
+        let mut rings = std::mem::take(&mut self.rings);
+        rings.retain_mut(|ring| {
+            // Asked first: what a meter that has ended had pushed is here then.
+            let ended = ring.is_abandoned();
+            while self.ipfix.as_ref().is_none_or(Ipfix::has_room) {
+                let Ok(record) = ring.pop() else { return !ended };
+                taken += 1;
+                self.take(&record);
+            }
+            true
+        });
+        self.rings = rings;
+        taken
+    }
+
+    fn take(&mut self, record: &Record) {
+        if let Some(addresses) = record.endpoints().addresses() {
+            for address in addresses {
+                self.talkers.add(address, record.total().bytes);
+            }
+        }
+        if let Some(eve) = &mut self.eve {
+            let written = eve.write(record);
+            self.note_eve(&written);
+        }
+        if let Some(ipfix) = &mut self.ipfix {
+            ipfix.push(record);
+        }
+    }
+
+    fn publish(&mut self) {
+        if let Some(eve) = &mut self.eve {
+            let mut written = eve.flush();
+            if self.reopen.swap(false, Ordering::Relaxed) {
+                written = eve.reopen();
+            }
+            if written.is_err() {
+                self.note_eve(&written);
+            }
+        }
+        let mut talkers = self.shared.talkers.lock().unwrap_or_else(PoisonError::into_inner);
+        *talkers = Some(self.talkers.clone());
+    }
+
+    fn note_eve(&mut self, written: &io::Result<()>) {
+        if let Err(error) = written {
+            self.shared.eve_lost.fetch_add(1, Ordering::Relaxed);
+            if !self.eve_failed {
+                eprintln!(
+                    "{}: eve file: {error}; lines are lost until it can be written again",
+                    self.program
+                );
+            }
+        }
+        self.eve_failed = written.is_err();
+    }
+}
+
+/// Records on their way to a collector.
+struct Ipfix {
+    program: &'static str,
+    collector: Collector,
+    messages: Messages,
+    waiting: VecDeque<Record>,
+    /// A whole message that the collector has not taken yet, and its records.
+    message: Option<(Vec<u8>, u32)>,
+    spare: Vec<u8>,
+    begun: Instant,
+    templates: Instant,
+    template_refresh: Duration,
+    pace: Pace,
+    /// Lost records when the collector went away.
+    away: Option<u64>,
+    failed: Instant,
+    shared: Arc<Shared>,
+}
+
+impl Ipfix {
+    fn new(collector: Collector, options: &Options, shared: Arc<Shared>) -> Self {
+        let now = Instant::now();
+        let rate = match collector.target().transport {
+            Transport::Udp => options.messages_per_second,
+            Transport::Tcp => u32::MAX,
+        };
+        Self {
+            program: options.program,
+            collector,
+            messages: Messages::new(options.message_size, (options.domain, options.sampling), options.clock),
+            waiting: VecDeque::with_capacity(WAITING),
+            message: None,
+            spare: Vec::new(),
+            begun: now,
+            templates: now,
+            template_refresh: options.template_refresh,
+            pace: Pace::new(rate),
+            away: None,
+            failed: now,
+            shared,
+        }
+    }
+
+    /// While the collector is away there is always room: old records give way.
+    fn has_room(&self) -> bool {
+        self.away.is_some() || self.waiting.len() < WAITING
+    }
+
+    fn push(&mut self, record: &Record) {
+        if self.waiting.len() >= WAITING && self.waiting.pop_front().is_some() {
+            self.lose(1);
+        }
+        self.waiting.push_back(*record);
+    }
+
+    fn lose(&self, records: u64) {
+        self.shared.lost.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Sends what is due.
+    fn work(&mut self) {
+        if self.waiting.is_empty() && self.messages.is_empty() && self.message.is_none() {
+            if let Sent::Away(error) = self.collector.flush() {
+                self.note_away(&error);
+            }
+            return;
+        }
+        if let Sent::Away(error) = self.collector.connect() {
+            self.note_away(&error);
+            return;
+        }
+        if self.collector.is_new_session() {
+            self.new_session();
+        }
+        if self.template_refresh < self.templates.elapsed()
+            && self.collector.target().transport == Transport::Udp
+        {
+            self.templates = Instant::now();
+            self.messages.forget_templates();
+        }
+        while self.fill() {
+            if !self.pace.allows() || !self.send() {
+                return;
+            }
+        }
+    }
+
+    /// Messages of the last session are gone: their records cannot be told apart any more.
+    fn new_session(&mut self) {
+        let lost = self.messages.records() + self.message.take().map_or(0, |(_, records)| records);
+        self.lose(lost.into());
+        self.messages.restart();
+        self.templates = Instant::now();
+    }
+
+    /// Makes a message of waiting records, if there are enough or the first has waited for long.
+    fn fill(&mut self) -> bool {
+        if self.message.is_some() {
+            return true;
+        }
+        loop {
+            let Some(record) = self.waiting.front() else {
+                if self.messages.is_empty() || self.begun.elapsed() < LATEST {
+                    return false;
+                }
+                break;
+            };
+            if self.messages.is_empty() {
+                self.begun = Instant::now();
+            }
+            if !self.messages.add(record) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        self.take_message();
+        true
+    }
+
+    fn take_message(&mut self) {
+        let mut bytes = std::mem::take(&mut self.spare);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
+        let records = self.messages.take(unix, &mut bytes);
+        self.message = Some((bytes, records));
+    }
+
+    /// Sends the message; false if it must wait.
+    fn send(&mut self) -> bool {
+        let Some((bytes, records)) = self.message.take() else { return true };
+        match self.collector.send(&bytes) {
+            Sent::Taken => {
+                self.shared.exported.fetch_add(records.into(), Ordering::Relaxed);
+                self.shared.messages.fetch_add(1, Ordering::Relaxed);
+                self.spare = bytes;
+                self.note_back();
+                true
+            }
+            Sent::Busy => {
+                self.message = Some((bytes, records));
+                false
+            }
+            Sent::Away(error) => {
+                self.lose(records.into());
+                self.spare = bytes;
+                self.note_away(&error);
+                false
+            }
+        }
+    }
+
+    fn note_away(&mut self, error: &io::Error) {
+        self.failed = Instant::now();
+        if self.away.is_none() {
+            self.away = Some(self.shared.lost.load(Ordering::Relaxed));
+            self.shared.is_away.store(true, Ordering::Relaxed);
+            eprintln!(
+                "{}: collector {} is away: {error}; traffic goes on, up to {WAITING} records wait, older ones are lost",
+                self.program,
+                self.collector.target()
+            );
+        }
+    }
+
+    fn note_back(&mut self) {
+        // Over UDP only the next messages tell whether somebody listens.
+        if self.collector.target().transport == Transport::Udp && self.failed.elapsed() < BACK_AFTER {
+            return;
+        }
+        if let Some(before) = self.away.take() {
+            let lost = self.shared.lost.load(Ordering::Relaxed) - before;
+            self.shared.is_away.store(false, Ordering::Relaxed);
+            eprintln!(
+                "{}: collector {} is back; {lost} records were lost",
+                self.program,
+                self.collector.target()
+            );
+        }
+    }
+
+    /// Sends everything, and gives up after some seconds without progress.
+    fn finish(&mut self) {
+        let mut progress = (Instant::now(), self.waiting.len());
+        while !self.waiting.is_empty() || self.message.is_some() || !self.messages.is_empty() {
+            if self.waiting.is_empty() && self.message.is_none() {
+                self.take_message();
+            }
+            self.work();
+            if self.waiting.len() != progress.1 {
+                progress = (Instant::now(), self.waiting.len());
+            }
+            if progress.0.elapsed() > LAST_WAIT {
+                break;
+            }
+            thread::sleep(PAUSE / 5);
+        }
+        while matches!(self.collector.flush(), Sent::Busy) && progress.0.elapsed() <= LAST_WAIT {
+            thread::sleep(PAUSE);
+        }
+        let rest = self.waiting.len() as u64
+            + u64::from(self.messages.records())
+            + self.message.as_ref().map_or(0, |(_, records)| u64::from(*records));
+        if rest > 0 {
+            self.lose(rest);
+            eprintln!(
+                "{}: collector {} is away; {rest} records were lost",
+                self.program,
+                self.collector.target()
+            );
+        }
+    }
+}
+
+/// At most so many messages a second, and a 100th of that at once.
+struct Pace {
+    per_second: f64,
+    credit: f64,
+    last: Instant,
+}
+
+impl Pace {
+    fn new(per_second: u32) -> Self {
+        Self { per_second: f64::from(per_second), credit: 1.0, last: Instant::now() }
+    }
+
+    fn allows(&mut self) -> bool {
+        let now = Instant::now();
+        let earned = now.duration_since(self.last).as_secs_f64() * self.per_second;
+        self.last = now;
+        self.credit = (self.credit + earned).min((self.per_second / 100.0).max(1.0));
+        let allowed = self.credit >= 1.0;
+        if allowed {
+            self.credit -= 1.0;
+        }
+        allowed
+    }
+}

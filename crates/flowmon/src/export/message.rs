@@ -1,0 +1,246 @@
+//! IPFIX messages (RFC 7011 section 3). In: records. Out: messages of at most a given size, with the templates that the
+//! collector does not have yet.
+
+use super::template::{SAMPLING, Template, describe_sampling, write_sampling};
+use crate::entry::Record;
+
+const VERSION: u16 = 10;
+const HEADER: usize = 16;
+const SET_HEADER: usize = 4;
+const TEMPLATE_SET: u16 = 2;
+const OPTIONS_SET: u16 = 3;
+
+/// Cycles as Unix time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// A moment in cycles.
+    pub cycles: u64,
+    /// The same moment as Unix time in microseconds.
+    pub unix_micros: u64,
+    /// Cycles per second.
+    pub per_second: u64,
+}
+
+impl Clock {
+    /// Unix time in microseconds.
+    #[must_use]
+    pub fn micros(&self, cycles: u64) -> u64 {
+        let since = i128::from(cycles) - i128::from(self.cycles);
+        let micros = since * 1_000_000 / i128::from(self.per_second.max(1));
+        u64::try_from(i128::from(self.unix_micros) + micros).unwrap_or(0)
+    }
+
+    /// Unix time in milliseconds.
+    #[must_use]
+    pub fn millis(&self, cycles: u64) -> u64 {
+        self.micros(cycles) / 1000
+    }
+}
+
+/// Builds one message after the other, for one transport session.
+#[derive(Debug)]
+pub(super) struct Messages {
+    bytes: Vec<u8>,
+    scratch: Vec<u8>,
+    limit: usize,
+    domain: u32,
+    sampling: u32,
+    clock: Clock,
+    /// Data records in earlier messages of the session.
+    sequence: u32,
+    /// Data records in this one.
+    records: u32,
+    /// Start and number of the open set.
+    set: Option<(usize, u16)>,
+    announced: [bool; Template::COUNT],
+    sampling_is_due: bool,
+}
+
+impl Messages {
+    pub(super) fn new(limit: usize, (domain, sampling): (u32, u32), clock: Clock) -> Self {
+        let mut messages = Self {
+            bytes: Vec::with_capacity(limit),
+            scratch: Vec::new(),
+            limit,
+            domain,
+            sampling,
+            clock,
+            sequence: 0,
+            records: 0,
+            set: None,
+            announced: [false; Template::COUNT],
+            sampling_is_due: sampling > 1,
+        };
+        messages.begin();
+        messages
+    }
+
+    fn begin(&mut self) {
+        self.bytes.clear();
+        self.bytes.resize(HEADER, 0);
+        (self.records, self.set) = (0, None);
+    }
+
+    /// The collector has no templates: a new session.
+    pub(super) fn restart(&mut self) {
+        self.sequence = 0;
+        self.forget_templates();
+        self.begin();
+    }
+
+    /// Announces each template again before its next use (RFC 7011 section 8.4).
+    pub(super) fn forget_templates(&mut self) {
+        self.announced = [false; Template::COUNT];
+        self.sampling_is_due = self.sampling > 1;
+    }
+
+    /// Whether the message has no records.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Data records in the message.
+    pub(super) const fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Adds a record; false if the message has no room: take it first.
+    pub(super) fn add(&mut self, record: &Record) -> bool {
+        let before = (self.bytes.len(), self.set, self.announced, self.sampling_is_due, self.records);
+        if self.sampling_is_due {
+            self.sampling_is_due = false;
+            self.append(OPTIONS_SET, describe_sampling);
+            let interval = self.sampling;
+            self.append(SAMPLING, |out| write_sampling(interval, out));
+            self.records += 1;
+        }
+        let template = Template::of(record);
+        if let Some(known) = self.announced.get_mut(template.index())
+            && !std::mem::replace(known, true)
+        {
+            self.append(TEMPLATE_SET, |out| template.describe(out));
+        }
+        let clock = self.clock;
+        self.append(template.id(), |out| template.write(record, |cycles| clock.millis(cycles), out));
+        self.records += 1;
+        if self.bytes.len() > self.limit && before.4 > 0 {
+            self.bytes.truncate(before.0);
+            (self.set, self.announced, self.sampling_is_due, self.records) =
+                (before.1, before.2, before.3, before.4);
+            return false;
+        }
+        true
+    }
+
+    /// Appends to the open set if it has this number, else to a new one.
+    fn append(&mut self, set: u16, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.set.is_none_or(|(_, open)| open != set) {
+            self.close_set();
+            self.set = Some((self.bytes.len(), set));
+            self.bytes.extend(set.to_be_bytes());
+            self.bytes.extend([0; SET_HEADER - 2]);
+        }
+        self.scratch.clear();
+        write(&mut self.scratch);
+        self.bytes.extend_from_slice(&self.scratch);
+    }
+
+    fn close_set(&mut self) {
+        if let Some((start, _)) = self.set.take() {
+            let length = (self.bytes.len() - start) as u16;
+            self.bytes[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
+        }
+    }
+
+    /// Takes the message, whose export time is `unix_seconds`, and begins the next. Returns it and its records.
+    pub(super) fn take(&mut self, unix_seconds: u32, out: &mut Vec<u8>) -> u32 {
+        self.close_set();
+        let (length, records) = (self.bytes.len() as u16, self.records);
+        let header = [
+            &VERSION.to_be_bytes()[..],
+            &length.to_be_bytes(),
+            &unix_seconds.to_be_bytes(),
+            &self.sequence.to_be_bytes(),
+            &self.domain.to_be_bytes(),
+        ]
+        .concat();
+        self.bytes[..HEADER].copy_from_slice(&header);
+        out.clear();
+        out.extend_from_slice(&self.bytes);
+        self.sequence = self.sequence.wrapping_add(records);
+        self.begin();
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::EndReason;
+    use crate::meter::{Meter, Settings};
+    use crate::table::Tagged;
+    use crate::testing::frame;
+
+    fn records(count: u32) -> Vec<Record> {
+        let settings = Settings { idle: 10, active: 100, sampling: 1, names: 4 };
+        let (producer, mut consumer) = rtrb::RingBuffer::new(count as usize);
+        let mut meter = Meter::new(Tagged::new(count as usize), settings, Some(producer));
+        for n in 0..count {
+            let frame = frame(n);
+            meter.packet(&frame, netvm_wire::parse(&frame).ok().as_ref(), (3, 1_000_000));
+        }
+        meter.finish(|| false);
+        let records: Vec<_> = std::iter::from_fn(|| consumer.pop().ok()).collect();
+        assert!(records.len() == count as usize && records.iter().all(|r| r.reason == EndReason::Forced));
+        records
+    }
+
+    const CLOCK: Clock =
+        Clock { cycles: 1_000_000, unix_micros: 1_700_000_000_000_000, per_second: 1_000_000 };
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    fn half(bytes: &[u8], at: usize) -> u16 {
+        u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap())
+    }
+
+    #[test]
+    fn messages_keep_their_size_and_count_records() {
+        let mut messages = Messages::new(500, (7, 1), CLOCK);
+        let (mut out, mut sent, mut templates) = (Vec::new(), 0, 0);
+        let records = records(100);
+        let mut rest = records.iter().peekable();
+        while rest.peek().is_some() {
+            while let Some(record) = rest.next_if(|record| messages.add(record)) {
+                assert_eq!(record.ingress, 3);
+            }
+            let count = messages.take(1_700_000_001, &mut out);
+            assert!(count > 0 && out.len() <= 500);
+            assert_eq!((half(&out, 0), usize::from(half(&out, 2))), (10, out.len()));
+            assert_eq!((word(&out, 4), word(&out, 8), word(&out, 12)), (1_700_000_001, sent, 7));
+            sent += count;
+            let mut at = HEADER;
+            while at < out.len() {
+                templates += u32::from(half(&out, at) == TEMPLATE_SET);
+                at += usize::from(half(&out, at + 2));
+            }
+            assert_eq!(at, out.len(), "sets fill the message");
+        }
+        assert_eq!((sent, templates), (100, 1));
+        messages.forget_templates();
+        assert!(messages.add(&records[0]) && messages.take(0, &mut out) == 1);
+        assert_eq!(half(&out, HEADER), TEMPLATE_SET, "announced again");
+        messages.restart();
+        assert!(messages.add(&records[0]) && messages.take(0, &mut out) == 1);
+        assert_eq!(word(&out, 8), 0, "a new session counts from 0");
+    }
+
+    #[test]
+    fn cycles_become_unix_time() {
+        assert_eq!(CLOCK.millis(1_000_000), 1_700_000_000_000);
+        assert_eq!(CLOCK.millis(3_500_000), 1_700_000_002_500);
+        assert_eq!(CLOCK.millis(0), 1_699_999_999_000);
+    }
+}

@@ -1,0 +1,12 @@
+//! Exports records: a thread of its own takes them from the rings of all meters and gives them to an IPFIX collector, to
+//! an eve file and to the sketch of top talkers.
+
+mod collector;
+mod eve;
+mod exporter;
+mod message;
+mod template;
+
+pub use collector::{ParseTargetError, Target, Transport};
+pub use exporter::{Exporter, Options, StartError, Talker, Totals, View};
+pub use message::Clock;

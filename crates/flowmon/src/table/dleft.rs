@@ -1,0 +1,92 @@
+//! The paper's `flow` monitor: a d-left hash table (Vöcking, How asymmetry helps load balancing, JACM 50(4), 2003;
+//! Schultz and Crowley, section III-E). Each flow has one bucket in each of four subtables; a new flow goes into the
+//! emptiest of them, the leftmost if several are. A look-up compares the keys in all four.
+
+use super::{FlowTable, Place};
+use crate::entry::{Entry, Sample};
+
+/// Subtables.
+const WAYS: usize = 4;
+/// Entries of a bucket.
+const WIDTH: usize = 4;
+
+/// A d-left table of keys and counters without tags.
+#[derive(Debug)]
+pub struct DLeft {
+    /// Subtable by subtable, bucket by bucket.
+    entries: Box<[Entry]>,
+    /// Buckets of a subtable, a power of two.
+    buckets: usize,
+    length: usize,
+}
+
+impl DLeft {
+    /// A table for at least `capacity` flows: a third more slots, so that random flows find room.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let buckets = (capacity.max(12) * 4 / 3).div_ceil(WAYS * WIDTH).next_power_of_two();
+        Self {
+            entries: vec![Entry::default(); WAYS * WIDTH * buckets].into_boxed_slice(),
+            buckets,
+            length: 0,
+        }
+    }
+
+    /// First slot of the bucket in subtable `way`: each takes 16 bits of its own of the hash, mixed with the rest.
+    #[inline(always)]
+    fn bucket(&self, hash: u64, way: usize) -> usize {
+        let own = hash.rotate_right(16 * way as u32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        WIDTH * (way * self.buckets + (own as usize & (self.buckets - 1)))
+    }
+}
+
+impl FlowTable for DLeft {
+    fn place(&self, sample: &Sample) -> Place {
+        let (mut free, mut most, mut oldest, mut age) = (None, 0, 0, u64::MAX);
+        for way in 0..WAYS {
+            let first = self.bucket(sample.hash, way);
+            let mut empty = 0;
+            for slot in first..first + WIDTH {
+                let Some(entry) = self.entries.get(slot) else { continue };
+                if !entry.used {
+                    empty += 1;
+                    if empty > most {
+                        // The bucket is emptier than all before: its last empty slot.
+                        (free, most) = (Some(slot), empty);
+                    }
+                } else if entry.key == sample.key {
+                    return Place::Found(slot);
+                } else if entry.last < age {
+                    (oldest, age) = (slot, entry.last);
+                }
+            }
+        }
+        free.map_or(Place::Taken(oldest), Place::Free)
+    }
+
+    fn begin(&mut self, slot: usize, sample: &Sample) {
+        if let Some(entry) = self.entries.get_mut(slot) {
+            self.length += usize::from(!entry.used);
+            entry.begin(sample);
+        }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        if let Some(entry) = self.entries.get_mut(slot) {
+            self.length -= usize::from(entry.used);
+            entry.used = false;
+        }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        &mut self.entries
+    }
+
+    fn len(&self) -> usize {
+        self.length
+    }
+}

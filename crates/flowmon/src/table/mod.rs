@@ -1,0 +1,116 @@
+//! Flow tables behind one trait. In: the key of a packet and its hash. Out: the slot of its flow. A table never grows and
+//! never allocates after it was made; when it has no room, the flow among those in reach that was silent for longest
+//! gives way, and the caller exports what it had.
+
+mod dleft;
+mod null;
+mod tagged;
+
+pub use dleft::DLeft;
+pub use null::Null;
+pub use tagged::Tagged;
+
+use crate::entry::{Entry, Sample};
+
+/// Where the flow of a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In this slot.
+    Found(usize),
+    /// New: this slot is free and reserved for it.
+    Free(usize),
+    /// New: this slot holds the flow that must give way.
+    Taken(usize),
+    /// The table holds no flows.
+    Nowhere,
+}
+
+/// A table of flows. Slots are numbered from 0 to `slots() - 1`; a flow stays in its slot.
+pub trait FlowTable {
+    /// Reads a word of what a look-up of this hash reads first. Nothing waits for the loads of a burst, so the processor
+    /// overlaps their cache misses.
+    #[inline]
+    fn warm(&self, _hash: u64) -> u64 {
+        0
+    }
+
+    /// Reads a word of the entry that a look-up of this hash will probably find.
+    #[inline]
+    fn warm_entry(&self, _hash: u64) -> u64 {
+        0
+    }
+
+    /// Looks for a flow, or for a slot for it.
+    fn place(&self, sample: &Sample) -> Place;
+
+    /// Begins a flow in the slot that [`FlowTable::place`] gave.
+    fn begin(&mut self, slot: usize, sample: &Sample);
+
+    /// Removes the flow in a slot.
+    fn remove(&mut self, slot: usize);
+
+    /// The flows by slot; free slots have unused entries.
+    fn entries(&self) -> &[Entry];
+
+    /// The flows by slot.
+    fn entries_mut(&mut self) -> &mut [Entry];
+
+    /// Number of flows.
+    fn len(&self) -> usize;
+
+    /// Whether there are no flows.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+
+    /// Flows fit until the table is nearly full, are found again, and give way in the order of their last packets.
+    fn holds(mut table: impl FlowTable, capacity: usize) {
+        let hasher = netvm_wire::FlowHasher::new();
+        let at = |n: usize| sample(&hasher, n as u32, n as u64);
+        for n in 0..capacity {
+            let Place::Free(slot) = table.place(&at(n)) else { panic!("no room for {n} of {capacity}") };
+            table.begin(slot, &at(n));
+            assert_eq!((table.place(&at(n)), table.len()), (Place::Found(slot), n + 1));
+        }
+        let slots: Vec<_> = (0..capacity).map(|n| table.place(&at(n))).collect();
+        assert!(slots.iter().all(|place| matches!(place, Place::Found(_))));
+        for n in capacity..8 * capacity {
+            let slot = match table.place(&at(n)) {
+                Place::Taken(slot) => {
+                    assert!(table.entries()[slot].last < n as u64);
+                    table.remove(slot);
+                    slot
+                }
+                Place::Free(slot) => slot,
+                other => panic!("{other:?}"),
+            };
+            table.begin(slot, &at(n));
+            assert_eq!(table.place(&at(n)), Place::Found(slot));
+        }
+        assert!(table.len() <= table.entries().len());
+        let used = table.entries().iter().filter(|entry| entry.used).count();
+        assert_eq!(table.len(), used);
+        for slot in 0..table.entries().len() {
+            if table.entries()[slot].used {
+                table.remove(slot);
+            }
+        }
+        assert!(table.is_empty());
+        assert!(matches!(table.place(&at(1)), Place::Free(_)));
+    }
+
+    #[test]
+    fn tables_hold_what_they_promise() {
+        for capacity in [1, 100, 5000] {
+            holds(DLeft::new(capacity), capacity);
+            holds(Tagged::new(capacity), capacity);
+        }
+        assert_eq!(Null.place(&sample(&netvm_wire::FlowHasher::new(), 1, 1)), Place::Nowhere);
+    }
+}

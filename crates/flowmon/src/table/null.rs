@@ -1,0 +1,31 @@
+//! The paper's `null` monitor: headers are read and lengths counted, and no flow is kept.
+
+use super::{FlowTable, Place};
+use crate::entry::{Entry, Sample};
+
+/// No table.
+#[derive(Clone, Copy, Debug)]
+pub struct Null;
+
+impl FlowTable for Null {
+    #[inline(always)]
+    fn place(&self, _sample: &Sample) -> Place {
+        Place::Nowhere
+    }
+
+    fn begin(&mut self, _slot: usize, _sample: &Sample) {}
+
+    fn remove(&mut self, _slot: usize) {}
+
+    fn entries(&self) -> &[Entry] {
+        &[]
+    }
+
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        &mut []
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+}
