@@ -34,6 +34,8 @@ test_packages=(
 # What `./dev bench policy`, `vhost` and `container` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
+# What the tests of metrics and of the web page use if it is there (`./dev check-release` installs it).
+watch_peers=(prometheus chromium)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
 demo_build_seconds=400
@@ -93,6 +95,14 @@ setup_bench() {
             [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
             ;;
     esac
+}
+
+# setup_watch: what this distribution has of what the tests of metrics and of the web page use.
+setup_watch() {
+    local name
+    for name in "${watch_peers[@]}"; do
+        if [[ -n $(apt-cache show --no-all-versions "$name" 2>/dev/null) ]]; then install_missing "$name"; fi
+    done
 }
 
 # missing_packages ENTRY...: those that are not installed, one a line.

@@ -16,13 +16,15 @@ use tokio::net::UnixStream;
 use crate::escape::encode;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done,
-    FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
+    Event, FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
     RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
     VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
 const MAX_ANSWER: usize = 64 << 20;
+/// Longest line of the event stream to read.
+const LONGEST_EVENT: usize = 1 << 20;
 /// Time limit of requests that only read.
 const SHORT: Duration = Duration::from_secs(10);
 /// Time limit of changes, which start NFs and wait for them.
@@ -271,6 +273,28 @@ impl Client {
         Ok(peer.pid().filter(|pid| *pid > 0))
     }
 
+    /// The events after a number, and those to come.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn follow_events(&self, after: u64) -> Result<EventStream, ClientError> {
+        let name = format!("GET {}", path::EVENTS);
+        let broken =
+            |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let connection = tokio::spawn(async move { drop(connection.await) });
+        let uri = format!("{}?after={after}&follow=true", path::EVENTS);
+        let request =
+            Request::builder().uri(uri).header(header::HOST, "netvmd").body(Full::<Bytes>::default());
+        let request = request.map_err(|error| self.unexpected(&name, error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        if !response.status().is_success() {
+            return Err(self.unexpected(&name, format!("HTTP status {}", response.status())));
+        }
+        Ok(EventStream { client: self.clone(), body: response.into_body(), rest: Vec::new(), connection })
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.request(Method::GET, path, None, self.short).await
     }
@@ -356,6 +380,50 @@ impl Client {
     }
 }
 
+/// Events as they happen.
+#[derive(Debug)]
+pub struct EventStream {
+    client: Client,
+    body: hyper::body::Incoming,
+    /// What has arrived of the next lines.
+    rest: Vec<u8>,
+    connection: tokio::task::JoinHandle<()>,
+}
+
+impl EventStream {
+    /// The next event; `None` when netvmd has ended the stream, as it does when it stops. It is not safe to drop this
+    /// future before it is ready and to call it again.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
+        let name = || format!("GET {}", path::EVENTS);
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                let event = serde_json::from_slice(&line);
+                return event.map(Some).map_err(|error| self.client.unexpected(&name(), error.to_string()));
+            }
+            if self.rest.len() > LONGEST_EVENT {
+                return Err(self.client.unexpected(&name(), "an endless line".to_owned()));
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => self.rest.extend(frame.into_data().into_iter().flatten()),
+                Some(Err(source)) => {
+                    return Err(ClientError::Broken { request: name(), source: source.into() });
+                }
+            }
+        }
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
 macro_rules! reads {
     ($($(#[$doc:meta])* $name:ident -> $reply:ty: $path:ident;)*) => {
         impl Client {
@@ -384,6 +452,8 @@ reads! {
     stats -> Stats: STATS;
     /// The running configuration.
     config -> ConfigReply: CONFIG;
+    /// The events that netvmd remembers.
+    events -> Vec<Event>: EVENTS;
     /// The configurations that were in force, the last one first.
     history -> Vec<RevisionInfo>: HISTORY;
     /// All virtual machines.

@@ -27,7 +27,12 @@
 //! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
+//! | `GET /v1/events?after=N&follow=true` | [`Event`]s; with `follow` one a line, until the client closes the connection |
+//! | `GET /metrics` | all counters, for Prometheus |
 //! | `POST /v1/stop` | [`Done`]; netvmd ends after it |
+//!
+//! If the configuration says so (`web` in `[api]`), netvmd also serves the reading part of this, and its web page, on a
+//! loopback address. Requests need its token there: `Authorization: Bearer TOKEN`.
 //!
 //! The body of every error is an [`ApiError`]. Its status: 404 no such path, role or method; 409 the change needs a restart
 //! of netvmd, or another change is in progress; 422 the configuration has errors (see [`ApiError::diagnostics`]); 500 netvmd
@@ -37,6 +42,8 @@
 mod change;
 mod client;
 mod escape;
+mod event;
+pub mod explain;
 mod policy;
 mod router;
 mod status;
@@ -47,8 +54,9 @@ pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
 };
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, EventStream};
 pub use escape::file_name;
+pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use policy::{
@@ -122,6 +130,10 @@ pub mod path {
     pub const ADDRESSES: &str = "/v1/addresses";
     /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
+    /// [`Event`](crate::Event)s; [`EventQuery`](crate::EventQuery) may follow as a query.
+    pub const EVENTS: &str = "/v1/events";
+    /// All counters, for Prometheus.
+    pub const METRICS: &str = "/metrics";
     /// [`Done`](crate::Done).
     pub const STOP: &str = "/v1/stop";
 }

@@ -140,6 +140,16 @@ pub struct ThreadInfo {
     pub bursts: u64,
     /// How often it slept.
     pub sleeps: u64,
+    /// Cycles spent on bursts since it attached, the NF's own work included.
+    #[serde(default)]
+    pub cycles: u64,
+    /// How full its fullest receive ring was over the last second, in percent of the slots. From about 50 on, this NF is
+    /// the bottleneck of its chains.
+    #[serde(default)]
+    pub ring_percent: f64,
+    /// Buffers that it holds.
+    #[serde(default)]
+    pub buffers: u32,
 }
 
 /// A role, over all its instances since netvmd started, those that have gone included: no count ever goes down.

@@ -115,6 +115,9 @@ fn stats() -> Stats {
         nf_cycles_per_packet: 20.0,
         bursts: 2,
         sleeps: 1,
+        cycles: 335,
+        ring_percent: 12.5,
+        buffers: 7,
     };
     let nf = NfInfo {
         role: "firewall".into(),

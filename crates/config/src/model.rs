@@ -32,7 +32,9 @@ mod port_policy;
 mod router;
 mod vm;
 
-pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig};
+pub use engine::{
+    ApiConfig, EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig,
+};
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub(crate) use port::FRAME_HEADER;
 pub use port::{ContainerConfig, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
@@ -109,6 +111,8 @@ number!(GroupId, RoleId);
 pub struct Host {
     /// Cores, idle behaviour, memory pages, flow cache.
     pub engine: EngineConfig,
+    /// How the API is served besides its Unix socket.
+    pub api: ApiConfig,
     /// L2 switching as a whole.
     pub switch: SwitchConfig,
     /// The policy as a whole.

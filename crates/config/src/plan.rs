@@ -14,7 +14,7 @@
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
 //! | `replicas`, `standby` | replicas are started or stopped |
-//! | rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
+//! | rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 
 use std::fmt;
 
@@ -54,6 +54,8 @@ pub enum ChangeKind {
 pub enum ItemKind {
     /// The engine as a whole.
     Engine,
+    /// How the API is served.
+    Api,
     /// A trust group.
     Group,
     /// A port.
@@ -194,7 +196,7 @@ impl fmt::Display for ChangeKind {
 
 impl ItemKind {
     /// The items that are one table, in the order of plans.
-    const TABLES: [Self; 3] = [Self::Engine, Self::Switch, Self::Policy];
+    const TABLES: [Self; 4] = [Self::Engine, Self::Api, Self::Switch, Self::Policy];
     /// The items with a name, in the order of plans.
     const NAMED: [Self; 6] = [Self::Group, Self::Port, Self::Nf, Self::Vm, Self::Router, Self::Chain];
 
@@ -202,6 +204,7 @@ impl ItemKind {
     const fn key(self) -> &'static str {
         match self {
             Self::Engine => "engine",
+            Self::Api => "api",
             Self::Group => "group",
             Self::Port => "port",
             Self::Nf => "nf",

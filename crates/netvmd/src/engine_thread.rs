@@ -9,6 +9,8 @@ use netvm_engine::{Engine, InstanceId, Notice, StartError};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 
+use crate::events::Events;
+
 /// Service interval while the engine settles a change.
 const BUSY_INTERVAL: Duration = Duration::from_millis(2);
 /// Service interval otherwise.
@@ -60,6 +62,7 @@ pub struct EngineGone;
 pub struct EngineHandle {
     commands: Sender<EngineCommand>,
     failed: broadcast::Sender<(InstanceId, NfFault)>,
+    events: Events,
 }
 
 impl EngineHandle {
@@ -106,6 +109,16 @@ impl EngineHandle {
     /// The NFs that the engine gives up from now on.
     pub(crate) fn failed(&self) -> FailedNfs {
         FailedNfs(self.failed.subscribe())
+    }
+
+    /// The same, with the events that notices go to.
+    pub(crate) fn with_events(self, events: Events) -> Self {
+        Self { events, ..self }
+    }
+
+    /// What the engine and those who use it notice.
+    pub(crate) const fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Closes the engine; later calls fail.
@@ -176,7 +189,7 @@ impl EngineThread {
         };
         let thread = std::thread::Builder::new().name("netvm-engine".to_owned()).spawn(main)?;
         outcome.await.map_err(|_| EngineGone)??;
-        Ok((EngineHandle { commands, failed }, Self { thread, ended }))
+        Ok((EngineHandle { commands, failed, events: Events::default() }, Self { thread, ended }))
     }
 
     /// Waits for the thread's end.

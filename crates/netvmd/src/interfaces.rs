@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
+use netvm_api::EventKind;
 use netvm_config::model::{Host, PortId};
 use netvm_engine::{Engine, InterfaceState, PortView};
 use tokio::io::unix::AsyncFd;
@@ -98,7 +99,8 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
         let (host, ports) = daemon.engine.call(read).await?;
         for port in ports.iter().filter(|port| lost.contains(&port.id) && !is_lost(port)) {
             let name = host.port(port.id).map_or("", |config| config.name.as_str());
-            tracing::info!("port {name}: opened again, as its interface was made again");
+            let message = format!("port {name}: opened again, as its interface was made again");
+            daemon.engine.events().push(EventKind::PortReopened, name, message);
         }
         (host, ports)
     };
@@ -107,7 +109,7 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
         ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
     logged.retain(|id, _| host.port(*id).is_some());
     for port in &ports {
-        log_changes(&host, port, &down, logged);
+        log_changes(daemon, &host, (port, down.contains(&port.id)), logged);
     }
     Ok(())
 }
@@ -131,13 +133,17 @@ fn carriers(host: &Host, ports: &[PortView]) -> Vec<(String, bool)> {
 }
 
 /// Logs what has changed.
-fn log_changes(host: &Host, port: &PortView, down: &BTreeSet<PortId>, logged: &mut BTreeMap<PortId, Logged>) {
+fn log_changes(
+    daemon: &Daemon,
+    host: &Host,
+    (port, is_down): (&PortView, bool),
+    logged: &mut BTreeMap<PortId, Logged>,
+) {
     // A router's punt port has the link of the router's port.
     let (Some(config), None) = (host.port(port.id), host.punted_by(port.id)) else { return };
     let name = &config.name;
     let mtu = port.interface.as_ref().and_then(|interface| interface.mtu);
-    let now =
-        Logged { has_link: !down.contains(&port.id), narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
+    let now = Logged { has_link: !is_down, narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
     let before = logged.insert(port.id, now).unwrap_or(Logged { has_link: true, narrow: None });
     let of = port
         .interface
@@ -146,12 +152,17 @@ fn log_changes(host: &Host, port: &PortView, down: &BTreeSet<PortId>, logged: &m
     let is_gone = port.interface.as_ref().is_some_and(|interface| interface.state == InterfaceState::Gone);
     match (before.has_link, now.has_link) {
         (true, false) if is_gone => {
-            tracing::warn!(
+            let message = format!(
                 "port {name}: its interface is gone{of}; it is opened again when the interface is back"
             );
+            daemon.engine.events().push(EventKind::LinkDown, name, message);
         }
-        (true, false) => tracing::warn!("port {name}: link down{of}"),
-        (false, true) => tracing::info!("port {name}: link up{of}"),
+        (true, false) => {
+            daemon.engine.events().push(EventKind::LinkDown, name, format!("port {name}: link down{of}"));
+        }
+        (false, true) => {
+            daemon.engine.events().push(EventKind::LinkUp, name, format!("port {name}: link up{of}"));
+        }
         _ => {}
     }
     if let Some(mtu) = now.narrow.filter(|_| now != before) {

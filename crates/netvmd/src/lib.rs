@@ -7,6 +7,7 @@ mod api;
 mod attach;
 mod daemon;
 mod engine_thread;
+mod events;
 mod interfaces;
 mod lookup;
 mod offline;

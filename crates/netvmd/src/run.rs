@@ -4,18 +4,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_api::EventKind;
 use netvm_config::model::{Host, NfStart};
 use netvm_config::{ConfigError, Finding};
 use netvm_engine::{Engine, InstanceId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::api::{self, ServeError};
+use tokio::sync::Notify;
+
+use crate::api::{self, LastScrape, ServeError};
 use crate::attach::{AttachServer, ListenError};
 use crate::daemon::{
     ApplyError, Confirmations, Daemon, DriftCache, End, History, Load, Options, Reclaims, RuleChanges,
     first_text,
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
+use crate::events::Events;
 use crate::interfaces;
 use crate::lookup::Lookup;
 use crate::process::cores::allowed;
@@ -149,8 +153,11 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     warn_about_isolation(&host, &confinement);
     let reclaims = Reclaims::default();
     let recorder = reclaims.clone();
-    let on_notice = move |engine: &Engine, notice| recorder.record(engine, notice);
+    let events = Events::default();
+    let noted = events.clone();
+    let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
     let (engine, mut thread) = EngineThread::start(host.engine.clone(), may_have_nics(), on_notice).await?;
+    let engine = engine.with_events(events);
     let machines =
         Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
     let supervisor = Supervisor::new(engine.clone(), confinement, cores);
@@ -159,6 +166,9 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let attach = AttachServer::start(engine.clone(), &attach_socket)?;
     let daemon = Arc::new(Daemon {
         load: Load::start(&engine).await?,
+        applied: Notify::new(),
+        last_scrape: LastScrape::default(),
+        web_problem: std::sync::Mutex::default(),
         options,
         engine: engine.clone(),
         lookup,
@@ -202,15 +212,18 @@ async fn serve(
     thread: &mut EngineThread,
 ) -> Result<(), DaemonError> {
     let server = api::serve(Arc::clone(daemon), socket)?;
-    tracing::info!("netvmd {} serves its API on {}", env!("CARGO_PKG_VERSION"), socket.display());
+    let message = format!("netvmd {} serves its API on {}", env!("CARGO_PKG_VERSION"), socket.display());
+    daemon.engine.events().push(EventKind::Started, "", message);
     service::notify(service::READY);
     let compiling = daemon.keep_compiled();
     let following = interfaces::follow(daemon);
-    tokio::pin!(compiling, following);
+    let web = api::follow(daemon);
+    tokio::pin!(compiling, following, web);
     let outcome = loop {
         tokio::select! {
             () = &mut compiling => {}
             () = &mut following => {}
+            () = &mut web => {}
             request = signals.next() => match request {
                 Request::End => break Ok(()),
                 Request::Reload => {

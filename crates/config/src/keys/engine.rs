@@ -1,14 +1,18 @@
-//! `[engine]`, `[switch]`, `[policy]` and `[[group]]`.
+//! `[engine]`, `[api]`, `[switch]`, `[policy]` and `[[group]]`.
 
 use std::collections::BTreeMap;
 
 use toml::Value;
 
 use crate::model::{
-    EngineConfig, FlowCacheConfig, Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
+    ApiConfig, EngineConfig, FlowCacheConfig, Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig,
+    SwitchConfig,
 };
+use crate::syntax::field;
 use crate::syntax::finding::{Kind, Span};
-use crate::syntax::form::{Flag, List, Maybe, NUMBERS, Name, Nested, Number, Spanned, TEXTS, ToPort, Word};
+use crate::syntax::form::{
+    Flag, List, Maybe, NUMBERS, Name, Nested, Number, Spanned, TEXTS, Text, ToPort, Word,
+};
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
@@ -116,6 +120,12 @@ impl Keys for FlowCacheConfig {
         table.key("entries", &mut self.entries, Number(64..=1 << 24));
         table.key("eviction", &mut self.eviction, Word);
         table.key("idle", &mut self.idle, Number(1..=DAY));
+    }
+}
+
+impl Keys for ApiConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("web", &mut self.web, Maybe(Text(field::loopback, ToString::to_string)));
     }
 }
 

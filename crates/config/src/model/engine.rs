@@ -1,5 +1,7 @@
 //! The engine as a whole: workers, flow cache, L2 switching, policy memory; and trust groups.
 
+use std::net::SocketAddr;
+
 use netvm_policy::PortId;
 
 use super::GroupId;
@@ -82,6 +84,13 @@ pub enum Eviction {
     Lru,
 }
 words!(Eviction: "clock" => Clock, "lru" => Lru);
+
+/// How the API is served besides its Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct ApiConfig {
+    /// The loopback address and port of the web page and of metrics, read-only and with a token; `None`: not served.
+    pub web: Option<SocketAddr>,
+}
 
 /// L2 switching as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

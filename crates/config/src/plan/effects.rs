@@ -44,7 +44,15 @@ fn reopen(port: &PortConfig, text: String) -> Change {
 
 /// Whether such changes come before those of NFs.
 const fn is_early(kind: ItemKind) -> bool {
-    matches!(kind, ItemKind::Engine | ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Port)
+    matches!(
+        kind,
+        ItemKind::Engine
+            | ItemKind::Api
+            | ItemKind::Switch
+            | ItemKind::Policy
+            | ItemKind::Group
+            | ItemKind::Port
+    )
 }
 
 fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
@@ -73,9 +81,15 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
         (ItemKind::Vm, ChangeKind::Change) => vm(name, old, new).into_iter().collect(),
         (ItemKind::Vm, ChangeKind::Add) => Vec::new(),
         (ItemKind::Router, _) => punts(name, old, new),
-        (ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Chain | ItemKind::Rule, _) => {
-            Vec::new()
-        }
+        (
+            ItemKind::Api
+            | ItemKind::Switch
+            | ItemKind::Policy
+            | ItemKind::Group
+            | ItemKind::Chain
+            | ItemKind::Rule,
+            _,
+        ) => Vec::new(),
     }
 }
 

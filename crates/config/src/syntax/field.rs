@@ -1,7 +1,7 @@
 //! Texts of values: what each `fn(&str)` takes, the function beside it writes.
 
 use std::fmt::Display;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::IntErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -305,6 +305,14 @@ pub(crate) fn namespace(text: &str) -> Result<String, FieldError> {
     let is_path = Path::new(text).is_absolute() && !text.contains('\0');
     let syntax = "a name of `ip netns`, the absolute path of a namespace's file, or the ID of a process";
     if is_name || is_path { Ok(text.to_owned()) } else { Err(FieldError::Syntax(syntax)) }
+}
+
+/// A loopback address with a port: whatever is served there needs no encryption.
+pub(crate) fn loopback(text: &str) -> Result<SocketAddr, FieldError> {
+    let syntax = "a loopback address and a port, such as \"127.0.0.1:9180\" (reach it from elsewhere by `ssh -L`, or a proxy with TLS)";
+    let address: Option<SocketAddr> = text.parse().ok();
+    let fits = |address: &SocketAddr| address.ip().is_loopback() && address.port() != 0;
+    address.filter(fits).ok_or(FieldError::Syntax(syntax))
 }
 
 /// The address of a gateway.

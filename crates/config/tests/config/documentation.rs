@@ -72,6 +72,7 @@ fn all_keys_are_documented_and_no_others() {
     // A host that uses every key there is.
     let text = r#"
         engine = { nodes = [[0]] }
+        api = { web = "127.0.0.1:9180" }
         group = [{ name = "g", may_send_to = [] }]
         port = [
             { name = "a", kind = "pci", address = "3b:00.0", group = "g", forward = { normal = true } },

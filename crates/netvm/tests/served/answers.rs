@@ -79,6 +79,9 @@ pub fn stats(seconds: u64) -> Stats {
         nf_cycles_per_packet: 20.0,
         bursts: 1,
         sleeps: 0,
+        cycles: packets * 20,
+        ring_percent: 62.5,
+        buffers: 12,
     };
     let nf = NfInfo {
         role: "firewall".into(),

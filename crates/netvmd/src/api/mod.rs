@@ -5,18 +5,20 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection, StringRejection};
 use axum::http::StatusCode;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use netvm_api::{ApiError, path};
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+
+pub(crate) use observe::LastScrape;
+pub(crate) use serve::follow;
+use serve::{Limits, Server, Token};
 
 use crate::daemon::ApplyError;
 use crate::daemon::Daemon;
@@ -25,16 +27,20 @@ use crate::engine_thread::EngineGone;
 
 mod change;
 mod nfs;
+mod observe;
 mod policy;
 mod routers;
+mod serve;
 mod status;
 mod traffic;
 mod vms;
 
 /// Largest configuration in bytes.
 const LARGEST_BODY: usize = 64 << 20;
-/// Limit for open requests to finish at shutdown.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for the loopback address, where only packets to trace are sent.
+const LARGEST_WEB_BODY: usize = 256 << 10;
+/// Clients of the Unix socket at a time.
+const CLIENTS: usize = 256;
 
 /// The API cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -44,22 +50,6 @@ pub struct ServeError {
     pub path: PathBuf,
     /// The kernel's error.
     pub source: io::Error,
-}
-
-/// The running server.
-#[derive(Debug)]
-pub struct Server {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Server {
-    /// Refuses new requests and waits for open ones.
-    pub async fn stop(self) {
-        // An error: it has stopped already.
-        let _ = self.stop.send(());
-        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.task).await;
-    }
 }
 
 /// Serves the API on `socket`, accessible to owner and group.
@@ -74,17 +64,16 @@ pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
     rustix::process::umask(before);
     let listener = listener.map_err(fail)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
-    let (stop, stopped) = oneshot::channel();
-    let server = axum::serve(listener, router(daemon)).with_graceful_shutdown(async {
-        // An error: the sender was dropped, which also means stop.
-        let _ = stopped.await;
-    });
-    let task = tokio::spawn(async move {
-        if let Err(error) = server.await {
-            tracing::error!("API server: {error}");
-        }
-    });
-    Ok(Server { stop, task })
+    let app = router(daemon).layer(middleware::from_fn(serve::local_origins));
+    Ok(Server::start(listener, app, Limits { connections: CLIENTS }))
+}
+
+/// The API for the loopback address.
+fn web_router(daemon: Arc<Daemon>, token: Token) -> Router {
+    router(daemon)
+        .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
+        .layer(middleware::from_fn_with_state(token, serve::read_only))
+        .layer(middleware::from_fn(serve::local_origins))
 }
 
 fn router(daemon: Arc<Daemon>) -> Router {
@@ -116,6 +105,10 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::RESTART, post(change::restart))
         .route(path::STOP, post(change::stop))
+        .route(path::EVENTS, get(observe::events::events))
+        .route(path::METRICS, get(observe::metrics::metrics))
+        .route("/", get(serve::page))
+        .route("/web/{file}", get(serve::script))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(LARGEST_BODY))

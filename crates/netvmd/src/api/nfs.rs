@@ -131,6 +131,9 @@ fn thread(view: &ThreadView) -> ThreadInfo {
         nf_cycles_per_packet: per_packet(NfCounter::NfCycles),
         bursts: value(NfCounter::Bursts),
         sleeps: value(NfCounter::Sleeps),
+        cycles: value(NfCounter::Cycles),
+        ring_percent: f64::from(view.fill) * 100.0,
+        buffers: view.buffers,
     }
 }
 

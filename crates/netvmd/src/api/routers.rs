@@ -21,12 +21,17 @@ use crate::routers::{Counts, Destination, Rib};
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<RouterInfo>>, Failure> {
     let views = views(&daemon).await?;
+    Ok(Json(infos(&daemon, &views).await))
+}
+
+/// All virtual routers.
+pub(super) async fn infos(daemon: &Daemon, views: &Views) -> Vec<RouterInfo> {
     let mut infos = Vec::new();
     for router in &views.host.routers {
         let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
-        infos.push(info(&views, router, counts));
+        infos.push(info(views, router, counts));
     }
-    Ok(Json(infos))
+    infos
 }
 
 /// Limit of the number of routes.

@@ -1,6 +1,6 @@
 //! The status of the daemon, and its current problems.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::Json;
 use axum::extract::State;
@@ -53,9 +53,10 @@ fn huge_pages(views: &Views) -> HugePages {
     }
 }
 
-fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
+pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
     let is_first = daemon.history.last().is_some_and(|last| last.how == "start");
     let mut problems: Vec<String> = daemon.start_warning.iter().filter(|_| is_first).cloned().collect();
+    problems.extend(daemon.web_problem.lock().unwrap_or_else(PoisonError::into_inner).clone());
     for vm in daemon.machines.status().iter().filter(|vm| vm.phase == VmPhase::Backoff) {
         problems.push(format!(
             "vm {} keeps failing: {}",

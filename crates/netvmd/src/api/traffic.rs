@@ -68,18 +68,23 @@ pub(super) async fn groups(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<Grou
 
 pub(super) async fn stats(State(daemon): State<Arc<Daemon>>) -> Answer<Stats> {
     let views = views(&daemon).await?;
-    let nfs = nf_infos(&daemon, &views);
-    Ok(Json(Stats {
+    Ok(Json(stats_of(&daemon, &views)))
+}
+
+/// All counters.
+pub(super) fn stats_of(daemon: &Daemon, views: &Views) -> Stats {
+    let nfs = nf_infos(daemon, views);
+    Stats {
         uptime_s: daemon.started.elapsed().as_secs_f64(),
-        ports: port_infos(&views),
-        chains: chain_infos(&views, &nfs),
+        ports: port_infos(views),
+        chains: chain_infos(views, &nfs),
         nfs,
         roles: views.roles.iter().map(|(name, totals)| nfs::role(name, totals)).collect(),
-        groups: group_infos(&daemon, &views),
-        workers: worker_infos(&daemon, &views),
-        drops: drops(&views),
+        groups: group_infos(daemon, views),
+        workers: worker_infos(daemon, views),
+        drops: drops(views),
         stages: views.stages.iter().map(stage).collect(),
-    }))
+    }
 }
 
 pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
@@ -259,4 +264,19 @@ fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
         |node: &u32| std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{core}/node{node}")).exists();
     let of_the_machine = || (0..model::MAX_NODES as u32).find(is_on);
     configured.map(|node| node as u32).or_else(of_the_machine).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_api::explain::{DROPS, VIOLATIONS};
+    use netvm_engine::Violation;
+
+    #[test]
+    fn every_drop_reason_and_violation_is_explained() {
+        let drops: Vec<&str> = DropReason::ALL.into_iter().map(DropReason::name).collect();
+        assert_eq!(drops, DROPS.iter().map(|one| one.name).collect::<Vec<_>>());
+        let violations: Vec<&str> = Violation::ALL.into_iter().map(Violation::name).collect();
+        assert_eq!(violations, VIOLATIONS.iter().map(|one| one.name).collect::<Vec<_>>());
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use netvm_api::EventKind;
 use netvm_attach::Hello;
 use netvm_config::model::{Host, NfStart};
 use netvm_engine::{Engine, InstanceId};
@@ -225,12 +226,13 @@ impl AttachServer {
 
     async fn hold(&self, (session, mut failed): (Session, FailedNfs), peer: Peer) {
         let number = self.register(&session, peer);
-        tracing::info!(
-            "nf {}/{number}: external NF {} attached as instance {}",
-            session.role(),
+        let role = session.role();
+        let message = format!(
+            "nf {role}/{number}: external NF {} attached as instance {}",
             session.name(),
             session.id()
         );
+        self.engine.events().push(EventKind::NfUp, role, message);
         tokio::select! {
             () = session.closed() => {}
             // A child process may keep the socket open.
@@ -243,7 +245,7 @@ impl AttachServer {
             }
         }
         self.lock().remove(&session.id());
-        tracing::info!("nf {}/{number}: left", session.role());
+        self.engine.events().push(EventKind::NfDown, role, format!("nf {role}/{number}: left"));
     }
 
     fn register(&self, session: &Session, peer: Peer) -> u32 {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvm_api::{ApplyHow, ApplyReply, Diagnostic, PlanReply};
+use netvm_api::{ApplyHow, ApplyReply, Diagnostic, EventKind, PlanReply};
 use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use netvm_config::{ConfigError, Loaded, Plan};
 use tokio::time::{Instant, timeout_at};
@@ -178,7 +178,8 @@ impl Daemon {
             return Err(error);
         }
         let took = started.elapsed();
-        tracing::info!("{name} applied: {} changes in {} ms", plan.changes.len(), took.as_millis());
+        let message = format!("{name} applied: {} changes in {} ms", plan.changes.len(), took.as_millis());
+        self.engine.events().push(EventKind::Applied, "", message);
         let source =
             self.history.last().map_or_else(|| "the configuration before".to_owned(), |last| last.source);
         let (daemon, entry) = (Arc::clone(self), [name, why, text].map(str::to_owned));
@@ -251,6 +252,7 @@ impl Daemon {
             self.supervisor.reconcile(prepared);
             self.machines.reconcile(machines);
             self.machines.stop_unconfigured();
+            self.applied.notify_one();
             return Ok(());
         }
         let up = self.machines.up();
@@ -259,9 +261,10 @@ impl Daemon {
                 Ok(()) => error,
                 Err(undo) => ApplyError::NotUndone { error: Box::new(error), undo: Box::new(undo) },
             };
-            tracing::warn!("not applied: {error}");
+            self.engine.events().push(EventKind::NotApplied, "", format!("not applied: {error}"));
             return Err(error);
         }
+        self.applied.notify_one();
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use netvm_api::EventKind;
 use netvm_config::model::Host;
 use tokio::time::Instant;
 
@@ -104,7 +105,8 @@ impl Daemon {
         let undone = self.change(&running, &previous, &plan, Kind::Change).await;
         match &undone {
             Ok(()) => {
-                tracing::info!("went back to {}", waiting.source);
+                let message = format!("went back to {}", waiting.source);
+                self.engine.events().push(EventKind::WentBack, "", message);
                 let (daemon, source) = (Arc::clone(self), waiting.source.clone());
                 blocking(move || daemon.history.record(&source, "not confirmed", &previous.to_toml())).await;
             }

@@ -9,8 +9,8 @@ mod saving;
 mod stats;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use netvm_config::model::Host;
@@ -23,6 +23,7 @@ pub(crate) use history::History;
 pub(crate) use rules::{Changed, RuleError};
 pub(crate) use stats::{Load, Reclaims};
 
+use crate::api::LastScrape;
 use crate::attach::{AttachServer, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::lookup::Lookup;
@@ -81,6 +82,11 @@ pub struct Daemon {
     pub(crate) rules: RuleChanges,
     pub(crate) reclaims: Reclaims,
     pub(crate) load: Load,
+    /// A configuration came into force.
+    pub(crate) applied: Notify,
+    pub(crate) last_scrape: LastScrape,
+    /// Why the web page is not served.
+    pub(crate) web_problem: Mutex<Option<String>>,
     pub(crate) started: Instant,
     pub(crate) end: End,
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvm_engine::{Engine, Notice, WorkerCounters};
+use netvm_api::EventKind;
+use netvm_engine::{Engine, GroupId, Notice, WorkerCounters};
 use netvm_region::clock;
 
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::events::Events;
 
 /// Interval of the measurements.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -74,67 +76,71 @@ impl Reclaims {
         reclaim.longest = reclaim.longest.max(time);
     }
 
-    /// Logs an engine notice and updates the figures.
-    pub(crate) fn record(&self, engine: &Engine, notice: Notice) {
+    /// Turns an engine notice into an event, and updates the figures.
+    pub(crate) fn record(&self, events: &Events, engine: &Engine, notice: Notice) {
         let host = engine.host();
         let nf = |role| host.nf(role).map_or_else(|| format!("(former role {role})"), |nf| nf.role.clone());
-        match notice {
+        let group = |id| host.group(id).map_or_else(|| GroupId::to_string(&id), |group| group.name.clone());
+        let (kind, subject, message) = match notice {
             Notice::Reclaimed { instance, role, buffers, first_sweep, total } => {
-                tracing::info!(
-                    "nf {}: instance {instance} ended; {buffers} buffers reclaimed in {:.1} ms, teardown done in {:.1} ms",
-                    nf(role),
-                    millis(first_sweep),
-                    millis(total)
-                );
                 if let Some(group) = host.nf(role).and_then(|nf| host.group(nf.group)) {
                     self.add(&group.name, buffers, first_sweep);
                 }
+                let (first, total) = (millis(first_sweep), millis(total));
+                let message = format!(
+                    "instance {instance} ended; {buffers} buffers reclaimed in {first:.1} ms, teardown done in {total:.1} ms"
+                );
+                (EventKind::Reclaimed, nf(role), message)
             }
             Notice::Audited { group, buffers } => {
                 let Some(group) = host.group(group) else { return };
-                tracing::warn!(
-                    "group {}: the audit reclaimed {buffers} lost buffers; an NF misreported them",
-                    group.name
-                );
                 self.add(&group.name, buffers, Duration::ZERO);
+                let message = format!("the audit reclaimed {buffers} lost buffers; an NF misreported them");
+                (EventKind::Audited, group.name.clone(), message)
             }
             Notice::StandbyTookOver { instance, role } => {
-                tracing::info!("nf {}: standby instance {instance} took over", nf(role));
+                (EventKind::StandbyTookOver, nf(role), format!("standby instance {instance} took over"))
             }
             Notice::Hung { instance, role, stalled } => {
-                tracing::error!(
-                    "nf {}: instance {instance} hangs: no progress for {:.0} ms although packets wait for it",
-                    nf(role),
+                let message = format!(
+                    "instance {instance} hangs: no progress for {:.0} ms although packets wait for it",
                     millis(stalled)
                 );
+                (EventKind::NfHung, nf(role), message)
             }
             Notice::Recovered { instance, role } => {
-                tracing::info!("nf {}: instance {instance} makes progress again", nf(role));
+                (EventKind::NfRecovered, nf(role), format!("instance {instance} makes progress again"))
             }
-            Notice::GroupReset { group } => {
-                let name = host.group(group).map_or_else(|| group.to_string(), |group| group.name.clone());
-                tracing::error!(
-                    "group {name}: an NF removed pages of the group's memory (fallocate or madvise); the group gets new memory, and its NFs start again"
-                );
+            Notice::GroupReset { group: id } => {
+                let message = "an NF removed pages of the group's memory (fallocate or madvise); the group gets new memory, and its NFs start again";
+                (EventKind::GroupReset, group(id), message.to_owned())
             }
-            Notice::GroupNotReset { group, error } => {
-                let name = host.group(group).map_or_else(|| group.to_string(), |group| group.name.clone());
-                tracing::error!("group {name}: an NF removed pages of the group's memory: {error}");
-            }
+            Notice::GroupNotReset { group: id, error } => (
+                EventKind::GroupReset,
+                group(id),
+                format!("an NF removed pages of the group's memory: {error}"),
+            ),
             Notice::Evicted { instance, role } => {
-                tracing::warn!("nf {}: instance {instance} evicted", nf(role));
+                (EventKind::NfEvicted, nf(role), format!("instance {instance} evicted"))
             }
             Notice::WakesMayWait { error } => {
-                tracing::warn!(
+                let message = format!(
                     "io_setup(2) failed: {}; workers signal NFs and guests by write(2), so a hostile one can stall them (check fs.aio-max-nr and system call filters)",
                     std::io::Error::from_raw_os_error(error)
                 );
+                return events.push(EventKind::WakesMayWait, "", message);
             }
             Notice::PortFault { port, fault } => {
                 let name = host.port(port).map_or_else(|| port.to_string(), |port| port.name.clone());
-                tracing::error!("port {name}: {fault}");
+                (EventKind::PortFault, name, fault)
             }
-        }
+        };
+        let what = match kind {
+            EventKind::Audited | EventKind::GroupReset => "group",
+            EventKind::PortFault => "port",
+            _ => "nf",
+        };
+        events.push(kind, &subject, format!("{what} {subject}: {message}"));
     }
 }
 

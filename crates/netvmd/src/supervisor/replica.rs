@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_api::EventKind;
 use netvm_attach::Hello;
 use netvm_config::model::NfStart;
 use netvm_engine::{Engine, InstanceId, InstanceState};
@@ -229,7 +230,8 @@ impl Controller {
     async fn pause(&mut self, recipe: &Recipe, how: String, ran: Duration) {
         let pause = self.backoff.after(ran);
         let slot = self.status.borrow().slot;
-        tracing::warn!("nf {}/{slot}: {how}; restarting in {} ms", recipe.role, pause.as_millis());
+        let message = format!("nf {}/{slot}: {how}; restarting in {} ms", recipe.role, pause.as_millis());
+        self.engine.events().push(EventKind::NfDown, &recipe.role, message);
         self.status.send_modify(|status| {
             status.phase = Phase::Backoff;
             status.failures += 1;
@@ -296,7 +298,7 @@ impl Controller {
             status.phase = Phase::Attached(session.id());
             status.attached_at = Some(Instant::now());
         });
-        tracing::info!(
+        let message = format!(
             "nf {}/{slot}: {} attached as instance {} (process {}, {} threads)",
             recipe.role,
             session.name(),
@@ -304,6 +306,7 @@ impl Controller {
             process.child.id().unwrap_or_default(),
             session.threads()
         );
+        self.engine.events().push(EventKind::NfUp, &recipe.role, message);
         self.watch((&session, failed), process).await
     }
 

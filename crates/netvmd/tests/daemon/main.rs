@@ -6,6 +6,7 @@ mod apply;
 mod common;
 mod nfs;
 mod process;
+mod watch;
 
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ fn be_the_program() {
     let Ok(program) = std::env::var(PROGRAM) else { return };
     match program.as_str() {
         "forward" => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
+        "shouter" => {
+            let options = Options::new("shouter").with_counters(&[watch::HOSTILE]);
+            netlib::run(&options, |_| Shouter).unwrap();
+        }
         "silent" => std::thread::sleep(Duration::from_secs(600)),
         "crash" => {
             eprintln!("an error for people");
@@ -62,6 +67,19 @@ fn be_the_program() {
             eprintln!("memory: {}", std::hint::black_box(&memory).len());
         }
         other => panic!("no program {other}"),
+    }
+}
+
+/// An NF with a counter.
+struct Shouter;
+
+impl netlib::NetworkFunction for Shouter {
+    fn packet(&mut self, _: &mut netlib::Packet<'_>) -> netlib::Verdict {
+        netlib::Verdict::Next
+    }
+
+    fn report(&self, counters: &mut [u64; netlib::MAX_COUNTERS]) {
+        counters[0] = 7;
     }
 }
 

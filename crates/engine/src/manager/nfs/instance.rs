@@ -48,13 +48,31 @@ pub(crate) struct Progress {
     position: u64,
     /// How long packets have waited without progress.
     pub(super) stalled: Duration,
+    /// How full its fullest receive ring was, from 0 to 1: an average over about a second.
+    pub(crate) fill: f32,
+}
+
+/// What one look at an NF thread found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Changes with the thread's progress.
+    pub(super) position: u64,
+    /// Whether packets wait for it.
+    pub(super) waits: bool,
+    /// How full its fullest receive ring is, from 0 to 1.
+    pub(super) fill: f32,
 }
 
 impl Progress {
-    /// Notes a look after `step`: the thread's position, and whether packets wait for it.
-    pub(super) fn note(&mut self, (position, waits): (u64, bool), step: Duration) {
+    /// Notes a look after `step`.
+    pub(super) fn note(&mut self, Look { position, waits, fill }: Look, step: Duration) {
         let stands_still = waits && position == self.position;
-        *self = Self { position, stalled: if stands_still { self.stalled + step } else { Duration::ZERO } };
+        let share = step.as_secs_f32().min(1.0);
+        *self = Self {
+            position,
+            stalled: if stands_still { self.stalled + step } else { Duration::ZERO },
+            fill: self.fill + (fill - self.fill) * share,
+        };
     }
 }
 

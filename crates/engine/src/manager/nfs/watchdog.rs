@@ -1,5 +1,5 @@
 //! The watchdog: finds NFs that hang. In: ring indexes and heartbeats, as the NFs write them. Out: instances whose
-//! state is [`InstanceState::Hung`], and notices.
+//! state is [`InstanceState::Hung`], and notices; and how full the rings of each NF thread are, for statistics.
 //!
 //! An NF thread hangs if packets wait in one of its rings while neither its heartbeat nor the head of any of its rings
 //! moves, for the role's `hang_timeout`. netlib moves the heartbeat with each packet and while it waits for room in
@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::instance::{Instance, InstanceState, Progress};
+use super::instance::{Instance, InstanceState, Look, Progress};
 use crate::manager::{Engine, Notice};
 use netvm_ring::RingMemory;
 
@@ -83,16 +83,17 @@ impl Engine {
         (seconds > 0).then(|| Duration::from_secs(seconds.into()) * factor)
     }
 
-    /// A thread's position, which changes with its progress, and whether packets wait for it.
-    fn look(&self, instance: &Instance, thread: u16) -> (u64, bool) {
+    /// Looks at the rings of a thread.
+    fn look(&self, instance: &Instance, thread: u16) -> Look {
         let control = &instance.control;
         let mut position = control.thread(thread).heartbeat.load(std::sync::atomic::Ordering::Relaxed);
-        let mut waits = false;
+        let (mut waits, mut fill) = (false, 0.0_f32);
         let mut look_at = |ring: RingMemory| {
             let (head, tail) = ring.claims();
             // Heads that move by the same number in both directions must not cancel each other.
             position = position.wrapping_mul(31).wrapping_add(head.into());
             waits |= head != tail;
+            fill = fill.max(ring.occupancy() as f32 / ring.capacity() as f32);
         };
         for worker in 0..self.workers.len() as u16 {
             look_at(control.ring_to_nf(thread, worker));
@@ -104,6 +105,6 @@ impl Engine {
                 memory.and_then(|memory| memory.region().ring(ring.index)).into_iter().for_each(&mut look_at);
             }
         }
-        (position, waits)
+        Look { position, waits, fill }
     }
 }

@@ -31,6 +31,8 @@ pub struct ThreadView {
     pub flows_refused: u64,
     /// Buffers that it holds, by the owner table.
     pub buffers: u32,
+    /// How full its fullest receive ring was, from 0 to 1: an average over about a second.
+    pub fill: f32,
 }
 
 /// An attached NF.
@@ -78,6 +80,7 @@ impl Engine {
                 violations: since(&Violation::ALL, &now.violations, &before.violations),
                 flows_decided: now.flows_decided - before.flows_decided,
                 flows_refused: now.flows_refused - before.flows_refused,
+                fill: instance.progress.get(usize::from(thread)).map_or(0.0, |progress| progress.fill),
                 buffers: memories.map(|memory| memory.in_flight.buffers_with(*nf_thread)).sum(),
             });
         }

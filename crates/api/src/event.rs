@@ -1,0 +1,145 @@
+//! Events: what netvmd notices without being asked.
+
+use serde::{Deserialize, Serialize};
+
+/// How bad an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventSeverity {
+    /// As intended.
+    Info,
+    /// Something works less well.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+impl EventSeverity {
+    /// As in JSON.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$note:meta])* $kind:ident $severity:ident $word:literal,)*) => {
+        /// What happened.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum EventKind {
+            $($(#[$note])* $kind,)*
+            /// A kind of a later version.
+            #[serde(other)]
+            Other,
+        }
+
+        impl EventKind {
+            /// Its severity.
+            #[must_use]
+            pub const fn severity(self) -> EventSeverity {
+                match self {
+                    $(Self::$kind => EventSeverity::$severity,)*
+                    Self::Other => EventSeverity::Info,
+                }
+            }
+
+            /// As in JSON.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $word,)*
+                    Self::Other => "other",
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// netvmd serves requests.
+    Started Info "started",
+    /// A configuration came into force.
+    Applied Info "applied",
+    /// A configuration was refused, or undone after a failure.
+    NotApplied Warning "not_applied",
+    /// An unconfirmed configuration was undone.
+    WentBack Warning "went_back",
+    /// An NF attached.
+    NfUp Info "nf_up",
+    /// An NF ended, and was not asked to.
+    NfDown Warning "nf_down",
+    /// An NF makes no progress although packets wait for it.
+    NfHung Error "nf_hung",
+    /// A hung NF makes progress again.
+    NfRecovered Info "nf_recovered",
+    /// An NF lost its memory, as an NF of its trust group damaged it.
+    NfEvicted Warning "nf_evicted",
+    /// A standby replica became active.
+    StandbyTookOver Info "standby_took_over",
+    /// The buffers of an NF that ended are back.
+    Reclaimed Info "reclaimed",
+    /// An audit found buffers that an NF had misreported.
+    Audited Warning "audited",
+    /// A trust group has new memory, as an NF damaged the old one.
+    GroupReset Error "group_reset",
+    /// A port's link is up.
+    LinkUp Info "link_up",
+    /// A port's link is down.
+    LinkDown Warning "link_down",
+    /// A port failed.
+    PortFault Error "port_fault",
+    /// A port was opened again.
+    PortReopened Info "port_reopened",
+    /// The kernel refuses to signal eventfds asynchronously.
+    WakesMayWait Warning "wakes_may_wait",
+    /// This client was too slow: events before this one are missing for it.
+    Lost Warning "lost",
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number, from 1 in the order of events since netvmd started; 0 for what only this client is told.
+    pub number: u64,
+    /// When, in seconds since 1970.
+    pub at: f64,
+    /// How bad it is.
+    pub severity: EventSeverity,
+    /// What happened.
+    pub kind: EventKind,
+    /// The name of what it happened to; empty for netvmd as a whole.
+    pub subject: String,
+    /// The same in one sentence.
+    pub message: String,
+}
+
+/// Which events a request asks for: its query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventQuery {
+    /// Only those with a higher number.
+    #[serde(default)]
+    pub after: u64,
+    /// Go on with those to come, one JSON object a line, until the client closes the connection.
+    #[serde(default)]
+    pub follow: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_json() {
+        for kind in [EventKind::NfUp, EventKind::StandbyTookOver, EventKind::Lost] {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+        }
+        let later: EventKind = serde_json::from_str("\"never_heard_of\"").unwrap();
+        assert_eq!(later, EventKind::Other);
+        assert_eq!(serde_json::to_value(EventSeverity::Warning).unwrap(), EventSeverity::Warning.word());
+    }
+}

@@ -1,0 +1,155 @@
+//! Columns of the tables that `netvm` prints. A test of `netvm` compares the list with its sources.
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its head.
+    pub name: &'static str,
+    /// The commands whose tables have it.
+    pub of: &'static [&'static str],
+    /// What it shows.
+    pub text: &'static str,
+}
+
+const STATUS: &str = "netvm status";
+const PORT: &str = "netvm port";
+const NF: &str = "netvm nf";
+const VM: &str = "netvm vm list";
+const ROUTER: &str = "netvm router";
+const ROUTES: &str = "netvm router show";
+const CHAIN: &str = "netvm chain";
+const GROUP: &str = "netvm group";
+const STATS: &str = "netvm stats";
+const POLICY: &str = "netvm policy show";
+const FLOW: &str = "netvm flow list";
+const MAC: &str = "netvm mac";
+const HISTORY: &str = "netvm config history";
+const EXPLAIN: &str = "netvm explain";
+
+macro_rules! columns {
+    ($($name:literal of $($command:ident)+: $text:literal;)*) => {
+        &[$(Column { name: $name, of: &[$($command),+], text: $text },)*]
+    };
+}
+
+/// All columns, by table.
+pub const COLUMNS: &[Column] = columns! {
+    "WORKER" of STATUS FLOW: "The engine thread, by number; each runs on one core.";
+    "CORE" of STATUS: "The core of the worker.";
+    "NODE" of STATUS GROUP: "The NUMA node.";
+    "IDLE" of STATUS FLOW: "What a worker without packets does: `poll` spins, `adaptive` sleeps for short times. For a flow: time since its last packet.";
+    "BUSY" of STATUS: "Share of the last second in which the worker handled packets. From about 90 % on, ports begin to lose packets.";
+    "SLEEPS" of STATUS NF: "How often the thread had nothing to do and slept.";
+    "COPIES" of STATUS: "Packets that the worker copied from one trust group's memory into another's.";
+    "COPIED" of STATUS: "Bytes of these copies.";
+    "LONGEST TURN" of STATUS: "The longest turn of the worker's loop since its start, without sleep: the most that a packet waited for the worker.";
+
+    "ID" of PORT CHAIN GROUP: "The number, as NFs use it. It is kept while the item exists, and used again later.";
+    "PORT" of PORT STATS FLOW MAC ROUTES: "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a flow or MAC address: where it came from.";
+    "KIND" of PORT EXPLAIN: "The port's kind, as in the configuration; or what a name is: drop reason, violation, column.";
+    "DRIVER" of PORT: "The driver and its mode; in brackets why the first choice was not possible, or why the port failed.";
+    "LINK" of PORT: "Whether the link is up.";
+    "QUEUES" of PORT: "Pairs of receive and transmit queues; each pair belongs to one worker.";
+    "MTU" of PORT: "Longest packet in bytes, without Ethernet header and FCS.";
+    "GROUP" of PORT NF GROUP: "The trust group. For a port: the group whose memory receives its packets, `-` for the engine's own.";
+    "RX PACKETS" of PORT STATS: "Packets that the engine received from the port.";
+    "RX BYTES" of PORT: "Bytes of these, without FCS.";
+    "TX PACKETS" of PORT STATS: "Packets that the engine sent out of the port.";
+    "TX BYTES" of PORT: "Bytes of these, without FCS.";
+    "RX DROPPED" of PORT STATS: "Packets that the device or the kernel dropped before the engine saw them, as far as it counts them: the worker did not keep up. For a source with a rate: packets that were due and not sent.";
+    "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, or port down.";
+    "RX/S" of STATS: "Packets received per second, over the last interval.";
+    "RX BIT/S" of STATS: "Bits of these, without FCS.";
+    "TX/S" of STATS: "Packets sent per second, over the last interval.";
+    "TX BIT/S" of STATS: "Bits of these, without FCS.";
+
+    "ROLE" of NF STATS: "The name by which chains know the NF. In the statistics of an NF or its threads: packets that it sent to another role.";
+    "#" of NF STATS: "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, instances that have gone included.";
+    "PID" of NF VM: "The process; `-` if there is none.";
+    "STATE" of NF VM CHAIN: "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), backoff (ended; netvmd restarts it after a pause), stopped, external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand).";
+    "THREADS" of NF: "Threads of the NF that receive packets.";
+    "UP" of NF VM: "Time since the NF attached, or the VM started.";
+    "RECEIVED" of NF STATS: "Packets that the NF received.";
+    "RECEIVED/S" of STATS: "The same per second, over the last interval.";
+    "DROPPED" of NF STATS: "Packets that the NF decided to drop.";
+    "CYCLES/PACKET" of NF STATS: "Cycles of a packet: of an NF, its own code and netlib, without waiting; of a stage, of the worker.";
+    "RESTARTS" of NF VM: "How often netvmd started it again after it had ended.";
+    "LAST EXIT" of NF VM: "How it ended last.";
+    "THREAD" of NF: "The thread's number in its trust group.";
+    "NEXT" of NF STATS: "Packets that the NF passed to the next hop of their chain.";
+    "DETOURED" of NF STATS: "Packets that went through the engine, because the direct ring to the next NF was full.";
+    "FLOWS DECIDED" of NF STATS: "Packets with an accepted verdict on the rest of their flow (drop, or skip this NF).";
+    "REFUSED" of NF STATS: "Packets whose verdict on the flow the engine refused: not permitted by `flow_verdicts`, or the flow was no longer known.";
+    "OWN" of NF: "The part of CYCLES/PACKET that the NF's own code took, without netlib.";
+    "BURSTS" of NF: "Bursts of up to 64 packets that the thread received.";
+    "COUNTER" of NF: "A counter that the NF itself keeps.";
+    "VIOLATION" of NF: "Something that no honest NF does; `netvm explain NAME` says what.";
+    "VALUE" of NF: "The count.";
+
+    "CHAIN" of CHAIN STATS: "The name of the chain.";
+    "HOPS" of CHAIN: "The roles that packets pass, in order.";
+    "OUTPUT" of CHAIN: "Where packets go after the last hop: a port, `ingress` (back where they came from), `normal` (L2 switching), a router, or nowhere (the last NF names a port).";
+    "ENTERED" of CHAIN STATS: "Packets handed to the first hop.";
+    "ENTERED/S" of STATS: "The same per second, over the last interval.";
+    "LEFT" of CHAIN STATS: "Packets that left the chain.";
+    "LEFT/S" of STATS: "The same per second, over the last interval.";
+    "DROPPED AT ENTRY" of CHAIN STATS: "Packets dropped before any NF worked on them: a ring of the chain was full (chain-full), or a hop has no NF (nf-down).";
+    "DROPPED INSIDE" of CHAIN STATS: "Packets dropped later, for any reason but an NF's verdict.";
+
+    "NFS" of GROUP: "Attached NF instances of the group.";
+    "PAGES" of GROUP: "The size of the pages that the memory is in.";
+    "SIZE" of GROUP: "Bytes of the region.";
+    "BUFFERS" of GROUP: "Buffers of the region.";
+    "BUFFER SIZE" of GROUP: "Bytes of a buffer, headroom and tailroom included.";
+    "FREE" of GROUP: "Buffers that are free. Near 0, ports cannot receive into the group's memory.";
+    "IN ENGINE" of GROUP: "Buffers in the engine's queues, caches and devices. Receive queues hold some all the time.";
+    "IN NFS" of GROUP: "Buffers that NFs have.";
+    "RECLAIMED" of GROUP: "Buffers taken back from NFs that died or left, since netvmd started.";
+    "LONGEST RECLAIM" of GROUP: "The longest time from an NF's end until its buffers were back.";
+
+    "STAGE" of STATS: "A step of a packet's way through a worker (NetVM paper, Table 1).";
+    "PACKETS TIMED" of STATS: "Packets in the turns that were timed, one in 16.";
+    "NS/PACKET" of STATS: "Nanoseconds of a packet in this stage.";
+    "AT" of STATS: "Where packets were dropped: a port, a chain, or an NF.";
+    "NAME" of STATS POLICY EXPLAIN: "The name of the port, chain, NF or rule, or what `netvm explain` takes.";
+    "REASON" of STATS: "The drop reason; `netvm explain REASON` says what it means and what to do.";
+    "PACKETS" of STATS POLICY FLOW: "Packets: dropped for this reason, matched by this rule, or of this flow.";
+    "PACKETS/S" of STATS: "The same per second, over the last interval.";
+    "NF" of STATS: "The role of the NF.";
+
+    "RULE" of POLICY FLOW: "The rule: its number, which never changes, or its name. For a flow: the rule that decides, `-` for the port's `forward`.";
+    "MATCH AND ACTION" of POLICY: "The rule in one line.";
+    "BYTES" of POLICY FLOW: "Bytes of these packets, without FCS.";
+    "FLOW" of FLOW: "Addresses, ports and protocol of the flow, or its MAC addresses and EtherType.";
+    "AGE" of FLOW HISTORY: "Time since the flow came into the cache, or since the configuration came into force.";
+    "NF VERDICTS" of FLOW: "Verdicts of NFs on the rest of the flow, and when they expire without another packet.";
+    "MAC" of MAC ROUTES: "The MAC address: learned by L2 switching, or the router interface's.";
+    "VLAN" of MAC ROUTES: "The VLAN; 0 where ports ignore VLANs, `-` for an untagged interface.";
+
+    "ROUTER" of ROUTER: "The name of the virtual router.";
+    "NAMESPACE" of ROUTER: "Its network namespace, for `ip netns exec`.";
+    "INTERFACES" of ROUTER: "Its interfaces.";
+    "IPV4 ROUTES" of ROUTER: "IPv4 routes of its kernel (table `main`).";
+    "IPV6 ROUTES" of ROUTER: "IPv6 routes of its kernel.";
+    "NEIGHBOURS" of ROUTER: "Neighbours with a known MAC address.";
+    "FORWARDED" of ROUTER: "Packets that the engine forwarded by its FIB.";
+    "PUNTED" of ROUTER ROUTES: "Packets passed to the router's kernel: for itself, without a resolved next hop, or with options.";
+    "FROM KERNEL" of ROUTER ROUTES: "Packets that the router's kernel sent.";
+    "INTERFACE" of ROUTES: "The interface in the router's namespace.";
+    "ADDRESSES" of ROUTES: "Addresses that the configuration gives the interface.";
+    "PUNT PORT" of ROUTES: "The TAP port between engine and the router's kernel.";
+    "OVER QUOTA" of ROUTES: "Packets for the kernel that `punt_rate` kept away from it.";
+    "PREFIX" of ROUTES: "The destination of the route.";
+    "ACTION" of ROUTES: "forward; resolving (the kernel forwards until the next hop's MAC address is known); kernel (punt); blackhole.";
+    "TO" of ROUTES: "The next hops, with their share of the flows where there are several.";
+
+    "VM" of VM: "The name of the virtual machine.";
+    "AS" of VM: "The ports of its network cards, or its role as an NF.";
+    "CPUS" of VM: "Virtual processors.";
+    "MIB" of VM: "MiB of memory.";
+    "RESETS" of VM: "How often its guest has reset since netvmd watches it.";
+
+    "NUMBER" of HISTORY: "The number of the configuration, for `netvm config rollback`.";
+    "HOW" of HISTORY: "Why it came into force: start, apply, reload, or `not confirmed` (netvmd went back to it).";
+    "SOURCE" of HISTORY: "The file that it came from.";
+};

@@ -1,0 +1,111 @@
+//! Drop reasons and violations. Tests of netvmd compare the lists with the engine's.
+
+/// Why a packet is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drop {
+    /// Its name in statistics.
+    pub name: &'static str,
+    /// What happened.
+    pub text: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+/// What an NF did that no honest NF does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Its name in statistics.
+    pub name: &'static str,
+    /// What happened.
+    pub text: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+macro_rules! texts {
+    ($kind:ident, $($name:literal: $text:literal, $remedy:literal;)*) => {
+        &[$($kind { name: $name, text: $text, remedy: $remedy },)*]
+    };
+}
+
+/// All drop reasons, in the engine's order.
+pub const DROPS: &[Drop] = texts! { Drop,
+    "rule": "A rule with `drop = true` matched the packet.",
+        "`netvm policy show` counts the packets of each rule; `netvm policy trace` shows which rule decides.";
+    "rejected": "A rule with `reject` matched the packet, and its sender got an answer (a TCP reset or an ICMP error).",
+        "`netvm policy show` counts the packets of each rule.";
+    "denied": "No rule matched the packet, and its port has `forward = { deny = true }`.",
+        "Add a rule that allows it, or give the port another `forward`.";
+    "no-rule": "No rule matched the packet, and its port has no `forward` key, so nothing says where it goes.",
+        "Add a rule, or `forward = { normal = true }` to the port.";
+    "policed": "The packet exceeds a rate limit: `police` of a rule, or a rate of its port.",
+        "Raise the rate if the traffic is wanted.";
+    "spoofed": "The source MAC or IP address is not one that the configuration gives the port.",
+        "Correct `addresses` or `macs` of the port if the sender may use the address.";
+    "malformed": "A header that is needed cannot be parsed: it is cut short, or its lengths contradict each other.",
+        "`netvm policy trace --frame HEX` says what is wrong with a packet.";
+    "wrong-vlan": "The port is not a member of the packet's VLAN.",
+        "Compare the port's `vlan` and `trunk` keys with the tags that the sender uses.";
+    "filtered": "L2 switching has no port for the packet: the destination is behind the ingress port, or split horizon forbids the way.",
+        "Nothing: a switch filters so. `netvm mac` shows where addresses were learned.";
+    "too-long": "The packet is longer than a buffer of the memory that must hold it.",
+        "Lower the port's `mtu`, or raise `buffer_size` of the trust group (or its `large_buffers`, for segments).";
+    "nf-down": "A hop of the chain has no running NF, and `on_failure` of the chain says to drop.",
+        "`netvm nf` shows why it does not run; `standby` replicas or `on_failure = \"bypass\"` keep a chain up.";
+    "chain-full": "A ring of the chain is full, so the packet was dropped at the entry, before any NF worked on it: the NFs are slower than the traffic.",
+        "`netvm top` marks the slowest NF; give it more `threads`, `replicas` or a core of its own.";
+    "downstream-full": "A ring in the middle of the chain was full when an NF passed the packet on, although there was room at the entry.",
+        "As for chain-full; bursts can be absorbed by a larger `ring_size` of [engine].";
+    "no-buffer": "No free buffer was left to copy the packet into another trust group's memory, or into a port's own.",
+        "`netvm group` shows who has the buffers; raise `buffers` of the group.";
+    "verdict": "An NF decided to drop the packet.",
+        "`netvm nf ROLE` shows the NF's own counters, which say why.";
+    "flow-verdict": "An NF decided to drop the rest of the flow, and the engine drops it at the chain's entry.",
+        "`netvm flow list` shows such verdicts, and when they expire.";
+    "unknown-port": "The NF named a port that does not exist.",
+        "Correct the NF: port numbers are in `netvm port`, and may change when ports do.";
+    "port-denied": "The NF named a port that its trust group may not use.",
+        "Add the port to `may_send_to` of the group if the NF may use it.";
+    "unknown-role": "The NF named a role that does not exist, or that has no running NF now.",
+        "`netvm nf` lists the roles.";
+    "role-denied": "The NF named a role of another trust group that is not in the packet's chain.",
+        "Put both NFs into one group, or the role into the chain.";
+    "bad-chain": "The NF claims a position in a chain that is not its group's.",
+        "The NF is faulty or hostile: its log and `netvm nf ROLE` say more.";
+    "bad-action": "The NF returned a verdict that does not exist.",
+        "The NF is faulty or hostile, or of another version of netlib.";
+    "bad-span": "The NF returned an offset and length that exceed the buffer or leave less than an Ethernet header.",
+        "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
+    "no-output": "The chain ended without an output, and its last NF named no port.",
+        "Give the chain an `output`, or let the NF choose a port.";
+    "tx-full": "The transmit queue of the port was full: the receiver, or the link, is slower than the traffic.",
+        "Limit the rate (`police`), or find out why the receiver does not keep up.";
+    "port-down": "The port is gone or is being removed.",
+        "`netvm status` names ports whose link or interface is gone.";
+    "no-peer": "No guest is connected to the vhost-user port.",
+        "Start the guest; `netvm vm` lists those that netvmd starts.";
+    "no-router-interface": "The virtual router has no interface on the packet's port and VLAN.",
+        "Add an `[[router.interface]]` for the port and VLAN.";
+    "not-for-router": "The destination MAC address is not the router interface's.",
+        "Nothing, if the link also carries other hosts' packets.";
+    "bad-ip-header": "The IP header is invalid: length, version, checksum, or an address that cannot occur on a link (RFC 1812, RFC 4291).",
+        "Find the sender: `netvm flow list`, or a capture.";
+    "blackhole": "The virtual router has a blackhole route for the destination.",
+        "`netvm router show NAME` lists the routes.";
+    "punt-quota": "More packets than `punt_rate` allows were for the virtual router's own kernel.",
+        "Raise `punt_rate` if the traffic is wanted; the limit protects the kernel from a flood.";
+};
+
+/// All violations, in the engine's order.
+pub const VIOLATIONS: &[Violation] = texts! { Violation,
+    "buffer-out-of-range": "The NF returned a buffer number outside its region.",
+        "The NF is faulty or hostile. Nothing of others is lost; stop it if it goes on.";
+    "buffer-not-out": "The NF returned a buffer that it does not have: invented, or returned twice.",
+        "The NF is faulty or hostile. Nothing of others is lost; stop it if it goes on.";
+    "ring-index": "The NF wrote an impossible index into a ring.",
+        "The NF is faulty or hostile. It loses packets of its own rings only.";
+    "costly-wake": "Waking the NF took as long as if thousands waited on its eventfd; any NF of its group can cause this.",
+        "Find out which NF of the group shares its eventfd.";
+    "unknown-message": "The NF sent a control message that does not exist.",
+        "The NF is faulty, or of another version of netlib.";
+};

@@ -1,0 +1,6 @@
+//! What others watch netvmd by: metrics and events.
+
+pub(super) mod events;
+pub(super) mod metrics;
+
+pub(crate) use metrics::LastScrape;

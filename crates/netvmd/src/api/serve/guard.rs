@@ -1,0 +1,135 @@
+//! Who may ask what. The kernel guards the Unix socket; the loopback address is guarded by a token, and only reads. Requests
+//! of foreign web pages are refused on both, since a browser reaches a socket that `ssh -L` forwards.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use netvm_api::path;
+
+use super::super::Failure;
+
+/// Random bytes of a token.
+const BYTES: usize = 24;
+
+/// The token of the loopback address.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Token {
+    text: Arc<str>,
+    file: Arc<Path>,
+}
+
+impl Token {
+    /// Reads the token from its file; makes both if there is none.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(in crate::api) fn of(file: &Path) -> io::Result<Self> {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) if text.trim().len() >= BYTES => text.trim().to_owned(),
+            _ => create(file)?,
+        };
+        Ok(Self { text: text.into(), file: file.into() })
+    }
+
+    /// Whether a request has it. The time does not depend on how much of it is right.
+    fn is_in(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let Some(given) = given.and_then(|given| given.strip_prefix(b"Bearer ")) else { return false };
+        let known = self.text.as_bytes();
+        given.len() == known.len() && given.iter().zip(known).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    }
+}
+
+fn create(file: &Path) -> io::Result<String> {
+    let mut random = [0_u8; BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let fresh: PathBuf = file.with_extension("new");
+    let _ = std::fs::remove_file(&fresh);
+    let mut to = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&fresh)?;
+    to.write_all(format!("{text}\n").as_bytes())?;
+    std::fs::rename(fresh, file)?;
+    Ok(text)
+}
+
+/// Admits requests that have the token and change nothing. The page itself has no secrets, and asks for the token.
+pub(in crate::api) async fn read_only(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let place = request.uri().path();
+    let is_page = place == "/" || place.starts_with("/web/");
+    if !is_page && !token.is_in(request.headers()) {
+        let file = token.file.display();
+        let message = format!(
+            "no token, or a wrong one: send the header `Authorization: Bearer TOKEN`; the token is in {file}"
+        );
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"netvmd\"")];
+        return (challenge, Failure::new(StatusCode::UNAUTHORIZED, message)).into_response();
+    }
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD) || place == path::TRACE;
+    if !reads {
+        let message = "changes are made through netvmd's Unix socket only: use netvm";
+        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
+    }
+    next.run(request).await
+}
+
+/// Refuses requests that a browser makes for a page of another origin.
+pub(in crate::api) async fn local_origins(request: Request, next: Next) -> Response {
+    if is_foreign(request.headers()) {
+        let message = "a web page of another origin must not use netvmd";
+        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
+    }
+    next.run(request).await
+}
+
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = text(header::HOST).unwrap_or_default();
+    text(header::ORIGIN).is_some_and(|origin| {
+        let authority = origin.strip_prefix("http://").unwrap_or(origin);
+        authority != host || !is_loopback(host)
+    })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_matches(['[', ']']);
+    name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_compared_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let token = Token::of(&file).unwrap();
+        assert_eq!(Token::of(&file).unwrap().text, token.text);
+        assert_eq!(token.text.len(), 2 * BYTES);
+        let headers = |value: String| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+        assert!(token.is_in(&headers(format!("Bearer {}", token.text))));
+        for wrong in ["Bearer ".to_owned(), format!("Bearer {}x", token.text), token.text.to_string()] {
+            assert!(!token.is_in(&headers(wrong)));
+        }
+        assert!(!token.is_in(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn loopback_names_are_known() {
+        for host in ["localhost:1", "127.0.0.1:9180", "[::1]:80", "localhost"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["example.org", "10.0.0.1:9180", "localhost.example.org", ""] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

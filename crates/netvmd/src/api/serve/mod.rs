@@ -1,0 +1,11 @@
+//! Where the API is served: on its Unix socket, and if configured on a loopback address, read-only and with a token.
+
+mod follow;
+mod guard;
+mod listen;
+mod page;
+
+pub(crate) use follow::follow;
+pub(super) use guard::{Token, local_origins, read_only};
+pub(super) use listen::{Limits, Server};
+pub(super) use page::{page, script};
