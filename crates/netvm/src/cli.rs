@@ -67,6 +67,19 @@ pub enum CliCommand {
     },
     /// Show statistics
     Stats(StatsArgs),
+    /// Live view of ports, chains, NFs, workers and drops, with the slowest NF of each chain
+    ///
+    /// Keys: q ends, Tab changes the part that is shown large, arrows scroll, p pauses, ? explains.
+    Top(TopArgs),
+    /// Show what netvmd noticed: NFs that came, went or hang, buffers taken back, links, configurations applied
+    Events {
+        /// Go on with events as they happen
+        #[arg(long, short)]
+        follow: bool,
+        /// Only events with a higher number
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        after: u64,
+    },
     /// Show what applying a file would change and disturb
     Plan {
         /// Configuration file (TOML)
@@ -145,6 +158,16 @@ pub enum CliCommand {
     /// Executes `netvmd replay`; finds the program netvmd beside netvm, else in PATH.
     #[command(override_usage = "netvm replay [OPTIONS] --chain NF,NF,... IN OUT")]
     Replay(ReplayArgs),
+    /// Say what a drop reason, a violation or a column of a table means; needs no netvmd
+    ///
+    /// Such as `netvm explain chain-full` or `netvm explain 'dropped at entry'`. Without a name, lists all.
+    Explain {
+        /// Drop reason, violation or column, in any case
+        name: Option<String>,
+        /// Print all as a Markdown page (docs/reference/counters.md)
+        #[arg(long, conflicts_with = "name")]
+        markdown: bool,
+    },
     /// Print a completion script for a shell
     Completion {
         /// Shell to print it for
@@ -355,6 +378,17 @@ pub struct StatsArgs {
     /// Repeat every SECONDS, with rates, until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", require_equals = true, value_parser = interval)]
     pub watch: Option<Duration>,
+}
+
+/// `netvm top`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct TopArgs {
+    /// Print one view, over the interval, and end; also without a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Interval of readings in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
 }
 
 /// `netvm replay`.

@@ -1,6 +1,8 @@
 //! The commands: each sends requests to netvmd or reads a file, and prints the result.
 
 mod change;
+mod events;
+mod explain;
 mod import;
 mod inspect;
 mod packet;
@@ -8,13 +10,17 @@ mod policy;
 mod router;
 mod stats;
 mod stop;
+mod top;
 mod vm;
 
 pub use change::{apply, check, history, plan, rollback, show_config};
+pub use events::events;
+pub use explain::explain;
 pub use import::import;
 pub use inspect::{chain, group, nf, port, status};
 pub use policy::{addresses, flows, policy};
 pub use router::router;
 pub use stats::stats;
 pub use stop::stop;
+pub use top::top;
 pub use vm::vm;

@@ -27,6 +27,17 @@ pub enum CliError {
         /// The names of this kind.
         known: Vec<String>,
     },
+    /// A live view needs a terminal.
+    #[error("standard output is not a terminal: use `netvm top --once`, or --json")]
+    NoTerminal,
+    /// Nothing to explain is called so.
+    #[error("nothing is called `{name}`{}; `netvm explain` lists all names", near(.like))]
+    NotExplained {
+        /// The name given.
+        name: String,
+        /// Names that resemble it.
+        like: Vec<&'static str>,
+    },
     /// The packet to trace is not described correctly.
     #[error(transparent)]
     Packet(#[from] PacketError),
@@ -228,6 +239,11 @@ pub enum ImportError {
 
 fn things(count: usize) -> String {
     if count == 1 { "a thing".to_owned() } else { format!("{count} things") }
+}
+
+/// Names that were perhaps meant.
+fn near(names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(", ")) }
 }
 
 fn list(names: &[String]) -> String {

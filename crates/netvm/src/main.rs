@@ -43,6 +43,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         CliCommand::Policy { command: PolicyCommand::Import(arguments) } => {
             commands::import(output, &arguments)
         }
+        CliCommand::Explain { name, markdown } => commands::explain(output, name.as_deref(), markdown),
         CliCommand::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);
@@ -70,6 +71,8 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Chain { name } => commands::chain(client, output, name.as_deref()).await,
         CliCommand::Group { name } => commands::group(client, output, name.as_deref()).await,
         CliCommand::Stats(arguments) => commands::stats(client, output, &arguments).await,
+        CliCommand::Top(arguments) => commands::top(client, output, arguments).await,
+        CliCommand::Events { follow, after } => commands::events(client, output, follow, after).await,
         CliCommand::Plan { file } => commands::plan(client, output, &file).await,
         CliCommand::Apply { file, how } => commands::apply(client, output, &file, how).await,
         CliCommand::Config { command } => configuration(command, client, output).await,
@@ -83,6 +86,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Check { .. }
         | CliCommand::Doctor
         | CliCommand::Replay(_)
+        | CliCommand::Explain { .. }
         | CliCommand::Completion { .. } => Ok(()),
     }
 }

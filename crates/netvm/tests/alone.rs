@@ -7,6 +7,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use common::{file, folder, netvm, program, run};
+use netvm_api::explain::COLUMNS;
 use serde_json::Value;
 
 const GOOD: &str = r#"
@@ -188,4 +189,84 @@ fn a_wrong_command_line_is_status_2() {
     }
     assert!(netvm(&["--help"]).good().contains("Exit status: 0 success, 1 failure, 2 invalid command line."));
     assert!(netvm(&["replay", "--help"]).good().contains("each in its own process"));
+}
+
+#[test]
+fn explain_says_what_names_mean() {
+    let text = netvm(&["explain", "CHAIN-FULL"]).good();
+    assert!(text.starts_with("chain-full (drop reason)\n  A ring of the chain is full"), "{text}");
+    assert!(text.contains("\n  What to do: `netvm top`"), "{text}");
+    assert!(netvm(&["explain", "dropped at entry"]).good().contains("(column of netvm chain, netvm stats)"));
+    let error = netvm(&["explain", "chain-ful"]).failed(1);
+    assert!(error.starts_with("netvm: nothing is called `chain-ful`; did you mean chain-full"), "{error}");
+    let all: Value = serde_json::from_str(&netvm(&["explain", "--json"]).good()).unwrap();
+    assert!(
+        all.as_array().unwrap().iter().any(|one| one["name"] == "spoofed" && one["kind"] == "drop reason")
+    );
+    assert!(netvm(&["explain"]).good().contains("LONGEST RECLAIM"));
+}
+
+#[test]
+fn the_page_of_counters_is_current() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/counters.md");
+    let is_current = std::fs::read_to_string(page).unwrap() == netvm(&["explain", "--markdown"]).good();
+    assert!(is_current, "netvm explain --markdown > docs/reference/counters.md");
+}
+
+/// The commands whose tables a file of `src/commands` draws.
+fn tables_of(file: &str) -> &'static [&'static str] {
+    match file {
+        "change.rs" => &["netvm config history"],
+        "explain.rs" => &["netvm explain"],
+        "inspect.rs" => &["netvm status", "netvm port", "netvm nf", "netvm chain", "netvm group"],
+        "policy.rs" => &["netvm policy show", "netvm flow list", "netvm mac"],
+        "router.rs" => &["netvm router", "netvm router show"],
+        "stats.rs" => &["netvm stats"],
+        "vm.rs" => &["netvm vm list"],
+        _ => &[],
+    }
+}
+
+/// The heads of columns in a source file: texts in capitals between `table(&[` or `vec![` and `]`.
+fn heads(source: &str) -> Vec<String> {
+    let is_head = |text: &str| {
+        let text = text.trim_start_matches('>');
+        text == "#"
+            || text.len() > 1
+                && text.starts_with(|first: char| first.is_ascii_uppercase())
+                && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || " /".contains(c))
+    };
+    let texts = source.split('"').skip(1).step_by(2);
+    texts.filter(|text| is_head(text)).map(|text| text.trim_start_matches('>').to_owned()).collect()
+}
+
+#[test]
+fn every_column_is_explained() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/commands");
+    let mut found = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_file())
+    {
+        let (file, source) = (entry.file_name(), std::fs::read_to_string(entry.path()).unwrap());
+        let source = source.split("#[cfg(test)]").next().unwrap();
+        // Nouns of counts are not columns.
+        let source: String = source.lines().filter(|line| !line.contains("plural(")).collect();
+        if !source.contains(".table(") {
+            continue;
+        }
+        let commands = tables_of(file.to_str().unwrap());
+        for head in heads(&source) {
+            let known = COLUMNS
+                .iter()
+                .find(|column| column.name == head && column.of.iter().any(|of| commands.contains(of)));
+            assert!(
+                known.is_some(),
+                "{}: column {head} has no text in crates/api/src/explain/columns.rs",
+                file.display()
+            );
+            found.insert(head);
+        }
+    }
+    let unused: Vec<&str> =
+        COLUMNS.iter().map(|column| column.name).filter(|name| !found.contains(*name)).collect();
+    assert!(unused.is_empty(), "explained, but no table has them: {unused:?}");
 }

@@ -5,7 +5,7 @@ mod answers;
 #[path = "../common/mod.rs"]
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,14 @@ use std::time::Duration;
 use answers::{stats, status};
 use axum::extract::Query;
 use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use common::{Server, file, folder, program, run};
-use netvm_api::{ApiError, ApplyHow, ApplyReply, ConfigReply, Done, PlanReply, Stats, path};
+use netvm_api::{
+    ApiError, ApplyHow, ApplyReply, ConfigReply, Done, Event, EventKind, EventQuery, EventSeverity,
+    PlanReply, Stats, path,
+};
 use serde_json::Value;
 
 /// The folder in which a child of the test serves.
@@ -291,4 +295,94 @@ fn apply_asks_on_a_terminal() {
     let yes = ask("y");
     assert!(yes.out.contains("applied in 12 ms"), "{}", yes.out);
     assert_eq!((yes.code, applied.load(Ordering::Relaxed)), (Some(0), 1));
+}
+
+#[test]
+fn top_marks_the_slowest_nf() {
+    let server = server();
+    let top = |columns: &str, arguments: &[&str]| {
+        let mut command = program();
+        command.env("COLUMNS", columns).arg("--socket").arg(server.socket()).args(["top", "--interval=0.1"]);
+        run(command.args(arguments))
+    };
+    let text = top("120", &["--once"]).good();
+    // The server's clock advances by a second, and a thousand packets, at each reading.
+    has(&text, "netvm top rx 2.00 k/s tx 0/s dropped 1.00 k/s up 16 min 41 s");
+    assert!(text.contains("▶firewall 62 %◀ → monitor 0 % → -"), "{text}");
+    assert!(text.contains("▶ firewall #0"), "{text}");
+    assert!(squeeze(&text).iter().any(|line| line.starts_with("chain web chain-full 1.00 k")), "{text}");
+    assert!(text.contains("CYCLES/PACKET") && text.contains("16,000 of 16,384 buffers free"), "{text}");
+    // What matters is there on 40 columns, too.
+    let narrow = top("40", &["--once"]).good();
+    assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+    assert!(narrow.contains("▶firewall") && narrow.contains("DROPPED/S"), "{narrow}");
+    assert!(!narrow.contains("CYCLES/PACKET"), "{narrow}");
+    let json: Value = serde_json::from_str(&top("80", &["--once", "--json"]).good()).unwrap();
+    assert_eq!(json["chains"][0]["hops"][0]["is_bottleneck"], true);
+    assert_eq!(json["nfs"][0]["cycles_per_packet"], 40.0);
+    assert!(top("80", &[]).failed(1).contains("not a terminal: use `netvm top --once`"));
+}
+
+/// As somebody at a terminal: `script` gives it one.
+#[test]
+fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
+    let server = server();
+    let shell = format!(
+        "stty rows 24 cols 90; exec {} --socket {} top --interval 0.1",
+        env!("CARGO_BIN_EXE_netvm"),
+        server.socket().display()
+    );
+    let mut child = std::process::Command::new("script")
+        .args(["-qec", &shell, "/dev/null"])
+        .env("TERM", "xterm-256color")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        out.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    for key in ["\t", "?", "?", "p", "q"] {
+        std::thread::sleep(Duration::from_millis(400));
+        keys.write_all(key.as_bytes()).unwrap();
+        keys.flush().unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    let text = reader.join().unwrap();
+    assert!(text.contains("netvm top") && text.contains("firewall"), "{text:?}");
+    // The alternate screen is entered and left.
+    assert!(text.contains("\x1b[?1049h") && text.contains("\x1b[?1049l"), "{text:?}");
+    assert!(text.contains("paused"), "{text:?}");
+}
+
+#[test]
+fn events_are_lines_and_come_as_they_happen() {
+    let event = |number: u64, kind| Event {
+        number,
+        at: 1.5,
+        severity: EventSeverity::Warning,
+        kind,
+        subject: "firewall".into(),
+        message: "nf firewall/0: killed\x1b[2J".into(),
+    };
+    let known = vec![event(1, EventKind::NfUp), event(2, EventKind::NfDown)];
+    let answer = move |Query(query): Query<EventQuery>| async move {
+        let lines: String = known
+            .iter()
+            .filter(|event| event.number > query.after)
+            .map(|event| serde_json::to_string(event).unwrap() + "\n")
+            .collect();
+        if query.follow { lines.into_response() } else { Json(known).into_response() }
+    };
+    let server = Server::start(Router::new().route(path::EVENTS, get(answer)));
+    let text = server.netvm(&["events", "--after", "1"]).good();
+    has(&text, "1970-01-01 00:00:01Z 2 warning nf_down nf firewall/0: killed\u{fffd}[2J");
+    assert_eq!(text.lines().count(), 1);
+    let lines = server.netvm(&["events", "--follow", "--json"]).good();
+    let lines: Vec<Event> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|event| event.number).collect::<Vec<_>>(), [1, 2]);
 }

@@ -1,0 +1,150 @@
+//! `netvm top`: two readings of all counters become a [`View`], which is drawn on the terminal, printed once, or printed as
+//! JSON.
+
+mod draw;
+mod rows;
+mod view;
+
+use std::time::Duration;
+
+use netvm_api::{Client, Stats};
+use ratatui::DefaultTerminal;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use tokio::time::{Instant, sleep};
+
+use crate::cli::TopArgs;
+use crate::error::CliError;
+use crate::output::Output;
+use draw::{PARTS, Screen};
+use view::View;
+
+/// How often keys are read.
+const KEYS: Duration = Duration::from_millis(40);
+/// Columns of a view that is printed.
+const WIDTH: u16 = 120;
+
+/// Shows the live view.
+pub async fn top(client: &Client, output: &Output, arguments: TopArgs) -> Result<(), CliError> {
+    let mut source =
+        Source { client, hz: client.status().await?.clock_hz as f64, last: client.stats().await? };
+    if output.json || arguments.once {
+        loop {
+            sleep(arguments.interval).await;
+            let view = source.read().await?;
+            match (output.json, arguments.once) {
+                (true, true) => output.value(&view)?,
+                (true, false) => output.text(&(serde_json::to_string(&view)? + "\n"))?,
+                (false, _) => output.text(&printed(&view)?)?,
+            }
+            if arguments.once {
+                return Ok(());
+            }
+        }
+    }
+    if !output.terminal {
+        return Err(CliError::NoTerminal);
+    }
+    let mut terminal = Restored(ratatui::try_init()?);
+    live(&mut terminal.0, &mut source, arguments.interval).await
+}
+
+/// Two readings in a row.
+struct Source<'a> {
+    client: &'a Client,
+    /// Frequency of the clock that counts cycles.
+    hz: f64,
+    last: Stats,
+}
+
+impl Source<'_> {
+    async fn read(&mut self) -> Result<View, CliError> {
+        let now = self.client.stats().await?;
+        let view = View::between(&self.last, &now, self.hz);
+        self.last = now;
+        Ok(view)
+    }
+}
+
+/// The terminal as it was before, however the view ends.
+struct Restored(DefaultTerminal);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Nothing,
+    Redraw,
+    End,
+}
+
+async fn live(
+    terminal: &mut DefaultTerminal,
+    source: &mut Source<'_>,
+    interval: Duration,
+) -> Result<(), CliError> {
+    let mut screen = Screen::default();
+    let mut view = View::between(&source.last, &source.last, source.hz);
+    let mut next = Instant::now() + interval.min(Duration::from_millis(300));
+    loop {
+        terminal.draw(|frame| screen.draw(&view, frame))?;
+        loop {
+            sleep(KEYS).await;
+            match keys(&mut screen)? {
+                After::End => return Ok(()),
+                After::Redraw => break,
+                After::Nothing => {}
+            }
+            if Instant::now() >= next && !screen.is_paused {
+                view = source.read().await?;
+                next = Instant::now() + interval;
+                break;
+            }
+        }
+    }
+}
+
+/// Handles the keys that were pressed.
+fn keys(screen: &mut Screen) -> Result<After, CliError> {
+    let mut after = After::Nothing;
+    while event::poll(Duration::ZERO)? {
+        let event = event::read()?;
+        let Event::Key(key) = event else {
+            after = After::Redraw;
+            continue;
+        };
+        if key.kind == KeyEventKind::Release {
+            continue;
+        }
+        after = After::Redraw;
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return Ok(After::End),
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(After::End),
+            KeyCode::Tab => screen.choose((screen.part + 1) % PARTS),
+            KeyCode::BackTab => screen.choose((screen.part + PARTS - 1) % PARTS),
+            KeyCode::Down | KeyCode::Char('j') => screen.scroll = screen.scroll.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => screen.scroll = screen.scroll.saturating_sub(1),
+            KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
+            KeyCode::Char('?' | 'h') => screen.has_help = !screen.has_help,
+            _ => {}
+        }
+    }
+    Ok(after)
+}
+
+/// A view as text, with all its rows.
+fn printed(view: &View) -> Result<String, CliError> {
+    let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(WIDTH);
+    let backend = TestBackend::new(width.clamp(20, 400), draw::height(view));
+    let mut terminal = Terminal::new(backend).unwrap_or_else(|never| match never {});
+    let _ = terminal.draw(|frame| Screen::default().draw(view, frame));
+    let text = terminal.backend().to_string();
+    let lines = text.lines().map(|line| line.trim_matches('"').trim_end());
+    Ok(lines.map(|line| format!("{line}\n")).collect())
+}
