@@ -28,8 +28,14 @@ impl Counter {
 }
 
 /// Drops by reason.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Drops([Counter; DropReason::COUNT]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
 
 impl Drops {
     #[inline]

@@ -81,6 +81,11 @@ DropReason {
     BadSpan = "bad-span",
     /// The chain ends without an output, and the last NF named no port.
     NoOutput = "no-output",
+    /// The packet is longer than the MTU of the interface that it would leave by.
+    ExceedsMtu = "exceeds-mtu",
+    /// The kernel or the interface's driver dropped it after netvm had sent it: no room at the other end of a veth pair, or
+    /// a smaller MTU or an interface that is down there. The interface's own counters say so, which other senders share.
+    TxRefused = "tx-refused",
     /// The transmit queue is full.
     TxFull = "tx-full",
     /// The port is gone or being removed.

@@ -83,7 +83,11 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
     if daemon.changing.try_lock().is_err() {
         return Ok(());
     }
-    let read = |engine: &mut Engine| (engine.shared_host(), engine.ports());
+    let read = |engine: &mut Engine| {
+        let ports = engine.ports();
+        engine.follow_mtus(&ports);
+        (engine.shared_host(), ports)
+    };
     let (host, ports) = daemon.engine.call(read).await?;
     let lost: Vec<PortId> = ports.iter().filter(|port| is_lost(port)).map(|port| port.id).collect();
     let (host, ports) = if lost.is_empty() {
@@ -105,6 +109,7 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
         (host, ports)
     };
     daemon.routers.set_carriers(carriers(&host, &ports)).await;
+    daemon.routers.follow_mtus(&host, mtus(&ports)).await;
     let down: BTreeSet<PortId> =
         ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
     logged.retain(|id, _| host.port(*id).is_some());
@@ -130,6 +135,12 @@ fn carriers(host: &Host, ports: &[PortView]) -> Vec<(String, bool)> {
         |id: PortId| ports.iter().find(|port| port.id == id).and_then(|port| port.link) != Some(false);
     let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
     interfaces.map(|interface| (interface.host_end.clone(), has_link(interface.port))).collect()
+}
+
+/// The MTUs of the interfaces that ports are on.
+fn mtus(ports: &[PortView]) -> BTreeMap<PortId, u32> {
+    let mtu = |port: &PortView| Some((port.id, port.interface.as_ref()?.mtu?));
+    ports.iter().filter_map(mtu).collect()
 }
 
 /// Logs what has changed.
@@ -167,7 +178,8 @@ fn log_changes(
     }
     if let Some(mtu) = now.narrow.filter(|_| now != before) {
         tracing::warn!(
-            "port {name}: its MTU is {}, but that of its interface{of} {mtu}: longer packets are lost",
+            "port {name}: its MTU is {}, but that of its interface{of} {mtu}: longer packets are dropped, or \
+             fragmented by virtual routers",
             config.mtu
         );
     }

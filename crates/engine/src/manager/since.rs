@@ -12,7 +12,7 @@ use crate::ids::{ChainId, PortId};
 use crate::manager::Engine;
 
 /// Counters of a port, summed over the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortSums {
     pub(crate) rx_packets: u64,
     pub(crate) rx_bytes: u64,
@@ -22,7 +22,7 @@ pub(crate) struct PortSums {
 }
 
 /// Counters of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChainSums {
     pub(crate) entered: u64,
     pub(crate) left: u64,
@@ -43,6 +43,18 @@ pub(crate) struct Baselines {
     ports: BTreeMap<PortId, PortSums>,
     chains: BTreeMap<ChainId, ChainSums>,
     routers: BTreeMap<RouterId, RouterSums>,
+}
+
+impl Default for PortSums {
+    fn default() -> Self {
+        Self { rx_packets: 0, rx_bytes: 0, tx_packets: 0, tx_bytes: 0, drops: [0; DropReason::COUNT] }
+    }
+}
+
+impl Default for ChainSums {
+    fn default() -> Self {
+        Self { entered: 0, left: 0, drops: [0; DropReason::COUNT] }
+    }
 }
 
 impl PortSums {

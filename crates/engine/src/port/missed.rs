@@ -1,10 +1,37 @@
-//! Packets that a device dropped before a worker saw them. The statistics code reads them from the device, off the
-//! packet path.
+//! What the manager and a device tell each other off the packet path: packets that the device dropped before a worker saw
+//! them, which the statistics code reads, and the longest frame that its interface sends.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_xsk::DropCounter;
+
+/// Bytes of a frame beside the IP packet that an MTU limits: Ethernet and one tag (`is_skb_forwardable` of the kernel).
+const FRAMING: u32 = 14 + 4;
+
+/// The longest frame that an interface sends, by its MTU, which can change at any time.
+#[derive(Clone, Debug)]
+pub(crate) struct LongestFrame(Arc<AtomicU32>);
+
+impl LongestFrame {
+    /// `mtu`: `None` if unknown, which is no limit.
+    pub(crate) fn new(mtu: Option<u32>) -> Self {
+        let longest = Self(Arc::new(AtomicU32::new(u32::MAX)));
+        longest.set(mtu);
+        longest
+    }
+
+    pub(crate) fn set(&self, mtu: Option<u32>) {
+        let frame = mtu.map_or(u32::MAX, |mtu| mtu.saturating_add(FRAMING));
+        // Relaxed: it orders no other memory.
+        self.0.store(frame, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Drop counter of an AF_XDP socket. It keeps the socket open, so the device empties it before closing.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use dpdk::{Batch, Mbuf};
 use netvm_wire::partial::{Partial, partial_checksum};
 use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
 
-use super::missed::SocketDrops;
+use super::missed::{LongestFrame, SocketDrops};
 use super::{Arrival, Device};
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
@@ -31,6 +31,7 @@ pub(crate) struct XskDevice {
     memory: Arc<Memory>,
     backlog: ArrayVec<TxFrame, BACKLOG>,
     drops: SocketDrops,
+    longest: LongestFrame,
     /// Its packets may have unfinished checksums, as senders on this machine leave them to a NIC that is not there.
     finishes_checksums: bool,
     // Keeps the XDP program attached.
@@ -38,16 +39,17 @@ pub(crate) struct XskDevice {
 }
 
 impl XskDevice {
-    /// `drops` counts the packets that this socket loses.
+    /// `drops` counts the packets that this socket loses; `longest` is what it sends at most.
     pub(crate) fn new(
         socket: Xsk,
         memory: Arc<Memory>,
         interface: Arc<Interface>,
-        drops: SocketDrops,
+        (drops, longest): (SocketDrops, LongestFrame),
         finishes_checksums: bool,
     ) -> Self {
         let backlog = ArrayVec::new();
-        Self { socket: Some(socket), memory, backlog, drops, finishes_checksums, _interface: interface }
+        let socket = Some(socket);
+        Self { socket, memory, backlog, drops, longest, finishes_checksums, _interface: interface }
     }
 
     /// Frees buffers that the kernel has sent.
@@ -124,8 +126,13 @@ impl Device for XskDevice {
     }
 
     fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        let mut lost = 0;
+        let (mut lost, mut too_long) = (0, 0);
+        let longest = self.longest.get();
         for mbuf in batch.drain() {
+            if u32::from(mbuf.data_len()) > longest {
+                too_long += 1;
+                continue;
+            }
             let frame = TxFrame {
                 buffer: memory.pool.buffer_of(&mbuf),
                 offset: mbuf.data_off(),
@@ -142,6 +149,9 @@ impl Device for XskDevice {
             }
         }
         counters.drops.add(DropReason::TxFull, lost);
+        if too_long > 0 {
+            counters.drops.add(DropReason::ExceedsMtu, too_long);
+        }
     }
 
     fn flush(&mut self, counters: &PortCounters) -> usize {

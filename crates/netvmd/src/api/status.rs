@@ -105,7 +105,8 @@ fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
     let mtu = interface.and_then(|interface| interface.mtu).filter(|mtu| *mtu < port.mtu.into());
     if let (Some(interface), Some(mtu)) = (interface, mtu) {
         problems.push(format!(
-            "port {}: longer packets are lost: its MTU is {}, that of interface {} {mtu} (ip link set {} mtu {})",
+            "port {}: longer packets are dropped, or fragmented by virtual routers: its MTU is {}, that of interface {} \
+             {mtu} (ip link set {} mtu {})",
             port.name, port.mtu, interface.name, interface.name, port.mtu
         ));
     }

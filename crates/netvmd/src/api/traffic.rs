@@ -99,7 +99,7 @@ fn port_infos(views: &Views) -> Vec<PortInfo> {
 
 fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     let landing = host.landing_group(port).and_then(|id| host.group(id));
-    let unsent = [DropReason::TxFull, DropReason::PortDown];
+    let unsent = [DropReason::TxFull, DropReason::TxRefused, DropReason::ExceedsMtu, DropReason::PortDown];
     let driver_mode = match (&view.fallback, &view.fault) {
         (_, Some(fault)) => format!("{} (failed: {fault})", view.driver),
         (Some(fallback), None) => format!("{} ({fallback})", view.driver),

@@ -19,6 +19,9 @@ use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set
 const HOST_END: &str = "nv";
 const HOST_END_LENGTH: usize = 14;
 
+/// Below this MTU an interface has no IPv6 (RFC 8200 section 5), and the kernel refuses addresses.
+const LEAST_IPV6_MTU: u32 = 1280;
+
 /// The desired state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -102,7 +105,12 @@ impl<'a> Links<'a> {
             let mut message = up_with(interface.mtu);
             message.attributes.push(LinkAttribute::Address(interface.mac.to_vec()));
             change_link(requests, link.header.index, message)?;
-            set_addresses(requests, link.header.index, &interface.addresses)?;
+            // A new MTU may have brought IPv6 back, with the kernel's defaults.
+            skip_duplicate_detection(&interface.name);
+            let possible =
+                |(address, _): &&(IpAddr, u8)| address.is_ipv4() || interface.mtu >= LEAST_IPV6_MTU;
+            let addresses: Vec<_> = interface.addresses.iter().filter(possible).copied().collect();
+            set_addresses(requests, link.header.index, &addresses)?;
             Ok(true)
         };
         let namespace = self.namespace;

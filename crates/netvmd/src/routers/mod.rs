@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_config::model::{Host, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_config::model::{Host, PortId, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
@@ -86,6 +86,8 @@ struct ManagedRouter {
 #[derive(Debug)]
 pub struct Routers {
     made: Arc<Mutex<BTreeMap<String, ManagedRouter>>>,
+    /// MTUs of the interfaces that ports are on.
+    mtus: Mutex<Mtus>,
     follower: Follower,
     folder: PathBuf,
 }
@@ -96,7 +98,12 @@ impl Routers {
     /// # Errors
     /// The follower thread cannot be started.
     pub fn new(engine: EngineHandle, run_dir: &Path) -> io::Result<Self> {
-        Ok(Self { made: Arc::default(), follower: Follower::start(engine)?, folder: run_dir.join(FOLDER) })
+        Ok(Self {
+            made: Arc::default(),
+            mtus: Mutex::default(),
+            follower: Follower::start(engine)?,
+            folder: run_dir.join(FOLDER),
+        })
     }
 
     /// Creates missing routers and interfaces of a configuration; removes none.
@@ -110,7 +117,7 @@ impl Routers {
         // The engine is about to clear and renumber the tables of routers whose interfaces changed.
         self.forget(|name, followed| find(host, name).is_some_and(|router| *followed != of_engine(router)))
             .await;
-        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), DesiredRouter::all(host));
+        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
         blocking(move || {
             let mut made = lock(&made);
             wanted.iter().try_for_each(|router| make(&mut made, &folder, router))
@@ -128,7 +135,7 @@ impl Routers {
                 tracing::error!("router {}: cannot follow its kernel: {error}", router.name);
             }
         }
-        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), DesiredRouter::all(host));
+        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
         blocking(move || remove_others(&mut lock(&made), &folder, &wanted)).await;
     }
 
@@ -176,6 +183,38 @@ impl Routers {
         }
     }
 
+    /// Gives interfaces of routers the MTU of the interface that their port is on, where that is smaller than the port's,
+    /// so that their kernels fragment, or tell senders (RFC 1191, RFC 8201).
+    pub async fn follow_mtus(&self, host: &Host, now: Mtus) {
+        let before = {
+            let mut mtus = self.mtus.lock().unwrap_or_else(PoisonError::into_inner);
+            if *mtus == now {
+                return;
+            }
+            std::mem::replace(&mut *mtus, now)
+        };
+        let (old, mut wanted) = (DesiredRouter::all(host, &before), self.desired(host));
+        for (old, new) in old.iter().zip(&mut wanted) {
+            let mut old = old.interfaces.iter();
+            new.interfaces.retain(|interface| old.next().is_none_or(|old| old.mtu != interface.mtu));
+        }
+        let made = Arc::clone(&self.made);
+        blocking(move || {
+            for router in wanted.iter().filter(|router| !router.interfaces.is_empty()) {
+                let made = lock(&made);
+                let Some(known) = made.get(&router.name) else { continue };
+                if let Err(error) = configure(router, &known.namespace) {
+                    tracing::warn!("cannot change the MTU: {error}");
+                }
+            }
+        })
+        .await;
+    }
+
+    fn desired(&self, host: &Host) -> Vec<DesiredRouter> {
+        DesiredRouter::all(host, &self.mtus.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Removes the routers, or leaves them for the next netvmd: without carrier, so that daemons inside see that no packet
     /// passes. Leaves those of an earlier netvmd that this one never served as they are. Call after the engine has
     /// closed its ports.
@@ -213,6 +252,9 @@ fn lock(made: &Mutex<BTreeMap<String, ManagedRouter>>) -> MutexGuard<'_, BTreeMa
     made.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// MTUs of the interfaces that ports are on, in bytes.
+pub type Mtus = BTreeMap<PortId, u32>;
+
 /// The desired state of a router.
 #[derive(Debug)]
 struct DesiredRouter {
@@ -223,12 +265,16 @@ struct DesiredRouter {
 }
 
 impl DesiredRouter {
-    fn all(host: &Host) -> Vec<Self> {
+    fn all(host: &Host, mtus: &Mtus) -> Vec<Self> {
+        let mtu = |port: PortId| {
+            let own = host.port(port).map_or(ETHERNET, |port| u32::from(port.mtu));
+            mtus.get(&port).map_or(own, |mtu| own.min(*mtu))
+        };
         let interface = |one: &RouterInterface| Interface {
             name: one.name.clone(),
             host_end: one.host_end.clone(),
             mac: one.mac.0,
-            mtu: host.port(one.port).map_or(ETHERNET, |port| u32::from(port.mtu)),
+            mtu: mtu(one.port),
             addresses: one.addresses.iter().map(|one| (one.address, one.length)).collect(),
         };
         let router = |one: &RouterConfig| Self {
@@ -263,11 +309,18 @@ fn make(
     noted.map_err(system("cannot record it in the run directory"))?;
     links::start_forwarding(&made.namespace)
         .map_err(system("cannot bring up loopback and enable forwarding"))?;
-    let mut links = Links::new(name, &made.namespace).map_err(system("cannot open a netlink socket"))?;
-    router.interfaces.iter().try_for_each(|interface| links.configure(interface))?;
+    configure(router, &made.namespace)?;
     let routed = made.namespace.inside(|| static_routes::set(&router.routes));
     let routed = routed.map_err(system("cannot enter its namespace"))?;
     routed.map_err(|source| RouterError::Route { router: name.clone(), source })
+}
+
+/// Creates or changes a router's interfaces to their desired state.
+fn configure(router: &DesiredRouter, namespace: &Namespace) -> Result<(), RouterError> {
+    let (name, what) = (&router.name, "cannot open a netlink socket");
+    let failed = |source| RouterError::System { router: name.clone(), what, source };
+    let mut links = Links::new(name, namespace).map_err(failed)?;
+    Ok(router.interfaces.iter().try_for_each(|interface| links.configure(interface))?)
 }
 
 /// Removes routers and interfaces outside the configuration, also those of a killed netvmd.

@@ -1,6 +1,7 @@
 //! The network interfaces of ports, as sysfs shows them (`Documentation/ABI/testing/sysfs-class-net`).
 
 use std::fs;
+use std::str::FromStr;
 
 use netvm_config::model::PortKind;
 
@@ -55,7 +56,18 @@ pub(super) fn has_device(name: &str) -> bool {
 /// Whether an interface is up and has a carrier.
 pub(super) fn has_carrier(name: &str) -> bool {
     // Not readable while it is down.
-    number(name, "carrier") == Some(1)
+    number(name, "carrier") == Some(1u8)
+}
+
+/// Its MTU in bytes.
+pub(super) fn mtu(name: &str) -> Option<u32> {
+    number(name, "mtu")
+}
+
+/// Packets that it or its driver did not send, of all senders.
+pub(super) fn refused(name: &str) -> u64 {
+    let count = |file| number::<u64>(name, file).unwrap_or(0);
+    count("statistics/tx_dropped").saturating_add(count("statistics/tx_errors"))
 }
 
 pub(super) fn view(name: &str, opened: Option<u32>) -> InterfaceView {
@@ -64,9 +76,9 @@ pub(super) fn view(name: &str, opened: Option<u32>) -> InterfaceView {
         (now, then) if now == then => InterfaceState::Same,
         _ => InterfaceState::Replaced,
     };
-    InterfaceView { name: name.to_owned(), state, mtu: number(name, "mtu") }
+    InterfaceView { name: name.to_owned(), state, mtu: mtu(name) }
 }
 
-fn number(name: &str, file: &str) -> Option<u32> {
+fn number<T: FromStr>(name: &str, file: &str) -> Option<T> {
     fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok()?.trim().parse().ok()
 }

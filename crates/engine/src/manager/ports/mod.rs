@@ -13,7 +13,7 @@ use netvm_vnet::container::Namespace;
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::port::capture::Progress;
-use crate::port::missed::Missed;
+use crate::port::missed::{LongestFrame, Missed};
 
 pub use interface::{InterfaceState, InterfaceView};
 pub(crate) use open::{open, own_buffers, rings};
@@ -112,6 +112,10 @@ pub(crate) struct PortState {
     /// Guest faults that were reported: truncated memory, refused messages.
     reported: [u32; 2],
     missed: Vec<Missed>,
+    /// For devices that check it.
+    longest: Option<LongestFrame>,
+    /// Packets that its interface had refused before the port was opened.
+    refused_before: u64,
 }
 
 impl PortState {
@@ -201,6 +205,25 @@ impl PortState {
     /// Packets that its device dropped before a worker saw them, since it was opened.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.iter().map(Missed::get).sum()
+    }
+
+    /// Packets that the kernel dropped after the port had sent them, since it was opened. TAP devices send to the kernel.
+    pub(crate) fn refused(&self) -> u64 {
+        match &self.config.kind {
+            PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface }
+                if self.interface == interface::index(interface) =>
+            {
+                interface::refused(interface).saturating_sub(self.refused_before)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Follows the MTU of its interface.
+    pub(crate) fn follow_mtu(&self, mtu: Option<u32>) {
+        if let Some(longest) = &self.longest {
+            longest.set(mtu);
+        }
     }
 
     pub(crate) const fn id(&self) -> PortId {

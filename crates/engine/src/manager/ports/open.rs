@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::port::capture::{Capture, Progress};
 use crate::port::ethdev::EthDevice;
 use crate::port::kernel::KernelDevice;
-use crate::port::missed::{Missed, SocketDrops};
+use crate::port::missed::{LongestFrame, Missed, SocketDrops};
 use crate::port::sink::Sink;
 use crate::port::source::Source;
 use crate::port::vhost::VhostDevice;
@@ -93,6 +93,8 @@ pub(crate) fn open(
         namespace: opened.namespace,
         reported: [0; 2],
         missed: opened.missed,
+        longest: opened.longest,
+        refused_before: interface::of(&config.kind).map_or(0, interface::refused),
     };
     let queue = |(worker, devices): (WorkerId, _)| {
         (worker, PortQueue::new(config.id, memories[worker.index()].id, waits, devices))
@@ -109,6 +111,7 @@ struct Opened {
     namespace: Option<Namespace>,
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
+    longest: Option<LongestFrame>,
 }
 
 impl Opened {
@@ -123,6 +126,7 @@ impl Opened {
             namespace: None,
             progress: None,
             missed: Vec::new(),
+            longest: None,
         }
     }
 }
@@ -242,6 +246,7 @@ fn open_xsk(
         ..XskOptions::default()
     };
     let is_virtual = !interface::has_device(interface);
+    let longest = LongestFrame::new(interface::mtu(interface));
     let interface = Arc::new(Interface::open(interface, options)?);
     let (mut queues, mut missed): (Queues, _) = (Vec::new(), Vec::new());
     let mut zero_copy = true;
@@ -265,7 +270,8 @@ fn open_xsk(
         zero_copy &= socket.zero_copy();
         let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);
         missed.push(Missed::Socket(drops.clone()));
-        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), drops, is_virtual);
+        let shared = (drops, longest.clone());
+        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), shared, is_virtual);
         queues.push((worker, Box::new(device)));
     }
     let attached = if interface.mode() == Attached::Native { "native" } else { "generic" };
@@ -277,7 +283,7 @@ fn open_xsk(
         fallback = Some(fallback.map_or_else(|| SEGMENTS.to_owned(), |error| format!("{error}; {SEGMENTS}")));
     }
     let mode = PortMode { driver: format!("AF_XDP {attached} {copy}"), fallback };
-    Ok(Opened { missed, mode, ..Opened::new(queues, String::new()) })
+    Ok(Opened { missed, mode, longest: Some(longest), ..Opened::new(queues, String::new()) })
 }
 
 fn open_vhost(

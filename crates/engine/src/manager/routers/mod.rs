@@ -8,7 +8,7 @@ use netvm_region::clock;
 use netvm_router::{Tables, Update};
 use netvm_switch::{Meter, PolicerError};
 
-use super::Engine;
+use super::{Engine, PortView};
 use crate::ids::PortId;
 use crate::router::{InterfacePath, RouterPath};
 
@@ -44,7 +44,7 @@ pub(crate) struct Routers {
     states: BTreeMap<RouterId, State>,
     /// By router number, for snapshots.
     paths: Vec<Option<Arc<RouterPath>>>,
-    quotas: Quotas,
+    limits: Limits,
     builder: Builder,
     last_ticket: u64,
 }
@@ -61,12 +61,29 @@ struct State {
 /// The punt rate of each interface and its meter, by punt port.
 pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<Meter>)>;
 
+/// What limits the packets of routers' interfaces.
+#[derive(Default)]
+struct Limits {
+    quotas: Quotas,
+    /// MTUs of the interfaces that ports are on, where they have one.
+    mtus: BTreeMap<PortId, u32>,
+}
+
+impl Limits {
+    /// The longest IP packet of a port: its MTU, or that of its interface if that is smaller. While the port is missing, no
+    /// packet fits, so all are punted.
+    fn mtu(&self, host: &Host, port: PortId) -> u32 {
+        let own = host.port(port).map_or(0, |port| port.mtu.into());
+        self.mtus.get(&port).map_or(own, |mtu| own.min(*mtu))
+    }
+}
+
 impl Routers {
     pub(crate) fn start() -> std::io::Result<Self> {
         Ok(Self {
             states: BTreeMap::new(),
             paths: Vec::new(),
-            quotas: Quotas::new(),
+            limits: Limits::default(),
             builder: Builder::start()?,
             last_ticket: 0,
         })
@@ -82,7 +99,7 @@ impl Routers {
         let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
         let quota = |interface: &RouterInterface| {
             let (port, rate) = (interface.punt, interface.punt_limit());
-            let known = self.quotas.get(&port).filter(|(before, _)| *before == rate);
+            let known = self.limits.quotas.get(&port).filter(|(before, _)| *before == rate);
             let meter = match known {
                 Some((_, meter)) => Arc::clone(meter),
                 None => {
@@ -111,7 +128,7 @@ impl Routers {
                 self.states.insert(router.id, State { ticket, interfaces, tables: Arc::default() });
             }
         }
-        self.quotas = quotas;
+        self.limits.quotas = quotas;
         self.fill(host);
     }
 
@@ -143,7 +160,7 @@ impl Routers {
             crate::ids::put(
                 &mut self.paths,
                 router.id.index(),
-                Arc::new(state.path(host, router, &self.quotas)),
+                Arc::new(state.path(host, router, &self.limits)),
             );
         }
     }
@@ -155,15 +172,14 @@ fn names(router: &RouterConfig) -> Vec<String> {
 }
 
 impl State {
-    fn path(&self, host: &Host, router: &RouterConfig, quotas: &Quotas) -> RouterPath {
+    fn path(&self, host: &Host, router: &RouterConfig, limits: &Limits) -> RouterPath {
         let interface = |interface: &RouterInterface| {
-            let (_, quota) = quotas.get(&interface.punt)?;
+            let (_, quota) = limits.quotas.get(&interface.punt)?;
             Some(InterfacePath {
                 port: interface.port,
                 vlan: interface.vlan,
                 mac: interface.mac,
-                // While its port is missing, no packet fits, so all are punted.
-                mtu: host.port(interface.port).map_or(0, |port| port.mtu.into()),
+                mtu: limits.mtu(host, interface.port),
                 punt: interface.punt,
                 quota: Arc::clone(quota),
             })
@@ -204,6 +220,26 @@ impl Engine {
             }
         };
         self.routers.states.iter().map(view).collect()
+    }
+
+    /// Follows the MTUs of the interfaces that ports are on, as [`Engine::ports`] shows them: routers forward no longer
+    /// packets, and AF_XDP ports drop them.
+    pub fn follow_mtus(&mut self, ports: &[PortView]) {
+        let mut mtus = BTreeMap::new();
+        for view in ports {
+            let Some(interface) = view.interface.as_ref() else { continue };
+            if let Some(port) = self.ports.get(&view.id) {
+                port.follow_mtu(interface.mtu);
+            }
+            mtus.extend(interface.mtu.map(|mtu| (view.id, mtu)));
+        }
+        if mtus != self.routers.limits.mtus {
+            self.routers.limits.mtus = mtus;
+            if !self.routers.paths.is_empty() {
+                self.routers.fill(&self.host);
+                self.send_snapshots();
+            }
+        }
     }
 
     /// Sends new tables to the workers.

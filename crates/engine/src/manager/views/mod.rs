@@ -165,7 +165,7 @@ impl Engine {
                 rx_dropped: state.missed(),
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,
-                drops: by_reason(counts.drops),
+                drops: with_refused(counts.drops, state.refused()),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
                 copies: state.dma().map(|dma| dma.stats),
@@ -244,6 +244,11 @@ impl Engine {
         };
         Stage::ALL.into_iter().map(view).collect()
     }
+}
+
+fn with_refused(mut counts: [u64; DropReason::COUNT], refused: u64) -> DropCounts {
+    counts[DropReason::TxRefused as usize] += refused;
+    by_reason(counts)
 }
 
 fn by_reason(counts: [u64; DropReason::COUNT]) -> DropCounts {

@@ -12,7 +12,7 @@ use crate::manager::nfs::instance::Instance;
 use crate::manager::nfs::teardown::Teardown;
 
 /// Totals over all instances of a role since the engine started or the role was configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleTotals {
     /// Packets that the engine handed to them.
     pub delivered: u64,
@@ -30,6 +30,21 @@ pub struct RoleTotals {
     pub flows_refused: u64,
     /// Their own counters, by name.
     pub own: BTreeMap<String, u64>,
+}
+
+impl Default for RoleTotals {
+    fn default() -> Self {
+        Self {
+            delivered: 0,
+            returned: 0,
+            standard: [0; NfCounter::COUNT],
+            drops: [0; DropReason::COUNT],
+            violations: [0; Violation::COUNT],
+            flows_decided: 0,
+            flows_refused: 0,
+            own: BTreeMap::new(),
+        }
+    }
 }
 
 impl RoleTotals {
