@@ -63,7 +63,7 @@ pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
     RuleInfo, TraceReply, TraceRequest,
 };
-pub use router::{RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes};
+pub use router::{PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons, RegionInfo,

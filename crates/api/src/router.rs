@@ -53,6 +53,20 @@ pub struct RouterInterfaceInfo {
     pub from_kernel: u64,
     /// Packets that were not punted because of `punt_rate`, of all interfaces on its port.
     pub over_quota: u64,
+    /// Packets for the kernel by class, those without any left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub punts: Vec<PuntInfo>,
+}
+
+/// Packets for a router's kernel of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PuntInfo {
+    /// `routing`, `neighbour`, `local`, `kernel` or `miss`.
+    pub class: String,
+    /// Given to the kernel.
+    pub punted: u64,
+    /// Dropped, as they exceeded the share of their class or the limit of their destination.
+    pub dropped: u64,
 }
 
 /// A virtual router and its routes.

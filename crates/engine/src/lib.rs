@@ -14,6 +14,7 @@ mod manager;
 mod memory;
 mod policy;
 mod port;
+mod punt;
 mod router;
 mod snapshot;
 mod worker;
@@ -33,4 +34,5 @@ pub use manager::{
 };
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
+pub use punt::{PuntClass, PuntCounts};
 pub use worker::FlowCounts;

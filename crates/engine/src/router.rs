@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use netvm_config::model::RouterId;
 use netvm_router::Tables;
-use netvm_switch::Meter;
 use netvm_wire::{MacAddr, VlanId};
 
 use crate::ids::PortId;
+use crate::punt::PuntLimits;
 
 /// An interface of a router.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct InterfacePath {
     /// The port to the router's kernel namespace.
     pub(crate) punt: PortId,
     /// Limits what is punted to the kernel.
-    pub(crate) quota: Arc<Meter>,
+    pub(crate) punts: Arc<PuntLimits>,
 }
 
 /// Maps a port and VLAN (0: untagged) to a router interface.

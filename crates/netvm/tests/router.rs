@@ -7,7 +7,9 @@ use axum::extract::RawQuery;
 use axum::routing::get;
 use axum::{Json, Router};
 use common::Server;
-use netvm_api::{RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes, path};
+use netvm_api::{
+    PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes, path,
+};
 use serde_json::Value;
 
 fn router() -> RouterInfo {
@@ -24,6 +26,7 @@ fn router() -> RouterInfo {
             punted: 12,
             from_kernel: 11,
             over_quota: 3,
+            punts: vec![PuntInfo { class: "miss".to_owned(), punted: 12, dropped: 3 }],
         }],
         routes_v4: 1_000_001,
         routes_v6: 2,
@@ -84,6 +87,7 @@ fn routers_and_their_routes_are_shown() {
     let lines = squeeze(&server.netvm(&["router", "show", "blue", "--limit", "3"]).good());
     for line in [
         "lan p0 10 02:00:00:00:00:01 10.0.0.1/24 2001:db8::1/64 blue.lan 12 3 11",
+        "lan miss 12 3",
         "0.0.0.0/0 forward 10.0.0.2 on lan (02:00:00:00:00:02)",
         "10.0.0.0/24 kernel -",
         "and 1,000,000 more (--limit N shows more)",

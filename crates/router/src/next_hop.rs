@@ -14,6 +14,11 @@ pub struct NextHopId(pub u16);
 impl NextHopId {
     /// The next hop of packets that no route matches; always [`NextHop::Punt`].
     pub const PUNT: Self = Self(0);
+    /// By convention, the next hop of the router's own addresses, a [`NextHop::Punt`]: the ways to limit what is punted
+    /// differ.
+    pub const LOCAL: Self = Self(2);
+    /// The same for neighbours of connected networks that the kernel has to resolve.
+    pub const RESOLVE: Self = Self(3);
 
     /// The id as an index.
     #[inline]

@@ -7,10 +7,10 @@ use super::plan::{self, *};
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf, port, source};
 use netvm_config::model::{EngineConfig, Forward, Host, Output, PortConfig, PortKind, RouterId};
-use netvm_engine::{ChainId, DropReason, PortId, Step};
+use netvm_engine::{ChainId, DropReason, PortId, PuntClass, PuntCounts, Step};
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_router::{NextHop, NextHopId, Update};
-use netvm_wire::{FrameBuilder, IpProto, MacAddr, VlanId, parse};
+use netvm_wire::{FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId, parse};
 
 #[test]
 fn packets_leave_by_their_route_with_the_tag_of_the_interface() {
@@ -147,6 +147,54 @@ fn a_kernel_gets_no_more_than_its_quota() {
     assert!((64..200).contains(&got), "{got}");
     assert_eq!(seen.drops, BTreeMap::from([("punt-quota", 400 - got as u64)]));
     assert_eq!(seen.router.punted, got as u64);
+}
+
+/// A scan of unused addresses, in which each class of packets for the kernel keeps its share.
+#[test]
+fn a_scan_takes_nothing_from_routing_protocols() {
+    let scanned = |n: u32| {
+        let address = format!("10.0.{}.{}", 1 + n / 250, 1 + n % 250);
+        v4(&address).udp(1, 9).to_vec().unwrap()
+    };
+    let ospf = || {
+        let mut frame = v4("224.0.0.5").udp(1, 1).to_vec().unwrap();
+        frame[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 5]);
+        frame[23] = 89;
+        seal(frame)
+    };
+    let bgp = || v4("10.0.0.1").ttl(1).tcp(179, 40_000, TcpFlags::SYN).to_vec().unwrap();
+    let ping = || v4("10.0.0.1").echo(true, 1, 1).to_vec().unwrap();
+    let transit = || v4("192.0.2.2").ttl(1).tcp(179, 40_000, TcpFlags::SYN).to_vec().unwrap();
+    let arp = || {
+        let to = FrameBuilder::new(HOST, MacAddr::BROADCAST);
+        to.arp_request("10.0.0.9".parse().unwrap(), "10.0.0.1".parse().unwrap()).to_vec().unwrap()
+    };
+    let mut frames: Vec<Vec<u8>> = (0..1500).map(scanned).collect();
+    // One that is asked for again and again.
+    frames.extend((0..100).map(|_| scanned(0)));
+    for _ in 0..50 {
+        frames.extend([ospf(), bgp(), ping(), transit(), arp()]);
+    }
+    let scratch = Scratch::new();
+    let mut host = host(&scratch, &frames, &[], (0, 0));
+    host.routers[0].interfaces[0].punt_rate = 10_000;
+    let mut update = routes();
+    let route = |net: &str, id| (net.parse().unwrap(), Some(id));
+    update.routes.retain(|(net, _)| net.to_string() != "10.0.0.1/32");
+    update.routes.extend([route("10.0.0.0/16", NextHopId::RESOLVE), route("10.0.0.1/32", NextHopId::LOCAL)]);
+    let seen = Played::of(&host, &update);
+    let count = |class: PuntClass| seen.punts[&PortId(LAN_PUNT)][class as usize];
+    let all = |punted| PuntCounts { punted, dropped: 0 };
+    assert_eq!(count(PuntClass::Routing), all(100), "BGP with TTL 1, too");
+    assert_eq!(count(PuntClass::Local), all(50));
+    assert_eq!(count(PuntClass::Neighbour), all(50));
+    assert_eq!(count(PuntClass::Kernel), all(50), "what only passes is not of the router's protocols");
+    let misses = count(PuntClass::Miss);
+    assert_eq!(misses.punted + misses.dropped, 1600);
+    assert!((300..1300).contains(&misses.punted), "{misses:?}");
+    let again = scratch.sent(LAN_PUNT).iter().filter(|frame| **frame == scanned(0)).count();
+    assert!((1..=17).contains(&again), "{again}");
+    assert_eq!(seen.drops, BTreeMap::from([("punt-quota", misses.dropped)]));
 }
 
 #[test]

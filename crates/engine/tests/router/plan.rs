@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netvm_config::model::{
     EngineConfig, Forward, Host, PortConfig, PortKind, RouterConfig, RouterId, RouterInterface,
 };
-use netvm_engine::{PortId, RouterView};
+use netvm_engine::{PortId, PuntClass, PuntCounts, RouterView};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
 
@@ -74,7 +74,7 @@ pub fn route(net: &str, to: u16) -> (IpNet, Option<NextHopId>) {
 /// By the gateway, connected, to the router itself, and nowhere.
 pub fn routes() -> Update {
     Update {
-        next_hops: vec![(NextHopId(1), via(1)), (NextHopId(2), NextHop::Blackhole)],
+        next_hops: vec![(NextHopId(1), via(1)), (NextHopId(4), NextHop::Blackhole)],
         routes: vec![
             route("192.0.2.0/24", 1),
             route("2001:db8:1::/48", 1),
@@ -82,7 +82,7 @@ pub fn routes() -> Update {
             route("fe80::/10", 1),
             route("10.0.0.0/24", 0),
             route("10.0.0.1/32", 0),
-            route("198.51.100.0/24", 2),
+            route("198.51.100.0/24", 4),
         ],
     }
 }
@@ -145,6 +145,8 @@ pub struct Played {
     /// Drops at all ports, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     pub router: RouterView,
+    /// By punt port and class.
+    pub punts: BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]>,
 }
 
 impl Played {
@@ -162,7 +164,7 @@ impl Played {
         let mut rig = Rig::new(&EngineConfig::default());
         let free = start_routed(&mut rig, host, update);
         finish(&mut rig);
-        let router = rig.engine.routers()[0];
+        let (router, punts) = (rig.engine.routers()[0], rig.engine.punt_counts());
         let mut drops = BTreeMap::new();
         for (reason, count) in rig.engine.ports().iter().flat_map(|port| port.drops.clone()) {
             *drops.entry(reason.name()).or_insert(0) += count;
@@ -173,6 +175,6 @@ impl Played {
             .unwrap();
         let home = |rig: &Rig| rig.free_buffers().iter().zip(&free).all(|(now, before)| now >= before);
         assert!(home(&rig), "{:?} of {free:?} buffers are back", rig.free_buffers());
-        Self { drops, router }
+        Self { drops, router, punts }
     }
 }

@@ -7,10 +7,10 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    MOST_ROUTES, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes,
+    MOST_ROUTES, PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
 use netvm_config::model::{RouterConfig, RouterInterface};
-use netvm_engine::{DropReason, PortView, RouterView};
+use netvm_engine::{DropReason, PortView, PuntClass, PuntCounts, RouterView};
 use netvm_wire::{IpNet, VlanId};
 use serde::Deserialize;
 
@@ -99,7 +99,18 @@ fn interface(views: &Views, interface: &RouterInterface) -> RouterInterfaceInfo 
         punted: punt.map_or(0, |port| port.tx_packets),
         from_kernel: punt.map_or(0, |port| port.rx_packets),
         over_quota: view(interface.port).map_or(0, over_quota),
+        punts: punts(views, interface),
     }
+}
+
+fn punts(views: &Views, interface: &RouterInterface) -> Vec<PuntInfo> {
+    let counts = views.punts.get(&interface.punt).copied().unwrap_or_default();
+    let info = |(class, counts): (PuntClass, PuntCounts)| {
+        let class = class.name().to_owned();
+        PuntInfo { class, punted: counts.punted, dropped: counts.dropped }
+    };
+    let seen = |(_, counts): &(PuntClass, PuntCounts)| *counts != PuntCounts::default();
+    PuntClass::ALL.into_iter().zip(counts).filter(seen).map(info).collect()
 }
 
 fn route(rib: &Rib, net: IpNet, destination: Destination<'_>) -> RouteInfo {

@@ -11,8 +11,8 @@ use netvm_api::{
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, RoleTotals, RouterView, StageView,
-    WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntClass, PuntCounts,
+    RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_region::clock;
 
@@ -32,6 +32,7 @@ pub(super) struct Views {
     pub(super) workers: Vec<WorkerView>,
     pub(super) stages: Vec<StageView>,
     pub(super) routers: Vec<RouterView>,
+    pub(super) punts: BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]>,
 }
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
@@ -45,6 +46,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         workers: engine.workers().collect(),
         stages: engine.stages(),
         routers: engine.routers(),
+        punts: engine.punt_counts(),
     };
     Ok(daemon.engine.call(read).await?)
 }

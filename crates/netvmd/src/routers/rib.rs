@@ -308,6 +308,9 @@ impl Rib {
             return None;
         }
         let punted = Some(Decision::Is(PUNT));
+        if self.local.contains(&net) && as_host(net).is_some() {
+            return Some(Decision::Is(NextHopId::LOCAL));
+        }
         if self.local.contains(&net) || self.wide.iter().any(|wide| wide.contains_net(net)) {
             return punted;
         }
@@ -316,9 +319,9 @@ impl Rib {
             Some(Target::Kernel) => punted,
             Some(Target::Blackhole) => Some(Decision::Is(BLACKHOLE)),
             Some(Target::By(id)) => Some(Decision::Is(id)),
-            Some(Target::Connected(index)) => {
-                address.and_then(|address| self.known((index, address))).or(punted)
-            }
+            Some(Target::Connected(index)) => address
+                .and_then(|address| self.known((index, address)))
+                .or(Some(Decision::Is(NextHopId::RESOLVE))),
             None => {
                 let address = address.filter(|address| self.has_neighbour(*address))?;
                 match nets::ancestry(address).find_map(|net| self.best(net))? {
@@ -382,7 +385,7 @@ impl Rib {
     pub fn routes(&self) -> impl ExactSizeIterator<Item = (IpNet, Destination<'_>)> {
         self.sent.iter().map(|(net, id)| {
             let leads = match *id {
-                PUNT => Destination::Kernel,
+                PUNT | NextHopId::LOCAL | NextHopId::RESOLVE => Destination::Kernel,
                 BLACKHOLE => Destination::Blackhole,
                 id => Destination::Gateways(self.hops.gateways(id)),
             };

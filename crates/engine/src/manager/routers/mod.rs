@@ -6,10 +6,11 @@ use std::sync::Arc;
 use netvm_config::model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_region::clock;
 use netvm_router::{Tables, Update};
-use netvm_switch::{Meter, PolicerError};
+use netvm_switch::PolicerError;
 
 use super::{Engine, PortView};
 use crate::ids::PortId;
+use crate::punt::{PuntClass, PuntCounts, PuntLimits};
 use crate::router::{InterfacePath, RouterPath};
 
 mod builder;
@@ -58,8 +59,8 @@ struct State {
     tables: Arc<Tables>,
 }
 
-/// The punt rate of each interface and its meter, by punt port.
-pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<Meter>)>;
+/// The punt rate of each interface and its limits, by punt port.
+pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<PuntLimits>)>;
 
 /// What limits the packets of routers' interfaces.
 #[derive(Default)]
@@ -94,20 +95,17 @@ impl Routers {
         &self.paths
     }
 
-    /// The meters for a host. Interfaces whose rate is unchanged keep theirs.
+    /// The limits for a host. Interfaces whose rate is unchanged keep theirs.
     pub(crate) fn quotas(&self, host: &Host) -> Result<Quotas, PolicerError> {
         let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
         let quota = |interface: &RouterInterface| {
             let (port, rate) = (interface.punt, interface.punt_limit());
             let known = self.limits.quotas.get(&port).filter(|(before, _)| *before == rate);
-            let meter = match known {
-                Some((_, meter)) => Arc::clone(meter),
-                None => {
-                    let hz = clock::cycles_in_micros(1_000_000);
-                    Arc::new(Meter::new(Some((rate.per_second, rate.burst)), None, hz)?)
-                }
+            let limits = match known {
+                Some((_, limits)) => Arc::clone(limits),
+                None => Arc::new(PuntLimits::new(rate, clock::cycles_in_micros(1_000_000))?),
             };
-            Ok((port, (rate, meter)))
+            Ok((port, (rate, limits)))
         };
         interfaces.map(quota).collect()
     }
@@ -174,14 +172,14 @@ fn names(router: &RouterConfig) -> Vec<String> {
 impl State {
     fn path(&self, host: &Host, router: &RouterConfig, limits: &Limits) -> RouterPath {
         let interface = |interface: &RouterInterface| {
-            let (_, quota) = limits.quotas.get(&interface.punt)?;
+            let (_, punts) = limits.quotas.get(&interface.punt)?;
             Some(InterfacePath {
                 port: interface.port,
                 vlan: interface.vlan,
                 mac: interface.mac,
                 mtu: limits.mtu(host, interface.port),
                 punt: interface.punt,
-                quota: Arc::clone(quota),
+                punts: Arc::clone(punts),
             })
         };
         // Every interface has a quota.
@@ -240,6 +238,12 @@ impl Engine {
                 self.send_snapshots();
             }
         }
+    }
+
+    /// What kernels of routers got, by punt port and class.
+    #[must_use]
+    pub fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]> {
+        self.routers.limits.quotas.iter().map(|(port, (_, limits))| (*port, limits.counts())).collect()
     }
 
     /// Sends new tables to the workers.

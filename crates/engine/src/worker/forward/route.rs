@@ -3,7 +3,7 @@
 //! ```text
 //!  by a punt port ──▶ tag ──▶ out of the interface's port
 //!  by any other ──▶ decided by the tables (`worker/router`) ──▶ out of the next hop's port
-//!                       └─ tag off ──▶ quota ──▶ punt port
+//!                       └─ share of its class ──▶ tag off ──▶ punt port
 //! ```
 //!
 //! Packets with the same verdict are sent together, in order. For the cost see [`router`](crate::worker::router).
@@ -13,14 +13,15 @@ use netvm_config::model::{RouterId, SetVlan};
 
 use super::egress::send_out;
 use crate::drop_reason::DropReason;
+use crate::punt::PuntClass;
 use crate::router::{InterfacePath, RouterPath};
 use crate::worker::act::police::limit;
 use crate::worker::act::vlan::{retag_all, set_vlan};
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::packet::runs::groups;
-use crate::worker::router::{RouteVerdict, RouterBurst};
-use crate::worker::state::Datapath;
+use crate::worker::router::{PuntCause, RouteVerdict, RouterBurst, class_of, destination_hash};
 use crate::worker::state::burst::Origin;
+use crate::worker::state::{BURST, Datapath};
 
 /// A router, and where the packets come from that it gets.
 #[derive(Clone, Copy)]
@@ -76,29 +77,64 @@ fn send_alike(dp: &mut Datapath, routed: Routed<'_>, verdict: RouteVerdict, batc
             }
             send_out(dp, origin.cx, port, batch);
         }
-        RouteVerdict::Punt { interface, tagged } => match router.interface(interface) {
-            Some(interface) => punt(dp, routed, (interface, tagged), batch),
+        RouteVerdict::Punt { interface, tagged, cause } => match router.interface(interface) {
+            Some(interface) => punt(dp, routed, Punt { interface, tagged, cause }, batch),
             None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
         },
         RouteVerdict::Drop(reason) => dp.drop_at_port(origin.port, reason, batch),
     }
 }
 
-/// Gives packets of an interface to the kernel, as far as its quota allows; tagged ones without their tag.
+/// Packets for the kernel.
+#[derive(Clone, Copy)]
+struct Punt<'a> {
+    interface: &'a InterfacePath,
+    tagged: bool,
+    cause: PuntCause,
+}
+
+/// Gives packets of an interface to the kernel, as far as the shares of their classes allow; tagged ones without their tag.
 #[cold]
-fn punt(
-    dp: &mut Datapath,
-    routed: Routed<'_>,
-    (interface, tagged): (&InterfacePath, bool),
-    batch: &mut Batch,
-) {
+fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch) {
     let Routed { router, origin } = routed;
-    limit(dp, &interface.quota, (origin.port, DropReason::PuntQuota), batch);
-    if tagged {
-        set_vlan(dp, SetVlan::Strip, origin.port, batch);
+    let mut classes = [PuntClass::Kernel; BURST];
+    for (class, mbuf) in classes.iter_mut().zip(batch.as_slice()) {
+        *class = class_of(punt.cause, mbuf, &router.tables);
     }
-    if let Some(counters) = dp.counters.routers.get(router.id.index()) {
-        counters.punted.add(batch.len() as u64);
+    groups(
+        batch,
+        |n| classes[n],
+        |class, batch| {
+            let (share, all) = (punt.interface.punts.of(class), batch.len());
+            if class == PuntClass::Miss {
+                limit_each_destination(dp, routed, batch);
+            }
+            limit(dp, &share.meter, (origin.port, DropReason::PuntQuota), batch);
+            share.count(batch.len(), all - batch.len());
+            if punt.tagged {
+                set_vlan(dp, SetVlan::Strip, origin.port, batch);
+            }
+            if let Some(counters) = dp.counters.routers.get(router.id.index()) {
+                counters.punted.add(batch.len() as u64);
+            }
+            send_out(dp, origin.cx, punt.interface.punt, batch);
+        },
+    );
+}
+
+/// Drops what exceeds the limit of a neighbour that is not resolved.
+fn limit_each_destination(dp: &mut Datapath, routed: Routed<'_>, batch: &mut Batch) {
+    let now = dp.clock.now;
+    let mut excess = Batch::new();
+    let mut within = Batch::new();
+    for mbuf in batch.drain() {
+        let destination = destination_hash(routed.router.id.0, &mbuf);
+        let conforms = dp.miss_limit.admit(now, destination);
+        // Each is as large as the batch that they come from: there is room.
+        let _ = if conforms { within.push(mbuf) } else { excess.push(mbuf) };
     }
-    send_out(dp, origin.cx, interface.punt, batch);
+    batch.append(&mut within);
+    if !excess.is_empty() {
+        dp.drop_at_port(routed.origin.port, DropReason::PuntQuota, &mut excess);
+    }
 }

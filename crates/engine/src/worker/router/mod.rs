@@ -16,6 +16,7 @@
 //! bench route` are 73 where nothing disturbs; the look-up in a full table is six of them.
 
 mod head;
+mod punt;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::ids::PortId;
 use crate::router::{Here, RouterPath};
 use head::ETHERNET;
 pub(crate) use head::{Class, Head, V4, V6};
+pub(crate) use punt::{PuntCause, class_of, destination_hash};
 
 /// Packets of a burst.
 const MAX: usize = Batch::CAPACITY;
@@ -39,7 +41,7 @@ pub(crate) enum RouteVerdict {
     /// It was rewritten, and leaves by this port.
     Out(PortId),
     /// The kernel gets it, from the interface of that number, without the tag that it may have.
-    Punt { interface: u16, tagged: bool },
+    Punt { interface: u16, tagged: bool, cause: PuntCause },
     /// It is dropped.
     Drop(DropReason),
 }
@@ -107,7 +109,7 @@ impl RouterBurst {
             match head.classify(router, here, mbuf.pkt_len()) {
                 Class::V4 { destination, length } => v4.add(n, destination, length),
                 Class::V6 { destination, length } => v6.add(n, destination, length),
-                Class::Punt => verdicts[n] = punted(head),
+                Class::Punt => verdicts[n] = punted(head, PuntCause::Headers),
                 Class::Drop(reason) => verdicts[n] = RouteVerdict::Drop(reason),
             }
         }
@@ -134,7 +136,7 @@ impl<A> Family<A> {
             let index = usize::from(self.indexes[n]);
             let Some(mbuf) = packets.get_mut(index) else { continue };
             let next_hop = router.tables.next_hop(self.found[n]);
-            let next = Next { router, next_hop, length: self.lengths[n], header };
+            let next = Next { router, next_hop, id: self.found[n], length: self.lengths[n], header };
             verdicts[index] = follow(next, &mut heads[index], mbuf);
         }
     }
@@ -145,30 +147,31 @@ impl<A> Family<A> {
 struct Next<'a> {
     router: &'a RouterPath,
     next_hop: &'a NextHop,
+    id: NextHopId,
     length: u32,
     header: usize,
 }
 
-const fn punted(head: &Head) -> RouteVerdict {
-    RouteVerdict::Punt { interface: head.interface(), tagged: head.is_tagged() }
+const fn punted(head: &Head, cause: PuntCause) -> RouteVerdict {
+    RouteVerdict::Punt { interface: head.interface(), tagged: head.is_tagged(), cause }
 }
 
 /// Rewrites a packet for its next hop.
 #[inline(always)]
 fn follow(next: Next<'_>, head: &mut Head, mbuf: &mut Mbuf) -> RouteVerdict {
-    let Next { router, next_hop, length, header } = next;
+    let Next { router, next_hop, id, length, header } = next;
     let hop = match next_hop {
         NextHop::Via(hop) => Some(hop),
         NextHop::Blackhole => return RouteVerdict::Drop(DropReason::Blackhole),
         NextHop::Ecmp(_) => next_hop.choose(flow_hash(key_of(mbuf).ok())),
-        NextHop::Punt => None,
+        NextHop::Punt => return punted(head, PuntCause::of(id)),
     };
     let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
     let Some((out, to)) = out.filter(|(out, _)| length <= out.mtu || is_cut_to(out.mtu, mbuf)) else {
-        return punted(head);
+        return punted(head, PuntCause::Kernel);
     };
     let old = head.old(header);
-    let Some(new) = head.forward(out, to, header) else { return punted(head) };
+    let Some(new) = head.forward(out, to, header) else { return punted(head, PuntCause::Kernel) };
     // Copies of a known length are a few instructions.
     let replaced = match (new.first_chunk::<{ ETHERNET + V4 }>(), new.first_chunk::<{ ETHERNET + V6 }>()) {
         (Some(short), _) if new.len() == short.len() => mbuf.replace_front(old, short),

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::RouterId;
+use netvm_config::model::{Rate, RouterId};
 use netvm_router::Tables;
-use netvm_switch::Meter;
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::punt::PuntLimits;
 use crate::router::InterfacePath;
 
 const PORT: PortId = PortId(0);
@@ -25,7 +25,7 @@ fn router() -> RouterPath {
         mac: MacAddr([2, 0, 0, 0, 0, last]),
         mtu: 1500,
         punt: PortId(100 + u16::from(last)),
-        quota: Arc::new(Meter::new(None, None, 1_000_000_000).unwrap()),
+        punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, 1_000_000_000).unwrap()),
     };
     let interfaces = Box::new([interface(0, 0, 1), interface(0, 5, 1), interface(1, 7, 3)]);
     RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()))

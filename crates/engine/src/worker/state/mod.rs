@@ -23,6 +23,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
+use crate::punt::MissLimit;
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -67,6 +68,8 @@ pub(crate) struct Datapath {
     pub(crate) flows: Flows,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
+    /// Limits what the kernel gets for neighbours that are not resolved.
+    pub(crate) miss_limit: MissLimit,
     /// Limits the answers to rejected packets.
     pub(crate) reject_limit: Option<Policer>,
 }
@@ -88,6 +91,7 @@ impl Datapath {
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
             flows,
+            miss_limit: MissLimit::new(hz),
             router_burst: Some(Box::new(RouterBurst::new())),
             reject_limit: Policer::new(REJECTS_PER_SECOND, REJECT_BURST, hz).ok(),
         }

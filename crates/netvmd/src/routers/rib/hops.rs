@@ -59,7 +59,7 @@ impl Default for Hops {
             members: HashMap::new(),
             free: Vec::new(),
             released: Vec::new(),
-            unused: BLACKHOLE.0 + 1,
+            unused: NextHopId::RESOLVE.0 + 1,
             dirty: BTreeSet::new(),
             blackhole_told: false,
             refused: 0,
@@ -258,7 +258,7 @@ mod tests {
         let take = |hops: &mut Hops, n: usize| {
             hops.take(&[Gateway { peer: (1, IpAddr::from((n as u32).to_be_bytes())), weight: 1 }])
         };
-        let last = (2..MAX_NEXT_HOPS).map(|n| take(&mut hops, n)).last();
+        let last = (4..MAX_NEXT_HOPS).map(|n| take(&mut hops, n)).last();
         assert_eq!(last, Some(NextHopId(MAX_NEXT_HOPS as u16 - 1)));
         assert_eq!((take(&mut hops, 1), hops.refused()), (PUNT, 1));
     }

@@ -1,0 +1,183 @@
+//! Limits on what interfaces of routers give to the kernel: a share of `punt_rate` for each class of packets, so that a scan
+//! of unused addresses takes nothing from routing protocols.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netvm_config::model::Rate;
+use netvm_switch::{Meter, PolicerError};
+
+/// A class of packets that the kernel gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PuntClass {
+    /// Routing protocols: BGP, OSPF, BFD, IS-IS, RIP, PIM, IGMP, VRRP, LDP, Babel, EIGRP, RSVP.
+    Routing,
+    /// ARP, neighbour and router discovery.
+    Neighbour,
+    /// Other packets for the router itself.
+    Local,
+    /// Packets that the kernel answers or forwards: TTL expired, IP options, longer than the MTU of their way, without a
+    /// route, with one that only the kernel understands, or by a gateway that is not resolved.
+    Kernel,
+    /// Packets for neighbours whose MAC address the kernel has to resolve.
+    Miss,
+}
+
+/// Percent of the rate, and the burst in hundredths of what the whole rate has in a second. A routing protocol that learns a
+/// table sends thousands of packets at once.
+const SHARES: [(u64, u64); PuntClass::COUNT] = [(40, 100), (15, 5), (15, 5), (20, 5), (10, 3)];
+/// The smallest burst: two of a worker.
+const LEAST_BURST: u64 = 64;
+
+impl PuntClass {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Routing, Self::Neighbour, Self::Local, Self::Kernel, Self::Miss];
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The name that users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Routing => "routing",
+            Self::Neighbour => "neighbour",
+            Self::Local => "local",
+            Self::Kernel => "kernel",
+            Self::Miss => "miss",
+        }
+    }
+}
+
+/// Packets of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PuntCounts {
+    /// Given to the kernel.
+    pub punted: u64,
+    /// Dropped, as they exceeded the share of the class or the limit of their destination.
+    pub dropped: u64,
+}
+
+/// The limit and the counts of a class.
+#[derive(Debug)]
+pub(crate) struct PuntShare {
+    pub(crate) meter: Meter,
+    punted: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl PuntShare {
+    /// Once for a burst, as the meter: workers share both.
+    pub(crate) fn count(&self, punted: usize, dropped: usize) {
+        self.punted.fetch_add(punted as u64, Ordering::Relaxed);
+        if dropped > 0 {
+            self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The limits of an interface.
+#[derive(Debug)]
+pub(crate) struct PuntLimits([PuntShare; PuntClass::COUNT]);
+
+impl PuntLimits {
+    /// Shares `rate`. `hz`: of the workers' clock.
+    pub(crate) fn new(rate: Rate, hz: u64) -> Result<Self, PolicerError> {
+        let share = |(percent, burst): (u64, u64)| -> Result<PuntShare, PolicerError> {
+            let part = |percent: u64| rate.per_second * percent / 100;
+            let limit = (part(percent).max(1), part(burst).max(LEAST_BURST));
+            let meter = Meter::new(Some(limit), None, hz)?;
+            Ok(PuntShare { meter, punted: AtomicU64::new(0), dropped: AtomicU64::new(0) })
+        };
+        let [routing, neighbour, local, kernel, miss] = SHARES.map(share);
+        Ok(Self([routing?, neighbour?, local?, kernel?, miss?]))
+    }
+
+    /// The limit of a class.
+    pub(crate) const fn of(&self, class: PuntClass) -> &PuntShare {
+        &self.0[class as usize]
+    }
+
+    pub(crate) fn counts(&self) -> [PuntCounts; PuntClass::COUNT] {
+        PuntClass::ALL.map(|class| {
+            let share = self.of(class);
+            PuntCounts {
+                punted: share.punted.load(Ordering::Relaxed),
+                dropped: share.dropped.load(Ordering::Relaxed),
+            }
+        })
+    }
+}
+
+/// Limits the packets to each unresolved neighbour, so that one that never answers leaves the share of misses to others.
+///
+/// A table without chains: two destinations that meet in a slot are limited less, never more.
+#[derive(Debug)]
+pub(crate) struct MissLimit {
+    slots: Box<[Slot; MissLimit::SLOTS]>,
+    /// Cycles of a window.
+    window: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    destination: u32,
+    window: u32,
+    packets: u32,
+}
+
+impl MissLimit {
+    const SLOTS: usize = 1024;
+    /// Packets to a destination in a window: as many as TCP sends at first, and some.
+    const PACKETS: u32 = 16;
+    /// Windows in a second.
+    const WINDOWS: u64 = 4;
+
+    pub(crate) fn new(hz: u64) -> Self {
+        Self { slots: Box::new([Slot::default(); Self::SLOTS]), window: (hz / Self::WINDOWS).max(1) }
+    }
+
+    /// Whether one more packet conforms. `destination`: a hash of the router and the address.
+    pub(crate) fn admit(&mut self, now: u64, destination: u64) -> bool {
+        let window = (now / self.window) as u32;
+        let slot = &mut self.slots[destination as usize % Self::SLOTS];
+        let destination = (destination >> 32) as u32;
+        if (slot.destination, slot.window) != (destination, window) {
+            *slot = Slot { destination, window, packets: 0 };
+        }
+        slot.packets += 1;
+        slot.packets <= Self::PACKETS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_share_the_whole_rate_and_do_not_take_from_each_other() {
+        assert_eq!(SHARES.iter().map(|(percent, _)| percent).sum::<u64>(), 100);
+        const HZ: u64 = 1_000_000_000;
+        let limits = PuntLimits::new(Rate { per_second: 10_000, burst: 1000 }, HZ).unwrap();
+        let lengths = [64u32; 64];
+        let admit = |class: PuntClass, now: u64| limits.of(class).meter.admit_run(now, &lengths);
+        let all = |class: PuntClass, now: u64| std::iter::repeat_with(move || admit(class, now)).take(500);
+        // A scan for a second.
+        let misses: usize = (0..1000).flat_map(|ms| all(PuntClass::Miss, HZ + ms * HZ / 1000)).sum();
+        assert!((1000..1400).contains(&misses), "{misses}");
+        // A burst of a routing protocol passes meanwhile.
+        assert_eq!(all(PuntClass::Routing, 2 * HZ).sum::<usize>(), 10_000);
+        assert_eq!(all(PuntClass::Neighbour, 2 * HZ).sum::<usize>(), 500);
+        // The smallest rate still passes something of each class.
+        let limits = PuntLimits::new(Rate { per_second: 1, burst: 64 }, HZ).unwrap();
+        assert!(PuntClass::ALL.iter().all(|class| limits.of(*class).meter.admit(HZ, 64)));
+    }
+
+    #[test]
+    fn each_destination_has_its_own_limit() {
+        let mut limit = MissLimit::new(1000);
+        let (a, b) = (7 << 32 | 1, 9 << 32 | 2);
+        let mut admitted = |now, destination| (0..100).filter(|_| limit.admit(now, destination)).count();
+        assert_eq!((admitted(0, a), admitted(0, b)), (16, 16));
+        assert_eq!((admitted(249, a), admitted(250, a)), (0, 16));
+    }
+}

@@ -1,0 +1,133 @@
+//! The classes of packets that the kernel gets. In: why a packet is punted, and its headers. Out: the [`PuntClass`] that
+//! limits it.
+//!
+//! Predicted cost: the key of each packet, 20 cycles, and a look-up for those that are for nobody on this link.
+
+use dpdk::Mbuf;
+use netvm_router::{NextHopId, Tables};
+use netvm_wire::{EtherType, FlowKey, IpProto, MacAddr};
+
+use crate::punt::PuntClass;
+use crate::worker::packet::keys::key_of;
+
+/// Why the kernel gets a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PuntCause {
+    /// Its headers, before any look-up.
+    Headers,
+    /// It is for an address of the router.
+    Local,
+    /// Its destination is a neighbour that is not resolved.
+    Miss,
+    /// Only the kernel can forward or answer it.
+    Kernel,
+}
+
+impl PuntCause {
+    /// The cause if the next hop with this id is punt.
+    pub(crate) const fn of(id: NextHopId) -> Self {
+        match id {
+            NextHopId::LOCAL => Self::Local,
+            NextHopId::RESOLVE => Self::Miss,
+            // Also of gateways that are not resolved: many destinations share one, and the kernel may reach it in a way of
+            // its own.
+            _ => Self::Kernel,
+        }
+    }
+}
+
+/// Multicast addresses of IS-IS (ISO 10589 8.4.8: `AllL1ISs`, `AllL2ISs`; RFC 1195; `AllIntermediateSystems`).
+const IS_IS: [MacAddr; 3] = [
+    MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x14]),
+    MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x15]),
+    MacAddr([0x09, 0, 0x2b, 0, 0, 0x05]),
+];
+/// IP protocols that only routers use: IGMP, EIGRP, OSPF, PIM, VRRP, and RSVP.
+const ROUTING_PROTOCOLS: [u8; 6] = [2, 88, 89, 103, 112, 46];
+/// BGP and LDP (RFC 4271, RFC 5036).
+const ROUTING_TCP: [u16; 2] = [179, 646];
+/// RIP, RIPng, LDP, BFD (RFC 5881, 5883, 7130, 7419) and Babel.
+const ROUTING_UDP: [u16; 8] = [520, 521, 646, 3784, 3785, 4784, 6784, 6696];
+
+/// The class of a packet.
+pub(crate) fn class_of(cause: PuntCause, mbuf: &Mbuf, tables: &Tables) -> PuntClass {
+    match cause {
+        PuntCause::Miss => PuntClass::Miss,
+        PuntCause::Kernel => PuntClass::Kernel,
+        PuntCause::Local => key_of(mbuf).map_or(PuntClass::Local, |key| of_own(&key)),
+        PuntCause::Headers => key_of(mbuf).map_or(PuntClass::Kernel, |key| of_key(&key, tables)),
+    }
+}
+
+fn of_key(key: &FlowKey, tables: &Tables) -> PuntClass {
+    match key.ether_type {
+        EtherType::ARP => PuntClass::Neighbour,
+        EtherType::IPV4 | EtherType::IPV6 => match reach(key, tables) {
+            Reach::Own => of_own(key),
+            Reach::Group if of_own(key) == PuntClass::Local => PuntClass::Kernel,
+            Reach::Group => of_own(key),
+            Reach::Beyond => PuntClass::Kernel,
+        },
+        _ if IS_IS.contains(&key.destination_mac) => PuntClass::Routing,
+        _ => PuntClass::Kernel,
+    }
+}
+
+/// How far a packet goes.
+enum Reach {
+    /// To this router.
+    Own,
+    /// To a multicast group.
+    Group,
+    /// To somebody else.
+    Beyond,
+}
+
+fn reach(key: &FlowKey, tables: &Tables) -> Reach {
+    let mut found = [NextHopId::PUNT];
+    if let Some(v4) = key.destination.v4_bits() {
+        match v4 >> 24 {
+            224..=239 => return Reach::Group,
+            255 => return Reach::Own,
+            _ => tables.lookup_v4(&[v4], &mut found),
+        }
+    } else {
+        let v6 = key.destination.v6_bits();
+        if v6 >> 120 == 0xff {
+            return Reach::Group;
+        }
+        if v6 >> 118 == 0xfe80 >> 6 {
+            return Reach::Own;
+        }
+        tables.lookup_v6(&[v6], &mut found);
+    }
+    if found == [NextHopId::LOCAL] { Reach::Own } else { Reach::Beyond }
+}
+
+/// The class of an IP packet to the router.
+fn of_own(key: &FlowKey) -> PuntClass {
+    let has = |ports: &[u16]| ports.contains(&key.destination_port) || ports.contains(&key.source_port);
+    let is_routing = match key.protocol {
+        IpProto::TCP => has(&ROUTING_TCP),
+        IpProto::UDP => has(&ROUTING_UDP),
+        other => ROUTING_PROTOCOLS.contains(&other.0),
+    };
+    // Router and neighbour solicitation and advertisement, redirects, and multicast listeners (RFC 4861, 2710, 3810).
+    let is_discovery = || key.protocol == IpProto::ICMPV6 && matches!(key.icmp_type, 130..=137 | 143);
+    if is_routing {
+        PuntClass::Routing
+    } else if is_discovery() {
+        PuntClass::Neighbour
+    } else {
+        PuntClass::Local
+    }
+}
+
+/// A hash of a packet's destination, for [`MissLimit`](crate::punt::MissLimit).
+pub(crate) fn destination_hash(router: u16, mbuf: &Mbuf) -> u64 {
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    let address = key_of(mbuf).map_or(0, |key| key.destination.v6_bits());
+    let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(17) ^ u64::from(router) << 48;
+    let mixed = (folded ^ folded >> 29).wrapping_mul(MIX);
+    mixed ^ mixed >> 32
+}
