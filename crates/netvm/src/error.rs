@@ -235,6 +235,18 @@ pub enum ImportError {
         /// The error in it.
         source: nft::NftError,
     },
+    /// Rules that deny packets have no equivalent.
+    #[error(
+        "{}: {lost} of the rules left out drop or reject packets, or lead to chains that may; without them the rules above \
+         allow more than the file. The notes above say why: change these rules, or write their equivalent by hand",
+        path.display()
+    )]
+    LostDrops {
+        /// The file.
+        path: PathBuf,
+        /// How many rules.
+        lost: usize,
+    },
 }
 
 fn things(count: usize) -> String {

@@ -13,11 +13,13 @@ pub struct Note {
     pub what: String,
     /// The difference.
     pub why: Why,
+    /// A rule is left out that drops or rejects packets, or leads to a chain that may: what it denied is no longer denied.
+    pub loses_drop: bool,
 }
 
 impl Note {
     pub(super) fn new(line: u32, what: impl Into<String>, why: Why) -> Self {
-        Self { line, what: what.into(), why }
+        Self { line, what: what.into(), why, loses_drop: false }
     }
 }
 

@@ -12,7 +12,8 @@ use crate::cli::{ImportArgs, ImportFormat};
 use crate::error::{CliError, ImportError};
 use crate::output::Output;
 
-/// Prints the rules on standard output, and on standard error everything without an equivalent.
+/// Prints the rules on standard output, and on standard error everything without an equivalent. Fails after that if a rule
+/// is left out that denied packets.
 pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     let path = &arguments.file;
     let text =
@@ -38,6 +39,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     for note in &imported.notes {
         eprintln!("{}: {note}", path.display());
     }
+    let lost = imported.notes.iter().filter(|note| note.loses_drop).count();
     let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig {
         id,
         name: name.clone(),
@@ -49,7 +51,8 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     };
     let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
     let toml = host.to_toml();
-    output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))
+    output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))?;
+    if lost > 0 { Err(ImportError::LostDrops { path: path.clone(), lost }.into()) } else { Ok(()) }
 }
 
 /// The rules with names that the configuration accepts: illegal characters become `-`, duplicates lose their name.

@@ -76,9 +76,21 @@ impl<'a> RuleReader<'a> {
         let line = self.line;
         match self.options().and_then(|draft| self.step(draft, chain)) {
             Ok((step, notes)) => Ok((Some(step), notes)),
-            Err(Stop::Note(what, why)) => Ok((None, vec![Note::new(line, what, why)])),
+            Err(Stop::Note(what, why)) => {
+                let loses_drop = self.may_drop();
+                Ok((None, vec![Note { loses_drop, ..Note::new(line, what, why) }]))
+            }
             Err(Stop::Error(error)) => Err(error),
         }
+    }
+
+    /// Whether the rule drops or rejects packets, or leads to a chain that may.
+    fn may_drop(&self) -> bool {
+        self.words.windows(2).any(|pair| {
+            let target = &*pair[1].text;
+            matches!(&*pair[0].text, "-j" | "--jump" | "-g" | "--goto")
+                && (matches!(target, "DROP" | "REJECT") || self.chains.contains_key(target))
+        })
     }
 
     fn options(&mut self) -> Result<Draft, Stop> {

@@ -86,7 +86,9 @@ impl<'a> RuleReader<'a> {
         };
         // A skipped rule has only the note with the reason.
         let notes = if last.is_some() { vec![] } else { draft.notes };
-        Ok((steps, notes.into_iter().chain(last).map(note).collect()))
+        let mut notes: Vec<Note> = notes.into_iter().map(note).collect();
+        notes.extend(last.map(|last| Note { loses_drop: may_drop(rule), ..note(last) }));
+        Ok((steps, notes))
     }
 
     pub(super) fn schema(&self, expected: &'static str, found: &Value) -> NftError {
@@ -275,4 +277,14 @@ impl<'a> RuleReader<'a> {
             draft.notes.push((words.join(" "), Why::Answer));
         }
     }
+}
+
+/// Whether a rule drops or rejects packets, or leads to a chain that may.
+fn may_drop(rule: &Value) -> bool {
+    const VERDICTS: [&str; 5] = ["drop", "reject", "jump", "goto", "vmap"];
+    let statements = rule.get("expr").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    statements.iter().any(|statement| {
+        let kind = statement.as_str().or_else(|| single(statement).map(|(kind, _)| kind));
+        kind.is_some_and(|kind| VERDICTS.contains(&kind))
+    })
 }
