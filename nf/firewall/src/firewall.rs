@@ -2,13 +2,14 @@
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
 use netvm_nf_common::{LruTable, View};
-use netvm_wire::{EtherType, Headers, Network, Transport};
+use netvm_wire::{EtherType, FiveTuple, Headers, IpProto, Network, Transport};
 
+use crate::flow::FlowOf;
 use crate::states::Lookup;
 use crate::{Action, Args, Rules, States, Subject};
 
 /// The NF's counters, in the order of `Counter`.
-pub const COUNTERS: [&str; 10] = [
+pub const COUNTERS: [&str; 11] = [
     "allowed",
     "established",
     "denied",
@@ -19,6 +20,7 @@ pub const COUNTERS: [&str; 10] = [
     "rules",
     "states",
     "evicted",
+    "invalid",
 ];
 
 #[derive(Clone, Copy)]
@@ -33,6 +35,7 @@ enum Counter {
     Rules,
     States,
     Evicted,
+    Invalid,
 }
 
 /// A thread's firewall.
@@ -105,34 +108,47 @@ impl Firewall {
     }
 
     #[inline]
-    fn filter(&mut self, subject: Subject) -> Verdict {
-        let known = match &self.states {
-            Some(states) => states.find(subject.tuple, self.rules.generation(), self.now),
-            None => Lookup::Unknown,
+    fn filter(&mut self, subject: Subject, of: FlowOf) -> Verdict {
+        let (flow, known) = match (&self.states, of) {
+            (Some(states), FlowOf::Is { flow, .. } | FlowOf::About(flow)) => {
+                (flow, states.find(flow, self.rules.generation(), self.now))
+            }
+            (Some(_), FlowOf::Invalid) => return self.refuse(Counter::Invalid),
+            _ => (subject.tuple, Lookup::Unknown),
         };
         match known {
             Lookup::Allowed => return self.allow(Counter::Established),
             Lookup::Outdated(first) => {
                 if self.decide(first) == Action::Allow {
-                    self.remember(first);
+                    self.remember(flow, first);
                     return self.allow(Counter::Established);
                 }
                 if let Some(states) = &self.states {
-                    states.forget(first.tuple);
+                    states.forget(flow);
                 }
             }
             Lookup::Unknown => {}
         }
         match self.decide(subject) {
             Action::Allow => {
-                self.remember(subject);
+                match of {
+                    FlowOf::Is { flow, begins: true } => self.remember(flow, subject),
+                    // The end of a connection that nobody knows, or the answer to what nobody asked.
+                    FlowOf::Is { .. } if self.states.is_some() && subject.tuple.protocol == IpProto::TCP => {
+                        return self.refuse(Counter::Invalid);
+                    }
+                    _ => {}
+                }
                 self.allow(Counter::Allowed)
             }
-            Action::Deny => {
-                self.count(Counter::Denied);
-                Verdict::Drop
-            }
+            Action::Deny => self.refuse(Counter::Denied),
         }
+    }
+
+    #[inline]
+    fn refuse(&mut self, counter: Counter) -> Verdict {
+        self.count(counter);
+        Verdict::Drop
     }
 
     #[inline]
@@ -142,9 +158,9 @@ impl Firewall {
     }
 
     /// Records the state of an allowed packet's flow, if stateful.
-    fn remember(&mut self, first: Subject) {
+    fn remember(&mut self, flow: FiveTuple, first: Subject) {
         if let Some(states) = &self.states
-            && states.allow(first, self.rules.generation(), self.now)
+            && states.allow(flow, first, (self.rules.generation(), self.now))
         {
             self.count(Counter::Evicted);
         }
@@ -175,7 +191,14 @@ impl NetworkFunction for Firewall {
             return self.args.neighbours.verdict();
         }
         match headers.five_tuple() {
-            Some(tuple) => self.filter(Subject::new(tuple, headers.key().fragment, packet.ingress().0)),
+            Some(tuple) => {
+                let subject = Subject::new(tuple, headers.key().fragment, packet.ingress().0);
+                let of = match &self.states {
+                    Some(_) => FlowOf::new(packet.data(), &headers, tuple),
+                    None => FlowOf::None,
+                };
+                self.filter(subject, of)
+            }
             None => {
                 self.count(Counter::Other);
                 self.args.other.verdict()

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod firewall;
+mod flow;
 mod rules;
 mod states;
 

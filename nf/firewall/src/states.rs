@@ -11,7 +11,7 @@ use crate::Subject;
 /// The state of an allowed flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// The packet that a rule allowed, in the flow's direction.
+    /// The packet that a rule allowed, in the flow's direction. Its tuple has no ports for ICMP.
     pub(crate) first: Subject,
     /// Generation of the rules that last allowed it.
     pub(crate) generation: u64,
@@ -60,9 +60,9 @@ impl States {
         }
     }
 
-    /// Records an allowed packet; true if that evicted another flow.
-    pub(crate) fn allow(&self, first: Subject, generation: u64, now: u64) -> bool {
-        let flow = first.tuple.canonical();
+    /// Records an allowed packet of a flow; true if that evicted another flow.
+    pub(crate) fn allow(&self, flow: FiveTuple, first: Subject, (generation, now): (u64, u64)) -> bool {
+        let flow = flow.canonical();
         self.table.part_of(&flow).insert(flow, State { first, generation }, now).is_some()
     }
 
@@ -107,13 +107,13 @@ mod tests {
         let second = states.timeout;
         let first = subject(1000);
         assert_eq!(states.find(first.tuple, 0, 0), Lookup::Unknown);
-        states.allow(first, 0, 0);
+        states.allow(first.tuple, first, (0, 0));
         assert_eq!(states.find(first.tuple.reversed(), 0, second), Lookup::Allowed);
         assert_eq!(states.find(first.tuple, 0, 2 * second), Lookup::Allowed);
         assert_eq!(states.find(first.tuple, 1, 2 * second), Lookup::Outdated(first));
         assert_eq!(states.find(first.tuple, 0, 3 * second + 1), Lookup::Unknown);
         assert_eq!(states.expire(3 * second + 1), 0);
-        states.allow(first, 0, 0);
+        states.allow(first.tuple, first, (0, 0));
         states.forget(first.tuple.reversed());
         assert_eq!(states.find(first.tuple, 0, 0), Lookup::Unknown);
     }
@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_expires() {
         let states = States::new(160, 1);
-        let evicted = (0..1000).filter(|port| states.allow(subject(*port), 0, 5)).count();
+        let evicted =
+            (0..1000).filter(|port| states.allow(subject(*port).tuple, subject(*port), (0, 5))).count();
         let held = states.expire(5);
         assert!(held <= 160 && held + evicted == 1000, "{held} {evicted}");
         assert_eq!(states.expire(5 + states.timeout), held);

@@ -7,7 +7,7 @@ use clap::Parser;
 use netlib::sim::Simulator;
 use netvm_nf_common::testing::{self, base, built};
 use netvm_nf_common::{Lines, Live};
-use netvm_wire::{FiveTuple, IpProto, MacAddr};
+use netvm_wire::{FiveTuple, IpProto, MacAddr, TcpFlags};
 use proptest::prelude::*;
 
 const LAN: PortId = PortId(0);
@@ -244,4 +244,57 @@ proptest! {
         let outcomes = testing::survives(&mut bench.simulator, &mut bench.nf, &frames);
         prop_assert!(outcomes.iter().zip(&frames).all(|(outcome, frame)| outcome.bytes == *frame));
     }
+}
+
+#[test]
+fn states_of_echoes_go_by_identifier_and_only_requests_begin_them() {
+    let mut bench = Bench::new(
+        "allow icmp from 10.0.0.0/24 to any in lan\nallow udp from any to any in lan\n",
+        &["--stateful"],
+    );
+    let echo = |from: &str, to: &str, reply, id| built(&base(from, to).echo(reply, id, 1));
+    let (inside, outside) = ("10.0.0.1:0", "192.0.2.1:0");
+    assert!(!bench.passes(WAN, &echo(outside, inside, true, 7)), "nobody asked");
+    assert!(bench.passes(LAN, &echo(inside, outside, true, 7)), "a rule allows it");
+    assert!(!bench.passes(WAN, &echo(outside, inside, true, 7)), "an answer is no question");
+    assert!(bench.passes(LAN, &echo(inside, outside, false, 7)));
+    assert!(bench.passes(WAN, &echo(outside, inside, true, 7)));
+    assert!(!bench.passes(WAN, &echo(outside, inside, true, 8)), "another identifier");
+    // A redirect (type 5) between the same addresses.
+    let redirect = |from: &str, to: &str| {
+        let message = [5, 1, 0, 0, 192, 0, 2, 9, 0, 0, 0, 0];
+        built(&base(from, to).protocol(IpProto::ICMP).payload(&message))
+    };
+    assert!(!bench.passes(WAN, &redirect(outside, inside)));
+    // An error about an allowed flow comes from any router on its way; one about an unknown flow does not pass.
+    let about = |port: u16| {
+        let quoted = testing::udp(&format!("10.0.0.1:{port}"), "192.0.2.1:53", b"");
+        let mut message = vec![3, 4, 0, 0, 0, 0, 5, 0];
+        message.extend_from_slice(&quoted[14..14 + 28]);
+        built(&base("198.51.100.1:0", inside).protocol(IpProto::ICMP).payload(&message))
+    };
+    assert!(bench.passes(LAN, &testing::udp("10.0.0.1:4000", "192.0.2.1:53", b"")));
+    assert!(bench.passes(WAN, &about(4000)) && !bench.passes(WAN, &about(4001)));
+}
+
+#[test]
+fn tcp_without_a_beginning_does_not_pass() {
+    let mut bench = Bench::new("allow tcp from any to 10.0.0.1 port 80\n", &["--stateful"]);
+    let (outside, inside) = ("192.0.2.1:9", "10.0.0.1:80");
+    let with = |flags| built(&base(outside, inside).tcp(9, 80, flags));
+    let flags = |bits: u8| TcpFlags::from_bits_retain(bits);
+    let (fin, syn, rst, psh, ack, urg) = (1, 2, 4, 8, 16, 32);
+    // Scans: FIN, none, all but ACK, and two that no TCP sends.
+    for bits in [fin, 0, fin | psh | urg, syn | fin, syn | rst] {
+        assert!(!bench.passes(WAN, &with(flags(bits))), "{bits:#x}");
+    }
+    // Ends and answers of connections that nobody knows.
+    for bits in [fin | ack, rst, rst | ack, syn | ack] {
+        assert!(!bench.passes(WAN, &with(flags(bits))), "{bits:#x}");
+    }
+    assert_eq!(bench.counter("invalid"), 9);
+    for bits in [syn, ack, fin | ack] {
+        assert!(bench.passes(WAN, &with(flags(bits))), "{bits:#x}");
+    }
+    assert!(!bench.passes(WAN, &with(flags(fin))), "not even in a connection");
 }
