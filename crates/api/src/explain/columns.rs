@@ -71,7 +71,7 @@ pub const COLUMNS: &[Column] = columns! {
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS: "Packets that the NF received.";
     "RECEIVED/S" of STATS: "The same per second, over the last interval.";
-    "DROPPED" of NF STATS: "Packets that the NF decided to drop.";
+    "DROPPED" of NF STATS ROUTES: "Packets that the NF decided to drop. For a router: packets for its kernel that exceeded the share of their class, or the limit of their destination.";
     "CYCLES/PACKET" of NF STATS: "Cycles of a packet: of an NF, its own code and netlib, without waiting; of a stage, of the worker.";
     "RESTARTS" of NF VM: "How often netvmd started it again after it had ended.";
     "LAST EXIT" of NF VM: "How it ended last.";
@@ -135,6 +135,7 @@ pub const COLUMNS: &[Column] = columns! {
     "FORWARDED" of ROUTER: "Packets that the engine forwarded by its FIB.";
     "PUNTED" of ROUTER ROUTES: "Packets passed to the router's kernel: for itself, without a resolved next hop, or with options.";
     "FROM KERNEL" of ROUTER ROUTES: "Packets that the router's kernel sent.";
+    "FOR THE KERNEL" of ROUTES: "The class of packets for the router's kernel: routing, neighbour, local, kernel or miss; each has a share of `punt_rate`.";
     "INTERFACE" of ROUTES: "The interface in the router's namespace.";
     "ADDRESSES" of ROUTES: "Addresses that the configuration gives the interface.";
     "PUNT PORT" of ROUTES: "The TAP port between engine and the router's kernel.";

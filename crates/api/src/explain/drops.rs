@@ -78,6 +78,10 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
     "no-output": "The chain ended without an output, and its last NF named no port.",
         "Give the chain an `output`, or let the NF choose a port.";
+    "exceeds-mtu": "The packet is longer than the MTU of the interface that it would leave by.",
+        "Lower the sender's MTU, or raise that of the interface; a router answers senders of such packets (path MTU discovery).";
+    "tx-refused": "The kernel or the interface's driver dropped the packet after netvm had sent it: no room at the other end of a veth pair, or a smaller MTU or an interface that is down there.",
+        "`ip -s link` at the other end; other senders on the interface share its counter.";
     "tx-full": "The transmit queue of the port was full: the receiver, or the link, is slower than the traffic.",
         "Limit the rate (`police`), or find out why the receiver does not keep up.";
     "port-down": "The port is gone or is being removed.",
