@@ -1,0 +1,85 @@
+//! Receives packets by one of the ways that Linux and netvm offer, gives each to a monitor, and drops it.
+//!
+//! `netvm-bench way` starts it, in a network namespace or in a guest. Ten times a second it prints its counters as a
+//! JSON object in a line; [`report::Report`] says which. It runs until it is killed, or until the engine ends it.
+//!
+//! No DPDK: the program also runs in a guest without huge pages.
+
+mod counters;
+mod error;
+mod monitor;
+mod report;
+mod ways;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, ValueEnum};
+
+use counters::Counters;
+use error::WayError;
+use monitor::{Flow, Null};
+use ways::{Consumer, Way};
+
+/// Receive packets by one way, and count them
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Args {
+    /// The way of packets into this program
+    #[arg(long)]
+    way: Way,
+    /// What is done with each packet
+    #[arg(long, default_value = "null")]
+    monitor: MonitorKind,
+    /// The interface; a netvm NF has none
+    #[arg(long, default_value = "eth0")]
+    interface: String,
+    /// The core of the receiving thread
+    #[arg(long)]
+    core: Option<usize>,
+}
+
+/// The monitors of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MonitorKind {
+    /// Counts packets and bytes
+    Null,
+    /// Also enters each into a table of flows
+    Flow,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("netvm-bench-way: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), WayError> {
+    let counters = Arc::new(Counters::default());
+    // Before this thread is pinned, so that it runs on any core.
+    report::start(Arc::clone(&counters)).map_err(WayError::system("cannot start a thread"))?;
+    if let Some(core) = args.core {
+        pin(core).map_err(WayError::system(format!("cannot pin to core {core}")))?;
+    }
+    let is_flow = args.monitor == MonitorKind::Flow;
+    if args.way == Way::Xdp {
+        return ways::xdp::run(&args.interface, is_flow, &counters);
+    }
+    if is_flow {
+        ways::run(args.way, &args.interface, Consumer::new(&counters, Flow::default()))
+    } else {
+        ways::run(args.way, &args.interface, Consumer::new(&counters, Null))
+    }
+}
+
+fn pin(core: usize) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    if core < rustix::thread::CpuSet::MAX_CPU {
+        set.set(core);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}

@@ -1,0 +1,84 @@
+//! The ways of packets into the program. Each has one file.
+
+mod af_xdp;
+mod libpcap;
+mod nf;
+mod tpacket;
+pub mod xdp;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::counters::Counters;
+use crate::error::WayError;
+use crate::monitor::Monitor;
+
+/// Bytes of the kernel's buffer for the program, which libpcap has by default. The ring of an AF_XDP socket has as many
+/// packets of 1,518 bytes.
+const BUFFER: usize = 2 << 20;
+/// How long to wait for a packet before looking at the kernel's counters.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// A way of packets into a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// libpcap
+    Libpcap,
+    /// The mapped ring of a packet socket, version 3
+    TpacketV3,
+    /// An AF_XDP socket
+    AfXdp,
+    /// Counted in the kernel by an XDP program
+    Xdp,
+    /// An NF of netvm
+    NetvmNf,
+}
+
+/// Counts packets and gives them to a monitor.
+#[derive(Debug)]
+pub struct Consumer<'a, M> {
+    counters: &'a Counters,
+    monitor: M,
+    /// Packets and bytes that are not in the counters yet.
+    burst: (u64, u64),
+}
+
+impl<'a, M: Monitor> Consumer<'a, M> {
+    /// A consumer.
+    pub const fn new(counters: &'a Counters, monitor: M) -> Self {
+        Self { counters, monitor, burst: (0, 0) }
+    }
+
+    /// Takes a packet of `length` bytes, of which `frame` holds the first.
+    #[inline]
+    fn packet(&mut self, frame: &[u8], length: usize) {
+        self.monitor.packet(frame);
+        self.burst.0 += 1;
+        self.burst.1 += length as u64;
+    }
+
+    /// Publishes the counters after a burst.
+    #[inline]
+    fn publish(&mut self) {
+        let (packets, bytes) = std::mem::take(&mut self.burst);
+        self.counters.flows.set(self.monitor.commit());
+        self.counters.bytes.add(bytes);
+        self.counters.received.add(packets);
+    }
+}
+
+/// Receives packets from an interface, or as an NF, until the process is killed or the engine ends.
+///
+/// # Errors
+/// [`WayError`] if the way cannot be opened, or the interface goes away.
+pub fn run<M: Monitor>(way: Way, interface: &str, consumer: Consumer<'_, M>) -> Result<(), WayError> {
+    match way {
+        Way::Libpcap => libpcap::run(interface, consumer),
+        Way::TpacketV3 => tpacket::run(interface, consumer),
+        Way::AfXdp => af_xdp::run(interface, consumer),
+        Way::NetvmNf => nf::run(consumer),
+        // The caller has no monitor for it.
+        Way::Xdp => xdp::run(interface, false, consumer.counters),
+    }
+}
