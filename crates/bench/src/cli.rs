@@ -8,11 +8,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
 use crate::machine::{Cores, allowed_cores};
-use crate::measure::harness::Plan;
+use crate::measure::harness::{Plan, seconds};
 use crate::nf::NfSpec;
 use crate::peers::fib::FibSpec;
 use crate::peers::guests::Rings;
 use crate::peers::ring::RingSpec;
+use crate::studies::routers::RoutersArgs;
+use crate::studies::way::WayArgs;
 
 /// Run netvm's benchmarks
 #[derive(Clone, Debug, PartialEq, Parser)]
@@ -50,6 +52,10 @@ pub enum Bench {
     Vhost(VhostArgs),
     /// A benchmark of this build and of another build in alternation
     Compare(CompareArgs),
+    /// Packets into a program by one way, at rates from standard input (`./dev study capture`)
+    Way(WayArgs),
+    /// Packets through virtual routers, at rates from standard input (`./dev study routers`)
+    Routers(RoutersArgs),
     /// Run as an NF of a benchmark
     #[command(hide = true)]
     Nf(NfSpec),
@@ -181,15 +187,6 @@ impl BenchArgs {
             [engine, nf, ..] if engine != nf => Ok(Cores { engine: *engine, nf: *nf }),
             _ => Err(BenchError::Cores { wanted: 2, have: list.len().min(1) }),
         }
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text} is not a number of seconds"))?;
-    if (0.05..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("must be from 0.05 to 3600 seconds".to_owned())
     }
 }
 

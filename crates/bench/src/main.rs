@@ -12,6 +12,7 @@ mod measure;
 mod nf;
 mod peers;
 mod setup;
+mod studies;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
         Bench::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
         Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
         Bench::Compare(args) => compare(&args),
+        Bench::Way(args) => studies::way::measure(&args),
+        Bench::Routers(args) => studies::routers::measure(&args),
         Bench::Nf(spec) => nf::run(&spec),
         Bench::RingPeer(spec) => peers::ring::run(&spec),
         Bench::FibPeer(spec) => peers::fib::run(&spec),

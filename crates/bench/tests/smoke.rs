@@ -63,6 +63,35 @@ fn routes_are_looked_up_beside_dpdk() {
     }
 }
 
+/// Trials of the measurements for studies: what arrives is what was sent, where that is far below the capacity.
+#[test]
+fn trials_count_every_packet() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    // SAFETY: takes nothing.
+    if cores < 2 || unsafe { libc::geteuid() } != 0 {
+        println!("SKIP: needs root (network namespaces) and two cores");
+        return;
+    }
+    for measurement in [
+        "way --way=netvm-port --flows=multi --size=64",
+        "routers --kind=netvm --routers=3 --size=1518",
+        "routers --kind=kernel-macvlan --routers=3",
+        "routers --kind=kernel-veth --routers=3",
+    ] {
+        let output = bench(&format!("{measurement} --rate=2000 --seconds=0.3")).unwrap();
+        let progress = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{measurement}: {progress}");
+        let trial: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let count = |key: &str| trial[key].as_u64().unwrap();
+        assert!(count("sent_packets") > 400, "{measurement}: {trial}");
+        assert_eq!(count("received_packets"), count("sent_packets"), "{measurement}: {trial}");
+        assert_eq!(trial["loss"], 0.0, "{measurement}: {trial}");
+    }
+    let output = bench("way --platform=guest --way=netvm-port --rate=1").unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("choose the platform host"), "{said}");
+}
+
 #[test]
 fn a_failed_benchmark_has_an_error_and_no_result() {
     let output = bench("hop --json --quick --cores 0,0").unwrap();

@@ -15,7 +15,6 @@
 //! fixed number of packets circulates, so that the guest always has some and few are dropped.
 
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
@@ -27,7 +26,7 @@ use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::setup::guest::{BOOT, Guest, pinned};
+use crate::setup::guest::{BOOT, Guest, beside, pinned};
 use crate::setup::layout::{Layout, lossless, paced};
 use crate::setup::rig::Rig;
 
@@ -47,10 +46,10 @@ const TICK: Duration = Duration::from_millis(20);
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
-    let program = beside(PROGRAM)?;
+    let program = beside(PROGRAM, "netvm-nf-simple-forward")?;
     let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
     let guest = Guest::nf(&program, &["--poll"], accel, cores.nf)?;
-    let ordinary = Guest::ordinary(&beside(FORWARDER)?, accel, cores.nf)?;
+    let ordinary = Guest::ordinary(&beside(FORWARDER, "netvm-bench")?, accel, cores.nf)?;
     let process = |name, plan: &Plan, delay: f64| {
         run(name, cores, plan, |rig| {
             let mut command = pinned(cores.nf, &program);
@@ -164,16 +163,4 @@ fn run(
 fn cycles_per_packet(figures: &[Figure]) -> f64 {
     let rate = figures.first().map_or(0.0, |figure| figure.value * 1e6);
     clock::cycles_per_second() as f64 / rate.max(1.0)
-}
-
-/// A program in this program's folder.
-fn beside(name: &str) -> Result<PathBuf, BenchError> {
-    let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
-    let path = own.with_file_name(name);
-    if path.exists() {
-        return Ok(path);
-    }
-    let packages = "-p netvm-nf-simple-forward -p netvm-bench";
-    let problem = format!("{} does not exist: cargo build --release {packages}", path.display());
-    Err(BenchError::Guest { problem })
 }

@@ -211,6 +211,19 @@ fn brief(figures: &[Figure]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// Parses the seconds of a measurement, for the command line.
+///
+/// # Errors
+/// What is wrong.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text} is not a number of seconds"))?;
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("must be from 0.05 to 3600 seconds".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -112,6 +112,13 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// Drops for a reason so far.
+    pub const fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+}
+
 /// The difference of two samples.
 #[derive(Clone, Debug)]
 pub struct Window {

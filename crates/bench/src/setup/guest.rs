@@ -1,6 +1,7 @@
 //! VMs of benchmarks: makes the image and starts QEMU.
 
 use std::ffi::{OsStr, OsString};
+use std::io::PipeWriter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub struct Guest {
     version: Version,
     accel: Accel,
     core: u32,
+    console: Option<PipeWriter>,
 }
 
 impl Guest {
@@ -43,11 +45,33 @@ impl Guest {
     /// # Errors
     /// As for [`Guest::nf`].
     pub fn ordinary(program: &Path, accel: Accel, core: u32) -> Result<Self, BenchError> {
+        Self::with_interface(program, "program eth0", accel, core)
+    }
+
+    /// Makes the image of an ordinary guest that runs `command`, a command of the shell, once its interface is up.
+    /// There, `program` is the program.
+    ///
+    /// # Errors
+    /// As for [`Guest::nf`].
+    pub fn with_interface(
+        program: &Path,
+        command: &str,
+        accel: Accel,
+        core: u32,
+    ) -> Result<Self, BenchError> {
         let mut file = program.as_os_str().to_owned();
-        file.push(":bin/forward");
+        file.push(":bin/program");
         let options = ["--module", "virtio_pci", "--module", "virtio_net", "--file"].map(OsStr::new);
-        let script = ["busybox", "sh", "-c", "ip link set eth0 promisc on up; forward eth0"].map(OsStr::new);
+        let command = format!("ip link set eth0 promisc on up; {command}");
+        let script = ["busybox", "sh", "-c", &command].map(OsStr::new);
         Self::make(program, &[&options[..], &[&file], &script].concat(), accel, core)
+    }
+
+    /// Has the console's output copied to a pipe from its next start on.
+    #[must_use]
+    pub fn with_console(mut self, pipe: PipeWriter) -> Self {
+        self.console = Some(pipe);
+        self
     }
 
     /// `words`: the script's arguments after the folder.
@@ -75,7 +99,7 @@ impl Guest {
                 .or_else(|_| std::fs::copy(image.join(file), folder.path().join(file)).map(drop));
             copied.map_err(BenchError::system("cannot copy the guest's image"))?;
         }
-        Ok(Self { folder, version, accel, core })
+        Ok(Self { folder, version, accel, core, console: None })
     }
 
     /// Starts it with the memory of an admitted NF.
@@ -133,7 +157,12 @@ impl Guest {
         };
         let sockets = listen("qmp").and_then(|qmp| Ok((qmp, listen("serial")?)));
         let (qmp, serial) = sockets.map_err(BenchError::system("cannot create the guest's sockets"))?;
-        let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log: None };
+        let log = self.console.as_ref().map(AsRawFd::as_raw_fd);
+        if let Some(console) = &self.console {
+            rustix::io::fcntl_setfd(console, FdFlags::empty())
+                .map_err(BenchError::system("cannot prepare the guest's console"))?;
+        }
+        let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log };
         let mut command = pinned(self.core, Path::new(QEMU));
         command.args(machine.arguments(self.version, sockets)).args(arguments).stdin(Stdio::null());
         command.spawn().map_err(BenchError::system(format!("cannot start {QEMU}")))
@@ -150,6 +179,20 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A program of `package` in this program's folder.
+///
+/// # Errors
+/// [`BenchError::Guest`] says how to build it.
+pub fn beside(name: &str, package: &str) -> Result<PathBuf, BenchError> {
+    let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+    let path = own.with_file_name(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let problem = format!("{} does not exist: cargo build --release -p {package}", path.display());
+    Err(BenchError::Guest { problem })
 }
 
 /// A command that runs a program with all its threads on one core.

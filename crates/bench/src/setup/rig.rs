@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
 use netvm_config::model::{Host, RouterId};
-use netvm_engine::{Engine, NotifyMode, ReadyMessage};
+use netvm_engine::{Engine, NotifyMode, ReadyMessage, RouterView};
 use netvm_router::Update;
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -99,10 +99,19 @@ impl Rig {
     /// # Errors
     /// [`BenchError::NoRoutes`] if they have not after 30 s.
     pub fn load_routes(&mut self, update: &Update) -> Result<(), BenchError> {
-        self.engine.update_router(RouterId(0), update.clone())?;
+        self.load_routes_of(RouterId(0), update)
+    }
+
+    /// As [`Rig::load_routes`], for any router.
+    ///
+    /// # Errors
+    /// As for [`Rig::load_routes`].
+    pub fn load_routes_of(&mut self, id: RouterId, update: &Update) -> Result<(), BenchError> {
+        self.engine.update_router(id, update.clone())?;
+        let is_adopted = |router: &RouterView| router.id == id && router.routes.0 == update.routes.len();
         let start = Instant::now();
         while start.elapsed() < ADOPTION {
-            if self.engine.routers().iter().all(|router| router.routes.0 == update.routes.len()) {
+            if self.engine.routers().iter().any(is_adopted) {
                 return Ok(());
             }
             self.run(TICK)?;

@@ -1,0 +1,299 @@
+//! Sends UDP at a chosen rate from a network namespace of its own, over veth pairs.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender as Channel, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netvm_wire::MacAddr;
+
+use crate::error::BenchError;
+use crate::machine::pin;
+use crate::measure::probe::{ip, leave_network};
+
+const BURST: usize = 32;
+/// Bytes of the checksum at the end of a frame, which interfaces do not see.
+pub const FCS: u16 = 4;
+/// Later than this, the sender sleeps until a burst is due.
+const NAP: Duration = Duration::from_micros(100);
+/// Where the packets' source and destination networks are; the last bytes differ.
+const ETHERNET: usize = 14;
+const UDP: usize = ETHERNET + 20;
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The interface that is the other end of the veth pair, in the caller's namespace.
+    pub interface: String,
+    /// Bytes of a frame, FCS included.
+    pub size: u16,
+    /// Each packet belongs to a flow of its own (Schultz and Crowley, section III-E).
+    pub is_multi: bool,
+    /// Destinations of successive bursts: MAC addresses and IPv4 addresses.
+    pub destinations: Vec<(MacAddr, [u8; 4])>,
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// Packets offered.
+    pub packets: u64,
+    /// Of these, refused by the interface: a full ring at the other end.
+    pub refused: u64,
+    /// The time it took.
+    pub seconds: f64,
+}
+
+/// A sending thread. Its namespace ends with it.
+#[derive(Debug)]
+pub struct Sender {
+    orders: Channel<(f64, Duration)>,
+    results: Receiver<Result<Sent, BenchError>>,
+}
+
+impl Sender {
+    /// Starts the thread on a core. It makes the veth pair, whose near end is in the namespace of this process.
+    ///
+    /// # Errors
+    /// The thread could not set itself up.
+    pub fn start(stream: Stream, core: u32) -> Result<Self, BenchError> {
+        let (orders, inbox) = channel();
+        let (outbox, results) = channel();
+        let work = move || match set_up(&stream, core) {
+            Ok(socket) => {
+                let _ = outbox.send(Ok(Sent::default()));
+                let mut frames = Frames::new(&stream);
+                while let Ok((rate, time)) = inbox.recv() {
+                    let _ = outbox.send(frames.send(&socket, rate, time));
+                }
+            }
+            Err(error) => drop(outbox.send(Err(error))),
+        };
+        thread::Builder::new()
+            .name("sender".to_owned())
+            .spawn(work)
+            .map_err(BenchError::system("cannot start a thread"))?;
+        let sender = Self { orders, results };
+        sender.result(Duration::from_secs(30)).map(|_| sender)
+    }
+
+    /// Begins to send at a rate in packets per second.
+    pub fn send(&self, rate: f64, time: Duration) {
+        // A thread that has ended says so in the result.
+        let _ = self.orders.send((rate, time));
+    }
+
+    /// What was sent, if the thread has done so within `patience`.
+    fn result(&self, patience: Duration) -> Result<Sent, BenchError> {
+        let ended = |_| BenchError::system("the sending thread")(io::Error::other("it ended or hangs"));
+        self.results.recv_timeout(patience).map_err(ended)?
+    }
+
+    /// What was sent; `None` while it still sends.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn poll(&self) -> Result<Option<Sent>, BenchError> {
+        match self.results.try_recv() {
+            Ok(result) => result.map(Some),
+            Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => self.result(Duration::ZERO).map(Some),
+        }
+    }
+}
+
+fn set_up(stream: &Stream, core: u32) -> Result<OwnedFd, BenchError> {
+    pin(core).map_err(BenchError::system(format!("cannot pin to core {core}")))?;
+    leave_network()?;
+    // Without router solicitations the kernel sends nothing of its own. A kernel without IPv6 lacks the file.
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    let (near, home) = (stream.interface.as_str(), std::process::id().to_string());
+    let queues = "numtxqueues 1 numrxqueues 1";
+    let add = format!("link add far {queues} type veth peer name {near} {queues} netns {home}");
+    ip(&add.split_whitespace().collect::<Vec<_>>())?;
+    ip(&["link", "set", "far", "arp", "off", "up"])?;
+    open("far").map_err(BenchError::system("a packet socket to send"))
+}
+
+fn open(name: &str) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes integers. Protocol 0: the socket receives nothing.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: a new descriptor that nothing else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let text = CString::new(name)?;
+    // SAFETY: all zeros are a valid address of integers.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    // SAFETY: the string ends with NUL.
+    address.sll_ifindex = unsafe { libc::if_nametoindex(text.as_ptr()) } as i32;
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads as many bytes as it is told of values that outlive the calls.
+    unsafe {
+        let size = size_of::<libc::sockaddr_ll>() as u32;
+        check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;
+        let size = size_of::<libc::c_int>() as u32;
+        let option = libc::PACKET_QDISC_BYPASS;
+        check(libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, (&raw const on).cast(), size))?;
+    }
+    Ok(socket)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The frames of a burst.
+struct Frames {
+    bytes: Vec<Vec<u8>>,
+    destinations: Vec<(MacAddr, [u8; 4])>,
+    is_multi: bool,
+    /// Flows so far.
+    flow: u32,
+    /// Bursts so far.
+    burst: usize,
+}
+
+impl Frames {
+    fn new(stream: &Stream) -> Self {
+        let frame = frame(usize::from(stream.size - FCS));
+        Self {
+            bytes: vec![frame; BURST],
+            destinations: stream.destinations.clone(),
+            is_multi: stream.is_multi,
+            flow: 0,
+            burst: 0,
+        }
+    }
+
+    /// Sends at a rate for a time.
+    fn send(&mut self, socket: &OwnedFd, rate: f64, time: Duration) -> Result<Sent, BenchError> {
+        let (start, mut sent) = (Instant::now(), Sent::default());
+        loop {
+            let elapsed = start.elapsed();
+            if elapsed >= time {
+                sent.seconds = elapsed.as_secs_f64();
+                return Ok(sent);
+            }
+            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let count = due.saturating_sub(sent.packets).min(BURST as u64) as usize;
+            if count == 0 {
+                let next = Duration::from_secs_f64((sent.packets + 1) as f64 / rate).min(time);
+                if next > elapsed + NAP {
+                    thread::sleep(next - elapsed - NAP / 2);
+                }
+                continue;
+            }
+            self.prepare(count);
+            let passed = self.pass(socket, count).map_err(BenchError::system("cannot send packets"))?;
+            sent.packets += count as u64;
+            sent.refused += (count - passed) as u64;
+        }
+    }
+
+    /// Writes the destinations and flows of the next burst.
+    fn prepare(&mut self, count: usize) {
+        let (mac, address) = self.destinations[self.burst % self.destinations.len()];
+        self.burst += 1;
+        for frame in &mut self.bytes[..count] {
+            frame[..6].copy_from_slice(&mac.0);
+            frame[30..34].copy_from_slice(&address);
+            if self.is_multi {
+                // Four billion flows before one repeats: 24 bits of the source address, 8 of the port.
+                self.flow = self.flow.wrapping_add(1);
+                let [port, host @ ..] = self.flow.to_be_bytes();
+                frame[27..30].copy_from_slice(&host);
+                frame[UDP + 1] = port;
+            }
+            let sum = checksum(&frame[ETHERNET..UDP]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+
+    /// Sends the first `count` frames; returns how many the interface took.
+    fn pass(&mut self, socket: &OwnedFd, count: usize) -> io::Result<usize> {
+        // SAFETY: all zeros are valid structures of numbers and null pointers.
+        let (mut parts, mut messages): ([libc::iovec; BURST], [libc::mmsghdr; BURST]) = unsafe { zeroed() };
+        for ((part, message), frame) in parts.iter_mut().zip(&mut messages).zip(&mut self.bytes) {
+            *part = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
+        }
+        let (mut done, mut refused) = (0, 0);
+        while done < count {
+            let left = &mut messages[done..count];
+            // SAFETY: every message has one part, a frame's memory; all outlive the call.
+            let result =
+                unsafe { libc::sendmmsg(socket.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, 0) };
+            match check(result) {
+                Ok(passed) => done += passed as usize,
+                // The packet is lost, as on a wire that is too slow.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN)) => {
+                    (done, refused) = (done + 1, refused + 1);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count - refused)
+    }
+}
+
+/// A UDP packet in a frame of this length, without FCS.
+fn frame(length: usize) -> Vec<u8> {
+    let mut frame = vec![0; length];
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&((length - ETHERNET) as u16).to_be_bytes());
+    (frame[22], frame[23]) = (64, 17);
+    frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
+    // Ports 4096 and 9 (discard); no checksum.
+    frame[UDP..UDP + 4].copy_from_slice(&[16, 0, 0, 9]);
+    frame[UDP + 4..UDP + 6].copy_from_slice(&((length - UDP) as u16).to_be_bytes());
+    frame
+}
+
+/// The checksum of an IPv4 header (RFC 1071); the field itself is ignored.
+fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks_exact(2).enumerate().filter(|(index, _)| *index != 5);
+    let sum: u32 = words.map(|(_, word)| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !(folded + (folded >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn frames(is_multi: bool) -> Frames {
+        let destinations = vec![(MacAddr([2, 0, 0, 0, 0, 1]), [10, 1, 0, 1])];
+        Frames::new(&Stream { interface: "near".to_owned(), size: 64, is_multi, destinations })
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_the_header() {
+        // A header whose checksum is known, with another in its place.
+        let header =
+            [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xff, 0xff, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+        assert_eq!(checksum(&header), 0xb861);
+    }
+
+    #[test]
+    fn every_packet_is_a_flow_or_none_is() {
+        let mut multi = frames(true);
+        let mut seen = HashSet::new();
+        for _ in 0..10_000 {
+            multi.prepare(BURST);
+            seen.extend(multi.bytes.iter().map(|frame| frame[26..38].to_vec()));
+        }
+        assert_eq!(seen.len(), 10_000 * BURST);
+        let mut single = frames(false);
+        single.prepare(BURST);
+        assert_eq!(single.bytes.iter().collect::<HashSet<_>>().len(), 1);
+        assert_eq!(single.bytes[0].len(), 60);
+    }
+}

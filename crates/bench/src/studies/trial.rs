@@ -1,0 +1,178 @@
+//! Trials: packets at a rate for a time, and how many of them arrived.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::sender::Sender;
+use crate::error::BenchError;
+
+/// Between two looks at a receiver.
+pub const TICK: Duration = Duration::from_millis(5);
+/// How long its counters must stand still: the program of a guest reports ten times a second.
+const STILL: Duration = Duration::from_millis(250);
+/// Limit for that.
+const SETTLES: Duration = Duration::from_secs(10);
+/// Until a receiver that starts has its first packet, and the rate and time of a try.
+const PATIENCE: Duration = Duration::from_secs(120);
+const TRY: (f64, Duration) = (1000.0, Duration::from_millis(20));
+
+/// Options of the measurements of studies.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct TrialArgs {
+    /// Seconds of a trial
+    #[arg(long, value_parser = crate::measure::harness::seconds, default_value = "1")]
+    pub seconds: Duration,
+    /// Seconds of sending before a trial
+    #[arg(long, value_parser = crate::measure::harness::seconds, default_value = "0.1")]
+    pub warm_up: Duration,
+    /// Packets per second of one trial [default: a rate on each line of standard input]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rate: Option<u64>,
+    /// The sender's core and the receivers' core [default: the first two of this process's affinity]
+    #[arg(long, value_delimiter = ',')]
+    pub cores: Vec<u32>,
+}
+
+/// What a receiver counted so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that arrived.
+    pub received: u64,
+    /// Flows that the monitor saw.
+    pub flows: u64,
+    /// Drops by place.
+    pub drops: BTreeMap<&'static str, u64>,
+}
+
+/// What packets are sent to.
+pub trait Sink {
+    /// Its counters.
+    fn counts(&mut self) -> Result<Counts, BenchError>;
+    /// Lets time pass.
+    fn pause(&mut self, time: Duration) -> Result<(), BenchError>;
+}
+
+/// The result of a trial.
+#[derive(Debug, Serialize)]
+pub struct Trial {
+    /// Packets per second that were sent; fewer than asked for, if the sender is too slow.
+    offered: f64,
+    /// Packets per second that arrived.
+    received: f64,
+    /// Those as megabits of frames with FCS.
+    mbps: f64,
+    /// The lost share, from 0 to 1.
+    loss: f64,
+    sent_packets: u64,
+    received_packets: u64,
+    lost_packets: u64,
+    flows: u64,
+    /// Lost packets by place, as far as they are counted there.
+    drops: BTreeMap<&'static str, u64>,
+}
+
+/// Runs the trials that the options or the standard input ask for, and prints each.
+///
+/// # Errors
+/// The sender or the receiver failed, or a line is no rate.
+pub fn run(args: &TrialArgs, size: u16, sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
+    wait_for_first(sender, sink)?;
+    if let Some(rate) = args.rate {
+        return print(&trial(args, (rate as f64, size), sender, sink)?);
+    }
+    for line in io::stdin().lock().lines() {
+        let line = line.map_err(BenchError::system("cannot read standard input"))?;
+        let rate = line.trim().parse().ok().filter(|rate| (1.0..=1e9).contains(rate));
+        let wrong = || io::Error::other(format!("'{line}' is no rate from 1 to 1e9 packets per second"));
+        let rate = rate.ok_or_else(wrong).map_err(BenchError::system("standard input"))?;
+        print(&trial(args, (rate, size), sender, sink)?)?;
+    }
+    Ok(())
+}
+
+fn print(trial: &Trial) -> Result<(), BenchError> {
+    let text = serde_json::to_string(trial).map_err(io::Error::other);
+    let mut out = io::stdout().lock();
+    text.and_then(|text| writeln!(out, "{text}")).map_err(BenchError::system("printing"))
+}
+
+/// Sends a few packets until one arrives.
+fn wait_for_first(sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
+    let start = Instant::now();
+    while sink.counts()?.received == 0 {
+        if start.elapsed() > PATIENCE {
+            let what = "from the sender to the receiver".to_owned();
+            return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
+        }
+        send(TRY.0, TRY.1, sender, sink)?;
+        sink.pause(STILL)?;
+    }
+    Ok(())
+}
+
+fn send(
+    rate: f64,
+    time: Duration,
+    sender: &Sender,
+    sink: &mut impl Sink,
+) -> Result<super::sender::Sent, BenchError> {
+    sender.send(rate, time);
+    loop {
+        sink.pause(TICK)?;
+        if let Some(sent) = sender.poll()? {
+            return Ok(sent);
+        }
+    }
+}
+
+/// The counters once nothing arrives any more.
+fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
+    let start = Instant::now();
+    let (mut counts, mut since) = (sink.counts()?, Instant::now());
+    while since.elapsed() < STILL && start.elapsed() < SETTLES {
+        sink.pause(TICK)?;
+        let now = sink.counts()?;
+        if now.received != counts.received {
+            since = Instant::now();
+        }
+        counts = now;
+    }
+    Ok(counts)
+}
+
+fn trial(
+    args: &TrialArgs,
+    (rate, size): (f64, u16),
+    sender: &Sender,
+    sink: &mut impl Sink,
+) -> Result<Trial, BenchError> {
+    send(rate, args.warm_up, sender, sink)?;
+    let before = settled(sink)?;
+    let sent = send(rate, args.seconds, sender, sink)?;
+    let after = settled(sink)?;
+    let received = after.received.saturating_sub(before.received);
+    let mut drops: BTreeMap<_, _> = after
+        .drops
+        .iter()
+        .map(|(place, count)| (*place, count - before.drops.get(place).unwrap_or(&0).min(count)))
+        .collect();
+    drops.insert("wire", sent.refused);
+    drops.retain(|_, count| *count > 0);
+    let lost = sent.packets.saturating_sub(received);
+    let rate = |packets: u64| packets as f64 / sent.seconds;
+    Ok(Trial {
+        offered: rate(sent.packets),
+        received: rate(received),
+        mbps: rate(received) * f64::from(size) * 8.0 / 1e6,
+        loss: lost as f64 / sent.packets.max(1) as f64,
+        sent_packets: sent.packets,
+        received_packets: received,
+        lost_packets: lost,
+        flows: after.flows - before.flows,
+        drops,
+    })
+}
