@@ -20,6 +20,7 @@ demo_packages=(
 test_packages=(
     build-essential
     dpdk-dev # dpdk-testpmd, which the benchmarks compare with
+    clang    # compiles the XDP program of netvm-bench-way
     ethtool
     git
     qemu-system-x86 # guests: the tests boot some

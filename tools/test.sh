@@ -77,6 +77,7 @@ all_tests() {
         test_failures+=("build the examples")
     fi
     suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace --all-targets -- --show-output
+    suite "study runner" study_tests
     suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc -- --show-output
 
     while read -r package; do loom+=(-p "$package"); done < <(loom_packages)

@@ -1,0 +1,1 @@
+"""Studies: experiments with factors and levels, and reports of their results. See docs/how-to/studies.md."""

@@ -1,0 +1,81 @@
+"""The command line: `./dev study NAME`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import design, studyfile
+from .errors import StudyError
+from .measuring import environment, runner
+from .measuring.results import Results, identity
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    """The parsed arguments."""
+    parser = argparse.ArgumentParser(prog="./dev study", description="Run a study of studies/, and write its report.")
+    parser.add_argument("name", metavar="NAME", help="studies/NAME.toml, or the path of a TOML file")
+    parser.add_argument("--quick", action="store_true", help="the study's shorter form, [quick]")
+    parser.add_argument("--resume", action="store_true", help="go on with the results that are there")
+    parser.add_argument("--seed", type=int, help="seed of the random order [default: the file's]")
+    parser.add_argument("--out", type=Path, help="folder of the results [default: target/studies/NAME]")
+    parser.add_argument("--report", action="store_true", help="measure nothing, write the report of what is there")
+    parser.add_argument("--list", action="store_true", help="print the combinations and exclusions, measure nothing")
+    parser.add_argument("--packages", action="store_true", help="print the cargo packages that the study runs")
+    parser.add_argument("--programs", type=Path, default=ROOT / "target/release", help=argparse.SUPPRESS)
+    return parser.parse_args(given)
+
+
+def find(name: str) -> Path:
+    """The file of a study."""
+    return Path(name) if name.endswith(".toml") else ROOT / "studies" / f"{name}.toml"
+
+
+def print_design(study: studyfile.Study, seed: int) -> None:
+    """Prints what would be measured."""
+    for run in design.runs(study, seed):
+        print(" ".join(f"{name}={level}" for name, level in run.combination.items()), f"({run.replication})")
+    for exclusion, count in design.excluded(study):
+        print(f"excluded, {count} combinations: {exclusion.when}: {exclusion.reason}")
+
+
+def main(given: list[str] | None = None) -> int:
+    """Runs a study; the status of the process."""
+    args = arguments(given)
+    path = find(args.name)
+    study = studyfile.load(path, args.quick)
+    seed = study.seed if args.seed is None else args.seed
+    if args.packages:
+        print("\n".join(study.packages))
+        return 0
+    if args.list:
+        print_design(study, seed)
+        return 0
+    # Only now: `--packages` and `--list` need no library.
+    from .reporting import page  # pylint: disable=import-outside-toplevel
+
+    folder = (args.out or ROOT / "target/studies" / (study.name + ("-quick" if args.quick else ""))).resolve()
+    results = Results(folder, study)
+    failures = 0
+    if not args.report:
+        runs = design.runs(study, seed)
+        done = results.start(identity(study, seed, args.quick), environment.inspect(ROOT), args.resume)
+        print(f"{study.title}: {len(runs)} runs, {len(done)} done, seed {seed}, results in {folder}", file=sys.stderr)
+        failures = runner.run_all(study, runs, results, args.programs, done)
+    report = page.write(study, results)
+    print(f"{folder}/results.csv\n{report}")
+    if failures:
+        print(f"{failures} runs failed: they are in the report", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except StudyError as error:
+        sys.exit(f"study: {error}")
+    except KeyboardInterrupt:
+        sys.exit("study: stopped: --resume goes on from here")

@@ -1,0 +1,1 @@
+"""Runs the commands of a study, and keeps what they measure."""

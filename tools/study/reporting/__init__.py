@@ -1,0 +1,1 @@
+"""Analyses results, and draws the report."""

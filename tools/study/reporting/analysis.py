@@ -1,0 +1,165 @@
+"""The statistics of a study's results: medians, effects, and the allocation of variation.
+
+The allocation of variation is that of R. Jain, The Art of Computer Systems Performance Analysis (1991), chapters 17 to 23:
+the sum of squares of each effect as a share of the total.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from statsmodels.formula.api import ols
+
+from ..studyfile import Response, Study
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+# Of the bootstrap, so that one set of results has one report.
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median and the bounds of its 95 % confidence interval; no bounds for a single value."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there are bounds."""
+        return self.count > 1
+
+
+def estimate(values: "pd.Series[float]") -> Estimate:
+    """The median of values, with a bootstrap interval (percentiles of resampled medians)."""
+    data = values.to_numpy(dtype=float)
+    median = float(np.median(data))
+    if len(data) < 2 or np.ptp(data) == 0:
+        return Estimate(median, median, median, len(data))
+    result = stats.bootstrap(
+        (data,), np.median, confidence_level=CONFIDENCE, n_resamples=RESAMPLES, method="percentile", random_state=SEED
+    )
+    return Estimate(median, float(result.confidence_interval.low), float(result.confidence_interval.high), len(data))
+
+
+def usable(study: Study, results: pd.DataFrame, response: Response) -> pd.DataFrame:
+    """The runs with a value, in column `y`; factors as text, so that a number is a level like any other."""
+    table = results.loc[results["status"] == "ok", [factor.name for factor in study.factors]].astype(str)
+    table["value"] = pd.to_numeric(results.loc[table.index, response.name], errors="coerce")
+    table = table.dropna(subset=["value"])
+    if response.scale == "log":
+        table = table[table["value"] > 0]
+        table["y"] = np.log10(table["value"])
+    else:
+        table["y"] = table["value"]
+    return table
+
+
+def varied(study: Study, table: pd.DataFrame) -> list[str]:
+    """The factors with two levels or more in the table."""
+    return [factor.name for factor in study.factors if table[factor.name].nunique() > 1]
+
+
+def levels(study: Study, table: pd.DataFrame, name: str) -> list[str]:
+    """The levels of a factor that the table has, in the file's order."""
+    present = set(table[name])
+    return [str(level) for level in study.factor(name).levels if str(level) in present]
+
+
+def cells(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """The median of each combination."""
+    names = [factor.name for factor in study.factors]
+    rows = []
+    for key, group in table.groupby(names, sort=False):
+        one = estimate(group["value"])
+        rows.append({**dict(zip(names, key)), "median": one.median, "low": one.low, "high": one.high, "runs": one.count})
+    return pd.DataFrame(rows)
+
+
+def main_effects(study: Study, table: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+    """The median over all runs of each level."""
+    return {
+        name: {level: estimate(table.loc[table[name] == level, "value"]) for level in levels(study, table, name)}
+        for name in varied(study, table)
+    }
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A line of the table of variance."""
+
+    name: str
+    squares: float
+    freedom: int
+    share: float
+    f: float = float("nan")
+    p: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Variance:
+    """The allocation of variation, largest share first, then what the model leaves."""
+
+    effects: list[Effect]
+    rest: list[Effect]
+    total: float
+    is_balanced: bool
+
+
+def fit(table: pd.DataFrame, terms: list[tuple[str, ...]]) -> Any:
+    """A linear model of `y` by factors and products of factors."""
+    formula = " + ".join(":".join(f"C({name}, Sum)" for name in term) for term in terms) or "1"
+    with warnings.catch_warnings():
+        # Excluded combinations make columns that depend on others; statsmodels' pseudo-inverse takes them.
+        warnings.simplefilter("ignore")
+        return ols(f"y ~ {formula}", table).fit()
+
+
+def variance(study: Study, table: pd.DataFrame) -> Variance | None:
+    """The analysis of variance with all factors and their interactions of two; None without variation.
+
+    Sums of squares are of type II: a term's is what it adds to the model of all terms that do not contain it. In a balanced
+    design they add up to the total; exclusions and failures unbalance it.
+    """
+    names = varied(study, table)
+    total = float(((table["y"] - table["y"].mean()) ** 2).sum())
+    if not names or len(table) < 3 or total <= 1e-12 * max(1.0, float((table["y"] ** 2).sum())):
+        return None
+    terms: list[tuple[str, ...]] = [(name,) for name in names]
+    terms += itertools.combinations(names, 2)
+    full = fit(table, terms)
+    within = float(((table["y"] - table.groupby(names)["y"].transform("mean")) ** 2).sum())
+    groups = table.groupby(names, sort=False).ngroups
+    error_freedom = len(table) - groups
+    # The error is that of replications; without any, what the model leaves.
+    error, freedom = (within, error_freedom) if error_freedom > 0 else (full.ssr, int(full.df_resid))
+    effects = []
+    for term in terms:
+        without = [other for other in terms if other != term and not set(term) < set(other)]
+        bigger, smaller = fit(table, [*without, term]), fit(table, without)
+        squares, own = max(0.0, smaller.ssr - bigger.ssr), int(smaller.df_resid - bigger.df_resid)
+        if own < 1:
+            continue
+        f = (squares / own) / (error / freedom) if freedom > 0 and error > 1e-12 * total else float("nan")
+        effects.append(Effect(" × ".join(term), squares, own, squares / total, f, float(stats.f.sf(f, own, freedom))))
+    effects.sort(key=lambda effect: -effect.share)
+    rest = []
+    if error_freedom > 0:
+        higher, own = max(0.0, full.ssr - within), int(full.df_resid) - error_freedom
+        if own > 0:
+            rest.append(Effect("interactions of three factors and more", higher, own, higher / total))
+        rest.append(Effect("error (between replications)", within, error_freedom, within / total))
+    else:
+        rest.append(Effect("error, and interactions of three factors and more", full.ssr, int(full.df_resid), full.ssr / total))
+    counts = table.groupby(names).size()
+    balanced = counts.nunique() == 1 and len(counts) == int(np.prod([table[name].nunique() for name in names]))
+    return Variance(effects, rest, total, balanced)

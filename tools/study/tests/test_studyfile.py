@@ -1,0 +1,116 @@
+"""Reading study files, and what is said of mistakes."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from study import studyfile
+from study.errors import StudyError
+
+GOOD = """
+title = "Loss"
+[design]
+replications = 2
+[[factor]]
+name = "size"
+levels = [64, 1518]
+[[factor]]
+name = "way"
+levels = ["a", "b"]
+[[exclude]]
+when = { size = 64, way = "b" }
+reason = "too small"
+[measure]
+command = ["measure", "--size={size}", "{way}", "{seconds}"]
+variables = { seconds = 2 }
+[[response]]
+name = "rate"
+unit = "pps"
+[quick]
+levels = { way = ["a"] }
+variables = { seconds = 0.1 }
+"""
+
+
+def load(text: str, quick: bool = False) -> studyfile.Study:
+    """A study from a text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "loss.toml")
+        path.write_text(text, encoding="utf-8")
+        return studyfile.load(path, quick)
+
+
+class Reading(unittest.TestCase):
+    """Good files."""
+
+    def test_a_study_is_read(self) -> None:
+        study = load(GOOD)
+        self.assertEqual([factor.levels for factor in study.factors], [(64, 1518), ("a", "b")])
+        self.assertEqual((study.replications, study.seed, study.variables), (2, 1, {"seconds": 2}))
+        self.assertEqual(study.responses[0].field, "rate")
+
+    def test_quick_takes_some_levels_and_one_replication(self) -> None:
+        study = load(GOOD, quick=True)
+        self.assertEqual((study.factor("way").levels, study.replications), (("a",), 1))
+        self.assertEqual(study.variables, {"seconds": 0.1})
+
+    def test_every_study_here_is_read(self) -> None:
+        studies = sorted((Path(__file__).parents[3] / "studies").glob("*.toml"))
+        self.assertTrue(studies)
+        for path in studies:
+            for quick in (False, True):
+                self.assertTrue(studyfile.load(path, quick).responses, path)
+
+
+class Mistakes(unittest.TestCase):
+    """Each names the line and the remedy."""
+
+    def check(self, old: str, new: str, line: int, *words: str) -> None:
+        """Replaces a part of the good file, and looks for words in what is said."""
+        self.assertIn(old, GOOD)
+        with self.assertRaises(StudyError) as caught:
+            load(GOOD.replace(old, new, 1))
+        said = str(caught.exception)
+        self.assertIn(f"loss.toml:{line}:", said)
+        for word in words:
+            self.assertIn(word, said)
+
+    def test_toml(self) -> None:
+        self.check('title = "Loss"', 'title = "Loss', 2, "correct the TOML")
+
+    def test_key(self) -> None:
+        self.check("replications = 2", "repetitions = 2", 4, "repetitions", "replications")
+
+    def test_missing_key(self) -> None:
+        self.check('reason = "too small"\n', "", 11, "exclude.reason", "add it")
+
+    def test_kind_of_value(self) -> None:
+        self.check("replications = 2", 'replications = "two"', 4, "an integer")
+
+    def test_second_table(self) -> None:
+        self.check('levels = ["a", "b"]', 'levels = ["a"]', 10, "two different levels")
+
+    def test_level(self) -> None:
+        self.check("size = 64, way", "size = 65, way", 12, "no level 65", "64, 1518")
+
+    def test_factor(self) -> None:
+        self.check("size = 64, way", "length = 64, way", 12, "no factor 'length'", "size, way")
+
+    def test_placeholder(self) -> None:
+        self.check("{seconds}", "{secs}", 15, "{secs}", "seconds")
+
+    def test_level_of_quick(self) -> None:
+        self.check('way = ["a"]', 'way = ["z"]', 21, "no level 'z'")
+
+    def test_generators_need_two_levels(self) -> None:
+        text = GOOD.replace("replications = 2", 'kind = "fractional"\ngenerators = { way = ["size", "size"] }')
+        with self.assertRaisesRegex(StudyError, r"loss.toml:5: design.generators: 'way' must be the product"):
+            load(text)
+
+    def test_file(self) -> None:
+        with self.assertRaisesRegex(StudyError, "nothing.toml: No such file.*capture"):
+            studyfile.load(Path(__file__).parents[3] / "studies/nothing.toml")
+
+
+if __name__ == "__main__":
+    unittest.main()
