@@ -4,8 +4,8 @@ import { rate } from "/web/app.js";
 
 const NS = "http://www.w3.org/2000/svg";
 const ROW = 26, GAP = 8, HOP = 118;
-const X = { port: 0, rule: 230, middle: 470, out: 0 };
-const WIDTH = { port: 170, rule: 190 };
+const X = { port: 0, rule: 262, middle: 490, out: 0 };
+const WIDTH = { port: 212, rule: 190 };
 
 function svg(name, attributes, ...children) {
   const element = document.createElementNS(NS, name);
@@ -65,7 +65,7 @@ export class Graph {
     const ports = list(config.port).filter((port) => hit(port.name) || (filter && linked.has(port.name)));
     const routers = list(config.router).filter((router) => hit(router.name));
     const hasSwitch = list(config.port).some((port) => port.forward && port.forward.normal) || list(config.rule).some((rule) => rule.normal);
-    X.out = X.middle + HOP * Math.max(1, ...chains.map((chain) => chain.hops.length)) + 190;
+    X.out = X.middle + HOP * Math.max(1, ...chains.map((chain) => chain.hops.length)) + 132;
 
     this.column(nodes, X.port, "ports", ports, (port, y) => this.port(nodes, port.name, X.port, y, "port"));
     this.column(nodes, X.rule, "rules", rules, ({ rule, n }, y) => this.rule(nodes, rule, n, y));
@@ -108,7 +108,7 @@ export class Graph {
         ["rx", rate(port.rx || 0) + "/s"], ["rx bit/s", rate(port.rxBits || 0)], ["tx", rate(port.tx || 0) + "/s"], ["tx bit/s", rate(port.txBits || 0)],
         ["rx packets", port.rx_packets], ["tx packets", port.tx_packets], ["rx dropped", port.rx_dropped], ...drops.map(([reason, n]) => ["dropped: " + reason, n])];
     });
-    group.append(svg("text", { x: 7, y: 17 }, cut(name, 14)));
+    group.append(svg("text", { x: 7, y: 17 }, cut(name, 13)));
     const text = group.appendChild(svg("text", { x: WIDTH.port - 6, y: 17, "text-anchor": "end", class: "dim" }));
     this.updates.push((view) => {
       const port = view.ports.get(name);

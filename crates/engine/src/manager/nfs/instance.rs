@@ -48,7 +48,7 @@ pub(crate) struct Progress {
     position: u64,
     /// How long packets have waited without progress.
     pub(super) stalled: Duration,
-    /// How full its fullest receive ring was, from 0 to 1: an average over about a second.
+    /// How full its fullest receive ring was at most, from 0 to 1, in about the last second: a peak that decays.
     pub(crate) fill: f32,
 }
 
@@ -71,7 +71,7 @@ impl Progress {
         *self = Self {
             position,
             stalled: if stands_still { self.stalled + step } else { Duration::ZERO },
-            fill: self.fill + (fill - self.fill) * share,
+            fill: fill.max(self.fill * (1.0 - share)),
         };
     }
 }

@@ -31,7 +31,7 @@ pub struct ThreadView {
     pub flows_refused: u64,
     /// Buffers that it holds, by the owner table.
     pub buffers: u32,
-    /// How full its fullest receive ring was, from 0 to 1: an average over about a second.
+    /// How full its fullest receive ring was at most, from 0 to 1, in about the last second.
     pub fill: f32,
 }
 

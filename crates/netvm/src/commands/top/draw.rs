@@ -53,7 +53,7 @@ impl Screen {
         let parts = [ports(view), chains(view), nfs(view), drops(view)];
         let area = frame.area();
         let wanted = parts.iter().map(|part| part.rows.len() as u16 + 2);
-        let heights = heights(wanted.collect(), area.height.saturating_sub(2), self.part);
+        let heights = heights(&wanted.collect::<Vec<_>>(), area.height.saturating_sub(2), self.part);
         let lines = [1, 1].into_iter().chain(heights).map(Constraint::Length);
         let areas = Layout::vertical(lines).split(area);
         frame.render_widget(self.head(view), areas[0]);
@@ -122,7 +122,7 @@ fn workers(view: &View) -> Line<'static> {
 }
 
 /// The height of each part: what it wants, if all fit; else the least, and the rest for the `large` one first.
-fn heights(wanted: Vec<u16>, room: u16, large: usize) -> Vec<u16> {
+fn heights(wanted: &[u16], room: u16, large: usize) -> Vec<u16> {
     let mut heights: Vec<u16> = wanted.iter().map(|wanted| (*wanted).min(LEAST)).collect();
     let mut left = room.saturating_sub(heights.iter().sum());
     let order = std::iter::once(large).chain((0..wanted.len()).filter(|n| *n != large));
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn the_large_part_gets_what_is_left() {
-        assert_eq!(heights(vec![5, 3, 4, 2], 20, 0), [5, 3, 4, 2]);
-        assert_eq!(heights(vec![50, 30, 40, 20], 30, 2), [4, 4, 18, 4]);
-        assert_eq!(heights(vec![50, 3, 6, 20], 40, 2), [27, 3, 6, 4]);
+        assert_eq!(heights(&[5, 3, 4, 2], 20, 0), [5, 3, 4, 2]);
+        assert_eq!(heights(&[50, 30, 40, 20], 30, 2), [4, 4, 18, 4]);
+        assert_eq!(heights(&[50, 3, 6, 20], 40, 2), [27, 3, 6, 4]);
     }
 }
