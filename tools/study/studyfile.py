@@ -168,6 +168,9 @@ class Reader:
                     raise self.fail(name, key, f"there is no such key: {', '.join(sorted(known))} are known", index)
 
 
+# Columns of the results, which factors and responses share.
+COLUMNS = ("replication", "status", "started", "seconds", "load_average", "error")
+
 WORDS = {str: "a string", int: "an integer", float: "a number", list: "a list", dict: "a table"}
 NUMBER = (int, float)
 
@@ -191,6 +194,11 @@ def read(reader: Reader, path: Path) -> Study:
     """A study from a parsed file."""
     factors = read_factors(reader)
     responses = read_responses(reader)
+    taken = {*COLUMNS, *(factor.name for factor in factors)}
+    for index, response in enumerate(responses):
+        if response.name in taken:
+            raise reader.fail("response", "name", f"'{response.name}' is there already: choose another, and give field", index)
+        taken.add(response.name)
     kind = reader.value("design", "kind", str, default="full")
     if kind not in ("full", "fractional"):
         raise reader.fail("design", "kind", f'must be "full" or "fractional", not "{kind}"')
@@ -230,6 +238,8 @@ def read_factors(reader: Reader) -> tuple[Factor, ...]:
         levels = reader.value("factor", "levels", list, index)
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
             raise reader.fail("factor", "name", f"'{name}': use small letters, digits and _", index)
+        if name in COLUMNS:
+            raise reader.fail("factor", "name", f"'{name}' is a column of the results: choose another", index)
         if any(factor.name == name for factor in factors):
             raise reader.fail("factor", "name", f"'{name}' is there twice: rename one", index)
         if len(levels) < 2 or len(set(map(str, levels))) < len(levels):

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from ..design import Run
 from ..errors import StudyError
-from ..studyfile import Study
+from ..studyfile import COLUMNS, Study
 from .command import Measurement
-
-STATUS = ("replication", "status", "started", "seconds", "load", "error")
 
 
 class Results:
@@ -26,7 +24,7 @@ class Results:
         self.path = folder / "results.csv"
         self.factors = [factor.name for factor in study.factors]
         fields = dict.fromkeys(response.name for response in study.responses)
-        self.columns = [*self.factors, *STATUS, *fields]
+        self.columns = [*self.factors, *COLUMNS, *fields]
 
     def start(self, identity: dict[str, str], environment: dict[str, str], resume: bool) -> set[tuple[str, ...]]:
         """Prepares the folder; returns the keys of the runs that are there already."""

@@ -76,7 +76,7 @@ def run_all(study: Study, runs: list[Run], results: Results, programs: Path, don
             "status": "failed" if error else "warm-up" if run.replication < 1 else "ok",
             "started": started.isoformat(timespec="seconds"),
             "seconds": f"{seconds:.2f}",
-            "load": f"{load:.2f}",
+            "load_average": f"{load:.2f}",
             "error": error,
         }
         results.append(run, status, measured)

@@ -159,7 +159,7 @@ def boxes_figure(study: Study, table: pd.DataFrame, response: Response) -> Figur
     while len(names) > 1 and table.groupby(names).ngroups > MOST_BOXES:
         names.pop()
     order = {name: {level: index for index, level in enumerate(levels(study, table, name))} for name in names}
-    groups = sorted(table.groupby(names), key=lambda pair: [order[n][level] for n, level in zip(names, as_tuple(pair[0]))])
+    groups = sorted(table.groupby(names if len(names) > 1 else names[0]), key=lambda pair: [order[n][level] for n, level in zip(names, as_tuple(pair[0]))])
     figure, axis = plt.subplots(figsize=(WIDTH, 0.8 + 0.2 * len(groups)))
     data = [group["value"] for _, group in groups]
     boxes = axis.boxplot(data, vert=False, widths=0.6, patch_artist=True, medianprops={"color": INK}, flierprops={"markersize": 3})

@@ -84,7 +84,7 @@ def heading(study: Study, data: pd.DataFrame, record: dict[str, dict[str, str]])
     planned = len(design.combinations(study)) * study.replications
     said = f"{counts.get('ok', 0)} of {planned} runs, {counts.get('failed', 0)} failed; "
     said += f"{len(design.combinations(study))} combinations, {study.replications} replications."
-    load = pd.to_numeric(data["load"], errors="coerce").median()
+    load = pd.to_numeric(data["load_average"], errors="coerce").median()
     rows = [[text(name), text(value)] for name, value in {**record["environment"], **record["identity"]}.items()]
     rows.append(["load before a run", f"{load:.1f} (median of the system's load average)"])
     about = "".join(f"<p>{text(part)}</p>" for part in study.about.split("\n\n"))

@@ -90,6 +90,10 @@ class Mistakes(unittest.TestCase):
     def test_second_table(self) -> None:
         self.check('levels = ["a", "b"]', 'levels = ["a"]', 10, "two different levels")
 
+    def test_names_of_columns(self) -> None:
+        self.check('name = "size"', 'name = "seconds"', 6, "column of the results")
+        self.check('name = "rate"', 'name = "way"', 18, "there already")
+
     def test_level(self) -> None:
         self.check("size = 64, way", "size = 65, way", 12, "no level 65", "64, 1518")
 
