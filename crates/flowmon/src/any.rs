@@ -14,7 +14,7 @@ pub enum TableKind {
     Null,
     /// The paper's d-left hash table.
     DLeft,
-    /// Two choices with tags, the fastest.
+    /// Two choices with tags, the fastest with many flows.
     #[default]
     Tagged,
 }
