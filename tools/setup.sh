@@ -29,6 +29,7 @@ test_packages=(
     mtools
     qemu-utils
     shellcheck
+    libpcap-dev # filters of captures are compared with it
     nfdump # a collector that the tests export flows to
     python3 # ./dev lint looks for module cycles with it
 )
