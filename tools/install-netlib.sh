@@ -4,10 +4,11 @@ set -eu
 
 usage() {
     cat <<'TEXT'
-usage: tools/install-netlib.sh PREFIX [--from DIR]
+usage: tools/install-netlib.sh PREFIX [--from DIR] [--libdir DIR] [--destdir DIR]
 
 Builds netlib for C in the release profile and installs it below PREFIX (lib, include, lib/pkgconfig). With --from it
-builds nothing and takes libraries and header from DIR, into which cargo built package netlib-c (target/debug, say).
+builds nothing and takes libraries and header from DIR, into which cargo built package netlib-c (target/debug, say). --libdir
+is lib below PREFIX unless given. With --destdir everything goes below that folder, for a package.
 TEXT
 }
 
@@ -19,10 +20,14 @@ fail() {
 root=$(cd "$(dirname "$0")/.." && pwd)
 prefix=
 from=
+libdir=lib
+destdir=
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit 0 ;;
         --from) [ $# -ge 2 ] || fail "--from needs a folder"; from=$2; shift 2 ;;
+        --libdir) [ $# -ge 2 ] || fail "--libdir needs a folder"; libdir=$2; shift 2 ;;
+        --destdir) [ $# -ge 2 ] || fail "--destdir needs a folder"; destdir=$2; shift 2 ;;
         -*) usage >&2; exit 2 ;;
         *) [ -z "$prefix" ] || { usage >&2; exit 2; }; prefix=$1; shift ;;
     esac
@@ -39,20 +44,21 @@ done
 version=$(sed -n 's/^#define NETLIB_VERSION "\(.*\)"$/\1/p' "$from/netlib.h")
 [ -n "$version" ] || fail "$from/netlib.h has no version"
 
-mkdir -p "$prefix/lib/pkgconfig" "$prefix/include"
-prefix=$(cd "$prefix" && pwd)
-install -m 644 "$from/netlib.h" "$prefix/include/netlib.h"
-install -m 644 "$from/deps/libnetlib_c.a" "$prefix/lib/libnetlib.a"
-install -m 755 "$from/deps/libnetlib_c.so" "$prefix/lib/libnetlib.so.$version"
+mkdir -p "$destdir$prefix/$libdir/pkgconfig" "$destdir$prefix/include"
+[ -n "$destdir" ] || prefix=$(cd "$prefix" && pwd)
+to=$destdir$prefix
+install -m 644 "$from/netlib.h" "$to/include/netlib.h"
+install -m 644 "$from/deps/libnetlib_c.a" "$to/$libdir/libnetlib.a"
+install -m 755 "$from/deps/libnetlib_c.so" "$to/$libdir/libnetlib.so.$version"
 # The name by which programs ask for it (its soname), and the one by which the linker does.
-ln -sf "libnetlib.so.$version" "$prefix/lib/libnetlib.so.${version%%.*}"
-ln -sf "libnetlib.so.${version%%.*}" "$prefix/lib/libnetlib.so"
+ln -sf "libnetlib.so.$version" "$to/$libdir/libnetlib.so.${version%%.*}"
+ln -sf "libnetlib.so.${version%%.*}" "$to/$libdir/libnetlib.so"
 # The loader looks in the folders of the system by itself.
 case $prefix in
     /usr | /usr/local) rpath= ;;
     # pkg-config knows libdir, the shell does not.
     *) rpath="-Wl,-rpath,\${libdir} " ;;
 esac
-sed -e "s|@PREFIX@|$prefix|" -e "s|@RPATH@|$rpath|" -e "s|@VERSION@|$version|" "$root/crates/netlib-c/netlib.pc.in" \
-    > "$prefix/lib/pkgconfig/netlib.pc"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@RPATH@|$rpath|" -e "s|@VERSION@|$version|" "$root/crates/netlib-c/netlib.pc.in" \
+    > "$to/$libdir/pkgconfig/netlib.pc"
 echo "netlib $version is installed below $prefix"

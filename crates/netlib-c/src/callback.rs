@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::thread;
+use std::time::Duration;
 
 use netlib::{Error, Verdict};
 
@@ -119,10 +120,28 @@ pub unsafe extern "C" fn netlib_run(
     }
 }
 
+/// Calls `callback` on the packets that wait, and returns.
+///
+/// # Safety
+/// As for netlib_serve(), for the endpoint's thread.
+pub(crate) unsafe fn serve_waiting(
+    endpoint: *mut netlib_endpoint,
+    callback: Callback,
+    user: *mut c_void,
+) -> Result<c_int, Failure> {
+    let work = Work { endpoint: NonNull::new(endpoint).ok_or(Failure::Null("endpoint"))?, callback, user };
+    finish(0, serve_until(&work, Some(Duration::ZERO)))
+}
+
 /// One thread's loop; returns whether it ended without a panic.
 fn serve(work: &Work) -> bool {
+    serve_until(work, None)
+}
+
+/// The loop, which ends as soon as no packet came within the time, if one is given.
+fn serve_until(work: &Work, timeout: Option<Duration>) -> bool {
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        while let Some(count) = receive(work) {
+        while let Some(count) = receive(work, timeout).filter(|count| *count > 0 || timeout.is_none()) {
             for n in 0..count {
                 call(work, n);
             }
@@ -136,11 +155,11 @@ fn serve(work: &Work) -> bool {
     ended.is_ok()
 }
 
-fn receive(work: &Work) -> Option<usize> {
+fn receive(work: &Work, timeout: Option<Duration>) -> Option<usize> {
     // SAFETY: only this thread uses the endpoint (see Work), and no borrow of it lives while a callback runs.
     let endpoint = unsafe { borrow(work.endpoint.as_ptr()) }.ok()?;
     endpoint.set_serving(true);
-    endpoint.receive(None)
+    endpoint.receive(timeout)
 }
 
 fn call(work: &Work, n: usize) {

@@ -36,7 +36,7 @@ pub struct netlib_endpoint {
 }
 
 impl netlib_endpoint {
-    fn new(endpoint: Endpoint, counted: usize) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, counted: usize) -> Self {
         let thread = endpoint.thread();
         let endpoint = NonNull::from(Box::leak(Box::new(endpoint)));
         let counters = [0; MAX_COUNTERS];
@@ -47,6 +47,14 @@ impl netlib_endpoint {
     #[inline]
     pub(crate) fn burst(&mut self, serial: u32) -> Option<&mut Burst<'static>> {
         if serial == self.serial { self.burst.as_mut() } else { None }
+    }
+
+    pub(crate) fn current_burst(&mut self) -> Option<&mut Burst<'static>> {
+        self.burst.as_mut()
+    }
+
+    pub(crate) fn counter(&self, counter: usize) -> u64 {
+        self.counters.get(counter).copied().unwrap_or(0)
     }
 
     pub(crate) fn set_serving(&mut self, serving: bool) {

@@ -10,6 +10,7 @@ mod callback;
 mod endpoint;
 mod options;
 mod packet;
+mod sim;
 mod status;
 
 pub use callback::{netlib_callback, netlib_run, netlib_serve};
@@ -21,6 +22,11 @@ pub use endpoint::{
 pub use options::{netlib_options, netlib_options_init, netlib_waiting};
 pub use packet::{
     NETLIB_BURST, NETLIB_DROP, NETLIB_NEXT, netlib_append, netlib_headroom, netlib_packet, netlib_prepend,
-    netlib_set_hash, netlib_set_verdict, netlib_tailroom, netlib_trim_front, netlib_truncate,
+    netlib_set_hash, netlib_set_verdict, netlib_set_verdicts, netlib_tailroom, netlib_trim_front,
+    netlib_truncate,
+};
+pub use sim::{
+    netlib_sim, netlib_sim_counter, netlib_sim_endpoint, netlib_sim_free, netlib_sim_new, netlib_sim_put,
+    netlib_sim_run, netlib_sim_take,
 };
 pub use status::{netlib_last_error, netlib_status, netlib_strerror, netlib_version};

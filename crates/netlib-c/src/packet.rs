@@ -75,6 +75,18 @@ pub(crate) fn verdict(raw: u32) -> Option<Verdict> {
     }
 }
 
+/// The number of a verdict.
+pub(crate) fn number(verdict: Verdict) -> u32 {
+    match verdict {
+        Verdict::Next => NETLIB_NEXT,
+        Verdict::Drop => NETLIB_DROP,
+        Verdict::Port(PortId(port)) => 2 << 16 | u32::from(port),
+        Verdict::Role(RoleId(role)) => 3 << 16 | u32::from(role),
+        Verdict::DropFlow(Idle(seconds)) => 4 << 16 | u32::from(seconds),
+        Verdict::SkipFlow(Idle(seconds)) => 5 << 16 | u32::from(seconds),
+    }
+}
+
 /// Calls `act` on the packet behind C's struct, and updates the struct.
 ///
 /// # Safety
@@ -128,6 +140,41 @@ pub unsafe extern "C" fn netlib_set_verdict(packet: *const netlib_packet, verdic
             _ => return Err(Failure::Plain(netlib_status::NETLIB_ERR_STALE)),
         }
         Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
+/// Sets the verdicts on the first `count` packets of the endpoint's burst, in one call: for languages in which a call of C is
+/// dear.
+///
+/// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is not a verdict, which discards its packet;
+/// NETLIB_ERR_STALE if the burst has less packets; NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_send(); `verdicts` is NULL or has `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_set_verdicts(
+    endpoint: *mut netlib_endpoint,
+    verdicts: *const u32,
+    count: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let endpoint = unsafe { borrow(endpoint) }?;
+        if verdicts.is_null() {
+            return Err(Failure::Null("verdicts"));
+        }
+        let burst = endpoint.current_burst().filter(|burst| count <= burst.len());
+        let burst = burst.ok_or(Failure::Plain(netlib_status::NETLIB_ERR_STALE))?;
+        let mut result = Ok(netlib_status::NETLIB_OK as c_int);
+        for n in 0..count {
+            // SAFETY: `n` is below `count`, and the list has that many by the caller's promise.
+            let verdict = self::verdict(unsafe { verdicts.add(n).read() });
+            if verdict.is_none() {
+                result = Err(Failure::Plain(netlib_status::NETLIB_ERR_ARGUMENT));
+            }
+            burst.set(n, verdict.unwrap_or(Verdict::Drop));
+        }
+        result
     })
 }
 

@@ -1,7 +1,7 @@
 //! A simulator to test an NF without an engine: no daemon, no privileges, no DPDK.
 //!
 //! The NF runs on the same rings, memory and endpoint code as in production; the simulator replaces only the engine.
-//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread. [`Process`] starts an NF's program, in any
+//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread; [`Engine`] is its engine alone, for a loop of your own. [`Process`] starts an NF's program, in any
 //! language, and speaks the engine's side of the attach protocol with it.
 //!
 //! ```
@@ -30,7 +30,7 @@ mod process;
 mod simulator;
 
 pub use process::{Process, ProcessError};
-pub use simulator::Simulator;
+pub use simulator::{Engine, Simulator};
 
 use crate::packet::Verdict;
 

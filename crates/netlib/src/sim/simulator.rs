@@ -15,23 +15,22 @@ use crate::function::NetworkFunction;
 use crate::packet::PortId;
 use crate::shared::{Stop, Waiting};
 
-/// An engine with one region, one worker and one hop, in the same thread as the NF.
+/// The engine's side of a simulator: what it puts into the NF's ring, the NF's endpoint receives.
 #[derive(Debug)]
-pub struct Simulator {
+pub struct Engine {
     host: Host,
-    endpoint: Endpoint,
+    /// Packets that the NF has, or had and [`Engine::take`] did not return yet.
+    out: u32,
     withdrawn: u64,
 }
 
-impl Simulator {
-    /// [`MAX_PACKET`].
-    pub const MAX_PACKET: usize = MAX_PACKET;
-
-    /// A simulator with these ports and roles, numbered in the order of the lists.
+impl Engine {
+    /// An engine with one region, one worker and one hop, and the endpoint of the NF's only thread. Ports and roles are numbered
+    /// in the order of the lists.
     ///
     /// # Errors
     /// [`Error::Map`] or [`Error::Control`] if a few MiB of shared memory cannot be created.
-    pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
+    pub fn new(ports: &[&str], roles: &[&str]) -> Result<(Self, Endpoint), Error> {
         let host = Host::new(ports, roles, 1)?;
         let passed = host.fds();
         let copy = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().map_err(socket_error);
@@ -45,9 +44,74 @@ impl Simulator {
         };
         let mut endpoints = Attachment::from_fds(fds, None, Waiting::Poll, Stop::default())?.into_endpoints();
         match endpoints.pop() {
-            Some(endpoint) => Ok(Self { host, endpoint, withdrawn: 0 }),
+            Some(endpoint) => Ok((Self { host, out: 0, withdrawn: 0 }, endpoint)),
             None => Err(Error::Control(ControlError::Unsound("simulator"))),
         }
+    }
+
+    /// Sends a packet with ingress port `ingress` to the NF. Returns whether there was room for it: it is at most [`MAX_PACKET`]
+    /// bytes long, and the NF has less than [`BURST`] packets since [`Engine::take`] returned nothing more.
+    pub fn put(&mut self, ingress: PortId, frame: &[u8]) -> bool {
+        if frame.len() > MAX_PACKET || self.out as usize >= BURST {
+            return false;
+        }
+        let descriptor = self.host.write_frame(self.out, ingress, frame);
+        let pushed: usize = self.host.rings.iter_mut().map(|(to, _)| to.push(&[descriptor])).sum();
+        self.out += pushed as u32;
+        pushed == 1
+    }
+
+    /// What the NF has returned since the last call, in the order in which it was put. Returns are complete when the NF has sent
+    /// its burst.
+    pub fn take(&mut self) -> Vec<Outcome> {
+        let mut returned = self.returned();
+        returned.sort_by_key(|descriptor| descriptor.buffer());
+        if !returned.is_empty() {
+            self.out = 0;
+        }
+        returned.iter().filter_map(|returned| self.host.outcome(*returned)).collect()
+    }
+
+    /// How often the NF has withdrawn its per-flow verdicts.
+    #[must_use]
+    pub const fn withdrawn(&self) -> u64 {
+        self.withdrawn
+    }
+
+    /// The packets that the NF has returned. Counts messages and removes them.
+    fn returned(&mut self) -> Vec<Descriptor> {
+        let mut returned = Vec::new();
+        let mut burst = [Descriptor::default(); BURST];
+        for (_, from) in &mut self.host.rings {
+            while let count @ 1.. = from.pop(&mut burst) {
+                returned.extend_from_slice(&burst[..count]);
+            }
+        }
+        let all = returned.len();
+        returned.retain(|descriptor| *descriptor != Descriptor::withdrawal(descriptor.worker()));
+        self.withdrawn += (all - returned.len()) as u64;
+        returned
+    }
+}
+
+/// An engine with one region, one worker and one hop, in the same thread as the NF.
+#[derive(Debug)]
+pub struct Simulator {
+    engine: Engine,
+    endpoint: Endpoint,
+}
+
+impl Simulator {
+    /// [`MAX_PACKET`].
+    pub const MAX_PACKET: usize = MAX_PACKET;
+
+    /// A simulator with these ports and roles, numbered in the order of the lists.
+    ///
+    /// # Errors
+    /// [`Error::Map`] or [`Error::Control`] if a few MiB of shared memory cannot be created.
+    pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
+        let (engine, endpoint) = Engine::new(ports, roles)?;
+        Ok(Self { engine, endpoint })
     }
 
     /// The context of the NF's thread, for NFs that look up names.
@@ -59,7 +123,7 @@ impl Simulator {
     /// How often the NF has withdrawn its per-flow verdicts.
     #[must_use]
     pub const fn withdrawn(&self) -> u64 {
-        self.withdrawn
+        self.engine.withdrawn()
     }
 
     /// Sends one packet with ingress port `ingress` to the NF, and returns the outcome.
@@ -83,142 +147,18 @@ impl Simulator {
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
-            let write = |((port, frame), buffer): (&(PortId, &[u8]), u32)| {
-                self.host.write_frame(buffer, *port, frame)
-            };
-            let descriptors: Vec<_> = burst.iter().zip(0..).map(write).collect();
-            let pushed: usize = self.host.rings.iter_mut().map(|(to, _)| to.push(&descriptors)).sum();
-            assert_eq!(pushed, burst.len(), "the ring is larger than a burst");
+            for (port, frame) in burst {
+                assert!(frame.len() <= MAX_PACKET, "a packet of {} bytes", frame.len());
+                assert!(self.engine.put(*port, frame), "the ring is larger than a burst");
+            }
             while let Some(mut burst) = self.endpoint.try_receive() {
                 function.burst(&mut burst);
             }
             if function.withdraws() {
                 self.endpoint.withdraw();
             }
-            let mut returned = self.returned();
-            returned.sort_by_key(|descriptor| descriptor.buffer());
-            outcomes.extend(returned.iter().filter_map(|returned| self.host.outcome(*returned)));
+            outcomes.extend(self.engine.take());
         }
         outcomes
-    }
-
-    /// The packets that the NF has returned. Counts messages and removes them.
-    fn returned(&mut self) -> Vec<Descriptor> {
-        let mut returned = Vec::new();
-        let mut burst = [Descriptor::default(); BURST];
-        for (_, from) in &mut self.host.rings {
-            while let count @ 1.. = from.pop(&mut burst) {
-                returned.extend_from_slice(&burst[..count]);
-            }
-        }
-        let all = returned.len();
-        returned.retain(|descriptor| *descriptor != Descriptor::withdrawal(descriptor.worker()));
-        self.withdrawn += (all - returned.len()) as u64;
-        returned
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::packet::{Idle, Packet, RoleId, Verdict};
-
-    struct Tagger;
-
-    impl NetworkFunction for Tagger {
-        fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-            let length = packet.len();
-            match packet.data().first() {
-                Some(0) => Verdict::Drop,
-                Some(1) => {
-                    if let Some(bytes) = packet.prepend(4) {
-                        bytes[..4].copy_from_slice(b"head");
-                    }
-                    if let Some(bytes) = packet.append(2) {
-                        bytes[length + 4..].copy_from_slice(b"ok");
-                    }
-                    Verdict::Port(PortId(packet.ingress().0 + 1))
-                }
-                Some(2) => {
-                    packet.trim_front(1);
-                    packet.truncate(length - 2);
-                    packet.set_hash(9);
-                    Verdict::Role(RoleId(1))
-                }
-                _ => Verdict::Next,
-            }
-        }
-    }
-
-    #[test]
-    fn verdicts_and_changes_of_length_are_returned() {
-        let mut simulator = Simulator::new(&["a", "b"], &["x", "y"]).unwrap();
-        let out = |verdict, bytes: &[u8], hash| Outcome { verdict, bytes: bytes.to_vec(), hash };
-        let frames: [(PortId, &[u8]); 4] =
-            [(PortId(0), &[0, 9]), (PortId(3), &[1, 2, 3]), (PortId(0), &[2, 3, 4]), (PortId(0), &[7])];
-        let got = simulator.inject_all(&mut Tagger, &frames);
-        assert_eq!(got[0].verdict, Verdict::Drop);
-        assert_eq!(got[1], out(Verdict::Port(PortId(4)), b"head\x01\x02\x03ok", 0));
-        assert_eq!(got[2], out(Verdict::Role(RoleId(1)), &[3], 9));
-        assert_eq!(got[3], out(Verdict::Next, &[7], 0));
-    }
-
-    #[test]
-    fn more_packets_than_buffers_return_in_order() {
-        let mut simulator = Simulator::new(&[], &[]).unwrap();
-        let frames: Vec<Vec<u8>> = (0..1000u32).map(|n| [&[7][..], &n.to_be_bytes()].concat()).collect();
-        let list: Vec<_> = frames.iter().map(|frame| (PortId(0), frame.as_slice())).collect();
-        let got = simulator.inject_all(&mut Tagger, &list);
-        assert_eq!(got.len(), 1000);
-        assert!(got.iter().zip(&frames).all(|(got, frame)| got.bytes == *frame));
-    }
-
-    #[test]
-    fn per_flow_verdicts_are_returned_and_withdrawn_in_order() {
-        struct Firewall(bool);
-        impl NetworkFunction for Firewall {
-            fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-                self.0 |= packet.len() == 3;
-                let idle = Idle(packet.len() as u16);
-                if packet.data()[0] == 0 { Verdict::DropFlow(idle) } else { Verdict::SkipFlow(Idle::LONGEST) }
-            }
-            fn withdraws(&mut self) -> bool {
-                std::mem::take(&mut self.0)
-            }
-        }
-        let mut simulator = Simulator::new(&[], &[]).unwrap();
-        let mut firewall = Firewall(false);
-        let got = simulator.inject_all(&mut firewall, &[(PortId(0), &[0, 1]), (PortId(0), &[1, 1])]);
-        assert_eq!(got[0].verdict, Verdict::DropFlow(Idle(2)));
-        assert_eq!((got[1].verdict, simulator.withdrawn()), (Verdict::SkipFlow(Idle(u16::MAX)), 0));
-        let got = simulator.inject(&mut firewall, PortId(0), &[0, 1, 2]);
-        assert_eq!((got.verdict, simulator.withdrawn()), (Verdict::DropFlow(Idle(3)), 1));
-    }
-
-    #[test]
-    fn names_are_numbered_in_order() {
-        let simulator = Simulator::new(&["a", "b"], &["x", "y"]).unwrap();
-        assert_eq!(simulator.context().port("b"), Some(PortId(1)));
-        assert_eq!(simulator.context().role("y"), Some(RoleId(1)));
-        assert_eq!(simulator.context().role("b"), None);
-    }
-
-    #[test]
-    fn headroom_and_tailroom_are_bounded() {
-        struct Greedy;
-        impl NetworkFunction for Greedy {
-            fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-                assert_eq!(packet.headroom(), 256);
-                assert!(packet.prepend(257).is_none() && packet.append(packet.tailroom() + 1).is_none());
-                assert!(
-                    packet.trim_front(packet.len() + 1).is_none()
-                        && packet.truncate(packet.len() + 1).is_none()
-                );
-                assert!(packet.prepend(256).is_some() && packet.append(packet.tailroom()).is_some());
-                Verdict::Next
-            }
-        }
-        let mut simulator = Simulator::new(&[], &[]).unwrap();
-        assert_eq!(simulator.inject(&mut Greedy, PortId(0), &[1; 60]).bytes.len(), 16_384);
     }
 }

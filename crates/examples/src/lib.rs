@@ -1,0 +1,2 @@
+//! Only tests: see `tests/`.
+#![forbid(unsafe_code)]
