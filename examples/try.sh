@@ -35,9 +35,10 @@ inside() {
     cp -r "$here/$1" "$work"
     cd "$work"
     sed -i "s|/etc/netvm/|$work/|g" host.toml
-    # NFs in Python find what a package would have installed.
-    if [[ -d $here/../bindings/python && -n $NETVM_BIN ]]; then
-        sed -i -e "s|^# \(environment = .*\)@CHECKOUT@\(.*\)@LIBRARY@|\1$(realpath "$here/..")\2$NETVM_BIN/deps/libnetlib_c.so|" host.toml
+    # NFs in Python find what packages would have installed, where every user can read it.
+    if [[ -n $NETVM_BIN && -f $NETVM_BIN/deps/libnetlib_c.so && -f nf.py ]]; then
+        cp -r "$here/../bindings/python/netvm" "$NETVM_BIN/deps/libnetlib_c.so" "$work"
+        sed -i "s|^# \(environment = \)|\1|; s|@CHECKOUT@/bindings/python|$work|; s|@LIBRARY@|$work/libnetlib_c.so|" host.toml
     fi
     ip link set lo up
     export EXAMPLES=$here

@@ -168,10 +168,18 @@ pub enum CliCommand {
         #[arg(long, conflicts_with = "name")]
         markdown: bool,
     },
+    /// Make the project of an NF of your own, with a test; needs no netvmd
+    NewNf(NewNfArgs),
     /// Print a completion script for a shell
     Completion {
         /// Shell to print it for
         shell: Shell,
+    },
+    /// Write the man pages of every command into a folder
+    #[command(hide = true)]
+    Man {
+        /// An existing folder
+        folder: PathBuf,
     },
 }
 
@@ -404,6 +412,46 @@ pub struct ReplayArgs {
     /// `"firewall --rules 'my rules',monitor"`
     #[arg(long, value_name = "NF,NF,...")]
     pub chain: String,
+}
+
+/// `netvm new-nf`.
+#[derive(Debug, Args)]
+pub struct NewNfArgs {
+    /// Language of the project
+    #[arg(long, value_enum)]
+    pub lang: Language,
+    /// Name of the NF, of its role and of the new folder: a-z, 0-9 and `-`
+    pub name: String,
+    /// Make the folder in this one
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub into: PathBuf,
+    /// netvm's sources, for Rust and Go [default: the checkout of this program, else those of the package libnetlib-dev]
+    #[arg(long, value_name = "FOLDER")]
+    pub sources: Option<PathBuf>,
+}
+
+/// The languages of `netvm new-nf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Language {
+    /// netlib
+    Rust,
+    /// libnetlib
+    C,
+    /// The package netvm, over libnetlib
+    Python,
+    /// The module netlib, over libnetlib and cgo
+    Go,
+}
+
+impl std::fmt::Display for Language {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Rust => "Rust",
+            Self::C => "C",
+            Self::Python => "Python",
+            Self::Go => "Go",
+        })
+    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -1,7 +1,7 @@
 //! Errors of commands, as the user sees them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use netvm_api::{ApiError, ClientError, Diagnostic};
 use netvm_config::ConfigError;
@@ -55,6 +55,9 @@ pub enum CliError {
     /// The user declined.
     #[error("not applied")]
     Declined,
+    /// No project of an NF was made.
+    #[error(transparent)]
+    NewNf(#[from] NewNfError),
     /// Nothing was in force before.
     #[error("no configuration was in force before this one: see `netvm config history`")]
     NoRevision,
@@ -99,6 +102,14 @@ pub enum CliError {
     Start {
         /// The program.
         program: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
         /// The kernel's error.
         source: io::Error,
     },
@@ -260,4 +271,44 @@ fn near(names: &[&str]) -> String {
 
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none exist".to_owned() } else { format!("known: {}", names.join(", ")) }
+}
+
+/// No project was made.
+#[derive(Debug, thiserror::Error)]
+pub enum NewNfError {
+    /// The name is no name of an NF.
+    #[error("`{0}` is no name for an NF: use 1 to 32 of a-z, 0-9 and `-`, beginning with a letter")]
+    Name(String),
+    /// The name means something else to a compiler.
+    #[error("`{0}` means something else to the compiler or is a library of the project: choose another name")]
+    Reserved(String),
+    /// Something has this name.
+    #[error("{} exists: choose another name, or another folder with --into", .0.display())]
+    Exists(PathBuf),
+    /// netvm's sources are not there.
+    #[error(
+        "no netvm sources {}: a project in {language} builds netlib from them. Install libnetlib-dev, or name a checkout with --sources",
+        sources_place(.sources.as_deref())
+    )]
+    NoSources {
+        /// Where they were to be, if the user said so.
+        sources: Option<PathBuf>,
+        /// The language.
+        language: String,
+    },
+    /// A file or folder cannot be made.
+    #[error("cannot make {}: {source}", path.display())]
+    Io {
+        /// Which one.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+fn sources_place(sources: Option<&Path>) -> String {
+    match sources {
+        Some(folder) => format!("in {}", folder.display()),
+        None => "beside this program or in ../share/netvm/src".to_owned(),
+    }
 }

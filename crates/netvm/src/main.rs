@@ -7,6 +7,7 @@ mod daemon;
 mod doctor;
 mod error;
 mod format;
+mod new_nf;
 mod output;
 
 use std::process::ExitCode;
@@ -44,11 +45,14 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
             commands::import(output, &arguments)
         }
         CliCommand::Explain { name, markdown } => commands::explain(output, name.as_deref(), markdown),
+        CliCommand::NewNf(arguments) => new_nf::new_nf(output, &arguments),
         CliCommand::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);
             output.raw(&script)
         }
+        CliCommand::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder)
+            .map_err(|source| CliError::Write { path: folder, source }),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -87,7 +91,9 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         | CliCommand::Doctor
         | CliCommand::Replay(_)
         | CliCommand::Explain { .. }
-        | CliCommand::Completion { .. } => Ok(()),
+        | CliCommand::NewNf(_)
+        | CliCommand::Completion { .. }
+        | CliCommand::Man { .. } => Ok(()),
     }
 }
 

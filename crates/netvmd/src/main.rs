@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use netvm_api::Diagnostic;
 use netvm_config::ConfigError;
 use netvm_daemon::{DaemonError, Options, Replay};
@@ -67,6 +67,9 @@ enum OfflineCommand {
         #[arg(long, value_name = "HEADERS")]
         trace: PathBuf,
     },
+    /// Print the man page
+    #[command(hide = true)]
+    Man,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
     match arguments.command {
         None => {}
         Some(OfflineCommand::Check { file }) => return check(&file),
+        Some(OfflineCommand::Man) => return man(),
         Some(OfflineCommand::Replay { input, output, chain, json }) => {
             return replay(&runtime, &Replay { input, output, chain }, json);
         }
@@ -156,6 +160,17 @@ fn check(file: &Path) -> ExitCode {
         (Ok(text), _) => {
             println!("{text}");
             ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Prints the man page.
+fn man() -> ExitCode {
+    match clap_mangen::Man::new(Arguments::command()).section("8").render(&mut std::io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("netvmd: standard output: {error}");
+            ExitCode::FAILURE
         }
     }
 }

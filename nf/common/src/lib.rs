@@ -13,5 +13,5 @@ pub mod testing;
 pub use args::{CommonArgs, MalformedPolicy};
 pub use file::{ConfigError, LineError, Lines};
 pub use live::{Live, View};
-pub use program::{Failure, exit_code, run};
+pub use program::{Failure, arguments, exit_code, run};
 pub use table::{FastMap, LruTable, SharedTable};

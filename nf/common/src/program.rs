@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::Parser;
 use netlib::{NetworkFunction, Options, ThreadContext};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -33,6 +34,17 @@ pub enum Failure {
         /// The kernel's error.
         source: io::Error,
     },
+}
+
+/// The arguments of an NF's program. Prints the man page instead, and ends, if the only argument is `--man`; ends with a
+/// message if the arguments are wrong.
+#[must_use]
+pub fn arguments<A: Parser>() -> A {
+    if std::env::args_os().skip(1).eq(["--man"]) {
+        let printed = clap_mangen::Man::new(A::command()).render(&mut io::stdout());
+        std::process::exit(i32::from(printed.is_err()));
+    }
+    A::parse()
 }
 
 /// Attaches and runs the function until the engine or a signal stops it. SIGTERM and SIGINT stop the NF in order, a

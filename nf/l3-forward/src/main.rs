@@ -3,9 +3,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use netvm_nf_l3_forward::{Args, NAME, run};
+use netvm_nf_l3_forward::{NAME, run};
 
 fn main() -> ExitCode {
-    netvm_nf_common::exit_code(NAME, run(&Args::parse()))
+    netvm_nf_common::exit_code(NAME, run(&netvm_nf_common::arguments()))
 }

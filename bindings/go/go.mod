@@ -1,0 +1,3 @@
+module netvm.invalid/netlib
+
+go 1.19

@@ -1,0 +1,23 @@
+"""Network functions for netvm in Python, and a client of netvmd's HTTP API."""
+
+from .abi import DROP, NEXT, NetlibError, drop_flow, skip_flow, to_port, to_role
+from .client import ApiError, Client
+from .nf import Burst, Packet, run
+from .simulator import Outcome, Simulator
+
+__all__ = [
+    "DROP",
+    "NEXT",
+    "ApiError",
+    "Burst",
+    "Client",
+    "NetlibError",
+    "Outcome",
+    "Packet",
+    "Simulator",
+    "drop_flow",
+    "run",
+    "skip_flow",
+    "to_port",
+    "to_role",
+]

@@ -1,0 +1,209 @@
+"""An NF: bursts of packets in shared memory, without a copy."""
+
+import ctypes
+import signal
+
+from . import abi
+
+# Windows over packet memory, from which the packets' memoryviews are cut: cheaper than one from an address each.
+_WINDOW_BITS = 24
+_WINDOW = 1 << _WINDOW_BITS
+
+
+class Packet:
+    """One packet. Valid until the function that got it, or its burst, returns."""
+
+    __slots__ = ("_address", "_burst", "_data", "_length", "chain", "hash", "hop", "index", "ingress")
+
+    def __init__(self, burst, raw):
+        self._burst = burst
+        self._data = None
+        (
+            self._address,
+            self._length,
+            self.ingress,
+            self.chain,
+            self.hop,
+            self.hash,
+            self.index,
+            _serial,
+            _endpoint,
+        ) = raw
+
+    @property
+    def data(self):
+        """Its bytes, from the Ethernet header on: a writable memoryview of the shared buffer."""
+        if self._data is None:
+            self._data = self._burst._view(self._address, self._length)
+        return self._data
+
+    def __len__(self):
+        return self._length
+
+    def prepend(self, count):
+        """Adds bytes at the front, whose content is undefined."""
+        self._change(abi.library().netlib_prepend, count)
+
+    def append(self, count):
+        """Adds bytes at the end, whose content is undefined."""
+        self._change(abi.library().netlib_append, count)
+
+    def trim_front(self, count):
+        """Removes bytes from the front."""
+        self._change(abi.library().netlib_trim_front, count)
+
+    def truncate(self, length):
+        """Shortens the packet."""
+        self._change(abi.library().netlib_truncate, length)
+
+    def _change(self, function, count):
+        self._release()
+        at = self._burst._address_of(self.index)
+        abi.check(function(at, count))
+        raw = abi.PACKET.unpack(ctypes.string_at(at, abi.PACKET.size))
+        self._address, self._length = raw[0], raw[1]
+
+    def _release(self):
+        if self._data is not None:
+            self._data.release()
+            self._data = None
+
+
+class Burst:
+    """The packets that an endpoint received together, and their verdicts: `burst.verdicts[n] = netvm.DROP`."""
+
+    def __init__(self, endpoint):
+        self._lib = abi.library()
+        self._endpoint = endpoint
+        self._raw = (ctypes.c_char * (abi.PACKET.size * abi.BURST))()
+        self._raw_view = memoryview(self._raw)
+        self._windows = {}
+        self._next = (ctypes.c_uint32 * abi.BURST)()
+        self._packets = []
+        self.verdicts = (ctypes.c_uint32 * abi.BURST)()
+
+    def __len__(self):
+        return len(self._packets)
+
+    def __getitem__(self, index):
+        return self._packets[index]
+
+    def __iter__(self):
+        return iter(self._packets)
+
+    def port(self, name):
+        """The number of the port with this name; KeyError if there is none."""
+        return self._number(self._lib.netlib_port, name)
+
+    def role(self, name):
+        """The number of the role with this name; KeyError if there is none."""
+        return self._number(self._lib.netlib_role, name)
+
+    def epoch(self):
+        """Changes whenever ports, roles or chains change, so that names may have other numbers."""
+        return self._lib.netlib_epoch(self._endpoint)
+
+    def count(self, counter, by=1):
+        """Adds to one of the NF's own counters, by its index."""
+        abi.check(self._lib.netlib_count(self._endpoint, counter, by))
+
+    def withdraw(self):
+        """Withdraws the per-flow verdicts that this NF gave."""
+        abi.check(self._lib.netlib_withdraw(self._endpoint))
+
+    def receive(self, timeout):
+        """Receives the next burst, for at most so many microseconds. False if the NF must end."""
+        count = abi.check(self._lib.netlib_receive(self._endpoint, self._raw, abi.BURST, timeout))
+        if count == abi.END:
+            return False
+        raw = abi.PACKET.iter_unpack(self._raw_view[: count * abi.PACKET.size])
+        self._packets = [Packet(self, packet) for packet in raw]
+        ctypes.memmove(self.verdicts, self._next, 4 * count)
+        return True
+
+    def send(self):
+        """Gives the packets back, by their verdicts."""
+        count = len(self._packets)
+        for packet in self._packets:
+            packet._release()
+        self._packets = []
+        if count:
+            abi.check(self._lib.netlib_set_verdicts(self._endpoint, self.verdicts, count))
+            abi.check(self._lib.netlib_send(self._endpoint))
+
+    def handle(self, function):
+        """Calls the function on every packet. If it raises, that packet and those after it are discarded."""
+        verdicts = self.verdicts
+        index = 0
+        try:
+            for packet in self._packets:
+                verdicts[index] = function(packet)
+                index += 1
+        except BaseException:
+            for rest in range(index, len(self._packets)):
+                verdicts[rest] = abi.DROP
+            self.send()
+            raise
+        self.send()
+
+    def _number(self, function, name):
+        number = ctypes.c_uint16()
+        if function(self._endpoint, name.encode(), ctypes.byref(number)) != 0:
+            raise KeyError(name)
+        return number.value
+
+    def _address_of(self, index):
+        return ctypes.addressof(self._raw) + index * abi.PACKET.size
+
+    def _view(self, address, length):
+        key = address >> _WINDOW_BITS
+        window = self._windows.get(key)
+        if window is None:
+            array = (ctypes.c_ubyte * (2 * _WINDOW)).from_address(key << _WINDOW_BITS)
+            window = self._windows[key] = memoryview(array).cast("B")
+        start = address & (_WINDOW - 1)
+        return window[start : start + length]
+
+
+def run(name, packet=None, burst=None, counters=(), **options):
+    """Runs the NF until netvmd ends it, or SIGTERM or SIGINT.
+
+    `packet(packet)` returns a verdict for each packet; or `burst(burst)` sets `burst.verdicts` for a burst at a time. `counters` names
+    the NF's own counters. Options: `role`, `socket`, `poll` (spin instead of sleeping), `offloads` (see netlib.h).
+    """
+    if (packet is None) == (burst is None):
+        raise TypeError("run takes one of the functions packet and burst")
+    lib = abi.library()
+    nf, texts = _attach(lib, name, counters, options)
+    stopped = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.append(True))
+    try:
+        received = Burst(lib.netlib_get_endpoint(nf, 0))
+        # Short, so that signals are seen.
+        while not stopped and received.receive(100_000):
+            if packet is not None:
+                received.handle(packet)
+            elif len(received):
+                burst(received)
+                received.send()
+    finally:
+        lib.netlib_detach(nf)
+    del texts
+
+
+def _attach(lib, name, counters, options):
+    raw = abi.Options()
+    abi.check(lib.netlib_options_init(ctypes.byref(raw)))
+    texts = abi.names(list(counters))
+    raw.name, raw.threads = name.encode(), 1
+    raw.counters, raw.counter_count = texts, len(counters)
+    raw.waiting, raw.offloads = int(options.pop("poll", False)), int(options.pop("offloads", False))
+    for key in ("role", "socket"):
+        value = options.pop(key, None)
+        setattr(raw, key, value.encode() if value is not None else None)
+    if options:
+        raise TypeError(f"run has no option {', '.join(options)}")
+    nf = ctypes.c_void_p()
+    abi.check(lib.netlib_attach(ctypes.byref(raw), ctypes.byref(nf)))
+    return nf, texts

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+set -euo pipefail
+# shellcheck source=examples/common.sh
+source "${EXAMPLES:-..}/common.sh"
+pings client 10.0.0.2
+serves server 80
+serves server 23
+connects client 10.0.0.2 80
+is_refused client 10.0.0.2 23
+netvm nf no-telnet
