@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target = arguments.next().ok_or("usage: export_capture ipfix:udp:HOST:PORT CAPTURE...")?;
     // Time stamps of captures are nanoseconds of Unix time.
     let clock = Clock { cycles: 0, unix_micros: 0, per_second: 1_000_000_000 };
-    let exporter = Exporter::start(Options {
+    let exporter = Exporter::start(&Options {
         program: "export_capture",
         collector: Some(target.parse()?),
         domain: 1,

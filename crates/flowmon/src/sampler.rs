@@ -29,7 +29,7 @@ impl Sampler {
             self.left = self.interval;
             self.round += 1;
             let random = self.random.words([self.round, 0, 0, 0, 0]);
-            self.chosen = (u64::from(random as u32) * u64::from(self.interval) >> 32) as u32;
+            self.chosen = ((u64::from(random as u32) * u64::from(self.interval)) >> 32) as u32;
         }
         self.left -= 1;
         self.left == self.chosen

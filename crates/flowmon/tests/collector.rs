@@ -41,7 +41,7 @@ fn nfcapd_stores_every_packet_of_every_capture() {
     let Some(captures) = captures() else { return };
     for kind in [TableKind::Tagged, TableKind::DLeft] {
         let Some(collector) = Nfcapd::start() else { return };
-        let exporter = Exporter::start(options(Some(collector.target()))).unwrap();
+        let exporter = Exporter::start(&options(Some(collector.target()))).unwrap();
         let mut meter = meter(&exporter, (kind, 1024));
         let (mut frames, mut now) = (0, clock().cycles);
         for path in &captures {
@@ -66,7 +66,7 @@ fn nfcapd_stores_every_packet_of_every_capture() {
 fn nfcapd_stores_a_million_flows() {
     const FLOWS: u32 = 1_000_000;
     let Some(collector) = Nfcapd::start() else { return };
-    let exporter = Exporter::start(options(Some(collector.target()))).unwrap();
+    let exporter = Exporter::start(&options(Some(collector.target()))).unwrap();
     // Half of the flows find the table full: those before them give way, and are exported.
     let mut meter = meter(&exporter, (TableKind::Tagged, 1 << 18));
     let mut frame = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]))
@@ -118,7 +118,7 @@ fn a_tcp_collector_that_is_away_is_waited_for_and_costs_the_meter_nothing() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let target = format!("ipfix:tcp:{address}").parse().unwrap();
-    let exporter = Exporter::start(options(Some(target))).unwrap();
+    let exporter = Exporter::start(&options(Some(target))).unwrap();
     let mut away = meter(&exporter, (TableKind::Tagged, 64));
     let mut frames = 0u64;
     let mut send = |meter: &mut AnyMeter, flows: u32| {
@@ -159,7 +159,7 @@ fn a_tcp_collector_that_is_away_is_waited_for_and_costs_the_meter_nothing() {
 fn a_udp_collector_that_is_away_is_reported_and_bounded() {
     let port = common::free_udp_port();
     let target = format!("ipfix:udp:127.0.0.1:{port}").parse().unwrap();
-    let exporter = Exporter::start(options(Some(target))).unwrap();
+    let exporter = Exporter::start(&options(Some(target))).unwrap();
     let mut away = meter(&exporter, (TableKind::Tagged, 64));
     let end = Instant::now() + Duration::from_secs(30);
     let mut n = 0u32;
@@ -181,7 +181,7 @@ fn a_udp_collector_that_is_away_is_reported_and_bounded() {
 fn eve_lines_have_every_flow_and_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("eve.json");
-    let exporter = Exporter::start(Options { eve: Some(path.clone()), ..options(None) }).unwrap();
+    let exporter = Exporter::start(&Options { eve: Some(path.clone()), ..options(None) }).unwrap();
     let mut all = meter(&exporter, (TableKind::DLeft, 4096));
     let Some(captures) = captures() else { return };
     for path in captures {

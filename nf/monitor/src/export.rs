@@ -80,6 +80,6 @@ impl ExportArgs {
             reopen: Arc::clone(reopen),
             clock,
         };
-        Exporter::start(options).map(Some).map_err(|error| Failure::Other(Box::new(error)))
+        Exporter::start(&options).map(Some).map_err(|error| Failure::Other(Box::new(error)))
     }
 }

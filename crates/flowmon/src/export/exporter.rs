@@ -130,7 +130,7 @@ impl Exporter {
     ///
     /// # Errors
     /// [`StartError`]. A collector that is away is no error.
-    pub fn start(options: Options) -> Result<Self, StartError> {
+    pub fn start(options: &Options) -> Result<Self, StartError> {
         let collector = options.collector.as_ref().map(|target| {
             Collector::new(target).map_err(|source| StartError::Collector { target: target.clone(), source })
         });
@@ -142,7 +142,7 @@ impl Exporter {
         let eve = eve.transpose()?;
         let (sender, receiver) = channel();
         let shared = Arc::new(Shared::default());
-        let ipfix = collector.map(|collector| Ipfix::new(collector, &options, Arc::clone(&shared)));
+        let ipfix = collector.map(|collector| Ipfix::new(collector, options, Arc::clone(&shared)));
         let mut task = Task {
             program: options.program,
             incoming: Some(receiver),
