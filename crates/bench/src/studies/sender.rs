@@ -17,6 +17,9 @@ use crate::measure::probe::{ip, leave_network};
 const BURST: usize = 32;
 /// Bytes of the checksum at the end of a frame, which interfaces do not see.
 pub const FCS: u16 = 4;
+/// Bytes of packets that may be on their way. A veth leaves a packet with its sender's socket until it is received: with
+/// the kernel's 200 KB the sender would wait for a slow receiver, and nothing would ever be lost.
+const SEND_BUFFER: libc::c_int = 64 << 20;
 /// Later than this, the sender sleeps until a burst is due.
 const NAP: Duration = Duration::from_micros(100);
 /// Where the packets' source and destination networks are; the last bytes differ.
@@ -129,12 +132,14 @@ fn open(name: &str) -> io::Result<OwnedFd> {
     address.sll_family = libc::AF_PACKET as u16;
     // SAFETY: the string ends with NUL.
     address.sll_ifindex = unsafe { libc::if_nametoindex(text.as_ptr()) } as i32;
-    let on: libc::c_int = 1;
+    let (on, room): (libc::c_int, libc::c_int) = (1, SEND_BUFFER);
     // SAFETY: the kernel reads as many bytes as it is told of values that outlive the calls.
     unsafe {
         let size = size_of::<libc::sockaddr_ll>() as u32;
         check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;
         let size = size_of::<libc::c_int>() as u32;
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE);
+        check(libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const room).cast(), size))?;
         let option = libc::PACKET_QDISC_BYPASS;
         check(libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, (&raw const on).cast(), size))?;
     }
