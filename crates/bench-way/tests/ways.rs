@@ -1,5 +1,6 @@
 //! Each way of packets into the program, to the packet: in a network namespace, from a packet socket at the other end of a
 //! veth pair.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::ffi::CStr;
 use std::io::{BufRead, BufReader};
