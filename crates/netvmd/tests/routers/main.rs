@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod neighbours;
 mod site;
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
