@@ -4,29 +4,33 @@ use std::path::PathBuf;
 
 use netvm_config::{Finding, Plan};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The running configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigReply {
     /// As a TOML file with all keys, defaults included.
     pub toml: String,
     /// The same as JSON, keys as in the TOML form.
+    #[schema(value_type = Object)]
     pub config: serde_json::Value,
 }
 
 /// The plan for a configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanReply {
     /// The changes.
+    #[schema(value_type = Object)]
     pub plan: Plan,
     /// Warnings about the new configuration.
     pub warnings: Vec<Diagnostic>,
 }
 
 /// The changes that were applied.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyReply {
     /// The changes.
+    #[schema(value_type = Object)]
     pub plan: Plan,
     /// Warnings about the new configuration.
     pub warnings: Vec<Diagnostic>,
@@ -34,6 +38,7 @@ pub struct ApplyReply {
     pub took_ms: f64,
     /// The configuration file, if it was saved there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub saved: Option<PathBuf>,
     /// Seconds after which netvmd goes back unless the change is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +46,7 @@ pub struct ApplyReply {
 }
 
 /// How a configuration is applied: the query of the request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyHow {
     /// Also write it to netvmd's configuration file: at once, or when it is confirmed.
     #[serde(default)]
@@ -52,7 +57,7 @@ pub struct ApplyHow {
 }
 
 /// A configuration that was in force, or is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RevisionInfo {
     /// Its number.
     pub number: u64,
@@ -65,7 +70,7 @@ pub struct RevisionInfo {
 }
 
 /// A configuration that was in force, with its text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Revision {
     /// What it is.
     #[serde(flatten)]
@@ -75,7 +80,7 @@ pub struct Revision {
 }
 
 /// How the configuration file differs from what runs.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Drift {
     /// It does not.
@@ -94,14 +99,14 @@ pub enum Drift {
 }
 
 /// The answer to a request that returns no data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Done {
     /// What netvmd did, in one sentence.
     pub message: String,
 }
 
 /// Whether a diagnostic prevents the use of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// It does.
@@ -111,7 +116,7 @@ pub enum Severity {
 }
 
 /// A finding in a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnostic {
     /// Whether it prevents the use of the configuration.
     pub severity: Severity,
@@ -149,7 +154,7 @@ impl From<&Finding> for Diagnostic {
 }
 
 /// Why a request failed. The running configuration is unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiError {
     /// The error and its remedy.
     pub message: String,
@@ -184,7 +189,7 @@ impl std::fmt::Display for ApiError {
 impl std::error::Error for ApiError {}
 
 /// How netvmd is stopped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StopDaemon {
     /// Also remove what the next netvmd would take over: the namespaces of virtual routers.
     #[serde(default)]

@@ -1,9 +1,10 @@
 //! Events: what netvmd notices without being asked.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// How bad an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventSeverity {
     /// As intended.
@@ -29,7 +30,7 @@ impl EventSeverity {
 macro_rules! kinds {
     ($($(#[$note:meta])* $kind:ident $severity:ident $word:literal,)*) => {
         /// What happened.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum EventKind {
             $($(#[$note])* $kind,)*
@@ -102,7 +103,7 @@ kinds! {
 }
 
 /// One event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Its number, from 1 in the order of events since netvmd started; 0 for what only this client is told.
     pub number: u64,
@@ -119,7 +120,7 @@ pub struct Event {
 }
 
 /// Which events a request asks for: its query.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventQuery {
     /// Only those with a higher number.
     #[serde(default)]

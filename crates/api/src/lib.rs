@@ -29,6 +29,7 @@
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `GET /v1/events?after=N&follow=true` | [`Event`]s; with `follow` one a line, until the client closes the connection |
 //! | `GET /metrics` | all counters, for Prometheus |
+//! | `GET /openapi.json` | this API as OpenAPI 3.1 |
 //! | `POST /v1/stop` | [`Done`]; netvmd ends after it |
 //!
 //! If the configuration says so (`web` in `[api]`), netvmd also serves the reading part of this, and its web page, on a
@@ -44,6 +45,7 @@ mod client;
 mod escape;
 mod event;
 pub mod explain;
+pub mod openapi;
 mod policy;
 mod router;
 mod status;
@@ -134,6 +136,8 @@ pub mod path {
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
     /// [`Event`](crate::Event)s; [`EventQuery`](crate::EventQuery) may follow as a query.
     pub const EVENTS: &str = "/v1/events";
+    /// The API as OpenAPI 3.1.
+    pub const OPENAPI: &str = "/openapi.json";
     /// All counters, for Prometheus.
     pub const METRICS: &str = "/metrics";
     /// [`Done`](crate::Done).

@@ -1,9 +1,10 @@
 //! Rules and their counters, traces of packets, flows, MAC addresses.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The policy in force.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyInfo {
     /// The rules, in order.
     pub rules: Vec<RuleInfo>,
@@ -12,7 +13,7 @@ pub struct PolicyInfo {
 }
 
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleInfo {
     /// Its number, which never changes.
     pub id: u32,
@@ -27,7 +28,7 @@ pub struct RuleInfo {
 }
 
 /// The position of a new rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Position {
     /// Before all others.
@@ -42,7 +43,7 @@ pub enum Position {
 }
 
 /// A rule to add.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddRule {
     /// The lines of a `[[rule]]`, as in the configuration.
     pub toml: String,
@@ -51,7 +52,7 @@ pub struct AddRule {
 }
 
 /// A packet to trace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceRequest {
     /// The name of its ingress port.
     pub port: String,
@@ -62,7 +63,7 @@ pub struct TraceRequest {
 }
 
 /// What would happen to a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceReply {
     /// The steps, in order, each in one line.
     pub steps: Vec<String>,
@@ -71,7 +72,7 @@ pub struct TraceReply {
 }
 
 /// The flows in the flow caches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Flows {
     /// The flows, those with most packets first.
     pub flows: Vec<FlowInfo>,
@@ -80,7 +81,7 @@ pub struct Flows {
 }
 
 /// One flow.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FlowInfo {
     /// The worker whose cache has it.
     pub worker: u8,
@@ -104,7 +105,7 @@ pub struct FlowInfo {
 }
 
 /// An NF's verdict on a whole flow.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FlowVerdictInfo {
     /// The NF's role.
     pub role: String,
@@ -115,7 +116,7 @@ pub struct FlowVerdictInfo {
 }
 
 /// What happens to the rest of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowVerdict {
     /// The engine drops it at the chain's entry.
@@ -125,7 +126,7 @@ pub enum FlowVerdict {
 }
 
 /// One worker's flow cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CacheInfo {
     /// The worker.
     pub worker: u8,
@@ -140,7 +141,7 @@ pub struct CacheInfo {
 }
 
 /// A MAC address that L2 switching has learned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddressInfo {
     /// Its VLAN; 0 if ports ignore VLANs.
     pub vlan: u16,

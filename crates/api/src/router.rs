@@ -1,11 +1,12 @@
 //! Virtual routers.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::escape::encode;
 
 /// A virtual router.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouterInfo {
     /// Its name.
     pub name: String,
@@ -34,7 +35,7 @@ pub struct RouterInfo {
 }
 
 /// An interface of a virtual router.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouterInterfaceInfo {
     /// Its name in the namespace.
     pub name: String,
@@ -62,7 +63,7 @@ pub struct RouterInterfaceInfo {
 }
 
 /// Packets for a router's kernel of one class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PuntInfo {
     /// `routing`, `neighbour`, `local`, `kernel` or `miss`.
     pub class: String,
@@ -73,7 +74,7 @@ pub struct PuntInfo {
 }
 
 /// A virtual router and its routes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouterRoutes {
     /// The router.
     pub router: RouterInfo,
@@ -118,7 +119,7 @@ impl RouteQuery {
 }
 
 /// A route as the engine has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouteInfo {
     /// The destination.
     pub prefix: String,
@@ -130,7 +131,7 @@ pub struct RouteInfo {
 }
 
 /// What a route does with packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteAction {
     /// The engine forwards them; the kernel does until the next hop is resolved.
@@ -142,7 +143,7 @@ pub enum RouteAction {
 }
 
 /// A next hop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouteHop {
     /// The interface; absent if it has just been removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

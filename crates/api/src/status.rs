@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use netvm_config::model::Idle;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Drift, RevisionInfo};
 
 /// The state of netvmd, and what it runs on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of netvmd.
     pub version: String,
@@ -17,6 +18,7 @@ pub struct Status {
     /// Its PID.
     pub pid: u32,
     /// The configuration file that it was started with.
+    #[schema(value_type = Option<String>)]
     pub config: Option<PathBuf>,
     /// How that file differs from what runs.
     #[serde(default)]
@@ -46,7 +48,7 @@ pub struct Status {
 }
 
 /// The pages of packet memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HugePages {
     /// All regions are in huge pages.
@@ -58,7 +60,7 @@ pub enum HugePages {
 }
 
 /// One worker.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerInfo {
     /// Its number.
     pub id: u8,
@@ -67,6 +69,7 @@ pub struct WorkerInfo {
     /// The NUMA node of that core.
     pub node: u32,
     /// What it does without packets.
+    #[schema(value_type = String)]
     pub idle: Idle,
     /// Share of the last second spent on packets, in percent.
     pub busy_percent: f64,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::iter::Sum;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One port.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
     /// Its number.
     pub id: u16,
@@ -40,7 +41,7 @@ pub struct PortInfo {
 }
 
 /// The state of an NF instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NfState {
     /// Started or attaching, but not ready.
@@ -60,7 +61,7 @@ pub enum NfState {
 }
 
 /// One instance of an NF: a process that runs, or that should run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NfInfo {
     /// Its role.
     pub role: String,
@@ -89,7 +90,7 @@ pub struct NfInfo {
 }
 
 /// What NF threads did with packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NfPackets {
     /// Packets received.
     pub received: u64,
@@ -125,7 +126,7 @@ impl Sum for NfPackets {
 }
 
 /// One thread of an NF.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ThreadInfo {
     /// Its NF thread number in the trust group.
     pub nf_thread: u8,
@@ -143,8 +144,8 @@ pub struct ThreadInfo {
     /// Cycles spent on bursts since it attached, the NF's own work included.
     #[serde(default)]
     pub cycles: u64,
-    /// How full its fullest receive ring was over the last second, in percent of the slots. From about 50 on, this NF is
-    /// the bottleneck of its chains.
+    /// How full its fullest receive ring was at most in about the last second, in percent of the slots. The NF of a chain
+    /// with the most is its bottleneck.
     #[serde(default)]
     pub ring_percent: f64,
     /// Buffers that it holds.
@@ -153,7 +154,7 @@ pub struct ThreadInfo {
 }
 
 /// A role, over all its instances since netvmd started, those that have gone included: no count ever goes down.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RoleInfo {
     /// The role.
     pub role: String,
@@ -167,7 +168,7 @@ pub struct RoleInfo {
 }
 
 /// The state of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainState {
     /// Every hop has an NF.
@@ -179,7 +180,7 @@ pub enum ChainState {
 }
 
 /// One chain.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChainInfo {
     /// Its number.
     pub id: u16,
@@ -202,7 +203,7 @@ pub struct ChainInfo {
 }
 
 /// One trust group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct GroupInfo {
     /// Its number.
     pub id: u16,
@@ -219,7 +220,7 @@ pub struct GroupInfo {
 }
 
 /// The memory of a trust group on one NUMA node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RegionInfo {
     /// The node.
     pub node: u32,
@@ -243,13 +244,16 @@ pub struct RegionInfo {
 pub type Reasons = BTreeMap<String, u64>;
 
 /// Dropped packets by place and reason. Reasons that never occurred are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Drops {
     /// By port: dropped before they entered a chain, or when they should have left.
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub ports: BTreeMap<String, Reasons>,
     /// By chain.
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub chains: BTreeMap<String, Reasons>,
     /// By role.
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub nfs: BTreeMap<String, Reasons>,
 }
 
@@ -266,7 +270,7 @@ impl Drops {
 }
 
 /// The cost of one stage of the packet path (NetVM, NSDI 2014, Table 1).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StageInfo {
     /// The stage, such as `engine to NF`.
     pub stage: String,
@@ -279,7 +283,7 @@ pub struct StageInfo {
 }
 
 /// All counters, read in one pass.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     /// Seconds since netvmd started; two readings tell the time between them.
     pub uptime_s: f64,

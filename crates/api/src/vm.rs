@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use netvm_config::model::VmAccel;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The state of a virtual machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VmState {
     /// QEMU has been started, but does not answer yet.
@@ -26,7 +27,7 @@ pub enum VmState {
 }
 
 /// A virtual machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmInfo {
     /// Its name.
     pub name: String,
@@ -46,6 +47,7 @@ pub struct VmInfo {
     /// Virtual processors.
     pub cpus: u16,
     /// What runs its instructions.
+    #[schema(value_type = String)]
     pub accel: VmAccel,
     /// The PID of QEMU.
     pub pid: Option<u32>,
@@ -65,11 +67,12 @@ pub struct VmInfo {
     /// Whether it runs with an older configuration.
     pub outdated: bool,
     /// The Unix socket of its serial console.
+    #[schema(value_type = String)]
     pub console: PathBuf,
 }
 
 /// How to run a virtual machine without netvmd.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmByHand {
     /// QEMU's program and arguments.
     pub command: Vec<String>,
@@ -80,7 +83,7 @@ pub struct VmByHand {
 }
 
 /// How a virtual machine is stopped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StopVm {
     /// Without asking its guest first.
     #[serde(default)]

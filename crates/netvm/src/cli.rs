@@ -170,6 +170,12 @@ pub enum CliCommand {
     },
     /// Make the project of an NF of your own, with a test; needs no netvmd
     NewNf(NewNfArgs),
+    /// Print the HTTP API as OpenAPI 3.1, for code generators; needs no netvmd
+    Openapi {
+        /// Print its operations as a Markdown page (docs/reference/api.md)
+        #[arg(long)]
+        markdown: bool,
+    },
     /// Print a completion script for a shell
     Completion {
         /// Shell to print it for

@@ -46,6 +46,8 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         }
         CliCommand::Explain { name, markdown } => commands::explain(output, name.as_deref(), markdown),
         CliCommand::NewNf(arguments) => new_nf::new_nf(output, &arguments),
+        CliCommand::Openapi { markdown: true } => output.text(&netvm_api::openapi::page()),
+        CliCommand::Openapi { markdown: false } => output.value(&netvm_api::openapi::openapi()),
         CliCommand::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);
@@ -92,6 +94,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         | CliCommand::Replay(_)
         | CliCommand::Explain { .. }
         | CliCommand::NewNf(_)
+        | CliCommand::Openapi { .. }
         | CliCommand::Completion { .. }
         | CliCommand::Man { .. } => Ok(()),
     }

@@ -213,6 +213,15 @@ fn the_page_of_counters_is_current() {
     assert!(is_current, "netvm explain --markdown > docs/reference/counters.md");
 }
 
+#[test]
+fn the_page_of_the_api_is_current() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
+    let is_current = std::fs::read_to_string(page).unwrap() == netvm(&["openapi", "--markdown"]).good();
+    assert!(is_current, "netvm openapi --markdown > docs/reference/api.md");
+    let document: Value = serde_json::from_str(&netvm(&["openapi"]).good()).unwrap();
+    assert!(document["paths"]["/v1/stats"]["get"]["summary"].is_string());
+}
+
 /// The commands whose tables a file of `src/commands` draws.
 fn tables_of(file: &str) -> &'static [&'static str] {
     match file {

@@ -106,6 +106,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::RESTART, post(change::restart))
         .route(path::STOP, post(change::stop))
         .route(path::EVENTS, get(observe::events::events))
+        .route(path::OPENAPI, get(openapi))
         .route(path::METRICS, get(observe::metrics::metrics))
         .route("/", get(serve::page))
         .route("/web/{file}", get(serve::script))
@@ -113,6 +114,10 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(daemon)
+}
+
+async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(netvm_api::openapi::openapi())
 }
 
 async fn no_such_path() -> Failure {

@@ -5,6 +5,7 @@ mod apply;
 #[path = "../common/mod.rs"]
 mod common;
 mod nfs;
+mod openapi;
 mod process;
 mod watch;
 

@@ -1,0 +1,244 @@
+//! The API as OpenAPI 3.1, made from the types. netvmd serves it at `GET /openapi.json`.
+
+use utoipa::ToSchema;
+use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn, PathItemBuilder};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ArrayBuilder, Object, Schema, SchemaType, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder, Ref, RefOr,
+    Required, ResponseBuilder,
+};
+
+use crate::path;
+use crate::{
+    AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, Done, Event, Flows, GroupInfo,
+    NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
+    StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo,
+};
+
+const HEAD: &str = "# HTTP API
+
+netvmd serves HTTP/1.1 on its Unix socket; `netvm` and every other client use it. `GET /openapi.json` is the whole description (OpenAPI 3.1), made from
+the types of the code; `netvm openapi` prints it without a netvmd. This page is its list of operations: `netvm openapi --markdown > docs/reference/api.md`
+(a test compares them). Every error is an `ApiError`, whose `message` says what to do.
+
+```console
+$ curl --unix-socket /run/netvm/api.sock http://netvm/v1/status
+$ curl --unix-socket /run/netvm/api.sock http://netvm/openapi.json > netvm.json      # for code generators
+```
+
+| request | query | body | reply | what |
+|---|---|---|---|---|
+";
+
+type Schemas = Vec<(String, RefOr<Schema>)>;
+
+/// What a body holds.
+enum Body {
+    None,
+    /// A type of this crate.
+    Json(RefOr<Schema>),
+    /// Something else, with its media type.
+    Text(&'static str),
+}
+
+/// One operation of the API.
+struct Operation {
+    method: HttpMethod,
+    path: &'static str,
+    summary: &'static str,
+    query: &'static [(&'static str, Type, &'static str)],
+    request: Body,
+    reply: Body,
+}
+
+/// The schemas that bodies refer to.
+#[derive(Default)]
+struct Collected(Schemas);
+
+impl Collected {
+    fn one<T: ToSchema>(&mut self) -> Body {
+        Body::Json(self.reference::<T>().into())
+    }
+
+    fn list<T: ToSchema>(&mut self) -> Body {
+        Body::Json(ArrayBuilder::new().items(self.reference::<T>()).build().into())
+    }
+
+    fn reference<T: ToSchema>(&mut self) -> Ref {
+        let name = T::name().into_owned();
+        T::schemas(&mut self.0);
+        self.0.push((name.clone(), T::schema()));
+        Ref::from_schema_name(name)
+    }
+}
+
+/// The whole description.
+#[must_use]
+pub fn openapi() -> OpenApi {
+    let mut schemas = Collected::default();
+    let mut paths = PathsBuilder::new();
+    for operation in operations(&mut schemas) {
+        let (path, method) = (operation.path, operation.method.clone());
+        let item = PathItemBuilder::new().operation(method, describe(operation));
+        paths = paths.path(path, item.build());
+    }
+    schemas.reference::<ApiError>();
+    let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    let components = ComponentsBuilder::new().schemas_from_iter(schemas.0).security_scheme("token", token);
+    let about = "The API of netvmd, served on its Unix socket (by default /run/netvm/api.sock), whose owner and mode say who \
+                 may use it. If the configuration has `web` in `[api]`, the reading part is also served on that loopback \
+                 address, for those who have the token. Times are in seconds, sizes in bytes.";
+    let info = InfoBuilder::new().title("netvmd").version(env!("CARGO_PKG_VERSION")).description(Some(about));
+    OpenApiBuilder::new().info(info.build()).paths(paths).components(Some(components.build())).build()
+}
+
+fn operations(all: &mut Collected) -> Vec<Operation> {
+    use HttpMethod::{Delete, Get, Post};
+    let get = |path, summary, reply| Operation {
+        method: Get,
+        path,
+        summary,
+        query: &[],
+        request: Body::None,
+        reply,
+    };
+    let post =
+        |path, summary, request, reply| Operation { method: Post, path, summary, query: &[], request, reply };
+    let toml = || Body::Text("application/toml");
+    vec![
+        get(path::STATUS, "State of netvmd, its workers and current problems", all.one::<Status>()),
+        get(path::PORTS, "Ports", all.list::<PortInfo>()),
+        get(path::NFS, "Instances of NFs", all.list::<NfInfo>()),
+        get(path::VMS, "Virtual machines", all.list::<VmInfo>()),
+        post(path::VM_START, "Start a virtual machine and wait until it runs", Body::None, all.one::<Done>()),
+        post(path::VM_STOP, "Shut a virtual machine down", all.one::<StopVm>(), all.one::<Done>()),
+        get(path::VM_BY_HAND, "How to run a virtual machine without netvmd", all.one::<VmByHand>()),
+        get(path::ROUTERS, "Virtual routers", all.list::<RouterInfo>()),
+        Operation {
+            query: &[("most", Type::Integer, "List at most so many routes")],
+            ..get(path::ROUTES, "A virtual router and its routes", all.one::<RouterRoutes>())
+        },
+        get(path::CHAINS, "Chains", all.list::<ChainInfo>()),
+        get(path::GROUPS, "Trust groups and their memory", all.list::<GroupInfo>()),
+        get(path::STATS, "All counters, read in one pass", all.one::<Stats>()),
+        get(path::CONFIG, "The running configuration", all.one::<ConfigReply>()),
+        get(
+            path::HISTORY,
+            "Configurations that were in force, the last one first",
+            all.list::<RevisionInfo>(),
+        ),
+        get(path::REVISION, "A configuration that was in force", all.one::<Revision>()),
+        post(path::CONFIRM, "Keep the change that waits for its confirmation", Body::None, all.one::<Done>()),
+        post(path::REVERT, "Undo the change that waits for its confirmation", Body::None, all.one::<Done>()),
+        post(path::PLAN, "What applying a configuration would change", toml(), all.one::<PlanReply>()),
+        Operation {
+            query: &[
+                ("save", Type::Boolean, "Also write netvmd's configuration file"),
+                ("confirm", Type::Integer, "Go back after so many seconds unless confirmed"),
+            ],
+            ..post(path::APPLY, "Apply a configuration", toml(), all.one::<ApplyReply>())
+        },
+        get(path::POLICY, "The rules, and how often each matched", all.one::<PolicyInfo>()),
+        post(path::RULES, "Add a rule", all.one::<AddRule>(), all.one::<Done>()),
+        Operation {
+            method: Delete,
+            ..get(path::RULE, "Delete a rule, by name or number", all.one::<Done>())
+        },
+        post(
+            path::TRACE,
+            "What would happen to a packet",
+            all.one::<TraceRequest>(),
+            all.one::<TraceReply>(),
+        ),
+        get(path::FLOWS, "Flows in the workers' caches", all.one::<Flows>()),
+        get(path::ADDRESSES, "MAC addresses that L2 switching has learned", all.list::<AddressInfo>()),
+        post(path::RESTART, "Restart every instance of an NF", Body::None, all.one::<Done>()),
+        post(path::STOP, "Stop netvmd", all.one::<StopDaemon>(), all.one::<Done>()),
+        Operation {
+            query: &[
+                ("after", Type::Integer, "Only events with a higher number"),
+                (
+                    "follow",
+                    Type::Boolean,
+                    "Go on with events to come, one JSON object a line (application/jsonl)",
+                ),
+            ],
+            ..get(path::EVENTS, "What netvmd noticed", all.list::<Event>())
+        },
+        get(
+            path::METRICS,
+            "All counters for Prometheus, as OpenMetrics if asked for",
+            Body::Text("text/plain"),
+        ),
+        get(path::OPENAPI, "This description", Body::Text("application/json")),
+    ]
+}
+
+fn describe(operation: Operation) -> OperationBuilder {
+    let mut described = OperationBuilder::new().summary(Some(operation.summary));
+    for name in operation.path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+        let text = Object::with_type(SchemaType::Type(Type::String));
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+        described = described.parameter(parameter.required(Required::True).schema(Some(text)).build());
+    }
+    for (name, kind, about) in operation.query {
+        let schema = Object::with_type(SchemaType::Type(kind.clone()));
+        let parameter = ParameterBuilder::new().name(*name).parameter_in(ParameterIn::Query);
+        described = described.parameter(parameter.description(Some(*about)).schema(Some(schema)).build());
+    }
+    if let Some((media, schema)) = content(operation.request) {
+        let content = ContentBuilder::new().schema(schema).build();
+        described = described.request_body(Some(RequestBodyBuilder::new().content(media, content).build()));
+    }
+    let mut reply = ResponseBuilder::new().description("Success");
+    if let Some((media, schema)) = content(operation.reply) {
+        reply = reply.content(media, ContentBuilder::new().schema(schema).build());
+    }
+    let error = ContentBuilder::new().schema(Some(Ref::from_schema_name("ApiError"))).build();
+    let error = ResponseBuilder::new()
+        .description("404 no such thing; 409 another change, or a restart is needed; 422 wrong input; 500 failed, nothing changed; 503 starting, stopping or too many clients")
+        .content("application/json", error);
+    described.response("200", reply.build()).response("default", error.build())
+}
+
+/// The page `docs/reference/api.md`.
+#[must_use]
+pub fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for one in operations(&mut Collected::default()) {
+        let method = match one.method {
+            HttpMethod::Post => "POST",
+            HttpMethod::Delete => "DELETE",
+            _ => "GET",
+        };
+        let name = |body: &Body| match body {
+            Body::None => String::new(),
+            Body::Text(media) => (*media).to_owned(),
+            Body::Json(RefOr::Ref(to)) => {
+                format!("`{}`", to.ref_location.rsplit('/').next().unwrap_or_default())
+            }
+            Body::Json(_) => "list".to_owned(),
+        };
+        let query: Vec<String> = one.query.iter().map(|(name, ..)| format!("`{name}`")).collect();
+        page.push_str(&format!(
+            "| `{method} {}` | {} | {} | {} | {} |\n",
+            one.path,
+            query.join(", "),
+            name(&one.request),
+            name(&one.reply),
+            one.summary
+        ));
+    }
+    page
+}
+
+/// The media type and schema of a body.
+fn content(body: Body) -> Option<(&'static str, Option<RefOr<Schema>>)> {
+    match body {
+        Body::None => None,
+        Body::Json(schema) => Some(("application/json", Some(schema))),
+        Body::Text(media) => Some((media, None)),
+    }
+}
