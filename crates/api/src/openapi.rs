@@ -117,7 +117,13 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
         get(path::VM_BY_HAND, "How to run a virtual machine without netvmd", all.one::<VmByHand>()),
         get(path::ROUTERS, "Virtual routers", all.list::<RouterInfo>()),
         Operation {
-            query: &[("most", Type::Integer, "List at most so many routes")],
+            query: &[
+                ("most", Type::Integer, "List at most so many routes"),
+                ("family", Type::Integer, "Only those of IPv4 (4) or IPv6 (6)"),
+                ("prefix", Type::String, "Only those to this prefix and to prefixes in it"),
+                ("address", Type::String, "Only the one that a packet to this address takes"),
+                ("after", Type::String, "Only those behind this prefix: the last one of the page before"),
+            ],
             ..get(path::ROUTES, "A virtual router and its routes", all.one::<RouterRoutes>())
         },
         get(path::CHAINS, "Chains", all.list::<ChainInfo>()),
