@@ -169,7 +169,7 @@ impl Addresses {
 
 #[inline(always)]
 fn lookup_v6(tables: &Tables, burst: &[[u8; 16]; Addresses::BURST], found: &mut [NextHopId]) {
-    tables.lookup_v6(&burst.map(u128::from_be_bytes), found);
+    tables.lookup_v6_wire(burst, found);
 }
 
 fn read(path: &Path) -> Result<Vec<IpNet>, RoutesError> {
