@@ -10,17 +10,18 @@ die() {
 
 usage() {
     cat <<'END'
-usage: tools/guest-image.sh FOLDER [--module NAME]... [--file SOURCE:PLACE]... [--disk] [PROGRAM [ARGUMENT]...]
+usage: tools/guest-image.sh FOLDER [--drivers] [--module NAME]... [--file SOURCE:PLACE]... [--disk] [PROGRAM [ARGUMENT]...]
 
 Writes FOLDER/kernel and FOLDER/initrd, an initramfs that starts PROGRAM with its arguments (and those after "--" on the
 kernel's command line) and switches the machine off when it ends; without PROGRAM it starts a shell on the console.
 
+  --drivers             take the kernel with drivers of real devices, such as e1000: some 70 MB more to download
   --module NAME         load this kernel module, and those that it needs, before
   --file SOURCE:PLACE   put a file into the image; a shared library's or a program's libraries come with it
   --disk                besides, write both to FOLDER/disk.img, a raw disk with a boot loader (SYSLINUX)
 
 The kernel is this machine's distribution's for virtual machines, downloaded with apt-get once and kept in
-FOLDER/../guest-kernel; NETVM_GUEST_KERNEL=FOLDER names an unpacked kernel package to take in its place.
+FOLDER/../guest-kernel (with --drivers, guest-kernel-drivers); NETVM_GUEST_KERNEL=FOLDER names an unpacked kernel package to take in its place.
 END
 }
 
@@ -33,8 +34,9 @@ need() {
 
 # The package with the smallest kernel that there is for VMs: Debian's, or Ubuntu's.
 kernel_package() {
-    local name
-    for name in linux-image-cloud-amd64 linux-image-amd64 linux-image-virtual; do
+    local name names=(linux-image-cloud-amd64 linux-image-amd64 linux-image-virtual)
+    [[ $drivers == no ]] || names=(linux-image-amd64 linux-image-generic)
+    for name in "${names[@]}"; do
         # An empty package that depends on the newest one.
         apt-cache depends --important "$name" 2>/dev/null |
             sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1 | grep . && return
@@ -150,12 +152,13 @@ END
     mcopy -i "$1" "$work/kernel" "$work/initrd" "$work/syslinux.cfg" ::
 }
 
-folder='' modules=() files=() disk=no
+folder='' modules=() files=() disk=no drivers=no
 while [[ $# -gt 0 ]]; do
     case $1 in
         -h | --help) usage && exit ;;
         --module) modules+=("${2:?--module needs a name}") && shift 2 ;;
         --file) files+=("${2:?--file needs SOURCE:PLACE}") && shift 2 ;;
+        --drivers) drivers=yes && shift ;;
         --disk) disk=yes && shift ;;
         -*) die "there is no option $1" ;;
         *)
@@ -168,7 +171,9 @@ done
 need cpio gzip busybox ldd
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-kernel=${NETVM_GUEST_KERNEL:-$(dirname "$folder")/guest-kernel}
+suffix=''
+[[ $drivers == no ]] || suffix=-drivers
+kernel=${NETVM_GUEST_KERNEL:-$(dirname "$folder")/guest-kernel$suffix}
 [[ -n ${NETVM_GUEST_KERNEL:-} ]] || fetch_kernel "$kernel"
 image=$(find "$kernel" -path '*boot/vmlinuz-*' -print -quit)
 [[ -n $image ]] || die "$kernel holds no boot/vmlinuz-*"

@@ -47,13 +47,22 @@ rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
 
 setup() {
     case ${1:-} in
-        '' | --nightly) ;;
-        *) die "setup takes --nightly or nothing, not '$1'" ;;
+        '' | --nightly | --guests) ;;
+        *) die "setup takes --nightly, --guests or nothing, not '$1'" ;;
     esac
     setup_packages "${demo_packages[@]}" "${test_packages[@]}"
     setup_rust
     setup_lint_tools
-    if [[ ${1:-} == --nightly ]]; then setup_nightly miri rust-src; fi
+    case ${1:-} in
+        --nightly) setup_nightly miri rust-src ;;
+        --guests) setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later" ;;
+    esac
+}
+
+# setup_guests: a QEMU with a vfio-user client, where the machine's has none; some 40 MB, unpacked below the target folder.
+setup_guests() {
+    if qemu-system-x86_64 -device vfio-user-pci,help 2>/dev/null </dev/null | grep -q socket=; then return; fi
+    step "QEMU with a vfio-user client" tools/guest-qemu.sh "$target_dir/guest/qemu" </dev/null
 }
 
 # setup_demo: what the demo needs, after saying what that costs.

@@ -49,7 +49,8 @@ DropReason {
     Malformed = "malformed",
     /// The port is not a member of the packet's VLAN.
     WrongVlan = "wrong-vlan",
-    /// L2 switching has no port for it: the destination is on the ingress port, or split horizon forbids it.
+    /// L2 switching has no port for it: the destination is on the ingress port, or split horizon forbids it; or the
+    /// guest's e1000 card filters its address or VLAN.
     Filtered = "filtered",
     /// The packet spans several buffers or is longer than a buffer: the port's MTU exceeds the group's buffers.
     TooLong = "too-long",

@@ -22,7 +22,9 @@ fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
             let file = container.namespace_file();
             Some(("interface", "interface", format!("{} in {}", container.interface, file.display())))
         }
-        PortKind::VhostUser { path, .. } => Some(("socket", "path", path.display().to_string())),
+        PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } => {
+            Some(("socket", "path", path.display().to_string()))
+        }
         PortKind::Pcap { output, .. } => {
             output.as_ref().map(|path| ("capture to write", "output", path.display().to_string()))
         }

@@ -245,6 +245,7 @@ const fn receives(port: &PortConfig) -> bool {
         | PortKind::Tap { .. }
         | PortKind::Container(_)
         | PortKind::VhostUser { .. }
+        | PortKind::E1000 { .. }
         | PortKind::Source(_) => true,
         PortKind::Pcap { input, .. } => input.is_some(),
         PortKind::Null { .. } | PortKind::Sink => false,

@@ -69,14 +69,27 @@ impl Keys for PortConfig {
                 .keep();
         }
         if let Some(at) = table.key("queues", &mut self.queues, Number(1..=MAX_WORKERS as u64))
-            && let (PortKind::Pcap { .. }, 2..) = (&self.kind, self.queues)
+            && self.queues > 1
+            && let Some((what, help)) = one_queue(&self.kind)
         {
-            at.bad_value(&format!("is {} for a capture", self.queues))
-                .help("one worker reads and writes a capture, which keeps its packets in order: leave `queues` out")
-                .keep();
+            at.bad_value(&format!("is {} for {what}", self.queues)).help(help).keep();
         }
         table.key("group", &mut self.group, Maybe(InGroup));
         self.policy.keys(table);
+    }
+}
+
+/// What kinds of port have one queue, and why.
+const fn one_queue(kind: &PortKind) -> Option<(&'static str, &'static str)> {
+    match kind {
+        PortKind::Pcap { .. } => Some((
+            "a capture",
+            "one worker reads and writes a capture, which keeps its packets in order: leave `queues` out",
+        )),
+        PortKind::E1000 { .. } => {
+            Some(("an e1000 card", "the card has one queue in each direction: leave `queues` out"))
+        }
+        _ => None,
     }
 }
 
@@ -108,10 +121,13 @@ impl Keys for PortKind {
             Self::AfPacket { interface } | Self::Tap { interface } => kernel_interface(interface, table),
             Self::Container(container) => container.keys(table),
             Self::VhostUser { path, mode, dma } => {
-                let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
-                table.required(("path", help), path, Text(field::socket_path, field::path_text));
+                socket(path, table);
                 table.key("mode", mode, Word);
                 table.key("dma", dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
+            }
+            Self::E1000 { path, mac } => {
+                socket(path, table);
+                table.key("mac", mac, Maybe(Text(field::card_mac, ToString::to_string)));
             }
             Self::Pcap { input, output, paced } => {
                 for (key, path) in [("input", input), ("output", output)] {
@@ -134,6 +150,11 @@ impl Keys for PortKind {
             Self::Sink => {}
         }
     }
+}
+
+fn socket(path: &mut PathBuf, table: &mut Table<'_>) {
+    let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
+    table.required(("path", help), path, Text(field::socket_path, field::path_text));
 }
 
 fn kernel_interface(name: &mut String, table: &mut Table<'_>) {

@@ -33,6 +33,13 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
+    /// The MAC address of the card that the port is for its guest, if it is one.
+    #[must_use]
+    pub fn card_mac(&self) -> Option<MacAddr> {
+        let PortKind::E1000 { mac, .. } = &self.kind else { return None };
+        Some(mac.unwrap_or_else(|| derived_mac(names_of(&self.name, self.kind.word()))))
+    }
+
     /// Whether it is the same device in the same way: what differs besides can change while it is open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
@@ -78,6 +85,13 @@ pub enum PortKind {
         /// What copies packets to the guest.
         dma: VhostDma,
     },
+    /// A guest, by an Intel 82540EM network card (e1000) over a vfio-user socket that the port creates.
+    E1000 {
+        /// The socket.
+        path: PathBuf,
+        /// The card's MAC address; `None`: one that follows from the port's name, and so stays the same.
+        mac: Option<MacAddr>,
+    },
     /// Reads a capture, writes a capture.
     Pcap {
         /// The capture to read; `None`: nothing comes in.
@@ -109,6 +123,7 @@ impl PortKind {
             Self::Tap { .. } => "tap",
             Self::Container(_) => "container",
             Self::VhostUser { .. } => "vhost-user",
+            Self::E1000 { .. } => "e1000",
             Self::Pcap { .. } => "pcap",
             Self::Null { .. } => "null",
             Self::Source(_) => "source",
@@ -117,7 +132,7 @@ impl PortKind {
     }
 
     /// Each kind, with the defaults of its keys.
-    pub(crate) fn all() -> [Self; 10] {
+    pub(crate) fn all() -> [Self; 11] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         [
@@ -127,6 +142,7 @@ impl PortKind {
             Self::Tap { interface: interface() },
             Self::Container(ContainerConfig::default()),
             Self::VhostUser { path: PathBuf::new(), mode, dma },
+            Self::E1000 { path: PathBuf::new(), mac: None },
             Self::Pcap { input: None, output: None, paced: false },
             Self::Null { size: SourceConfig::default().size },
             Self::Source(SourceConfig::default()),

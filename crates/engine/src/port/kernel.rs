@@ -7,13 +7,13 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use dpdk::{Accepts, Batch, LONGEST_HEADERS, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
-use netvm_region::Geometry;
+use dpdk::{Accepts, Batch, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
 use netvm_vnet::{
     Header, MOST_RECEIVED, Offloads, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments,
     SendBurst, SendError, header_of, pending,
 };
 
+use super::buffers::{begin_large, insert, is_large, note};
 use super::{Arrival, Device, Gathers};
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
@@ -25,8 +25,6 @@ const LONGEST: usize = 65_535 + 22;
 const FRONT: usize = 256;
 /// Most packets received at once: other ports wait meanwhile.
 const MOST_AT_ONCE: usize = 32;
-/// Both MAC addresses.
-const ADDRESSES: usize = 12;
 
 /// One queue of an interface.
 pub(crate) struct KernelDevice {
@@ -78,22 +76,6 @@ impl KernelDevice {
     }
 }
 
-fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
-    u32::from(buffer.buf_len()) > geometry.stride
-}
-
-/// Puts a large buffer before those of a place. Returns whether one was free.
-fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> bool {
-    let mut first = Batch::new();
-    let is_free =
-        memory.large.as_ref().is_some_and(|large| large.alloc_frames_into(&mut first, 1, headroom, 0) == 1);
-    if is_free {
-        first.append(place);
-        std::mem::swap(place, &mut first);
-    }
-    is_free
-}
-
 /// A packet of `length` bytes that were written over the buffers of a place. The bytes of a short one move from the large
 /// buffer to an ordinary one.
 fn take(place: &mut Batch, length: usize) -> Option<Mbuf> {
@@ -134,37 +116,7 @@ fn note_pending(packet: &mut Mbuf, header: &Header) -> Option<()> {
     let mut front = [0u8; FRONT];
     let copied = packet.copy_to(&mut front);
     let front = &front[..copied];
-    match pending(header, front, packet.pkt_len() as usize).ok()? {
-        Pending::Nothing => {}
-        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, .. }) => {
-            let [most2, most3, most4] = LONGEST_HEADERS;
-            if l2 > most2 || l3 > most3 || l4 > most4 {
-                return None;
-            }
-            packet.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
-        }
-        Pending::Checksum { from, at } => {
-            const L2: u16 = 14;
-            let l3 = from - L2;
-            match at - from {
-                6 | 16 if l3 <= LONGEST_HEADERS[1] => {
-                    packet.set_unfinished(Unfinished { l2: L2, l3, udp: at - from == 6 }, false);
-                }
-                _ => return packet.finish_checksum_at(from, at).then_some(()),
-            }
-        }
-    }
-    Some(())
-}
-
-/// Puts a VLAN tag behind the addresses. Returns whether there was room.
-fn insert(packet: &mut Mbuf, tag: [u8; 4]) -> bool {
-    let mut front = [0u8; ADDRESSES + 4];
-    if packet.copy_to(&mut front[..ADDRESSES]) < ADDRESSES {
-        return false;
-    }
-    front[ADDRESSES..].copy_from_slice(&tag);
-    packet.replace_front(ADDRESSES as u16, &front).is_ok()
+    note(packet, pending(header, front, packet.pkt_len() as usize).ok()?)
 }
 
 /// What the kernel has to be told of a packet.

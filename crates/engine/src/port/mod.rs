@@ -9,13 +9,14 @@ use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 
+mod buffers;
 pub(crate) mod capture;
 pub(crate) mod ethdev;
+pub(crate) mod guest;
 pub(crate) mod kernel;
 pub(crate) mod missed;
 pub(crate) mod sink;
 pub(crate) mod source;
-pub(crate) mod vhost;
 pub(crate) mod xsk;
 
 /// How an idle worker learns that a device has packets.

@@ -1,4 +1,4 @@
-//! Checks for VMs: QEMU and KVM.
+//! Checks for VMs: QEMU, its vfio-user client, and KVM.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,21 @@ const INSTALL: &str = "sudo apt-get install --no-install-recommends qemu-system-
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
     let text = output_of(Command::new(QEMU).arg("--version"));
-    vec![qemu(text.as_deref()), kvm(root)]
+    let cards = text.as_ref().map(|_| {
+        let asked = output_of(Command::new(QEMU).args(["-device", "vfio-user-pci,help"]));
+        e1000(asked.is_some_and(|text| text.contains("socket=")))
+    });
+    [qemu(text.as_deref())].into_iter().chain(cards).chain([kvm(root)]).collect()
+}
+
+/// `has_client`: QEMU knows the device `vfio-user-pci`.
+fn e1000(has_client: bool) -> Check {
+    const NAME: &str = "vfio-user";
+    if has_client {
+        return Check::ok(NAME, "in this QEMU", "guests can have e1000 cards (kind = \"e1000\")");
+    }
+    let meaning = "guests with e1000 cards need QEMU 10.1 or later: that of Debian's trixie-backports works";
+    Check::note(NAME, "not in this QEMU", meaning).command("./dev setup --guests")
 }
 
 /// `text`: output of `qemu-system-x86_64 --version`.
@@ -76,6 +90,12 @@ mod tests {
     use super::*;
     use crate::doctor::Level;
     use crate::doctor::root::tests::Tree;
+
+    #[test]
+    fn a_qemu_without_vfio_user_has_a_remedy() {
+        assert_eq!((e1000(true).level, e1000(true).command), (Level::Ok, None));
+        assert!(e1000(false).command.is_some_and(|command| command.contains("--guests")));
+    }
 
     #[test]
     fn old_qemu_is_refused() {

@@ -38,7 +38,7 @@ fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
             taken.map(|message| ("interface", message)).into_iter().collect()
         }
         PortKind::Container(container) => no_namespace(container).into_iter().collect(),
-        PortKind::VhostUser { path, mode: VhostMode::Server, .. } => {
+        PortKind::VhostUser { path, mode: VhostMode::Server, .. } | PortKind::E1000 { path, .. } => {
             no_socket(path).map(|message| ("path", message)).into_iter().collect()
         }
         PortKind::Pcap { input, output, .. } => {

@@ -72,6 +72,11 @@ impl Image {
         Self::with_modules(guests, &["virtio_pci", "virtio_net", "virtio_blk"], &["--disk"])
     }
 
+    /// An image with a shell and the kernel's driver of e1000 cards.
+    pub fn with_e1000() -> Option<Self> {
+        Self::with_modules(2, &["e1000"], &["--drivers"])
+    }
+
     fn with_modules(guests: usize, modules: &[&str], further: &[&str]) -> Option<Self> {
         let modules = modules.iter().flat_map(|name| ["--module", *name]);
         Self::with(guests, |_| modules.chain(further.iter().copied()).map(str::to_owned).collect())

@@ -87,6 +87,9 @@ fn kind() -> impl Strategy<Value = PortKind> {
             ]
         )
             .prop_map(|(mode, dma)| PortKind::VhostUser { path: Default::default(), mode, dma }),
+        option::of(0u8..)
+            .prop_map(|last| last.map(|last| MacAddr([2, 0, 0, 0, 1, last])))
+            .prop_map(|mac| PortKind::E1000 { path: Default::default(), mac }),
         (path(), any::<bool>(), any::<bool>()).prop_map(|(input, output, paced)| PortKind::Pcap {
             output: (output || input.is_none()).then(Default::default),
             input: input.map(Into::into),
@@ -206,6 +209,10 @@ fn build(
             PortKind::Container(container) => container.interface = format!("if{n}"),
             PortKind::Pci { address } => *address = format!("0000:{n:02x}:1f.{}", n % 8),
             PortKind::VhostUser { path, .. } => *path = format!("/run/guest {n}.sock").into(),
+            PortKind::E1000 { path, .. } => {
+                queues = 1;
+                *path = format!("/run/e1000 {n}.sock").into();
+            }
             PortKind::Pcap { output, .. } => {
                 queues = 1;
                 if let Some(output) = output {

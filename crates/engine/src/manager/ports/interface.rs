@@ -36,6 +36,7 @@ pub(super) fn of(kind: &PortKind) -> Option<&str> {
         PortKind::Pci { .. }
         | PortKind::Container(_)
         | PortKind::VhostUser { .. }
+        | PortKind::E1000 { .. }
         | PortKind::Pcap { .. }
         | PortKind::Null { .. }
         | PortKind::Source(_)

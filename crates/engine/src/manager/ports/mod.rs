@@ -49,6 +49,9 @@ pub enum OpenProblem {
     /// No file descriptor for its counters.
     #[error("{0} (raise the limit of open files)")]
     Counter(std::io::Error),
+    /// The socket of an e1000 card.
+    #[error(transparent)]
+    E1000(#[from] netvm_e1000::OpenError),
     /// The vhost-user socket.
     #[error(transparent)]
     Vhost(#[from] dpdk::VhostError),
@@ -105,6 +108,7 @@ pub(crate) struct PortState {
     pub(crate) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
+    card: Option<netvm_e1000::Port>,
     /// Tells whether its TAP device is still there.
     tap: Option<Watch>,
     /// The network namespace of its interface, if it is not netvm's own.
@@ -136,6 +140,7 @@ impl PortState {
             }
             PortKind::Container(_) => Some(self.tap.as_ref()?.is_there() && !self.is_left()),
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
+            PortKind::E1000 { .. } => Some(self.card.as_ref()?.status().is_connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
         }
@@ -179,6 +184,9 @@ impl PortState {
         if let Some(why) = guest.refused {
             return Some(refused(&why));
         }
+        if let Some(fault) = self.card.as_ref().and_then(|card| card.status().fault) {
+            return Some(card_fault(fault));
+        }
         if let Some(name) = self.dma().filter(|dma| dma.stuck).map(|dma| dma.name) {
             return Some(format!("{name} did not finish its copies and was stopped; the CPU copies instead"));
         }
@@ -192,6 +200,10 @@ impl PortState {
 
     /// A fault of its guest since the last call.
     pub(crate) fn new_fault(&mut self) -> Option<String> {
+        if let Some(status) = self.card.as_ref().map(netvm_e1000::Port::status) {
+            let [_, before] = std::mem::replace(&mut self.reported, [0, status.faults]);
+            return status.fault.filter(|_| before != status.faults).map(card_fault);
+        }
         let port = self.vhost.as_ref()?;
         let (refused_guests, why) = port.refusals();
         let now = [port.shrinks(), refused_guests];
@@ -259,6 +271,11 @@ fn refused(why: &VhostRefusal) -> String {
         }
     };
     format!("the guest was disconnected: {what} (see docs/how-to/vhost-user-guests.md, Trust)")
+}
+
+/// A fault of the guest of an e1000 card.
+fn card_fault(fault: netvm_e1000::Fault) -> String {
+    format!("the guest's e1000 card: {fault} (see docs/how-to/e1000-guests.md)")
 }
 
 /// The interface of a port that could not be opened.

@@ -14,11 +14,12 @@ use crate::ids::WorkerId;
 use crate::memory::Memory;
 use crate::port::capture::{Capture, Progress};
 use crate::port::ethdev::EthDevice;
+use crate::port::guest::e1000::E1000Device;
+use crate::port::guest::vhost::VhostDevice;
 use crate::port::kernel::KernelDevice;
 use crate::port::missed::{LongestFrame, Missed, SocketDrops};
 use crate::port::sink::Sink;
 use crate::port::source::Source;
-use crate::port::vhost::VhostDevice;
 use crate::port::xsk::XskDevice;
 use crate::port::{Device, PortQueue};
 
@@ -89,6 +90,7 @@ pub(crate) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
+        card: opened.card,
         tap: opened.tap,
         namespace: opened.namespace,
         reported: [0; 2],
@@ -107,6 +109,7 @@ struct Opened {
     mode: PortMode,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
+    card: Option<netvm_e1000::Port>,
     tap: Option<Watch>,
     namespace: Option<Namespace>,
     progress: Option<Arc<Progress>>,
@@ -122,6 +125,7 @@ impl Opened {
             mode,
             eth: None,
             vhost: None,
+            card: None,
             tap: None,
             namespace: None,
             progress: None,
@@ -149,6 +153,7 @@ fn open_kind(
         PortKind::VhostUser { path, mode, dma } => {
             return open_vhost(eal, config, (path, *mode), dma, memories);
         }
+        PortKind::E1000 { path, .. } => return open_e1000(config, path, memories),
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
             return open_builtin(config, memories);
         }
@@ -319,6 +324,21 @@ fn open_vhost(
     let queues = queues.into_iter().enumerate().map(device).collect();
     let mode = PortMode { driver, fallback };
     Ok(Opened { vhost: Some(port), mode, ..Opened::new(queues, String::new()) })
+}
+
+fn open_e1000(
+    config: &PortConfig,
+    path: &std::path::Path,
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    if config.queues > 1 {
+        return Err(OpenProblem::OneQueue { wanted: config.queues });
+    }
+    let mac = config.card_mac().unwrap_or_default().0;
+    let (port, queue) = netvm_e1000::Port::open(&netvm_e1000::Options { path: path.to_owned(), mac })?;
+    let device = E1000Device::new(queue, Arc::clone(&memories[0]));
+    let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+    Ok(Opened { card: Some(port), ..Opened::new(queues, "e1000 over vfio-user".to_owned()) })
 }
 
 fn open_builtin(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {

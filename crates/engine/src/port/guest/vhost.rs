@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, VhostQueue};
 
-use super::{Arrival, Device, Gathers};
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
+use crate::port::{Arrival, Device, Gathers};
 
 /// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
 /// the queue forever.

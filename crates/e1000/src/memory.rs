@@ -1,0 +1,289 @@
+//! Guest memory: ranges of files that the client passes (`VFIO_USER_DMA_MAP`), mapped into this process.
+//!
+//! A worker must never fault on such memory. So a file must be a memfd of ordinary pages that is sealed against
+//! shrinking, and a range must lie within it. QEMU's `memory-backend-memfd` seals its files. Huge pages are refused: where
+//! a hole was punched, a page may be missing when none is free.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Most ranges at a time. QEMU's firmware makes a few dozen.
+const MOST_RANGES: usize = 512;
+/// Ranges begin and end at multiples of this.
+const PAGE: u64 = 4096;
+/// The file system of memfds without huge pages (`TMPFS_MAGIC`).
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// A range that the client passes.
+#[derive(Debug)]
+pub(crate) struct MapRequest {
+    /// First guest address.
+    pub(crate) first: u64,
+    pub(crate) bytes: u64,
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    pub(crate) writable: bool,
+}
+
+/// A range cannot be mapped or unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MapError {
+    #[error("a range that is empty, not of whole pages, or beyond the address space")]
+    Range,
+    #[error("a range that overlaps another one")]
+    Overlap,
+    #[error("too many ranges")]
+    TooMany,
+    #[error("a file that is not sealed against shrinking")]
+    Unsealed,
+    #[error("a file with huge pages")]
+    Huge,
+    #[error("a file that is shorter than the range")]
+    Short,
+    #[error("no memory to map it")]
+    Map,
+}
+
+/// A mapped range.
+#[derive(Debug)]
+struct Range {
+    first: u64,
+    bytes: u64,
+    base: NonNull<u8>,
+    writable: bool,
+}
+
+// SAFETY: the mapping belongs to the range and to no thread.
+unsafe impl Send for Range {}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SAFETY: `Range::map` made this mapping, and addresses into it live no longer than a borrow of the memory.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes as usize) };
+    }
+}
+
+impl Range {
+    fn map(request: &MapRequest, file: &OwnedFd) -> Result<Self, MapError> {
+        let MapRequest { first, bytes, offset, writable } = *request;
+        // The kernel answers this itself, whatever serves the file.
+        if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err(MapError::Unsealed);
+        }
+        if !fstatfs(file).is_ok_and(|system| system.f_type == TMPFS) {
+            return Err(MapError::Huge);
+        }
+        let size = fstat(file).map_err(|_| MapError::Unsealed)?.st_size as u64;
+        if offset.checked_add(bytes).is_none_or(|end| end > size) {
+            return Err(MapError::Short);
+        }
+        let access = ProtFlags::READ | if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
+        // SAFETY: a new mapping at an address that the kernel chooses. The file holds the range and cannot shrink.
+        let base =
+            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, MapFlags::SHARED, file, offset) };
+        let base = base.ok().and_then(|base| NonNull::new(base.cast())).ok_or(MapError::Map)?;
+        Ok(Self { first, bytes, base, writable })
+    }
+
+    const fn end(&self) -> u64 {
+        self.first + self.bytes
+    }
+}
+
+/// The memory of one guest.
+#[derive(Debug, Default)]
+pub(crate) struct GuestMemory {
+    /// Sorted, without overlap.
+    ranges: Vec<Range>,
+}
+
+impl GuestMemory {
+    /// Maps a range.
+    pub(crate) fn map(&mut self, request: &MapRequest, file: &OwnedFd) -> Result<(), MapError> {
+        let MapRequest { first, bytes, offset, .. } = *request;
+        let end = first.checked_add(bytes).ok_or(MapError::Range)?;
+        if bytes == 0 || (first | bytes | offset) % PAGE != 0 || bytes > isize::MAX as u64 {
+            return Err(MapError::Range);
+        }
+        let place = self.ranges.partition_point(|range| range.end() <= first);
+        if self.ranges.get(place).is_some_and(|range| range.first < end) {
+            return Err(MapError::Overlap);
+        }
+        if self.ranges.len() >= MOST_RANGES {
+            return Err(MapError::TooMany);
+        }
+        self.ranges.insert(place, Range::map(request, file)?);
+        Ok(())
+    }
+
+    /// Unmaps the ranges within these bytes. Ranges without a file were never mapped, so none may be there.
+    pub(crate) fn unmap(&mut self, first: u64, bytes: u64) -> Result<(), MapError> {
+        let end = first.checked_add(bytes).ok_or(MapError::Range)?;
+        let is_cut = |range: &Range| {
+            range.first < end && first < range.end() && (range.first < first || range.end() > end)
+        };
+        if self.ranges.iter().any(is_cut) {
+            return Err(MapError::Overlap);
+        }
+        self.ranges.retain(|range| range.end() <= first || range.first >= end);
+        Ok(())
+    }
+
+    /// Unmaps all.
+    pub(crate) fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// The bytes from an address on that are contiguous here, at most `most`.
+    #[inline]
+    fn chunk(&self, address: u64, most: usize, write: bool) -> Option<(*mut u8, usize)> {
+        let holds = |range: &&Range| address.wrapping_sub(range.first) < range.bytes;
+        let range = self.ranges.iter().find(holds)?;
+        if write && !range.writable {
+            return None;
+        }
+        let offset = address - range.first;
+        let left = usize::try_from(range.bytes - offset).unwrap_or(usize::MAX);
+        Some((range.base.as_ptr().wrapping_add(offset as usize), left.min(most)))
+    }
+
+    /// Where a descriptor lies: 16 bytes, aligned to 16.
+    #[inline]
+    fn descriptor(&self, address: u64, write: bool) -> Option<*mut u64> {
+        let (bytes, length) = self.chunk(address, 16, write)?;
+        // Ranges are of whole pages, so a descriptor that is aligned lies in one.
+        (length == 16 && address.is_multiple_of(16)).then_some(bytes.cast())
+    }
+
+    /// Reads a descriptor.
+    #[inline]
+    pub(crate) fn load(&self, address: u64) -> Option<[u64; 2]> {
+        let words = self.descriptor(address, false)?;
+        // SAFETY: `descriptor` has checked that both words are mapped and aligned; the guest may change them at any time,
+        // which atomic accesses allow.
+        let word = |n| unsafe { AtomicU64::from_ptr(words.wrapping_add(n)) }.load(Ordering::Relaxed);
+        Some([u64::from_le(word(0)), u64::from_le(word(1))])
+    }
+
+    /// Writes the second half of a descriptor, after everything written before.
+    #[inline]
+    pub(crate) fn store_second(&self, address: u64, value: u64) -> bool {
+        let Some(words) = self.descriptor(address, true) else { return false };
+        // SAFETY: as in `load`.
+        unsafe { AtomicU64::from_ptr(words.wrapping_add(1)) }.store(value.to_le(), Ordering::Release);
+        true
+    }
+
+    /// Writes the status byte of a descriptor, after everything written before.
+    #[inline]
+    pub(crate) fn store_status(&self, address: u64, value: u8) -> bool {
+        const STATUS: usize = 12;
+        let Some(words) = self.descriptor(address, true) else { return false };
+        // SAFETY: as in `load`; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(words.cast::<u8>().wrapping_add(STATUS)) }
+            .store(value, Ordering::Release);
+        true
+    }
+
+    /// Copies bytes out of guest memory. Returns whether all of them are mapped.
+    ///
+    /// # Safety
+    /// `to` has room for `length` bytes, outside guest memory.
+    #[inline]
+    pub(crate) unsafe fn read(&self, mut address: u64, mut to: *mut u8, mut length: usize) -> bool {
+        while length > 0 {
+            let Some((from, count)) = self.chunk(address, length, false) else { return false };
+            // SAFETY: `chunk` has checked that the bytes are mapped; the caller provides room. If the guest writes
+            // meanwhile, the bytes are any mixture, and nothing depends on them.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+            (address, to, length) =
+                (address.wrapping_add(count as u64), to.wrapping_add(count), length - count);
+        }
+        true
+    }
+
+    /// Copies bytes into guest memory. Returns whether all of it is mapped for writing.
+    ///
+    /// # Safety
+    /// `from` holds `length` bytes, outside guest memory.
+    #[inline]
+    pub(crate) unsafe fn write(&self, mut address: u64, mut from: *const u8, mut length: usize) -> bool {
+        while length > 0 {
+            let Some((to, count)) = self.chunk(address, length, true) else { return false };
+            // SAFETY: as in `read`.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+            (address, from, length) =
+                (address.wrapping_add(count as u64), from.wrapping_add(count), length - count);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    fn file(pages: u64, seals: SealFlags) -> OwnedFd {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, pages * PAGE).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    fn request(first: u64, pages: u64) -> MapRequest {
+        MapRequest { first: first * PAGE, bytes: pages * PAGE, offset: 0, writable: true }
+    }
+
+    #[test]
+    fn only_sealed_memory_that_holds_the_range_is_mapped() {
+        let mut memory = GuestMemory::default();
+        let sealed = file(4, SealFlags::SHRINK);
+        assert_eq!(memory.map(&request(0, 4), &file(4, SealFlags::empty())), Err(MapError::Unsealed));
+        let pipe = rustix::pipe::pipe().unwrap().0;
+        assert_eq!(memory.map(&request(0, 4), &pipe), Err(MapError::Unsealed));
+        assert_eq!(memory.map(&request(0, 5), &sealed), Err(MapError::Short));
+        assert_eq!(memory.map(&request(0, 0), &sealed), Err(MapError::Range));
+        assert_eq!(memory.map(&MapRequest { first: 5, ..request(0, 1) }, &sealed), Err(MapError::Range));
+        assert_eq!(memory.map(&request(u64::MAX / PAGE, 2), &sealed), Err(MapError::Range));
+        assert_eq!(memory.map(&request(8, 4), &sealed), Ok(()));
+        assert_eq!(memory.map(&request(11, 4), &sealed), Err(MapError::Overlap));
+        assert_eq!(memory.map(&request(5, 4), &sealed), Err(MapError::Overlap));
+        assert_eq!(memory.map(&request(12, 4), &sealed), Ok(()));
+        assert_eq!(memory.unmap(8 * PAGE, PAGE), Err(MapError::Overlap));
+        assert_eq!(memory.unmap(8 * PAGE, 8 * PAGE), Ok(()));
+        assert!(memory.ranges.is_empty());
+        for n in 0..MOST_RANGES as u64 {
+            assert_eq!(memory.map(&request(2 * n, 1), &sealed), Ok(()));
+        }
+        assert_eq!(memory.map(&request(1, 1), &sealed), Err(MapError::TooMany));
+    }
+
+    #[test]
+    fn copies_cross_from_one_range_to_the_next_and_end_at_the_last() {
+        let mut memory = GuestMemory::default();
+        memory.map(&request(1, 1), &file(1, SealFlags::SHRINK)).unwrap();
+        let read_only = MapRequest { writable: false, ..request(2, 1) };
+        memory.map(&read_only, &file(1, SealFlags::SHRINK)).unwrap();
+        let (bytes, mut back) = ([7u8; 64], [1u8; 64]);
+        // SAFETY: both arrays have 64 bytes.
+        unsafe {
+            assert!(memory.write(2 * PAGE - 64, bytes.as_ptr(), 64));
+            assert!(!memory.write(2 * PAGE - 63, bytes.as_ptr(), 64), "the second range is read-only");
+            assert!(memory.read(2 * PAGE - 32, back.as_mut_ptr(), 64));
+            assert_eq!((&back[..32], &back[32..]), (&[7; 32][..], &[0; 32][..]));
+            assert!(!memory.read(3 * PAGE - 63, back.as_mut_ptr(), 64));
+            assert!(!memory.read(u64::MAX, back.as_mut_ptr(), 64));
+        }
+        assert_eq!(memory.load(3 * PAGE - 16), Some([0, 0]));
+        assert_eq!(memory.load(3 * PAGE - 8), None);
+        assert!(memory.store_second(PAGE, 0x0102) && memory.store_status(PAGE, 9));
+        assert_eq!(memory.load(PAGE), Some([0, 0x0009_0000_0102]));
+        assert!(!memory.store_status(2 * PAGE, 1));
+    }
+}

@@ -1,0 +1,195 @@
+//! The card: registers with their side effects, EEPROM, PHY, receive filter and interrupts.
+
+mod eeprom;
+mod filter;
+mod interrupts;
+pub(crate) mod pages;
+mod phy;
+pub(crate) mod registers;
+
+use std::sync::Arc;
+
+use crate::memory::GuestMemory;
+use crate::ring::TxContext;
+use eeprom::Eeprom;
+pub(crate) use filter::FRONT;
+pub(crate) use interrupts::{Delays, Direction, Interrupts};
+use pages::Pages;
+use phy::Phy;
+use registers::{
+    BAR_BYTES, CTRL, CTRL_EXT, CTRL_EXT_EE_RST, CTRL_FD, CTRL_PHY_RST, CTRL_RST, CTRL_SLU, CTRL_SPEED_1000,
+    EECD, EERD, END, ICR, ICS, IMC, IMS, ITR, LEDCTL, MDIC, PBA, RAH, RAL, STATUS, STATUS_FD, STATUS_LU,
+    STATUS_SPEED_1000, VET, cause, statistic,
+};
+
+/// PCI identity: Intel 82540EM, and its subsystem.
+pub(crate) const DEVICE: u16 = 0x100e;
+pub(crate) const SUBSYSTEM: u16 = 0x001e;
+
+/// All of the card that its two users, the port's thread and the worker, share by one lock.
+#[derive(Debug)]
+pub(crate) struct Device {
+    registers: Box<[u32; END as usize / 4]>,
+    /// Ring registers.
+    pub(crate) pages: Arc<Pages>,
+    eeprom: Eeprom,
+    phy: Phy,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) memory: GuestMemory,
+    /// The guest lets the card access its memory (PCI command, "bus master").
+    pub(crate) is_bus_master: bool,
+    pub(crate) context: TxContext,
+    /// Register that BAR 1 accesses.
+    io_address: u32,
+    /// A ring lies outside guest memory: reported once.
+    pub(crate) has_bad_ring: bool,
+}
+
+impl Device {
+    pub(crate) fn new(mac: [u8; 6], pages: Arc<Pages>) -> Self {
+        let mut device = Self {
+            registers: Box::new([0; END as usize / 4]),
+            pages,
+            eeprom: Eeprom::new(mac, DEVICE, SUBSYSTEM),
+            phy: Phy::new(),
+            interrupts: Interrupts::default(),
+            memory: GuestMemory::default(),
+            is_bus_master: false,
+            context: TxContext::default(),
+            io_address: 0,
+            has_bad_ring: false,
+        };
+        device.reset();
+        device
+    }
+
+    /// A reset by the driver (CTRL.RST) or by the guest's machine.
+    pub(crate) fn reset(&mut self) {
+        self.registers.fill(0);
+        self.pages.clear();
+        self.phy = Phy::new();
+        self.interrupts.reset();
+        self.context = TxContext::default();
+        self.has_bad_ring = false;
+        for (register, value) in [
+            (CTRL, CTRL_FD | CTRL_SLU | CTRL_SPEED_1000),
+            (STATUS, STATUS_FD | STATUS_LU | STATUS_SPEED_1000),
+            (VET, 0x8100),
+            (LEDCTL, 0x0706_0302),
+            // KiB of the packet buffer for receiving.
+            (PBA, 48),
+        ] {
+            self.set(register, value);
+        }
+        let [a, b, c, d, e, f] = self.eeprom.mac();
+        self.set(RAL, u32::from_le_bytes([a, b, c, d]));
+        self.set(RAH, u32::from_le_bytes([e, f, 0, 0x80]));
+    }
+
+    /// The client has gone: nothing of its guest stays.
+    pub(crate) fn disconnect(&mut self) {
+        self.interrupts.set_line(None);
+        self.is_bus_master = false;
+        self.io_address = 0;
+        self.reset();
+        self.memory.clear();
+    }
+
+    /// A register without side effects.
+    #[inline]
+    pub(crate) fn register(&self, offset: u32) -> u32 {
+        self.registers.get(offset as usize / 4).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, offset: u32, value: u32) {
+        if let Some(register) = self.registers.get_mut(offset as usize / 4) {
+            *register = value;
+        }
+    }
+
+    /// Adds to a statistic of 32 or 64 bits.
+    #[inline]
+    pub(crate) fn count(&mut self, statistic: u32, more: u64) {
+        let low = u64::from(self.register(statistic));
+        if statistic::WIDE.contains(&statistic) {
+            let sum = (low | u64::from(self.register(statistic + 4)) << 32).saturating_add(more);
+            self.set(statistic, sum as u32);
+            self.set(statistic + 4, (sum >> 32) as u32);
+        } else {
+            self.set(statistic, u32::try_from(low.saturating_add(more)).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Reads BAR 0 at a multiple of 4.
+    pub(crate) fn read(&mut self, offset: u32) -> u32 {
+        match offset {
+            ICR => self.interrupts.take_causes(),
+            ITR => self.interrupts.interval,
+            IMS => self.interrupts.mask(),
+            ICS | IMC => 0,
+            EECD => self.eeprom.control(),
+            statistic::BEGIN..statistic::END => {
+                let value = self.register(offset);
+                // A low half stays until the high half is read.
+                if !statistic::WIDE.contains(&offset) {
+                    self.set(offset, 0);
+                    if statistic::WIDE.contains(&offset.wrapping_sub(4)) {
+                        self.set(offset - 4, 0);
+                    }
+                }
+                value
+            }
+            _ if Pages::holds(offset) => self.pages.load(offset),
+            _ => self.register(offset),
+        }
+    }
+
+    /// Writes BAR 0 at a multiple of 4.
+    pub(crate) fn write(&mut self, offset: u32, value: u32) {
+        match offset {
+            CTRL if value & CTRL_RST != 0 => self.reset(),
+            CTRL => {
+                self.set(CTRL, value & !CTRL_PHY_RST);
+                if value & CTRL_PHY_RST != 0 {
+                    self.phy = Phy::new();
+                    self.interrupts.raise(cause::LSC);
+                }
+            }
+            CTRL_EXT => self.set(CTRL_EXT, value & !CTRL_EXT_EE_RST),
+            STATUS => {}
+            EECD => self.eeprom.set_control(value),
+            EERD => self.set(EERD, self.eeprom.read(value)),
+            MDIC => {
+                let (result, causes) = self.phy.execute(value);
+                self.set(MDIC, result);
+                self.interrupts.raise(causes);
+            }
+            ICR => self.interrupts.clear(value),
+            ITR => self.interrupts.interval = value & 0xffff,
+            ICS => self.interrupts.raise(value & !cause::ASSERTED),
+            IMS => self.interrupts.enable(value),
+            IMC => self.interrupts.disable(value),
+            statistic::BEGIN..statistic::END => {}
+            _ if Pages::holds(offset) => self.pages.store(offset, value),
+            _ => self.set(offset, value),
+        }
+    }
+
+    /// Reads BAR 1: a window to BAR 0 (SDM 13.2.2).
+    pub(crate) fn read_io(&mut self, offset: u32) -> u32 {
+        match offset {
+            0 => self.io_address,
+            4 if u64::from(self.io_address) < BAR_BYTES => self.read(self.io_address & !3),
+            _ => 0,
+        }
+    }
+
+    /// Writes BAR 1.
+    pub(crate) fn write_io(&mut self, offset: u32, value: u32) {
+        match offset {
+            0 => self.io_address = value,
+            4 if u64::from(self.io_address) < BAR_BYTES => self.write(self.io_address & !3, value),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The worker's side: packets between the rings in guest memory and the engine's buffers.
+
+mod offload;
+mod receive;
+mod transmit;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::nic::pages::Pages;
+use crate::nic::registers::{RCTL, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, ring};
+use crate::nic::{Delays, Device};
+
+pub use offload::finish_headers;
+pub use receive::{NotTaken, Pieces, Receiving};
+pub(crate) use transmit::TxContext;
+pub use transmit::{Request, Sent, Sum};
+
+/// Bytes of a descriptor.
+const DESCRIPTOR: u64 = 16;
+
+/// The device, shared by the port's thread and the worker.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    device: Mutex<Device>,
+    pages: Arc<Pages>,
+    /// The guest's driver uses the card: see [`Queue::is_active`].
+    is_active: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(device: Device) -> Self {
+        let pages = Arc::clone(&device.pages);
+        Self { device: Mutex::new(device), pages, is_active: AtomicBool::new(false) }
+    }
+
+    /// For the port's thread. The worker holds the lock for a burst at most; it is tried some times before the kernel
+    /// is asked to wait, so that the worker need not ask it to wake this thread.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Device> {
+        const TRIES: usize = 2000;
+        for _ in 0..TRIES {
+            if let Some(device) = self.try_lock() {
+                return device;
+            }
+            std::hint::spin_loop();
+        }
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Device>> {
+        match self.device.try_lock() {
+            Ok(device) => Some(device),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// After registers were written.
+    pub(crate) fn note_activity(&self, device: &Device) {
+        let is_enabled = device.register(RCTL) & RCTL_EN != 0 || device.register(TCTL) & TCTL_EN != 0;
+        self.is_active.store(device.is_bus_master && is_enabled, Ordering::Relaxed);
+    }
+}
+
+/// The rings, for one worker.
+#[derive(Debug)]
+pub struct Queue {
+    shared: Arc<Shared>,
+    /// The device had something to do in time when it was looked at last.
+    is_pending: bool,
+}
+
+impl Queue {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, is_pending: false }
+    }
+
+    /// Whether the guest's driver uses the card.
+    #[inline]
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.shared.is_active.load(Ordering::Relaxed)
+    }
+
+    /// Whether the guest has announced packets. Costs two loads, and no lock.
+    #[inline]
+    #[must_use]
+    pub fn has_packets(&self) -> bool {
+        let pages = &self.shared.pages;
+        self.is_active() && pages.load(TRANSMIT_RING + ring::TAIL) != pages.load(TRANSMIT_RING + ring::HEAD)
+    }
+
+    /// Whether an interrupt waits for its time.
+    #[inline]
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
+    /// The device, for a burst; `None` while the port's thread uses it, or without a guest. Interrupts are signalled
+    /// when the turn ends.
+    #[inline]
+    pub fn turn(&mut self) -> Option<Turn<'_>> {
+        if !self.is_active() {
+            self.is_pending = false;
+            return None;
+        }
+        let device = self.shared.try_lock()?;
+        // What was true without the lock may have changed.
+        if !device.is_bus_master {
+            return None;
+        }
+        Some(Turn { device, is_pending: &mut self.is_pending })
+    }
+}
+
+/// A burst's use of the device.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    device: MutexGuard<'a, Device>,
+    is_pending: &'a mut bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.device.interrupts.tick();
+        *self.is_pending = self.device.interrupts.is_pending();
+    }
+}
+
+/// A ring as its registers say, read once.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    base: u64,
+    count: u32,
+    head: u32,
+    tail: u32,
+}
+
+impl Ring {
+    /// `None` for a ring without descriptors, or with a head or tail outside it.
+    #[inline]
+    fn read(pages: &Pages, registers: u32) -> Option<Self> {
+        let load = |register| pages.load(registers + register);
+        let base = u64::from(load(ring::BASE) & !15) | u64::from(load(ring::BASE_HIGH)) << 32;
+        // Bits 19 to 7: a multiple of eight descriptors.
+        let count = (load(ring::LENGTH) & 0x000f_ff80) / DESCRIPTOR as u32;
+        let (head, tail) = (load(ring::HEAD) & 0xffff, load(ring::TAIL) & 0xffff);
+        (head < count && tail < count).then_some(Self { base, count, head, tail })
+    }
+
+    /// Descriptors that the card may use.
+    #[inline]
+    const fn filled(&self) -> u32 {
+        if self.tail >= self.head { self.tail - self.head } else { self.tail + self.count - self.head }
+    }
+
+    #[inline]
+    const fn after(&self, place: u32) -> u32 {
+        if place + 1 >= self.count { 0 } else { place + 1 }
+    }
+
+    #[inline]
+    const fn address(&self, place: u32) -> u64 {
+        self.base.wrapping_add(place as u64 * DESCRIPTOR)
+    }
+}
+
+/// A ring's interrupt delays.
+fn delays(pages: &Pages, registers: u32) -> Delays {
+    let load = |register| pages.load(registers + register) & 0xffff;
+    Delays { since_last: load(ring::DELAY), since_first: load(ring::ABSOLUTE_DELAY) }
+}
+
+/// Whether the card receives, and sends.
+fn is_receiving(device: &Device) -> bool {
+    device.register(RCTL) & RCTL_EN != 0
+}
+
+fn is_sending(device: &Device) -> bool {
+    device.register(TCTL) & TCTL_EN != 0
+}
+
+/// The ring's registers, for [`Ring::read`].
+const RECEIVE: u32 = RECEIVE_RING;
+const TRANSMIT: u32 = TRANSMIT_RING;

@@ -1,0 +1,6 @@
+//! The server's side of vfio-user, protocol 0.0 (libvfio-user's `docs/vfio-user.rst`, `linux/vfio.h`).
+
+pub(crate) mod message;
+pub(crate) mod pci_config;
+pub(crate) mod session;
+pub(crate) mod stream;

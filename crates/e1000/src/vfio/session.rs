@@ -1,0 +1,334 @@
+//! What each request does to the card.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use netvm_notify::EpollWaiter;
+
+use super::message::{MOST_DATA, command, long, word};
+use super::pci_config::{self, PciConfig};
+use super::stream::Message;
+use crate::memory::{MapError, MapRequest};
+use crate::nic::Device;
+use crate::nic::pages;
+use crate::nic::registers::{BAR_BYTES, IO_BYTES};
+
+const EINVAL: u32 = 22;
+const ENOTSUP: u32 = 95;
+
+/// Regions and interrupts of a PCI device (`linux/vfio.h`).
+const REGIONS: u32 = 9;
+const IRQS: u32 = 5;
+const BAR0: u32 = 0;
+const BAR1: u32 = 1;
+const CONFIG: u32 = 7;
+const INTX: u32 = 0;
+
+const DEVICE_RESETS: u32 = 1;
+const DEVICE_PCI: u32 = 1 << 1;
+const REGION_READ_WRITE: u32 = 3;
+const REGION_MAPS: u32 = 1 << 2;
+const REGION_CAPABILITIES: u32 = 1 << 3;
+const IRQ_EVENTFD: u32 = 1;
+const IRQ_MASKABLE: u32 = 1 << 1;
+const IRQ_AUTOMASKED: u32 = 1 << 2;
+const SET_NONE: u32 = 1;
+const SET_BOOL: u32 = 1 << 1;
+const SET_EVENTFD: u32 = 1 << 2;
+const SET_MASK: u32 = 1 << 3;
+const SET_UNMASK: u32 = 1 << 4;
+const SET_TRIGGER: u32 = 1 << 5;
+const MAP_WRITE: u32 = 1 << 1;
+const UNMAP_ALL: u32 = 1 << 1;
+
+/// Bytes of a region's answer without capabilities, and of the capability for one mapped area.
+const REGION_INFO: u32 = 32;
+const SPARSE: u32 = 32;
+
+/// Memory that a client passed and that netvm does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Memory(MapError),
+    /// An interrupt's descriptor.
+    NotAnEventfd,
+}
+
+/// A request that was answered.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) body: Vec<u8>,
+    /// Pass the file of the mapped pages.
+    pub(crate) passes_pages: bool,
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(body: Vec<u8>) -> Self {
+        Self { body, passes_pages: false }
+    }
+}
+
+/// A client's state besides the card's.
+#[derive(Debug)]
+pub(crate) struct Session {
+    config: PciConfig,
+    has_version: bool,
+    /// Reports the eventfd by which the client unmasks the line without a message.
+    unmask: EpollWaiter,
+    unmask_fd: Option<OwnedFd>,
+    /// Why memory or an interrupt was refused.
+    pub(crate) refused: Option<Refused>,
+}
+
+impl Session {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        let unmask = EpollWaiter::new()?;
+        Ok(Self { config: PciConfig::new(), has_version: false, unmask, unmask_fd: None, refused: None })
+    }
+
+    /// Becomes readable when the client unmasks the line.
+    pub(crate) fn unmasks(&self) -> BorrowedFd<'_> {
+        self.unmask.as_fd()
+    }
+
+    /// The client has unmasked the line, and its eventfd may be read.
+    pub(crate) fn unmask(&self, device: &mut Device) {
+        self.unmask.drain();
+        device.interrupts.set_masked(false);
+    }
+
+    /// Handles a request. An error is the number that the client gets.
+    pub(crate) fn handle(&mut self, device: &mut Device, message: Message) -> Result<Reply, u32> {
+        let Message { header, body, fd } = message;
+        if header.command == command::VERSION {
+            return self.version(&body).map(Reply::from);
+        }
+        if !self.has_version {
+            return Err(EINVAL);
+        }
+        match header.command {
+            command::DMA_MAP => self.map(device, &body, fd),
+            command::DMA_UNMAP => unmap(device, &body),
+            command::DEVICE_GET_INFO => {
+                let words = [16, DEVICE_RESETS | DEVICE_PCI, REGIONS, IRQS];
+                Ok(words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>().into())
+            }
+            command::DEVICE_GET_REGION_INFO => region_info(&body),
+            command::DEVICE_GET_IRQ_INFO => irq_info(&body),
+            command::DEVICE_SET_IRQS => self.set_irqs(device, &body, fd),
+            command::REGION_READ => self.read(device, &body),
+            command::REGION_WRITE => self.write(device, &body),
+            command::DEVICE_RESET => {
+                self.config = PciConfig::new();
+                device.is_bus_master = false;
+                device.reset();
+                Ok(Reply::default())
+            }
+            _ => Err(ENOTSUP),
+        }
+    }
+
+    fn version(&mut self, body: &[u8]) -> Result<Vec<u8>, u32> {
+        const VERSION: [u8; 4] = [0; 4];
+        // The major version is 0; a minor one that is newer than this side's is answered with this side's.
+        if body.get(..2) != Some(&VERSION[..2]) || body.len() < VERSION.len() || self.has_version {
+            return Err(EINVAL);
+        }
+        self.has_version = true;
+        let capabilities = format!(
+            "{{\"capabilities\":{{\"max_msg_fds\":1,\"max_data_xfer_size\":{MOST_DATA},\"pgsizes\":4096}}}}\0"
+        );
+        Ok([&VERSION[..], capabilities.as_bytes()].concat())
+    }
+
+    fn map(&mut self, device: &mut Device, body: &[u8], file: Option<OwnedFd>) -> Result<Reply, u32> {
+        let field = |at| long(body, at).ok_or(EINVAL);
+        let writable = word(body, 4).ok_or(EINVAL)? & MAP_WRITE != 0;
+        let request = MapRequest { offset: field(8)?, first: field(16)?, bytes: field(24)?, writable };
+        // Memory without a file, such as firmware, cannot be reached by the card.
+        let Some(file) = file else { return Ok(Reply::default()) };
+        device.memory.map(&request, &file).map_err(|error| {
+            self.refused = Some(Refused::Memory(error));
+            EINVAL
+        })?;
+        Ok(Reply::default())
+    }
+
+    fn set_irqs(&mut self, device: &mut Device, body: &[u8], fd: Option<OwnedFd>) -> Result<Reply, u32> {
+        let field = |at| word(body, at).ok_or(EINVAL);
+        let (flags, index, start, count) = (field(4)?, field(8)?, field(12)?, field(16)?);
+        if index != INTX {
+            // The others have no vectors.
+            return if count == 0 { Ok(Reply::default()) } else { Err(EINVAL) };
+        }
+        if start != 0 || count > 1 {
+            return Err(EINVAL);
+        }
+        if let Some(fd) = &fd
+            && !is_eventfd(fd)
+        {
+            self.refused = Some(Refused::NotAnEventfd);
+            return Err(EINVAL);
+        }
+        let data = flags & (SET_NONE | SET_BOOL | SET_EVENTFD);
+        match (flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data) {
+            (SET_TRIGGER, SET_EVENTFD) => device.interrupts.set_line(fd),
+            (SET_TRIGGER, SET_NONE) if count == 0 => {
+                device.interrupts.set_line(None);
+                self.watch(None)?;
+            }
+            (SET_UNMASK, SET_EVENTFD) => self.watch(fd)?,
+            (SET_MASK, SET_NONE) => device.interrupts.set_masked(true),
+            (SET_UNMASK, SET_NONE) => device.interrupts.set_masked(false),
+            _ => return Err(EINVAL),
+        }
+        Ok(Reply::default())
+    }
+
+    fn watch(&mut self, fd: Option<OwnedFd>) -> Result<(), u32> {
+        if let Some(before) = self.unmask_fd.take() {
+            self.unmask.remove(&before);
+        }
+        if let Some(fd) = fd {
+            self.unmask.add(&fd).map_err(|_| EINVAL)?;
+            self.unmask_fd = Some(fd);
+        }
+        Ok(())
+    }
+
+    fn read(&self, device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
+        let (region, at, count) = access(body)?;
+        let mut reply = body.get(..16).unwrap_or_default().to_vec();
+        let mut data = [0; MOST_DATA];
+        let data = data.get_mut(..count).ok_or(EINVAL)?;
+        match region {
+            CONFIG => self.config.read(at as usize, data),
+            BAR0 => each_word(at, count, |word, range, within| {
+                data[range].copy_from_slice(&device.read(word).to_le_bytes()[within]);
+            }),
+            BAR1 => each_word(at, count, |word, range, within| {
+                data[range].copy_from_slice(&device.read_io(word).to_le_bytes()[within]);
+            }),
+            _ => {}
+        }
+        reply.extend_from_slice(data);
+        Ok(reply.into())
+    }
+
+    fn write(&mut self, device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
+        let (region, at, count) = access(body)?;
+        let data = body.get(16..16 + count).ok_or(EINVAL)?;
+        // A register is written as a whole; a driver that writes a part of one writes zeros to the rest.
+        let value = |range: std::ops::Range<usize>, within: std::ops::Range<usize>| {
+            let mut bytes = [0; 4];
+            bytes[within].copy_from_slice(&data[range]);
+            u32::from_le_bytes(bytes)
+        };
+        match region {
+            CONFIG => {
+                self.config.write(at as usize, data);
+                device.is_bus_master = self.config.is_bus_master();
+            }
+            BAR0 => each_word(at, count, |word, range, within| device.write(word, value(range, within))),
+            BAR1 => each_word(at, count, |word, range, within| device.write_io(word, value(range, within))),
+            _ => {}
+        }
+        Ok(body.get(..16).unwrap_or_default().to_vec().into())
+    }
+}
+
+/// Whether a descriptor is an eventfd: no other kind is known never to block.
+fn is_eventfd(fd: &OwnedFd) -> bool {
+    let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// Region, offset and count of an access, within the region.
+fn access(body: &[u8]) -> Result<(u32, u64, usize), u32> {
+    let (at, region, count) = (long(body, 0), word(body, 8), word(body, 12));
+    let (Some(at), Some(region), Some(count)) = (at, region, count) else { return Err(EINVAL) };
+    let end = at.checked_add(count.into()).ok_or(EINVAL)?;
+    if count as usize > MOST_DATA || end > region_bytes(region) {
+        return Err(EINVAL);
+    }
+    Ok((region, at, count as usize))
+}
+
+const fn region_bytes(region: u32) -> u64 {
+    match region {
+        BAR0 => BAR_BYTES,
+        BAR1 => IO_BYTES,
+        CONFIG => pci_config::BYTES as u64,
+        _ => 0,
+    }
+}
+
+/// Cuts an access into registers: the register's offset, the bytes of the data, and those within the register.
+fn each_word(
+    at: u64,
+    count: usize,
+    mut each: impl FnMut(u32, std::ops::Range<usize>, std::ops::Range<usize>),
+) {
+    let mut done = 0;
+    while done < count {
+        // Within a region, so that it fits.
+        let now = at as u32 + done as u32;
+        let within = (now % 4) as usize;
+        let here = (4 - within).min(count - done);
+        each(now - within as u32, done..done + here, within..within + here);
+        done += here;
+    }
+}
+
+fn unmap(device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
+    let (flags, first, bytes) = (word(body, 4), long(body, 8), long(body, 16));
+    let (Some(flags), Some(first), Some(bytes)) = (flags, first, bytes) else { return Err(EINVAL) };
+    if flags & UNMAP_ALL != 0 {
+        device.memory.clear();
+    } else {
+        device.memory.unmap(first, bytes).map_err(|_| EINVAL)?;
+    }
+    Ok(body.get(..24).unwrap_or_default().to_vec().into())
+}
+
+fn region_info(body: &[u8]) -> Result<Reply, u32> {
+    let (Some(room), Some(index)) = (word(body, 0), word(body, 8)) else { return Err(EINVAL) };
+    if index >= REGIONS {
+        return Err(EINVAL);
+    }
+    let bytes = region_bytes(index);
+    let (mut flags, mut capability, mut size) =
+        (if bytes > 0 { REGION_READ_WRITE } else { 0 }, 0, REGION_INFO);
+    if index == BAR0 {
+        flags |= REGION_MAPS | REGION_CAPABILITIES;
+        size += SPARSE;
+        capability = REGION_INFO;
+    }
+    // A client that has no room for the capability asks again; QEMU takes the offset for one within the answer.
+    let passes_pages = index == BAR0 && room >= size;
+    let mut reply = Vec::new();
+    for word in [size, flags, index, capability] {
+        reply.extend(word.to_ne_bytes());
+    }
+    for long in [bytes, 0] {
+        reply.extend(long.to_ne_bytes());
+    }
+    if passes_pages {
+        // VFIO_REGION_INFO_CAP_SPARSE_MMAP, version 1, no next one; one area.
+        reply.extend(1u16.to_ne_bytes());
+        reply.extend(1u16.to_ne_bytes());
+        for word in [0u32, 1, 0] {
+            reply.extend(word.to_ne_bytes());
+        }
+        for long in [u64::from(pages::FIRST), u64::from(pages::END - pages::FIRST)] {
+            reply.extend(long.to_ne_bytes());
+        }
+    }
+    Ok(Reply { body: reply, passes_pages })
+}
+
+fn irq_info(body: &[u8]) -> Result<Reply, u32> {
+    let index = word(body, 8).filter(|index| *index < IRQS).ok_or(EINVAL)?;
+    let (flags, count) =
+        if index == INTX { (IRQ_EVENTFD | IRQ_MASKABLE | IRQ_AUTOMASKED, 1) } else { (IRQ_EVENTFD, 0) };
+    let words = [16, flags, index, count];
+    Ok(words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect::<Vec<u8>>().into())
+}

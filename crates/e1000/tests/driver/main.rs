@@ -1,0 +1,7 @@
+//! The card as a client and a driver see it: over its socket, with guest memory in a memfd.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod card;
+mod client;
+mod hostile;
+mod traffic;

@@ -1,0 +1,62 @@
+//! Buffers of received packets: large ones for segments, and what is still to be done with a packet.
+
+use dpdk::{Batch, LONGEST_HEADERS, Mbuf, Oversized, Unfinished};
+use netvm_region::Geometry;
+use netvm_vnet::{Pending, Segments};
+
+use crate::memory::Memory;
+
+/// Both MAC addresses.
+const ADDRESSES: usize = 12;
+
+pub(super) fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
+    u32::from(buffer.buf_len()) > geometry.stride
+}
+
+/// Puts a large buffer before those of a place. Returns whether one was free.
+pub(super) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> bool {
+    let mut first = Batch::new();
+    let is_free =
+        memory.large.as_ref().is_some_and(|large| large.alloc_frames_into(&mut first, 1, headroom, 0) == 1);
+    if is_free {
+        first.append(place);
+        std::mem::swap(place, &mut first);
+    }
+    is_free
+}
+
+/// Notes in the mbuf what is still to be done with a packet, or does it where an mbuf cannot say it. `None` if that
+/// contradicts the packet.
+pub(super) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
+    match pending {
+        Pending::Nothing => {}
+        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, .. }) => {
+            let [most2, most3, most4] = LONGEST_HEADERS;
+            if l2 > most2 || l3 > most3 || l4 > most4 {
+                return None;
+            }
+            packet.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
+        }
+        Pending::Checksum { from, at } => {
+            const L2: u16 = 14;
+            let l3 = from - L2;
+            match at - from {
+                6 | 16 if l3 <= LONGEST_HEADERS[1] => {
+                    packet.set_unfinished(Unfinished { l2: L2, l3, udp: at - from == 6 }, false);
+                }
+                _ => return packet.finish_checksum_at(from, at).then_some(()),
+            }
+        }
+    }
+    Some(())
+}
+
+/// Puts a VLAN tag behind the addresses. Returns whether there was room.
+pub(super) fn insert(packet: &mut Mbuf, tag: [u8; 4]) -> bool {
+    let mut front = [0u8; ADDRESSES + 4];
+    if packet.copy_to(&mut front[..ADDRESSES]) < ADDRESSES {
+        return false;
+    }
+    front[ADDRESSES..].copy_from_slice(&tag);
+    packet.replace_front(ADDRESSES as u16, &front).is_ok()
+}

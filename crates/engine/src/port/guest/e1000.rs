@@ -1,0 +1,214 @@
+//! The e1000 port: an Intel 82540EM card of a guest, over vfio-user. Guest memory is shared with netvm only, so packets
+//! are copied.
+//!
+//! A guest that leaves checksums and segmentation to its card sends packets with that work left; the engine does it only
+//! where a receiver needs it. The card cannot say that a received packet's checksum is left, so the engine finishes
+//! those before.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dpdk::{Batch, MOST_PARTS, Mbuf, Part};
+use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
+
+use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
+use crate::memory::Memory;
+use crate::port::buffers::{begin_large, insert, note};
+use crate::port::{Arrival, Device, Gathers};
+
+/// Bytes of a packet's beginning in which offload requests are carried out.
+const FRONT: usize = 256;
+/// Most packets received at once: other ports wait meanwhile.
+const MOST_AT_ONCE: usize = 64;
+/// Buffers that are taken from the pool at once.
+const SPARE: usize = 32;
+/// A VLAN tag that may be inserted.
+const TAG: usize = 4;
+/// Turns that packets wait while the guest has no descriptors for them.
+const REFUSED_TURNS: u32 = 256;
+
+/// The card of one guest.
+pub(crate) struct E1000Device {
+    queue: Queue,
+    unsent: Batch,
+    /// Empty buffers for packets that the guest sends.
+    spare: Batch,
+    /// Turns since the guest last took a packet, while packets wait.
+    refused: u32,
+    // Keeps the memory that received packets use.
+    _memory: Arc<Memory>,
+}
+
+impl E1000Device {
+    pub(crate) const fn new(queue: Queue, memory: Arc<Memory>) -> Self {
+        Self { queue, unsent: Batch::new(), spare: Batch::new(), refused: 0, _memory: memory }
+    }
+}
+
+/// Copies a packet that the guest sends into buffers; `None` while too few are free. `Some(None)`: it is malformed.
+#[inline]
+fn take(sent: &Sent<'_>, spare: &mut Batch, memory: &Memory) -> Option<Option<Mbuf>> {
+    let geometry = memory.region().geometry();
+    let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
+    let packet = if sent.length + TAG <= room {
+        if spare.is_empty() {
+            memory.pool.alloc_frames_into(spare, SPARE, headroom, 0);
+        }
+        let mut packet = spare.pop()?;
+        // The pool's buffers have this room.
+        packet.set_bounds(headroom, sent.length as u16).ok()?;
+        // SAFETY: the buffer is ours and has room for the packet, as just checked.
+        let is_whole = unsafe { sent.copy(std::iter::once((packet.data(), sent.length))) };
+        is_whole.then_some(packet)
+    } else {
+        take_long(sent, memory)?
+    };
+    Some(packet.and_then(|packet| finish(packet, sent)))
+}
+
+/// The same for a packet that needs a large buffer, or several.
+#[cold]
+fn take_long(sent: &Sent<'_>, memory: &Memory) -> Option<Option<Mbuf>> {
+    let geometry = memory.region().geometry();
+    let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
+    let mut place = Batch::new();
+    let first = if begin_large(&mut place, memory, headroom) { geometry.large_room() as usize } else { 0 };
+    let missing = sent.length.saturating_sub(first).div_ceil(room.max(1));
+    if missing >= MOST_PARTS || memory.pool.alloc_frames_into(&mut place, missing, headroom, 0) < missing {
+        return None;
+    }
+    let pieces = place.as_slice().iter().map(|buffer| {
+        let Part { bytes, length } = buffer.room();
+        (bytes.cast(), length)
+    });
+    // SAFETY: the buffers are ours.
+    let is_whole = unsafe { sent.copy(pieces) };
+    Some(is_whole.then(|| Mbuf::of_parts(&mut place, sent.length as u32)).flatten())
+}
+
+/// Carries out or notes what the guest leaves to the card. `None` if that contradicts the packet.
+#[inline]
+fn finish(mut packet: Mbuf, sent: &Sent<'_>) -> Option<Mbuf> {
+    if sent.request != Request::default() {
+        let mut front = [0u8; FRONT];
+        let copied = packet.copy_to(&mut front);
+        let front = &mut front[..copied];
+        let pending = finish_headers(front, sent.length, &sent.request)?;
+        if sent.request.ip.is_some() || sent.request.segment > 0 {
+            packet.replace_front(copied as u16, front).ok()?;
+        }
+        note(&mut packet, pending)?;
+    }
+    match sent.tag {
+        Some(tag) if !insert(&mut packet, tag) => None,
+        _ => Some(packet),
+    }
+}
+
+impl Gathers for E1000Device {
+    #[inline]
+    fn unsent(&mut self) -> &mut Batch {
+        &mut self.unsent
+    }
+}
+
+impl Device for E1000Device {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
+        if !self.queue.has_packets() && !self.queue.is_pending() {
+            return;
+        }
+        let (queue, spare) = (&mut self.queue, &mut self.spare);
+        let Some(mut turn) = queue.turn() else { return };
+        let malformed = turn.transmit(wanted.min(MOST_AT_ONCE), |sent| {
+            let packet = take(sent, spare, memory)?;
+            // There is room for as many as wanted.
+            Some(packet.is_some_and(|packet| out.push(packet).is_ok()))
+        });
+        counters.drops.add(DropReason::Malformed, malformed);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        self.gather(batch, counters);
+    }
+
+    fn flush(&mut self, counters: &PortCounters) -> usize {
+        if self.unsent.is_empty() {
+            return 0;
+        }
+        if !self.queue.is_active() {
+            counters.drops.add(DropReason::NoPeer, self.unsent.len() as u64);
+            self.unsent.clear();
+            return 0;
+        }
+        // The port's thread has the card for a moment.
+        let Some(mut turn) = self.queue.turn() else { return 0 };
+        let mut receiving = turn.receive();
+        let (mut sent, mut bytes, mut done, mut is_full) = (0, 0, 0, false);
+        for packet in self.unsent.as_slice() {
+            let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
+            let Some(parts) = packet.parts(&mut parts) else {
+                counters.drops.add(DropReason::TooLong, 1);
+                done += 1;
+                continue;
+            };
+            let pieces: ArrayVec<(*const u8, usize), MOST_PARTS> =
+                parts.iter().map(|part| (part.bytes.cast_const().cast(), part.length)).collect();
+            // SAFETY: the parts are of a packet that the device owns.
+            match unsafe { receiving.put(Pieces(&pieces)) } {
+                Ok(()) => (sent, bytes) = (sent + 1, bytes + u64::from(packet.pkt_len())),
+                Err(NotTaken::Full) => {
+                    is_full = true;
+                    break;
+                }
+                Err(error) => counters.drops.add(reason(error), 1),
+            }
+            done += 1;
+        }
+        self.refused = if is_full && done == 0 { self.refused + 1 } else { 0 };
+        if self.refused > REFUSED_TURNS {
+            let lost = self.unsent.len();
+            receiving.count_lost(lost as u64);
+            counters.drops.add(DropReason::TxFull, lost as u64);
+            (self.refused, done) = (0, lost);
+        }
+        drop(receiving);
+        drop(turn);
+        let mut rest = self.unsent.split_off(done);
+        self.unsent.clear();
+        self.unsent.append(&mut rest);
+        counters.tx_packets.add(sent);
+        counters.tx_bytes.add(bytes);
+        sent as usize
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        if self.queue.has_packets() {
+            Arrival::Waiting
+        } else if self.queue.is_active() {
+            // A driver announces packets by a store to memory, of which nobody is told.
+            Arrival::Ask
+        } else {
+            Arrival::Never
+        }
+    }
+
+    fn leaves_work(&self) -> bool {
+        true
+    }
+}
+
+const fn reason(error: NotTaken) -> DropReason {
+    match error {
+        NotTaken::Full => DropReason::TxFull,
+        NotTaken::Down => DropReason::NoPeer,
+        NotTaken::Filtered => DropReason::Filtered,
+        NotTaken::TooLong => DropReason::TooLong,
+        NotTaken::BadRing => DropReason::PortDown,
+    }
+}
