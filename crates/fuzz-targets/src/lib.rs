@@ -10,6 +10,7 @@
 //! | [`control_header`] | the sender of an NF's control memory | refused, or every ring and counter lies within |
 //! | [`table`] | the sender of an NF's table | every lookup has a usable answer |
 //! | [`attach_message`] | an unknown peer on the attach socket | an error or a message; no descriptor leaks |
+//! | [`e1000`] | the client of a card's socket, and its guest | replies are bounded; packets are within guest memory |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | the NF stays within its buffers; each packet leaves once |
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
@@ -19,6 +20,7 @@
 #![allow(clippy::expect_used, reason = "a body reports by panicking, and its own set-up must work")]
 
 mod attach;
+mod e1000;
 mod frames;
 mod input;
 mod memory;
@@ -28,6 +30,7 @@ mod routes;
 mod text;
 
 pub use attach::attach_message;
+pub use e1000::e1000;
 pub use frames::{capture_read, flow_names, wire_parse};
 pub use memory::{control_header, table};
 pub use nf::nf_descriptors;

@@ -9,7 +9,7 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_read, config_parse, control_header, flow_names, nf_descriptors, ring_peer,
+    attach_message, capture_read, config_parse, control_header, e1000, flow_names, nf_descriptors, ring_peer,
     route_updates, rule_files, table, wire_parse,
 };
 
@@ -62,6 +62,12 @@ fn tables_answer_with_any_content() {
 #[test]
 fn attach_messages_are_parsed_or_refused() {
     exercise("attach_message", attach_message, &examples::attach_messages(), 2000);
+}
+
+#[test]
+fn cards_survive_their_client_and_guest() {
+    // The kernel takes some milliseconds to end the AIO context by which a card interrupts.
+    exercise("e1000", e1000, &examples::card_steps(), 200);
 }
 
 #[test]

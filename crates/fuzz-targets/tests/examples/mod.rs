@@ -303,3 +303,26 @@ pub fn route_steps() -> Vec<Vec<u8>> {
     }
     vec![nested.concat(), removed, v6]
 }
+
+/// Cards whose client sets them up, and whose guest sends and receives.
+pub fn card_steps() -> Vec<Vec<u8>> {
+    const HANDSHAKE: u8 = 1;
+    const MEMORY: u8 = 5;
+    let descriptor = |buffer: u32, command: u32| {
+        let words = [0x10_0000 + buffer, 0, 100 | command << 24 | 1 << 20, 3 << 8];
+        words.map(u32::to_le_bytes).concat()
+    };
+    let write =
+        |at: u16, bytes: &[u8]| [&[MEMORY][..], &at.to_le_bytes(), &[bytes.len() as u8], bytes].concat();
+    [0x09, 0x29, 0x2d, 0xaf]
+        .map(|command| {
+            let mut steps = vec![HANDSHAKE];
+            for n in 0..15u16 {
+                steps.extend(write(0x1000 + 16 * n, &descriptor(0x2000, command)));
+                steps.extend(write(16 * n, &[&(0x10_4000u64).to_le_bytes()[..], &[0; 8]].concat()));
+            }
+            steps.extend([6, 7, 100, 0, 3, 1, 0x18, 15, 0, 6, 7, 0xdc, 5]);
+            steps
+        })
+        .to_vec()
+}
