@@ -71,7 +71,7 @@ pub use router::{
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons, RegionInfo,
-    RoleInfo, StageInfo, Stats, ThreadInfo,
+    RoleInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
 };
 pub use vm::{StopVm, VmByHand, VmInfo, VmState};
 

@@ -38,6 +38,28 @@ pub struct PortInfo {
     pub rx_dropped: u64,
     /// Packets that could not be sent.
     pub tx_dropped: u64,
+    /// The queues of its shaper (`qos`), in the order of the configuration; empty: it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tx_queues: Vec<TxQueueInfo>,
+}
+
+/// A queue of a port's shaper. Counts are since its `qos` was configured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TxQueueInfo {
+    /// Its name.
+    pub name: String,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Packets dropped because the queue was full.
+    pub dropped_full: u64,
+    /// Packets that CoDel dropped, because they had waited too long in a standing queue.
+    pub dropped_codel: u64,
+    /// Packets that wait now.
+    pub waiting_packets: u64,
+    /// Bytes of these.
+    pub waiting_bytes: u64,
 }
 
 /// The state of an NF instance.

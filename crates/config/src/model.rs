@@ -38,7 +38,7 @@ pub use engine::{
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub(crate) use port::FRAME_HEADER;
 pub use port::{ContainerConfig, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
-pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, VlanMode};
+pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, QosConfig, QueueConfig, VlanMode};
 pub(crate) use router::add_punt_ports;
 pub use router::{
     InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,
@@ -68,6 +68,8 @@ pub const MAX_VMS: usize = 128;
 pub const MAX_ROUTERS: usize = 64;
 /// Workers that an engine can have.
 pub const MAX_WORKERS: usize = 32;
+/// Most queues of a port's `qos`.
+pub const MAX_TX_QUEUES: usize = 16;
 /// NUMA nodes that an engine can be spread over.
 pub const MAX_NODES: usize = 4;
 /// Threads that an NF process can have.

@@ -20,6 +20,12 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
+    /// Sets what is no sum, such as a length. Only the counter's writer may call it.
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The value now.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -69,6 +75,22 @@ pub struct PortCounters {
     pub drops: Drops,
     /// [`DropReason::Malformed`] by cause ([`Malformed`]).
     pub malformed: [Counter; Malformed::COUNT],
+}
+
+/// Counters of one queue of a port's shaper.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct QueueCounters {
+    /// Packets passed to the device, and their bytes.
+    pub(crate) packets: Counter,
+    pub(crate) bytes: Counter,
+    /// Packets dropped because the queue was full.
+    pub(crate) full: Counter,
+    /// Packets that CoDel dropped.
+    pub(crate) late: Counter,
+    /// What waits now.
+    pub(crate) waiting_packets: Counter,
+    pub(crate) waiting_bytes: Counter,
 }
 
 /// One worker's counters of one chain.

@@ -89,6 +89,10 @@ DropReason {
     TxRefused = "tx-refused",
     /// The transmit queue is full.
     TxFull = "tx-full",
+    /// The queue of the port's shaper is full.
+    QueueFull = "queue-full",
+    /// The packet has waited for too long in a standing queue of the port's shaper (CoDel, RFC 8289).
+    Codel = "codel",
     /// The port is gone or being removed.
     PortDown = "port-down",
     /// No guest is connected to the port.

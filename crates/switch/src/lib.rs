@@ -6,6 +6,7 @@
 //!   way ([`TagChange`]). The engine builds a new bridge when the configuration changes.
 //! - [`Guard`]: anti-spoofing. A port sends only from its own addresses.
 //! - [`Policer`] and [`Meter`]: token buckets for packets and bits.
+//! - [`qos`]: queues of a port, and its shaper.
 //!
 //! Ports are numbers below [`MAX_PORTS`]. The clock of the forwarding database ticks [`TICKS_PER_SECOND`] times a
 //! second. The clock of a policer may be any whose rate the caller gives, such as the TSC.
@@ -38,6 +39,7 @@ mod flood;
 mod guard;
 mod police;
 mod port_set;
+pub mod qos;
 mod vlan;
 mod vlan_set;
 

@@ -58,6 +58,11 @@ pub const COLUMNS: &[Column] = columns! {
     "TX BYTES" of PORT: "Bytes of these, without FCS.";
     "RX DROPPED" of PORT STATS: "Packets that the device or the kernel dropped before the engine saw them, as far as it counts them: the worker did not keep up. For a source with a rate: packets that were due and not sent.";
     "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, or port down.";
+    "QUEUE" of PORT: "A queue of the port's shaper (`qos`). The counters beside it are since `qos` was configured.";
+    "WAITING" of PORT: "Packets that wait in the queue now.";
+    "WAITING BYTES" of PORT: "Bytes of these.";
+    "QUEUE FULL" of PORT: "Packets that were dropped because the queue was full.";
+    "CODEL" of PORT: "Packets that CoDel dropped, because they had waited too long in a standing queue (RFC 8289).";
     "RX/S" of STATS: "Packets received per second, over the last interval.";
     "RX BIT/S" of STATS: "Bits of these, without FCS.";
     "TX/S" of STATS: "Packets sent per second, over the last interval.";

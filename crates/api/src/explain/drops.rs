@@ -84,6 +84,10 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "`ip -s link` at the other end; other senders on the interface share its counter.";
     "tx-full": "The transmit queue of the port was full: the receiver, or the link, is slower than the traffic.",
         "Limit the rate (`police`), or find out why the receiver does not keep up.";
+    "queue-full": "The packet's queue of the port's shaper (`qos`) was full.",
+        "`netvm port` names the queue; raise its `packets`, its `weight` or the shaper's `bits`.";
+    "codel": "The packet waited too long in a queue of the port's shaper (`qos`) that had been standing for 100 ms (RFC 8289).",
+        "Nothing, for TCP: its senders slow down. For others raise `weight` or `bits`, or `codel_ms`.";
     "port-down": "The port is gone or is being removed.",
         "`netvm status` names ports whose link or interface is gone.";
     "no-peer": "No guest is connected to the vhost-user port.",

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::model::{EngineConfig, Host, Idle, NfStart, PortKind};
+use crate::model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, PortKind};
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices(findings, file, host);
+    shapers(findings, file, host);
     cores(findings, file, host);
 }
 
@@ -44,6 +45,31 @@ fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
                 .help("only one port can use it; to use more workers, raise that port's `queues`")
                 .keep(),
             None => drop(seen.insert((what, name), (place.of(key), &port.name))),
+        }
+    }
+}
+
+/// Shapers that would let no long packet pass, or that several workers would have to share.
+fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        let Some(qos) = &port.policy.qos else { continue };
+        let frame = u64::from(port.mtu) + u64::from(FRAME_HEADER);
+        if qos.bits.burst < frame * 8 {
+            findings
+                .note(
+                    Kind::BadValue,
+                    format!("the shaper of port {} never lets a frame of {frame} bytes pass", port.name),
+                )
+                .at(place.of("qos"), format!("its burst is {} bits", qos.bits.burst))
+                .help(format!("set `bit_burst` to at least {}, or lower the port's `mtu`", frame * 8))
+                .keep();
+        }
+        if port.queues > 1 {
+            findings
+                .note(Kind::Conflict, format!("port {} has {} queues and a shaper", port.name, port.queues))
+                .at(place.of("qos"), "a shaper belongs to one worker")
+                .help("leave `queues` of the port out: one worker then sends for all")
+                .keep();
         }
     }
 }

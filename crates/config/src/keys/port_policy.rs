@@ -5,11 +5,13 @@ use netvm_wire::VlanId;
 
 use super::action;
 use super::engine::MOST_MACS;
-use crate::model::{Forward, Guard, PortPolicy, VlanMode};
+use crate::model::{Forward, Guard, MAX_TX_QUEUES, PortPolicy, QosConfig, QueueConfig, VlanMode};
 use crate::syntax::field;
-use crate::syntax::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, Word};
+use crate::syntax::form::{
+    Flag, Items, Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, When, Word,
+};
 use crate::syntax::names;
-use crate::syntax::table::{Keys, Table};
+use crate::syntax::table::{Keys, Numbered, Table};
 
 impl Keys for PortPolicy {
     fn keys(&mut self, table: &mut Table<'_>) {
@@ -22,6 +24,7 @@ impl Keys for PortPolicy {
         table.key("guard", &mut self.guard, Maybe(Nested("guard")));
         table.key("police_in", &mut self.police_in, Maybe(Nested("police")));
         table.key("police_out", &mut self.police_out, Maybe(Nested("police")));
+        table.key("qos", &mut self.qos, Maybe(Nested("qos")));
     }
 }
 
@@ -88,5 +91,59 @@ impl Keys for Guard {
                 "list the guest's MAC addresses (`macs`), its IP addresses (`addresses`), or both",
             );
         }
+    }
+}
+
+/// Slowest and fastest shaper.
+const RATES: std::ops::RangeInclusive<u64> = 8_000..=1_000_000_000_000;
+/// A shaper's burst is by default what it sends in so many parts of a second,
+const BURSTS_PER_SECOND: u64 = 200;
+/// but at least a dozen of Ethernet's frames.
+const LEAST_BURST: u64 = 150_000;
+/// Packets of a queue by default, and at most.
+const QUEUE_PACKETS: u32 = 1000;
+const MOST_QUEUE_PACKETS: u64 = 65_536;
+/// RFC 8289 section 4.4.
+const CODEL_MS: u32 = 5;
+
+impl Keys for QosConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        let mut burst = (!matches!(table, Table::Read(_))).then_some(self.bits.burst);
+        let help = "give the port's rate in bits a second, such as `bits = 100_000_000`";
+        table.required(("bits", help), &mut self.bits.per_second, Number(RATES));
+        table.key("bit_burst", &mut burst, Maybe(Number(1..=*RATES.end())));
+        self.bits.burst = burst.unwrap_or_else(|| LEAST_BURST.max(self.bits.per_second / BURSTS_PER_SECOND));
+        let help = "list the queues, such as `queues = [{ name = \"voice\", dscp = \"ef\", priority = true }, { name = \"rest\" }]`";
+        if let Some(at) = table.required(("queues", help), &mut self.queues, Items("a queue"))
+            && !(1..=MAX_TX_QUEUES).contains(&self.queues.len())
+        {
+            at.bad_value(&format!("has {} queues", self.queues.len()))
+                .help(format!("a port has 1 to {MAX_TX_QUEUES} queues here"))
+                .keep();
+        }
+    }
+}
+
+impl Numbered for QueueConfig {
+    fn numbered(_: usize) -> Self {
+        Self { weight: 1, packets: QUEUE_PACKETS, codel_ms: CODEL_MS, ..Self::default() }
+    }
+}
+
+impl Keys for QueueConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.name(("name", "voice"), &mut self.name, Name(names::any));
+        table.key("dscp", &mut self.dscp, OneOrMore(Scalar(field::dscp, field::span_text)));
+        table.key("priority", &mut self.priority, Sparse(Flag));
+        let shares = !self.priority;
+        if let Some(at) = table.key("weight", &mut self.weight, When(shares, Number(1..=1000)))
+            && !shares
+        {
+            at.bad_value("has no effect beside `priority`")
+                .help("queues without `priority` share what those with it leave: remove one of the two keys")
+                .keep();
+        }
+        table.key("packets", &mut self.packets, Number(1..=MOST_QUEUE_PACKETS));
+        table.key("codel_ms", &mut self.codel_ms, Number(0..=10_000));
     }
 }

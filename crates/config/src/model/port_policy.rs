@@ -1,6 +1,6 @@
 //! What a port does with packets beside the rules.
 
-use netvm_policy::{ChainId, Police, PortId, RouterId, Span};
+use netvm_policy::{ChainId, Police, PortId, Rate, RouterId, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use crate::words::words;
@@ -59,6 +59,38 @@ pub struct Guard {
     pub addresses: Vec<IpNet>,
 }
 
+/// A queue of a port's [`QosConfig`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct QueueConfig {
+    /// Its name.
+    pub name: String,
+    /// Its code points (RFC 2474); empty: those of no other queue.
+    pub dscp: Vec<Span<u8>>,
+    /// Served before queues behind it in the list, and before all without priority.
+    pub priority: bool,
+    /// Its share of what queues with priority leave.
+    pub weight: u16,
+    /// Most packets in it.
+    pub packets: u32,
+    /// Acceptable delay of CoDel in milliseconds (RFC 8289); 0: no CoDel.
+    pub codel_ms: u32,
+}
+
+/// What leaves by a port: a shaper, and queues behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QosConfig {
+    /// The shaper: bits a second, of frames without FCS, and bits at once.
+    pub bits: Rate,
+    /// The queues; not empty.
+    pub queues: Vec<QueueConfig>,
+}
+
+impl Default for QosConfig {
+    fn default() -> Self {
+        Self { bits: Rate { per_second: 0, burst: 0 }, queues: Vec::new() }
+    }
+}
+
 /// What a port does with packets besides the rules. It changes live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortPolicy {
@@ -80,6 +112,8 @@ pub struct PortPolicy {
     pub police_in: Option<Police>,
     /// What exceeds this on its way out is dropped.
     pub police_out: Option<Police>,
+    /// Shaper and queues for what leaves.
+    pub qos: Option<QosConfig>,
 }
 
 impl Default for PortPolicy {
@@ -95,6 +129,7 @@ impl Default for PortPolicy {
             guard: None,
             police_in: None,
             police_out: None,
+            qos: None,
         }
     }
 }

@@ -249,6 +249,7 @@ police_out = { bits = 10_000_000 }"#,
         }),
         police_in: Some(Police { packets: rate(10_000, 1000), bits: None }),
         police_out: Some(Police { packets: None, bits: rate(10_000_000, 1_000_000) }),
+        qos: None,
     };
     assert_eq!(host.ports[0].policy, expected);
     assert_eq!(host.ports[1].policy, PortPolicy { forward: Forward::Normal, ..PortPolicy::default() });
@@ -276,6 +277,12 @@ guard = { } | missing_key | MAC addresses
 guard = { macs = "ff:ff:ff:ff:ff:ff" } | bad_value | the address of one network card
 guard = { addresses = "10.0.0.1/8" } | bad_value | write 10.0.0.0/8
 mac_limit = -1 | bad_value | from 0 to 1048576
+qos = { queues = [{ name = "q" }] } | missing_key | bits a second
+qos = { bits = 1_000_000 } | missing_key | list the queues
+qos = { bits = 1_000_000, queues = [] } | bad_value | 1 to 16 queues
+qos = { bits = 1_000_000, bit_burst = 1000, queues = [{ name = "q" }] } | bad_value | set `bit_burst` to at least
+qos = { bits = 1_000_000, queues = [{ name = "q", priority = true, weight = 2 }] } | bad_value | remove one of the two
+qos = { bits = 1_000_000, queues = [{ name = "q", dscp = 64 }] } | bad_value | from 0 to 63
 "#;
 
 #[test]

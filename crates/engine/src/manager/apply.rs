@@ -16,6 +16,7 @@ use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::policy::{Policy, PolicyError};
 use crate::port::PortQueue;
+use crate::port::shaper::Shaper;
 use crate::worker::Command;
 
 /// How long to wait for workers to return a port's queues.
@@ -50,6 +51,9 @@ pub enum ApplyError {
     },
 }
 
+/// A port, and the shaper that it is to have.
+type NewShaper = (PortId, Option<Box<Shaper>>);
+
 impl Engine {
     /// Applies a host. NFs whose role is removed or changes its group are dismissed.
     ///
@@ -69,6 +73,7 @@ impl Engine {
         let host: &Host = &shared;
         self.check_live(host)?;
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
+        let shapers = self.changed_shapers(host)?;
         let new_groups = self.create_groups(host)?;
         let opened = match self.change_ports(host, &policy) {
             Ok(opened) => opened,
@@ -94,6 +99,7 @@ impl Engine {
         self.publish_in_order();
         // After the snapshot that says what to do with their packets.
         self.install_all(opened);
+        self.set_shapers(host, shapers);
         for group in removed {
             self.nfs.retire(group);
         }
@@ -225,13 +231,45 @@ impl Engine {
         let memories = self.memories_for(host, config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let rings = ports::rings(host, config, buffers);
-        let (state, queues) = ports::open(self.memory.eal, config, &memories, rings)?;
+        let (mut state, mut queues) = ports::open(self.memory.eal, config, &memories, rings)?;
+        if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
+            state.queues = shaper.counters();
+            drop(queue.set_shaper(Some(shaper)));
+        }
         let groups = self.nfs.groups.values().flat_map(|group| &group.memories);
         for memory in groups.chain(&self.memory.own) {
             memory.forget_stamps(config.id);
             state.reach(memory)?;
         }
         Ok((state, queues))
+    }
+
+    /// The shapers of open ports that differ in `host`.
+    fn changed_shapers(&self, host: &Host) -> Result<Vec<NewShaper>, ApplyError> {
+        let mut changed = Vec::new();
+        for state in self.ports.values() {
+            let Some(new) = host.port(state.id()) else { continue };
+            if new.is_same_device(&state.config) && new.policy.qos != state.config.policy.qos {
+                changed.push((new.id, ports::new_shaper(new)?));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Hands shapers to the workers of ports that are still open.
+    fn set_shapers(&mut self, host: &Host, shapers: Vec<NewShaper>) {
+        for (port, shaper) in shapers {
+            let (Some(state), Some(new)) = (self.ports.get_mut(&port), host.port(port)) else { continue };
+            if new.policy.qos == state.config.policy.qos {
+                // It was opened anew, with its shaper.
+                continue;
+            }
+            state.config.policy.qos.clone_from(&new.policy.qos);
+            state.queues = shaper.as_ref().map(|shaper| shaper.counters()).unwrap_or_default();
+            if let Some(worker) = state.workers.first() {
+                self.workers.send(*worker, Command::SetShaper(port, shaper));
+            }
+        }
     }
 
     /// For each worker, the memory into which a port receives.

@@ -59,7 +59,7 @@ pub use views::flows::{Address, FlowVerdict, FlowView};
 pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
-pub use views::{ChainView, GroupView, MemoryView, PortView, StageView, WorkerView};
+pub use views::{ChainView, GroupView, MemoryView, PortView, QueueView, StageView, WorkerView};
 use workers::Workers;
 
 /// The engine and its manager.

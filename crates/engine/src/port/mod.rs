@@ -8,6 +8,7 @@ use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
+use shaper::Shaper;
 
 mod buffers;
 pub(crate) mod capture;
@@ -15,6 +16,7 @@ pub(crate) mod ethdev;
 pub(crate) mod guest;
 pub(crate) mod kernel;
 pub(crate) mod missed;
+pub(crate) mod shaper;
 pub(crate) mod sink;
 pub(crate) mod source;
 pub(crate) mod xsk;
@@ -96,6 +98,8 @@ pub(crate) struct PortQueue {
     pub(crate) memory: MemoryId,
     /// Receive only when the chain has room.
     pub(crate) waits_for_room: bool,
+    /// Delays and orders what is sent.
+    shaper: Option<Box<Shaper>>,
     devices: Vec<Box<dyn Device>>,
     turn: usize,
 }
@@ -107,7 +111,7 @@ impl PortQueue {
         waits_for_room: bool,
         devices: Vec<Box<dyn Device>>,
     ) -> Self {
-        Self { port, memory, waits_for_room, devices, turn: 0 }
+        Self { port, memory, waits_for_room, shaper: None, devices, turn: 0 }
     }
 
     /// Receives from the next queue in turn.
@@ -132,6 +136,35 @@ impl PortQueue {
         }
     }
 
+    /// Replaces the shaper. Without a new one, the old one lets go of what it has.
+    pub(crate) fn set_shaper(&mut self, new: Option<Box<Shaper>>) -> Option<Box<Shaper>> {
+        match (new, &mut self.shaper) {
+            (None, Some(old)) => {
+                old.is_retiring = true;
+                None
+            }
+            (new, shaper) => std::mem::replace(shaper, new),
+        }
+    }
+
+    /// The shaper that packets pass.
+    #[inline]
+    pub(crate) fn shaper(&mut self) -> Option<&mut Shaper> {
+        self.shaper.as_deref_mut().filter(|shaper| !shaper.is_retired())
+    }
+
+    /// Passes what the shaper lets go to the device.
+    pub(crate) fn shape(&mut self, now: u64, memory: &Memory, counters: &PortCounters) {
+        let (Some(shaper), Some(device)) = (self.shaper.as_deref_mut(), self.devices.first_mut()) else {
+            return;
+        };
+        let mut burst = Batch::new();
+        shaper.pop_burst(now, &mut burst, &counters.drops);
+        if !burst.is_empty() {
+            device.enqueue(memory, &mut burst, counters);
+        }
+    }
+
     #[inline]
     pub(crate) fn flush(&mut self, counters: &PortCounters) -> usize {
         self.devices.first_mut().map_or(0, |device| device.flush(counters))
@@ -139,16 +172,27 @@ impl PortQueue {
 
     pub(crate) fn is_flushed(&self) -> bool {
         self.devices.first().is_none_or(|device| device.is_flushed())
+            && self.shaper.as_ref().is_none_or(|shaper| shaper.is_empty())
     }
 
     #[inline]
     pub(crate) fn sends_from(&self) -> Option<MemoryId> {
-        self.devices.first()?.sends_from()
+        let only = self.devices.first()?.sends_from();
+        if only.is_none() && self.shaper.as_ref().is_some_and(|shaper| !shaper.is_retired()) {
+            return Some(self.memory);
+        }
+        only
     }
 
     #[inline]
     pub(crate) fn accepts(&self) -> Accepts {
-        self.devices.first().map_or_else(Accepts::default, |device| device.accepts())
+        let accepts = self.devices.first().map_or_else(Accepts::default, |device| device.accepts());
+        match &self.shaper {
+            Some(shaper) if !shaper.passes_segments => {
+                Accepts { tso4: false, tso6: false, uso: false, ..accepts }
+            }
+            _ => accepts,
+        }
     }
 
     pub(crate) fn leaves_work(&self) -> bool {

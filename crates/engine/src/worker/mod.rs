@@ -164,7 +164,7 @@ impl Worker {
             moved += take_handoffs(dp);
         }
         let clock = Stopwatch::<TIMED>::start();
-        let sent = dp.ports.flush(&dp.counters);
+        let sent = dp.ports.flush(dp.clock.now, &dp.memories, &dp.counters);
         if sent > 0 {
             clock.note(dp, Stage::Transmit, sent);
         }

@@ -153,6 +153,31 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(count(port.tx_dropped)),
         ]);
     }
+    let mut text = lines(table);
+    if ports.iter().any(|port| !port.tx_queues.is_empty()) {
+        text.push('\n');
+        text.push_str(&draw_queues(ports, output));
+    }
+    text
+}
+
+/// The queues of shapers.
+fn draw_queues(ports: &[PortInfo], output: &Output) -> String {
+    let columns =
+        ["PORT", "QUEUE", ">TX PACKETS", ">TX BYTES", ">WAITING", ">WAITING BYTES", ">QUEUE FULL", ">CODEL"];
+    let mut table = output.table(&columns);
+    for (port, queue) in ports.iter().flat_map(|port| port.tx_queues.iter().map(move |queue| (port, queue))) {
+        table.add_row(vec![
+            Cell::new(&port.name),
+            Cell::new(&queue.name),
+            Cell::new(count(queue.packets)),
+            Cell::new(count(queue.bytes)),
+            Cell::new(count(queue.waiting_packets)),
+            Cell::new(count(queue.waiting_bytes)),
+            Cell::new(count(queue.dropped_full)),
+            Cell::new(count(queue.dropped_codel)),
+        ]);
+    }
     lines(table)
 }
 

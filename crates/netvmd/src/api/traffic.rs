@@ -7,12 +7,12 @@ use axum::Json;
 use axum::extract::State;
 use netvm_api::{
     ChainInfo, ChainState, Drops, GroupInfo, Idle, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo,
-    Stats, WorkerInfo,
+    Stats, TxQueueInfo, WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntClass, PuntCounts,
-    RoleTotals, RouterView, StageView, WorkerView,
+    QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_region::clock;
 
@@ -101,7 +101,14 @@ fn port_infos(views: &Views) -> Vec<PortInfo> {
 
 fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     let landing = host.landing_group(port).and_then(|id| host.group(id));
-    let unsent = [DropReason::TxFull, DropReason::TxRefused, DropReason::ExceedsMtu, DropReason::PortDown];
+    let unsent = [
+        DropReason::TxFull,
+        DropReason::TxRefused,
+        DropReason::ExceedsMtu,
+        DropReason::QueueFull,
+        DropReason::Codel,
+        DropReason::PortDown,
+    ];
     let driver_mode = match (&view.fallback, &view.fault) {
         (_, Some(fault)) => format!("{} (failed: {fault})", view.driver),
         (Some(fallback), None) => format!("{} ({fallback})", view.driver),
@@ -127,6 +134,19 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
             .filter(|(reason, _)| unsent.contains(reason))
             .map(|(_, count)| count)
             .sum(),
+        tx_queues: view.queues.iter().map(queue_info).collect(),
+    }
+}
+
+fn queue_info(view: &QueueView) -> TxQueueInfo {
+    TxQueueInfo {
+        name: view.name.clone(),
+        packets: view.packets,
+        bytes: view.bytes,
+        dropped_full: view.full,
+        dropped_codel: view.late,
+        waiting_packets: view.waiting_packets,
+        waiting_bytes: view.waiting_bytes,
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use netvm_config::model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
-    Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig,
-    VlanMode,
+    Police, PolicyConfig, PortId, PortPolicy, QosConfig, QueueConfig, Rate, Rule, RuleId, RuleParts, SetVlan,
+    Span, SwitchConfig, VlanMode,
 };
 use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -64,10 +64,15 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
             .prop_map(|(vlans, native)| VlanMode::Trunk { vlans, native }),
     ];
     let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
-    let limits = (option::of(police()), option::of(police()));
+    let limits = (option::of(police()), option::of(police()), option::of(qos()));
     let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
     (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
-        |(vlan, (acl_in, acl_out), (mac_limit, split_horizon, guard, (police_in, police_out)), forward)| {
+        |(
+            vlan,
+            (acl_in, acl_out),
+            (mac_limit, split_horizon, guard, (police_in, police_out, qos)),
+            forward,
+        )| {
             let policy = PortPolicy {
                 forward: Forward::None,
                 acl_in,
@@ -78,10 +83,25 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 guard,
                 police_in,
                 police_out,
+                qos,
             };
             (policy, forward)
         },
     )
+}
+
+fn qos() -> impl Strategy<Value = QosConfig> {
+    let name = "[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}";
+    let queue = (name, vec(span(0u8..=63), 0..3), any::<bool>(), 1u16..=1000, 1u32..=65_536, 0u32..=10_000);
+    let queue = queue.prop_map(|(name, dscp, priority, weight, packets, codel_ms)| {
+        // The weight of a queue with priority is not written.
+        let weight = if priority { 1 } else { weight };
+        QueueConfig { name, dscp, priority, weight, packets, codel_ms }
+    });
+    // At least the longest frame.
+    let bits = (8_000u64..=1_000_000_000_000, 600_000u64..=1_000_000_000_000)
+        .prop_map(|(per_second, burst)| Rate { per_second, burst });
+    (bits, vec(queue, 1..=16)).prop_map(|(bits, queues)| QosConfig { bits, queues })
 }
 
 fn net(v6: bool) -> BoxedStrategy<IpNet> {
@@ -218,6 +238,9 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
             // What the engine's own memory holds fits every buffer.
             _ => Forward::Chain(chain_at(&index)),
         };
+        if policy.qos.is_some() {
+            port.queues = 1;
+        }
         port.policy = PortPolicy { forward, ..policy };
     }
     for (n, (named, (from, to), matches, (terminal, index), (set_vlan, mirror, police))) in (0..).zip(rules) {

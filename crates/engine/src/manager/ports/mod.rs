@@ -10,13 +10,14 @@ use netvm_config::model::{PortConfig, PortKind};
 use netvm_vnet::Watch;
 use netvm_vnet::container::Namespace;
 
+use crate::counters::QueueCounters;
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::port::capture::Progress;
 use crate::port::missed::{LongestFrame, Missed};
 
 pub use interface::{InterfaceState, InterfaceView};
-pub(crate) use open::{open, own_buffers, rings};
+pub(crate) use open::{new_shaper, open, own_buffers, rings};
 
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,9 @@ pub enum OpenProblem {
         /// Bytes that a buffer holds.
         room: u32,
     },
+    /// The shaper.
+    #[error(transparent)]
+    Shaper(#[from] netvm_switch::qos::QosError),
     /// More queues than this kind of port has.
     #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
     OneQueue {
@@ -106,6 +110,8 @@ pub(crate) struct PortState {
     /// While it closes: workers that have not returned their queue yet.
     pub(crate) closing: Vec<WorkerId>,
     pub(crate) progress: Option<Arc<Progress>>,
+    /// Counters of its shaper's queues.
+    pub(crate) queues: Arc<[QueueCounters]>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
     card: Option<netvm_e1000::Port>,

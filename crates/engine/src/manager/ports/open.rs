@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dpdk::{Device as EthKind, DmaChannel, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
+use netvm_switch::qos::QosError;
 use netvm_vnet::container::Namespace;
 use netvm_vnet::{ContainerOptions, Offloads, SocketOptions, TapOptions, Watch};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
@@ -18,6 +19,7 @@ use crate::port::guest::e1000::E1000Device;
 use crate::port::guest::vhost::VhostDevice;
 use crate::port::kernel::KernelDevice;
 use crate::port::missed::{LongestFrame, Missed, SocketDrops};
+use crate::port::shaper::Shaper;
 use crate::port::sink::Sink;
 use crate::port::source::Source;
 use crate::port::xsk::XskDevice;
@@ -88,6 +90,7 @@ pub(crate) fn open(
         workers,
         closing: Vec::new(),
         progress: opened.progress,
+        queues: Arc::default(),
         eth: opened.eth,
         vhost: opened.vhost,
         card: opened.card,
@@ -102,6 +105,13 @@ pub(crate) fn open(
         (worker, PortQueue::new(config.id, memories[worker.index()].id, waits, devices))
     };
     Ok((state, by_worker.into_iter().map(queue).collect()))
+}
+
+/// The shaper that a port is to have.
+pub(crate) fn new_shaper(config: &PortConfig) -> Result<Option<Box<Shaper>>, OpenError> {
+    let fail = |problem: QosError| OpenError { name: config.name.clone(), problem: problem.into() };
+    let shaper = config.policy.qos.as_ref().map(|qos| Shaper::new(qos).map(Box::new));
+    shaper.transpose().map_err(fail)
 }
 
 struct Opened {

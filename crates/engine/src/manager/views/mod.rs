@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_config::model::{Chain, PortConfig};
+use netvm_config::model::{Chain, PortConfig, QueueConfig};
 use netvm_region::PageKind;
 
 pub(crate) mod flows;
 pub(crate) mod nf;
 pub(crate) mod totals;
 
-use crate::counters::{DropCounts, Stage, WorkerCounters};
+use crate::counters::{DropCounts, QueueCounters, Stage, WorkerCounters};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
@@ -37,6 +37,8 @@ pub struct PortView {
     pub tx_bytes: u64,
     /// Drops at the port, on receive and on transmit.
     pub drops: DropCounts,
+    /// Queues of its shaper.
+    pub queues: Vec<QueueView>,
     /// How it is driven.
     pub driver: String,
     /// What was tried first, and why it failed.
@@ -51,6 +53,25 @@ pub struct PortView {
     pub done: Option<bool>,
     /// Why it stopped early (captures, and guests that truncate their memory or break the protocol).
     pub fault: Option<String>,
+}
+
+/// A queue of a port's shaper, since the shaper was configured.
+#[derive(Clone, Debug)]
+pub struct QueueView {
+    /// Its name.
+    pub name: String,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets dropped because it was full.
+    pub full: u64,
+    /// Packets that CoDel dropped.
+    pub late: u64,
+    /// Packets that wait now.
+    pub waiting_packets: u64,
+    /// Bytes that wait now.
+    pub waiting_bytes: u64,
 }
 
 /// A chain.
@@ -166,6 +187,7 @@ impl Engine {
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,
                 drops: with_refused(counts.drops, state.refused()),
+                queues: queue_views(state),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
                 copies: state.dma().map(|dma| dma.stats),
@@ -186,6 +208,7 @@ impl Engine {
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,
                 drops: by_reason(counts.drops),
+                queues: Vec::new(),
                 driver: "closed".to_owned(),
                 fallback: None,
                 copies: None,
@@ -253,4 +276,18 @@ fn with_refused(mut counts: [u64; DropReason::COUNT], refused: u64) -> DropCount
 
 fn by_reason(counts: [u64; DropReason::COUNT]) -> DropCounts {
     DropReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
+
+fn queue_views(state: &PortState) -> Vec<QueueView> {
+    let configured = state.config.policy.qos.iter().flat_map(|qos| &qos.queues);
+    let view = |(queue, counters): (&QueueConfig, &QueueCounters)| QueueView {
+        name: queue.name.clone(),
+        packets: counters.packets.get(),
+        bytes: counters.bytes.get(),
+        full: counters.full.get(),
+        late: counters.late.get(),
+        waiting_packets: counters.waiting_packets.get(),
+        waiting_bytes: counters.waiting_bytes.get(),
+    };
+    configured.zip(state.queues.iter()).map(view).collect()
 }

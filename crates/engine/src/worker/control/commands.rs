@@ -10,9 +10,11 @@ use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::port::PortQueue;
+use crate::port::shaper::Shaper;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 use crate::worker::chain::collect::{drain, note_faults};
+use crate::worker::tx::transmit::{empty_shaper, shape_one};
 
 /// What the manager wants a worker to do.
 pub(crate) enum Command {
@@ -28,6 +30,8 @@ pub(crate) enum Command {
     StartPort(PortId),
     /// Give the queue back, after sending what it has gathered.
     RemovePort(PortId),
+    /// Shape what leaves by the port this way; `None`: not at all.
+    SetShaper(PortId, Option<Box<Shaper>>),
     /// This worker sends for that port.
     SetOwner(PortId, Option<WorkerId>),
     /// Exchange packets with this NF thread.
@@ -50,6 +54,7 @@ pub(crate) enum Retired {
     Snapshot(Arc<Snapshot>),
     Memory(Arc<Memory>),
     Link(Box<Link>, Option<Box<ThreadInFlight>>),
+    Shaper(Box<Shaper>),
 }
 
 /// What a worker has done.
@@ -100,9 +105,18 @@ impl Worker {
             Command::StartPort(port) => self.inputs.push(port),
             Command::RemovePort(port) => {
                 self.inputs.retain(|input| *input != port);
-                dp.ports.flush(&dp.counters);
-                let old = dp.ports.remove(port);
+                dp.ports.flush(dp.clock.now, &dp.memories, &dp.counters);
+                let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
                 self.send(Event::PortRetired(port, old));
+            }
+            Command::SetShaper(port, shaper) => {
+                let old = dp.ports.get_mut(port).and_then(|queue| queue.set_shaper(shaper));
+                if let Some(mut old) = old {
+                    while let Some(mbuf) = old.pop_any() {
+                        shape_one(dp, port, mbuf);
+                    }
+                    self.send(Event::Retired(Retired::Shaper(old)));
+                }
             }
             Command::SetOwner(port, owner) => dp.ports.handoff.set_owner(port, owner),
             Command::AddLink(link, in_flight) => dp.add_link(link, in_flight),

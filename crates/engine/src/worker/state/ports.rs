@@ -3,6 +3,7 @@
 use netvm_region::MAX_PORTS;
 
 use super::handoff::Handoff;
+use super::memories::Memories;
 use crate::counters::WorkerCounters;
 use crate::ids::PortId;
 use crate::port::PortQueue;
@@ -59,12 +60,18 @@ impl Ports {
 
     /// Sends what the ports have gathered. Returns how many packets the devices took.
     #[inline]
-    pub(crate) fn flush(&mut self, counters: &WorkerCounters) -> usize {
+    pub(crate) fn flush(&mut self, now: u64, memories: &Memories, counters: &WorkerCounters) -> usize {
         let mut sent = 0;
         for word in bits(self.unsent_words) {
             for bit in bits(self.unsent[word]) {
                 let Some(queue) = self.queues[word * 64 + bit].as_mut() else { continue };
-                sent += queue.flush(&counters.ports[word * 64 + bit]);
+                let counters = &counters.ports[word * 64 + bit];
+                if queue.shaper().is_some()
+                    && let Some(memory) = queue.sends_from().and_then(|memory| memories.get(memory))
+                {
+                    queue.shape(now, memory, counters);
+                }
+                sent += queue.flush(counters);
                 if queue.is_flushed() {
                     self.unsent[word] &= !(1 << bit);
                 }

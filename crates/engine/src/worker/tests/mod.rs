@@ -4,4 +4,5 @@ mod actions;
 mod classify;
 mod offloads;
 mod rig;
+mod shaper;
 mod stages;

@@ -20,6 +20,7 @@ use crate::inflight::ThreadInFlight;
 use crate::link::Link;
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
+use crate::port::shaper::Shaper;
 use crate::port::{Arrival, Device, PortQueue};
 use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
@@ -172,7 +173,10 @@ impl Rig {
             let wire = Arc::<Mutex<Wire>>::default();
             let device: Box<dyn Device> =
                 Box::new(WireDevice { wire: Arc::clone(&wire), unsent: Vec::new() });
-            worker.dp.ports.add(Box::new(PortQueue::new(port.id, MemoryId(0), false, vec![device])));
+            let mut queue = PortQueue::new(port.id, MemoryId(0), false, vec![device]);
+            let shaper = port.policy.qos.as_ref().map(|qos| Box::new(Shaper::new(qos).unwrap()));
+            drop(queue.set_shaper(shaper));
+            worker.dp.ports.add(Box::new(queue));
             worker.inputs.push(port.id);
             snapshot.ports.add(port.id);
             wires.push(wire);
