@@ -38,7 +38,7 @@ type Schemas = Vec<(String, RefOr<Schema>)>;
 enum Body {
     None,
     /// A type of this crate.
-    Json(RefOr<Schema>),
+    Json(Box<RefOr<Schema>>),
     /// Something else, with its media type.
     Text(&'static str),
 }
@@ -59,11 +59,11 @@ struct Collected(Schemas);
 
 impl Collected {
     fn one<T: ToSchema>(&mut self) -> Body {
-        Body::Json(self.reference::<T>().into())
+        Body::Json(Box::new(self.reference::<T>().into()))
     }
 
     fn list<T: ToSchema>(&mut self) -> Body {
-        Body::Json(ArrayBuilder::new().items(self.reference::<T>()).build().into())
+        Body::Json(Box::new(ArrayBuilder::new().items(self.reference::<T>()).build().into()))
     }
 
     fn reference<T: ToSchema>(&mut self) -> Ref {
@@ -222,7 +222,7 @@ pub fn page() -> String {
         let name = |body: &Body| match body {
             Body::None => String::new(),
             Body::Text(media) => (*media).to_owned(),
-            Body::Json(RefOr::Ref(to)) => {
+            Body::Json(schema) if let RefOr::Ref(to) = &**schema => {
                 format!("`{}`", to.ref_location.rsplit('/').next().unwrap_or_default())
             }
             Body::Json(_) => "list".to_owned(),
@@ -244,7 +244,7 @@ pub fn page() -> String {
 fn content(body: Body) -> Option<(&'static str, Option<RefOr<Schema>>)> {
     match body {
         Body::None => None,
-        Body::Json(schema) => Some(("application/json", Some(schema))),
+        Body::Json(schema) => Some(("application/json", Some(*schema))),
         Body::Text(media) => Some((media, None)),
     }
 }

@@ -32,7 +32,7 @@ pub fn e1000(data: &[u8]) {
             }
             // Ring registers, and what enables rings.
             3 => {
-                let ring = if input.u8() % 2 == 0 { 0x2800 } else { 0x3800 };
+                let ring = if input.u8().is_multiple_of(2) { 0x2800 } else { 0x3800 };
                 let (register, value) = (u32::from(input.u8() % 0x30), u32::from(input.u16()));
                 write(&mut card, (0, ring + register), value);
             }

@@ -12,11 +12,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use tokio::sync::Notify;
 
-use crate::api::{self, LastScrape, ServeError};
+use crate::api::{self, ServeError};
 use crate::attach::{AttachServer, ListenError};
 use crate::daemon::{
-    ApplyError, Confirmations, Daemon, DriftCache, End, History, Load, Options, Reclaims, RuleChanges,
-    first_text,
+    ApplyError, Confirmations, Daemon, DriftCache, End, History, LastScrape, Load, Options, Reclaims,
+    RuleChanges, first_text,
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::events::Events;

@@ -111,9 +111,9 @@ mod tests {
         put(REQUEST);
         put(REQUEST | SELECT);
         let mut clock = |bit: u32| {
-            put(REQUEST | SELECT | bit * DATA_IN);
-            let now = put(REQUEST | SELECT | bit * DATA_IN | CLOCK);
-            put(REQUEST | SELECT | bit * DATA_IN);
+            put(REQUEST | SELECT | (bit * DATA_IN));
+            let now = put(REQUEST | SELECT | (bit * DATA_IN) | CLOCK);
+            put(REQUEST | SELECT | (bit * DATA_IN));
             u16::from(now & DATA_OUT != 0)
         };
         let command = READ << 6 | address;

@@ -13,7 +13,6 @@ use rustix::net::{
 
 pub const VERSION: u16 = 1;
 pub const DMA_MAP: u16 = 2;
-pub const DMA_UNMAP: u16 = 3;
 pub const DEVICE_GET_INFO: u16 = 4;
 pub const REGION_INFO: u16 = 5;
 pub const IRQ_INFO: u16 = 7;

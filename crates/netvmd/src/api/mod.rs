@@ -16,7 +16,6 @@ use axum::{Json, Router};
 use netvm_api::{ApiError, path};
 use tokio::net::UnixListener;
 
-pub(crate) use observe::LastScrape;
 pub(crate) use serve::follow;
 use serve::{Limits, Server, Token};
 

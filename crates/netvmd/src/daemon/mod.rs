@@ -21,9 +21,8 @@ pub(crate) use confirm::{Confirmations, first_text};
 pub(crate) use drift::DriftCache;
 pub(crate) use history::History;
 pub(crate) use rules::{Changed, RuleError};
-pub(crate) use stats::{Load, Reclaims};
+pub(crate) use stats::{LastScrape, Load, Reclaims};
 
-use crate::api::LastScrape;
 use crate::attach::{AttachServer, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::lookup::Lookup;

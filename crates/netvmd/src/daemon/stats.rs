@@ -7,12 +7,17 @@ use std::time::{Duration, Instant};
 use netvm_api::EventKind;
 use netvm_engine::{Engine, GroupId, Notice, WorkerCounters};
 use netvm_region::clock;
+use prometheus_client::registry::Registry;
 
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::events::Events;
 
 /// Interval of the measurements.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// The metrics that were answered last, and when.
+#[derive(Debug, Default)]
+pub(crate) struct LastScrape(pub(crate) Mutex<Option<(Instant, Arc<Registry>)>>);
 
 /// The workers' load in percent.
 #[derive(Clone, Debug)]

@@ -70,7 +70,8 @@ fn mismatches(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<St
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
         _ => vec![kind],
     };
-    if !kinds.contains(&kind) && !(kind == "integer" && kinds.contains(&"number")) {
+    let fits = kinds.contains(&kind) || (kind == "integer" && kinds.contains(&"number"));
+    if !fits {
         found.push(format!("{place}: {value} is not {kinds:?}"));
     }
     if schema["enum"].as_array().is_some_and(|values| !values.contains(value)) {

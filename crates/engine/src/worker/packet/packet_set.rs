@@ -1,6 +1,9 @@
 //! Some packets of a burst, as indexes.
 
-use crate::worker::state::BURST;
+use dpdk::Batch;
+
+/// A worker's burst.
+const BURST: usize = Batch::CAPACITY;
 
 /// Indexes of packets, rising.
 pub(crate) struct PacketSet {

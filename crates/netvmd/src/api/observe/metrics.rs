@@ -2,7 +2,7 @@
 //! format. Names, labels and help texts are in `netvm_api::explain::METRICS`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
@@ -22,10 +22,6 @@ use crate::daemon::Daemon;
 
 /// For how long scrapes get the same answer, so that many of them cost as much as one.
 const KEPT: Duration = Duration::from_millis(200);
-
-/// The answer that was made last.
-#[derive(Debug, Default)]
-pub(crate) struct LastScrape(Mutex<Option<(Instant, Arc<Registry>)>>);
 
 pub(in crate::api) async fn metrics(
     State(daemon): State<Arc<Daemon>>,

@@ -2,5 +2,3 @@
 
 pub(super) mod events;
 pub(super) mod metrics;
-
-pub(crate) use metrics::LastScrape;

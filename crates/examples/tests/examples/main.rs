@@ -1,7 +1,7 @@
 //! Runs what users copy: the examples, and the projects that `netvm new-nf` makes, in every language.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-mod examples;
+mod configurations;
 mod new_nf;
 
 use std::path::{Path, PathBuf};
