@@ -1,7 +1,7 @@
 //! Intel 82540EM network cards (e1000) for guests, served over vfio-user.
 //!
 //! QEMU is the client of the vfio-user socket (`-device vfio-user-pci`). It passes the guest's memory as file descriptors
-//! and each access to a register as a message. A thread of the port ([`server`]) answers these; the engine's worker
+//! and each access to a register as a message. A thread of the port (`server`) answers these; the engine's worker
 //! moves packets between the rings in guest memory and its own buffers ([`Queue`]).
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! TDT and RDT, by which a driver announces descriptors, lie in two pages of BAR 0 that hold ring registers only. They
-//! are shared memory ([`nic::pages`]), so that a write to them need not leave the guest.
+//! are shared memory (`nic::pages`), so that a write to them need not leave the guest.
 //!
 //! Everything that a client or guest writes is hostile. A message is bounded before it is read; guest memory is a file
 //! that cannot shrink; rings and descriptors are copied, then checked. The worst that a guest can do is lose its own

@@ -220,11 +220,11 @@ impl<T: FlowTable> Meter<T> {
             return;
         }
         for _ in 0..slots.min(self.table.entries().len()) {
-            let slot = self.next;
-            let Some(entry) = self.table.entries().get(slot) else {
+            if self.next >= self.table.entries().len() {
                 self.next = 0;
-                continue;
-            };
+            }
+            let slot = self.next;
+            let Some(entry) = self.table.entries().get(slot) else { return };
             if entry.used
                 && let Some(reason) = self.due(entry, now)
             {

@@ -87,7 +87,10 @@ impl Reference {
             if now - flow.4 >= IDLE {
                 let (there, back) = (flow.1.1, flow.2.1);
                 flow.5 = if (there | back) & 4 != 0 || there & back & 1 != 0 { 3 } else { 1 };
-                records.push(*flow);
+                // One that the active time-out has just cut has nothing more to report.
+                if flow.1.0.packets + flow.2.0.packets > 0 {
+                    records.push(*flow);
+                }
                 return false;
             }
             if now - flow.3 >= ACTIVE && flow.1.0.packets + flow.2.0.packets > 0 {

@@ -169,7 +169,7 @@ fn output_of_nft_is_parsed() {
     let text = "table inet f {
         set nets { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 172.16.0.1-172.16.0.9 } }
         set pairs { type ipv4_addr . inet_service; elements = { 192.0.2.1 . 80 } }
-        map verdicts { type inet_service : terminal; elements = { 22 : accept, 23 : drop } }
+        map verdicts { type inet_service : verdict; elements = { 22 : accept, 23 : drop } }
         limit slow { rate 10/second burst 5 packets }
         chain forward {
             type filter hook forward priority 0; policy accept;

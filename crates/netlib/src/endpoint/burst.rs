@@ -30,7 +30,8 @@ impl<'a> Burst<'a> {
     /// The first `count` packets of the endpoint; `None` if there are none.
     #[inline]
     pub(super) fn of(endpoint: &'a mut Endpoint, count: usize) -> Option<Self> {
-        (count > 0).then_some(Self { endpoint, count, decided: 0 })
+        // Not `then_some`: a burst that is dropped sends, also an empty one.
+        (count > 0).then(|| Self { endpoint, count, decided: 0 })
     }
 }
 
