@@ -153,10 +153,10 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     shell.until("ping -c 1 -W 2 10.9.0.1");
 
     // The machine is reset while it sends.
-    shell.type_in("ping -q -A 10.9.0.1 & sleep 1; reboot -f");
+    shell.must("ping -q -A 10.9.0.1 >/dev/null & (sleep 1; reboot -f) & true");
     // QEMU serves one connection to the console.
     drop(shell);
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(std::time::Duration::from_secs(3));
     let mut shell = guest.shell(&daemon);
     shell.until("ping -c 1 -W 2 10.9.0.1");
 
