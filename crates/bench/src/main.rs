@@ -26,6 +26,7 @@ use measure::report::{Report, Row};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Bench::Capture(args) => bench("capture", &args, cases::capture::measure),
         Bench::Hop(args) => bench("hop", &args, cases::hop::measure),
         Bench::Chain(args) => bench("chain", &args, cases::chain::measure),
         Bench::Container(args) => bench("container", &args, cases::container::measure),

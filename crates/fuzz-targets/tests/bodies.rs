@@ -9,7 +9,7 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_read, config_parse, control_header, flow_names, nf_descriptors, ring_peer,
+    attach_message, capture_filter, capture_read, config_parse, control_header, flow_names, nf_descriptors, ring_peer,
     route_updates, rule_files, table, wire_parse,
 };
 
@@ -82,6 +82,11 @@ fn names_are_printable_and_bounded() {
 #[test]
 fn captures_yield_frames_or_an_error() {
     exercise("capture_read", capture_read, &examples::captures(), 2000);
+}
+
+#[test]
+fn filters_are_refused_or_end() {
+    exercise("capture_filter", capture_filter, &examples::filters(), 4000);
 }
 
 #[test]
