@@ -17,6 +17,7 @@
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
+//! | `GET /v1/latency` | [`LatencyInfo`] of every way that packets took; measured from the first request on, until a minute after the last |
 //! | `GET /v1/config` | [`ConfigReply`]: the running configuration |
 //! | `POST /v1/plan`, body TOML | [`PlanReply`]: what [`/v1/apply`](path::APPLY) would change |
 //! | `POST /v1/apply`, body TOML | [`ApplyReply`], after the change |
@@ -44,6 +45,7 @@ mod client;
 mod escape;
 mod event;
 pub mod explain;
+mod latency;
 mod policy;
 mod router;
 mod status;
@@ -57,6 +59,7 @@ pub use change::{
 pub use client::{Client, ClientError, EventStream};
 pub use escape::file_name;
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
+pub use latency::LatencyInfo;
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use policy::{
@@ -102,6 +105,8 @@ pub mod path {
     pub const GROUPS: &str = "/v1/groups";
     /// [`Stats`](crate::Stats).
     pub const STATS: &str = "/v1/stats";
+    /// [`LatencyInfo`](crate::LatencyInfo)s.
+    pub const LATENCY: &str = "/v1/latency";
     /// [`ConfigReply`](crate::ConfigReply).
     pub const CONFIG: &str = "/v1/config";
     /// [`RevisionInfo`](crate::RevisionInfo)s, the last one first.

@@ -29,10 +29,10 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, ChainView, Engine, GroupError, GroupView, GuestShape, InstanceState,
-    InstanceView, InterfaceState, InterfaceView, MemoryView, Notice, OpenError, PortView, RoleTotals,
-    RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
+    InstanceView, InterfaceState, InterfaceView, LatencyView, MemoryView, Notice, OpenError, PortView,
+    RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
 };
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use punt::{PuntClass, PuntCounts};
-pub use worker::FlowCounts;
+pub use worker::{FlowCounts, Span};

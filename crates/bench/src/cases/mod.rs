@@ -5,6 +5,7 @@ pub mod container;
 pub mod copy;
 pub mod hop;
 pub mod idle;
+pub mod latency;
 pub mod overload;
 pub mod policy;
 pub mod reclaim;

@@ -56,6 +56,8 @@ pub use routers::{RouterView, UnknownRouter};
 use since::Baselines;
 use views::flows::FlowReader;
 pub use views::flows::{Address, FlowVerdict, FlowView};
+use views::latency::Latencies;
+pub use views::latency::LatencyView;
 pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
@@ -78,6 +80,7 @@ pub struct Engine {
     since: Baselines,
     readers: Vec<FlowReader>,
     notices: Notices,
+    latencies: Latencies,
     reaper: Reaper,
     started: Instant,
 }
@@ -107,6 +110,7 @@ impl Engine {
             since: Baselines::default(),
             readers: Vec::new(),
             notices: Notices::default(),
+            latencies: Latencies::default(),
             reaper: Reaper::start()?,
             started: Instant::now(),
         })
@@ -140,6 +144,7 @@ impl Engine {
                 Event::Retired(_) => {}
             }
         }
+        self.take_latency_samples();
         self.service_teardowns();
         self.service_audits();
         self.service_watchdog();

@@ -25,6 +25,7 @@ mod classify;
 mod control;
 mod forward;
 mod idle;
+mod latency;
 mod packet;
 mod router;
 mod rx;
@@ -44,6 +45,8 @@ pub(crate) use control::flow_page::FlowPage;
 pub(crate) use control::handle::{Setup, WorkerHandle};
 use idle::backoff::Backoff;
 use idle::wake_nfs::wake_sleepers;
+pub use latency::Span;
+pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use router::{Class, Head, V4, V6, flow_hash};
 use rx::{ingress, receive};
 use state::Datapath;
@@ -76,7 +79,12 @@ impl Worker {
         (inbox, outbox): (Consumer<Command>, Producer<Event>),
     ) -> Self {
         Self {
-            dp: Datapath::new(setup.id, counters, setup.flows, (setup.signaller, setup.handoff)),
+            dp: Datapath::new(
+                (setup.id, setup.latency),
+                counters,
+                setup.flows,
+                (setup.signaller, setup.handoff),
+            ),
             snapshot: Arc::default(),
             inputs: Vec::new(),
             inbox,
@@ -165,6 +173,7 @@ impl Worker {
         }
         let clock = Stopwatch::<TIMED>::start();
         let sent = dp.ports.flush(&dp.counters);
+        dp.latency.flushed();
         if sent > 0 {
             clock.note(dp, Stage::Transmit, sent);
         }

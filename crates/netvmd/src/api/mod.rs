@@ -26,6 +26,7 @@ use crate::daemon::RuleError;
 use crate::engine_thread::EngineGone;
 
 mod change;
+mod latency;
 mod nfs;
 mod observe;
 mod policy;
@@ -90,6 +91,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::CHAINS, get(traffic::chains))
         .route(path::GROUPS, get(traffic::groups))
         .route(path::STATS, get(traffic::stats))
+        .route(path::LATENCY, get(latency::latency))
         .route(path::CONFIG, get(change::config))
         .route(path::HISTORY, get(change::history))
         .route(path::REVISION, get(change::revision))

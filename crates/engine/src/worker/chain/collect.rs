@@ -37,6 +37,7 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
         match dp.in_flight.take_back(&mut turn, &mut end.from_nf, &mut packets) {
             Returned::Packets(first) => {
                 count += packets.len();
+                dp.latency.taken_back(&packets, first.hop());
                 if dp.ports.has_offload_work && !all_plain(&packets) {
                     renew(dp, cx.memory, &mut packets);
                 }
@@ -210,6 +211,9 @@ fn refuse(
     dp.counters.links[sender.link.index()].drops.add(reason, run.len() as u64);
     match chain {
         Some(chain) => dp.drop_in_chain(chain, reason, run),
-        None => run.clear(),
+        None => {
+            dp.latency.dropped(run);
+            run.clear();
+        }
     }
 }

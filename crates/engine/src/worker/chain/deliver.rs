@@ -189,13 +189,14 @@ fn enqueue_or_drop(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch
 #[inline]
 fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usize {
     let worker = dp.id;
-    let Datapath { nfs, in_flight, counters, .. } = dp;
+    let Datapath { nfs, in_flight, counters, latency, .. } = dp;
     let Some(link) = nfs.get_mut(link) else { return 0 };
     let wanted = batch.len() as u32;
     let count = link.to_nf.room(wanted).min(wanted);
     if count == 0 {
         return 0;
     }
+    let followed = latency.is_among(&batch.raw()[..count as usize]);
     link.to_nf.prefetch_index();
     link.to_nf.prefetch(0, count);
     let AtHop { chain, hop, hashed, port, .. } = at;
@@ -216,6 +217,9 @@ fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usi
         return 0;
     }
     link.to_nf.publish(count);
+    if followed {
+        latency.handed_out(chain, hop);
+    }
     // The next burst is probably as long; its slots cross while others are being served.
     link.to_nf.prefetch(0, count);
     link.note_published();

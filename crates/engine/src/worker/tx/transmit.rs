@@ -16,6 +16,7 @@ use crate::worker::state::handoff::Parcel;
 /// Sends packets of `memory` by `port`; the batch is empty afterwards.
 #[inline]
 pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
+    dp.latency.queued(batch, port);
     let Some(queue) = dp.ports.get(port) else { return hand_off(dp, port, memory, batch) };
     if dp.ports.has_offload_work && !all_plain(batch) {
         let accepts = queue.accepts();
