@@ -309,6 +309,12 @@ impl Followed {
         if self.pending.load(Ordering::Acquire) > MAX_PENDING {
             return false;
         }
+        if let Some(macs) = self.rib.changed_macs() {
+            engine.send(move |engine| {
+                // The router may just have been removed.
+                let _ = engine.set_router_macs(id, macs);
+            });
+        }
         for update in self.rib.updates() {
             let pending = Arc::clone(&self.pending);
             pending.fetch_add(1, Ordering::AcqRel);

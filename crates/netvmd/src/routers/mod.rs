@@ -30,7 +30,7 @@ use follow::{Follower, NetlinkSockets};
 use links::{Interface, LinkError, Links};
 pub(crate) use namespace::is_taken;
 use namespace::{Namespace, NamespaceError};
-pub use rib::{Counts, Destination, Rib};
+pub use rib::{Counts, Destination, Rib, Select};
 use static_routes::RouteError;
 
 /// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
@@ -80,6 +80,8 @@ struct ManagedRouter {
     followed: Option<(RouterId, Vec<String>)>,
     /// An earlier netvmd left it, and this one has not served it yet.
     is_inherited: bool,
+    /// New interfaces, whose addresses are announced once packets pass.
+    unannounced: Vec<Interface>,
 }
 
 /// The virtual routers.
@@ -136,7 +138,12 @@ impl Routers {
             }
         }
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
-        blocking(move || remove_others(&mut lock(&made), &folder, &wanted)).await;
+        blocking(move || {
+            let mut made = lock(&made);
+            remove_others(&mut made, &folder, &wanted);
+            made.iter_mut().for_each(|(name, made)| announce(name, made));
+        })
+        .await;
     }
 
     /// Stops following the routers that `is_over` selects.
@@ -302,25 +309,44 @@ fn make(
             if is_inherited {
                 tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
             }
-            place.insert(ManagedRouter { namespace, followed: None, is_inherited })
+            place.insert(ManagedRouter { namespace, followed: None, is_inherited, unannounced: Vec::new() })
         }
     };
     let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
     noted.map_err(system("cannot record it in the run directory"))?;
     links::start_forwarding(&made.namespace)
         .map_err(system("cannot bring up loopback and enable forwarding"))?;
-    configure(router, &made.namespace)?;
+    let new = configure(router, &made.namespace)?;
+    made.unannounced.extend(new);
     let routed = made.namespace.inside(|| static_routes::set(&router.routes));
     let routed = routed.map_err(system("cannot enter its namespace"))?;
     routed.map_err(|source| RouterError::Route { router: name.clone(), source })
 }
 
-/// Creates or changes a router's interfaces to their desired state.
-fn configure(router: &DesiredRouter, namespace: &Namespace) -> Result<(), RouterError> {
+/// Creates or changes a router's interfaces to their desired state; returns those that it created.
+fn configure(router: &DesiredRouter, namespace: &Namespace) -> Result<Vec<Interface>, RouterError> {
     let (name, what) = (&router.name, "cannot open a netlink socket");
     let failed = |source| RouterError::System { router: name.clone(), what, source };
     let mut links = Links::new(name, namespace).map_err(failed)?;
-    Ok(router.interfaces.iter().try_for_each(|interface| links.configure(interface))?)
+    let mut new = Vec::new();
+    for interface in &router.interfaces {
+        if links.configure(interface)? {
+            new.push(interface.clone());
+        }
+    }
+    Ok(new)
+}
+
+/// Announces the addresses of new interfaces.
+fn announce(name: &str, made: &mut ManagedRouter) {
+    let new = std::mem::take(&mut made.unannounced);
+    if new.is_empty() {
+        return;
+    }
+    let announced = Links::new(name, &made.namespace).and_then(|links| links.announce(&new));
+    if let Err(error) = announced {
+        tracing::warn!("router {name}: cannot announce its addresses: {error}");
+    }
 }
 
 /// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
