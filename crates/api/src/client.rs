@@ -17,8 +17,8 @@ use crate::escape::encode;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done,
     Event, FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
-    RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
-    VmByHand, VmInfo, path,
+    RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply,
+    TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -203,13 +203,13 @@ impl Client {
         self.get(&path::VM_BY_HAND.replace("{vm}", &encode(vm, ""))).await
     }
 
-    /// `GET /v1/routers/{router}/routes`: at most so many routes.
+    /// `GET /v1/routers/{router}/routes`: the routes that a query selects.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when there is no router of that name.
-    pub async fn routes(&self, router: &str, most: usize) -> Result<RouterRoutes, ClientError> {
+    pub async fn routes(&self, router: &str, query: &RouteQuery) -> Result<RouterRoutes, ClientError> {
         let path = path::ROUTES.replace("{router}", &encode(router, ""));
-        self.get(&format!("{path}?most={most}")).await
+        self.get(&format!("{path}?{}", query.query())).await
     }
 
     /// Starts a virtual machine, and waits until it runs.

@@ -13,7 +13,7 @@
 //! | `POST /v1/vms/{vm}/start` | [`Done`], when it runs |
 //! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], when it has ended |
 //! | `GET /v1/routers` | [`RouterInfo`] of every virtual router |
-//! | `GET /v1/routers/{router}/routes?most=N` | [`RouterRoutes`]: its routes as the engine has them, at most [`MOST_ROUTES`] |
+//! | `GET /v1/routers/{router}/routes?…` | [`RouterRoutes`]: its routes as the engine has them, those that a [`RouteQuery`] selects, at most [`MOST_ROUTES`] |
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
@@ -63,7 +63,9 @@ pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
     RuleInfo, TraceReply, TraceRequest,
 };
-pub use router::{PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes};
+pub use router::{
+    PuntInfo, RouteAction, RouteHop, RouteInfo, RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
+};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons, RegionInfo,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::escape::encode;
+
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouterInfo {
@@ -29,6 +31,9 @@ pub struct RouterInfo {
     pub table_bytes: u64,
     /// Whether its kernel forwards everything, as the namespace has policy routing (`ip rule`).
     pub has_rules: bool,
+    /// Whether its namespace has chains of type `nat`, which apply only to what its kernel forwards.
+    #[serde(default)]
+    pub has_nat: bool,
 }
 
 /// An interface of a virtual router.
@@ -43,7 +48,8 @@ pub struct RouterInterfaceInfo {
     pub vlan: Option<u16>,
     /// Its MAC address.
     pub mac: String,
-    /// The addresses that the configuration gives it, with the lengths of their prefixes.
+    /// The addresses that it has in the namespace, by the configuration or from elsewhere, such as by DHCP, with the
+    /// lengths of their prefixes; without link-local ones.
     pub addresses: Vec<String>,
     /// Its punt port.
     pub punt_port: String,
@@ -76,8 +82,42 @@ pub struct RouterRoutes {
     pub router: RouterInfo,
     /// Routes as the engine has them, by prefix.
     pub routes: Vec<RouteInfo>,
-    /// How many routes are not listed.
+    /// How many routes that the query selects are not listed.
     pub more: u64,
+}
+
+/// Selects routes of a router; the default selects all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteQuery {
+    /// Most routes in the answer; at most, and by default, [`MOST_ROUTES`](crate::MOST_ROUTES).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<usize>,
+    /// Only those of IPv4 (4) or IPv6 (6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<u8>,
+    /// Only those to this prefix and to prefixes in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Only the one that a packet to this address takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Only those behind this prefix in the order of the answer: the last one of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+impl RouteQuery {
+    /// As the query of a URL.
+    pub(crate) fn query(&self) -> String {
+        let most = self.most.map(|most| format!("most={most}"));
+        let family = self.family.map(|family| format!("family={family}"));
+        let text =
+            |name: &str, value: &Option<String>| Some(format!("{name}={}", encode(value.as_ref()?, "/:")));
+        let texts =
+            [text("prefix", &self.prefix), text("address", &self.address), text("after", &self.after)];
+        let all: Vec<String> = [most, family].into_iter().chain(texts).flatten().collect();
+        all.join("&")
+    }
 }
 
 /// A route as the engine has it.

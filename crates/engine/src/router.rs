@@ -17,6 +17,8 @@ pub(crate) struct InterfacePath {
     /// The VLAN tag of its packets.
     pub(crate) vlan: Option<VlanId>,
     pub(crate) mac: MacAddr,
+    /// Addresses besides, as VRRP has one.
+    pub(crate) also: Box<[MacAddr]>,
     /// Longest IP packet.
     pub(crate) mtu: u32,
     /// The port to the router's kernel namespace.

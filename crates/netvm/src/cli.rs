@@ -329,8 +329,20 @@ pub enum RouterCommand {
         /// The router's name
         name: String,
         /// Show at most this many routes
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "all")]
         limit: usize,
+        /// Show all routes
+        #[arg(long)]
+        all: bool,
+        /// Show only routes of this address family
+        #[arg(long, value_name = "4|6", value_parser = clap::value_parser!(u8).range(4..=6))]
+        family: Option<u8>,
+        /// Show only routes to this prefix and to prefixes in it
+        #[arg(long, value_name = "PREFIX")]
+        prefix: Option<String>,
+        /// Show only the route that a packet to this address takes
+        #[arg(long, value_name = "ADDRESS")]
+        address: Option<String>,
     },
 }
 

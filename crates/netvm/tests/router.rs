@@ -37,6 +37,7 @@ fn router() -> RouterInfo {
         from_kernel: 11,
         table_bytes: 3 << 20,
         has_rules: true,
+        has_nat: true,
     }
 }
 
@@ -52,8 +53,20 @@ fn route(prefix: &str, action: RouteAction, macs: &[Option<&str>]) -> RouteInfo 
 
 fn server() -> Server {
     let routes = |RawQuery(query): RawQuery| async move {
-        assert_eq!(query.as_deref(), Some("most=3"));
         let known = Some("02:00:00:00:00:02");
+        let page = |prefix: &str, more| {
+            let routes = vec![route(prefix, RouteAction::Forward, &[known])];
+            Json(RouterRoutes { router: router(), routes, more })
+        };
+        match query.as_deref() {
+            Some("most=3") => {}
+            Some("most=10000&family=6&prefix=2001:db8::/32") => return page("2001:db8:1::/48", 1),
+            Some("most=10000&family=6&prefix=2001:db8::/32&after=2001:db8:1::/48") => {
+                return page("2001:db8:2::/48", 0);
+            }
+            Some("most=50&address=10.0.0.7") => return page("10.0.0.0/24", 0),
+            other => panic!("{other:?}"),
+        }
         Json(RouterRoutes {
             router: router(),
             routes: vec![
@@ -83,6 +96,7 @@ fn routers_and_their_routes_are_shown() {
         let lines = squeeze(&server.netvm(list).good());
         assert_eq!(lines[1], "blue netvm-blue lan 1,000,001 2 7 2,000,000 12 11");
         assert!(lines[2].contains("policy routing rules"), "{lines:?}");
+        assert!(lines[3].contains("NAT, which does not apply"), "{lines:?}");
     }
     let lines = squeeze(&server.netvm(&["router", "show", "blue", "--limit", "3"]).good());
     for line in [
@@ -90,7 +104,7 @@ fn routers_and_their_routes_are_shown() {
         "lan miss 12 3",
         "0.0.0.0/0 forward 10.0.0.2 on lan (02:00:00:00:00:02)",
         "10.0.0.0/24 kernel -",
-        "and 1,000,000 more (--limit N shows more)",
+        "and 1,000,000 more (--all shows them)",
     ] {
         assert!(lines.iter().any(|one| one == line), "{line}: {lines:#?}");
     }
@@ -103,6 +117,17 @@ fn routers_and_their_routes_are_shown() {
     assert_eq!(json["routes"][0]["hops"][0]["mac"], "02:00:00:00:00:02");
     let json: Value = serde_json::from_str(&server.netvm(&["router", "--json"]).good()).unwrap();
     assert_eq!(json[0]["interfaces"][0]["vlan"], 10);
+}
+
+#[test]
+fn routes_are_selected_and_shown_page_by_page() {
+    let server = server();
+    let all = ["router", "show", "blue", "--all", "--family", "6", "--prefix", "2001:db8::/32"];
+    let text = server.netvm(&all).good();
+    assert!(text.contains("2001:db8:1::/48") && text.contains("2001:db8:2::/48"), "{text}");
+    assert!(!text.contains("more ("), "{text}");
+    let text = server.netvm(&["router", "show", "blue", "--address", "10.0.0.7"]).good();
+    assert!(text.contains("10.0.0.0/24"), "{text}");
 }
 
 #[test]

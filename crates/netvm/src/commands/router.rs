@@ -1,6 +1,6 @@
 //! `netvm router`.
 
-use netvm_api::{Client, RouteAction, RouteInfo, RouterInfo, RouterRoutes};
+use netvm_api::{Client, MOST_ROUTES, RouteAction, RouteInfo, RouteQuery, RouterInfo, RouterRoutes};
 
 use crate::cli::RouterCommand;
 use crate::error::CliError;
@@ -18,16 +18,39 @@ pub async fn router(
             let routers = client.routers().await?;
             if output.json { output.value(&routers) } else { output.text(&draw_list(&routers, output)) }
         }
-        RouterCommand::Show { name, limit } => {
+        RouterCommand::Show { name, limit, all, family, prefix, address } => {
             let routers = client.routers().await?;
             if routers.iter().all(|router| router.name != name) {
                 let known = routers.into_iter().map(|router| router.name).collect();
                 return Err(CliError::Unknown { what: "router", name, known });
             }
-            let routes = client.routes(&name, limit).await?;
+            let query = RouteQuery { family, prefix, address, ..RouteQuery::default() };
+            let limit = if all { usize::MAX } else { limit };
+            let routes = pages(client, &name, (query, limit)).await?;
             if output.json { output.value(&routes) } else { output.text(&draw(&routes, output)) }
         }
     }
+}
+
+/// Reads up to `limit` routes, page by page.
+async fn pages(
+    client: &Client,
+    name: &str,
+    (mut query, limit): (RouteQuery, usize),
+) -> Result<RouterRoutes, CliError> {
+    query.most = Some(limit.min(MOST_ROUTES));
+    let mut shown = client.routes(name, &query).await?;
+    while shown.more > 0 && shown.routes.len() < limit {
+        query.after = shown.routes.last().map(|route| route.prefix.clone());
+        query.most = Some((limit - shown.routes.len()).min(MOST_ROUTES));
+        let page = client.routes(name, &query).await?;
+        shown.more = page.more;
+        if page.routes.is_empty() {
+            break;
+        }
+        shown.routes.extend(page.routes);
+    }
+    Ok(shown)
 }
 
 fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
@@ -61,6 +84,7 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
     }
     let mut text = lines(table);
     text.extend(routers.iter().filter_map(|router| rules(router, output)));
+    text.extend(routers.iter().filter_map(|router| nat(router, output)));
     text
 }
 
@@ -69,6 +93,17 @@ fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
     router.has_rules.then(|| {
         format!(
             "{}: its namespace has {word}, so the kernel forwards every packet, slowly (see `ip -n {} rule`)\n",
+            router.name, router.namespace
+        )
+    })
+}
+
+fn nat(router: &RouterInfo, output: &Output) -> Option<String> {
+    let word = output.paint("NAT", Tone::Doubtful);
+    router.has_nat.then(|| {
+        format!(
+            "{}: its namespace has {word}, which does not apply to what the engine forwards (see `ip netns exec {} nft list \
+             ruleset`)\n",
             router.name, router.namespace
         )
     })
@@ -112,6 +147,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     text.push_str(&lines(table));
     text.extend(rules(router, output));
+    text.extend(nat(router, output));
     text.push('\n');
     let mut table = output.table(&["INTERFACE", "FOR THE KERNEL", ">PUNTED", ">DROPPED"]);
     let punts = router.interfaces.iter().flat_map(|one| one.punts.iter().map(move |punt| (&*one.name, punt)));
@@ -136,7 +172,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     text.push_str(&lines(table));
     if shown.more > 0 {
-        text.push_str(&format!("and {} more (--limit N shows more)\n", count(shown.more)));
+        text.push_str(&format!("and {} more (--all shows them)\n", count(shown.more)));
     }
     text
 }

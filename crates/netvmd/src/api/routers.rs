@@ -1,5 +1,7 @@
 //! Virtual routers and their routes.
 
+use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Json;
@@ -7,17 +9,17 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    MOST_ROUTES, PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes,
+    MOST_ROUTES, PuntInfo, RouteAction, RouteHop, RouteInfo, RouteQuery, RouterInfo, RouterInterfaceInfo,
+    RouterRoutes,
 };
 use netvm_config::model::{RouterConfig, RouterInterface};
 use netvm_engine::{DropReason, PortView, PuntClass, PuntCounts, RouterView};
 use netvm_wire::{IpNet, VlanId};
-use serde::Deserialize;
 
 use super::Failure;
 use super::traffic::{Views, views};
 use crate::daemon::Daemon;
-use crate::routers::{Counts, Destination, Rib};
+use crate::routers::{Counts, Destination, Rib, Select};
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<RouterInfo>>, Failure> {
     let views = views(&daemon).await?;
@@ -28,47 +30,83 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<R
 pub(super) async fn infos(daemon: &Daemon, views: &Views) -> Vec<RouterInfo> {
     let mut infos = Vec::new();
     for router in &views.host.routers {
-        let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
-        infos.push(info(views, router, counts));
+        let state = daemon.routers.query(router.id, KernelState::of).await.unwrap_or_default();
+        infos.push(info(views, router, &state));
     }
     infos
-}
-
-/// Limit of the number of routes.
-#[derive(Debug, Deserialize)]
-pub(super) struct Most {
-    most: Option<usize>,
 }
 
 pub(super) async fn routes(
     State(daemon): State<Arc<Daemon>>,
     name: Result<Path<String>, PathRejection>,
-    most: Result<Query<Most>, QueryRejection>,
+    query: Result<Query<RouteQuery>, QueryRejection>,
 ) -> Result<Json<RouterRoutes>, Failure> {
-    let (Path(name), Query(Most { most })) = (name?, most?);
-    let most = most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
+    let (Path(name), Query(query)) = (name?, query?);
+    let most = query.most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
+    let select = Select::of(&query)?;
     let views = views(&daemon).await?;
     let Some(router) = views.host.routers.iter().find(|router| router.name == name) else {
         let message = format!("no virtual router `{name}`: `netvm router` lists the routers");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
     let read = move |rib: &Rib| {
+        let mut all = rib.routes(select);
         let routes: Vec<RouteInfo> =
-            rib.routes().take(most).map(|(net, destination)| route(rib, net, destination)).collect();
-        (rib.counts(), rib.routes().len(), routes)
+            all.by_ref().take(most).map(|(net, destination)| route(rib, net, destination)).collect();
+        (KernelState::of(rib), all.count() as u64, routes)
     };
-    let (counts, all, routes) = daemon.routers.query(router.id, read).await.unwrap_or_default();
-    let more = all.saturating_sub(routes.len()) as u64;
-    Ok(Json(RouterRoutes { router: info(&views, router, counts), routes, more }))
+    let (state, more, routes) = daemon.routers.query(router.id, read).await.unwrap_or_default();
+    Ok(Json(RouterRoutes { router: info(&views, router, &state), routes, more }))
 }
 
-fn info(views: &Views, router: &RouterConfig, counts: Counts) -> RouterInfo {
+impl Select {
+    fn of(query: &RouteQuery) -> Result<Self, Failure> {
+        fn parsed<T: FromStr>(name: &str, text: &Option<String>) -> Result<Option<T>, Failure> {
+            let Some(text) = text else { return Ok(None) };
+            let message =
+                || format!("`{name}={text}`: write it as in `2001:db8::/32`; an `address` has no length");
+            let value = text.parse().map_err(|_| Failure::new(StatusCode::BAD_REQUEST, message()))?;
+            Ok(Some(value))
+        }
+        if let Some(family) = query.family.filter(|family| ![4, 6].contains(family)) {
+            let message = format!("`family={family}`: 4 and 6 are possible");
+            return Err(Failure::new(StatusCode::BAD_REQUEST, message));
+        }
+        Ok(Self {
+            family: query.family,
+            prefix: parsed("prefix", &query.prefix)?,
+            address: parsed("address", &query.address)?,
+            after: parsed("after", &query.after)?,
+        })
+    }
+}
+
+/// What a router's kernel has.
+#[derive(Default)]
+struct KernelState {
+    counts: Counts,
+    /// By interface.
+    addresses: BTreeMap<String, Vec<String>>,
+}
+
+impl KernelState {
+    fn of(rib: &Rib) -> Self {
+        let mut addresses = BTreeMap::<String, Vec<String>>::new();
+        for (interface, address, length) in rib.addresses() {
+            addresses.entry(interface.to_owned()).or_default().push(format!("{address}/{length}"));
+        }
+        Self { counts: rib.counts(), addresses }
+    }
+}
+
+fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo {
+    let counts = state.counts;
     let view = views.routers.iter().find(|view| view.id == router.id);
     let count = |of: fn(&RouterView) -> u64| view.map_or(0, of);
     RouterInfo {
         name: router.name.clone(),
         namespace: router.namespace(),
-        interfaces: router.interfaces.iter().map(|one| interface(views, one)).collect(),
+        interfaces: router.interfaces.iter().map(|one| interface(views, one, state)).collect(),
         routes_v4: counts.routes_v4 as u64,
         routes_v6: counts.routes_v6 as u64,
         neighbours: counts.neighbours as u64,
@@ -78,10 +116,11 @@ fn info(views: &Views, router: &RouterConfig, counts: Counts) -> RouterInfo {
         from_kernel: count(|view| view.from_kernel),
         table_bytes: count(|view| view.memory as u64),
         has_rules: counts.has_rules,
+        has_nat: counts.has_nat,
     }
 }
 
-fn interface(views: &Views, interface: &RouterInterface) -> RouterInterfaceInfo {
+fn interface(views: &Views, interface: &RouterInterface, state: &KernelState) -> RouterInterfaceInfo {
     let name = |id| views.host.port(id).map_or_else(String::new, |port| port.name.clone());
     let view = |id| views.ports.iter().find(|port| port.id == id);
     let punt = view(interface.punt);
@@ -94,7 +133,7 @@ fn interface(views: &Views, interface: &RouterInterface) -> RouterInterfaceInfo 
         port: name(interface.port),
         vlan: interface.vlan.map(VlanId::get),
         mac: interface.mac.to_string(),
-        addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+        addresses: state.addresses.get(&interface.name).cloned().unwrap_or_default(),
         punt_port: name(interface.punt),
         punted: punt.map_or(0, |port| port.tx_packets),
         from_kernel: punt.map_or(0, |port| port.rx_packets),

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use netlink_packet_core::NLM_F_REPLACE;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -53,6 +54,7 @@ pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
     let (v4, v6) = (AddressFamily::Inet, AddressFamily::Inet6);
     let questions = [
         RouteNetlinkMessage::GetLink(LinkMessage::default()),
+        RouteNetlinkMessage::GetAddress(AddressMessage::default()),
         rules(v4),
         rules(v6),
         routes(v4),
@@ -103,11 +105,30 @@ fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
         })),
         RouteNetlinkMessage::NewNeighbour(message) => neighbour(&message),
         RouteNetlinkMessage::DelNeighbour(message) => Some(Change::Neighbour(peer(&message)?, None)),
-        RouteNetlinkMessage::DelAddress(_) => Some(Change::Unclear),
+        RouteNetlinkMessage::NewAddress(message) => {
+            let (index, address) = address(&message)?;
+            Some(Change::Address(index, address, message.header.prefix_len))
+        }
+        RouteNetlinkMessage::DelAddress(message) => Some(
+            address(&message).map_or(Change::Unclear, |(index, address)| Change::AddressGone(index, address)),
+        ),
         RouteNetlinkMessage::NewRule(message) => is_custom(&message).then_some(Change::Rule),
         RouteNetlinkMessage::DelRule(_) => Some(Change::Unclear),
         _ => None,
     }
+}
+
+/// The interface and the address of a message. On a point-to-point interface, `Address` is the peer's.
+fn address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
+    let local = message.attributes.iter().find_map(|one| match one {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    let any = message.attributes.iter().find_map(|one| match one {
+        AddressAttribute::Address(address) => Some(*address),
+        _ => None,
+    });
+    Some((message.header.index, local.or(any)?))
 }
 
 fn link(message: &LinkMessage) -> Option<Change> {
@@ -116,7 +137,25 @@ fn link(message: &LinkMessage) -> Option<Change> {
         _ => None,
     })?;
     let is_up = message.header.flags.contains(LinkFlags::Up);
-    Some(Change::Link(message.header.index, Link { name, is_up }))
+    Some(Change::Link(message.header.index, Link { name, is_up, macvlan: macvlan(message) }))
+}
+
+/// The interface under a macvlan, and its MAC address.
+fn macvlan(message: &LinkMessage) -> Option<(u32, MacAddr)> {
+    let is_macvlan = |one: &LinkAttribute| match one {
+        LinkAttribute::LinkInfo(all) => all.contains(&LinkInfo::Kind(InfoKind::MacVlan)),
+        _ => false,
+    };
+    message.attributes.iter().find(|one| is_macvlan(one))?;
+    let under = message.attributes.iter().find_map(|one| match one {
+        LinkAttribute::Link(index) => Some(*index),
+        _ => None,
+    });
+    let mac = message.attributes.iter().find_map(|one| match one {
+        LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr),
+        _ => None,
+    });
+    Some((under?, mac?))
 }
 
 /// The change of a route in table `local`, `main` or `default`. `make`: called for `main`, without a target if all

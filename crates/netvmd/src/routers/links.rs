@@ -68,11 +68,11 @@ impl<'a> Links<'a> {
         Ok(Self { router, namespace, outside: Requests::open()? })
     }
 
-    /// Creates or changes an interface to its desired state.
+    /// Creates or changes an interface to its desired state; true if it has just been created.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn configure(&mut self, interface: &Interface) -> Result<(), LinkError> {
+    pub fn configure(&mut self, interface: &Interface) -> Result<bool, LinkError> {
         let router = self.router.to_owned();
         let fail = |what| {
             let (router, interface) = (router.clone(), interface.name.clone());
@@ -116,7 +116,31 @@ impl<'a> Links<'a> {
         let namespace = self.namespace;
         let set_up = move || set_up(&mut Requests::open()?);
         namespace.inside(set_up).flatten().map_err(fail("cannot configure it in the namespace"))?;
-        Ok(())
+        Ok(!is_pair)
+    }
+
+    /// Makes the kernel announce the addresses of new interfaces: neighbours may remember another router's MAC address
+    /// (gratuitous ARP, RFC 5227 section 3; unsolicited neighbour advertisements, RFC 4861 section 7.2.6).
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn announce(&self, interfaces: &[Interface]) -> io::Result<()> {
+        let announce = || -> io::Result<()> {
+            let mut requests = Requests::open()?;
+            for interface in interfaces {
+                let Some(index) = index_of(&mut requests, &interface.name)? else { continue };
+                for file in ["ipv4/conf/{}/arp_notify", "ipv6/conf/{}/ndisc_notify"] {
+                    // A kernel without IPv6 has no such file.
+                    let _ = fs::write(format!("/proc/sys/net/{}", file.replace("{}", &interface.name)), "1");
+                }
+                // The same address again is an event, after which the kernel announces.
+                let mut message = LinkMessage::default();
+                message.attributes.push(LinkAttribute::Address(interface.mac.to_vec()));
+                change_link(&mut requests, index, message)?;
+            }
+            Ok(())
+        };
+        self.namespace.inside(announce).flatten()
     }
 
     /// Takes the carrier from an interface, so that daemons inside see that no packet passes; its addresses and routes
@@ -265,7 +289,25 @@ fn name_of(link: &LinkMessage) -> Option<String> {
 
 /// Stops the outer end's own IPv6 traffic. Fails on a kernel without IPv6, which sends none.
 fn disable_ipv6(host_end: &str) {
-    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{host_end}/disable_ipv6"), "1");
+    let _ = fs::write(ipv6_switch(host_end), "1");
+}
+
+/// Stops the host's own IPv6 on the interface of a router's port: AF_XDP takes what comes in, but the host would still send
+/// from there. True if it was on.
+pub(super) fn silence(interface: &str) -> bool {
+    let file = ipv6_switch(interface);
+    let is_on = fs::read_to_string(&file).is_ok_and(|value| value.trim() == "0");
+    is_on && fs::write(&file, "1").is_ok()
+}
+
+/// Turns the host's own IPv6 on again.
+pub(super) fn unsilence(interface: &str) {
+    // The interface may be gone.
+    let _ = fs::write(ipv6_switch(interface), "0");
+}
+
+fn ipv6_switch(interface: &str) -> String {
+    format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
 }
 
 /// Disables duplicate address detection (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0): the interface comes up

@@ -4,14 +4,14 @@
 //! configuration has lost them. They outlive netvmd; the next one takes them over as they are: routes, neighbours, and
 //! the daemons inside.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_config::model::{Host, PortId, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
@@ -30,7 +30,7 @@ use follow::{Follower, NetlinkSockets};
 use links::{Interface, LinkError, Links};
 pub(crate) use namespace::is_taken;
 use namespace::{Namespace, NamespaceError};
-pub use rib::{Counts, Destination, Rib};
+pub use rib::{Counts, Destination, Rib, Select};
 use static_routes::RouteError;
 
 /// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
@@ -80,6 +80,10 @@ struct ManagedRouter {
     followed: Option<(RouterId, Vec<String>)>,
     /// An earlier netvmd left it, and this one has not served it yet.
     is_inherited: bool,
+    /// New interfaces, whose addresses are announced once packets pass.
+    unannounced: Vec<Interface>,
+    /// Interfaces of its ports on which netvmd turned the host's IPv6 off.
+    silenced: BTreeSet<String>,
 }
 
 /// The virtual routers.
@@ -136,7 +140,12 @@ impl Routers {
             }
         }
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
-        blocking(move || remove_others(&mut lock(&made), &folder, &wanted)).await;
+        blocking(move || {
+            let mut made = lock(&made);
+            remove_others(&mut made, &folder, &wanted);
+            made.iter_mut().for_each(|(name, made)| announce(name, made));
+        })
+        .await;
     }
 
     /// Stops following the routers that `is_over` selects.
@@ -224,6 +233,7 @@ impl Routers {
             if made.is_inherited {
                 continue;
             }
+            made.silenced.iter().for_each(|interface| links::unsilence(interface));
             if purges {
                 remove(&name, made.namespace, &self.folder);
                 continue;
@@ -261,6 +271,8 @@ struct DesiredRouter {
     name: String,
     namespace: String,
     interfaces: Vec<Interface>,
+    /// Interfaces of its AF_XDP ports.
+    port_interfaces: Vec<String>,
     routes: Vec<StaticRoute>,
 }
 
@@ -281,9 +293,17 @@ impl DesiredRouter {
             name: one.name.clone(),
             namespace: one.namespace(),
             interfaces: one.interfaces.iter().map(interface).collect(),
+            port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
             routes: one.routes.clone(),
         };
         host.routers.iter().map(router).collect()
+    }
+}
+
+fn port_interface(host: &Host, port: PortId) -> Option<String> {
+    match &host.port(port)?.kind {
+        PortKind::AfXdp { interface, .. } => Some(interface.clone()),
+        _ => None,
     }
 }
 
@@ -302,31 +322,58 @@ fn make(
             if is_inherited {
                 tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
             }
-            place.insert(ManagedRouter { namespace, followed: None, is_inherited })
+            place.insert(ManagedRouter {
+                namespace,
+                followed: None,
+                is_inherited,
+                unannounced: Vec::new(),
+                silenced: BTreeSet::new(),
+            })
         }
     };
     let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
     noted.map_err(system("cannot record it in the run directory"))?;
     links::start_forwarding(&made.namespace)
         .map_err(system("cannot bring up loopback and enable forwarding"))?;
-    configure(router, &made.namespace)?;
+    made.silenced.extend(router.port_interfaces.iter().filter(|name| links::silence(name)).cloned());
+    let new = configure(router, &made.namespace)?;
+    made.unannounced.extend(new);
     let routed = made.namespace.inside(|| static_routes::set(&router.routes));
     let routed = routed.map_err(system("cannot enter its namespace"))?;
     routed.map_err(|source| RouterError::Route { router: name.clone(), source })
 }
 
-/// Creates or changes a router's interfaces to their desired state.
-fn configure(router: &DesiredRouter, namespace: &Namespace) -> Result<(), RouterError> {
+/// Creates or changes a router's interfaces to their desired state; returns those that it created.
+fn configure(router: &DesiredRouter, namespace: &Namespace) -> Result<Vec<Interface>, RouterError> {
     let (name, what) = (&router.name, "cannot open a netlink socket");
     let failed = |source| RouterError::System { router: name.clone(), what, source };
     let mut links = Links::new(name, namespace).map_err(failed)?;
-    Ok(router.interfaces.iter().try_for_each(|interface| links.configure(interface))?)
+    let mut new = Vec::new();
+    for interface in &router.interfaces {
+        if links.configure(interface)? {
+            new.push(interface.clone());
+        }
+    }
+    Ok(new)
+}
+
+/// Announces the addresses of new interfaces.
+fn announce(name: &str, made: &mut ManagedRouter) {
+    let new = std::mem::take(&mut made.unannounced);
+    if new.is_empty() {
+        return;
+    }
+    let announced = Links::new(name, &made.namespace).and_then(|links| links.announce(&new));
+    if let Err(error) = announced {
+        tracing::warn!("router {name}: cannot announce its addresses: {error}");
+    }
 }
 
 /// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
 fn remove_others(all: &mut BTreeMap<String, ManagedRouter>, folder: &Path, wanted: &[DesiredRouter]) {
     let find = |name: &str| wanted.iter().find(|router| router.name == name);
     for (name, made) in all.extract_if(.., |name, _| find(name).is_none()) {
+        made.silenced.iter().for_each(|interface| links::unsilence(interface));
         remove(&name, made.namespace, folder);
     }
     for (name, made) in &*all {

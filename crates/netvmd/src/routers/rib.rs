@@ -14,6 +14,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::ops::Bound;
 
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{IpNet, MacAddr};
@@ -24,7 +25,7 @@ mod nets;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, Counts, Destination, Link, Neighbour, RouteKey, RouteTarget};
+pub use change::{Change, Counts, Destination, Link, Neighbour, RouteKey, RouteTarget, Select};
 use hops::{BLACKHOLE, Hops, PUNT, Unreachable};
 pub use hops::{Gateway, Peer};
 pub use nets::containing;
@@ -63,6 +64,8 @@ pub struct Rib {
     /// Names of the router's netvm interfaces, in the engine's order.
     interfaces: Vec<String>,
     links: BTreeMap<u32, Link>,
+    /// Addresses by interface, with their prefix lengths.
+    addresses: BTreeMap<(u32, IpAddr), u8>,
     local: BTreeSet<IpNet>,
     /// The local prefixes longer than one address, and the prefixes that are never forwarded.
     wide: Vec<IpNet>,
@@ -71,6 +74,8 @@ pub struct Rib {
     nexthops: HashMap<NonZeroU32, u32>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
     has_rules: bool,
+    /// The namespace has chains of type `nat`.
+    has_nat: bool,
     hops: Hops,
     /// Next hops in use for neighbours' host routes.
     held: BTreeMap<IpNet, NextHopId>,
@@ -78,6 +83,24 @@ pub struct Rib {
     sent: BTreeMap<IpNet, NextHopId>,
     dirty: BTreeSet<IpNet>,
     all_dirty: bool,
+    sent_macs: Vec<(u16, MacAddr)>,
+}
+
+/// Which links are interfaces of the engine.
+#[derive(Clone, Copy)]
+struct Interfaces<'a> {
+    links: &'a BTreeMap<u32, Link>,
+    names: &'a [String],
+}
+
+impl Interfaces<'_> {
+    /// The engine's interface of a link or of the one under a macvlan, and whether the link is up.
+    fn find(self, index: u32) -> Option<(u16, bool)> {
+        let link = self.links.get(&index)?;
+        let place = |link: &Link| self.names.iter().position(|name| *name == link.name);
+        let under = || place(self.links.get(&link.macvlan?.0)?);
+        Some((place(link).or_else(under)? as u16, link.is_up))
+    }
 }
 
 impl Rib {
@@ -92,6 +115,7 @@ impl Rib {
     pub fn resync(&mut self, all: impl IntoIterator<Item = Change>) {
         let before = std::mem::take(&mut self.routes);
         self.links.clear();
+        self.addresses.clear();
         self.local.clear();
         self.neighbours.clear();
         self.has_rules = false;
@@ -127,6 +151,14 @@ impl Rib {
             Change::LinkGone(index) => {
                 self.links.remove(&index);
                 self.all_changed();
+                true
+            }
+            Change::Address(index, address, length) => {
+                self.addresses.insert((index, address), length);
+                false
+            }
+            Change::AddressGone(index, address) => {
+                self.addresses.remove(&(index, address));
                 true
             }
             Change::Local(net) => {
@@ -293,12 +325,12 @@ impl Rib {
                 routes.push((net, now));
             }
         }
-        let (links, interfaces, neighbours) = (&self.links, &self.interfaces, &self.neighbours);
+        let (interfaces, neighbours) =
+            (Interfaces { links: &self.links, names: &self.interfaces }, &self.neighbours);
         let resolve = |(index, address): Peer| {
-            let link = links.get(&index).ok_or(Unreachable)?;
-            let place = interfaces.iter().position(|name| *name == link.name).ok_or(Unreachable)?;
-            let known = neighbours.get(&(address, index)).filter(|_| link.is_up);
-            Ok(known.map(|neighbour| Hop { interface: place as u16, mac: neighbour.mac }))
+            let (interface, is_up) = interfaces.find(index).ok_or(Unreachable)?;
+            let known = neighbours.get(&(address, index)).filter(|_| is_up);
+            Ok(known.map(|neighbour| Hop { interface, mac: neighbour.mac }))
         };
         in_parts(self.hops.changes(resolve), &routes)
     }
@@ -349,18 +381,44 @@ impl Rib {
     /// The decision for a resolved neighbour.
     fn known(&self, peer: Peer) -> Option<Decision> {
         let (index, address) = peer;
-        let is_ours = self.interfaces.contains(&self.links.get(&index)?.name);
+        let is_ours = self.interfaces().find(index).is_some();
         (is_ours && self.neighbours.contains_key(&(address, index))).then_some(Decision::Neighbour(peer))
+    }
+
+    fn interfaces(&self) -> Interfaces<'_> {
+        Interfaces { links: &self.links, names: &self.interfaces }
+    }
+
+    /// The MAC addresses that interfaces have besides their own, if they have changed since the last call.
+    pub fn changed_macs(&mut self) -> Option<Vec<(u16, MacAddr)>> {
+        let interfaces = self.interfaces();
+        let mac = |link: &Link| {
+            let (under, mac) = link.macvlan.filter(|_| link.is_up)?;
+            Some((interfaces.find(under)?.0, mac))
+        };
+        let mut macs: Vec<(u16, MacAddr)> = self.links.values().filter_map(mac).collect();
+        macs.sort_unstable();
+        if macs == self.sent_macs {
+            return None;
+        }
+        self.sent_macs.clone_from(&macs);
+        Some(macs)
     }
 
     /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, as
     /// it does not see the packets.
     pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
-            let is_ours = |link: &Link| link.is_up && self.interfaces.contains(&link.name);
-            self.links.get(index).is_some_and(is_ours)
+            self.interfaces().find(*index).is_some_and(|(_, is_up)| is_up)
                 && self.neighbours.get(&(*address, *index)).is_none_or(|neighbour| neighbour.is_stale)
         })
+    }
+
+    /// Notes whether the namespace has NAT; true if that is new.
+    pub const fn set_nat(&mut self, has_nat: bool) -> bool {
+        let is_new = self.has_nat != has_nat;
+        self.has_nat = has_nat;
+        is_new
     }
 
     /// Whether policy routing rules exist, and whether next hops ran out.
@@ -378,19 +436,41 @@ impl Rib {
             neighbours: self.neighbours.len(),
             refused: self.hops.refused(),
             has_rules: self.has_rules,
+            has_nat: self.has_nat,
         }
     }
 
-    /// The engine's routes by prefix, with their destinations.
-    pub fn routes(&self) -> impl ExactSizeIterator<Item = (IpNet, Destination<'_>)> {
-        self.sent.iter().map(|(net, id)| {
-            let leads = match *id {
-                PUNT | NextHopId::LOCAL | NextHopId::RESOLVE => Destination::Kernel,
-                BLACKHOLE => Destination::Blackhole,
-                id => Destination::Gateways(self.hops.gateways(id)),
-            };
-            (*net, leads)
-        })
+    /// The engine's routes by prefix, with their destinations, as far as they are selected.
+    pub fn routes(&self, select: Select) -> Box<dyn Iterator<Item = (IpNet, Destination<'_>)> + '_> {
+        let first = select.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.sent.range((first, Bound::Unbounded)).map(|(net, id)| (*net, *id));
+        let shown = |(net, id)| (net, self.destination(id));
+        match select.address {
+            None => Box::new(behind.filter(move |(net, _)| select.holds(*net)).map(shown)),
+            Some(address) => {
+                let found = nets::ancestry(address).find_map(|net| Some((net, *self.sent.get(&net)?)));
+                let is_behind = move |net| select.after.is_none_or(|after| after < net);
+                Box::new(
+                    found.filter(|(net, _)| select.holds(*net) && is_behind(*net)).map(shown).into_iter(),
+                )
+            }
+        }
+    }
+
+    fn destination(&self, id: NextHopId) -> Destination<'_> {
+        match id {
+            PUNT | NextHopId::LOCAL | NextHopId::RESOLVE => Destination::Kernel,
+            BLACKHOLE => Destination::Blackhole,
+            id => Destination::Gateways(self.hops.gateways(id)),
+        }
+    }
+
+    /// The addresses of interfaces, with their prefix lengths; without link-local ones of IPv6.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr, u8)> {
+        let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let shown = self.addresses.iter().filter(move |((_, address), _)| !is_link_local(*address));
+        shown
+            .filter_map(|((index, address), length)| Some((&*self.links.get(index)?.name, *address, *length)))
     }
 
     /// The MAC address of a neighbour, and the name of its interface.

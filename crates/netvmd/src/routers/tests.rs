@@ -72,7 +72,7 @@ fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
     let Some(namespace) = TestNamespace::new("l") else { return };
     let mut links = Links::new("test", namespace.namespace()).unwrap();
     let mut wanted = interface(1, 1);
-    links.configure(&wanted).unwrap();
+    assert!(links.configure(&wanted).unwrap(), "it is new");
     let addresses = namespace.ip("-o address show dev lan1");
     assert!(addresses.contains("10.1.0.1/24 brd 10.1.0.255"), "{addresses}");
     assert!(addresses.contains("2001:db8:1::1/64") && !addresses.contains("tentative"), "{addresses}");
@@ -86,7 +86,7 @@ fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
     namespace.ip("address add 10.9.0.1/24 dev lan1");
     wanted.addresses.remove(0);
     wanted.mac = [2, 0, 0, 0, 1, 99];
-    links.configure(&wanted).unwrap();
+    assert!(!links.configure(&wanted).unwrap(), "it was there");
     let addresses = namespace.ip("-o address show dev lan1");
     assert!(!addresses.contains("10.1.0.1") && addresses.contains("10.9.0.1"), "{addresses}");
     assert!(namespace.ip("-o link show dev lan1").contains("02:00:00:00:01:63"));

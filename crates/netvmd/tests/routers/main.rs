@@ -3,6 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod daemons;
+mod frr;
+mod full_table;
+mod neighbours;
 mod site;
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};

@@ -7,6 +7,7 @@ use netvm_config::model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_region::clock;
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
+use netvm_wire::MacAddr;
 
 use super::{Engine, PortView};
 use crate::ids::PortId;
@@ -56,6 +57,8 @@ struct State {
     ticket: u64,
     /// Names of its interfaces; next hops refer to their indexes.
     interfaces: Vec<String>,
+    /// MAC addresses of interfaces besides their own, by the interface's index.
+    macs: Vec<(u16, MacAddr)>,
     tables: Arc<Tables>,
 }
 
@@ -123,7 +126,10 @@ impl Routers {
             if !self.states.contains_key(&router.id) {
                 self.last_ticket += 1;
                 let (ticket, interfaces) = (self.last_ticket, names(router));
-                self.states.insert(router.id, State { ticket, interfaces, tables: Arc::default() });
+                self.states.insert(
+                    router.id,
+                    State { ticket, interfaces, macs: Vec::new(), tables: Arc::default() },
+                );
             }
         }
         self.limits.quotas = quotas;
@@ -171,19 +177,21 @@ fn names(router: &RouterConfig) -> Vec<String> {
 
 impl State {
     fn path(&self, host: &Host, router: &RouterConfig, limits: &Limits) -> RouterPath {
-        let interface = |interface: &RouterInterface| {
+        let interface = |(index, interface): (u16, &RouterInterface)| {
+            let also = self.macs.iter().filter(|(of, _)| *of == index).map(|(_, mac)| *mac);
             let (_, punts) = limits.quotas.get(&interface.punt)?;
             Some(InterfacePath {
                 port: interface.port,
                 vlan: interface.vlan,
                 mac: interface.mac,
+                also: also.collect(),
                 mtu: limits.mtu(host, interface.port),
                 punt: interface.punt,
                 punts: Arc::clone(punts),
             })
         };
         // Every interface has a quota.
-        let interfaces = router.interfaces.iter().filter_map(interface).collect();
+        let interfaces = (0..).zip(&router.interfaces).filter_map(interface).collect();
         RouterPath::new(router.id, interfaces, Arc::clone(&self.tables))
     }
 }
@@ -200,6 +208,21 @@ impl Engine {
     pub fn update_router(&mut self, router: RouterId, update: Update) -> Result<(), UnknownRouter> {
         let state = self.routers.states.get(&router).ok_or(UnknownRouter(router))?;
         self.routers.builder.change(state.ticket, update);
+        Ok(())
+    }
+
+    /// Gives interfaces of a router MAC addresses besides their own, by the interface's index; these replace all earlier ones.
+    ///
+    /// # Errors
+    /// [`UnknownRouter`]; nothing is changed.
+    pub fn set_router_macs(
+        &mut self,
+        router: RouterId,
+        macs: Vec<(u16, MacAddr)>,
+    ) -> Result<(), UnknownRouter> {
+        self.routers.states.get_mut(&router).ok_or(UnknownRouter(router))?.macs = macs;
+        self.routers.fill(&self.host);
+        self.send_snapshots();
         Ok(())
     }
 

@@ -108,7 +108,8 @@ impl Head {
         if to.is_multicast() {
             return Class::Punt;
         }
-        if router.interface(number).is_none_or(|interface| interface.mac != to) {
+        let is_other = |interface: &InterfacePath| interface.mac != to && !interface.also.contains(&to);
+        if router.interface(number).is_none_or(is_other) {
             return Class::Drop(DropReason::NotForRouter);
         }
         let (ip, room) = (&packet[l2..], (length as usize).saturating_sub(l2));

@@ -15,6 +15,8 @@ use crate::router::InterfacePath;
 
 const PORT: PortId = PortId(0);
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+/// A second address, as VRRP has one.
+const VIRTUAL: MacAddr = MacAddr([0, 0, 0x5e, 0, 1, 7]);
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
 /// Interfaces without a tag, with VLAN 5 on the same port, and with VLAN 7 on another one.
@@ -23,6 +25,7 @@ fn router() -> RouterPath {
         port: PortId(port),
         vlan: VlanId::new(vlan).ok(),
         mac: MacAddr([2, 0, 0, 0, 0, last]),
+        also: Box::new([VIRTUAL]),
         mtu: 1500,
         punt: PortId(100 + u16::from(last)),
         punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, 1_000_000_000).unwrap()),
@@ -57,6 +60,8 @@ fn packets_are_their_interface_s() {
     ] {
         assert_eq!(class(&tagged(&plain, tag)), expected, "{tag:?}");
     }
+    assert!(matches!(class(&frame(VIRTUAL, false)), Class::V4 { destination: 0xc000_0202, .. }));
+    assert_eq!(class(&frame(MacAddr([0, 0, 0x5e, 0, 1, 8]), false)), Class::Drop(DropReason::NotForRouter));
     // A second tag is not looked behind.
     let twice = tagged(&tagged(&plain, [0x81, 0, 0, 9]), [0x81, 0, 0, 5]);
     assert_eq!(class(&twice), Class::Punt);

@@ -1,5 +1,6 @@
 //! Types of a [`Rib`](super::Rib)'s interface: changes of links, routes and neighbours in, counts and destinations out.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use netvm_wire::{IpNet, MacAddr};
@@ -46,6 +47,8 @@ pub struct Link {
     pub name: String,
     /// Whether it is up.
     pub is_up: bool,
+    /// The interface that it is a macvlan on, and its MAC address: a second address of that interface, as VRRP has one.
+    pub macvlan: Option<(u32, MacAddr)>,
 }
 
 /// A change.
@@ -55,6 +58,10 @@ pub enum Change {
     Link(u32, Link),
     /// An interface was removed.
     LinkGone(u32),
+    /// An interface has an address with this prefix length.
+    Address(u32, IpAddr, u8),
+    /// An interface no longer has an address. The kernel also removes routes with this source address.
+    AddressGone(u32, IpAddr),
     /// A prefix is local to the kernel.
     Local(IpNet),
     /// A prefix is no longer local.
@@ -103,6 +110,8 @@ pub struct Counts {
     pub refused: u64,
     /// Whether policy routing rules make the engine punt everything.
     pub has_rules: bool,
+    /// Whether the namespace has NAT, which the engine does not do.
+    pub has_nat: bool,
 }
 
 /// The destination of a route.
@@ -114,4 +123,25 @@ pub enum Destination<'a> {
     Blackhole,
     /// The gateways, resolved or not.
     Gateways(&'a [Gateway]),
+}
+
+/// Selects routes of the engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Select {
+    /// 4 or 6.
+    pub family: Option<u8>,
+    /// Those in this prefix.
+    pub prefix: Option<IpNet>,
+    /// The one for this address.
+    pub address: Option<IpAddr>,
+    /// Those behind this prefix.
+    pub after: Option<IpNet>,
+}
+
+impl Select {
+    /// Whether a prefix is selected, as far as its family and `prefix` say.
+    pub fn holds(&self, net: IpNet) -> bool {
+        self.family.is_none_or(|family| (family == 4) == net.is_v4())
+            && self.prefix.is_none_or(|prefix| prefix.contains_net(net))
+    }
 }

@@ -47,7 +47,7 @@ fn link(index: u32, is_up: bool) -> Change {
         WAN => "wan",
         _ => "tun0",
     };
-    Change::Link(index, Link { name: name.to_owned(), is_up })
+    Change::Link(index, Link { name: name.to_owned(), is_up, macvlan: None })
 }
 
 /// A RIB, and the engine tables that take its updates.
@@ -392,4 +392,41 @@ fn after_random_changes_the_engine_agrees_with_the_kernel() {
             }
         }
     }
+}
+
+#[test]
+fn routes_are_selected_by_family_prefix_and_address_and_read_in_pages() {
+    let mut both = Both::new();
+    both.apply([
+        Change::Local(net("10.0.0.1/32")),
+        route("10.0.0.0/24", 0, RouteTarget::Connected(LAN)),
+        route("20.0.0.0/8", 0, by(&[(WAN, "10.1.0.1", 1)])),
+        route("20.1.0.0/16", 0, RouteTarget::Blackhole),
+        route("2001:db8::/32", 0, RouteTarget::Blackhole),
+        Change::Address(LAN, ip("10.0.0.1"), 24),
+        Change::Address(LAN, ip("fe80::1"), 64),
+    ]);
+    let nets =
+        |select: Select| -> Vec<String> { both.rib.routes(select).map(|(net, _)| net.to_string()).collect() };
+    let all = nets(Select::default());
+    let v6 = Select { family: Some(6), ..Select::default() };
+    assert!(nets(v6).contains(&"2001:db8::/32".to_owned()) && nets(v6).iter().all(|net| net.contains(':')));
+    let within = |prefix| nets(Select { prefix: Some(net(prefix)), ..Select::default() });
+    assert_eq!(within("20.0.0.0/8"), ["20.0.0.0/8", "20.1.0.0/16"]);
+    assert_eq!(within("20.1.2.0/24"), [""; 0]);
+    let to = |address| nets(Select { address: Some(ip(address)), ..Select::default() });
+    assert_eq!((to("20.1.2.3"), to("20.2.0.1")), (vec!["20.1.0.0/16".into()], vec!["20.0.0.0/8".into()]));
+    assert_eq!((to("10.0.0.1"), to("10.0.0.2")), (vec!["10.0.0.1/32".into()], vec!["10.0.0.0/24".into()]));
+    assert_eq!(to("30.0.0.1"), [""; 0]);
+    // Page by page it is the same.
+    let mut paged: Vec<String> = Vec::new();
+    while let Some(next) =
+        nets(Select { after: paged.last().map(|last| net(last)), ..Select::default() }).first()
+    {
+        paged.push(next.clone());
+    }
+    assert_eq!(paged, all);
+    assert_eq!(both.rib.addresses().collect::<Vec<_>>(), [("lan", ip("10.0.0.1"), 24)]);
+    both.apply([Change::AddressGone(LAN, ip("10.0.0.1"))]);
+    assert_eq!(both.rib.addresses().count(), 0);
 }
