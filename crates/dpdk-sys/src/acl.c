@@ -117,25 +117,33 @@ netvm_acl_create(const struct netvm_acl_spec *spec, struct rte_acl_ctx **context
  * here; a smaller limit was configured on purpose, and holds.
  */
 uint32_t
-netvm_acl_algorithm(const struct rte_acl_ctx *context, size_t key_bytes)
+netvm_acl_algorithm(const struct rte_acl_ctx *context, size_t key_bytes, uint32_t bits)
 {
 #ifdef RTE_ARCH_X86
 	static const uint8_t nothing[256];
 	const uint8_t *key = nothing;
 	uint32_t result;
 
-	/* A build of DPDK without the instructions has stubs that fail. */
-	if (rte_vect_get_max_simd_bitwidth() >= RTE_VECT_SIMD_256 && key_bytes <= sizeof(nothing)) {
-		if (rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512F) > 0 &&
+	if (key_bytes > sizeof(nothing))
+		return RTE_ACL_CLASSIFY_DEFAULT;
+	/* A build of DPDK without the instructions has stubs that fail; so has a processor without them. */
+	if (rte_vect_get_max_simd_bitwidth() >= RTE_VECT_SIMD_256) {
+		if (bits == 256 && rte_acl_classify_alg(context, &key, &result, 1, 1, RTE_ACL_CLASSIFY_AVX2) == 0)
+			return RTE_ACL_CLASSIFY_AVX2;
+		if (bits >= 512 && rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512F) > 0 &&
 				rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512VL) > 0 &&
 				rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512CD) > 0 &&
 				rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512BW) > 0 &&
 				rte_acl_classify_alg(context, &key, &result, 1, 1, RTE_ACL_CLASSIFY_AVX512X32) == 0)
 			return RTE_ACL_CLASSIFY_AVX512X32;
 	}
+	if (bits <= 128 && rte_cpu_get_flag_enabled(RTE_CPUFLAG_SSE4_1) > 0 &&
+			rte_acl_classify_alg(context, &key, &result, 1, 1, RTE_ACL_CLASSIFY_SSE) == 0)
+		return RTE_ACL_CLASSIFY_SSE;
 #else
 	(void)context;
 	(void)key_bytes;
+	(void)bits;
 #endif
 	return RTE_ACL_CLASSIFY_DEFAULT;
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use dpdk_sys as sys;
+use netvm_cpu::Level;
 
 use crate::log::{c_string, reason};
 use crate::{Eal, NumaNode};
@@ -292,9 +293,17 @@ impl<const N: usize> Acl<N> {
     pub const BURST: usize = sys::NETVM_ACL_BURST as usize;
 
     fn new(context: NonNull<sys::rte_acl_ctx>, bytes: usize) -> Self {
+        let mut acl = Self { context, algorithm: 0, bytes };
+        acl.use_level(Level::current());
+        acl
+    }
+
+    /// Classifies with the instructions of a level, which the processor must have, from now on. New rules use
+    /// [`Level::current`].
+    pub fn use_level(&mut self, level: Level) {
+        let bits = level.vector_bits().into();
         // SAFETY: the context is alive and compiled for keys of at most N bytes.
-        let algorithm = unsafe { sys::netvm_acl_algorithm(context.as_ptr(), N) };
-        Self { context, algorithm, bytes }
+        self.algorithm = unsafe { sys::netvm_acl_algorithm(self.context.as_ptr(), N, bits) };
     }
 
     /// Bytes of the EAL's memory that it takes; approximate if other memory was taken while it was compiled.

@@ -17,6 +17,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::{fs, io, ptr, thread};
 
+use netvm_cpu::Level;
+
 use crate::inherit::Opened;
 use crate::log::{Control, LogLevel, c_string, quoted, reason, set_level};
 
@@ -300,6 +302,12 @@ fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
         list.push("--allow=pci:0000:00:00.0".into());
     } else {
         list.extend(["--no-pci".into(), "--iova-mode=va".into()]);
+    }
+    let limit = "--force-max-simd-bitwidth";
+    if Level::current() < Level::of_processor()
+        && !options.arguments.iter().any(|argument| argument.starts_with(limit))
+    {
+        list.push(format!("{limit}={}", Level::current().vector_bits()));
     }
     list.extend(options.arguments.iter().cloned());
     list

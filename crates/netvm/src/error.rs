@@ -11,6 +11,12 @@ use netvm_wire::BuildError;
 /// A command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// `NETVM_CPU` cannot be followed.
+    #[error(transparent)]
+    Cpu(#[from] netvm_cpu::LevelError),
+    /// Addresses cannot be looked up.
+    #[error(transparent)]
+    Lookup(#[from] crate::commands::LookupError),
     /// netvmd refused, or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -56,9 +56,9 @@ impl Tables {
         self.v4.lookup_burst(addresses, found);
     }
 
-    /// Like [`Tables::lookup_v4`], for IPv6.
+    /// Like [`Tables::lookup_v4`], for IPv6 addresses as on the wire.
     #[inline]
-    pub fn lookup_v6(&self, addresses: &[u128], found: &mut [NextHopId]) {
+    pub fn lookup_v6(&self, addresses: &[[u8; 16]], found: &mut [NextHopId]) {
         self.v6.lookup_burst(addresses, found);
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let mut found = [NextHopId(9)];
         match address.parse().unwrap() {
             std::net::IpAddr::V4(address) => tables.lookup_v4(&[address.to_bits()], &mut found),
-            std::net::IpAddr::V6(address) => tables.lookup_v6(&[address.to_bits()], &mut found),
+            std::net::IpAddr::V6(address) => tables.lookup_v6(&[address.octets()], &mut found),
         }
         found[0]
     }

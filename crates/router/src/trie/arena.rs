@@ -83,6 +83,11 @@ impl Arena {
         node.has_slots().then(|| std::array::from_fn(|slot| entry_of_slot(self.lines(), node, slot)))
     }
 
+    /// The line of a test; `None` if the entry is not a test.
+    pub fn test(&self, test: Entry) -> Option<Line> {
+        self.lines().get(test.line()).filter(|_| test.is_test()).copied()
+    }
+
     /// Frees the lines of a node or test, but not its children.
     pub fn release(&mut self, entry: Entry) {
         match entry.kind() {
@@ -98,6 +103,10 @@ impl Arena {
         if let Some(slots) = self.slots(entry) {
             // A node or test has exactly one parent.
             slots.into_iter().for_each(|slot| self.release_tree(slot));
+        }
+        if let Some(line) = self.test(entry) {
+            let (inside, _) = line.results();
+            self.release_tree(inside);
         }
         self.release(entry);
     }

@@ -6,52 +6,63 @@ use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_si256, _mm512_cmpge_epu32_mask,
     _mm512_cmplt_epi32_mask, _mm512_i32gather_epi32, _mm512_inserti64x4, _mm512_loadu_si512,
     _mm512_mask_and_epi32, _mm512_mask_i32gather_epi32, _mm512_mask_srli_epi32, _mm512_mask_test_epi32_mask,
-    _mm512_min_epu32, _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_set1_epi32, _mm512_setr_epi32,
-    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_srlv_epi32, _mm512_storeu_si512,
+    _mm512_min_epu32, _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_set_epi64, _mm512_set1_epi32,
+    _mm512_setr_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_slli_epi32, _mm512_srli_epi32,
+    _mm512_srlv_epi32, _mm512_storeu_si512,
 };
 
-use super::bits::Bits;
+use super::bits::Key;
 use super::node::{Entry, Line, SLOTS, WORDS};
-use super::{BURST, ROOT, View};
+use super::{ROOT, SHIFTS, Start, View};
 use crate::next_hop::NextHopId;
 
 /// Addresses per vector.
 const LANES: usize = 16;
 
 /// Like [`View::lookup`].
-#[target_feature(enable = "avx512f")]
-pub(super) fn lookup<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [NextHopId]) {
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
     const MANY: usize = 4 * LANES;
+    const FEW: usize = 2 * LANES;
     let (many, rest) = addresses.split_at(addresses.len() / MANY * MANY);
     let (of_many, of_rest) = found.split_at_mut(many.len().min(found.len()));
-    view.in_bursts(many, of_many, |burst: &[A; MANY], _| descend::<A, 4, MANY>(view, burst));
-    view.in_bursts(rest, of_rest, |burst: &[A; BURST], count| match count {
-        ..=LANES => descend::<A, 1, BURST>(view, burst),
-        _ => descend::<A, 2, BURST>(view, burst),
+    view.in_bursts(many, of_many, |burst: &[K; MANY], _, start| descend::<K, 4, MANY>(view, burst, start));
+    view.in_bursts(rest, of_rest, |burst: &[K; FEW], count, start| match count {
+        ..=LANES => descend::<K, 1, FEW>(view, burst, start),
+        _ => descend::<K, 2, FEW>(view, burst, start),
     });
 }
 
 /// Descends from the root until every address has reached a leaf or a test. The vectors descend together, so that the
 /// loads of one do not wait for another's.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &[A; N]) -> [Entry; N] {
+#[target_feature(enable = "avx512f,avx512bw")]
+fn descend<K: Key, const V: usize, const N: usize>(
+    view: View<'_>,
+    addresses: &[K; N],
+    start: Start,
+) -> [Entry; N] {
     let mut all = [Entry::NONE; N];
     let Some(addresses) = addresses.as_chunks().0.first_chunk::<V>() else { return all };
     let mut words = [_mm512_setzero_si512(); V];
     let mut entries = words;
+    let (first, mut skipped) = start.window::<K>();
     for v in 0..V {
-        words[v] = word(&addresses[v], 0);
-        entries[v] = gather_root(view.root, _mm512_srli_epi32::<16>(words[v]));
+        words[v] = word(&addresses[v], first);
+        entries[v] = if start.is_root {
+            gather_root(view.root, _mm512_srli_epi32::<16>(words[v]))
+        } else {
+            _mm512_set1_epi32(start.entry.bits() as i32)
+        };
     }
-    'levels: for window in 0..A::WINDOWS {
+    'levels: for window in first..K::WINDOWS {
         let mut windows = words;
         for v in 0..V {
             let next = word(&addresses[v], window + 1);
             windows[v] = _mm512_or_si512(_mm512_slli_epi32::<16>(words[v]), _mm512_srli_epi32::<16>(next));
             words[v] = next;
         }
-        for shift in [24, 16, 8, 0] {
+        for shift in &SHIFTS[std::mem::take(&mut skipped)..] {
             let open: [u16; V] =
                 std::array::from_fn(|v| _mm512_cmplt_epi32_mask(entries[v], _mm512_setzero_si512()));
             if open.iter().all(|open| *open == 0) {
@@ -59,7 +70,7 @@ fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &
             }
             for v in 0..V {
                 let leaves = _mm512_cmpge_epu32_mask(entries[v], _mm512_set1_epi32(Entry::LEAVES as i32));
-                let slot = _mm512_srlv_epi32(windows[v], _mm512_set1_epi32(shift));
+                let slot = _mm512_srlv_epi32(windows[v], _mm512_set1_epi32((*shift).into()));
                 let slot = _mm512_and_si512(slot, _mm512_set1_epi32(SLOTS as i32 - 1));
                 // The line number times the words per line, which shifts out the kind. Leaves take half a word.
                 let first = _mm512_slli_epi32::<4>(entries[v]);
@@ -79,27 +90,32 @@ fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &
 
 /// 32-bit word `number` of each address, from the most significant one; zero past the end.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn word<A: Bits>(addresses: &[A; LANES], number: u8) -> __m512i {
-    const { assert!(size_of::<A>() == 4 || size_of::<A>() == 16) };
+#[target_feature(enable = "avx512f,avx512bw")]
+fn word<K: Key>(addresses: &[K; LANES], number: u8) -> __m512i {
+    const { assert!(size_of::<K>() == 4 || size_of::<K>() == 16) };
     let start = addresses.as_ptr().cast::<__m512i>();
-    if size_of::<A>() == 4 {
+    if size_of::<K>() == 4 {
         // SAFETY: the array has 64 bytes, and the load needs no alignment.
         return if number == 0 { unsafe { _mm512_loadu_si512(start) } } else { _mm512_setzero_si512() };
     }
-    let Some(place) = 3u8.checked_sub(number) else { return _mm512_setzero_si512() };
+    if number > 3 {
+        return _mm512_setzero_si512();
+    }
     // SAFETY: the array has four times 64 bytes, and the loads need no alignment.
     let [a, b, c, d] = [0, 1, 2, 3].map(|n| unsafe { _mm512_loadu_si512(start.add(n)) });
     // Picks one word of each of eight addresses, from two vectors of four addresses.
     let picked = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
-    let picked = _mm512_add_epi32(picked, _mm512_set1_epi32(place.into()));
+    let picked = _mm512_add_epi32(picked, _mm512_set1_epi32(number.into()));
     let (low, high) = (_mm512_permutex2var_epi32(a, picked, b), _mm512_permutex2var_epi32(c, picked, d));
-    _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high))
+    let words = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
+    // The bytes are in the order of the wire.
+    let [low, high] = [0x0405_0607_0001_0203, 0x0c0d_0e0f_0809_0a0b];
+    _mm512_shuffle_epi8(words, _mm512_set_epi64(high, low, high, low, high, low, high, low))
 }
 
 /// The entries of these slots of the root.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn gather_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
     let slots = _mm512_and_si512(slots, _mm512_set1_epi32(ROOT as i32 - 1));
     // SAFETY: the mask above keeps each slot below the length of the array, whose items are 32-bit words.
@@ -108,7 +124,7 @@ fn gather_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
 
 /// Loads the words with these numbers where `open` is set; elsewhere keeps `others`.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn gather_words(lines: &[Line], words: __m512i, open: u16, others: __m512i) -> __m512i {
     let Some(last) = (lines.len() * WORDS).checked_sub(1) else { return others };
     let words = _mm512_min_epu32(words, _mm512_set1_epi32(last.min(i32::MAX as usize) as i32));
@@ -117,7 +133,7 @@ fn gather_words(lines: &[Line], words: __m512i, open: u16, others: __m512i) -> _
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn store(vector: __m512i) -> [Entry; LANES] {
     let mut words = [0; LANES];
     // SAFETY: the array has 64 bytes, and the store needs no alignment.

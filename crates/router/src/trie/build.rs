@@ -51,8 +51,18 @@ impl<A: Bits> Builder<'_, A> {
 
     /// The entry for a span with changes inside.
     fn rebuild(&mut self, entry: Entry, span: Prefix<A>, changed: &[Prefix<A>]) -> Entry {
+        if let Some(line) = self.arena.test(entry) {
+            let (inside, outside) = line.results();
+            let prefix = Prefix::new(line.tested_prefix().0, line.tested_bits());
+            let is_inside = |change: &Prefix<A>| prefix.contains(*change) && change.length > prefix.length;
+            if inside.has_slots() && changed.iter().all(is_inside) {
+                self.arena.release(entry);
+                let inside = self.rebuild(inside, prefix, changed);
+                return self.test(prefix, inside, outside);
+            }
+        }
         let Some(mut slots) = self.arena.slots(entry) else {
-            self.arena.release(entry);
+            self.arena.release_tree(entry);
             return self.build(span.length, &self.inside(span), self.covering(span));
         };
         self.arena.release(entry);
@@ -66,12 +76,32 @@ impl<A: Bits> Builder<'_, A> {
             [] => covering,
             // A node would have a single node as its only child.
             [(prefix, id)] if prefix.length > depth + 8 => self.test(*prefix, Entry::leaf(*id), covering),
-            _ => {
-                let mut slots = [covering; SLOTS];
-                self.overlay(&mut slots, Stride::At(depth), routes);
-                self.node(&slots)
-            }
+            _ => match Self::shared(depth, routes) {
+                Some(prefix) => {
+                    let inside = self.build(prefix.length, routes, covering);
+                    self.test(prefix, inside, covering)
+                }
+                None => {
+                    let mut slots = [covering; SLOTS];
+                    self.overlay(&mut slots, Stride::At(depth), routes);
+                    self.node(&slots)
+                }
+            },
         }
+    }
+
+    /// The prefix around all routes, if a test of it saves two nodes or more.
+    fn shared(depth: u8, routes: &[(Prefix<A>, NextHopId)]) -> Option<Prefix<A>> {
+        let ((first, _), (last, _)) = (routes.first()?, routes.last()?);
+        // In prefix order, all others lie between these two.
+        let shared = first.bits.differences(last.bits).leading_zeros().min(first.length);
+        if shared < depth + 16 {
+            return None;
+        }
+        // A node has routes that are longer than its depth.
+        let shortest = routes.iter().map(|(prefix, _)| prefix.length).min()?;
+        let length = shared.min(shortest - 1) / 8 * 8;
+        (length >= depth + 16).then(|| Prefix::new(first.bits, length))
     }
 
     /// Writes routes into slots, which are leaves where there are routes.
@@ -112,7 +142,13 @@ impl<A: Bits> Builder<'_, A> {
         if inside == outside {
             return outside;
         }
-        self.arena.put_test(Line::test(prefix, inside, outside)).unwrap_or(Entry::leaf(NextHopId::PUNT))
+        match self.arena.put_test(Line::test(prefix, inside, outside)) {
+            Some(entry) => entry,
+            None => {
+                self.arena.release_tree(inside);
+                Entry::leaf(NextHopId::PUNT)
+            }
+        }
     }
 
     /// The leaf of the longest route that covers a prefix, except the default route.

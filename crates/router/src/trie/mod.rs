@@ -3,8 +3,9 @@
 //! A node whose slots are all leaves takes half the memory; in a full Internet table, most nodes are such.
 //!
 //! Prefixes are pushed down to the leaves, so a lookup ends at the first leaf and never backtracks. A burst descends
-//! level by level, sixteen addresses per vector with AVX-512, so that the loads of a level overlap. The default route
-//! is not in the trie, so that changing it is one write.
+//! level by level, so that the loads of a level overlap: sixteen addresses per vector with AVX-512, eight with AVX2,
+//! otherwise one at a time, prefetched. A test of a prefix replaces a chain of nodes. The default route is not in the
+//! trie, so that changing it is one write.
 //!
 //! Predicted for bursts of 64 with AVX-512 at 2.3 GHz: 1.5 cycles per address and level in the L1 cache. In a full
 //! table, most IPv4 addresses take one line of 13 MB, which the L3 cache delivers in some 75 ns, sixteen at a time: 11
@@ -12,6 +13,8 @@
 //! IPv4, one level), 6.5 (16 of IPv6, five), 6 and 21 (full tables).
 
 mod arena;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bits;
@@ -23,9 +26,11 @@ mod plain;
 mod tests;
 
 use arena::Arena;
-use bits::{Bits, Stride};
+use bits::{Bits, Key, Stride};
 use build::{Builder, Routes};
-use node::{Entry, Line};
+use node::{Entry, Line, entry_of_slot};
+
+use netvm_cpu::Level;
 
 use crate::next_hop::NextHopId;
 
@@ -36,7 +41,7 @@ const ROOT: usize = 1 << 16;
 /// Most lines of one family: 1 GiB. Routes beyond that are left to the kernel.
 const LIMIT: u32 = 1 << 24;
 /// Addresses that descend together.
-const BURST: usize = 32;
+const BURST: usize = 64;
 
 /// The routes of one family.
 pub(crate) struct Trie<A> {
@@ -56,6 +61,31 @@ struct View<'a> {
     lines: &'a [Line],
     default: NextHopId,
 }
+
+/// Where a burst of addresses begins its descent.
+#[derive(Clone, Copy)]
+struct Start {
+    /// The node, unless it is the root.
+    entry: Entry,
+    /// Bits that lead to it, or to the children of the root: 16 and more.
+    depth: u8,
+    is_root: bool,
+}
+
+impl Start {
+    /// The window of the first slot, and the number of slots in that window before it.
+    #[inline(always)]
+    fn window<K: Key>(self) -> (u8, usize) {
+        if K::WINDOWS == 1 {
+            return (0, 0);
+        }
+        let behind = self.depth.saturating_sub(16);
+        (behind / 32, usize::from(behind % 32 / 8))
+    }
+}
+
+/// The shifts of a window that bring its slots to the low byte.
+const SHIFTS: [u8; 4] = [24, 16, 8, 0];
 
 impl<A: Bits> Default for Trie<A> {
     fn default() -> Self {
@@ -107,8 +137,8 @@ impl<A: Bits> Trie<A> {
 
     /// Looks up the next hop of each address.
     #[inline]
-    pub fn lookup_burst(&self, addresses: &[A], found: &mut [NextHopId]) {
-        self.view().lookup(addresses, found);
+    pub fn lookup_burst<K: Key<Bits = A>>(&self, addresses: &[K], found: &mut [NextHopId]) {
+        self.view().lookup(Level::current(), addresses, found);
     }
 
     #[inline(always)]
@@ -129,43 +159,73 @@ impl<A: Bits> Trie<A> {
 }
 
 impl View<'_> {
+    /// Looks up with the instructions of `level`, which the processor must have.
     #[inline]
-    fn lookup<A: Bits>(self, addresses: &[A], found: &mut [NextHopId]) {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor supports the features that the function is compiled for, as checked above.
-            #[allow(unsafe_code, reason = "calls a function with a target feature")]
-            return unsafe { avx512::lookup(self, addresses, found) };
+    fn lookup<K: Key>(self, level: Level, addresses: &[K], found: &mut [NextHopId]) {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                // SAFETY: the caller vouches for the level, which includes the features of the function.
+                #[allow(unsafe_code, reason = "calls a function with a target feature")]
+                unsafe {
+                    avx512::lookup(self, addresses, found);
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => {
+                // SAFETY: as above.
+                #[allow(unsafe_code, reason = "calls a function with a target feature")]
+                unsafe {
+                    avx2::lookup(self, addresses, found);
+                }
+            }
+            _ => plain::lookup(self, addresses, found),
         }
-        plain::lookup(self, addresses, found);
     }
 
     /// Splits the addresses into bursts of `N`, calls `descend` for each, and resolves the tests. The last burst may be
     /// shorter.
     #[inline(always)]
-    fn in_bursts<A: Bits, const N: usize>(
+    fn in_bursts<K: Key, const N: usize>(
         self,
-        addresses: &[A],
+        addresses: &[K],
         found: &mut [NextHopId],
-        descend: impl Fn(&[A; N], usize) -> [Entry; N],
+        descend: impl Fn(&[K; N], usize, Start) -> [Entry; N],
     ) {
         let (bursts, rest) = addresses.as_chunks();
         let mut chunks = found.chunks_mut(N);
         for (burst, found) in bursts.iter().zip(&mut chunks) {
-            self.resolve_tests(burst, &descend(burst, N), found);
+            self.resolve_tests(burst, &descend(burst, N, self.start(burst)), found);
         }
-        if let Some(found) = chunks.next().filter(|_| !rest.is_empty()) {
-            let mut burst = [A::ZERO; N];
+        if let (Some(first), Some(found)) = (rest.first(), chunks.next()) {
+            let mut burst = [*first; N];
             burst[..rest.len()].copy_from_slice(rest);
-            self.resolve_tests(rest, &descend(&burst, rest.len()), found);
+            self.resolve_tests(rest, &descend(&burst, rest.len(), self.start(&burst)), found);
         }
+    }
+
+    /// Where a burst starts: where few routes share a long prefix, usually all of its addresses have that prefix, too.
+    #[inline(always)]
+    fn start<K: Key, const N: usize>(self, burst: &[K; N]) -> Start {
+        let root = Start { entry: Entry::NONE, depth: 16, is_root: true };
+        let first = self.root[burst[0].top()];
+        if !first.is_test() {
+            return root;
+        }
+        let Some(line) = self.lines.get(first.line()) else { return root };
+        let (inside, _) = line.results();
+        let (prefix, mask) = line.tested_prefix();
+        if inside.has_slots() && K::all_match(burst, prefix, mask) {
+            return Start { entry: inside, depth: line.tested_bits(), is_root: false };
+        }
+        root
     }
 
     /// Resolves the tests that addresses reached, and writes the next hops.
     #[inline(always)]
-    fn resolve_tests<A: Bits, const N: usize>(
+    fn resolve_tests<K: Key, const N: usize>(
         self,
-        addresses: &[A],
+        addresses: &[K],
         entries: &[Entry; N],
         found: &mut [NextHopId],
     ) {
@@ -177,7 +237,24 @@ impl View<'_> {
             let n = tests.trailing_zeros() as usize % N;
             tests &= tests - 1;
             if let (Some(id), Some(address)) = (found.get_mut(n), addresses.get(n)) {
-                *id = self.lines[entries[n].line()].tested(*address).id(self.default);
+                *id = self.resolve_test(*address, entries[n]).id(self.default);
+            }
+        }
+    }
+
+    /// The leaf behind a test.
+    #[inline(always)]
+    fn resolve_test<K: Key>(self, address: K, test: Entry) -> Entry {
+        let (mut entry, mut depth) = (test, 0);
+        loop {
+            if entry.is_test() {
+                let line = &self.lines[entry.line()];
+                (entry, depth) = (line.tested(address.bits()), line.tested_bits());
+            } else if entry.has_slots() {
+                entry = entry_of_slot(self.lines, entry, address.bits().byte(depth));
+                depth += 8;
+            } else {
+                return entry;
             }
         }
     }

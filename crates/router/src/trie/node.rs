@@ -3,8 +3,9 @@
 //! ```text
 //!  node    16 lines: 256 entries of 32 bits
 //!  leaves  8 lines: 256 entries of 16 bits, all leaves; the even one in the low half of a word
-//!  test    one line, in place of a subtree with a single prefix:
-//!          words 0..4: the prefix    4..8: its mask    8: leaf for addresses inside it    9: leaf for the others
+//!  test    one line, in place of nodes that have a single child each:
+//!          words 0..4: a prefix    4..8: its mask    8: entry for addresses inside it    9: leaf for the others
+//!          10: bits of the prefix, a multiple of 8 if the entry for addresses inside it has slots
 //!
 //!  entry   bits 30 and 31: 0 leaf, 1 test, 2 node, 3 leaves    bits 0..28: the first line
 //!          of a leaf: bit 15: only the default route matches    bits 0..15: the next hop
@@ -75,6 +76,12 @@ impl Entry {
         Self(bits)
     }
 
+    /// The word that stores the entry.
+    #[inline(always)]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
     #[inline(always)]
     pub const fn is_leaf(self) -> bool {
         self.0 < Self::TEST
@@ -111,6 +118,20 @@ impl Entry {
     pub const fn line(self) -> usize {
         (self.0 & (Self::MAX_LINE - 1)) as usize
     }
+
+    /// Number of the word of a slot, among all lines' words; arbitrary if this is not a node.
+    #[inline(always)]
+    pub const fn word(self, slot: u32) -> u32 {
+        // The shift drops the kind.
+        (self.0 << WORDS.trailing_zeros()).wrapping_add(slot >> (self.0 >= Self::LEAVES) as u32)
+    }
+
+    /// The entry of a slot of this node, which has `word` at [`Entry::word`].
+    #[inline(always)]
+    pub fn select(self, word: u32, slot: u32) -> Self {
+        let half = word >> ((slot & 1) * 16) & 0xffff;
+        Self(select_unpredictable(self.0 >= Self::LEAVES, half, word))
+    }
 }
 
 impl Line {
@@ -120,11 +141,30 @@ impl Line {
         let ones = prefix.bits.last(0);
         line.0[..4].copy_from_slice(&prefix.bits.words());
         line.0[4..8].copy_from_slice(&ones.truncate(prefix.length).words());
-        (line.0[8], line.0[9]) = (inside.0, outside.0);
+        (line.0[8], line.0[9], line.0[10]) = (inside.0, outside.0, prefix.length.into());
         line
     }
 
-    /// The leaf that a test selects for an address.
+    /// The entry for addresses inside the prefix of a test, and the leaf for the others.
+    #[inline(always)]
+    pub const fn results(&self) -> (Entry, Entry) {
+        (Entry(self.0[8]), Entry(self.0[9]))
+    }
+
+    /// Number of bits of the prefix of a test.
+    #[inline(always)]
+    pub const fn tested_bits(&self) -> u8 {
+        self.0[10] as u8
+    }
+
+    /// The prefix of a test, and its mask.
+    #[inline(always)]
+    pub fn tested_prefix<A: Bits>(&self) -> (A, A) {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        (A::from_words(&[a, b, c, d]), A::from_words(&[e, f, g, h]))
+    }
+
+    /// The entry that a test selects for an address.
     #[inline(always)]
     pub fn tested<A: Bits>(&self, address: A) -> Entry {
         let [a, b, c, d, e, f, g, h, inside, outside, ..] = self.0;
@@ -151,6 +191,19 @@ impl Line {
         }
         lines
     }
+}
+
+/// The node of leaves that an entry refers to; `None` if it is not one.
+#[inline(always)]
+pub(super) fn leaves_of(lines: &[Line], node: Entry) -> Option<&[Line; LEAVES_LINES]> {
+    lines.get(node.line()..)?.first_chunk().filter(|_| node.0 >= Entry::LEAVES)
+}
+
+/// The leaf in a slot of a node of leaves.
+#[inline(always)]
+pub(super) fn leaf_of_slot(node: &[Line; LEAVES_LINES], slot: u8) -> Entry {
+    let word = usize::from(slot / 2);
+    Entry(node[word / WORDS].0[word % WORDS] >> (slot % 2 * 16) & 0xffff)
 }
 
 /// The entry in a slot of `node`; arbitrary if `node` is not a node.

@@ -77,8 +77,8 @@ pub(crate) fn prefilter(
     see: impl FnMut(usize, u32, Front),
 ) -> Prefiltered {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has what the function is compiled for.
+    if netvm_cpu::Level::current() >= netvm_cpu::Level::Avx2 {
+        // SAFETY: the level is at most the processor's, and includes what the function is compiled for.
         return unsafe { avx2::prefilter(table, packets, see) };
     }
     prefilter_by(packets, see, |fronts, first| scalar::judge(table, fronts, first))
