@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use netvm_api::{Client, NfInfo, NfState, Stats, Status};
+use netvm_api::{ApplyHow, Client, NfInfo, NfState, Stats, Status};
 
 use crate::failure::{Failure, io};
 use crate::host::interrupt::Interrupt;
@@ -25,6 +25,8 @@ pub const GROUP: &str = "demo";
 const START_LIMIT: Duration = Duration::from_secs(15);
 /// Limit for netvmd to stop.
 const GRACE: Duration = Duration::from_secs(8);
+/// Limit for all buffers to be free without ports.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(3);
 /// Log lines shown with an error.
 const LOG_LINES: usize = 15;
 
@@ -70,9 +72,8 @@ fn rules() -> String {
     )
 }
 
-/// The configuration: both ports and the chain.
+/// The configuration: the chain, and both ports that lead to it.
 fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
-    let folder = folder.display();
     let port = |side: Side| {
         format!(
             "[[port]]\nname = \"{name}\"\nkind = \"{kind}\"\ninterface = \"{interface}\"\n\n\
@@ -82,18 +83,21 @@ fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
             interface = names.interface(side),
         )
     };
+    [chain(folder), Side::BOTH.map(port).concat(), policy()].concat()
+}
+
+/// The configuration without ports and rules.
+fn chain(folder: &Path) -> String {
+    let folder = folder.display();
     let nf = |role: &str, arguments: &str| {
         format!("[[nf]]\nrole = \"{role}\"\ngroup = \"{GROUP}\"\ncommand = [\"netvm-{role}\"{arguments}]\n\n")
     };
     [
         format!("[engine]\nidle = \"adaptive\"\n\n[[group]]\nname = \"{GROUP}\"\n\n"),
-        port(Side::Client),
-        port(Side::Server),
-        policy(),
         nf("firewall", &format!(", \"--rules\", \"{folder}/firewall.rules\", \"--stateful\"")),
         nf("monitor", ""),
         nf("l3-forward", &format!(", \"--routes\", \"{folder}/routes\", \"--proxy-arp\"")),
-        format!("[[chain]]\nname = \"web\"\nhops = {CHAIN:?}\n"),
+        format!("[[chain]]\nname = \"web\"\nhops = {CHAIN:?}\n\n"),
     ]
     .concat()
 }
@@ -115,6 +119,8 @@ pub struct Daemon {
     process: Process,
     client: Client,
     runtime: tokio::runtime::Runtime,
+    folder: PathBuf,
+    configuration: String,
     log: PathBuf,
 }
 
@@ -132,10 +138,11 @@ impl Daemon {
         let netvmd = programs()?.join("netvmd");
         let run_dir = folder.join("run");
         let (config, log) = (folder.join("netvm.toml"), folder.join("netvmd.log"));
+        let configuration = configuration(names, kind, folder);
         for (path, text) in [
-            (&config, configuration(names, kind, folder)),
-            (&folder.join("firewall.rules"), rules()),
-            (&folder.join("routes"), routes()),
+            (&config, &configuration),
+            (&folder.join("firewall.rules"), &rules()),
+            (&folder.join("routes"), &routes()),
         ] {
             fs::write(path, text).map_err(io(format!("cannot write {}", path.display())))?;
         }
@@ -152,6 +159,8 @@ impl Daemon {
             process,
             client: Client::new(Some(&run_dir.join("api.sock"))),
             runtime: runtime.map_err(io("cannot start netvmd's client"))?,
+            folder: folder.to_owned(),
+            configuration,
             log,
         };
         let came_up = interrupt.wait_for("the start of netvmd and its NFs", START_LIMIT, || daemon.is_up());
@@ -247,6 +256,34 @@ impl Daemon {
         Ok(last)
     }
 
+    /// Removes ports and rules. Returns the statistics once every buffer is free, or after a timeout.
+    ///
+    /// # Errors
+    /// [`Failure::Api`], [`Failure::Interrupted`].
+    pub fn remove_ports(&self, interrupt: &Interrupt) -> Result<Stats, Failure> {
+        self.apply("no-ports.toml", &chain(&self.folder))?;
+        let mut stats = self.stats()?;
+        let until = Instant::now() + REMOVAL_LIMIT;
+        while lost_buffers(&stats) > 0 && Instant::now() < until {
+            interrupt.sleep(Duration::from_millis(20))?;
+            stats = self.stats()?;
+        }
+        Ok(stats)
+    }
+
+    /// Applies the configuration of the start again.
+    ///
+    /// # Errors
+    /// [`Failure::Api`].
+    pub fn restore(&self) -> Result<(), Failure> {
+        self.apply("netvm.toml", &self.configuration)
+    }
+
+    fn apply(&self, file: &str, text: &str) -> Result<(), Failure> {
+        let applied = self.runtime.block_on(self.client.apply(file, text, ApplyHow::default()));
+        applied.map(drop).map_err(Failure::from)
+    }
+
     /// Stops netvmd; false if it had to be killed.
     pub fn end(&mut self) -> bool {
         self.process.end(GRACE)
@@ -262,6 +299,12 @@ impl Drop for Daemon {
 /// Buffers that NFs hold.
 pub fn buffers_in_nfs(stats: &Stats) -> u32 {
     stats.groups.iter().flat_map(|group| &group.regions).map(|region| region.in_nfs).sum()
+}
+
+/// Buffers that are not free.
+pub fn lost_buffers(stats: &Stats) -> u32 {
+    let regions = stats.groups.iter().flat_map(|group| &group.regions);
+    regions.map(|region| region.buffers - region.free).sum()
 }
 
 /// The instance of a role.

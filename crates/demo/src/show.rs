@@ -58,6 +58,7 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     story.add("");
     checks.iter().for_each(|check| story.add(&check.to_string()));
     if options.keep {
+        stage.daemon.restore()?;
         keep(&stage, names, &story, interrupt)?;
     }
     let last = take_down(stage, names);
@@ -140,6 +141,7 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
         at_start,
         before_crash,
         at_end,
+        without_ports: daemon.remove_ports(interrupt)?,
     })
 }
 

@@ -6,15 +6,12 @@ use netvm_api::{NfInfo, Stats, Status};
 use serde::Serialize;
 
 use crate::crash::{Crash, VICTIM};
-use crate::daemon::{CHAIN, FORBIDDING, GROUP, buffers_in_nfs, nf};
+use crate::daemon::{CHAIN, FORBIDDING, GROUP, lost_buffers, nf};
 use crate::report::tables::{count, total};
 use crate::traffic::{Connection, Download, FORBIDDEN_PORT, Pings};
 
 /// Limit for reclaiming the buffers of a killed NF, in milliseconds.
 const RECLAIM_LIMIT_MS: f64 = 100.0;
-
-/// Buffers by which the ports' stock differs from one reading to another. A killed NF holds more.
-const STOCK: u64 = 8;
 
 /// All results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,6 +34,8 @@ pub struct Summary {
     pub before_crash: Stats,
     /// Statistics at the end, without traffic.
     pub at_end: Stats,
+    /// Statistics after the ports were removed.
+    pub without_ports: Stats,
 }
 
 /// An attempt to open a forbidden connection.
@@ -179,24 +178,14 @@ fn after_a_crash(crash: &Crash) -> [Check; 2] {
     ]
 }
 
-/// Buffers that are neither free nor in an NF count as the engine's, also lost ones. The engine holds most when its
-/// ports have just been filled, as at the start.
+/// Ports keep buffers to receive into, so the check is made without ports.
 fn no_leak(summary: &Summary) -> Check {
-    let engine = |stats: &Stats| {
-        let regions = stats.groups.iter().flat_map(|group| &group.regions);
-        regions.map(|region| u64::from(region.in_engine)).sum::<u64>()
-    };
-    let out = buffers_in_nfs(&summary.at_end);
-    // Ports keep some buffers to receive into, more after the download than at the start.
-    let before = engine(&summary.at_start).max(engine(&summary.before_crash));
-    let end = engine(&summary.at_end);
+    let regions = summary.without_ports.groups.iter().flat_map(|group| &group.regions);
+    let all: u64 = regions.map(|region| u64::from(region.buffers)).sum();
+    let lost = u64::from(lost_buffers(&summary.without_ports));
     Check::new(
         "no buffer is lost",
-        out == 0 && end <= before + STOCK,
-        format!(
-            "{out} in NFs without traffic; in the engine and its ports {} before the monitor was killed, {} at the end",
-            count(before),
-            count(end)
-        ),
+        all > 0 && lost == 0,
+        format!("{} of {} are free once the ports are removed", count(all - lost), count(all)),
     )
 }
