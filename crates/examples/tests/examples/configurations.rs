@@ -1,12 +1,8 @@
 //! Each example in namespaces of its own, as its README runs it.
 
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use crate::{have, programs, root, text};
-
-/// One example at a time: each has a netvmd with a number of its own namespace, after which its cgroups are named.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs an example; its output must have these lines, as its README promises.
 fn run(example: &str, needed: &[&str], promised: &[&str]) {
@@ -17,7 +13,6 @@ fn run(example: &str, needed: &[&str], promised: &[&str]) {
     if !have(&[&["netvm", "netvmd", "busybox", "unshare"], needed].concat()) {
         return;
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(root().join("examples/try.sh"));
     let output = command.arg(example).env("NETVM_BIN", programs()).output().unwrap();
     let text = text(&output);

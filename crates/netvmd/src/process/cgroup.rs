@@ -6,18 +6,23 @@
 //!   ├─ daemon                                       netvmd itself: with processes, a cgroup cannot limit its children
 //!   └─ netvm-PID/firewall.0.1                       role, slot, number of the process
 //! ```
+//!
+//! A netvmd locks its folder (flock(2)). The next one removes folders that are not locked: their netvmd was killed. A
+//! process number alone would not do, as netvmds in different PID namespaces can have the same.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_config::model::NfLimits;
+use rustix::fs::FlockOperation;
 
 /// The controllers that are used.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
@@ -25,13 +30,19 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const PROCESSES: &str = "cgroup.procs";
 /// `cpu.shares` of version 1 that is `cpu.weight` 100 of version 2.
 const SHARES: u64 = 1024;
+/// Names of netvmds' folders begin with it.
+const PREFIX: &str = "netvm-";
+/// Most netvmds with the same process number in different PID namespaces.
+const MOST_NETVMDS: usize = 64;
 
 /// The folder of a hierarchy in which cgroups are made, and its controllers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Base {
     folder: PathBuf,
     controllers: Vec<&'static str>,
     is_v2: bool,
+    /// Locked as long as this netvmd runs.
+    _lock: File,
 }
 
 /// Where cgroups of NFs are made.
@@ -184,10 +195,9 @@ struct Hierarchy {
 impl Hierarchy {
     /// Makes the folder of this netvmd, whose children have the controllers.
     fn prepare(&self) -> io::Result<Base> {
-        let name = format!("netvm-{}", std::process::id());
         if !self.is_v2 {
-            let folder = self.make(&self.folder, &name)?;
-            return Ok(Base { folder, controllers: self.controllers.clone(), is_v2: false });
+            let (folder, lock) = own_folder(&self.folder)?;
+            return Ok(Base { folder, controllers: self.controllers.clone(), is_v2: false, _lock: lock });
         }
         let offered = words(&self.folder.join("cgroup.controllers"));
         let controllers: Vec<&str> =
@@ -211,28 +221,50 @@ impl Hierarchy {
                 &self.mount
             }
         };
-        let folder = self.make(above, &name)?;
+        let (folder, lock) = own_folder(above)?;
         enable(&folder, &controllers)?;
-        Ok(Base { folder, controllers, is_v2: true })
+        Ok(Base { folder, controllers, is_v2: true, _lock: lock })
     }
+}
 
-    /// Makes a folder, and removes those of netvmds that were killed.
-    fn make(&self, above: &Path, name: &str) -> io::Result<PathBuf> {
-        for entry in fs::read_dir(above)?.flatten() {
-            let path = entry.path();
-            let pid =
-                path.file_name().and_then(|name| name.to_str()?.strip_prefix("netvm-")?.parse::<u32>().ok());
-            if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-                let folders = fs::read_dir(&path).into_iter().flatten().flatten();
-                // Files cannot be removed, and need not.
-                folders.for_each(|folder| drop(fs::remove_dir(folder.path())));
-                let _ = fs::remove_dir(&path);
-            }
+/// Makes a folder of this netvmd and locks it. Removes those of netvmds that were killed.
+fn own_folder(above: &Path) -> io::Result<(PathBuf, File)> {
+    remove_unlocked(above)?;
+    let pid = std::process::id();
+    // Another netvmd may have the same process number in its own PID namespace.
+    for n in 0..MOST_NETVMDS {
+        let folder = above.join(if n == 0 { format!("{PREFIX}{pid}") } else { format!("{PREFIX}{pid}.{n}") });
+        if let Err(error) = fs::create_dir(&folder) {
+            exists(error, &folder)?;
         }
-        let folder = above.join(name);
-        fs::create_dir(&folder).or_else(|error| exists(error, &folder))?;
-        Ok(folder)
+        if let Some(lock) = lock(&folder) {
+            return Ok((folder, lock));
+        }
     }
+    Err(io::Error::other(format!("{MOST_NETVMDS} folders of other netvmds with the same process number")))
+}
+
+fn remove_unlocked(above: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(above)?.flatten() {
+        let path = entry.path();
+        let is_netvmds =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
+        if let Some(_lock) = is_netvmds.then(|| lock(&path)).flatten() {
+            let folders = fs::read_dir(&path).into_iter().flatten().flatten();
+            // Files cannot be removed, and need not.
+            folders.for_each(|folder| drop(fs::remove_dir(folder.path())));
+            let _ = fs::remove_dir(&path);
+        }
+    }
+    Ok(())
+}
+
+/// Locks a folder. `None` if another process has locked it, or has just removed it.
+fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let (locked, there) = (file.metadata().ok()?, fs::metadata(folder).ok()?);
+    (locked.ino() == there.ino()).then_some(file)
 }
 
 fn exists(error: io::Error, folder: &Path) -> io::Result<()> {
@@ -322,7 +354,10 @@ mod tests {
     #[test]
     fn limits_have_the_files_of_their_version() {
         let limits = NfLimits { memory: 64, tasks: 20, cpu_weight: 50, ..NfLimits::default() };
-        let base = |is_v2| Base { folder: PathBuf::new(), controllers: CONTROLLERS.to_vec(), is_v2 };
+        let base = |is_v2| {
+            let lock = File::open("/").unwrap();
+            Base { folder: PathBuf::new(), controllers: CONTROLLERS.to_vec(), is_v2, _lock: lock }
+        };
         let text = |is_v2| format!("{:?}", base(is_v2).settings(&limits));
         assert!(
             text(true).contains(r#"("memory.max", "67108864")"#)
@@ -365,5 +400,17 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         panic!("{folders:?} are still there");
+    }
+
+    #[test]
+    fn only_folders_of_netvmds_that_ended_are_removed() {
+        let above = tempfile::tempdir().unwrap();
+        let (first, lock) = own_folder(above.path()).unwrap();
+        fs::create_dir(first.join("firewall.0.1")).unwrap();
+        let (second, _lock) = own_folder(above.path()).unwrap();
+        assert!(first != second && first.join("firewall.0.1").exists());
+        drop(lock);
+        let (third, _lock) = own_folder(above.path()).unwrap();
+        assert!(third == first && !first.join("firewall.0.1").exists() && second.exists());
     }
 }
