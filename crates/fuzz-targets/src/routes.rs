@@ -104,7 +104,8 @@ impl Routes {
         for (address, found) in v4.into_iter().map(Ipv4Addr::from_bits).zip(&found) {
             assert_eq!(*found, self.find(address.into()), "{address}");
         }
-        tables.lookup_v6(&v6, &mut found);
+        let wire: Vec<[u8; 16]> = v6.iter().map(|address: &u128| address.to_be_bytes()).collect();
+        tables.lookup_v6(&wire, &mut found);
         for (address, found) in v6.into_iter().map(Ipv6Addr::from_bits).zip(&found) {
             assert_eq!(*found, self.find(address.into()), "{address}");
         }

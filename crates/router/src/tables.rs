@@ -56,22 +56,9 @@ impl Tables {
         self.v4.lookup_burst(addresses, found);
     }
 
-    /// Like [`Tables::lookup_v4`], for IPv6.
+    /// Like [`Tables::lookup_v4`], for IPv6 addresses as on the wire.
     #[inline]
-    pub fn lookup_v6(&self, addresses: &[u128], found: &mut [NextHopId]) {
-        const BURST: usize = 64;
-        for (addresses, found) in addresses.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            let mut wire = [[0; 16]; BURST];
-            for (wire, address) in wire.iter_mut().zip(addresses) {
-                *wire = address.to_be_bytes();
-            }
-            self.lookup_v6_wire(&wire[..addresses.len()], found);
-        }
-    }
-
-    /// Like [`Tables::lookup_v6`], for addresses as on the wire: fastest, as nothing is converted.
-    #[inline]
-    pub fn lookup_v6_wire(&self, addresses: &[[u8; 16]], found: &mut [NextHopId]) {
+    pub fn lookup_v6(&self, addresses: &[[u8; 16]], found: &mut [NextHopId]) {
         self.v6.lookup_burst(addresses, found);
     }
 
@@ -106,7 +93,7 @@ mod tests {
         let mut found = [NextHopId(9)];
         match address.parse().unwrap() {
             std::net::IpAddr::V4(address) => tables.lookup_v4(&[address.to_bits()], &mut found),
-            std::net::IpAddr::V6(address) => tables.lookup_v6(&[address.to_bits()], &mut found),
+            std::net::IpAddr::V6(address) => tables.lookup_v6(&[address.octets()], &mut found),
         }
         found[0]
     }

@@ -91,7 +91,8 @@ fn compare(tables: &Tables, reference: &ByLength, nets: &[IpNet]) {
     for (address, found) in v4.iter().zip(&found) {
         assert_eq!(*found, reference.v4(*address), "{}", Ipv4Addr::from_bits(*address));
     }
-    tables.lookup_v6(&v6, &mut found);
+    let wire: Vec<[u8; 16]> = v6.iter().map(|address: &u128| address.to_be_bytes()).collect();
+    tables.lookup_v6(&wire, &mut found);
     for (address, found) in v6.iter().zip(&found) {
         assert_eq!(*found, reference.v6(*address), "{}", Ipv6Addr::from_bits(*address));
     }

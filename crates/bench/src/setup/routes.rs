@@ -131,8 +131,8 @@ impl Addresses {
             Self::V4(list) => list.chunks(Self::BURST).zip(bursts).for_each(|(burst, found)| {
                 tables.lookup_v4(burst, found);
             }),
-            Self::V6(list) => list.as_chunks().0.iter().zip(bursts).for_each(|(burst, found)| {
-                lookup_v6(tables, burst, found);
+            Self::V6(list) => list.chunks(Self::BURST).zip(bursts).for_each(|(burst, found)| {
+                tables.lookup_v6(burst, found);
             }),
         }
         found
@@ -151,7 +151,7 @@ impl Addresses {
             }
             Self::V6(list) => {
                 for burst in list.as_chunks::<{ Self::BURST }>().0 {
-                    lookup_v6(tables, burst, &mut found);
+                    tables.lookup_v6(burst, &mut found);
                     std::hint::black_box(&mut found);
                 }
             }
@@ -165,11 +165,6 @@ impl Addresses {
             Self::V6(list) => list.len(),
         }
     }
-}
-
-#[inline(always)]
-fn lookup_v6(tables: &Tables, burst: &[[u8; 16]; Addresses::BURST], found: &mut [NextHopId]) {
-    tables.lookup_v6_wire(burst, found);
 }
 
 fn read(path: &Path) -> Result<Vec<IpNet>, RoutesError> {

@@ -169,7 +169,7 @@ fn kernel_routes_become_engine_routes() {
     namespace.ip("route add 2001:db8:99::/48 via 2001:db8:1::7");
     let v6 = |engine: &Tables| {
         let mut found = [NextHopId::PUNT];
-        engine.lookup_v6(&["2001:db8:99::1".parse::<std::net::Ipv6Addr>().unwrap().to_bits()], &mut found);
+        engine.lookup_v6(&["2001:db8:99::1".parse::<std::net::Ipv6Addr>().unwrap().octets()], &mut found);
         engine.next_hop(found[0]).clone()
     };
     then(&|engine| v6(engine) == via(0, 7));

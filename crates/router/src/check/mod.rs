@@ -12,7 +12,7 @@ use thiserror::Error;
 pub use v4::check_v4;
 pub use v6::check_v6;
 
-/// A well-formed packet; `A` is `u32` for IPv4 and `u128` for IPv6.
+/// A well-formed packet; `A` is `u32` for IPv4 and `[u8; 16]`, as on the wire, for IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked<A> {
     /// The worker looks up its route.

@@ -12,7 +12,7 @@ const HOP_BY_HOP: u8 = 0;
 /// # Errors
 /// Why the packet is dropped.
 #[inline(always)]
-pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<u128>, HeaderError> {
+pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<[u8; 16]>, HeaderError> {
     let (fixed, rest) = packet.split_first_chunk::<8>().ok_or(HeaderError::Truncated)?;
     let (source, rest) = rest.split_first_chunk::<16>().ok_or(HeaderError::Truncated)?;
     let destination = rest.first_chunk::<16>().ok_or(HeaderError::Truncated)?;
@@ -23,10 +23,9 @@ pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<u128>, HeaderError
     if length > room {
         return Err(HeaderError::Length);
     }
-    let (source, destination) = (u128::from_be_bytes(*source), u128::from_be_bytes(*destination));
     // Most Internet addresses are in 2000::/3, which has no special addresses.
-    if (source >> 125, destination >> 125) != (1, 1)
-        && let Some(special) = special(source, destination)?
+    if (source[0] >> 5, destination[0] >> 5) != (1, 1)
+        && let Some(special) = special(u128::from_be_bytes(*source), u128::from_be_bytes(*destination))?
     {
         return Ok(Checked::Punt(special));
     }
@@ -36,7 +35,7 @@ pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<u128>, HeaderError
     if fixed[6] == HOP_BY_HOP {
         return Ok(Checked::Punt(PuntReason::Options));
     }
-    Ok(Checked::Route { destination, length: length as u32 })
+    Ok(Checked::Route { destination: *destination, length: length as u32 })
 }
 
 /// Handles addresses outside 2000::/3 (RFC 4291 section 2.4).
@@ -82,8 +81,8 @@ mod tests {
     const HOST: &str = "2001:db8::1";
     const PEER: &str = "fd00::7";
 
-    fn route(destination: &str, length: u32) -> Result<Checked<u128>, HeaderError> {
-        let destination = destination.parse::<Ipv6Addr>().unwrap().to_bits();
+    fn route(destination: &str, length: u32) -> Result<Checked<[u8; 16]>, HeaderError> {
+        let destination = destination.parse::<Ipv6Addr>().unwrap().octets();
         Ok(Checked::Route { destination, length })
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum Class {
     /// A route is to be looked up for an IPv4 packet of `length` bytes.
     V4 { destination: u32, length: u32 },
     /// The same of IPv6.
-    V6 { destination: u128, length: u32 },
+    V6 { destination: [u8; 16], length: u32 },
     /// The kernel gets it.
     Punt,
     /// Nobody.
@@ -41,12 +41,14 @@ pub(crate) struct Head {
     copied: u8,
     /// Of these, the ones in front of the IP header.
     l2: u8,
+    /// The first byte of what [`Head::forward`] made.
+    start: u8,
     /// Number of the interface that it came in by.
     interface: u16,
 }
 
 impl Head {
-    pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM + COPY], copied: 0, l2: 0, interface: 0 };
+    pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM + COPY], copied: 0, l2: 0, start: 0, interface: 0 };
 
     /// Copies a packet's.
     #[inline(always)]
@@ -153,6 +155,14 @@ impl Head {
             link[14..16].copy_from_slice(&[priority | high, low]);
         }
         // The EtherType in front of the IP header stays where it is.
+        self.start = start as u8;
         self.bytes.get(start..ip + header)
+    }
+
+    /// What [`Head::forward`] returned.
+    #[inline(always)]
+    pub(super) fn rewritten(&self, header: usize) -> &[u8] {
+        let end = ROOM + usize::from(self.l2) + header;
+        self.bytes.get(usize::from(self.start)..end).unwrap_or_default()
     }
 }

@@ -81,7 +81,7 @@ pub(crate) struct RouterBurst {
     heads: [Head; MAX],
     pub(crate) verdicts: [RouteVerdict; MAX],
     v4: Family<u32>,
-    v6: Family<u128>,
+    v6: Family<[u8; 16]>,
 }
 
 impl RouterBurst {
@@ -90,7 +90,7 @@ impl RouterBurst {
             heads: [Head::EMPTY; MAX],
             verdicts: [RouteVerdict::Drop(DropReason::NoRouterInterface); MAX],
             v4: Family::new(0),
-            v6: Family::new(0),
+            v6: Family::new([0; 16]),
         }
     }
 
@@ -103,9 +103,11 @@ impl RouterBurst {
             prefetch(mbuf.data());
         }
         (v4.count, v6.count) = (0, 0);
-        for (n, mbuf) in batch.as_slice().iter().enumerate().take(MAX) {
-            let head = &mut heads[n];
+        // A pass of its own: a load that takes bytes of two stores waits until both are in the cache.
+        for (head, mbuf) in heads.iter_mut().zip(batch.as_slice()) {
             head.read(mbuf);
+        }
+        for (n, (head, mbuf)) in heads.iter_mut().zip(batch.as_slice()).enumerate() {
             match head.classify(router, here, mbuf.pkt_len()) {
                 Class::V4 { destination, length } => v4.add(n, destination, length),
                 Class::V6 { destination, length } => v6.add(n, destination, length),
@@ -139,6 +141,16 @@ impl<A> Family<A> {
             let next = Next { router, next_hop, id: self.found[n], length: self.lengths[n], header };
             verdicts[index] = follow(next, &mut heads[index], mbuf);
         }
+        // As for reading: the changes to a header are in the cache before it is copied back.
+        for n in 0..self.count {
+            let index = usize::from(self.indexes[n]);
+            let Some(mbuf) = packets.get_mut(index) else { continue };
+            if let RouteVerdict::Out(_) = verdicts[index]
+                && !write_back(&heads[index], header, mbuf)
+            {
+                verdicts[index] = RouteVerdict::Drop(DropReason::TooLong);
+            }
+        }
     }
 }
 
@@ -156,7 +168,20 @@ const fn punted(head: &Head, cause: PuntCause) -> RouteVerdict {
     RouteVerdict::Punt { interface: head.interface(), tagged: head.is_tagged(), cause }
 }
 
-/// Rewrites a packet for its next hop.
+/// Puts a rewritten header in the place of the old one; false if there is no room.
+#[inline(always)]
+fn write_back(head: &Head, header: usize, mbuf: &mut Mbuf) -> bool {
+    let (old, new) = (head.old(header), head.rewritten(header));
+    // Copies of a known length are a few instructions.
+    let replaced = match (new.first_chunk::<{ ETHERNET + V4 }>(), new.first_chunk::<{ ETHERNET + V6 }>()) {
+        (Some(short), _) if new.len() == short.len() => mbuf.replace_front(old, short),
+        (_, Some(long)) if new.len() == long.len() => mbuf.replace_front(old, long),
+        _ => mbuf.replace_front(old, new),
+    };
+    replaced.is_ok()
+}
+
+/// Rewrites the copy of a packet's header for its next hop.
 #[inline(always)]
 fn follow(next: Next<'_>, head: &mut Head, mbuf: &mut Mbuf) -> RouteVerdict {
     let Next { router, next_hop, id, length, header } = next;
@@ -170,18 +195,10 @@ fn follow(next: Next<'_>, head: &mut Head, mbuf: &mut Mbuf) -> RouteVerdict {
     let Some((out, to)) = out.filter(|(out, _)| length <= out.mtu || is_cut_to(out.mtu, mbuf)) else {
         return punted(head, PuntCause::Kernel);
     };
-    let old = head.old(header);
-    let Some(new) = head.forward(out, to, header) else { return punted(head, PuntCause::Kernel) };
-    // Copies of a known length are a few instructions.
-    let replaced = match (new.first_chunk::<{ ETHERNET + V4 }>(), new.first_chunk::<{ ETHERNET + V6 }>()) {
-        (Some(short), _) if new.len() == short.len() => mbuf.replace_front(old, short),
-        (_, Some(long)) if new.len() == long.len() => mbuf.replace_front(old, long),
-        _ => mbuf.replace_front(old, new),
-    };
-    match replaced {
-        Ok(()) => RouteVerdict::Out(out.port),
-        Err(_) => RouteVerdict::Drop(DropReason::TooLong),
+    if head.forward(out, to, header).is_none() {
+        return punted(head, PuntCause::Kernel);
     }
+    RouteVerdict::Out(out.port)
 }
 
 /// Whether the packet is a guest's segment that is still to be cut, into packets no longer than `mtu`.

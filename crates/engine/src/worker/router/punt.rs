@@ -99,7 +99,7 @@ fn reach(key: &FlowKey, tables: &Tables) -> Reach {
         if v6 >> 118 == 0xfe80 >> 6 {
             return Reach::Own;
         }
-        tables.lookup_v6(&[v6], &mut found);
+        tables.lookup_v6(&[v6.to_be_bytes()], &mut found);
     }
     if found == [NextHopId::LOCAL] { Reach::Own } else { Reach::Beyond }
 }

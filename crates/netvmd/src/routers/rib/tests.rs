@@ -90,7 +90,7 @@ impl Both {
         let mut found = [NextHopId(9)];
         match address {
             IpAddr::V4(address) => self.tables.lookup_v4(&[address.to_bits()], &mut found),
-            IpAddr::V6(address) => self.tables.lookup_v6(&[address.to_bits()], &mut found),
+            IpAddr::V6(address) => self.tables.lookup_v6(&[address.octets()], &mut found),
         }
         self.tables.next_hop(found[0])
     }
