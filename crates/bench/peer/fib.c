@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -88,16 +89,18 @@ static int load6(const struct netvm_bench_fib_route *routes, uint32_t count, enu
 	return error;
 }
 
-int netvm_bench_fib_start(uint32_t ipv6, const struct netvm_bench_fib_route *routes, uint32_t count,
-			  uint64_t *memory_bytes, double *load_seconds)
+int netvm_bench_fib_start(uint32_t ipv6, uint32_t vector_bits, const struct netvm_bench_fib_route *routes,
+			  uint32_t count, uint64_t *memory_bytes, double *load_seconds)
 {
 	char memory[] = "2048";
+	char vectors[40];
 	char *arguments[] = { "peer", "--no-huge", "--no-shconf", "-m", memory, "--no-pci", "--no-telemetry",
-			      "--log-level=*:error", "--iova-mode=va", "--force-max-simd-bitwidth=512" };
+			      "--log-level=*:error", "--iova-mode=va", vectors };
 	uint64_t before;
 	double start;
 	int error;
 
+	snprintf(vectors, sizeof(vectors), "--force-max-simd-bitwidth=%u", vector_bits);
 	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
 		return -rte_errno;
 	before = allocated();

@@ -13,13 +13,13 @@ struct netvm_bench_fib_route {
 
 enum netvm_bench_fib_lookup {
 	NETVM_BENCH_FIB_SCALAR,
-	/** rte_fib's default with 512-bit vectors allowed. */
+	/** rte_fib's default with vectors of the width given at the start. */
 	NETVM_BENCH_FIB_DEFAULT,
 };
 
 /** Starts DPDK in this process and creates the table. Returns 0 or a negative errno. */
-int netvm_bench_fib_start(uint32_t ipv6, const struct netvm_bench_fib_route *routes, uint32_t count,
-			  uint64_t *memory_bytes, double *load_seconds);
+int netvm_bench_fib_start(uint32_t ipv6, uint32_t vector_bits, const struct netvm_bench_fib_route *routes,
+			  uint32_t count, uint64_t *memory_bytes, double *load_seconds);
 
 /** Selects the lookup function. Returns 0 or a negative errno. */
 int netvm_bench_fib_select(uint32_t lookup);

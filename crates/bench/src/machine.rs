@@ -23,7 +23,7 @@ pub struct Cores {
 /// The machine's description in a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Model of the processor.
+    /// Model of the processor, and the level of instructions in use.
     pub cpu: String,
     /// Release of the kernel.
     pub kernel: String,
@@ -41,7 +41,7 @@ impl Machine {
     /// Describes this machine.
     pub fn inspect() -> Self {
         Self {
-            cpu: cpu_model(&read("/proc/cpuinfo")).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cpu: cpu(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             dpdk: dpdk::version().to_owned(),
             revision: revision().unwrap_or_else(|| "unknown".to_owned()),
@@ -49,6 +49,11 @@ impl Machine {
             huge_pages: field(&read("/proc/meminfo"), "HugePages_Total:").unwrap_or(0),
         }
     }
+}
+
+fn cpu() -> String {
+    let model = cpu_model(&read("/proc/cpuinfo")).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    format!("{model} ({})", netvm_cpu::Level::current())
 }
 
 /// The cores that this process may use, in ascending order.

@@ -25,7 +25,12 @@ use machine::Machine;
 use measure::report::{Report, Row};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let cli = Cli::parse();
+    if let Err(error) = netvm_cpu::check() {
+        eprintln!("netvm-bench: {error}");
+        return ExitCode::FAILURE;
+    }
+    let outcome = match cli.command {
         Bench::Hop(args) => bench("hop", &args, cases::hop::measure),
         Bench::Chain(args) => bench("chain", &args, cases::chain::measure),
         Bench::Container(args) => bench("container", &args, cases::container::measure),

@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 
 use dpdk::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue, Eal, EalOptions, HugePages};
+use netvm_cpu::Level;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -93,13 +94,15 @@ proptest! {
         for (n, rule) in rules.iter().enumerate() {
             builder.rule(rule, number(rules.len() - n), number(n + 1)).unwrap();
         }
-        let acl: Acl<16> = builder.build(eal(), usize::MAX, None).unwrap();
-        // As many keys as there are: bursts of every length.
-        let mut found = vec![u32::MAX; keys.len()];
-        acl.classify(&keys, &mut found);
-        for (key, found) in keys.iter().zip(found) {
-            let first = rules.iter().position(|rule| fits(rule, key));
-            prop_assert_eq!(found, first.map_or(0, |n| n as u32 + 1));
+        let mut acl: Acl<16> = builder.build(eal(), usize::MAX, None).unwrap();
+        let first = |key| rules.iter().position(|rule| fits(rule, key)).map_or(0, |n| n as u32 + 1);
+        let expected: Vec<u32> = keys.iter().map(first).collect();
+        for level in Level::available() {
+            acl.use_level(level);
+            // As many keys as there are: bursts of every length.
+            let mut found = vec![u32::MAX; keys.len()];
+            acl.classify(&keys, &mut found);
+            prop_assert_eq!(&found, &expected, "{}", level);
         }
     }
 }

@@ -358,6 +358,19 @@ pub enum RouterCommand {
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
     },
+    /// Print the longest matching prefix of each address or `-`, a line each; needs no daemon
+    Lookup(LookupArgs),
+}
+
+/// `netvm router lookup`.
+#[derive(Debug, Args)]
+pub struct LookupArgs {
+    /// Prefixes of IPv4 and IPv6, a line each; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub prefixes: PathBuf,
+    /// Addresses of IPv4 and IPv6, a line each; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub addresses: PathBuf,
 }
 
 /// `netvm flow`.

@@ -6,11 +6,17 @@ use std::path::{Path, PathBuf};
 use netvm_api::{ApiError, ClientError, Diagnostic};
 use netvm_config::ConfigError;
 use netvm_policy_import::{classbench, iptables, nft};
-use netvm_wire::BuildError;
+use netvm_wire::{BuildError, NetError};
 
 /// A command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// `NETVM_CPU` cannot be followed.
+    #[error(transparent)]
+    Cpu(#[from] netvm_cpu::LevelError),
+    /// Addresses cannot be looked up.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     /// netvmd refused, or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -311,4 +317,45 @@ fn sources_place(sources: Option<&Path>) -> String {
         Some(folder) => format!("in {}", folder.display()),
         None => "beside this program or in ../share/netvm/src".to_owned(),
     }
+}
+
+/// The prefixes or addresses cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// Both files are standard input.
+    #[error("prefixes and addresses cannot both come by standard input: name a file for one of them")]
+    StdinTwice,
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// A file is compressed.
+    #[error("{} is compressed: unpack it, as by `zcat {} | netvm router lookup …` with `-` in place of the file", .0.display(), .0.display())]
+    Compressed(PathBuf),
+    /// A line is not a prefix.
+    #[error("{}, line {line}: `{text}` is not a prefix such as 10.0.0.0/8 or 2001:db8::/32: {source}", .path.display())]
+    Prefix {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line.
+        line: usize,
+        /// Its text.
+        text: String,
+        /// Why.
+        source: NetError,
+    },
+    /// A line is not an address.
+    #[error("{}, line {line}: `{text}` is not an IPv4 or IPv6 address", .path.display())]
+    Address {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line.
+        line: usize,
+        /// Its text.
+        text: String,
+    },
 }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use netvm_api::Client;
 
-use cli::{Cli, CliCommand, ConfigCommand, FlowCommand, PolicyCommand};
+use cli::{Cli, CliCommand, ConfigCommand, FlowCommand, PolicyCommand, RouterCommand};
 use error::CliError;
 use output::Output;
 
@@ -34,12 +34,16 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
+    netvm_cpu::check()?;
     match cli.command {
         CliCommand::Check { file, offline } => commands::check(output, &file, offline),
         CliCommand::Doctor => doctor::doctor(output),
         CliCommand::Replay(arguments) => daemon::replay(&arguments, cli.json),
         CliCommand::Policy { command: PolicyCommand::Eval { classbench, trace } } => {
             daemon::policy_eval(&classbench, &trace)
+        }
+        CliCommand::Router { command: Some(RouterCommand::Lookup(arguments)) } => {
+            commands::lookup(&arguments, cli.json)
         }
         CliCommand::Policy { command: PolicyCommand::Import(arguments) } => {
             commands::import(output, &arguments)

@@ -279,3 +279,67 @@ fn every_column_is_explained() {
         COLUMNS.iter().map(|column| column.name).filter(|name| !found.contains(*name)).collect();
     assert!(unused.is_empty(), "explained, but no table has them: {unused:?}");
 }
+
+#[test]
+fn addresses_are_looked_up_with_every_level_of_instructions() {
+    let folder = folder();
+    let prefixes = file(
+        &folder,
+        "prefixes",
+        "# both families\n10.0.0.0/8\n10.1.0.0/16\n10.1.2.3/32\n\n2001:db8::/32\n2001:db8:0:7::/64\n2001:db8:0:8::/64\n",
+    );
+    let addresses =
+        "10.1.2.3\n10.1.2.4\n2001:db8:0:7::9\n  10.2.0.0\r\n11.0.0.0\n2001:db9::\n2001:db8::1\n::\n";
+    let expected = "10.1.2.3/32\n10.1.0.0/16\n2001:db8:0:7::/64\n10.0.0.0/8\n-\n-\n2001:db8::/32\n-\n";
+    // More than a block, and bursts of both kinds: of one prefix, and mixed.
+    let many = file(&folder, "many", &(addresses.repeat(1000) + &"2001:db8:0:8::1\n".repeat(500)));
+    let expected = expected.repeat(1000) + &"2001:db8:0:8::/64\n".repeat(500);
+    for level in netvm_cpu::Level::available() {
+        let mut command = program();
+        command.env("NETVM_CPU", level.name());
+        command.args(["router", "lookup", "--prefixes", &prefixes, "--addresses", &many]);
+        assert!(run(&mut command).good() == expected, "{level}");
+    }
+    let few = file(&folder, "few", "10.9.9.9\n11.0.0.0\n");
+    let json = netvm(&["--json", "router", "lookup", "--prefixes", &prefixes, "--addresses", &few]);
+    assert_eq!(json.good(), "[\"10.0.0.0/8\",null]\n");
+    let none = file(&folder, "none", "::/0\n0.0.0.0/0\n");
+    assert_eq!(
+        netvm(&["router", "lookup", "--prefixes", &none, "--addresses", &few]).good(),
+        "0.0.0.0/0\n0.0.0.0/0\n"
+    );
+}
+
+#[test]
+fn wrong_lines_of_a_look_up_are_named() {
+    let folder = folder();
+    let good = file(&folder, "good", "10.0.0.0/8\n");
+    let address = file(&folder, "address", "10.0.0.1\n10.0.0\n");
+    let lookup = |prefixes: &str, addresses: &str| {
+        netvm(&["router", "lookup", "--prefixes", prefixes, "--addresses", addresses])
+    };
+    let run = lookup(&good, &address);
+    assert_eq!(run.out, "10.0.0.0/8\n");
+    let error = run.failed(1);
+    assert!(
+        error.contains(&format!("{address}, line 2: `10.0.0` is not an IPv4 or IPv6 address")),
+        "{error}"
+    );
+    let prefix = file(&folder, "prefix", "10.0.0.0/8\n# none\n10.0.0.1/8\n");
+    let error = lookup(&prefix, &good).failed(1);
+    assert!(error.contains(&format!("{prefix}, line 3: `10.0.0.1/8`")), "{error}");
+    let error = lookup("nowhere", &good).failed(1);
+    assert!(error.contains("cannot read nowhere"), "{error}");
+    let packed = folder.path().join("packed.gz");
+    std::fs::write(&packed, [0x1f, 0x8b, 8, 0]).unwrap();
+    let error = lookup(packed.to_str().unwrap(), &good).failed(1);
+    assert!(error.contains("is compressed") && error.contains("zcat"), "{error}");
+    let error = lookup("-", "-").failed(1);
+    assert!(error.contains("cannot both come by standard input"), "{error}");
+}
+
+#[test]
+fn an_unknown_level_of_instructions_is_an_error() {
+    let error = run(program().env("NETVM_CPU", "avx3").args(["doctor"])).failed(1);
+    assert!(error.contains("NETVM_CPU=\"avx3\" is unknown: set it to baseline, avx2 or avx512"), "{error}");
+}

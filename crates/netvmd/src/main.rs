@@ -95,6 +95,10 @@ impl From<Level> for tracing::level_filters::LevelFilter {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Err(error) = netvm_cpu::check() {
+        eprintln!("netvmd: {error}");
+        return ExitCode::FAILURE;
+    }
     // A replay is a command, not a service: log only warnings.
     let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
     let _log = netvm_daemon::start_logging(log.into());

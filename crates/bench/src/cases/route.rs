@@ -6,7 +6,8 @@
 //! - `…-v4-anywhere`: the same table; addresses anywhere in IPv4, many without a route or with a short one;
 //! - `…-v4-few`, `…-v6-few`: 16 routes.
 //!
-//! `fib-…` is `rte_fib`'s default lookup with 512-bit vectors allowed, `fib-scalar-…` its scalar lookup. Its tables use
+//! `fib-…` is `rte_fib`'s default lookup with vectors as wide as netvm's (512 bits where the processor has them and
+//! `NETVM_CPU` does not forbid it), `fib-scalar-…` its scalar lookup. Its tables use
 //! 4 KiB pages, netvm's huge pages if the kernel provides them. Before the measurement, both must give the same result
 //! for all addresses. Then packets pass an engine (`engine`).
 

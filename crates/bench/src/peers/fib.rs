@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use netvm_cpu::Level;
 use netvm_router::{NextHopId, Tables};
 use netvm_wire::IpNet;
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,7 @@ struct Route {
 unsafe extern "C" {
     fn netvm_bench_fib_start(
         ipv6: u32,
+        vector_bits: u32,
         routes: *const Route,
         count: u32,
         memory_bytes: *mut u64,
@@ -128,6 +130,7 @@ impl Fib {
         let error = unsafe {
             netvm_bench_fib_start(
                 ipv6,
+                Level::current().vector_bits().into(),
                 routes.as_ptr(),
                 routes.len() as u32,
                 &raw mut fib.memory,

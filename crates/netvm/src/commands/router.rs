@@ -18,6 +18,7 @@ pub async fn router(
             let routers = client.routers().await?;
             if output.json { output.value(&routers) } else { output.text(&draw_list(&routers, output)) }
         }
+        RouterCommand::Lookup(arguments) => super::lookup(&arguments, output.json),
         RouterCommand::Show { name, limit, all, family, prefix, address } => {
             let routers = client.routers().await?;
             if routers.iter().all(|router| router.name != name) {

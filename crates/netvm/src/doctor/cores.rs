@@ -12,7 +12,8 @@ const CPU: &str = "sys/devices/system/cpu";
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
     let allowed = allowed();
-    let mut checks = vec![count(root, &allowed), nodes(root), isolation(root, &allowed), governor(root)];
+    let mut checks =
+        vec![count(root, &allowed), instructions(), nodes(root), isolation(root, &allowed), governor(root)];
     checks.extend(clock(root));
     checks
 }
@@ -64,6 +65,26 @@ fn count(root: &Root, allowed: &[usize]) -> Check {
         _ => Check::ok("cores", found, "enough for a worker and some NFs on a core each"),
     };
     if allowed.len() < online { check.command("taskset -pc 0-$(($(nproc --all) - 1)) $$") } else { check }
+}
+
+/// The vector instructions in use.
+fn instructions() -> Check {
+    use netvm_cpu::{Level, VARIABLE};
+    let (used, has) = (Level::current(), Level::of_processor());
+    if used < has {
+        let found = format!("{used} by {VARIABLE}; the processor has {has}");
+        return Check::note(
+            "instructions",
+            found,
+            "rules and routes are looked up more slowly than possible",
+        );
+    }
+    let meaning = match used {
+        Level::Baseline => "rules and routes are looked up one by one",
+        Level::Avx2 => "rules and routes are looked up eight at a time",
+        Level::Avx512 => "rules and routes are looked up sixteen at a time",
+    };
+    Check::ok("instructions", used.name(), meaning)
 }
 
 fn nodes(root: &Root) -> Check {

@@ -75,7 +75,7 @@ fn check(entries: &[Vec<Cube>], frames: &[Vec<u8>]) -> Result<u32, TestCaseError
         let first = header(&fronts.bytes[0]);
         let judged = scalar::judge(&prefilter, &fronts, first);
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
+        if netvm_cpu::Level::of_processor() >= netvm_cpu::Level::Avx2 {
             // SAFETY: the processor has what the function is compiled for.
             prop_assert_eq!(unsafe { avx2::judge(&prefilter, &fronts, first) }, judged);
         }
