@@ -32,6 +32,7 @@ test_packages=(
     libpcap-dev # filters of captures are compared with it
     nfdump # a collector that the tests export flows to
     python3 # ./dev lint looks for module cycles with it
+    nftables # a test makes NAT in a router's namespace
 )
 # What `./dev bench policy`, `vhost` and `container` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.

@@ -32,6 +32,9 @@ pub struct RouterInfo {
     pub table_bytes: u64,
     /// Whether its kernel forwards everything, as the namespace has policy routing (`ip rule`).
     pub has_rules: bool,
+    /// Whether its namespace has chains of type `nat`, which apply only to what its kernel forwards.
+    #[serde(default)]
+    pub has_nat: bool,
 }
 
 /// An interface of a virtual router.

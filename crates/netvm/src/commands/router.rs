@@ -85,6 +85,7 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
     }
     let mut text = lines(table);
     text.extend(routers.iter().filter_map(|router| rules(router, output)));
+    text.extend(routers.iter().filter_map(|router| nat(router, output)));
     text
 }
 
@@ -93,6 +94,17 @@ fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
     router.has_rules.then(|| {
         format!(
             "{}: its namespace has {word}, so the kernel forwards every packet, slowly (see `ip -n {} rule`)\n",
+            router.name, router.namespace
+        )
+    })
+}
+
+fn nat(router: &RouterInfo, output: &Output) -> Option<String> {
+    let word = output.paint("chains of NAT", Tone::Doubtful);
+    router.has_nat.then(|| {
+        format!(
+            "{}: its namespace has {word}, which do not apply to what the engine forwards (see `ip netns exec {} nft list \
+             ruleset`)\n",
             router.name, router.namespace
         )
     })
@@ -136,6 +148,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     text.push_str(&lines(table));
     text.extend(rules(router, output));
+    text.extend(nat(router, output));
     text.push('\n');
     let mut table = output.table(&["INTERFACE", "FOR THE KERNEL", ">PUNTED", ">DROPPED"]);
     let punts = router.interfaces.iter().flat_map(|one| one.punts.iter().map(move |punt| (&*one.name, punt)));

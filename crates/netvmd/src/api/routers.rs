@@ -116,6 +116,7 @@ fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo
         from_kernel: count(|view| view.from_kernel),
         table_bytes: count(|view| view.memory as u64),
         has_rules: counts.has_rules,
+        has_nat: counts.has_nat,
     }
 }
 

@@ -12,6 +12,7 @@ use netvm_region::clock;
 use super::Failure;
 use super::traffic::{self, Views};
 use crate::daemon::Daemon;
+use crate::routers::Rib;
 use crate::runtime::blocking;
 use crate::vms::VmPhase;
 
@@ -22,6 +23,17 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
     let (drift, config, host) =
         (daemon.drift.clone(), daemon.options.config.clone(), Arc::clone(&views.host));
     let drift = blocking(move || drift.find(&config, &host)).await;
+    let mut problems = problems(&daemon, &views, &nfs);
+    for router in &views.host.routers {
+        let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
+        if counts.has_nat {
+            problems.push(format!(
+                "router {}: NAT in its namespace ({}) does not apply to what the engine forwards",
+                router.name,
+                router.namespace()
+            ));
+        }
+    }
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Ok(Json(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -38,7 +50,7 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
         ports: number(views.host.ports.len()),
         nfs: number(running),
         chains: number(views.host.chains.len()),
-        problems: problems(&daemon, &views, &nfs),
+        problems,
     }))
 }
 

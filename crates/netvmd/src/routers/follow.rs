@@ -22,7 +22,7 @@ use super::kernel::{self, GROUPS};
 use super::namespace::Namespace;
 use super::rib::{Peer, Rib};
 use crate::engine_thread::EngineHandle;
-use netvm_netlink::{Events, ReadOutcome, Requests};
+use netvm_netlink::{Events, NatChains, ReadOutcome, Requests};
 
 /// Most datagrams read from one router before the next router's turn.
 const TURN: usize = 256;
@@ -50,6 +50,8 @@ const ROUND_PROBES: usize = 100;
 pub struct NetlinkSockets {
     pub(super) events: Events,
     pub(super) requests: Requests,
+    /// `None` if this kernel has no nftables.
+    nat_chains: Option<NatChains>,
 }
 
 impl NetlinkSockets {
@@ -58,7 +60,10 @@ impl NetlinkSockets {
     /// # Errors
     /// The kernel's error.
     pub fn open(namespace: &Namespace) -> io::Result<Self> {
-        let open = || Ok(Self { events: Events::open(GROUPS)?, requests: Requests::open()? });
+        let open = || {
+            let nat_chains = NatChains::open().ok();
+            Ok(Self { events: Events::open(GROUPS)?, requests: Requests::open()?, nat_chains })
+        };
         namespace.inside(open).flatten()
     }
 }
@@ -191,6 +196,7 @@ impl Following {
                 }
                 busy |= !router.send_updates(*id, &self.engine);
                 if is_round {
+                    router.look_for_nat();
                     router.probe_neighbours(now);
                     if now >= router.compare_at {
                         router.resync_at.get_or_insert(now);
@@ -343,6 +349,26 @@ impl Followed {
             );
         }
         self.warned = (has_rules, is_full);
+    }
+
+    /// NAT in the namespace does nothing to what the engine forwards, and nobody would notice.
+    fn look_for_nat(&mut self) {
+        let Some(chains) = &mut self.sockets.nat_chains else { return };
+        match chains.are_there() {
+            Ok(has_nat) => {
+                if self.rib.set_nat(has_nat) && has_nat {
+                    tracing::warn!(
+                        "router {}: its namespace has chains of type nat (nft or iptables): MASQUERADE and other NAT apply \
+                         only to packets that its kernel forwards, not to those that the engine does",
+                        self.name
+                    );
+                }
+            }
+            Err(error) => {
+                tracing::debug!("router {}: cannot look for NAT: {error}", self.name);
+                self.sockets.nat_chains = None;
+            }
+        }
     }
 
     /// Makes the kernel resolve unknown gateways and confirm stale neighbours.

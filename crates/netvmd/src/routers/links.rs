@@ -1,5 +1,6 @@
 //! The interfaces of a router: veth pairs whose inner end is in its namespace and whose outer end is a netvm port.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -289,7 +290,51 @@ fn name_of(link: &LinkMessage) -> Option<String> {
 
 /// Stops the outer end's own IPv6 traffic. Fails on a kernel without IPv6, which sends none.
 fn disable_ipv6(host_end: &str) {
-    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{host_end}/disable_ipv6"), "1");
+    let _ = fs::write(ipv6_switch(host_end), "1");
+}
+
+/// Interfaces of routers' ports on which netvmd turned the host's own IPv6 off: AF_XDP takes what comes in, but the host
+/// would still send from there.
+#[derive(Debug, Default)]
+pub(super) struct Silenced(BTreeSet<String>);
+
+impl Silenced {
+    /// Turns it off on these interfaces, where it is on. Somebody's own addresses would be lost, so an interface that has
+    /// some is left alone.
+    pub(super) fn add<'a>(&mut self, interfaces: impl IntoIterator<Item = &'a String>) {
+        // A kernel without IPv6 has no such file.
+        let addresses = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        for interface in interfaces.into_iter().filter(|interface| !has_own_address(&addresses, interface)) {
+            let file = ipv6_switch(interface);
+            let is_on = fs::read_to_string(&file).is_ok_and(|value| value.trim() == "0");
+            if is_on && fs::write(&file, "1").is_ok() {
+                self.0.insert(interface.clone());
+            }
+        }
+    }
+
+    /// Turns it on again on all but these.
+    pub(super) fn keep_only(&mut self, interfaces: &BTreeSet<&String>) {
+        for interface in self.0.extract_if(.., |interface| !interfaces.contains(interface)) {
+            // The interface may be gone.
+            let _ = fs::write(ipv6_switch(&interface), "0");
+        }
+    }
+}
+
+/// Whether `/proc/net/if_inet6` (address, index, length, scope, flags, name) has an address of an interface that the kernel
+/// did not make itself, which are of scope link.
+fn has_own_address(addresses: &str, interface: &str) -> bool {
+    const LINK: &str = "20";
+    addresses.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        let scope = words.nth(3);
+        words.nth(1) == Some(interface) && scope != Some(LINK)
+    })
+}
+
+fn ipv6_switch(interface: &str) -> String {
+    format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
 }
 
 /// Disables duplicate address detection (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0): the interface comes up
@@ -297,4 +342,17 @@ fn disable_ipv6(host_end: &str) {
 fn skip_duplicate_detection(interface: &str) {
     // A kernel without IPv6 has no such file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_somebody_gave_are_told_from_link_local_ones() {
+        let addresses = "fe800000000000000000000000000001 02 40 20 80     eth0\n\
+            20010db8000000000000000000000001 03 40 00 80   eth1\n";
+        assert!(has_own_address(addresses, "eth1"));
+        assert!(!has_own_address(addresses, "eth0") && !has_own_address(addresses, "eth"));
+    }
 }

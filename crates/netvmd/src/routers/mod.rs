@@ -4,14 +4,14 @@
 //! configuration has lost them. They outlive netvmd; the next one takes them over as they are: routes, neighbours, and
 //! the daemons inside.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_config::model::{Host, PortId, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
@@ -27,7 +27,7 @@ mod static_routes;
 mod tests;
 
 use follow::{Follower, NetlinkSockets};
-use links::{Interface, LinkError, Links};
+use links::{Interface, LinkError, Links, Silenced};
 pub(crate) use namespace::is_taken;
 use namespace::{Namespace, NamespaceError};
 pub use rib::{Counts, Destination, Rib, Select};
@@ -90,6 +90,7 @@ pub struct Routers {
     made: Arc<Mutex<BTreeMap<String, ManagedRouter>>>,
     /// MTUs of the interfaces that ports are on.
     mtus: Mutex<Mtus>,
+    silenced: Arc<Mutex<Silenced>>,
     follower: Follower,
     folder: PathBuf,
 }
@@ -103,6 +104,7 @@ impl Routers {
         Ok(Self {
             made: Arc::default(),
             mtus: Mutex::default(),
+            silenced: Arc::default(),
             follower: Follower::start(engine)?,
             folder: run_dir.join(FOLDER),
         })
@@ -120,7 +122,9 @@ impl Routers {
         self.forget(|name, followed| find(host, name).is_some_and(|router| *followed != of_engine(router)))
             .await;
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
+        let silenced = Arc::clone(&self.silenced);
         blocking(move || {
+            lock(&silenced).add(wanted.iter().flat_map(|router| &router.port_interfaces));
             let mut made = lock(&made);
             wanted.iter().try_for_each(|router| make(&mut made, &folder, router))
         })
@@ -138,7 +142,9 @@ impl Routers {
             }
         }
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
+        let silenced = Arc::clone(&self.silenced);
         blocking(move || {
+            lock(&silenced).keep_only(&wanted.iter().flat_map(|router| &router.port_interfaces).collect());
             let mut made = lock(&made);
             remove_others(&mut made, &folder, &wanted);
             made.iter_mut().for_each(|(name, made)| announce(name, made));
@@ -194,7 +200,7 @@ impl Routers {
     /// so that their kernels fragment, or tell senders (RFC 1191, RFC 8201).
     pub async fn follow_mtus(&self, host: &Host, now: Mtus) {
         let before = {
-            let mut mtus = self.mtus.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut mtus = lock(&self.mtus);
             if *mtus == now {
                 return;
             }
@@ -219,13 +225,14 @@ impl Routers {
     }
 
     fn desired(&self, host: &Host) -> Vec<DesiredRouter> {
-        DesiredRouter::all(host, &self.mtus.lock().unwrap_or_else(PoisonError::into_inner))
+        DesiredRouter::all(host, &lock(&self.mtus))
     }
 
     /// Removes the routers, or leaves them for the next netvmd: without carrier, so that daemons inside see that no packet
     /// passes. Leaves those of an earlier netvmd that this one never served as they are. Call after the engine has
     /// closed its ports.
     pub fn end(&self, purges: bool) {
+        lock(&self.silenced).keep_only(&BTreeSet::new());
         let mut left = Vec::new();
         for (name, made) in std::mem::take(&mut *lock(&self.made)) {
             if made.is_inherited {
@@ -255,8 +262,8 @@ fn of_engine(router: &RouterConfig) -> (RouterId, Vec<String>) {
     (router.id, router.interfaces.iter().map(|interface| interface.name.clone()).collect())
 }
 
-fn lock(made: &Mutex<BTreeMap<String, ManagedRouter>>) -> MutexGuard<'_, BTreeMap<String, ManagedRouter>> {
-    made.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// MTUs of the interfaces that ports are on, in bytes.
@@ -268,6 +275,8 @@ struct DesiredRouter {
     name: String,
     namespace: String,
     interfaces: Vec<Interface>,
+    /// Interfaces of its AF_XDP ports.
+    port_interfaces: Vec<String>,
     routes: Vec<StaticRoute>,
 }
 
@@ -288,9 +297,17 @@ impl DesiredRouter {
             name: one.name.clone(),
             namespace: one.namespace(),
             interfaces: one.interfaces.iter().map(interface).collect(),
+            port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
             routes: one.routes.clone(),
         };
         host.routers.iter().map(router).collect()
+    }
+}
+
+fn port_interface(host: &Host, port: PortId) -> Option<String> {
+    match &host.port(port)?.kind {
+        PortKind::AfXdp { interface, .. } => Some(interface.clone()),
+        _ => None,
     }
 }
 

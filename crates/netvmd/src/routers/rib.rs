@@ -74,6 +74,8 @@ pub struct Rib {
     nexthops: HashMap<NonZeroU32, u32>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
     has_rules: bool,
+    /// The namespace has chains of type `nat`.
+    has_nat: bool,
     hops: Hops,
     /// Next hops in use for neighbours' host routes.
     held: BTreeMap<IpNet, NextHopId>,
@@ -334,13 +336,14 @@ impl Rib {
     }
 
     fn decide(&self, net: IpNet) -> Option<Decision> {
+        // Also with rules, so that the packets of routing protocols keep their share of what the kernel gets.
+        if self.local.contains(&net) && as_host(net).is_some() {
+            return Some(Decision::Is(NextHopId::LOCAL));
+        }
         if self.has_rules {
             return None;
         }
         let punted = Some(Decision::Is(PUNT));
-        if self.local.contains(&net) && as_host(net).is_some() {
-            return Some(Decision::Is(NextHopId::LOCAL));
-        }
         if self.local.contains(&net) || self.wide.iter().any(|wide| wide.contains_net(net)) {
             return punted;
         }
@@ -412,6 +415,13 @@ impl Rib {
         })
     }
 
+    /// Notes whether the namespace has NAT; true if that is new.
+    pub const fn set_nat(&mut self, has_nat: bool) -> bool {
+        let is_new = self.has_nat != has_nat;
+        self.has_nat = has_nat;
+        is_new
+    }
+
     /// Whether policy routing rules exist, and whether next hops ran out.
     pub const fn limitations(&self) -> (bool, bool) {
         (self.has_rules, self.hops.refused() > 0)
@@ -427,6 +437,7 @@ impl Rib {
             neighbours: self.neighbours.len(),
             refused: self.hops.refused(),
             has_rules: self.has_rules,
+            has_nat: self.has_nat,
         }
     }
 

@@ -1,11 +1,12 @@
 //! What neighbours see of a router: announced addresses, and VRRP's second MAC address.
 
+use std::process::Command;
 use std::time::Duration;
 
-use netvm_api::{Done, RouterInfo, path};
+use netvm_api::{Done, RouterInfo, Status, path};
 
 use super::common::Daemon;
-use super::common::hosts::{are_possible, within};
+use super::common::hosts::{are_possible, run, succeeds, within};
 use super::site::{Site, start};
 
 const VIRTUAL: &str = "00:00:5e:00:01:07";
@@ -17,12 +18,16 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     }
     let site = Site::new("v");
     let client = &site.client;
+    let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", client.port());
     // The client remembers the MAC address of another router, which is gone.
     let gateways = ["10.1.0.1", "2001:db8:1::1"];
     for gateway in gateways {
         client.ip(&format!("neighbour replace {gateway} lladdr 02:00:00:00:99:99 dev eth0 nud stale"));
     }
+    let ipv6_is_off = || std::fs::read_to_string(&switch).unwrap().trim() == "1";
+    std::fs::write(&switch, "0").unwrap();
     let mut daemon = start(&[&site]);
+    assert!(ipv6_is_off(), "the host sends nothing from the interface of a port");
     let knows = |mac: &str| {
         gateways.iter().all(|gateway| client.ip_output(&format!("neighbour show {gateway}")).contains(mac))
     };
@@ -49,12 +54,30 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     assert!(burst.status.success(), "{burst:?}");
     let after = forwarded(&daemon);
     assert!(after >= before + 30, "the engine forwards: {before}, {after}, {:?}", router(&daemon, &site));
+    // NAT in the namespace is not followed, and netvmd says so.
+    if succeeds("nft --version") {
+        let namespace = site.namespace();
+        run(&format!("ip netns exec {namespace} nft add table ip t"));
+        let chain = ["{", "type", "nat", "hook", "postrouting", "priority", "100;", "}"];
+        let mut nft = Command::new("ip");
+        nft.args(["netns", "exec", &namespace, "nft", "add", "chain", "ip", "t", "c"]).args(chain);
+        assert!(nft.status().unwrap().success());
+        daemon.until("NAT is noticed", |daemon| {
+            let status: Status = daemon.get(path::STATUS);
+            status.problems.iter().any(|problem| problem.contains("NAT in its namespace"))
+        });
+        run(&format!("ip netns exec {namespace} nft delete table ip t"));
+        daemon.until("it is gone", |daemon| !router(daemon, &site).has_nat);
+    } else {
+        println!("SKIP: NAT in a namespace: nft is not installed");
+    }
     // Another router has it now.
     site.ip("link set vrrp1 down");
     let passes = || client.output("busybox ping -c 1 -W 1 10.2.0.2").status.success();
     assert!(within(Duration::from_secs(20), || !passes()));
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
+    assert!(!ipv6_is_off(), "as it was");
 }
 
 fn router(daemon: &Daemon, site: &Site) -> RouterInfo {

@@ -110,6 +110,8 @@ pub struct Counts {
     pub refused: u64,
     /// Whether policy routing rules make the engine punt everything.
     pub has_rules: bool,
+    /// Whether the namespace has NAT, which the engine does not do.
+    pub has_nat: bool,
 }
 
 /// The destination of a route.

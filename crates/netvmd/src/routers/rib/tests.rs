@@ -87,12 +87,16 @@ impl Both {
     }
 
     fn of(&self, address: IpAddr) -> &NextHop {
+        self.tables.next_hop(self.id(address))
+    }
+
+    fn id(&self, address: IpAddr) -> NextHopId {
         let mut found = [NextHopId(9)];
         match address {
             IpAddr::V4(address) => self.tables.lookup_v4(&[address.to_bits()], &mut found),
             IpAddr::V6(address) => self.tables.lookup_v6(&[address.octets()], &mut found),
         }
-        self.tables.next_hop(found[0])
+        found[0]
     }
 }
 
@@ -186,9 +190,10 @@ fn routes_that_only_the_kernel_handles_are_punted() {
     }
     both.apply([Change::LocalGone(net("24.0.0.0/8"))]);
     assert_eq!(both.next_hop("24.1.0.1"), hop(1, 1));
-    both.apply([Change::Rule]);
+    both.apply([Change::Local(net("10.1.0.9/32")), Change::Rule]);
     assert_eq!(both.next_hop("192.0.2.1"), NextHop::Punt);
     assert_eq!(both.next_hop("23.0.0.1"), NextHop::Punt);
+    assert_eq!(both.id(ip("10.1.0.9")), NextHopId::LOCAL);
 }
 
 #[test]
