@@ -32,6 +32,8 @@ test_packages=(
     libpcap-dev # filters of captures are compared with it
     nfdump # a collector that the tests export flows to
     python3 # ./dev lint looks for module cycles with it
+    frr     # routing daemons, which the tests of virtual routers run in namespaces; where systemd runs, both packages
+    bird2   # start a service that netvm has no use for: systemctl disable --now frr bird
     nftables # a test makes NAT in a router's namespace
 )
 # What `./dev bench policy`, `vhost` and `container` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of

@@ -3,6 +3,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod daemons;
+mod frr;
+mod full_table;
 mod neighbours;
 mod site;
 

@@ -1,0 +1,81 @@
+//! A full Internet table by BGP: minutes with a debug build, so only `./dev check-release` runs it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use netvm_api::{Done, path};
+
+use super::common::download::PORT;
+use super::common::hosts::{Host, are_possible, within};
+use super::daemons::{Net, Outage};
+use super::frr::{Daemons, are_installed};
+
+/// Set by `./dev check-release`.
+const WANTED: &str = "NETVM_TEST_FULL_TABLE";
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The IPv4 prefixes of a full table; `None` and a message if they are not here or not wanted.
+fn prefixes() -> Option<Vec<String>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/routes/prefixes.txt.gz");
+    if std::env::var_os(WANTED).is_none() || !file.exists() {
+        println!("SKIP: {WANTED} is not set, or there is no routing table at {}", file.display());
+        return None;
+    }
+    let output = Command::new("gzip").arg("-dc").arg(&file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(text.lines().filter(|line| !line.contains(':')).map(str::to_owned).collect())
+}
+
+fn announcing(host: &Host, prefixes: &[String]) -> Daemons {
+    let mut config = "router id 10.2.0.2;\nprotocol device {}\n\
+        protocol bgp blue {\n local 10.2.0.2 as 65002; neighbor 10.2.0.1 as 65000; connect delay time 1;\n \
+        ipv4 { import none; export where source = RTS_STATIC; };\n}\nprotocol static {\n ipv4;\n"
+        .to_owned();
+    prefixes.iter().for_each(|prefix| writeln!(config, " route {prefix} blackhole;").unwrap());
+    config += "}\n";
+    Daemons::bird(host.namespace(), &config)
+}
+
+#[test]
+fn a_full_table_by_bgp_is_in_the_engine_soon() {
+    let Some(prefixes) = prefixes() else { return };
+    if !are_possible() || !are_installed() {
+        return;
+    }
+    let mut net = Net::new();
+    net.peers[0].echo([30, 0, 0, 1].into(), PORT);
+    run_in(&net, "route add 30.0.0.1/32 via 10.2.0.2");
+    let peer = announcing(&net.peers[0], &prefixes);
+    let flow = Outage::watch(&net.client);
+    let begin = Instant::now();
+    let router = Daemons::bird(
+        &net.namespace(),
+        "router id 10.2.0.1;\nprotocol device {}\n\
+         protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }\n\
+         protocol bgp peer {\n local 10.2.0.1 as 65000; neighbor 10.2.0.2 as 65002; connect delay time 1;\n \
+         ipv4 { import all; export none; };\n}\n",
+    );
+    let resolved = |prefix: &String| net.gateways(prefix) == ["10.2.0.2"];
+    let is_learned = || {
+        std::thread::sleep(Duration::from_millis(500));
+        let (first, last) = (prefixes.first().unwrap(), prefixes.last().unwrap());
+        resolved(first) && resolved(last) && net.routes("family=4&most=1").more >= prefixes.len() as u64
+    };
+    assert!(within(PATIENCE, is_learned), "{}\n{}\n{}", router.log(), peer.log(), net.daemon.log());
+    let took = begin.elapsed();
+    println!("{} routes by BGP are in the engine after {took:?}", prefixes.len());
+    // A debug build is slower.
+    assert!(cfg!(debug_assertions) || took < Duration::from_secs(30), "{took:?}");
+    let longest = flow.end();
+    println!("forwarding meanwhile: no flow went without an answer for longer than {longest:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    drop((router, peer));
+    let _: Done = net.daemon.post(path::STOP, "{\"purge\": true}");
+    assert!(net.daemon.wait().success(), "{}", net.daemon.log());
+}
+
+fn run_in(net: &Net, words: &str) {
+    super::common::hosts::run(&format!("ip -n {} {words}", net.namespace()));
+}
