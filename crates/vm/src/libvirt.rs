@@ -38,7 +38,7 @@ impl Machine {
             Accel::Kvm | Accel::KvmOrTcg => "kvm",
             Accel::Tcg => "qemu",
         };
-        let mut words: Vec<String> = qmp.map(monitor).into_iter().flatten().collect();
+        let mut words: Vec<String> = qmp.map(|qmp| monitor(qmp, version)).into_iter().flatten().collect();
         if !self.cards.is_empty() && vectors(self.accel, version, 1) == Some(0) {
             words.extend(["-global".to_owned(), "virtio-net-pci.vectors=0".to_owned()]);
         }

@@ -14,6 +14,9 @@ const QUEUE_SIZE: u16 = 1024;
 /// crashes in `msix_set_vector_notifiers`.
 const SAFE_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 
+/// QEMU 9.2 has `reconnect-ms`, and QEMU 11 has `reconnect` no more.
+const RECONNECTS_BY_MS: Version = Version { major: 10, minor: 0, micro: 0 };
+
 /// Linux parameter that skips the check of the timer.
 const NO_TIMER_CHECK: &str = "no_timer_check";
 
@@ -129,7 +132,7 @@ impl Machine {
             "-object",
             format_args!("memory-backend-memfd,id=ram,size={}M,share=on{node}", self.memory),
         );
-        Self::sockets(sockets, &mut arguments);
+        Self::sockets(sockets, version, &mut arguments);
         arguments.pair("-device", "pvpanic").pair("-device", "virtio-rng-pci");
         self.boot(&mut arguments);
         for (n, card) in self.cards.iter().enumerate() {
@@ -138,7 +141,7 @@ impl Machine {
         arguments.0
     }
 
-    fn sockets(sockets: Sockets<'_>, arguments: &mut Arguments) {
+    fn sockets(sockets: Sockets<'_>, version: Version, arguments: &mut Arguments) {
         match sockets {
             Sockets::Inherited { qmp, serial, log } => {
                 arguments.pair("-chardev", format_args!("socket,id=qmp,fd={qmp},server=on,wait=off"));
@@ -154,7 +157,7 @@ impl Machine {
             Sockets::Terminal { qmp } => {
                 arguments.pair("-serial", "mon:stdio");
                 if let Some(qmp) = qmp {
-                    let [key, value, mon, monitor] = monitor(qmp);
+                    let [key, value, mon, monitor] = monitor(qmp, version);
                     arguments.pair(&key, value).pair(&mon, monitor);
                 }
             }
@@ -182,7 +185,7 @@ impl Machine {
     }
 
     fn card(&self, n: usize, card: &Card, version: Version, arguments: &mut Arguments) {
-        let side = if card.connects { "reconnect=1" } else { "server=on,wait=off" };
+        let side = if card.connects { reconnect(version) } else { "server=on,wait=off" };
         let path = escape_path_commas(&card.socket);
         arguments.pair("-chardev", format_args!("socket,id=port{n},path={path},{side}"));
         let queues = card.queues;
@@ -203,9 +206,15 @@ impl Machine {
 }
 
 /// Arguments that make QEMU connect to a socket for QMP, with retries.
-pub(crate) fn monitor(qmp: &Path) -> [String; 4] {
-    let chardev = format!("socket,id=netvm-qmp,path={},reconnect=1", escape_path_commas(qmp));
+pub(crate) fn monitor(qmp: &Path, version: Version) -> [String; 4] {
+    let path = escape_path_commas(qmp);
+    let chardev = format!("socket,id=netvm-qmp,path={path},{}", reconnect(version));
     ["-chardev".to_owned(), chardev, "-mon".to_owned(), "chardev=netvm-qmp,mode=control".to_owned()]
+}
+
+/// Makes QEMU connect to a socket again each second.
+fn reconnect(version: Version) -> &'static str {
+    if version < RECONNECTS_BY_MS { "reconnect=1" } else { "reconnect-ms=1000" }
 }
 
 /// Number of interrupt vectors of a card; `None`: QEMU's default.
@@ -319,7 +328,7 @@ pub(crate) mod tests {
         for part in [
             "-smp 1,maxcpus=2",
             "memory-backend-memfd,id=ram,size=512M,share=on",
-            "-chardev socket,id=port0,path=/run/netvm/guest1,,a.sock,reconnect=1",
+            "-chardev socket,id=port0,path=/run/netvm/guest1,,a.sock,reconnect-ms=1000",
             "-append console=ttyS0 no_timer_check quiet",
             "socket,id=qmp,fd=7,server=on,wait=off",
             "-add-fd fd=9,set=1 -chardev socket,id=serial,fd=8,server=on,wait=off,logfile=/dev/fdset/1,logappend=on",
@@ -362,6 +371,7 @@ pub(crate) mod tests {
     fn an_old_qemu_gets_no_msix_under_tcg() {
         let mut machine = machine();
         assert!(text(&machine, OLD).contains(",vectors=0"));
+        assert!(text(&machine, OLD).contains(",reconnect=1 "));
         machine.accel = Accel::Kvm;
         assert!(!text(&machine, OLD).contains("vectors"));
         machine.cards[0].queues = 4;
@@ -378,7 +388,7 @@ pub(crate) mod tests {
         let with = words(Some(Path::new("/run/a,b/qmp.sock")));
         assert!(
             with.contains(
-                "-chardev socket,id=netvm-qmp,path=/run/a,,b/qmp.sock,reconnect=1 -mon chardev=netvm-qmp,mode=control"
+                "-chardev socket,id=netvm-qmp,path=/run/a,,b/qmp.sock,reconnect-ms=1000 -mon chardev=netvm-qmp,mode=control"
             ),
             "{with}"
         );
