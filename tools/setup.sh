@@ -104,6 +104,7 @@ apt_cost() {
 # setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
 setup_bench() {
     [[ $1 != container ]] || install_missing iperf3
+    [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
         policy | vhost | container)
             [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"

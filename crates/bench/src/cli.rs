@@ -50,6 +50,8 @@ pub enum Bench {
     Vm(VmArgs),
     /// L2 switching between two vhost-user guests, against Open vSwitch with DPDK and against the copies alone
     Vhost(VhostArgs),
+    /// A guest's network cards: netvm's e1000 and vhost-user, against QEMU's e1000 and virtio-net with a TAP
+    E1000(E1000Args),
     /// A benchmark of this build and of another build in alternation
     Compare(CompareArgs),
     /// Packets into a program by one way, at rates from standard input (`./dev study capture`)
@@ -165,6 +167,18 @@ pub struct VhostArgs {
     /// Layout of the guests' rings
     #[arg(long, value_enum, default_value = "packed")]
     pub rings: Rings,
+}
+
+/// Options of `e1000`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct E1000Args {
+    /// Common options.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// Frame sizes in bytes, FCS included
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
+          default_value = "64,1500")]
+    pub sizes: Vec<u16>,
 }
 
 impl BenchArgs {

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Bench::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
         Bench::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),
         Bench::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
+        Bench::E1000(args) => bench("e1000", &args.bench, |_| cases::e1000::measure(&args)),
         Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
         Bench::Compare(args) => compare(&args),
         Bench::Way(args) => studies::way::measure(&args),

@@ -30,7 +30,7 @@ mod server;
 mod vfio;
 
 pub use card::Card;
-pub use port::{Fault, OpenError, Options, Port, Status};
+pub use port::{Counts, Fault, OpenError, Options, Port, Status};
 pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Sum, Turn, finish_headers};
 
 /// Most bytes of a packet that the card sends: a TCP segment of 64 KB behind an Ethernet header with two tags.

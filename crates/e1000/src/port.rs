@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -81,11 +82,21 @@ pub struct Status {
     pub faults: u32,
 }
 
+/// What the card has cost besides its packets, since the port was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages of QEMU: accesses to registers that are not mapped, mostly.
+    pub requests: u64,
+    /// Interrupts signalled.
+    pub interrupts: u64,
+}
+
 /// An open port. Dropping it disconnects the guest and removes the socket.
 #[derive(Debug)]
 pub struct Port {
     path: PathBuf,
     stop: Arc<OwnedFd>,
+    shared: Arc<Shared>,
     status: Arc<Mutex<Status>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -112,13 +123,23 @@ impl Port {
         };
         let run = move || server.run();
         let thread = Some(Builder::new().name("netvm-e1000".to_owned()).spawn(run).map_err(system)?);
-        Ok((Self { path, stop, status, thread }, Queue::new(shared)))
+        let queue = Queue::new(Arc::clone(&shared));
+        Ok((Self { path, stop, shared, status, thread }, queue))
     }
 
     /// Its state.
     #[must_use]
     pub fn status(&self) -> Status {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            requests: self.shared.requests.load(Ordering::Relaxed),
+            interrupts: self.shared.lock().interrupts.count,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -106,6 +107,7 @@ impl Server {
         while !stream.is_blocked() {
             let Some(message) = stream.receive()? else { break };
             let Message { header, .. } = message;
+            self.shared.requests.fetch_add(1, Ordering::Relaxed);
             let mut device = self.shared.lock();
             let outcome = session.handle(&mut device, message);
             self.shared.note_activity(&device);

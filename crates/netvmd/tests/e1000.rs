@@ -14,17 +14,6 @@ use netvm_api::{PortInfo, path};
 /// Bytes of a file that goes each way.
 const FILE_KIB: u32 = 8 << 10;
 
-/// A QEMU with a vfio-user client: the machine's, or that of `./dev setup --guests`.
-fn qemu() -> Option<PathBuf> {
-    let build = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
-    let own = build.join("guest/qemu/qemu-system-x86_64");
-    [PathBuf::from("qemu-system-x86_64"), own].into_iter().find(|program| {
-        let asked =
-            Command::new(program).args(["-device", "vfio-user-pci,help"]).stdin(Stdio::null()).output();
-        asked.is_ok_and(|asked| String::from_utf8_lossy(&asked.stdout).contains("socket="))
-    })
-}
-
 /// A guest; killed as hard as can be on drop.
 struct Guest {
     child: Child,
@@ -107,7 +96,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     if !are_possible() {
         return;
     }
-    let Some(qemu) = qemu() else {
+    let Some(qemu) = netvm_vm::find_vfio_user_client(Path::new(netvm_vm::QEMU)) else {
         println!("SKIP: no QEMU with a vfio-user client (10.1 or later): ./dev setup --guests unpacks one");
         return;
     };

@@ -9,6 +9,7 @@ mod libvirt;
 mod machine;
 mod qmp;
 mod served;
+mod vfio_user;
 mod wake_line;
 
 pub use guest_memory::GuestMemory;
@@ -17,3 +18,4 @@ pub use libvirt::Domain;
 pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
 pub use qmp::{Event, OLDEST, Qmp, QmpError, Version};
 pub use served::{NfDevices, NfSocket, ServedMemory};
+pub use vfio_user::{OLDEST_WITH_E1000, QEMU, find_vfio_user_client, is_vfio_user_client};

@@ -1,44 +1,156 @@
-//! The program of the ordinary guest in `bench vm`: receives packets on an interface by AF_PACKET and sends them back,
-//! up to 32 for each system call. `netvm-bench-packet INTERFACE`
+//! The program of ordinary guests: sends and receives packets on an interface by AF_PACKET, up to 32 for each system
+//! call, without queueing disciplines.
+//!
+//! `netvm-bench-packet INTERFACE` sends back what it receives (`bench vm`). Without arguments it takes orders from
+//! standard input (`bench e1000`), one on each line, and answers each with a line. MAC is that of an interface:
+//!
+//! ```text
+//! send MAC TO BYTES MILLIS   sends frames of this length to MAC address TO   -> sent PACKETS in MICROS
+//! receive MAC MILLIS         receives, from the first packet on              -> received PACKETS in MICROS
+//! ```
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, BufRead};
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 const BURST: usize = 32;
 const LONGEST: usize = 2048;
+/// Longest wait for the first packet.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// For local experiments (IEEE 802, 88-B5).
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
 fn main() -> io::Result<()> {
-    let name =
-        std::env::args().nth(1).ok_or_else(|| io::Error::other("usage: netvm-bench-packet INTERFACE"))?;
-    let socket = bind_to(&name)?;
-    let mut frames = vec![[0u8; LONGEST]; BURST];
-    // SAFETY: all zeros are valid structures of numbers and null pointers.
-    let mut parts: [libc::iovec; BURST] = unsafe { zeroed() };
-    // SAFETY: as above.
-    let mut messages: [libc::mmsghdr; BURST] = unsafe { zeroed() };
-    for ((part, message), frame) in parts.iter_mut().zip(&mut messages).zip(&mut frames) {
-        part.iov_base = frame.as_mut_ptr().cast();
-        message.msg_hdr.msg_iov = part;
-        message.msg_hdr.msg_iovlen = 1;
+    if let Some(name) = std::env::args().nth(1) {
+        return forward(&name);
     }
+    println!("ready for orders");
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        match obey(&line) {
+            Ok(answer) => println!("{answer}"),
+            Err(error) => println!("failed: {line}: {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn obey(line: &str) -> io::Result<String> {
+    let number = |word: &str| word.parse::<u64>().map_err(io::Error::other);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        ["send", mac, to, bytes, millis] => {
+            send([to, mac], number(bytes)? as usize, Duration::from_millis(number(millis)?))
+        }
+        ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
+        _ => Err(io::Error::other("unknown order")),
+    }
+}
+
+/// Sends for a time; `addresses`: destination and source. Packets that the interface refuses, as its ring is full, are not counted.
+fn send(addresses: [&str; 2], bytes: usize, time: Duration) -> io::Result<String> {
+    let (socket, mut burst) = (bind_to(&interface(addresses[1])?)?, Burst::new());
+    let addresses = addresses.iter().flat_map(|mac| mac.split(':'));
+    let addresses = addresses.map(|byte| u8::from_str_radix(byte, 16).unwrap_or(0));
+    let header: Vec<u8> = addresses.chain(ETHERTYPE).collect();
+    for (frame, part) in burst.frames.iter_mut().zip(&mut *burst.parts) {
+        frame[..header.len()].copy_from_slice(&header);
+        part.iov_len = bytes.clamp(header.len(), LONGEST);
+    }
+    let (start, mut sent) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        sent += burst.send(&socket, BURST);
+    }
+    Ok(format!("sent {sent} in {}", start.elapsed().as_micros()))
+}
+
+/// Receives for a time that begins with the first packet.
+fn receive(mac: &str, time: Duration) -> io::Result<String> {
+    let (socket, mut burst) = (bind_to(&interface(mac)?)?, Burst::new());
+    let wait = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
+    option(&socket, (libc::SOL_SOCKET, libc::SO_RCVTIMEO), &wait)?;
+    println!("receiving");
+    let (asked, mut start, mut received) = (Instant::now(), None, 0);
+    while start.map_or(asked.elapsed() < PATIENCE, |start: Instant| start.elapsed() < time) {
+        match burst.receive(&socket) {
+            Ok(count) => {
+                start.get_or_insert_with(Instant::now);
+                received += count;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let start = start.ok_or_else(|| io::Error::other("no packet came"))?;
+    Ok(format!("received {received} in {}", start.elapsed().as_micros()))
+}
+
+/// Sends back what is received.
+fn forward(name: &str) -> io::Result<()> {
+    let (socket, mut burst) = (bind_to(name)?, Burst::new());
     println!("forwarding on {name}");
     loop {
-        for part in &mut parts {
+        let count = burst.receive(&socket)?;
+        for (part, message) in burst.parts.iter_mut().zip(&burst.messages[..count]) {
+            part.iov_len = (message.msg_len as usize).min(LONGEST);
+        }
+        burst.send(&socket, count);
+    }
+}
+
+/// Packets of one system call. The messages point at the parts, and these at the frames, which stay where they are.
+struct Burst {
+    frames: Vec<[u8; LONGEST]>,
+    parts: Box<[libc::iovec; BURST]>,
+    messages: Box<[libc::mmsghdr; BURST]>,
+}
+
+impl Burst {
+    fn new() -> Self {
+        let mut frames = vec![[0u8; LONGEST]; BURST];
+        // SAFETY: all zeros are valid structures of numbers and null pointers.
+        let mut parts: Box<[libc::iovec; BURST]> = Box::new(unsafe { zeroed() });
+        // SAFETY: as above.
+        let mut messages: Box<[libc::mmsghdr; BURST]> = Box::new(unsafe { zeroed() });
+        for ((part, message), frame) in parts.iter_mut().zip(&mut *messages).zip(&mut frames) {
+            part.iov_base = frame.as_mut_ptr().cast();
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        Self { frames, parts, messages }
+    }
+
+    /// Receives packets, at least one.
+    fn receive(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+        for part in &mut *self.parts {
             part.iov_len = LONGEST;
         }
         let (fd, wait) = (socket.as_raw_fd(), libc::MSG_WAITFORONE);
-        // SAFETY: every message has one part, a frame's memory; all outlive this loop.
-        let count = check(unsafe {
-            libc::recvmmsg(fd, messages.as_mut_ptr(), BURST as u32, wait, std::ptr::null_mut())
-        })?;
-        for (part, message) in parts.iter_mut().zip(&messages[..count]) {
-            part.iov_len = (message.msg_len as usize).min(LONGEST);
-        }
-        // SAFETY: as above. Packets that the interface refuses are lost, as in any switch.
-        unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count as u32, 0) };
+        // SAFETY: every message has one part, a frame's memory; all live as long as `self`.
+        check(unsafe {
+            libc::recvmmsg(fd, self.messages.as_mut_ptr(), BURST as u32, wait, std::ptr::null_mut())
+        })
     }
+
+    /// Sends `count` packets. Returns how many the interface took; the others are lost, as in any switch.
+    fn send(&mut self, socket: &OwnedFd, count: usize) -> usize {
+        // SAFETY: as in `receive`.
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), self.messages.as_mut_ptr(), count as u32, 0) };
+        usize::try_from(sent).unwrap_or(0)
+    }
+}
+
+/// The name of the interface with a MAC address.
+fn interface(mac: &str) -> io::Result<String> {
+    for entry in std::fs::read_dir("/sys/class/net")? {
+        let entry = entry?;
+        if std::fs::read_to_string(entry.path().join("address")).is_ok_and(|address| address.trim() == mac) {
+            return Ok(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Err(io::Error::other("no interface has this MAC address"))
 }
 
 fn check(result: libc::c_int) -> io::Result<usize> {
@@ -67,13 +179,19 @@ fn bind_to(name: &str) -> io::Result<OwnedFd> {
         let size = size_of::<libc::sockaddr_ll>() as u32;
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size)
     })?;
-    for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
-        let on: libc::c_int = 1;
-        // SAFETY: the value outlives the call, and the size is right.
-        check(unsafe {
-            let (value, size) = ((&raw const on).cast(), size_of::<libc::c_int>() as u32);
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, size)
-        })?;
+    let on: libc::c_int = 1;
+    for name in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
+        option(&socket, (libc::SOL_PACKET, name), &on)?;
     }
     Ok(socket)
+}
+
+/// Sets an option of a socket, by level and name.
+fn option<T>(socket: &OwnedFd, (level, name): (libc::c_int, libc::c_int), value: &T) -> io::Result<()> {
+    // SAFETY: the value outlives the call, and the size is right.
+    check(unsafe {
+        let size = size_of::<T>() as u32;
+        libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
+    })
+    .map(drop)
 }

@@ -3,6 +3,7 @@
 pub mod chain;
 pub mod container;
 pub mod copy;
+pub mod e1000;
 pub mod hop;
 pub mod idle;
 pub mod overload;

@@ -16,6 +16,9 @@ pub enum Unit {
     /// Cycles of the time-stamp counter per packet.
     #[serde(rename = "cycles/packet")]
     CyclesPerPacket,
+    /// A count per packet.
+    #[serde(rename = "/packet")]
+    PerPacket,
     /// Cycles of the time-stamp counter.
     #[serde(rename = "cycles")]
     Cycles,
@@ -50,6 +53,7 @@ impl Unit {
         match self {
             Self::Mpps => "Mpps",
             Self::CyclesPerPacket => "cycles/packet",
+            Self::PerPacket => "/packet",
             Self::Cycles => "cycles",
             Self::Ratio => "ratio",
             Self::Micros => "us",
@@ -67,7 +71,7 @@ impl Unit {
         match self {
             Self::Mpps | Self::GigabitsPerSecond | Self::MillionPerSecond => Some(true),
             Self::CyclesPerPacket | Self::Cycles | Self::Micros | Self::Millis => Some(false),
-            Self::Ratio | Self::Percent | Self::Count | Self::Bytes => None,
+            Self::Ratio | Self::Percent | Self::Count | Self::Bytes | Self::PerPacket => None,
         }
     }
 }
@@ -174,6 +178,7 @@ mod tests {
         let units = [
             Unit::Mpps,
             Unit::CyclesPerPacket,
+            Unit::PerPacket,
             Unit::Ratio,
             Unit::Micros,
             Unit::Percent,

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use netvm_attach::Fds;
 use netvm_region::NotifyMode;
-use netvm_vm::{Accel, Boot, Card, GuestMemory, Machine, Sockets, Version};
+use netvm_vm::{Accel, Boot, Card, GuestMemory, Machine, QEMU, Sockets, Version};
 use rustix::io::FdFlags;
 
 use crate::error::BenchError;
 
 /// Limit for a guest to boot without KVM.
 pub const BOOT: Duration = Duration::from_secs(60);
-const QEMU: &str = "qemu-system-x86_64";
 
 /// A guest that can be started repeatedly.
 #[derive(Debug)]
@@ -82,23 +81,7 @@ impl Guest {
         else {
             return Err(qemu);
         };
-        let folder = tempfile::tempdir()
-            .map_err(BenchError::system("cannot create a folder for the guest's image"))?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
-        // Beside the program, where the kernel package is cached.
-        let image = program.with_file_name("guest").join("bench");
-        let mut command = Command::new(script);
-        command.arg(&image).args(words);
-        let made = command.output().map_err(BenchError::system("cannot make the guest's image"))?;
-        if !made.status.success() {
-            let problem = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-            return Err(BenchError::Guest { problem });
-        }
-        for file in ["kernel", "initrd"] {
-            let copied = std::fs::rename(image.join(file), folder.path().join(file))
-                .or_else(|_| std::fs::copy(image.join(file), folder.path().join(file)).map(drop));
-            copied.map_err(BenchError::system("cannot copy the guest's image"))?;
-        }
+        let folder = make_image(program, words)?;
         Ok(Self { folder, version, accel, core, console: None })
     }
 
@@ -179,6 +162,32 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Makes an image by the script, with these arguments after its folder; `program`: one beside which the kernel package is
+/// kept. The folder has a kernel and an initramfs.
+///
+/// # Errors
+/// [`BenchError::Guest`] says why not.
+pub fn make_image(program: &Path, words: &[&OsStr]) -> Result<tempfile::TempDir, BenchError> {
+    let folder =
+        tempfile::tempdir().map_err(BenchError::system("cannot create a folder for the guest's image"))?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
+    // Beside the program, where the kernel package is cached.
+    let image = program.with_file_name("guest").join("bench");
+    let mut command = Command::new(script);
+    command.arg(&image).args(words);
+    let made = command.output().map_err(BenchError::system("cannot make the guest's image"))?;
+    if !made.status.success() {
+        let problem = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+        return Err(BenchError::Guest { problem });
+    }
+    for file in ["kernel", "initrd"] {
+        let copied = std::fs::rename(image.join(file), folder.path().join(file))
+            .or_else(|_| std::fs::copy(image.join(file), folder.path().join(file)).map(drop));
+        copied.map_err(BenchError::system("cannot copy the guest's image"))?;
+    }
+    Ok(folder)
 }
 
 /// A program of `package` in this program's folder.

@@ -4,7 +4,7 @@ mod offload;
 mod receive;
 mod transmit;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::nic::pages::Pages;
@@ -26,12 +26,19 @@ pub(crate) struct Shared {
     pages: Arc<Pages>,
     /// The guest's driver uses the card: see [`Queue::is_active`].
     is_active: AtomicBool,
+    /// Requests that the port's thread has handled.
+    pub(crate) requests: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(device: Device) -> Self {
         let pages = Arc::clone(&device.pages);
-        Self { device: Mutex::new(device), pages, is_active: AtomicBool::new(false) }
+        Self {
+            device: Mutex::new(device),
+            pages,
+            is_active: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+        }
     }
 
     /// For the port's thread. The worker holds the lock for a burst at most; it is tried some times before the kernel

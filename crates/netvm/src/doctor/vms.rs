@@ -3,22 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
-use netvm_vm::{KvmError, OLDEST, Version, check_kvm};
+use netvm_vm::{KvmError, OLDEST, QEMU, Version, check_kvm, is_vfio_user_client};
 use rustix::fs::{Access, access};
 
 use super::Check;
 use super::kernel::output_of;
 use super::root::Root;
 
-const QEMU: &str = "qemu-system-x86_64";
 const INSTALL: &str = "sudo apt-get install --no-install-recommends qemu-system-x86";
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
     let text = output_of(Command::new(QEMU).arg("--version"));
-    let cards = text.as_ref().map(|_| {
-        let asked = output_of(Command::new(QEMU).args(["-device", "vfio-user-pci,help"]));
-        e1000(asked.is_some_and(|text| text.contains("socket=")))
-    });
+    let cards = text.as_ref().map(|_| e1000(is_vfio_user_client(Path::new(QEMU))));
     [qemu(text.as_deref())].into_iter().chain(cards).chain([kvm(root)]).collect()
 }
 

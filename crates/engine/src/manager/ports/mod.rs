@@ -204,6 +204,11 @@ impl PortState {
         self.vhost.as_ref()?.dma()
     }
 
+    /// Requests and interrupts of its guest's e1000 card.
+    pub(crate) fn card(&self) -> Option<netvm_e1000::Counts> {
+        self.card.as_ref().map(netvm_e1000::Port::counts)
+    }
+
     /// A fault of its guest since the last call.
     pub(crate) fn new_fault(&mut self) -> Option<String> {
         if let Some(status) = self.card.as_ref().map(netvm_e1000::Port::status) {

@@ -45,6 +45,8 @@ pub struct PortView {
     pub fallback: Option<String>,
     /// Copies that a DMA device has made for a guest: begun, done and failed.
     pub copies: Option<dpdk::DmaChannelStats>,
+    /// What a guest's e1000 card has cost besides its packets.
+    pub card: Option<netvm_e1000::Counts>,
     /// Whether the link is up, where that is known.
     pub link: Option<bool>,
     /// Its interface, for ports that have one.
@@ -191,6 +193,7 @@ impl Engine {
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
                 copies: state.dma().map(|dma| dma.stats),
+                card: state.card(),
                 link: state.link(),
                 interface: state.interface(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
@@ -212,6 +215,7 @@ impl Engine {
                 driver: "closed".to_owned(),
                 fallback: None,
                 copies: None,
+                card: None,
                 link: Some(false),
                 interface: interface_of_closed(config),
                 done: None,

@@ -1,0 +1,181 @@
+//! `e1000`: packets from a guest to its host by four network cards of one guest, whose kernel and drivers are its
+//! distribution's:
+//!
+//! ```text
+//!  e1000 (82540EM) ── vfio-user ── netvm            e1000
+//!  virtio-net ── vhost-user ── netvm                vhost-user
+//!  e1000 (QEMU's own) ── TAP ── kernel              qemu-e1000
+//!  virtio-net ── TAP ── kernel                      qemu-virtio
+//! ```
+//!
+//! Cases are `CARD-tx-64B` and `CARD-tx-1500B`, in million frames per second that arrive at the host, FCS included in
+//! the length. A program in the guest sends by AF_PACKET, one frame for each notification of its driver. The engine
+//! drops what it receives, and the kernel frames to an address that it does not have. `… requests` are messages of QEMU
+//! to netvm per packet, each of which is an exit of the guest, and `… interrupts` interrupts per packet.
+
+mod guest;
+
+use std::path::Path;
+use std::time::Duration;
+
+use netvm_config::model::{Action, Idle, PortKind, VhostDma, VhostMode};
+use netvm_engine::PortView;
+use netvm_wire::MacAddr;
+
+use crate::cli::E1000Args;
+use crate::error::BenchError;
+use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
+use crate::studies::network;
+use guest::{Guest, Image};
+
+const FCS: u16 = 4;
+/// Frames go to this address, which nobody has.
+const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
+/// Limit for the guest to answer, beyond the time that it was asked to take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A card of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Card {
+    E1000,
+    VhostUser,
+    QemuE1000,
+    QemuVirtio,
+}
+
+impl Card {
+    const ALL: [Self; 4] = [Self::E1000, Self::VhostUser, Self::QemuE1000, Self::QemuVirtio];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::E1000 => "e1000",
+            Self::VhostUser => "vhost-user",
+            Self::QemuE1000 => "qemu-e1000",
+            Self::QemuVirtio => "qemu-virtio",
+        }
+    }
+
+    /// Its MAC address in the guest.
+    pub(super) const fn mac(self) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0x20, self as u8])
+    }
+
+    /// Its TAP interface, if QEMU serves it.
+    pub(super) fn tap(self) -> Option<String> {
+        matches!(self, Self::QemuE1000 | Self::QemuVirtio).then(|| network::interface(self as u32))
+    }
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// [`BenchError`] if any case has no figure.
+pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
+    let cores = args.bench.cores()?;
+    // Outside the namespace, as its kernel may have to be downloaded.
+    let image = Image::make()?;
+    network::enter()?;
+    let bench = Bench::start(&image, cores)?;
+    let bench = std::cell::RefCell::new(bench);
+    let (mut subjects, mut comparisons): (Vec<Subject<'_>>, Vec<_>) = (Vec::new(), Vec::new());
+    for size in &args.sizes {
+        let of = move |card: Card| format!("{}-tx-{size}B", card.name());
+        for card in Card::ALL {
+            let name = of(card);
+            let bench = &bench;
+            subjects.push(Subject::new(name.clone(), move |plan| {
+                bench.borrow_mut().transmit(&name, (card, size - FCS), plan)
+            }));
+        }
+        for other in [Card::QemuE1000, Card::VhostUser, Card::QemuVirtio] {
+            comparisons.push(Comparison::new(of(Card::E1000), of(other)));
+        }
+    }
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+}
+
+/// The engine and the guest.
+struct Bench {
+    // Dropped first: the guest goes before its cards.
+    guest: Guest,
+    rig: Rig,
+}
+
+impl Bench {
+    fn start(image: &Image, cores: Cores) -> Result<Self, BenchError> {
+        for tap in Card::ALL.into_iter().filter_map(Card::tap) {
+            crate::measure::probe::ip(&["tuntap", "add", &tap, "mode", "tap"])?;
+            crate::measure::probe::ip(&["link", "set", &tap, "up"])?;
+        }
+        let mut rig = Rig::start(&host(image.folder(), cores.engine), &[])?;
+        let guest = Guest::start(image, &mut rig)?;
+        Ok(Self { guest, rig })
+    }
+
+    /// Frames that have arrived from a card.
+    fn arrived(&mut self, card: Card) -> u64 {
+        match card.tap() {
+            Some(tap) => network::counter(&tap, "rx_packets"),
+            None => self.view(card).map_or(0, |view| view.rx_packets),
+        }
+    }
+
+    fn view(&mut self, card: Card) -> Option<PortView> {
+        self.rig.engine().ports().into_iter().nth(usize::from(card == Card::VhostUser))
+    }
+
+    /// The guest sends frames of a length without FCS.
+    fn transmit(&mut self, name: &str, (card, bytes): (Card, u16), plan: &Plan) -> Measured {
+        // It sends somewhat longer than is measured.
+        let time = plan.warm_up + plan.window + Duration::from_millis(300);
+        let before = self.arrived(card);
+        self.guest.order(&format!("send {} {NOBODY} {bytes} {}", card.mac(), time.as_millis()))?;
+        let start = std::time::Instant::now();
+        while self.arrived(card) == before {
+            if start.elapsed() > PATIENCE {
+                return Err(BenchError::Nothing { what: name.to_owned(), seconds: PATIENCE.as_secs_f64() });
+            }
+            self.rig.run(Duration::from_millis(5))?;
+        }
+        self.rig.run(plan.warm_up)?;
+        let (start, first, counts) = (std::time::Instant::now(), self.arrived(card), self.view(card));
+        self.rig.run(plan.window)?;
+        let (seconds, packets) = (start.elapsed().as_secs_f64(), self.arrived(card) - first);
+        let after = self.view(card);
+        self.guest.answer(&mut self.rig, "sent ", PATIENCE)?;
+        let mut figures = vec![Figure::new(name, Unit::Mpps, packets as f64 / seconds / 1e6)];
+        if let (Some(before), Some(after), Card::E1000) =
+            (counts.and_then(|view| view.card), after.and_then(|view| view.card), card)
+        {
+            let per_packet = |count: u64| count as f64 / packets.max(1) as f64;
+            let mut push = |what: &str, count| {
+                figures.push(Figure::new(format!("{name} {what}"), Unit::PerPacket, per_packet(count)));
+            };
+            push("requests", after.requests - before.requests);
+            push("interrupts", after.interrupts - before.interrupts);
+        }
+        Ok(figures)
+    }
+}
+
+/// The sockets of netvm's ports in a folder.
+pub(super) fn socket(folder: &Path, card: Card) -> std::path::PathBuf {
+    folder.join(format!("{}.sock", card.name()))
+}
+
+fn host(folder: &Path, core: u32) -> netvm_config::model::Host {
+    let mut layout = Layout::new(core, Idle::Adaptive);
+    let kind = PortKind::E1000 { path: socket(folder, Card::E1000), mac: Some(Card::E1000.mac()) };
+    let e1000 = layout.port("e1000", kind, 1500);
+    let path = socket(folder, Card::VhostUser);
+    let kind = PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off };
+    let vhost = layout.port("vhost-user", kind, 1500);
+    for port in [e1000, vhost] {
+        layout.rule(port, Action::Drop);
+    }
+    layout.build()
+}

@@ -1,0 +1,176 @@
+//! The guest: QEMU with all cards, and the program in it that takes orders on the console.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use netvm_vm::{Accel, Boot, Machine, OLDEST_WITH_E1000, QEMU, Sockets, Version, find_vfio_user_client};
+
+use super::{Card, socket};
+use crate::error::BenchError;
+use crate::setup::guest::{BOOT, beside, make_image};
+use crate::setup::rig::Rig;
+
+/// MiB of memory.
+const MEMORY: u32 = 192;
+/// Service interval of the engine while the guest is waited for.
+const TICK: Duration = Duration::from_millis(5);
+
+/// A kernel and an initramfs, and the QEMU that starts them.
+pub struct Image {
+    folder: tempfile::TempDir,
+    qemu: PathBuf,
+    version: Version,
+}
+
+impl Image {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// [`BenchError::Guest`] without a QEMU that can give guests netvm's cards, or if the image cannot be made.
+    pub fn make() -> Result<Self, BenchError> {
+        let Some(qemu) = find_vfio_user_client(Path::new(QEMU)) else {
+            let problem = format!(
+                "no QEMU is a vfio-user client ({OLDEST_WITH_E1000} or later): ./dev setup --guests unpacks one"
+            );
+            return Err(BenchError::Guest { problem });
+        };
+        let said = Command::new(&qemu).arg("--version").output();
+        let version = said.ok().and_then(|said| Version::parse(&String::from_utf8_lossy(&said.stdout)));
+        let version = version.ok_or(BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" })?;
+        let program = beside("netvm-bench-packet", "netvm-bench")?;
+        let mut file = program.as_os_str().to_owned();
+        file.push(":bin/netvm-bench-packet");
+        let mut words: Vec<std::ffi::OsString> = vec!["--drivers".into(), "--file".into(), file];
+        for module in ["e1000", "virtio_pci", "virtio_net"] {
+            words.extend(["--module".into(), module.into()]);
+        }
+        let start = "for n in 0 1 2 3; do \
+                     echo 1 >/proc/sys/net/ipv6/conf/eth$n/disable_ipv6; ip link set eth$n up; done; \
+                     exec netvm-bench-packet";
+        words.extend(["busybox", "sh", "-c", start].map(Into::into));
+        let words: Vec<_> = words.iter().map(std::ffi::OsString::as_os_str).collect();
+        Ok(Self { folder: make_image(&program, &words)?, qemu, version })
+    }
+
+    /// Where its files and sockets are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn arguments(&self) -> Vec<std::ffi::OsString> {
+        let boot = Boot::Kernel {
+            kernel: self.folder().join("kernel"),
+            initrd: Some(self.folder().join("initrd")),
+            append: "quiet panic=-1".to_owned(),
+        };
+        let machine = Machine {
+            name: "netvm-bench".to_owned(),
+            memory: MEMORY,
+            cpus: 1,
+            node: None,
+            accel: Accel::Tcg,
+            boot,
+            cards: vec![netvm_vm::Card {
+                name: "vhost-user".to_owned(),
+                socket: socket(self.folder(), Card::VhostUser),
+                connects: true,
+                mac: Card::VhostUser.mac().to_string(),
+                queues: 1,
+            }],
+        };
+        let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
+        let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
+        let device = serde_json::json!({
+            "driver": "vfio-user-pci",
+            "socket": { "type": "unix", "path": socket(self.folder(), Card::E1000) },
+            "rombar": 0,
+        });
+        pair("-device", device.to_string());
+        for (card, model) in [(Card::QemuE1000, "e1000"), (Card::QemuVirtio, "virtio-net-pci")] {
+            let (name, tap) = (card.name(), card.tap().unwrap_or_default());
+            pair("-netdev", format!("tap,id={name},ifname={tap},script=no,downscript=no,vhost=off"));
+            pair("-device", format!("{model},netdev={name},mac={},romfile=", card.mac()));
+        }
+        arguments
+    }
+}
+
+/// A running guest; killed on drop.
+pub struct Guest {
+    child: Child,
+    orders: ChildStdin,
+    /// Lines of the console.
+    lines: Receiver<String>,
+}
+
+impl Guest {
+    /// Starts it, and waits until it takes orders.
+    ///
+    /// # Errors
+    /// [`BenchError::Guest`].
+    pub fn start(image: &Image, rig: &mut Rig) -> Result<Self, BenchError> {
+        let starting = || BenchError::system(format!("cannot start {}", image.qemu.display()));
+        let mut command = Command::new(&image.qemu);
+        command.args(image.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(starting())?;
+        let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(BenchError::Guest { problem: "QEMU has no standard streams".to_owned() });
+        };
+        let (sender, lines) = channel();
+        let read = move || {
+            // The console may print anything.
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                if sender.send(String::from_utf8_lossy(&line).trim().to_owned()).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("console".to_owned()).spawn(read);
+        thread.map_err(BenchError::system("cannot start a thread"))?;
+        let mut guest = Self { child, orders, lines };
+        guest.answer(rig, "ready for orders", BOOT)?;
+        Ok(guest)
+    }
+
+    /// Types an order.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn order(&mut self, order: &str) -> Result<(), BenchError> {
+        let line = format!("{order}\n");
+        self.orders.write_all(line.as_bytes()).map_err(BenchError::system("cannot write to the guest"))
+    }
+
+    /// Waits for a line that begins so; returns the rest of it. The engine is served meanwhile.
+    ///
+    /// # Errors
+    /// [`BenchError::Guest`] if none comes, or the guest could not do what it was ordered to.
+    pub fn answer(&mut self, rig: &mut Rig, start: &str, limit: Duration) -> Result<String, BenchError> {
+        let (asked, mut last) = (Instant::now(), String::new());
+        while asked.elapsed() < limit {
+            rig.run(Duration::ZERO)?;
+            match self.lines.recv_timeout(TICK) {
+                Ok(line) if line.starts_with("failed: ") => return Err(BenchError::Guest { problem: line }),
+                Ok(line) => match line.strip_prefix(start) {
+                    Some(rest) => return Ok(rest.to_owned()),
+                    None => last = line,
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let problem = format!("it did not say {start:?}; its last line: {last:?}");
+        Err(BenchError::Guest { problem })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
