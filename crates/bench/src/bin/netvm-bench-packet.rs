@@ -29,7 +29,7 @@ fn main() -> io::Result<()> {
     println!("ready for orders");
     for line in io::stdin().lock().lines() {
         let line = line?;
-        match obey(&line) {
+        match handle(&line) {
             Ok(answer) => println!("{answer}"),
             Err(error) => println!("failed: {line}: {error}"),
         }
@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-fn obey(line: &str) -> io::Result<String> {
+fn handle(line: &str) -> io::Result<String> {
     let number = |word: &str| word.parse::<u64>().map_err(io::Error::other);
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
