@@ -32,6 +32,8 @@ pub enum Bench {
     Hop(BenchArgs),
     /// Chains of 1, 2, 4 and 8 NFs of one trust group
     Chain(BenchArgs),
+    /// The same NF in Rust, C, Go and Python
+    Bindings(BenchArgs),
     /// TCP and UDP between two network namespaces, against the kernel's bridge and routing
     Container(BenchArgs),
     /// A chain within a trust group, against a chain that copies packets to another group

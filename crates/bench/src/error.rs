@@ -94,6 +94,11 @@ pub enum BenchError {
         /// The problem.
         problem: String,
     },
+    /// The programs of `bindings` are not there.
+    #[error(
+        "NETVM_BINDINGS names no folder with the NF in each language: run it by ./dev bench bindings, which builds them"
+    )]
+    NoBindings,
     /// The filter set cannot be used.
     #[error("{path}: {source}")]
     Rules {

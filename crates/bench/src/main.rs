@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let outcome = match cli.command {
+        Bench::Bindings(args) => bench("bindings", &args, cases::bindings::measure),
         Bench::Hop(args) => bench("hop", &args, cases::hop::measure),
         Bench::Chain(args) => bench("chain", &args, cases::chain::measure),
         Bench::Container(args) => bench("container", &args, cases::container::measure),

@@ -1,5 +1,6 @@
 //! The benchmarks, a file each.
 
+pub mod bindings;
 pub mod chain;
 pub mod container;
 pub mod copy;
