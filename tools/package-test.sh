@@ -8,7 +8,7 @@ usage: tools/package-test.sh SUITE FOLDER [yes]
 
 Makes a minimal root of SUITE, installs the packages in FOLDER, runs netvmd as its systemd unit does, lets two containers
 talk through a chain, upgrades, removes and purges, and looks for what is left. Takes root and mmdebstrap; nothing outside
-of the root changes. With "yes", lintian judges the packages, too.
+of the root changes. With "yes", lintian judges the packages, too. The exit status is 75 if no root of SUITE can be made.
 TEXT
     [[ ${1:-} != --help ]] || exit 0
     exit 2
@@ -27,7 +27,7 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 start=$SECONDS
 # shellcheck disable=SC2016 # mmdebstrap's shell has the root as $1
 mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' --include=busybox,iproute2 \
-    --customize-hook='cp -L /etc/resolv.conf "$1/etc/resolv.conf"' --skip=cleanup/apt "$suite" "$root"
+    --customize-hook='cp -L /etc/resolv.conf "$1/etc/resolv.conf"' --skip=cleanup/apt "$suite" "$root" || { echo "package-test: no root of $suite can be made here" >&2 && exit 75; }
 echo "fresh root of $suite: $((SECONDS - start)) s, $(du -smx "$root" | cut -f 1) MB"
 mkdir "$root/packages"
 cp "${debs[@]}" "$root/packages"
