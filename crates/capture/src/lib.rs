@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 mod error;
 mod ethernet;
 mod format;

@@ -44,3 +44,4 @@ pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_rules};
 pub use missing::Missing;
 pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan};
 pub use syntax::finding::{Finding, Kind};
+pub use words::nearest_names;

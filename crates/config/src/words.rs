@@ -66,6 +66,23 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> +
     slip.map(|(_, candidate)| candidate).or_else(part)
 }
 
+/// The names nearest to one that there is not, the nearest first; at most three.
+#[must_use]
+pub fn nearest_names<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let folded = fold(name);
+    let mut ranked: Vec<(usize, &str)> = known
+        .into_iter()
+        .map(|candidate| {
+            let other = fold(candidate);
+            let is_part = !folded.is_empty() && (other.contains(&folded) || folded.contains(&other));
+            (if is_part { 0 } else { strsim::osa_distance(&folded, &other) }, candidate)
+        })
+        .collect();
+    ranked.sort_unstable();
+    ranked.dedup();
+    ranked.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
+}
+
 /// `Buffer-Size` is as good as `buffer_size`.
 fn fold(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
