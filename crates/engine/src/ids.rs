@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-pub use netvm_config::model::{ChainId, GroupId, PortId, RoleId};
+pub use netvm_config::model::{ChainId, GroupId, PortId, RoleId, RouterId};
 
 macro_rules! id {
     ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {$(
@@ -36,6 +36,8 @@ id! {
     LinkId(u16);
     /// A memory: the region of one group on one NUMA node. Unique in the engine.
     MemoryId(u16);
+    /// A packet capture that runs. Never reused.
+    CaptureId(u32);
     /// An attached NF: one process with all its threads. Never reused.
     InstanceId(u32);
 }

@@ -24,13 +24,16 @@ pub use counters::{
     StageCounters, WorkerCounters,
 };
 pub use drop_reason::{DropReason, Violation};
-pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
+pub use ids::{
+    CaptureId, ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId,
+};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, ChainView, Engine, GroupError, GroupView, GuestShape, InstanceState,
-    InstanceView, InterfaceState, InterfaceView, MemoryView, Notice, OpenError, PortView, QueueView,
-    RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
+    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
+    GroupError, GroupView, GuestShape, InstanceState, InstanceView, Interface, InterfaceState, InterfaceView,
+    MemoryView, Notice, OpenError, PortView, QueueView, RoleTotals, RouterView, StageView, StartError,
+    ThreadView, UnknownRouter, WorkerView,
 };
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};

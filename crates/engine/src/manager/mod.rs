@@ -12,6 +12,7 @@
 //! | [`ports`] | open ports |
 //! | [`publish`] | compiled rules and chains; publishes snapshots and next-hop tables |
 //! | [`routers`] | tables of virtual routers |
+//! | [`captures`] | packet captures that run |
 //! | [`views`] | statistics |
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use netvm_config::model::{EngineConfig, Host};
 use netvm_region::Pages;
 
 mod apply;
+mod captures;
 mod cores;
 mod memory;
 mod nfs;
@@ -37,6 +39,8 @@ mod workers;
 use crate::ids::PortId;
 use crate::worker::Event;
 pub use apply::ApplyError;
+use captures::Captures;
+pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface};
 use cores::Cores;
 pub use cores::StartError;
 pub use memory::GroupError;
@@ -79,6 +83,7 @@ pub struct Engine {
     readers: Vec<FlowReader>,
     notices: Notices,
     reaper: Reaper,
+    captures: Captures,
     started: Instant,
 }
 
@@ -108,6 +113,7 @@ impl Engine {
             readers: Vec::new(),
             notices: Notices::default(),
             reaper: Reaper::start()?,
+            captures: Captures::default(),
             started: Instant::now(),
         })
     }

@@ -29,6 +29,7 @@ mod packet;
 mod router;
 mod rx;
 mod state;
+pub(crate) mod tap;
 #[cfg(test)]
 mod tests;
 mod tx;

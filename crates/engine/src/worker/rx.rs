@@ -10,6 +10,7 @@
 //! all actions are the same; otherwise a copy of the mbuf pointers per different action.
 
 use dpdk::{Batch, PortNumber};
+use netvm_tap::Direction;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
@@ -84,15 +85,16 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     counters.rx_packets.add(batch.len() as u64);
     counters.rx_bytes.add(bytes);
     if split {
-        let mut whole = Batch::new();
+        let (mut whole, mut cut) = (Batch::new(), Batch::new());
         for mbuf in batch.drain() {
             // A segment is cut by a later stage, or goes to another guest.
             if mbuf.nb_segs() == 1 || mbuf.oversized().is_some() {
                 let _ = whole.push(mbuf);
             } else {
-                counters.drops.add(DropReason::TooLong, 1);
+                let _ = cut.push(mbuf);
             }
         }
+        dp.drop_at_port(port, DropReason::TooLong, &mut cut);
         batch.append(&mut whole);
     }
     bytes
@@ -102,6 +104,7 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
 #[inline]
 pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Burst) {
     let Received { origin, bytes } = received;
+    dp.tap_port(origin.port, Direction::In, &burst.batch);
     let Some(policy) = origin.cx.snapshot.policy.ingress(origin.port) else {
         return dp.drop_at_port(origin.port, DropReason::NoRule, &mut burst.batch);
     };

@@ -5,7 +5,7 @@ pub(crate) mod shortened;
 mod snapshot;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use netvm_switch::TICKS_PER_SECOND;
 
 use super::Engine;
 use super::nfs::instance::{Instance, InstanceState};
-use crate::ids::{GroupId, RoleId};
+use crate::ids::{ChainId, GroupId, RoleId};
 use crate::worker::Command;
 use shortened::ShortChain;
 use snapshot::View;
@@ -35,6 +35,8 @@ pub(crate) struct Chains {
     pub(crate) shortened: Vec<ShortChain>,
     /// For each sticky role, each worker's table of flows.
     pub(crate) sticky: BTreeMap<RoleId, Vec<Arc<Sticky>>>,
+    /// Chains whose packets come back to the engine after each hop, because a capture asks for them there.
+    pub(crate) captured: BTreeSet<ChainId>,
 }
 
 impl Engine {
@@ -62,6 +64,7 @@ impl Engine {
 
     /// Publishes the tables that changed; returns their groups and epochs.
     fn publish_tables(&mut self) -> Vec<(GroupId, u64)> {
+        self.chains.captured = self.captures.chains(&self.host);
         let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
         let mut published = Vec::new();
         for (id, group) in &mut self.nfs.groups {
@@ -77,6 +80,7 @@ impl Engine {
     pub(crate) fn send_snapshots(&mut self) {
         let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
         self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
+        self.renumber_captures();
     }
 
     /// Creates flow tables for roles that became sticky, and removes those of other roles.

@@ -8,7 +8,7 @@ use netvm_config::model::{self, Chain, Host, OnFailure, Output};
 use super::Chains;
 use super::policy::Rules;
 use crate::drop_reason::DropReason;
-use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId, mask_of, put};
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, RoleId, mask_of, put};
 use crate::manager::nfs::Nfs;
 use crate::manager::nfs::instance::InstanceState;
 use crate::manager::routers::Routers;
@@ -96,6 +96,16 @@ impl<'a> View<'a> {
     pub(crate) fn short_chains(&self) -> impl Iterator<Item = (Shortened, &Chain)> {
         let chains = self.chains.shortened.iter().map(|short| short.chain);
         chains.filter_map(|short| Some((short, self.host.chain(short.of)?)))
+    }
+
+    /// The chains that are captured at their hops.
+    pub(crate) fn captured(&self) -> impl Iterator<Item = &Chain> {
+        self.chains.captured.iter().filter_map(|id| self.host.chain(*id))
+    }
+
+    /// Whether a chain is captured at its hops.
+    pub(crate) fn is_captured(&self, chain: ChainId) -> bool {
+        self.chains.captured.contains(&chain)
     }
 
     /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds.

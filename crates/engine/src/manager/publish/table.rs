@@ -16,7 +16,9 @@ impl View<'_> {
         for nf in &self.host.nfs {
             let index = nf.id.index();
             table.role_names[index] = Name::new(&nf.role).unwrap_or(table.role_names[index]);
-            table.roles[index] = self.destination(id, nf.id, 0);
+            let is_captured = self.captured().any(|chain| chain.hops.contains(&nf.id));
+            table.roles[index] =
+                if is_captured { Destination::engine(0) } else { self.destination(id, nf.id, 0) };
         }
         for port in &self.host.ports {
             let index = port.id.index();
@@ -58,7 +60,11 @@ impl View<'_> {
         for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS).rev() {
             let is_served = self.roles.get(role).is_some_and(|members| !members.nf_threads.is_empty());
             let bypassed = (!is_served && chain.on_failure == OnFailure::Bypass) || is_in(short.without, hop);
-            let here = if bypassed { next } else { self.destination(group, *role, hop as u8) };
+            let here = match bypassed {
+                true => next,
+                false if self.is_captured(chain.id) => Destination::engine(hop as u8),
+                false => self.destination(group, *role, hop as u8),
+            };
             table.hops[row][hop] = here;
             next = here;
         }

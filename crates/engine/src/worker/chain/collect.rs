@@ -6,16 +6,18 @@
 
 use dpdk::Batch;
 use netvm_ring::{Descriptor, Message, VerdictKind};
+use netvm_tap::Direction;
 
 use super::deliver::{Delivery, deliver};
 use super::flow_verdicts::{FlowVerdict, record};
 use super::leave::{go_to, leave_by};
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{ChainId, GroupId, LinkId, PortId};
+use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::inflight::{Returned, Turn};
 use crate::snapshot::{ChainPath, Replicas, Snapshot, Target};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
+use crate::worker::tap::{Passing, Place};
 use crate::worker::tx::offload::{all_plain, renew};
 
 /// Descriptors that are taken from one NF thread in a turn, or up to a burst less one more.
@@ -29,7 +31,7 @@ const MAX_DESCRIPTORS: usize = 4 * BURST;
 pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> usize {
     let Some(end) = dp.nfs.get(link) else { return 0 };
     let cx = Context { snapshot, memory: end.memory };
-    let sender = Sender { cx, link, group: end.group };
+    let sender = Sender { cx, link, group: end.group, role: end.role };
     let (mut count, mut turn) = (0, Turn::new(link));
     while count < MAX_DESCRIPTORS {
         let mut packets = Batch::new();
@@ -109,6 +111,14 @@ struct Sender<'a> {
     cx: Context<'a>,
     link: LinkId,
     group: GroupId,
+    role: RoleId,
+}
+
+impl Sender<'_> {
+    /// Where its packets are, by its own word.
+    const fn place(&self, verdict: Verdict) -> Place {
+        Place::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
+    }
 }
 
 /// Does what a verdict says; the batch is empty afterwards.
@@ -119,9 +129,13 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
     }
     let (chain, snapshot) = (verdict.chain, sender.cx.snapshot);
     let Some(path) = snapshot.chain(chain).filter(|path| path.has(verdict.hop, sender.group)) else {
-        return refuse(dp, sender, (None, DropReason::BadChain), run);
+        return refuse(dp, sender, (verdict, DropReason::BadChain), run);
     };
-    let refused = |reason| (Some(chain), reason);
+    if dp.is_tapped {
+        let passing = Passing::at(sender.place(verdict), Direction::Out);
+        dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
+    }
+    let refused = |reason| (verdict, reason);
     match VerdictKind::from_raw(verdict.kind) {
         Some(VerdictKind::Next) => {
             go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
@@ -194,22 +208,21 @@ fn send_to_role(
             let replicas = Replicas { hop: verdict.hop, ..replicas };
             deliver(dp, &Delivery::onwards(sender.cx, chain, path), replicas, run);
         }
-        Some(_) => refuse(dp, sender, (Some(chain), DropReason::RoleDenied), run),
-        None => refuse(dp, sender, (Some(chain), DropReason::UnknownRole), run),
+        Some(_) => refuse(dp, sender, (verdict, DropReason::RoleDenied), run),
+        None => refuse(dp, sender, (verdict, DropReason::UnknownRole), run),
     }
 }
 
-/// Frees packets for what an NF said about them; counted with the NF, and with the chain if it is the NF's.
+/// Frees packets for what an NF said about them; counted with the NF, and with the chain unless it is not the NF's.
 #[inline]
-fn refuse(
-    dp: &Datapath,
-    sender: Sender<'_>,
-    (chain, reason): (Option<ChainId>, DropReason),
-    run: &mut Batch,
-) {
+fn refuse(dp: &Datapath, sender: Sender<'_>, (verdict, reason): (Verdict, DropReason), run: &mut Batch) {
     dp.counters.links[sender.link.index()].drops.add(reason, run.len() as u64);
-    match chain {
-        Some(chain) => dp.drop_in_chain(chain, reason, run),
-        None => run.clear(),
+    if dp.is_tapped {
+        let passing = Passing::dropped(sender.place(verdict), reason);
+        dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
+    }
+    match reason {
+        DropReason::BadChain => run.clear(),
+        reason => dp.free_in_chain(verdict.chain, reason, run),
     }
 }

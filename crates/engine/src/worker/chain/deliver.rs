@@ -14,6 +14,7 @@ use dpdk::{Batch, Mbuf};
 use netvm_config::model::MAX_REPLICAS;
 use netvm_region::Sticky;
 use netvm_ring::Descriptor;
+use netvm_tap::Direction;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId};
@@ -22,6 +23,7 @@ use crate::worker::packet::keys::{hash_of, symmetric_hash_of};
 use crate::worker::packet::runs::runs;
 use crate::worker::state::burst::{Context, Origin};
 use crate::worker::state::{BURST, Datapath};
+use crate::worker::tap::{Passing, Place};
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Receiver, Takes, all_plain, finish};
 
@@ -90,11 +92,9 @@ fn deliver_finished(
         return 0;
     };
     if home != memory {
-        let lost = copy_into(dp, home, memory, batch);
-        if lost > 0
-            && let Some(counters) = dp.counters.chains.get(chain.index())
-        {
-            counters.drops.add(DropReason::NoBuffer, lost as u64);
+        let mut lost = copy_into(dp, home, memory, batch);
+        if !lost.is_empty() {
+            dp.drop_in_chain(chain, DropReason::NoBuffer, &mut lost);
         }
     }
     let at = AtHop { chain, hop: replicas.hop, hashed, port, full };
@@ -189,13 +189,18 @@ fn enqueue_or_drop(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch
 #[inline]
 fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usize {
     let worker = dp.id;
-    let Datapath { nfs, in_flight, counters, .. } = dp;
-    let Some(link) = nfs.get_mut(link) else { return 0 };
     let wanted = batch.len() as u32;
-    let count = link.to_nf.room(wanted).min(wanted);
+    let Some(end) = dp.nfs.get_mut(link) else { return 0 };
+    let count = end.to_nf.room(wanted).min(wanted);
     if count == 0 {
         return 0;
     }
+    if dp.is_tapped {
+        let place = Place::Hop { chain: at.chain, hop: at.hop, role: end.role };
+        dp.tap(&Passing::at(place, Direction::In), &batch.as_slice()[..count as usize]);
+    }
+    let Datapath { nfs, in_flight, counters, .. } = dp;
+    let Some(link) = nfs.get_mut(link) else { return 0 };
     link.to_nf.prefetch_index();
     link.to_nf.prefetch(0, count);
     let AtHop { chain, hop, hashed, port, .. } = at;

@@ -11,6 +11,7 @@ use crate::worker::state::Datapath;
 use crate::worker::state::burst::{Burst, Ingress};
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::Alike;
+use crate::worker::tap::{Passing, Place, Taps};
 
 /// A way to find the actions of a burst. All of them must find the same ones; `worker/tests/classify.rs` compares them
 /// with [`PerFlow`](super::per_flow::PerFlow).
@@ -33,12 +34,19 @@ pub(crate) struct Classifier<'a> {
     pub(crate) flows: &'a mut Flows,
     pub(crate) counters: &'a WorkerCounters,
     pub(crate) tick: u32,
+    /// While something is captured.
+    pub(crate) taps: Option<&'a Taps>,
 }
 
 impl<'a> Classifier<'a> {
     #[inline(always)]
     pub(crate) fn of(dp: &'a mut Datapath) -> Self {
-        Self { flows: &mut dp.flows, counters: &dp.counters, tick: dp.clock.tick }
+        Self {
+            flows: &mut dp.flows,
+            counters: &dp.counters,
+            tick: dp.clock.tick,
+            taps: dp.is_tapped.then_some(&dp.taps),
+        }
     }
 
     /// When a burst looks up flows: decisions of another policy are misses.
@@ -62,6 +70,10 @@ impl<'a> Classifier<'a> {
             } else {
                 let counters = &self.counters.ports[port.index()];
                 counters.drops.add(DropReason::Malformed, 1);
+                if let Some(taps) = self.taps {
+                    let passing = Passing::dropped(Place::Port(port), DropReason::Malformed);
+                    taps.show(&passing, std::slice::from_ref(&mbuf));
+                }
                 if let Err(why) = key_of(&mbuf) {
                     counters.malformed[why as usize].add(1);
                 }

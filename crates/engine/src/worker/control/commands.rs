@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::flow_page::FlowPage;
-use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
+use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::inflight::ThreadInFlight;
 use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::Link;
@@ -14,6 +14,8 @@ use crate::port::shaper::Shaper;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 use crate::worker::chain::collect::{drain, note_faults};
+use crate::worker::tap::Tap;
+use crate::worker::tap::places::Places;
 use crate::worker::tx::transmit::{empty_shaper, shape_one};
 
 /// What the manager wants a worker to do.
@@ -40,6 +42,12 @@ pub(crate) enum Command {
     RemoveLink(LinkId),
     /// Take back the buffers of NFs that are gone.
     Sweep(SweepRequest),
+    /// Show packets to this capture.
+    AddTap(Box<Tap>),
+    /// Places of a capture.
+    SetPlaces(CaptureId, Arc<Places>),
+    /// End this capture.
+    RemoveTap(CaptureId),
     /// Write a part of the flows to the page.
     ReadFlows(Box<FlowPage>),
     /// Answer once every command before this one is done.
@@ -54,6 +62,8 @@ pub(crate) enum Retired {
     Snapshot(Arc<Snapshot>),
     Memory(Arc<Memory>),
     Link(Box<Link>, Option<Box<ThreadInFlight>>),
+    Tap(Box<Tap>),
+    Places(Arc<Places>),
     Shaper(Box<Shaper>),
 }
 
@@ -129,6 +139,21 @@ impl Worker {
                 }
             }
             Command::Sweep(request) => self.sweeps.add(request),
+            Command::AddTap(tap) => {
+                dp.taps.add(tap);
+                dp.is_tapped = true;
+            }
+            Command::SetPlaces(id, places) => {
+                let old = dp.taps.set_places(id, places);
+                self.send(Event::Retired(Retired::Places(old)));
+            }
+            Command::RemoveTap(id) => {
+                let old = dp.taps.remove(id);
+                dp.is_tapped = !dp.taps.is_empty();
+                if let Some(tap) = old {
+                    self.send(Event::Retired(Retired::Tap(tap)));
+                }
+            }
             Command::ReadFlows(mut page) => {
                 page.fill(&dp.flows, self.snapshot.policy.generation, dp.clock.tick);
                 self.send(Event::Flows(page));

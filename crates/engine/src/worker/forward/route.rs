@@ -10,6 +10,7 @@
 
 use dpdk::Batch;
 use netvm_config::model::{RouterId, SetVlan};
+use netvm_tap::Direction;
 
 use super::egress::send_out;
 use crate::drop_reason::DropReason;
@@ -38,11 +39,13 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
     let routed = Routed { router, origin };
     let here = router.on(origin.port);
     if here.is_empty() {
+        dp.tap_router(router.id, Direction::FromKernel, batch);
         return match router.punted_by(origin.port) {
             Some(interface) => send_for_kernel(dp, routed, interface, batch),
             None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
         };
     }
+    dp.tap_router(router.id, Direction::In, batch);
     // It is there unless a router sends to a router, which none does.
     let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
     burst.decide(router, here, batch);
@@ -72,6 +75,7 @@ fn send_alike(dp: &mut Datapath, routed: Routed<'_>, verdict: RouteVerdict, batc
     let Routed { router, origin } = routed;
     match verdict {
         RouteVerdict::Out(port) => {
+            dp.tap_router(router.id, Direction::Out, batch);
             if let Some(counters) = dp.counters.routers.get(router.id.index()) {
                 counters.forwarded.add(batch.len() as u64);
             }
@@ -114,6 +118,7 @@ fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch
             if punt.tagged {
                 set_vlan(dp, SetVlan::Strip, origin.port, batch);
             }
+            dp.tap_router(router.id, Direction::ToKernel, batch);
             if let Some(counters) = dp.counters.routers.get(router.id.index()) {
                 counters.punted.add(batch.len() as u64);
             }

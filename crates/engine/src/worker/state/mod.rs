@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use dpdk::Batch;
+use dpdk::{Batch, Mbuf};
 use netvm_notify::Signaller;
 use netvm_region::clock;
 use netvm_switch::{Policer, TICKS_PER_SECOND};
+use netvm_tap::Direction;
 
 pub(crate) mod burst;
 pub(crate) mod flow_verdicts;
@@ -18,9 +19,10 @@ pub(crate) mod nf_links;
 pub(crate) mod ports;
 
 use super::router::RouterBurst;
+use super::tap::{Passing, Place, Taps};
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, LinkId, PortId, WorkerId};
+use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
 use crate::punt::MissLimit;
@@ -70,6 +72,9 @@ pub(crate) struct Datapath {
     pub(crate) router_burst: Option<Box<RouterBurst>>,
     /// Limits what the kernel gets for neighbours that are not resolved.
     pub(crate) miss_limit: MissLimit,
+    /// A capture asks for packets: stages show theirs to `taps`.
+    pub(crate) is_tapped: bool,
+    pub(crate) taps: Taps,
     /// Limits the answers to rejected packets.
     pub(crate) reject_limit: Option<Policer>,
 }
@@ -93,6 +98,8 @@ impl Datapath {
             flows,
             miss_limit: MissLimit::new(hz),
             router_burst: Some(Box::new(RouterBurst::new())),
+            is_tapped: false,
+            taps: Taps::default(),
             reject_limit: Policer::new(REJECTS_PER_SECOND, REJECT_BURST, hz).ok(),
         }
     }
@@ -131,12 +138,46 @@ impl Datapath {
         if let Some(counters) = self.counters.ports.get(port.index()) {
             counters.drops.add(reason, batch.len() as u64);
         }
+        if self.is_tapped {
+            self.tap(&Passing::dropped(Place::Port(port), reason), batch.as_slice());
+        }
         batch.clear();
+    }
+
+    /// Shows packets to the captures. Call it only while [`Datapath::is_tapped`].
+    #[inline(always)]
+    pub(crate) fn tap(&self, passing: &Passing, packets: &[Mbuf]) {
+        self.taps.show(passing, packets);
+    }
+
+    /// Shows packets that pass a port.
+    #[inline(always)]
+    pub(crate) fn tap_port(&self, port: PortId, direction: Direction, batch: &Batch) {
+        if self.is_tapped {
+            self.tap(&Passing::at(Place::Port(port), direction), batch.as_slice());
+        }
+    }
+
+    /// Shows packets that pass a virtual router.
+    #[inline(always)]
+    pub(crate) fn tap_router(&self, router: RouterId, direction: Direction, batch: &Batch) {
+        if self.is_tapped {
+            self.tap(&Passing::at(Place::Router(router), direction), batch.as_slice());
+        }
     }
 
     /// Frees packets of a chain.
     #[inline]
     pub(crate) fn drop_in_chain(&self, chain: ChainId, reason: DropReason, batch: &mut Batch) {
+        if self.is_tapped {
+            self.tap(&Passing::dropped(Place::Chain(chain), reason), batch.as_slice());
+        }
+        self.free_in_chain(chain, reason, batch);
+    }
+
+    /// As [`Datapath::drop_in_chain`], for packets that captures have seen.
+    #[inline]
+    pub(crate) fn free_in_chain(&self, chain: ChainId, reason: DropReason, batch: &mut Batch) {
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.drops.add(reason, batch.len() as u64);
         }

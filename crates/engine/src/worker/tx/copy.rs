@@ -10,29 +10,31 @@ use crate::ids::MemoryId;
 use crate::memory::Memory;
 use crate::worker::state::Datapath;
 
-/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns how many were lost because
-/// no buffer was free or long enough.
-pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut Batch) -> usize {
+/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns those for which no buffer
+/// was free or long enough.
+pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut Batch) -> Batch {
     let wanted = batch.len();
     let (Some(target), Some(source)) = (dp.memories.get(to), dp.memories.get(from)) else {
-        batch.clear();
-        return wanted;
+        return core::mem::take(batch);
     };
     let mut buffers = Batch::new();
-    let mut copies = Batch::new();
+    let (mut copies, mut lost) = (Batch::new(), Batch::new());
     target.pool.alloc_into(&mut buffers, wanted);
     let mut bytes = 0;
     for mbuf in batch.drain() {
-        let Some(mut copy) = buffers.pop() else { continue };
-        if copy_one((source, &mbuf), (target, &mut copy)) {
+        let copy =
+            buffers.pop().and_then(|mut copy| copy_one((source, &mbuf), (target, &mut copy)).then_some(copy));
+        if let Some(copy) = copy {
             bytes += u64::from(copy.data_len());
             let _ = copies.push(copy);
+        } else {
+            let _ = lost.push(mbuf);
         }
     }
     dp.counters.copies.add(copies.len() as u64);
     dp.counters.copied_bytes.add(bytes);
     batch.append(&mut copies);
-    wanted - batch.len()
+    lost
 }
 
 /// Copies packets within their memory into `copies`. Returns how many found no buffer.

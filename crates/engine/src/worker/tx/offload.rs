@@ -12,6 +12,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 use crate::worker::state::Datapath;
+use crate::worker::tap::{Passing, Place};
 
 /// Bytes that are looked at for headers: the longest of TCP and IPv4 behind two VLAN tags, and some more.
 const FRONT: usize = 192;
@@ -173,8 +174,12 @@ fn front(mbuf: &Mbuf) -> Option<Front> {
 }
 
 fn count_drop(dp: &Datapath, mbuf: &Mbuf, reason: DropReason) {
-    if let Some(counters) = dp.counters.ports.get(PortId(mbuf.port().0).index()) {
+    let port = PortId(mbuf.port().0);
+    if let Some(counters) = dp.counters.ports.get(port.index()) {
         counters.drops.add(reason, 1);
+    }
+    if dp.is_tapped {
+        dp.tap(&Passing::dropped(Place::Port(port), reason), std::slice::from_ref(mbuf));
     }
 }
 

@@ -7,6 +7,7 @@
 //! Cost: four comparisons per burst, and 8 bytes moved per packet.
 
 use dpdk::{Accepts, Batch, Mbuf};
+use netvm_tap::Direction;
 
 use super::copy::copy_into;
 use super::offload::{Receiver, Takes, all_plain, finish};
@@ -35,13 +36,16 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
 /// Packets that the port takes as they are.
 #[inline]
 fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
+    dp.tap_port(port, Direction::Out, batch);
     let Some(queue) = dp.ports.get(port) else { return batch.clear() };
     let mut memory = memory;
     if let Some(home) = queue.sends_from()
         && home != memory
     {
-        let lost = copy_into(dp, home, memory, batch);
-        dp.counters.ports[port.index()].drops.add(DropReason::NoBuffer, lost as u64);
+        let mut lost = copy_into(dp, home, memory, batch);
+        if !lost.is_empty() {
+            dp.drop_at_port(port, DropReason::NoBuffer, &mut lost);
+        }
         memory = home;
     }
     let Datapath { ports, memories, counters, .. } = dp;

@@ -1,0 +1,188 @@
+//! The places of a capture: each is an interface of the capture file. They are kept by name, as the numbers of ports,
+//! chains, NFs and routers belong to the configuration in force.
+
+use netvm_config::model::Host;
+use netvm_config::nearest_names;
+
+use super::CaptureError;
+use crate::ids::{ChainId, RoleId};
+use crate::manager::publish::shortened::ShortChain;
+use crate::worker::tap::places::Places;
+
+/// A place at which packets are captured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Interface {
+    /// What a port receives and sends.
+    Port(String),
+    /// What the NF of one hop of a chain gets and returns.
+    Hop {
+        /// The chain.
+        chain: String,
+        /// Position, from 0.
+        hop: u8,
+        /// The role there.
+        role: String,
+    },
+    /// Drops in a chain.
+    Chain(String),
+    /// What the NFs of a role get and return, whatever the chain.
+    Nf(String),
+    /// What enters and leaves a virtual router.
+    Router(String),
+}
+
+impl Interface {
+    /// Its name, as `--at` takes it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Port(name) | Self::Chain(name) | Self::Nf(name) | Self::Router(name) => name.clone(),
+            Self::Hop { chain, hop, .. } => format!("{chain}:{}", hop + 1),
+        }
+    }
+
+    /// What it is, in words.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match self {
+            Self::Port(name) => format!("port {name}"),
+            Self::Chain(name) => format!("chain {name}"),
+            Self::Nf(role) => format!("NF {role}"),
+            Self::Router(name) => format!("virtual router {name}"),
+            Self::Hop { chain, hop, role } => format!("hop {} of chain {chain}: NF {role}", hop + 1),
+        }
+    }
+
+    /// The chains whose hops are captured.
+    pub(super) fn chains(&self, host: &Host) -> Vec<ChainId> {
+        match self {
+            Self::Hop { chain, .. } => host.chain_named(chain).map(|chain| chain.id).into_iter().collect(),
+            Self::Nf(role) => {
+                let Some(nf) = host.nf_named(role) else { return Vec::new() };
+                let through = host.chains.iter().filter(|chain| chain.hops.contains(&nf.id));
+                through.map(|chain| chain.id).collect()
+            }
+            Self::Port(_) | Self::Chain(_) | Self::Router(_) => Vec::new(),
+        }
+    }
+
+    /// Adds the numbers that it has now, as interface `number`.
+    pub(super) fn add_to(&self, places: &mut Places, number: u16, (host, short): (&Host, &[ShortChain])) {
+        let with_short = |id: ChainId| {
+            let shortened = short.iter().map(|short| short.chain).filter(move |chain| chain.of == id);
+            shortened.map(|chain| chain.id).chain([id])
+        };
+        match self {
+            Self::Port(name) => {
+                if let Some(port) = host.port_named(name) {
+                    places.add_port(port.id, number);
+                }
+            }
+            Self::Chain(name) => {
+                if let Some(chain) = host.chain_named(name) {
+                    with_short(chain.id).for_each(|id| places.add_chain(id, number));
+                }
+            }
+            Self::Hop { chain, hop, .. } => {
+                if let Some(chain) = host.chain_named(chain) {
+                    with_short(chain.id).for_each(|id| places.add_hop((id, *hop), number));
+                }
+            }
+            Self::Nf(role) => {
+                if let Some(nf) = host.nf_named(role) {
+                    places.add_role(nf.id, number);
+                }
+            }
+            Self::Router(name) => {
+                if let Some(router) = host.router_named(name) {
+                    places.add_router(router.id, number);
+                }
+            }
+        }
+    }
+}
+
+/// All ports.
+pub(super) fn of_ports(host: &Host) -> Vec<Interface> {
+    host.ports.iter().map(|port| Interface::Port(port.name.clone())).collect()
+}
+
+/// Everything that drops packets.
+pub(super) fn of_everything(host: &Host) -> Vec<Interface> {
+    let chains = host.chains.iter().map(|chain| Interface::Chain(chain.name.clone()));
+    let nfs = host.nfs.iter().map(|nf| Interface::Nf(nf.role.clone()));
+    of_ports(host).into_iter().chain(nfs).chain(chains).collect()
+}
+
+/// The interfaces that a name stands for: `PORT`, `NF`, `ROUTER`, `CHAIN` or `CHAIN:HOP`, or one of these after `port:`,
+/// `nf:`, `router:` or `chain:`.
+pub(super) fn of_place(host: &Host, name: &str, drops: bool) -> Result<Vec<Interface>, CaptureError> {
+    let kinds = ["port", "nf", "router", "chain"];
+    let (kind, rest) = match name.split_once(':') {
+        Some((kind, rest)) if kinds.contains(&kind) && host.chain_named(kind).is_none() => (Some(kind), rest),
+        _ => (None, name),
+    };
+    let mut found: Vec<(&str, Vec<Interface>)> = Vec::new();
+    let is_kind = |this: &str| kind.is_none_or(|kind| kind == this);
+    if is_kind("port") && host.port_named(rest).is_some() {
+        found.push(("port", vec![Interface::Port(rest.to_owned())]));
+    }
+    if is_kind("nf") && host.nf_named(rest).is_some() {
+        found.push(("nf", vec![Interface::Nf(rest.to_owned())]));
+    }
+    if is_kind("router") && host.router_named(rest).is_some() {
+        found.push(("router", vec![Interface::Router(rest.to_owned())]));
+    }
+    if is_kind("chain")
+        && let Some(interfaces) = of_chain(host, rest, drops)?
+    {
+        found.push(("chain", interfaces));
+    }
+    if found.len() > 1 {
+        let what: Vec<&str> = found.iter().map(|(kind, _)| *kind).collect();
+        let remedy: Vec<String> = what.iter().map(|kind| format!("{kind}:{rest}")).collect();
+        let (what, remedy) = (what.join(" and "), remedy.join(" or "));
+        return Err(CaptureError::Ambiguous { name: name.to_owned(), what, remedy });
+    }
+    found.pop().map(|(_, interfaces)| interfaces).ok_or_else(|| {
+        let ports = host.ports.iter().map(|port| port.name.as_str());
+        let chains = host.chains.iter().map(|chain| chain.name.as_str());
+        let nfs = host.nfs.iter().map(|nf| nf.role.as_str());
+        let routers = host.routers.iter().map(|router| router.name.as_str());
+        let near = nearest_names(rest, ports.chain(chains).chain(nfs).chain(routers));
+        CaptureError::UnknownPlace { name: name.to_owned(), near }
+    })
+}
+
+/// One hop of a chain, by position from 1 or by role, or all hops. Drops of a whole chain are at the chain, besides.
+fn of_chain(host: &Host, name: &str, drops: bool) -> Result<Option<Vec<Interface>>, CaptureError> {
+    let (name, wanted) = match host.chain_named(name) {
+        Some(_) => (name, None),
+        None => match name.rsplit_once(':') {
+            Some((chain, hop)) => (chain, Some(hop)),
+            None => return Ok(None),
+        },
+    };
+    let Some(chain) = host.chain_named(name) else { return Ok(None) };
+    let role = |id: &RoleId| host.nf(*id).map_or_else(String::new, |nf| nf.role.clone());
+    let hops = (0u8..).zip(&chain.hops).map(|(hop, id)| {
+        let chain = chain.name.clone();
+        Interface::Hop { chain, hop, role: role(id) }
+    });
+    let Some(wanted) = wanted else {
+        let whole = drops.then(|| Interface::Chain(chain.name.clone()));
+        return Ok(Some(hops.chain(whole).collect()));
+    };
+    let is_wanted = |place: &Interface| match place {
+        Interface::Hop { hop, role, .. } => wanted == role || wanted.parse() == Ok(u16::from(*hop) + 1),
+        _ => false,
+    };
+    let chosen: Vec<Interface> = hops.filter(is_wanted).collect();
+    if chosen.is_empty() {
+        let named = |(n, id): (usize, &RoleId)| format!("{} ({})", n + 1, role(id));
+        let all: Vec<String> = chain.hops.iter().enumerate().map(named).collect();
+        let (chain, hop) = (chain.name.clone(), wanted.to_owned());
+        return Err(CaptureError::UnknownHop { chain, hop, hops: all.join(", ") });
+    }
+    Ok(Some(chosen))
+}

@@ -1,0 +1,264 @@
+//! Packet captures: what a client asks for by name becomes numbers for the workers, and a ring from each of them.
+//!
+//! A chain that is captured at its hops passes the engine between all of them while the capture runs: NFs of one trust
+//! group hand packets to each other otherwise, where no worker sees them.
+
+mod interface;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvm_config::model::Host;
+use netvm_config::nearest_names;
+use netvm_tap::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Writer};
+
+use super::Engine;
+use crate::drop_reason::DropReason;
+use crate::ids::{CaptureId, ChainId};
+use crate::worker::Command;
+use crate::worker::tap::places::Places;
+use crate::worker::tap::{MAX_CAPTURES, Tap};
+pub use interface::Interface;
+use interface::{of_everything, of_place, of_ports};
+
+/// Longest copy of a packet.
+const MAX_SNAPLEN: u32 = 65_535;
+
+/// What to capture.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureSpec {
+    /// Places by name; empty: all ports, or with `dropped` everything.
+    pub at: Vec<String>,
+    /// Drops instead of packets that pass: for these reasons, or any if there are none.
+    pub dropped: Option<Vec<String>>,
+    /// A program of classic BPF; empty: every packet.
+    pub filter: Vec<Instruction>,
+    /// Longest copy of a packet; 0: whole packets.
+    pub snaplen: u32,
+    /// Bytes of records that the ring of each worker has room for.
+    pub ring_bytes: u64,
+}
+
+/// A capture that runs.
+#[derive(Debug)]
+pub struct CaptureStarted {
+    /// Its number.
+    pub id: CaptureId,
+    /// The memory of each worker's ring.
+    pub rings: Vec<OwnedFd>,
+    /// Its places; a record names one by its position.
+    pub interfaces: Vec<Interface>,
+    /// What the numbers in records stand for.
+    pub names: CaptureNames,
+}
+
+/// Names of the numbers in records.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureNames {
+    /// Chains and the roles of their hops, by number. Chains without some hops have the name of the whole.
+    pub chains: BTreeMap<u16, (String, Vec<String>)>,
+    /// Ports.
+    pub ports: BTreeMap<u16, String>,
+    /// Roles.
+    pub roles: BTreeMap<u16, String>,
+}
+
+/// A capture is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// No such place.
+    #[error("no port, chain, NF or router `{name}`{}", nearest_of(near))]
+    UnknownPlace {
+        /// As given.
+        name: String,
+        /// The nearest names.
+        near: Vec<String>,
+    },
+    /// No such hop.
+    #[error("chain {chain} has no hop `{hop}`: its hops are {hops}")]
+    UnknownHop {
+        /// The chain.
+        chain: String,
+        /// As given.
+        hop: String,
+        /// Its hops.
+        hops: String,
+    },
+    /// Several things have the name.
+    #[error("`{name}` is {what}: write {remedy}")]
+    Ambiguous {
+        /// As given.
+        name: String,
+        /// The things.
+        what: String,
+        /// How to tell them apart.
+        remedy: String,
+    },
+    /// No such reason.
+    #[error("no drop reason `{name}`{}", nearest_of(near))]
+    UnknownReason {
+        /// As given.
+        name: String,
+        /// The nearest.
+        near: Vec<String>,
+    },
+    /// Too many at a time.
+    #[error("{MAX_CAPTURES} captures run already, which is the limit: end one")]
+    TooMany,
+    /// Too many places.
+    #[error("{0} places, the limit is {MAX_INTERFACES}: name those that matter with --at")]
+    TooManyPlaces(usize),
+    /// Nothing to capture.
+    #[error("there is no port to capture at")]
+    NoPlace,
+    /// The filter is not run.
+    #[error("the filter is refused: {0}")]
+    Filter(#[from] FilterError),
+    /// The rings.
+    #[error("cannot make the capture's buffer: {0} (ask for less with --buffer)")]
+    Ring(#[from] RingError),
+    /// The rings' descriptors.
+    #[error("cannot pass the capture's buffer on: {0}")]
+    Descriptor(#[from] std::io::Error),
+}
+
+fn nearest_of(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!("; the nearest are {}", near.join(", ")),
+    }
+}
+
+#[derive(Debug)]
+struct Session {
+    interfaces: Vec<Interface>,
+    dropped: Option<u64>,
+}
+
+/// The captures that run.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    last: u32,
+    sessions: BTreeMap<CaptureId, Session>,
+}
+
+impl Captures {
+    /// The chains that are captured at their hops.
+    pub(crate) fn chains(&self, host: &Host) -> BTreeSet<ChainId> {
+        let passing = self.sessions.values().filter(|session| session.dropped.is_none());
+        passing.flat_map(|session| &session.interfaces).flat_map(|place| place.chains(host)).collect()
+    }
+}
+
+impl Engine {
+    /// Starts a capture: from now on, workers write records to its rings.
+    ///
+    /// # Errors
+    /// [`CaptureError`] says what is wrong with the request.
+    pub fn start_capture(&mut self, spec: &CaptureSpec) -> Result<CaptureStarted, CaptureError> {
+        if self.captures.sessions.len() >= MAX_CAPTURES {
+            return Err(CaptureError::TooMany);
+        }
+        let dropped = spec.dropped.as_ref().map(|reasons| reason_bits(reasons)).transpose()?;
+        let interfaces = match (spec.at.as_slice(), dropped) {
+            ([], None) => of_ports(&self.host),
+            ([], Some(_)) => of_everything(&self.host),
+            (names, _) => {
+                let mut all = Vec::new();
+                for name in names {
+                    for place in of_place(&self.host, name, dropped.is_some())? {
+                        if !all.contains(&place) {
+                            all.push(place);
+                        }
+                    }
+                }
+                all
+            }
+        };
+        if interfaces.len() > MAX_INTERFACES {
+            return Err(CaptureError::TooManyPlaces(interfaces.len()));
+        }
+        if interfaces.is_empty() {
+            return Err(CaptureError::NoPlace);
+        }
+        let filter = if spec.filter.is_empty() { None } else { Some(Filter::new(&spec.filter)?) };
+        let snaplen = if spec.snaplen == 0 { MAX_SNAPLEN } else { spec.snaplen.min(MAX_SNAPLEN) };
+        let id = CaptureId(self.captures.last + 1);
+        let session = Session { interfaces: interfaces.clone(), dropped };
+        let places = Arc::new(self.places_of(&session));
+        let (mut taps, mut rings) = (Vec::new(), Vec::new());
+        for _ in 0..self.workers.len() {
+            let ring = Writer::create(spec.ring_bytes)?;
+            rings.push(ring.as_fd().try_clone_to_owned()?);
+            let (places, filter) = (Arc::clone(&places), filter.clone());
+            taps.push(Box::new(Tap { id, places, filter, snaplen: snaplen as usize, ring }));
+        }
+        self.captures.last = id.0;
+        self.captures.sessions.insert(id, session);
+        let workers: Vec<_> = self.workers.iter().map(|worker| worker.id).collect();
+        for (worker, tap) in workers.into_iter().zip(taps) {
+            self.workers.send(worker, Command::AddTap(tap));
+        }
+        self.publish_in_order();
+        Ok(CaptureStarted { id, rings, interfaces, names: self.capture_names() })
+    }
+
+    /// Ends a capture; nothing happens if it has ended.
+    pub fn stop_capture(&mut self, id: CaptureId) {
+        if self.captures.sessions.remove(&id).is_some() {
+            self.workers.send_all(|_| Command::RemoveTap(id));
+            self.publish_in_order();
+        }
+    }
+
+    /// Tells the workers the numbers that the captured places have in the configuration in force.
+    pub(crate) fn renumber_captures(&mut self) {
+        let all = self.captures.sessions.iter();
+        let all: Vec<_> = all.map(|(id, session)| (*id, Arc::new(self.places_of(session)))).collect();
+        for (id, places) in all {
+            self.workers.send_all(|_| Command::SetPlaces(id, Arc::clone(&places)));
+        }
+    }
+
+    fn places_of(&self, session: &Session) -> Places {
+        let mut places = Places::new(session.dropped);
+        for (number, interface) in (0u16..).zip(&session.interfaces) {
+            interface.add_to(&mut places, number, (&self.host, &self.chains.shortened));
+        }
+        *places
+    }
+
+    fn capture_names(&self) -> CaptureNames {
+        let host = &self.host;
+        let hops = |hops: &[crate::ids::RoleId]| {
+            hops.iter().map(|role| host.nf(*role).map_or_else(String::new, |nf| nf.role.clone())).collect()
+        };
+        let mut names = CaptureNames {
+            chains: host.chains.iter().map(|c| (c.id.0, (c.name.clone(), hops(&c.hops)))).collect(),
+            ports: host.ports.iter().map(|port| (port.id.0, port.name.clone())).collect(),
+            roles: host.nfs.iter().map(|nf| (nf.id.0, nf.role.clone())).collect(),
+        };
+        for short in &self.chains.shortened {
+            if let Some(whole) = names.chains.get(&short.chain.of.0).cloned() {
+                names.chains.insert(short.chain.id.0, whole);
+            }
+        }
+        names
+    }
+}
+
+/// A bit for each reason; all if there are none.
+fn reason_bits(names: &[String]) -> Result<u64, CaptureError> {
+    if names.is_empty() {
+        return Ok(u64::MAX);
+    }
+    let bit = |name: &String| {
+        let known = DropReason::ALL.into_iter().find(|reason| reason.name() == name);
+        known.map(|reason| 1 << reason as u8).ok_or_else(|| {
+            let near = nearest_names(name, DropReason::ALL.into_iter().map(DropReason::name));
+            CaptureError::UnknownReason { name: name.clone(), near }
+        })
+    };
+    names.iter().try_fold(0, |bits, name| Ok(bits | bit(name)?))
+}

@@ -1,0 +1,182 @@
+//! Packet capture. In: packets at a place that they pass, or on their way to be freed, with what is known of them. Out: a
+//! copy of each that a capture asks for, in the ring of its reader, and nothing else: packets go on as they were.
+//!
+//! Cost while nothing is captured: one branch per burst and place. While something is: a time stamp and a look-up per
+//! burst, place and capture; per packet one copy of at most `snaplen` bytes, or with a filter a copy of the packet's front
+//! first, which the filter reads, because other processes can write to the packet.
+
+pub(crate) mod places;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use dpdk::Mbuf;
+use netvm_region::clock;
+use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Outcome, Record, Writer};
+
+use crate::drop_reason::DropReason;
+use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
+use places::Places;
+
+/// Bytes that a filter reads before it asks for the rest of a packet: all headers that libpcap's language names.
+const FRONT: usize = 256;
+
+/// Captures that run at a time.
+pub(crate) const MAX_CAPTURES: usize = 16;
+
+/// Where packets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Port(PortId),
+    /// At the NF of a chain's hop.
+    Hop {
+        chain: ChainId,
+        hop: u8,
+        role: RoleId,
+    },
+    /// In a chain, at no hop.
+    Chain(ChainId),
+    Router(RouterId),
+}
+
+/// Packets at a place, as far as they share it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passing {
+    pub(crate) place: Place,
+    pub(crate) direction: Direction,
+    /// Why they are dropped.
+    pub(crate) reason: Option<DropReason>,
+    /// An NF's verdict and its argument.
+    pub(crate) verdict: Option<(u8, u16)>,
+}
+
+impl Passing {
+    pub(crate) const fn at(place: Place, direction: Direction) -> Self {
+        Self { place, direction, reason: None, verdict: None }
+    }
+
+    pub(crate) const fn dropped(place: Place, reason: DropReason) -> Self {
+        Self { place, direction: Direction::None, reason: Some(reason), verdict: None }
+    }
+
+    pub(crate) const fn by_verdict(self, kind: u8, argument: u16) -> Self {
+        Self { verdict: Some((kind, argument)), ..self }
+    }
+
+    /// What a record says of them at an interface.
+    fn record(&self, interface: u16) -> Record {
+        let (chain, hop) = match self.place {
+            Place::Hop { chain, hop, .. } => (chain.0, hop),
+            Place::Chain(chain) => (chain.0, NONE_U8),
+            Place::Port(_) | Place::Router(_) => (NONE_U16, NONE_U8),
+        };
+        let (verdict, argument) = self.verdict.unwrap_or((NONE_U8, NONE_U16));
+        let reason = self.reason.map_or(NONE_U8, |reason| reason as u8);
+        Record {
+            chain,
+            hop,
+            verdict,
+            argument,
+            reason,
+            cycles: clock::cycles(),
+            ..Record::at(interface, self.direction)
+        }
+    }
+}
+
+/// One capture's share of a worker.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    pub(crate) id: CaptureId,
+    pub(crate) places: Arc<Places>,
+    pub(crate) filter: Option<Filter>,
+    /// Longest copy of a packet.
+    pub(crate) snaplen: usize,
+    pub(crate) ring: Writer,
+}
+
+impl Tap {
+    fn capture(&mut self, passing: &Passing, packets: &[Mbuf]) {
+        let Some(interface) = self.places.interface(passing) else { return };
+        let record = passing.record(interface);
+        self.ring.count_seen(interface, packets.len() as u64);
+        for mbuf in packets {
+            if self.filter.as_ref().is_some_and(|filter| !is_wanted(filter, mbuf)) {
+                continue;
+            }
+            let record = Record { original: mbuf.pkt_len(), port: mbuf.port().0, ..record };
+            let length = usize::from(mbuf.data_len()).min(self.snaplen);
+            // SAFETY: the engine owns the packet, whose first segment has `data_len` bytes. NFs of its group may write to
+            // them meanwhile: the copy is then as torn as the packet.
+            unsafe { self.ring.write(record, mbuf.data(), length) };
+        }
+        self.ring.publish(interface);
+    }
+}
+
+/// Whether a filter accepts a packet, by private copies of it.
+fn is_wanted(filter: &Filter, mbuf: &Mbuf) -> bool {
+    let mut front = [0u8; FRONT];
+    let copied = mbuf.copy_to(&mut front);
+    match filter.run(&front[..copied], mbuf.pkt_len()) {
+        Outcome::Beyond => is_wanted_whole(filter, mbuf),
+        outcome => outcome == Outcome::Accept,
+    }
+}
+
+#[cold]
+fn is_wanted_whole(filter: &Filter, mbuf: &Mbuf) -> bool {
+    let mut whole = [0u8; 1 << 16];
+    let copied = mbuf.copy_to(&mut whole);
+    filter.run(&whole[..copied], mbuf.pkt_len()) == Outcome::Accept
+}
+
+/// The captures that run on a worker.
+#[derive(Debug)]
+#[expect(
+    clippy::vec_box,
+    reason = "the manager allocates a tap and frees it; the worker only moves its pointer"
+)]
+pub(crate) struct Taps(RefCell<Vec<Box<Tap>>>);
+
+impl Default for Taps {
+    fn default() -> Self {
+        Self(RefCell::new(Vec::with_capacity(MAX_CAPTURES)))
+    }
+}
+
+impl Taps {
+    pub(crate) fn add(&mut self, tap: Box<Tap>) {
+        self.0.get_mut().push(tap);
+    }
+
+    /// Returns the places that the capture had.
+    pub(crate) fn set_places(&mut self, id: CaptureId, places: Arc<Places>) -> Arc<Places> {
+        match self.0.get_mut().iter_mut().find(|tap| tap.id == id) {
+            Some(tap) => core::mem::replace(&mut tap.places, places),
+            None => places,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: CaptureId) -> Option<Box<Tap>> {
+        let taps = self.0.get_mut();
+        let at = taps.iter().position(|tap| tap.id == id)?;
+        Some(taps.swap_remove(at))
+    }
+
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.0.get_mut().is_empty()
+    }
+
+    /// Shows packets to the captures.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show(&self, passing: &Passing, packets: &[Mbuf]) {
+        if packets.is_empty() {
+            return;
+        }
+        for tap in self.0.borrow_mut().iter_mut() {
+            tap.capture(passing, packets);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What one capture asks for, by number.
+
+use netvm_config::model::{MAX_ROLES, MAX_ROUTERS};
+use netvm_region::{MAX_CHAINS, MAX_HOPS, MAX_PORTS};
+use netvm_tap::NONE_U16;
+
+use super::{Passing, Place};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, PortId, RoleId, RouterId};
+
+const _: () = assert!(DropReason::COUNT <= 64);
+
+/// For each place, the number of its interface in the capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// Drops for these reasons, a bit each, instead of packets that pass.
+    dropped: Option<u64>,
+    ports: [u16; MAX_PORTS],
+    hops: [[u16; MAX_HOPS]; MAX_CHAINS],
+    chains: [u16; MAX_CHAINS],
+    roles: [u16; MAX_ROLES],
+    routers: [u16; MAX_ROUTERS],
+}
+
+impl Places {
+    /// No place yet.
+    pub(crate) fn new(dropped: Option<u64>) -> Box<Self> {
+        Box::new(Self {
+            dropped,
+            ports: [NONE_U16; MAX_PORTS],
+            hops: [[NONE_U16; MAX_HOPS]; MAX_CHAINS],
+            chains: [NONE_U16; MAX_CHAINS],
+            roles: [NONE_U16; MAX_ROLES],
+            routers: [NONE_U16; MAX_ROUTERS],
+        })
+    }
+
+    pub(crate) fn add_port(&mut self, port: PortId, interface: u16) {
+        set(&mut self.ports, port.index(), interface);
+    }
+
+    pub(crate) fn add_hop(&mut self, (chain, hop): (ChainId, u8), interface: u16) {
+        if let Some(hops) = self.hops.get_mut(chain.index()) {
+            set(hops, hop.into(), interface);
+        }
+    }
+
+    pub(crate) fn add_chain(&mut self, chain: ChainId, interface: u16) {
+        set(&mut self.chains, chain.index(), interface);
+    }
+
+    pub(crate) fn add_role(&mut self, role: RoleId, interface: u16) {
+        set(&mut self.roles, role.index(), interface);
+    }
+
+    pub(crate) fn add_router(&mut self, router: RouterId, interface: u16) {
+        set(&mut self.routers, router.index(), interface);
+    }
+
+    /// The interface that packets belong to, if they are asked for.
+    #[inline]
+    pub(crate) fn interface(&self, passing: &Passing) -> Option<u16> {
+        match (self.dropped, passing.reason) {
+            (None, None) => {}
+            (Some(reasons), Some(reason)) if reasons >> reason as u8 & 1 == 1 => {}
+            _ => return None,
+        }
+        let known = |number: Option<&u16>| number.copied().filter(|number| *number != NONE_U16);
+        match passing.place {
+            Place::Port(port) => known(self.ports.get(port.index())),
+            Place::Hop { chain, hop, role } => {
+                let hops = self.hops.get(chain.index());
+                known(hops.and_then(|hops| hops.get(usize::from(hop))))
+                    .or_else(|| known(self.roles.get(role.index())))
+                    .or_else(|| known(self.chains.get(chain.index())).filter(|_| self.dropped.is_some()))
+            }
+            Place::Chain(chain) => known(self.chains.get(chain.index())),
+            Place::Router(router) => known(self.routers.get(router.index())),
+        }
+    }
+}
+
+fn set(list: &mut [u16], index: usize, interface: u16) {
+    if let Some(number) = list.get_mut(index) {
+        *number = interface;
+    }
+}
