@@ -10,6 +10,7 @@ demo_packages=(
     libc6-dev
     pkg-config
     libdpdk-dev
+    libpcap-dev # compiles the filters of captures
     iproute2
     'busybox-static|busybox' # ping, httpd and wget
     curl
@@ -29,7 +30,8 @@ test_packages=(
     mtools
     qemu-utils
     shellcheck
-    libpcap-dev # filters of captures are compared with it
+    tcpdump # read captures
+    tshark
     nfdump # a collector that the tests export flows to
     python3 # ./dev lint looks for module cycles with it
     frr     # routing daemons, which the tests of virtual routers run in namespaces; where systemd runs, both packages

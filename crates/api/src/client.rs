@@ -15,10 +15,10 @@ use tokio::net::UnixStream;
 
 use crate::escape::encode;
 use crate::{
-    AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done,
-    Event, FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
-    RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply,
-    TraceRequest, VmByHand, VmInfo, path,
+    AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, CAPTURE_PROTOCOL, CaptureRequest, ChainInfo,
+    ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo,
+    PortInfo, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status,
+    StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -261,6 +261,59 @@ impl Client {
     /// [`ClientError`].
     pub async fn stop(&self, how: StopDaemon) -> Result<Done, ClientError> {
         self.request(Method::POST, path::STOP, Some(Body::json(&how)?), self.long).await
+    }
+
+    /// Starts a capture. The connection is its own from now on: send a byte, receive the hand-over of `netvm-tap`; closing
+    /// the connection ends the capture.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when a place or reason does not exist, or the filter is wrong.
+    pub async fn capture(
+        &self,
+        request: &CaptureRequest,
+    ) -> Result<std::os::unix::net::UnixStream, ClientError> {
+        let name = format!("POST {}", path::CAPTURE);
+        let broken =
+            |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
+        let body = serde_json::to_string(request).map_err(ClientError::Request)?;
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let connection = connection.with_upgrades();
+        let exchange = async {
+            let request = Request::post(path::CAPTURE)
+                .header(header::HOST, "netvmd")
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::CONNECTION, "upgrade")
+                .header(header::UPGRADE, CAPTURE_PROTOCOL)
+                .body(Full::new(Bytes::from(body)))
+                .map_err(|error| self.unexpected(&name, error.to_string()))?;
+            let response = sender.send_request(request).await.map_err(broken)?;
+            let status = response.status();
+            if status == StatusCode::SWITCHING_PROTOCOLS {
+                return hyper::upgrade::on(response).await.map_err(broken);
+            }
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            let bytes = body.map_err(|source| ClientError::Broken { request: name.clone(), source })?;
+            match serde_json::from_slice(&bytes.to_bytes()) {
+                Ok(error) => Err(ClientError::Refused { status: status.as_u16(), error }),
+                Err(_) => Err(self.unexpected(&name, format!("HTTP status {status}"))),
+            }
+        };
+        let both = async {
+            tokio::pin!(exchange);
+            tokio::pin!(connection);
+            tokio::select! {
+                answer = &mut exchange => answer,
+                _ = &mut connection => exchange.await,
+            }
+        };
+        let timeout = |_| ClientError::Timeout { request: name.clone(), seconds: self.short.as_secs() };
+        let upgraded = tokio::time::timeout(self.short, both).await.map_err(timeout)??;
+        let parts = upgraded.downcast::<TokioIo<UnixStream>>();
+        let parts = parts.map_err(|_| self.unexpected(&name, "not a Unix stream".to_owned()))?;
+        let stream = parts.io.into_inner().into_std().map_err(|error| self.connect_error(error))?;
+        stream.set_nonblocking(false).map_err(|error| self.connect_error(error))?;
+        Ok(stream)
     }
 
     /// The process that listens on the socket; `None` if it is in a PID namespace that this process cannot see.

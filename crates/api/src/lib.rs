@@ -26,6 +26,7 @@
 //! | `POST /v1/policy/trace`, body [`TraceRequest`] | [`TraceReply`]; nothing is sent |
 //! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
+//! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `GET /v1/events?after=N&follow=true` | [`Event`]s; with `follow` one a line, until the client closes the connection |
 //! | `GET /metrics` | all counters, for Prometheus |
@@ -40,6 +41,7 @@
 //! failed, and nothing has changed; 503 netvmd is starting or stopping.
 #![forbid(unsafe_code)]
 
+mod capture;
 mod change;
 mod client;
 mod escape;
@@ -52,6 +54,7 @@ mod status;
 mod traffic;
 mod vm;
 
+pub use capture::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, FilterProgram};
 pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
@@ -132,6 +135,8 @@ pub mod path {
     pub const FLOWS: &str = "/v1/flows";
     /// [`AddressInfo`](crate::AddressInfo)s.
     pub const ADDRESSES: &str = "/v1/addresses";
+    /// Takes [`CaptureRequest`](crate::CaptureRequest), and upgrades the connection.
+    pub const CAPTURE: &str = "/v1/capture";
     /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
     /// [`Event`](crate::Event)s; [`EventQuery`](crate::EventQuery) may follow as a query.

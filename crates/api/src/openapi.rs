@@ -12,9 +12,9 @@ use utoipa::openapi::{
 
 use crate::path;
 use crate::{
-    AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, Done, Event, Flows, GroupInfo,
-    NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
-    StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo,
+    AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done, Event, Flows,
+    GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes,
+    Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -160,6 +160,12 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
         ),
         get(path::FLOWS, "Flows in the workers' caches", all.one::<Flows>()),
         get(path::ADDRESSES, "MAC addresses that L2 switching has learned", all.list::<AddressInfo>()),
+        post(
+            path::CAPTURE,
+            "Capture packets: status 101 and an upgrade to `netvm-capture`, see `netvm capture`",
+            all.one::<CaptureRequest>(),
+            Body::None,
+        ),
         post(path::RESTART, "Restart every instance of an NF", Body::None, all.one::<Done>()),
         post(path::STOP, "Stop netvmd", all.one::<StopDaemon>(), all.one::<Done>()),
         Operation {

@@ -1,5 +1,6 @@
 //! The commands: each sends requests to netvmd or reads a file, and prints the result.
 
+mod capture;
 mod change;
 mod events;
 mod explain;
@@ -14,6 +15,7 @@ mod stop;
 mod top;
 mod vm;
 
+pub use capture::capture;
 pub use change::{apply, check, history, plan, rollback, show_config};
 pub use events::events;
 pub use explain::explain;

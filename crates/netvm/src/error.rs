@@ -47,6 +47,15 @@ pub enum CliError {
     /// The packet to trace is not described correctly.
     #[error(transparent)]
     Packet(#[from] PacketError),
+    /// A capture's filter does not compile.
+    #[error(transparent)]
+    Filter(#[from] netvm_capture_client::FilterError),
+    /// A capture does not start.
+    #[error(transparent)]
+    Session(#[from] netvm_capture_client::SessionError),
+    /// A capture ended early.
+    #[error(transparent)]
+    Capture(Box<netvm_capture_client::CaptureError>),
     /// The guest's console cannot be used.
     #[error(transparent)]
     Console(#[from] ConsoleError),

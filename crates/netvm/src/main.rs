@@ -90,6 +90,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Flow { command: FlowCommand::List { limit } } => {
             commands::flows(client, output, limit).await
         }
+        CliCommand::Capture(arguments) => commands::capture(client, output, arguments).await,
         CliCommand::Mac => commands::addresses(client, output).await,
         CliCommand::Restart { role } => output.done(&client.restart(&role).await?),
         CliCommand::Stop { yes, purge } => commands::stop(client, output, yes, purge).await,

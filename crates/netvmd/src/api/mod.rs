@@ -24,6 +24,7 @@ use crate::daemon::Daemon;
 use crate::daemon::RuleError;
 use crate::engine_thread::EngineGone;
 
+mod capture;
 mod change;
 mod nfs;
 mod observe;
@@ -102,6 +103,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::TRACE, post(policy::trace))
         .route(path::FLOWS, get(policy::flows))
         .route(path::ADDRESSES, get(policy::addresses))
+        .route(path::CAPTURE, post(capture::start))
         .route(path::RESTART, post(change::restart))
         .route(path::STOP, post(change::stop))
         .route(path::EVENTS, get(observe::events::events))

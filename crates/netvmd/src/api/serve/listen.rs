@@ -1,6 +1,6 @@
 //! Accepts connections: a bounded number, none of which waits for ever for its client.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ pub(in crate::api) struct Limits {
     /// Connections at a time.
     pub(in crate::api) connections: usize,
 }
+
+/// What HTTP runs over, for clients that leave it by an upgrade.
+pub(in crate::api) type Io<I> = TokioIo<Pin<Box<TimeoutStream<I>>>>;
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
@@ -97,7 +100,8 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD)
-        .serve_connection(TokioIo::new(Box::pin(io)), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(Box::pin(io)), TowerToHyperService::new(app))
+        .with_upgrades();
     let mut serving = pin!(serving);
     tokio::select! {
         // A client that breaks the protocol or goes away ends its connection, and nothing else.

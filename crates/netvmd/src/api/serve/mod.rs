@@ -7,5 +7,5 @@ mod page;
 
 pub(crate) use follow::follow;
 pub(super) use guard::{Token, local_origins, read_only};
-pub(super) use listen::{Limits, Server};
+pub(super) use listen::{Io, Limits, Server};
 pub(super) use page::{page, script};

@@ -1,0 +1,59 @@
+//! Packet capture.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The protocol that `POST /v1/capture` upgrades the connection to.
+pub const CAPTURE_PROTOCOL: &str = "netvm-capture";
+
+/// Instructions of classic BPF: operation, two jumps and a constant of each.
+pub type FilterProgram = Vec<(u16, u8, u8, u32)>;
+
+/// What to capture.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureRequest {
+    /// Places: `PORT`, `CHAIN`, `CHAIN:HOP`, `NF` or `ROUTER`, with `port:`, `chain:`, `nf:` or `router:` before a name
+    /// that several have. None: all ports; with `dropped`: everything.
+    pub at: Vec<String>,
+    /// Packets that are dropped, instead of packets that pass.
+    pub dropped: bool,
+    /// Drop reasons; none: any.
+    pub reasons: Vec<String>,
+    /// Classic BPF: operation, two jumps and a constant for each instruction. None: every packet.
+    #[schema(value_type = Vec<Vec<u32>>)]
+    pub filter: FilterProgram,
+    /// Bytes to copy of each packet; 0: all.
+    pub snaplen: u32,
+    /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB.
+    pub buffer: u64,
+}
+
+/// A place of a capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureInterface {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+}
+
+/// A capture that runs: netvmd sends it with the rings' memory after the upgrade, once the client has sent a byte. The
+/// capture ends when the client closes the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CaptureInfo {
+    /// Its number.
+    pub id: u32,
+    /// Places, in the order of the numbers in records.
+    pub interfaces: Vec<CaptureInterface>,
+    /// For chains by number: the name, and the roles of the hops.
+    pub chains: BTreeMap<u16, (String, Vec<String>)>,
+    /// Names of ports by number.
+    pub ports: BTreeMap<u16, String>,
+    /// Names of roles by number.
+    pub roles: BTreeMap<u16, String>,
+    /// Names of drop reasons, in the order of their numbers.
+    pub reasons: Vec<String>,
+}

@@ -1,0 +1,122 @@
+//! What a record says, in words: comments in files, and lines of text.
+
+use netvm_api::CaptureInfo;
+use netvm_capture::Timestamp;
+use netvm_capture::blocks::PacketDirection;
+use netvm_tap::{Direction, NONE_U8, Record};
+use netvm_wire::parse_prefix;
+
+/// The verdicts of NFs, in the order of their numbers in descriptors.
+const VERDICTS: [&str; 6] = ["next", "drop", "port", "role", "drop-flow", "skip-flow"];
+
+/// The direction in a file. What goes into an NF or a router comes from the engine, and is inbound there.
+pub(crate) const fn direction(record: &Record) -> PacketDirection {
+    match record.direction {
+        Direction::None => PacketDirection::Unknown,
+        Direction::In | Direction::FromKernel => PacketDirection::Inbound,
+        Direction::Out | Direction::ToKernel => PacketDirection::Outbound,
+    }
+}
+
+/// `chain out hop 1 (firewall), verdict drop, dropped: verdict, from port client`; empty if nothing is known.
+pub(crate) fn comment(info: &CaptureInfo, record: &Record) -> String {
+    let mut parts = Vec::new();
+    if let Some((name, roles)) = info.chains.get(&record.chain) {
+        let hop = usize::from(record.hop);
+        parts.push(match roles.get(hop) {
+            Some(role) => format!("chain {name} hop {} ({role})", hop + 1),
+            None => format!("chain {name}"),
+        });
+    }
+    match record.direction {
+        Direction::ToKernel => parts.push("punted".to_owned()),
+        Direction::FromKernel => parts.push("from the kernel".to_owned()),
+        Direction::None | Direction::In | Direction::Out => {}
+    }
+    if record.verdict != NONE_U8 {
+        let kind = VERDICTS.get(usize::from(record.verdict)).copied().unwrap_or("unknown");
+        let names = match kind {
+            "port" => Some(&info.ports),
+            "role" => Some(&info.roles),
+            _ => None,
+        };
+        let argument = names.and_then(|names| names.get(&record.argument));
+        parts.push(
+            argument.map_or_else(|| format!("verdict {kind}"), |name| format!("verdict {kind} {name}")),
+        );
+    }
+    if record.reason != NONE_U8 {
+        let reason = info.reasons.get(usize::from(record.reason));
+        parts.push(format!("dropped: {}", reason.map_or("unknown", String::as_str)));
+    }
+    let here = info.interfaces.get(usize::from(record.interface)).map(|place| place.name.as_str());
+    if let Some(port) = info.ports.get(&record.port).filter(|port| here != Some(port)) {
+        parts.push(format!("from port {port}"));
+    }
+    parts.join(", ")
+}
+
+/// A line of text for a packet: time of day in UTC, place, direction, addresses, length and the comment.
+pub(crate) fn line(info: &CaptureInfo, (record, time): (&Record, Timestamp), packet: &[u8]) -> String {
+    let seconds = time.seconds() % 86_400;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let micros = time.subsec_nanos() / 1000;
+    let place = info.interfaces.get(usize::from(record.interface)).map_or("?", |place| place.name.as_str());
+    let way = match direction(record) {
+        PacketDirection::Inbound => "in ",
+        PacketDirection::Outbound => "out",
+        PacketDirection::Unknown => "-  ",
+    };
+    let what = match parse_prefix(packet, record.original as usize) {
+        Ok(headers) => {
+            let key = headers.key();
+            let vlan = key.vlan.map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
+            match key.five_tuple() {
+                Some(tuple) => format!("{tuple}{vlan}"),
+                None => format!("{} > {} {}{vlan}", key.source_mac, key.destination_mac, key.ether_type),
+            }
+        }
+        Err(_) => "malformed".to_owned(),
+    };
+    let comment = comment(info, record);
+    let comment = if comment.is_empty() { comment } else { format!(" ({comment})") };
+    let length = record.original;
+    format!(
+        "{hours:02}:{minutes:02}:{seconds:02}.{micros:06} {place} {way} {what}, {length} bytes{comment}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_api::CaptureInterface;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_described_in_words() {
+        let interface = |name: &str| CaptureInterface { name: name.to_owned(), description: String::new() };
+        let info = CaptureInfo {
+            id: 1,
+            interfaces: vec![interface("client"), interface("out:2")],
+            chains: [(3, ("out".to_owned(), vec!["fw".to_owned(), "scan".to_owned()]))].into(),
+            ports: [(0, "client".to_owned()), (1, "server".to_owned())].into(),
+            roles: [(4, "ids".to_owned())].into(),
+            reasons: vec!["rule".to_owned(), "verdict".to_owned()],
+        };
+        let record = Record { port: 0, original: 60, ..Record::at(0, Direction::In) };
+        assert_eq!(comment(&info, &record), "");
+        let record = Record { chain: 3, hop: 1, verdict: 1, reason: 1, ..record };
+        let dropped = Record { interface: 1, direction: Direction::None, ..record };
+        assert_eq!(
+            comment(&info, &dropped),
+            "chain out hop 2 (scan), verdict drop, dropped: verdict, from port client"
+        );
+        let sent = Record { verdict: 2, argument: 1, reason: NONE_U8, ..dropped };
+        assert!(comment(&info, &sent).contains("verdict port server"));
+        let line = line(&info, (&dropped, Timestamp::new(3661, 5_000)), &[0; 20]);
+        assert!(line.starts_with("01:01:01.000005 out:2 -   "), "{line}");
+        assert!(line.ends_with(
+            "60 bytes (chain out hop 2 (scan), verdict drop, dropped: verdict, from port client)\n"
+        ));
+    }
+}

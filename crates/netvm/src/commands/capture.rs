@@ -1,0 +1,98 @@
+//! `netvm capture`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use netvm_api::{CaptureRequest, Client};
+use netvm_capture_client::{
+    CaptureError, Limits, Output as CaptureOutput, Session, Summary, Target, compile, run,
+};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::CaptureArgs;
+use crate::error::CliError;
+use crate::format::count;
+use crate::output::Output;
+
+/// Captures until a limit or a signal.
+pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -> Result<(), CliError> {
+    let filter = compile(&arguments.filter.join(" "))?;
+    let request = CaptureRequest {
+        at: arguments.at,
+        dropped: arguments.dropped,
+        reasons: arguments.reason,
+        filter,
+        snaplen: arguments.snaplen,
+        buffer: arguments.buffer << 20,
+    };
+    let target = match arguments.write {
+        None => Target::Lines,
+        Some(path) if path == Path::new("-") => Target::Stdout,
+        Some(path) => Target::File(path, arguments.ring),
+    };
+    // Before the capture starts, which costs the workers something.
+    let mut to = CaptureOutput::open(target.clone())?;
+    let session = Session::start(client, &request).await?;
+    if target != Target::Lines {
+        eprintln!("capturing at {}; Ctrl-C ends it", places(&session));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let seen = Arc::clone(&stop);
+    let work = tokio::task::spawn_blocking(move || {
+        let limits = Limits { packets: arguments.count, stop: Some(&stop) };
+        let outcome = run(session, &mut to, limits);
+        (outcome, to.name())
+    });
+    tokio::pin!(work);
+    let (outcome, name) = loop {
+        tokio::select! {
+            done = &mut work => break done.map_err(|error| CliError::Output(std::io::Error::other(error)))?,
+            _ = interrupt.recv() => seen.store(true, Ordering::Relaxed),
+            _ = terminate.recv() => seen.store(true, Ordering::Relaxed),
+        }
+    };
+    match outcome {
+        Ok(summary) => tell(output, &target, (&name, summary)),
+        // The reader, such as `head`, has seen enough.
+        Err(error) if error.is_closed_pipe() => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The places that are captured.
+fn places(session: &Session) -> String {
+    match session.info().interfaces.as_slice() {
+        [only] => only.description.clone(),
+        [first, second] => format!("{} and {}", first.description, second.description),
+        all => format!("{} places", all.len()),
+    }
+}
+
+/// The result, on standard error: standard output may have the packets.
+fn tell(output: &Output, target: &Target, (name, summary): (&str, Summary)) -> Result<(), CliError> {
+    let Summary { packets, bytes, seen, lost, .. } = summary;
+    if output.json {
+        let text = json!({ "packets": packets, "bytes": bytes, "seen": seen, "lost": lost });
+        eprintln!("{text:#}");
+        return Ok(());
+    }
+    let to = if *target == Target::Lines { String::new() } else { format!(" to {name}") };
+    let (packets, seen) = (count(packets), count(seen));
+    eprintln!("{packets} packets captured{to}, of {seen} that passed");
+    if lost > 0 {
+        eprintln!(
+            "{} packets were not captured because they were not read in time: try a filter, --snaplen or --buffer",
+            count(lost)
+        );
+    }
+    Ok(())
+}
+
+impl From<CaptureError> for CliError {
+    fn from(error: CaptureError) -> Self {
+        Self::Capture(Box::new(error))
+    }
+}

@@ -1,0 +1,166 @@
+//! Packet capture: the request, the rings' memory over the upgraded connection, and the end when the client closes it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::upgrade::OnUpgrade;
+use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest};
+use netvm_engine::{CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Interface};
+use netvm_tap::{Instruction, send_handover};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+
+use super::Failure;
+use super::serve::Io;
+use crate::daemon::Daemon;
+use crate::engine_thread::EngineHandle;
+use crate::runtime::blocking;
+
+/// Longest request: a filter of 4,096 instructions takes a third.
+const MAX_REQUEST: usize = 512 << 10;
+/// Bytes of records for each worker.
+const DEFAULT_BUFFER: u64 = 32 << 20;
+/// Limit for the client to take the hand-over.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+pub(super) async fn start(State(daemon): State<Arc<Daemon>>, request: Request) -> Result<Response, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>().filter(|_| {
+        let protocol = parts.headers.get(header::UPGRADE);
+        protocol.is_some_and(|protocol| protocol.as_bytes() == CAPTURE_PROTOCOL.as_bytes())
+    });
+    let Some(upgrade) = upgrade else {
+        let message =
+            format!("a capture needs the header `Upgrade: {CAPTURE_PROTOCOL}`: use `netvm capture`");
+        return Err(Failure::new(StatusCode::UPGRADE_REQUIRED, message));
+    };
+    let body = to_bytes(body, MAX_REQUEST).await;
+    let body = body.map_err(|error| invalid(&error))?;
+    let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
+    let spec = spec_of(request);
+    let started = daemon.engine.call(move |engine| engine.start_capture(&spec)).await??;
+    let running = Running { engine: daemon.engine.clone(), id: started.id };
+    tracing::info!("capture {} starts at {}", started.id, names(&started));
+    tokio::spawn(async move {
+        if let Err(why) = serve(upgrade, started).await {
+            tracing::warn!("capture {}: {why}", running.id);
+        }
+        drop(running);
+    });
+    let switching = (
+        StatusCode::SWITCHING_PROTOCOLS,
+        [(header::CONNECTION, "upgrade"), (header::UPGRADE, CAPTURE_PROTOCOL)],
+        Body::empty(),
+    );
+    Ok(switching.into_response())
+}
+
+fn invalid(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, format!("invalid request: {error}"))
+}
+
+/// The first places of a capture, for the log.
+fn names(started: &CaptureStarted) -> String {
+    let mut names: Vec<String> = started.interfaces.iter().take(4).map(Interface::description).collect();
+    if started.interfaces.len() > names.len() {
+        names.push(format!("{} more", started.interfaces.len() - names.len()));
+    }
+    names.join(", ")
+}
+
+fn spec_of(request: CaptureRequest) -> CaptureSpec {
+    let instruction = |(code, jt, jf, k)| Instruction { code, jt, jf, k };
+    CaptureSpec {
+        at: request.at,
+        dropped: (request.dropped || !request.reasons.is_empty()).then_some(request.reasons),
+        filter: request.filter.into_iter().map(instruction).collect(),
+        snaplen: request.snaplen,
+        ring_bytes: if request.buffer == 0 { DEFAULT_BUFFER } else { request.buffer },
+    }
+}
+
+/// A capture of the engine; dropping it ends the capture.
+struct Running {
+    engine: EngineHandle,
+    id: CaptureId,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let id = self.id;
+        tracing::info!("capture {id} ends");
+        self.engine.send(move |engine| engine.stop_capture(id));
+    }
+}
+
+/// Hands the rings over, and waits until the client closes the connection.
+async fn serve(
+    upgrade: OnUpgrade,
+    started: CaptureStarted,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let upgraded = tokio::time::timeout(HANDOVER, upgrade).await??;
+    let parts = upgraded.downcast::<Io<UnixStream>>();
+    let parts = parts.map_err(|_| "the API's connection is not a Unix stream")?;
+    let stream: &UnixStream = parts.io.inner().get_ref();
+    let fd = stream.as_fd().try_clone_to_owned()?;
+    // Out of HTTP's stream, which has time limits.
+    drop(parts.io);
+    let mut stream = UnixStream::from_std(fd.into())?;
+    // The descriptors must not arrive with the head of the answer, which the client's HTTP reads.
+    let mut byte = [0; 1];
+    if parts.read_buf.is_empty() {
+        tokio::time::timeout(HANDOVER, stream.read_exact(&mut byte)).await??;
+    }
+    let (info, rings) = info_of(started);
+    let std = stream.into_std()?;
+    let std = blocking(move || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
+        std.set_nonblocking(false)?;
+        std.set_write_timeout(Some(HANDOVER))?;
+        let fds: Vec<BorrowedFd<'_>> = rings.iter().map(AsFd::as_fd).collect();
+        send_handover(&std, &info, &fds)?;
+        std.set_nonblocking(true)?;
+        Ok(std)
+    })
+    .await?;
+    let mut stream = UnixStream::from_std(std)?;
+    // The client sends nothing more; an error is an end, too.
+    while stream.read(&mut byte).await.is_ok_and(|count| count > 0) {}
+    Ok(())
+}
+
+fn info_of(started: CaptureStarted) -> (CaptureInfo, Vec<OwnedFd>) {
+    let interface =
+        |place: &Interface| CaptureInterface { name: place.name(), description: place.description() };
+    let CaptureStarted { id, rings, interfaces, names } = started;
+    let info = CaptureInfo {
+        id: id.0,
+        interfaces: interfaces.iter().map(interface).collect(),
+        chains: names.chains,
+        ports: names.ports,
+        roles: names.roles,
+        reasons: DropReason::ALL.iter().map(|reason| reason.name().to_owned()).collect(),
+    };
+    (info, rings)
+}
+
+impl From<CaptureError> for Failure {
+    fn from(error: CaptureError) -> Self {
+        let status = match error {
+            CaptureError::UnknownPlace { .. }
+            | CaptureError::UnknownHop { .. }
+            | CaptureError::UnknownReason { .. } => StatusCode::NOT_FOUND,
+            CaptureError::Ambiguous { .. }
+            | CaptureError::TooManyPlaces(_)
+            | CaptureError::NoPlace
+            | CaptureError::Filter(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            CaptureError::TooMany => StatusCode::CONFLICT,
+            CaptureError::Ring(_) | CaptureError::Descriptor(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
