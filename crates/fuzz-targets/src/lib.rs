@@ -15,12 +15,14 @@
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |
+//! | [`capture_filter`] | a client that captures | refused, or ends for every packet; a front of a packet decides as the whole does |
 //! | [`route_updates`] | a peer of a routing daemon | every address leads where a linear search says |
 //! | [`config_parse`], [`rule_files`] | an operator | a printable error, or values that survive the round trip through text |
 #![allow(clippy::expect_used, reason = "a body reports by panicking, and its own set-up must work")]
 
 mod attach;
 mod e1000;
+mod filter;
 mod frames;
 mod input;
 mod memory;
@@ -31,6 +33,7 @@ mod text;
 
 pub use attach::attach_message;
 pub use e1000::e1000;
+pub use filter::capture_filter;
 pub use frames::{capture_read, flow_names, wire_parse};
 pub use memory::{control_header, table};
 pub use nf::nf_descriptors;

@@ -9,8 +9,8 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_read, config_parse, control_header, e1000, flow_names, nf_descriptors, ring_peer,
-    route_updates, rule_files, table, wire_parse,
+    attach_message, capture_filter, capture_read, config_parse, control_header, e1000, flow_names,
+    nf_descriptors, ring_peer, route_updates, rule_files, table, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -88,6 +88,11 @@ fn names_are_printable_and_bounded() {
 #[test]
 fn captures_yield_frames_or_an_error() {
     exercise("capture_read", capture_read, &examples::captures(), 2000);
+}
+
+#[test]
+fn filters_are_refused_or_end() {
+    exercise("capture_filter", capture_filter, &examples::filters(), 4000);
 }
 
 #[test]

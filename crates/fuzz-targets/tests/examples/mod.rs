@@ -326,3 +326,44 @@ pub fn card_steps() -> Vec<Vec<u8>> {
         })
         .to_vec()
 }
+
+/// Programs of classic BPF, each before a packet: `tcp port 80`, and loads by index, scratch memory and arithmetic.
+pub fn filters() -> Vec<Vec<u8>> {
+    type Instruction = (u16, u8, u8, u32);
+    let tcp_port_80: &[Instruction] = &[
+        (0x28, 0, 0, 12),
+        (0x15, 0, 8, 0x800),
+        (0x30, 0, 0, 23),
+        (0x15, 0, 6, 6),
+        (0x28, 0, 0, 20),
+        (0x45, 4, 0, 0x1fff),
+        (0xb1, 0, 0, 14),
+        (0x48, 0, 0, 14),
+        (0x15, 0, 1, 80),
+        (0x06, 0, 0, 0xffff),
+        (0x06, 0, 0, 0),
+    ];
+    let arithmetic: &[Instruction] = &[
+        (0x80, 0, 0, 0),
+        (0x94, 0, 0, 7),
+        (0x02, 0, 0, 3),
+        (0x61, 0, 0, 3),
+        (0x50, 0, 0, 1),
+        (0x3c, 0, 0, 0),
+        (0x05, 0, 0, 1),
+        (0x84, 0, 0, 0),
+        (0x16, 0, 0, 0),
+    ];
+    let bytes = |(program, packet): (&[Instruction], Vec<u8>)| {
+        let mut bytes = vec![program.len() as u8];
+        for (code, jt, jf, k) in program {
+            bytes.extend(code.to_le_bytes());
+            bytes.extend([*jt, *jf]);
+            bytes.extend(k.to_le_bytes());
+        }
+        [bytes, packet].concat()
+    };
+    let frames = whole_frames();
+    let pairs = frames.into_iter().flat_map(|frame| [(tcp_port_80, frame.clone()), (arithmetic, frame)]);
+    pairs.map(bytes).collect()
+}
