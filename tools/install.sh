@@ -34,7 +34,7 @@ done
 [[ -n $from ]] || { usage >&2 && exit 2; }
 [[ $prefix == /* ]] || fail "--prefix must be an absolute path, not '$prefix'"
 [[ $completions == site || $completions == vendor ]] || fail "--completions is site or vendor, not '$completions'"
-programs=(netvm netvmd "${nfs[@]/#/netvm-}")
+programs=(netvm netvmd netvm-extcap "${nfs[@]/#/netvm-}")
 for program in "${programs[@]}"; do
     [[ -x $from/$program ]] || fail "$from/$program is not there: build it first"
 done

@@ -30,6 +30,8 @@ pub struct Cli {
 pub enum Bench {
     /// One engine core and an NF process on another core, against DPDK's rings and testpmd
     Hop(BenchArgs),
+    /// Packets of 64 bytes captured to tmpfs, with a reader on another core
+    Capture(BenchArgs),
     /// Chains of 1, 2, 4 and 8 NFs of one trust group
     Chain(BenchArgs),
     /// The same NF in Rust, C, Go and Python

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     }
     let outcome = match cli.command {
         Bench::Bindings(args) => bench("bindings", &args, cases::bindings::measure),
+        Bench::Capture(args) => bench("capture", &args, cases::capture::measure),
         Bench::Hop(args) => bench("hop", &args, cases::hop::measure),
         Bench::Chain(args) => bench("chain", &args, cases::chain::measure),
         Bench::Container(args) => bench("container", &args, cases::container::measure),

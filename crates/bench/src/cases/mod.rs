@@ -1,6 +1,7 @@
 //! The benchmarks, a file each.
 
 pub mod bindings;
+pub mod capture;
 pub mod chain;
 pub mod container;
 pub mod copy;

@@ -1,0 +1,166 @@
+//! `capture`: packets of 64 bytes that pass a core, captured whole to files on tmpfs by a reader on another core.
+//!
+//! ```text
+//!  core A   source ─▶ engine ─▶ sink
+//!                       │ ring of records
+//!  core B               └▶ reader ─▶ pcapng files on /dev/shm
+//! ```
+//!
+//! - `pass`: nothing is captured.
+//! - `capture`: everything that comes in is captured, at full rate. What the reader does not take in time is lost to the
+//!   capture, and counted: the figures are what is in the files.
+//! - `capture-filter`: the same with a filter that rejects every packet (`udp port 9`): what looking costs.
+//! - `capture-RATE`: offered so many million packets a second; the share that is lost to the capture.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use netvm_api::CaptureInfo;
+use netvm_capture_client::{CaptureError, Files, Limits, Output, Session, Summary, Target, compile, run};
+use netvm_config::model::{Action, Idle, PortKind, SourceConfig};
+use netvm_engine::CaptureSpec;
+use netvm_tap::Instruction;
+
+use crate::cli::BenchArgs;
+use crate::error::BenchError;
+use crate::machine::Cores;
+use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::setup::layout::Layout;
+use crate::setup::rig::Rig;
+
+/// Packet size in bytes.
+const PACKET: u16 = 64;
+const BUFFERS: u32 = 4096;
+/// Offered rates in million packets per second.
+const RATES: [u32; 3] = [2, 5, 10];
+/// Bytes of each of the two files, so that the benchmark needs no more memory than these.
+const FILE: u64 = 256 << 20;
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// [`BenchError`] if any case has no figure.
+pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
+    let cores = args.cores()?;
+    let mut subjects = vec![
+        Subject::new("pass", move |plan| {
+            let (mut rig, _) = start(cores, None)?;
+            Ok(vec![Figure::new("pass", Unit::Mpps, rig.measure("pass", plan.warm_up, plan.window)?.mpps())])
+        }),
+        Subject::new("capture", move |plan| captured("capture", (cores, None), "", plan)),
+        Subject::new("capture-filter", move |plan| {
+            captured("capture-filter", (cores, None), "udp port 9", plan)
+        }),
+    ];
+    for rate in RATES {
+        let name = format!("capture-{rate}M");
+        subjects.push(Subject::new(name.clone(), move |plan| captured(&name, (cores, Some(rate)), "", plan)));
+    }
+    alternate(&args.plan(), &mut subjects, &[Comparison::new("capture-filter passed", "pass")])
+}
+
+/// An engine that passes packets from a source to a sink, and the name of the source.
+fn start(cores: Cores, rate: Option<u32>) -> Result<(Rig, &'static str), BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    layout.group("capture", BUFFERS, 2048);
+    let kind = match rate {
+        None => PortKind::Null { size: PACKET },
+        Some(millions) => {
+            let rate = u64::from(millions) * 1_000_000;
+            PortKind::Source(SourceConfig { size: PACKET, rate: Some(rate), ..SourceConfig::default() })
+        }
+    };
+    let from = layout.port("in", kind, 1500);
+    let to = layout.port("out", PortKind::Sink, 1500);
+    layout.rule(from, Action::Port(to));
+    Ok((Rig::start(&layout.build(), &[])?, "in"))
+}
+
+fn captured(
+    name: &str,
+    (cores, rate): (Cores, Option<u32>),
+    filter: &str,
+    plan: &Plan,
+) -> Result<Vec<Figure>, BenchError> {
+    let failed = |what: String| BenchError::Guest { problem: what };
+    let (mut rig, place) = start(cores, rate)?;
+    let filter = compile(filter).map_err(|error| failed(error.to_string()))?;
+    let instruction = |(code, jt, jf, k)| Instruction { code, jt, jf, k };
+    let spec = CaptureSpec {
+        at: vec![place.to_owned()],
+        filter: filter.into_iter().map(instruction).collect(),
+        ring_bytes: 32 << 20,
+        ..CaptureSpec::default()
+    };
+    let started = rig.engine().start_capture(&spec).map_err(|error| failed(error.to_string()))?;
+    let info = CaptureInfo {
+        interfaces: started
+            .interfaces
+            .iter()
+            .map(|place| netvm_api::CaptureInterface { name: place.name(), description: place.description() })
+            .collect(),
+        ..CaptureInfo::default()
+    };
+    let session = Session::of(info, started.rings).map_err(|error| failed(error.to_string()))?;
+    let reader = Reader::start(session, cores.nf).map_err(BenchError::system("cannot write to /dev/shm"))?;
+    let window = rig.measure(name, plan.warm_up, plan.window)?;
+    let (summary, seconds) = reader.stop().map_err(|error| failed(error.to_string()))?;
+    rig.engine().stop_capture(started.id);
+
+    let wanted = summary.packets + summary.lost;
+    let lost = summary.lost as f64 / wanted.max(1) as f64 * 100.0;
+    let mut figures = vec![Figure::new(format!("{name} passed"), Unit::Mpps, window.mpps())];
+    if wanted > 0 {
+        let per_second = |count: u64| count as f64 / seconds;
+        // A block has 36 bytes and options besides the packet; what is written is what counts.
+        figures.push(Figure::new(name, Unit::Mpps, per_second(summary.packets) / 1e6));
+        figures.push(Figure::new(
+            format!("{name} written"),
+            Unit::MillionPerSecond,
+            per_second(summary.written) / 1e6,
+        ));
+        figures.push(Figure::new(format!("{name} lost"), Unit::Percent, lost));
+    }
+    Ok(figures)
+}
+
+/// The reader's thread.
+struct Reader {
+    thread: JoinHandle<Result<Summary, CaptureError>>,
+    stop: Arc<AtomicBool>,
+    started: Instant,
+    folder: PathBuf,
+}
+
+impl Reader {
+    fn start(session: Session, core: u32) -> std::io::Result<Self> {
+        let folder = PathBuf::from(format!("/dev/shm/netvm-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let target = Target::File(folder.join("capture.pcapng"), Some(Files { count: 2, bytes: FILE }));
+        let mut output = Output::open(target)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(core as usize);
+            // Where it may not be pinned, it runs where the kernel lets it.
+            let _ = rustix::thread::sched_setaffinity(None, &set);
+            run(session, &mut output, Limits { packets: None, stop: Some(&flag) })
+        });
+        Ok(Self { thread, stop, started: Instant::now(), folder })
+    }
+
+    /// Ends it: what it has seen, and for how many seconds.
+    fn stop(self) -> Result<(Summary, f64), CaptureError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let summary = self.thread.join().unwrap_or(Err(CaptureError::Ended(0)))?;
+        // The next run replaces what cannot be removed.
+        let _ = std::fs::remove_dir_all(&self.folder);
+        Ok((summary, seconds))
+    }
+}
