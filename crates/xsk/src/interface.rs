@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::errors::{Holders, OpenError, QueueError, kernel_release, lock_limit_kib};
 use crate::kernel::program::{FLAG_GENERIC, FLAG_NATIVE, Link, Program, SocketMap};
-use crate::kernel::sys;
+use crate::kernel::sys::{self, Mapping};
 use crate::options::{CopyMode, Mode, XskOptions};
+use crate::private::PrivateXsk;
 use crate::socket::{REGISTER, Setup, Xsk};
-use crate::umem::Umem;
+use crate::umem::{KERNEL_HEADROOM, Umem};
 
 /// Bytes of a frame beyond the MTU: Ethernet header and one VLAN tag.
 const FRAME_OVERHEAD: u32 = 14 + 4;
@@ -101,6 +102,30 @@ impl Interface {
     /// # Errors
     /// [`QueueError`] names the remedy.
     pub fn queue(&self, queue: u32, umem: &Umem) -> Result<Xsk, QueueError> {
+        self.socket(queue, umem)
+    }
+
+    /// Like [`Interface::queue`], with memory of its own for as many packets as its rings hold.
+    ///
+    /// # Errors
+    /// [`QueueError`] names the remedy.
+    pub fn private_queue(&self, queue: u32) -> Result<PrivateXsk, QueueError> {
+        const SMALL: u32 = 2048;
+        let system = |step| {
+            let interface = self.name.clone();
+            move |source| QueueError::System { interface, queue, step, source }
+        };
+        let mtu = sys::mtu(self.control.as_fd(), &self.c_name).map_err(system("read the MTU"))?;
+        let is_small = mtu.saturating_add(FRAME_OVERHEAD + u32::from(KERNEL_HEADROOM)) <= SMALL;
+        let stride = if is_small { SMALL } else { sys::page_size() as u32 };
+        let rings = &self.options.rings;
+        let bytes = PrivateXsk::buffers(rings) as usize * stride as usize;
+        let memory = Mapping::anonymous(bytes).map_err(system("map memory for packets"))?;
+        let xsk = self.socket(queue, &Umem::filling(&memory, stride))?;
+        Ok(PrivateXsk::new(xsk, memory, (stride, rings)))
+    }
+
+    fn socket(&self, queue: u32, umem: &Umem) -> Result<Xsk, QueueError> {
         let interface = || self.name.clone();
         let failed = |(step, source)| self.queue_error(queue, umem, step, source);
         if queue >= self.queues {

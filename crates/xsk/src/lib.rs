@@ -91,7 +91,7 @@
 //! # Files
 //!
 //! `kernel` has the system calls, the mapped rings and the BPF program. With `umem`, whose constructor is the caller's
-//! promise about the memory, it has all unsafe code. `buffers` computes addresses and tracks which buffers the kernel
+//! promise about the memory, and `private`, which copies packets out of memory of its own, it has all unsafe code. `buffers` computes addresses and tracks which buffers the kernel
 //! has. `interface` sets up an interface, `socket` is the packet path of a queue, and `errors` explains failures. The
 //! kernel's side: `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`, `net/xdp/`.
 
@@ -105,6 +105,7 @@ mod kernel {
     pub(crate) mod sys;
 }
 mod options;
+mod private;
 mod socket;
 mod umem;
 
@@ -112,5 +113,6 @@ pub use buffers::{RxFrame, TxFrame};
 pub use errors::{Holder, Holders, KickError, OpenError, QueueError};
 pub use interface::{Attached, Interface, check_queues};
 pub use options::{BusyPoll, CopyMode, Mode, RingSizes, XskOptions};
+pub use private::PrivateXsk;
 pub use socket::{DropCounter, StillHeld, Xsk, XskStats};
 pub use umem::{KERNEL_HEADROOM, Memory, Umem, UmemError};

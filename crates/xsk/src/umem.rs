@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use crate::buffers::BufferLayout;
-use crate::kernel::sys;
+use crate::kernel::sys::{self, Mapping};
 
 /// Bytes that the kernel keeps free before every received packet (`XDP_PACKET_HEADROOM` of `linux/bpf.h`).
 pub const KERNEL_HEADROOM: u16 = 256;
@@ -117,6 +117,14 @@ impl Umem {
         // Aligned chunks start at multiples of their size from the start of the registered memory.
         let unaligned = !stride.is_power_of_two() || !skew.is_multiple_of(stride as usize);
         Ok(Self { address: address + first_buffer - skew, layout, headroom, unaligned })
+    }
+
+    /// Buffers that fill a mapping of this crate, which frees it after the socket. `stride`: a power of two, at most a page.
+    pub(crate) fn filling(memory: &Mapping, stride: u32) -> Self {
+        let buffers = (memory.bytes() / stride as usize) as u32;
+        let address = memory.address().as_ptr().addr();
+        let layout = BufferLayout::new(0, stride, buffers);
+        Self { address, layout, headroom: KERNEL_HEADROOM, unaligned: false }
     }
 
     /// Longest frame that fits in a buffer, with the Ethernet header and without FCS.

@@ -379,3 +379,51 @@ fn frames_pass_byte_for_byte_over_tap() {
         assert!(xsk.close().unwrap().is_empty());
     });
 }
+
+#[test]
+fn a_socket_with_memory_of_its_own_passes_more_frames_than_it_has_buffers() {
+    isolated(|| {
+        veth(1);
+        let rings = RingSizes { fill: 64, rx: 64, tx: 64, completion: 64 };
+        let options = XskOptions { rings, promiscuous: false, ..XskOptions::default() };
+        let interface = Interface::open(NEAR, options).unwrap();
+        let mut xsk = interface.private_queue(0).unwrap();
+        let wire = PacketSocket::new(FAR);
+        let sent: Vec<_> = (0..500).map(|n| frame(n, length(n))).collect();
+        for burst in sent.chunks(50) {
+            burst.iter().for_each(|bytes| wire.send(bytes));
+            let mut got = Vec::new();
+            until(|| {
+                xsk.receive(7, |bytes| got.push(bytes.to_vec()));
+                xsk.kick().unwrap();
+                got.len() >= burst.len()
+            });
+            assert_eq!(got, burst);
+        }
+        for burst in sent.chunks(60) {
+            for bytes in burst {
+                until(|| {
+                    let is_taken = xsk.stage(bytes.len(), |room| room.copy_from_slice(bytes));
+                    xsk.flush();
+                    xsk.kick().unwrap();
+                    is_taken
+                });
+            }
+            until(|| {
+                xsk.flush();
+                xsk.kick().unwrap();
+                xsk.is_flushed()
+            });
+            for expected in burst {
+                assert_eq!(wire.receive(Duration::from_secs(1)).as_ref(), Some(expected));
+            }
+        }
+        assert!(!xsk.stage(0, |_| ()) && !xsk.stage(xsk.room() + 1, |_| ()));
+        // A frame of any length that is announced fits.
+        let longest = frame(7, 1514);
+        assert!(xsk.room() >= longest.len());
+        // While it is not flushed, a burst waits; the next one does not fit.
+        let taken = (0..1000).take_while(|_| xsk.stage(1514, |room| room.copy_from_slice(&longest))).count();
+        assert!((64..200).contains(&taken), "{taken}");
+    });
+}

@@ -230,8 +230,8 @@ impl Engine {
     fn open_port(&mut self, host: &Host, config: &PortConfig) -> Result<Opened, ApplyError> {
         let memories = self.memories_for(host, config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
-        let rings = ports::rings(host, config, buffers);
-        let (mut state, mut queues) = ports::open(self.memory.eal, config, &memories, rings)?;
+        let xsk = ports::xsk_memory(host, config, buffers);
+        let (mut state, mut queues) = ports::open(self.memory.eal, config, &memories, xsk)?;
         if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
             state.queues = shaper.counters();
             drop(queue.set_shaper(Some(shaper)));

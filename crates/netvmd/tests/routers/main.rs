@@ -6,6 +6,7 @@ mod common;
 mod daemons;
 mod frr;
 mod full_table;
+mod many;
 mod neighbours;
 mod site;
 
@@ -360,8 +361,10 @@ fn links_and_interfaces_that_come_and_go_are_followed() {
     run(&format!("ip link set {} mtu 1500", site.server.port()));
     daemon.until("the router's interface follows", |_| mtu(1500));
     site.client.ip("route flush cache");
-    assert!(!site.client.output("busybox ping -c 1 -W 1 -s 1472 10.2.0.2").status.success());
-    daemon.until("it is counted", |daemon| format!("{:?}", daemon.stats().drops).contains("tx-refused"));
+    daemon.until("it is counted", |daemon| {
+        assert!(!site.client.output("busybox ping -c 1 -W 1 -s 1472 10.2.0.2").status.success());
+        format!("{:?}", daemon.stats().drops).contains("tx-refused")
+    });
     site.server.ip("link set eth0 mtu 1500");
     daemon.until("all is well", |daemon| daemon.get::<Status>(path::STATUS).problems.is_empty());
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");

@@ -248,6 +248,32 @@ impl Mapping {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// `length` bytes of the range from `at` on; `None` if they are not all in it.
+    ///
+    /// # Safety
+    /// Nobody writes them while the result lives.
+    pub(crate) unsafe fn slice(&self, at: usize, length: usize) -> Option<&[u8]> {
+        let start = self.place(at, length)?;
+        // SAFETY: they are in the range, which is mapped as long as `self` lives; the caller keeps writers away.
+        Some(unsafe { std::slice::from_raw_parts(start, length) })
+    }
+
+    /// Like [`Mapping::slice`], to write.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them while the result lives.
+    pub(crate) unsafe fn slice_mut(&mut self, at: usize, length: usize) -> Option<&mut [u8]> {
+        let start = self.place(at, length)?;
+        // SAFETY: as for `slice`; the caller keeps everybody else away.
+        Some(unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    fn place(&self, at: usize, length: usize) -> Option<*mut u8> {
+        let end = at.checked_add(length)?;
+        // Within the range, as just checked.
+        (end <= self.bytes).then(|| self.address.as_ptr().wrapping_add(at))
+    }
 }
 
 impl Drop for Mapping {

@@ -17,7 +17,7 @@ use crate::port::capture::Progress;
 use crate::port::missed::{LongestFrame, Missed};
 
 pub use interface::{InterfaceState, InterfaceView};
-pub(crate) use open::{new_shaper, open, own_buffers, rings};
+pub(crate) use open::{new_shaper, open, own_buffers, xsk_memory};
 
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]

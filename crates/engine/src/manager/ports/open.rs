@@ -23,25 +23,45 @@ use crate::port::shaper::Shaper;
 use crate::port::sink::Sink;
 use crate::port::source::Source;
 use crate::port::xsk::XskDevice;
+use crate::port::xsk::private::PrivateXskDevice;
 use crate::port::{Device, PortQueue};
 
 /// Ring entries of a router's punt port: the kernel gets thousands of packets a second, not millions.
 const PUNT_RING: u32 = 256;
+/// Ring entries of all punt ports together, two buffers of 2 KB each, as far as [`LEAST_RING`] allows.
+const PUNT_RINGS: u32 = 16_384;
 /// The fewest entries of a ring.
 const LEAST_RING: u32 = 64;
 
-/// The ring sizes of an AF_XDP port whose memory has `buffers`. All ports in the engine's own memory share half of it.
-pub(crate) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes {
+/// What an AF_XDP port receives into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XskMemory {
+    rings: RingSizes,
+    /// Memory of its own rather than the engine's.
+    is_private: bool,
+}
+
+/// The memory of an AF_XDP port that lands in one of `buffers`. All ports in the engine's own memory share half of it; punt
+/// ports copy.
+pub(crate) fn xsk_memory(host: &Host, config: &PortConfig, buffers: u32) -> XskMemory {
+    let within = |share: u32, most: u32| (1 << share.max(LEAST_RING).ilog2()).min(most);
+    let is_private = host.punted_by(config.id).is_some();
     let full = RingSizes::default().fill;
-    let most = if host.punted_by(config.id).is_some() { PUNT_RING } else { full };
-    let entries = match own_sockets(host) {
-        sockets if sockets > 0 && host.landing_group(config).is_none() => {
-            let share = buffers / 2 / sockets;
-            (1 << share.max(LEAST_RING).ilog2()).min(most)
+    let entries = if is_private {
+        let punts = host.routers.iter().map(|router| router.interfaces.len() as u32).sum::<u32>();
+        within(PUNT_RINGS / punts.max(1), PUNT_RING)
+    } else {
+        match own_sockets(host) {
+            sockets if sockets > 0 && host.landing_group(config).is_none() => {
+                within(buffers / 2 / sockets, full)
+            }
+            _ => full,
         }
-        _ => most,
     };
-    RingSizes { fill: entries, rx: entries, tx: entries, completion: entries }
+    XskMemory {
+        rings: RingSizes { fill: entries, rx: entries, tx: entries, completion: entries },
+        is_private,
+    }
 }
 
 /// Buffers of the engine's own memory: twice what its ports' rings hold when full, within bounds.
@@ -52,7 +72,8 @@ pub(crate) fn own_buffers(host: &Host) -> u32 {
 /// AF_XDP queues that receive into the engine's own memory.
 fn own_sockets(host: &Host) -> u32 {
     let is_own = |port: &&PortConfig| {
-        matches!(port.kind, PortKind::AfXdp { .. }) && host.landing_group(port).is_none()
+        let is_shared = matches!(port.kind, PortKind::AfXdp { .. }) && host.punted_by(port.id).is_none();
+        is_shared && host.landing_group(port).is_none()
     };
     host.ports.iter().filter(is_own).map(|port| u32::from(port.queues.max(1))).sum()
 }
@@ -60,14 +81,14 @@ fn own_sockets(host: &Host) -> u32 {
 /// Device queues of one port, each with its worker.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 
-/// Opens a port that receives, for each worker, into `memories[worker]`. `rings` applies to AF_XDP.
+/// Opens a port that receives, for each worker, into `memories[worker]`. `xsk` applies to AF_XDP.
 pub(crate) fn open(
     eal: dpdk::Eal,
     config: &PortConfig,
     memories: &[Arc<Memory>],
-    rings: RingSizes,
+    xsk: XskMemory,
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
-    let opened = open_kind(eal, config, memories, rings)
+    let opened = open_kind(eal, config, memories, xsk)
         .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
     let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
     for (worker, device) in opened.queues {
@@ -149,7 +170,7 @@ fn open_kind(
     eal: dpdk::Eal,
     config: &PortConfig,
     memories: &[Arc<Memory>],
-    rings: RingSizes,
+    xsk: XskMemory,
 ) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
@@ -158,7 +179,7 @@ fn open_kind(
         }
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
         PortKind::AfXdp { interface, generic } => {
-            return open_xsk(config, (interface, *generic), rings, memories);
+            return open_xsk(config, (interface, *generic), xsk, memories);
         }
         PortKind::VhostUser { path, mode, dma } => {
             return open_vhost(eal, config, (path, *mode), dma, memories);
@@ -249,15 +270,16 @@ fn open_kernel(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, 
 fn open_xsk(
     config: &PortConfig,
     (interface, generic): (&str, bool),
-    rings: RingSizes,
+    xsk: XskMemory,
     memories: &[Arc<Memory>],
 ) -> Result<Opened, OpenProblem> {
     let mode = if generic { Mode::Generic } else { Mode::Auto };
     let options = XskOptions {
         queues: Some(config.queues.max(1).into()),
         mode,
-        promiscuous: true,
-        rings,
+        // A punt port is the end of a veth pair, which does not filter.
+        promiscuous: !xsk.is_private,
+        rings: xsk.rings,
         ..XskOptions::default()
     };
     let is_virtual = !interface::has_device(interface);
@@ -269,6 +291,15 @@ fn open_xsk(
     for n in 0..interface.queues() {
         let worker = local[n as usize % local.len()];
         let memory = &memories[0];
+        if xsk.is_private {
+            let socket = interface.private_queue(n)?;
+            zero_copy = false;
+            let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);
+            missed.push(Missed::Socket(drops.clone()));
+            let shared = (drops, longest.clone());
+            queues.push((worker, Box::new(PrivateXskDevice::new(socket, Arc::clone(&interface), shared))));
+            continue;
+        }
         let geometry = memory.region().geometry();
         let buffers = netvm_xsk::Memory {
             base: memory.region().mapping().base(),

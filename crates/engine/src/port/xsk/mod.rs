@@ -1,5 +1,7 @@
 //! The AF_XDP port. The region is the UMEM, so the kernel receives into shared buffers.
 
+pub(crate) mod private;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
