@@ -217,9 +217,10 @@ impl Drop for Daemon {
 /// One request, one answer.
 pub fn request(socket: &Path, method: &str, path: &str, body: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
-    let length = body.len();
+    let (length, kind) = (body.len(), if body.starts_with(b"{") { "json" } else { "toml" });
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-type: application/{kind}\r\n\
+         content-length: {length}\r\n\r\n"
     );
     // In one write: a server that refuses the head, as for an unknown name, closes before it reads the body.
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
