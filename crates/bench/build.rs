@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 
 const TRAFFIC: &str = "peer/traffic.c";
 const BULK: &str = "peer/bulk.c";
+const TIMING: &str = "peer/timing.c";
 const FIB: &str = "peer/fib.c";
 
 fn main() -> ExitCode {
@@ -19,6 +20,8 @@ fn main() -> ExitCode {
         "peer/traffic.h",
         BULK,
         "peer/bulk.h",
+        TIMING,
+        "peer/timing.h",
         FIB,
         "peer/fib.h",
     ] {
@@ -71,7 +74,7 @@ fn compiler(flags: &str) -> cc::Build {
 fn plugin(flags: &str) -> Result<(), Box<dyn Error>> {
     let path = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("traffic.so");
     let mut command = compiler(flags).define("NETVM_BENCH_PLUGIN", None).try_get_compiler()?.to_command();
-    command.args(["-shared", TRAFFIC, BULK, "-o"]).arg(path);
+    command.args(["-shared", TRAFFIC, BULK, TIMING, "-o"]).arg(path);
     if !command.status()?.success() {
         return Err(format!("cannot build a shared object of {TRAFFIC}: see the messages above").into());
     }

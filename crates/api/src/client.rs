@@ -16,9 +16,9 @@ use tokio::net::UnixStream;
 use crate::escape::encode;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, CAPTURE_PROTOCOL, CaptureRequest, ChainInfo,
-    ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo,
-    PortInfo, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status,
-    StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
+    ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo, LatencyInfo, NfInfo, PlanReply,
+    PolicyInfo, PortInfo, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
+    Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -503,6 +503,8 @@ reads! {
     groups -> Vec<GroupInfo>: GROUPS;
     /// All counters.
     stats -> Stats: STATS;
+    /// Latencies of packets.
+    latency -> Vec<LatencyInfo>: LATENCY;
     /// The running configuration.
     config -> ConfigReply: CONFIG;
     /// The events that netvmd remembers.

@@ -17,6 +17,7 @@
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
+//! | `GET /v1/latency` | [`LatencyInfo`] of every way that packets took; measured from the first request on, until a minute after the last |
 //! | `GET /v1/config` | [`ConfigReply`]: the running configuration |
 //! | `POST /v1/plan`, body TOML | [`PlanReply`]: what [`/v1/apply`](path::APPLY) would change |
 //! | `POST /v1/apply`, body TOML | [`ApplyReply`], after the change |
@@ -73,8 +74,8 @@ pub use router::{
 };
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
-    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons, RegionInfo,
-    RoleInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
+    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons,
+    RegionInfo, RoleInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
 };
 pub use vm::{StopVm, VmByHand, VmInfo, VmState};
 
@@ -109,6 +110,8 @@ pub mod path {
     pub const GROUPS: &str = "/v1/groups";
     /// [`Stats`](crate::Stats).
     pub const STATS: &str = "/v1/stats";
+    /// [`LatencyInfo`](crate::LatencyInfo)s.
+    pub const LATENCY: &str = "/v1/latency";
     /// [`ConfigReply`](crate::ConfigReply).
     pub const CONFIG: &str = "/v1/config";
     /// [`RevisionInfo`](crate::RevisionInfo)s, the last one first.

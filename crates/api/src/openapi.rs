@@ -13,8 +13,8 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done, Event, Flows,
-    GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes,
-    Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo,
+    GroupInfo, LatencyInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo,
+    RouterRoutes, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -129,6 +129,11 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
         get(path::CHAINS, "Chains", all.list::<ChainInfo>()),
         get(path::GROUPS, "Trust groups and their memory", all.list::<GroupInfo>()),
         get(path::STATS, "All counters, read in one pass", all.one::<Stats>()),
+        get(
+            path::LATENCY,
+            "How long packets take; measured from the first request on, until a minute after the last",
+            all.list::<LatencyInfo>(),
+        ),
         get(path::CONFIG, "The running configuration", all.one::<ConfigReply>()),
         get(
             path::HISTORY,

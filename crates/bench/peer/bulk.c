@@ -4,6 +4,7 @@
  * replace the device's functions while it runs, on the thread that polls it.
  */
 #include "bulk.h"
+#include "timing.h"
 
 #include <string.h>
 
@@ -23,6 +24,11 @@ static struct {
 static uint16_t allocate(void *queue, struct rte_mbuf **mbufs, uint16_t count)
 {
 	RTE_SET_USED(queue);
+	if (netvm_bench_timing_is_on()) {
+		count = netvm_bench_timing_due(count);
+		if (count == 0)
+			return 0;
+	}
 	if (unlikely(rte_mempool_get_bulk(likeness.pool, (void **)mbufs, count) != 0))
 		return 0;
 	for (uint16_t n = 0; n < count; n++) {

@@ -15,6 +15,7 @@
 
 #ifdef NETVM_BENCH_PLUGIN
 #include "bulk.h"
+#include "timing.h"
 #endif
 
 #include <errno.h>
@@ -116,6 +117,8 @@ static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbu
 	}
 	source.next = flow;
 #ifdef NETVM_BENCH_PLUGIN
+	if (netvm_bench_timing_is_on())
+		netvm_bench_timing_stamp(mbufs, count);
 	if (unlikely(source.replace && count > 0)) {
 		source.replace = 0;
 		netvm_bench_bulk_replace(mbufs[0]);
@@ -164,11 +167,21 @@ void netvm_bench_traffic_detach(void)
 
 static struct netvm_bench_traffic wanted;
 
+/* The second guest's port, as crates/bench/src/peers/guests.rs has it. */
+#define SECOND_GUEST 2
+
 /* The program sets up ports at any time: poll until one exists, then create the file. */
 static void *attach_when_ready(void *path)
 {
+	const char *timing = getenv("NETVM_BENCH_TIMING");
 	int got;
 
+	if (timing != NULL) {
+		while ((got = netvm_bench_timing_attach(timing, SECOND_GUEST)) == -EAGAIN)
+			usleep(5000);
+		if (got < 0)
+			return NULL;
+	}
 	while ((got = netvm_bench_traffic_attach(&wanted)) == -EAGAIN)
 		usleep(5000);
 	if (got >= 0) {

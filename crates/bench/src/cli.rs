@@ -44,6 +44,8 @@ pub enum Bench {
     Overload(BenchArgs),
     /// CPU time without traffic, and the delay of the first packet afterwards
     Idle(BenchArgs),
+    /// Time of packets in the engine and its NFs, at 10, 50 and 90 % of the highest lossless rate
+    Latency(BenchArgs),
     /// Time to reclaim the buffers of a killed NF
     Reclaim(BenchArgs),
     /// Forwarding by policy on one core, against Open vSwitch with DPDK

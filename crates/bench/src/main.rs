@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Bench::Copy(args) => bench("copy", &args, cases::copy::measure),
         Bench::Overload(args) => bench("overload", &args, cases::overload::measure),
         Bench::Idle(args) => bench("idle", &args, cases::idle::measure),
+        Bench::Latency(args) => bench("latency", &args, cases::latency::measure),
         Bench::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
         Bench::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
         Bench::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),

@@ -1,6 +1,6 @@
 //! Counters. Each has one writer, a worker, and any number of readers that never stall it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use netvm_config::model::MAX_ROUTERS;
 use netvm_region::{MAX_CHAINS, MAX_PORTS};
@@ -203,6 +203,8 @@ pub struct WorkerCounters {
     pub reclaimed: Counter,
     /// Request to the manager for a chain with bypassed hops: `1 << 32 | chain << 16 | hops`, or 0.
     pub(crate) wanted_chain: AtomicU64,
+    /// Whether latencies are measured; the manager sets it.
+    pub(crate) measures_latency: AtomicBool,
     /// Longest turn of the loop since the start in cycles, without sleep.
     pub longest_turn: Counter,
 }
@@ -226,6 +228,7 @@ impl WorkerCounters {
             copied_bytes: Counter::default(),
             reclaimed: Counter::default(),
             wanted_chain: AtomicU64::new(0),
+            measures_latency: AtomicBool::new(false),
             longest_turn: Counter::default(),
         }
     }

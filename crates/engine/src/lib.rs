@@ -32,10 +32,10 @@ pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
     GroupError, GroupView, GuestShape, InstanceState, InstanceView, Interface, InterfaceState, InterfaceView,
-    MemoryView, Notice, OpenError, PortView, QueueView, RoleTotals, RouterView, StageView, StartError,
-    ThreadView, UnknownRouter, WorkerView,
+    LatencyView, MemoryView, Notice, OpenError, PortView, QueueView, RoleTotals, RouterView, StageView,
+    StartError, ThreadView, UnknownRouter, WorkerView,
 };
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use punt::{PuntClass, PuntCounts};
-pub use worker::FlowCounts;
+pub use worker::{FlowCounts, Span};

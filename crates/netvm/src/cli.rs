@@ -474,6 +474,9 @@ pub struct StatsArgs {
     /// Show drops by port, chain or NF, and reason
     #[arg(long)]
     pub drops: bool,
+    /// Show how long packets take, by ports, chain and hop
+    #[arg(long, conflicts_with_all = ["stages", "drops"])]
+    pub latency: bool,
     /// Repeat every SECONDS, with rates, until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", require_equals = true, value_parser = interval)]
     pub watch: Option<Duration>,

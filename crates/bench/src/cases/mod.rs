@@ -8,6 +8,7 @@ pub mod copy;
 pub mod e1000;
 pub mod hop;
 pub mod idle;
+pub mod latency;
 pub mod overload;
 pub mod policy;
 pub mod reclaim;

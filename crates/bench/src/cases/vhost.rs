@@ -47,7 +47,8 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
     for (size, flows) in
         args.sizes.iter().flat_map(|size| args.flows.iter().map(move |flows| (*size, *flows)))
     {
-        let load = Load { bytes: size - FCS, traffic: Traffic::of(flows), rings: args.rings };
+        let load =
+            Load { bytes: size - FCS, traffic: Traffic::of(flows), rings: args.rings, is_timed: false };
         let suffix = if size == SHORTEST { String::new() } else { format!("-{size}B") };
         let [ours, peer, least] =
             ["netvm-normal", "ovs-normal", "floor"].map(|name| format!("{name}-{flows}{suffix}"));
@@ -74,7 +75,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
 }
 
 /// A new folder in memory.
-fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
+pub(super) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
     let folder = sandbox.join(name);
     // Left by an earlier case.
     let _ = std::fs::remove_dir_all(&folder);
@@ -83,7 +84,8 @@ fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
     Ok(folder)
 }
 
-fn host(folder: &Path, core: u32) -> Host {
+/// Two ports for guests, with L2 switching.
+pub(super) fn host(folder: &Path, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("guests", BUFFERS, 2048);
     for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {

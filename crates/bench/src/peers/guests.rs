@@ -23,8 +23,9 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
-use crate::measure::harness::Plan;
+use crate::measure::harness::{Measured, Plan};
 use crate::measure::window::CpuTime;
+use crate::peers::timing::Timing;
 use crate::setup::traffic::{PLUGIN, Traffic};
 
 const NAME: &str = "dpdk-testpmd";
@@ -71,6 +72,8 @@ pub struct Load {
     pub traffic: Traffic,
     /// The guests' rings.
     pub rings: Rings,
+    /// Packets are offered at intervals and timed ([`Guests::timing`]).
+    pub is_timed: bool,
 }
 
 /// Paths of the guests' sockets in a folder.
@@ -202,6 +205,7 @@ fn counter(text: &str, name: &str) -> Option<u64> {
 #[derive(Debug)]
 pub struct Guests {
     testpmd: Testpmd,
+    timing: Option<Timing>,
 }
 
 impl Guests {
@@ -231,15 +235,19 @@ impl Guests {
             "-d".to_owned(),
             plugin.display().to_string(),
         ];
+        let timing = load.is_timed.then(|| Timing::create(folder)).transpose()?;
         let describe = |command: &mut Command| {
             load.traffic.describe(command, &ready);
             command.env("NETVM_BENCH_BULK", "1");
+            if let Some(timing) = &timing {
+                command.env("NETVM_BENCH_TIMING", timing.path());
+            }
         };
         let mut testpmd = Testpmd::start(folder, "guests", (core, core), &devices, describe)?;
         testpmd.wait_for("four ports", |text| text.contains("Port 3: "))?;
         testpmd.wait_for("traffic", |_| ready.exists())?;
         testpmd.say("start tx_first 1\n")?;
-        Ok(Self { testpmd })
+        Ok(Self { testpmd, timing })
     }
 }
 
@@ -251,13 +259,16 @@ impl Guests {
     pub fn received(&mut self) -> Result<u64, BenchError> {
         self.testpmd.count(SECOND, "RX-packets:")
     }
+
+    /// Sets the rate and reads the times of packets, if the load is timed.
+    #[must_use]
+    pub const fn timing(&self) -> Option<&Timing> {
+        self.timing.as_ref()
+    }
 }
 
-/// Forwards between the guests by `net_vhost`; returns million packets per second of CPU time.
-///
-/// # Errors
-/// [`BenchError`] if it fails.
-pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64, BenchError> {
+/// A testpmd that forwards between the guests by `net_vhost`, before they start.
+fn start_floor(folder: &Path, cores: Cores) -> Result<Testpmd, BenchError> {
     let paths = sockets(folder);
     let devices: Vec<String> = (0..)
         .zip(&paths)
@@ -265,6 +276,29 @@ pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64
         .collect();
     let mut switch = Testpmd::start(folder, "floor", (cores.nf, cores.engine), &devices, |_| ())?;
     switch.say("start\n")?;
+    Ok(switch)
+}
+
+/// Does something with guests between which testpmd forwards by `net_vhost`.
+///
+/// # Errors
+/// [`BenchError`] if it fails.
+pub fn over_floor(
+    folder: &Path,
+    load: Load,
+    cores: Cores,
+    work: impl FnOnce(&Guests) -> Measured,
+) -> Measured {
+    let _switch = start_floor(folder, cores)?;
+    work(&Guests::start(folder, load, cores.nf)?)
+}
+
+/// Forwards between the guests by `net_vhost`; returns million packets per second of CPU time.
+///
+/// # Errors
+/// [`BenchError`] if it fails.
+pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64, BenchError> {
+    let mut switch = start_floor(folder, cores)?;
     let _guests = Guests::start(folder, load, cores.nf)?;
     sleep(plan.warm_up);
     let (first, cpu, start) = switch.sent(1)?;

@@ -11,6 +11,7 @@ pub mod guests;
 pub mod ovs;
 pub mod ring;
 pub mod testpmd;
+pub mod timing;
 
 /// Runs this program as a peer in a child process, as DPDK starts once per process; returns its result.
 ///

@@ -60,6 +60,8 @@ pub use routers::{RouterView, UnknownRouter};
 use since::Baselines;
 use views::flows::FlowReader;
 pub use views::flows::{Address, FlowVerdict, FlowView};
+use views::latency::Latencies;
+pub use views::latency::LatencyView;
 pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
@@ -82,6 +84,7 @@ pub struct Engine {
     since: Baselines,
     readers: Vec<FlowReader>,
     notices: Notices,
+    latencies: Latencies,
     reaper: Reaper,
     captures: Captures,
     started: Instant,
@@ -112,6 +115,7 @@ impl Engine {
             since: Baselines::default(),
             readers: Vec::new(),
             notices: Notices::default(),
+            latencies: Latencies::default(),
             reaper: Reaper::start()?,
             captures: Captures::default(),
             started: Instant::now(),
@@ -146,6 +150,7 @@ impl Engine {
                 Event::Retired(_) => {}
             }
         }
+        self.take_latency_samples();
         self.service_teardowns();
         self.service_audits();
         self.service_watchdog();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use netvm_config::model::EngineConfig;
 use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
+use rtrb::RingBuffer;
 
 use super::cores::{Cores, StartError};
 use crate::counters::{LinkCounters, WorkerCounters};
@@ -15,7 +16,10 @@ use crate::ids::{LinkId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, What};
 use crate::memory::Memory;
 use crate::worker::handoff::Handoff;
-use crate::worker::{Command, Event, Flows, Setup, WorkerHandle};
+use crate::worker::{Command, Event, Flows, Latency, LatencySample, Setup, WorkerHandle};
+
+/// Samples of latency that wait for the manager, which takes them every few milliseconds.
+const LATENCY_SAMPLES: usize = 4096;
 
 /// Tickets of commands that workers have not answered yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +62,7 @@ impl Workers {
     pub(crate) fn start(eal: dpdk::Eal, cores: &Cores, config: &EngineConfig) -> Result<Self, StartError> {
         let mut handles = Vec::new();
         for ((n, core), handoff) in (0u8..).zip(&cores.cores).zip(Handoff::mesh(cores.cores.len())) {
+            let (samples, latency) = RingBuffer::new(LATENCY_SAMPLES);
             let setup = Setup {
                 id: WorkerId(n),
                 core: *core,
@@ -67,8 +72,9 @@ impl Workers {
                 waiter: EpollWaiter::new().map_err(std::io::Error::from)?,
                 signaller: Signaller::new(),
                 flows: Flows::new(&config.flow_cache)?,
+                latency: Latency::new(samples),
             };
-            handles.push(WorkerHandle::start(eal, setup)?);
+            handles.push(WorkerHandle::start(eal, setup, latency)?);
         }
         Ok(Self { handles, regions: cores.regions.clone(), last_ticket: 0 })
     }
@@ -106,6 +112,11 @@ impl Workers {
         for handle in &mut self.handles {
             handle.send(command(handle.id));
         }
+    }
+
+    /// The next sample of any worker.
+    pub(crate) fn next_latency_sample(&mut self) -> Option<LatencySample> {
+        self.handles.iter_mut().find_map(WorkerHandle::latency_sample)
     }
 
     /// The next event of any worker.

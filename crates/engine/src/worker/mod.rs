@@ -25,6 +25,7 @@ mod classify;
 mod control;
 mod forward;
 mod idle;
+mod latency;
 mod packet;
 mod router;
 mod rx;
@@ -37,6 +38,7 @@ mod tx;
 use crate::counters::{Stage, WorkerCounters};
 use crate::ids::PortId;
 use crate::inflight::sweep::Sweeps;
+use crate::port::PortQueue;
 use crate::snapshot::Snapshot;
 use chain::collect::collect;
 pub(crate) use control::commands::{Command, Event};
@@ -45,6 +47,8 @@ pub(crate) use control::flow_page::FlowPage;
 pub(crate) use control::handle::{Setup, WorkerHandle};
 use idle::backoff::Backoff;
 use idle::wake_nfs::wake_sleepers;
+pub use latency::Span;
+pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use router::{Class, Head, V4, V6, flow_hash};
 use rx::{ingress, receive};
 use state::Datapath;
@@ -77,7 +81,12 @@ impl Worker {
         (inbox, outbox): (Consumer<Command>, Producer<Event>),
     ) -> Self {
         Self {
-            dp: Datapath::new(setup.id, counters, setup.flows, (setup.signaller, setup.handoff)),
+            dp: Datapath::new(
+                (setup.id, setup.latency),
+                counters,
+                setup.flows,
+                (setup.signaller, setup.handoff),
+            ),
             snapshot: Arc::default(),
             inputs: Vec::new(),
             inbox,
@@ -166,6 +175,7 @@ impl Worker {
         }
         let clock = Stopwatch::<TIMED>::start();
         let sent = dp.ports.flush(dp.clock.now, &dp.memories, &dp.counters);
+        dp.latency.flushed(dp.clock.now, |port| dp.ports.get(port).map(PortQueue::is_flushed));
         if sent > 0 {
             clock.note(dp, Stage::Transmit, sent);
         }

@@ -54,6 +54,7 @@ pub(crate) fn receive<'a>(
     }
     if !batch.is_empty() {
         received.bytes = admit(dp, port, batch);
+        dp.latency.received(port, batch, dp.clock.now);
     }
     received
 }

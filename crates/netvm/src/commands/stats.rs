@@ -1,17 +1,25 @@
 //! `netvm stats`: totals once, or totals and rates at an interval.
 
-use netvm_api::{Client, Drops, NfInfo, NfPackets, Stats};
+use std::time::Duration;
+
+use netvm_api::{Client, Drops, LatencyInfo, NfInfo, NfPackets, Stats};
 
 use crate::cli::StatsArgs;
 use crate::error::CliError;
 use crate::format::{count, rate};
 use crate::output::{Output, lines};
 
+/// How long latencies are measured before the first answer.
+const MEASURED: Duration = Duration::from_secs(2);
+
 /// Clears the terminal and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints statistics.
 pub async fn stats(client: &Client, output: &Output, arguments: &StatsArgs) -> Result<(), CliError> {
+    if arguments.latency {
+        return latency(client, output, arguments).await;
+    }
     let mut before = client.stats().await?;
     let Some(interval) = arguments.watch else {
         return if output.json {
@@ -32,6 +40,43 @@ pub async fn stats(client: &Client, output: &Output, arguments: &StatsArgs) -> R
         }
         before = now;
     }
+}
+
+/// Prints latencies once, or at an interval.
+async fn latency(client: &Client, output: &Output, arguments: &StatsArgs) -> Result<(), CliError> {
+    // The first request begins the measurement, if nobody has asked in the last minute.
+    if client.latency().await?.is_empty() {
+        tokio::time::sleep(MEASURED).await;
+    }
+    loop {
+        let now = client.latency().await?;
+        if output.json {
+            output.value(&now)?;
+        } else {
+            let clear = if output.terminal && arguments.watch.is_some() { CLEAR } else { "" };
+            output.text(&format!("{clear}{}", latencies(&now, output)))?;
+        }
+        match arguments.watch {
+            None => return Ok(()),
+            Some(interval) => tokio::time::sleep(interval).await,
+        }
+    }
+}
+
+fn latencies(now: &[LatencyInfo], output: &Output) -> String {
+    if now.is_empty() {
+        return "no packet has been measured\n".to_owned();
+    }
+    let mut table =
+        output.table(&["OF", "NAME", ">SAMPLES", ">MEAN US", ">P50 US", ">P99 US", ">P99.9 US", ">MAX US"]);
+    for info in now {
+        let micros = [info.mean_us, info.p50_us, info.p99_us, info.p999_us, info.max_us];
+        let micros = micros.map(|micros| format!("{micros:.1}"));
+        table.add_row(
+            [vec![info.of.clone(), info.name.clone(), count(info.samples)], micros.to_vec()].concat(),
+        );
+    }
+    lines(table)
 }
 
 fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Output) -> String {

@@ -90,6 +90,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::CHAINS, get(traffic::chains))
         .route(path::GROUPS, get(traffic::groups))
         .route(path::STATS, get(traffic::stats))
+        .route(path::LATENCY, get(observe::latency::latency))
         .route(path::CONFIG, get(change::config))
         .route(path::HISTORY, get(change::history))
         .route(path::REVISION, get(change::revision))

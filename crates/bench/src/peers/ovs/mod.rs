@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
-use crate::measure::harness::Plan;
+use crate::measure::harness::{Measured, Plan};
 use crate::measure::window::CpuTime;
 use crate::peers::guests::{Guests, Load, sockets};
 use crate::setup::traffic::{PLUGIN, Traffic};
@@ -134,6 +134,17 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
         );
     }
     end.since(&start).ok_or(BenchError::Nothing { what: NAME.to_owned(), seconds })
+}
+
+/// Does something with guests between which it switches.
+///
+/// # Errors
+/// [`BenchError::Peer`] with its message.
+pub fn over(sandbox: &Path, load: Load, cores: Cores, work: impl FnOnce(&Guests) -> Measured) -> Measured {
+    let setup = Setup { flows: &[NORMAL.to_owned()], signature_cache: false, ends: Ends::Guests(load) };
+    let ovs = Ovs::start(sandbox, setup, cores)?;
+    let guests = ovs.guests.as_ref().map(RefCell::borrow);
+    guests.map_or_else(|| Ok(Vec::new()), |guests| work(&guests))
 }
 
 /// A switch between two interfaces; stopped when dropped.

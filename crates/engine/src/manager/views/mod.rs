@@ -8,6 +8,7 @@ use netvm_config::model::{Chain, PortConfig, QueueConfig};
 use netvm_region::PageKind;
 
 pub(crate) mod flows;
+pub(crate) mod latency;
 pub(crate) mod nf;
 pub(crate) mod totals;
 

@@ -39,6 +39,7 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
         match dp.in_flight.take_back(&mut turn, &mut end.from_nf, &mut packets) {
             Returned::Packets(first) => {
                 count += packets.len();
+                dp.latency.taken_back(&packets, first.hop());
                 if dp.ports.has_offload_work && !all_plain(&packets) {
                     renew(dp, cx.memory, &mut packets);
                 }
@@ -222,7 +223,10 @@ fn refuse(dp: &Datapath, sender: Sender<'_>, (verdict, reason): (Verdict, DropRe
         dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
     }
     match reason {
-        DropReason::BadChain => run.clear(),
+        DropReason::BadChain => {
+            dp.latency.dropped(run);
+            run.clear();
+        }
         reason => dp.free_in_chain(verdict.chain, reason, run),
     }
 }

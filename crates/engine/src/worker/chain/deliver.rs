@@ -199,8 +199,9 @@ fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usi
         let place = Place::Hop { chain: at.chain, hop: at.hop, role: end.role };
         dp.tap(&Passing::at(place, Direction::In), &batch.as_slice()[..count as usize]);
     }
-    let Datapath { nfs, in_flight, counters, .. } = dp;
+    let Datapath { nfs, in_flight, counters, latency, .. } = dp;
     let Some(link) = nfs.get_mut(link) else { return 0 };
+    let followed = latency.is_among(&batch.raw()[..count as usize]);
     link.to_nf.prefetch_index();
     link.to_nf.prefetch(0, count);
     let AtHop { chain, hop, hashed, port, .. } = at;
@@ -221,6 +222,9 @@ fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usi
         return 0;
     }
     link.to_nf.publish(count);
+    if followed {
+        latency.handed_out(chain, hop);
+    }
     // The next burst is probably as long; its slots cross while others are being served.
     link.to_nf.prefetch(0, count);
     link.note_published();

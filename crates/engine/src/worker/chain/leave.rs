@@ -65,8 +65,9 @@ pub(crate) fn leave_by(dp: &mut Datapath, delivery: &Delivery<'_>, port: PortId,
 }
 
 #[inline(always)]
-fn count_left(dp: &Datapath, chain: ChainId, batch: &Batch) -> usize {
+fn count_left(dp: &mut Datapath, chain: ChainId, batch: &Batch) -> usize {
     let count = batch.len();
+    dp.latency.left(batch);
     if let Some(counters) = dp.counters.chains.get(chain.index()) {
         counters.left.add(count as u64);
     }

@@ -11,9 +11,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::commands::{Command, Event};
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
-use crate::worker::Worker;
 use crate::worker::state::flows::Flows;
 use crate::worker::state::handoff::Handoff;
+use crate::worker::{Latency, LatencySample, Worker};
 
 /// Commands that can wait for a worker.
 const COMMANDS: usize = 1024;
@@ -31,6 +31,7 @@ pub(crate) struct Setup {
     /// The worker wakes NFs by it.
     pub(crate) signaller: Signaller,
     pub(crate) flows: Flows,
+    pub(crate) latency: Latency,
 }
 
 /// The manager's end of a worker.
@@ -42,12 +43,17 @@ pub(crate) struct WorkerHandle {
     wake: Arc<OwnedFd>,
     commands: Producer<Command>,
     events: Consumer<Event>,
+    latency: Consumer<LatencySample>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkerHandle {
     /// Starts a worker.
-    pub(crate) fn start(eal: dpdk::Eal, setup: Setup) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        eal: dpdk::Eal,
+        setup: Setup,
+        latency: Consumer<LatencySample>,
+    ) -> std::io::Result<Self> {
         let (commands, inbox) = RingBuffer::new(COMMANDS);
         let (outbox, events) = RingBuffer::new(COMMANDS);
         let counters = Arc::new(WorkerCounters::new());
@@ -60,7 +66,7 @@ impl WorkerHandle {
             let _registered = eal.register_thread();
             Worker::new(setup, shared, (inbox, outbox)).run();
         })?;
-        Ok(Self { id, core, counters, waiter, wake, commands, events, thread: Some(thread) })
+        Ok(Self { id, core, counters, waiter, wake, commands, events, latency, thread: Some(thread) })
     }
 
     /// Sends a command; waits while the worker has a thousand to do already.
@@ -72,6 +78,10 @@ impl WorkerHandle {
             std::thread::yield_now();
         }
         write(&self.wake);
+    }
+
+    pub(crate) fn latency_sample(&mut self) -> Option<LatencySample> {
+        self.latency.pop().ok()
     }
 
     pub(crate) fn event(&mut self) -> Option<Event> {

@@ -14,7 +14,12 @@ pub(crate) struct Parcel {
     pub(crate) mbuf: Mbuf,
     pub(crate) memory: MemoryId,
     pub(crate) port: PortId,
+    /// When it was received, if its latency is measured; else 0.
+    pub(crate) stamp: u32,
 }
+
+/// A quarter of a cache line.
+const _: () = assert!(size_of::<Parcel>() == 16);
 
 /// One worker's ends of the rings between workers.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 //! other threads but counters, regions and the rings to NFs and other workers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dpdk::{Batch, Mbuf};
 use netvm_notify::Signaller;
@@ -18,6 +19,7 @@ pub(crate) mod memories;
 pub(crate) mod nf_links;
 pub(crate) mod ports;
 
+use super::latency::Latency;
 use super::router::RouterBurst;
 use super::tap::{Passing, Place, Taps};
 use crate::counters::WorkerCounters;
@@ -61,6 +63,8 @@ pub(crate) struct Datapath {
     pub(crate) id: WorkerId,
     pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) clock: Clock,
+    /// The packet whose latency is measured.
+    pub(crate) latency: Latency,
     pub(crate) memories: Memories,
     /// Rings to and from NF threads.
     pub(crate) nfs: NfLinks,
@@ -81,7 +85,7 @@ pub(crate) struct Datapath {
 
 impl Datapath {
     pub(crate) fn new(
-        id: WorkerId,
+        (id, latency): (WorkerId, Latency),
         counters: Arc<WorkerCounters>,
         flows: Flows,
         (signaller, handoff): (Signaller, Handoff),
@@ -92,6 +96,7 @@ impl Datapath {
             in_flight: InFlight::new(id),
             counters,
             clock: Clock::default(),
+            latency,
             memories: Memories::default(),
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
@@ -120,6 +125,7 @@ impl Datapath {
         clock.tick = (clock.now / cycles) as u32;
         clock.next_tick = (clock.now / cycles + 1) * cycles;
         self.in_flight.expect_order_again();
+        self.latency.measure(self.counters.measures_latency.load(Ordering::Relaxed));
     }
 
     pub(crate) fn add_link(&mut self, link: Box<Link>, in_flight: Box<ThreadInFlight>) {
@@ -141,6 +147,7 @@ impl Datapath {
         if self.is_tapped {
             self.tap(&Passing::dropped(Place::Port(port), reason), batch.as_slice());
         }
+        self.latency.dropped(batch);
         batch.clear();
     }
 
@@ -181,6 +188,7 @@ impl Datapath {
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.drops.add(reason, batch.len() as u64);
         }
+        self.latency.dropped(batch);
         batch.clear();
     }
 }

@@ -2,6 +2,7 @@
 //! the test serves.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use dpdk::{Batch, HEADROOM, Mbuf, Oversized, Unfinished};
@@ -24,7 +25,7 @@ use crate::port::shaper::Shaper;
 use crate::port::{Arrival, Device, PortQueue};
 use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
-use crate::worker::{Setup, Worker, cycles_per_tick};
+use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
 
 pub(super) const GROUP: GroupId = GroupId(0);
 pub(super) const CHAIN: ChainId = ChainId(0);
@@ -139,6 +140,7 @@ pub(super) struct Rig {
     pub(super) memory: Arc<Memory>,
     pub(super) wires: Vec<Arc<Mutex<Wire>>>,
     pub(super) nfs: Vec<NfEnd>,
+    latency: rtrb::Consumer<LatencySample>,
 }
 
 impl Rig {
@@ -153,6 +155,7 @@ impl Rig {
     pub(super) fn of(host: &Host) -> Self {
         let (_commands, inbox) = RingBuffer::new(1);
         let (outbox, _events) = RingBuffer::new(1);
+        let (samples, latency) = RingBuffer::new(64);
         let setup = Setup {
             id: WorkerId(0),
             core: 0,
@@ -162,8 +165,10 @@ impl Rig {
             waiter: EpollWaiter::new().unwrap(),
             signaller: Signaller::new(),
             flows: Flows::new(&FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() }).unwrap(),
+            latency: Latency::new(samples),
         };
         let mut worker = Worker::new(setup, Arc::new(WorkerCounters::new()), (inbox, outbox));
+        worker.dp.counters.measures_latency.store(true, Ordering::Relaxed);
         let memory = Arc::new(Memory::for_tests(512, 0, RING));
         worker.dp.memories.add(Arc::clone(&memory), Some(GROUP));
         worker.dp.nfs.add_group(GROUP);
@@ -182,7 +187,7 @@ impl Rig {
             wires.push(wire);
         }
         worker.snapshot = Arc::new(snapshot);
-        let mut rig = Self { worker, memory, wires, nfs: Vec::new() };
+        let mut rig = Self { worker, memory, wires, nfs: Vec::new(), latency };
         // In-order queues open with the first tick after that in which they were made.
         rig.tick(1);
         rig
@@ -255,6 +260,11 @@ impl Rig {
     /// One turn of the worker's loop.
     pub(super) fn turn(&mut self) -> usize {
         self.worker.turn::<false>()
+    }
+
+    /// What latencies were measured of since the last call.
+    pub(super) fn measured(&mut self) -> Vec<Span> {
+        std::iter::from_fn(|| self.latency.pop().ok()).map(|sample| sample.span).collect()
     }
 
     pub(super) fn receive(&self, port: usize, frame: &[u8]) {

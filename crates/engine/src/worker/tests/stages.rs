@@ -6,6 +6,7 @@ use netvm_ring::{Descriptor, VerdictKind};
 use super::rig::{CHAIN, RING, Rig, udp};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::PortId;
+use crate::worker::Span;
 
 const TO_CHAIN: [Forward; 3] = [Forward::Chain(CHAIN), Forward::None, Forward::None];
 
@@ -47,6 +48,35 @@ fn packets_pass_every_nf_of_a_chain_and_leave() {
     assert_eq!(rig.sent(1), frames);
     let chain = &rig.counters().chains[CHAIN.index()];
     assert_eq!((chain.entered.get(), chain.left.get()), (40, 40));
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn the_latency_of_a_packet_is_measured_by_hop_chain_and_port() {
+    let mut rig = Rig::new(&TO_CHAIN).with_chain(2, &[]);
+    (0..9).for_each(|n| rig.receive(0, &udp(1, 2, n)));
+    rig.turn();
+    for hop in 0..2 {
+        let burst = rig.nfs[hop].take();
+        rig.nfs[hop].tx.push(&burst);
+        rig.turn();
+    }
+    let (hop, ports) = (|hop| Span::Hops(CHAIN, hop, hop), Span::Ports(PortId(0), PortId(1)));
+    assert_eq!(rig.measured(), [hop(0), hop(1), Span::Chain(CHAIN), ports]);
+    // The NF drops the next one that is followed: its hop is measured and nothing else; another takes its place.
+    for tick in [3, 4] {
+        rig.tick(tick);
+        (0..4).for_each(|n| {
+            rig.receive(0, &udp(1, 2, n));
+            rig.turn();
+        });
+        let burst = rig.nfs[0].take();
+        assert_eq!(burst.len(), 4);
+        let dropped: Vec<_> = burst.iter().map(|d| d.with_verdict(VerdictKind::Drop, 0)).collect();
+        rig.nfs[0].tx.push(&dropped);
+        rig.turn();
+        assert_eq!(rig.measured(), [hop(0)], "{tick}");
+    }
     rig.assert_nothing_leaked();
 }
 

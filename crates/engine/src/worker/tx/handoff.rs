@@ -7,6 +7,7 @@
 use dpdk::Batch;
 
 use super::transmit::transmit;
+use crate::ids::PortId;
 use crate::worker::state::{BURST, Datapath};
 
 /// Sends what other workers handed over. Returns how many packets.
@@ -26,6 +27,10 @@ pub(crate) fn take_handoffs(dp: &mut Datapath) -> usize {
             target = Some((parcel.port, parcel.memory));
             // Another worker's guest may have left offload work.
             dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
+            if parcel.stamp != 0 {
+                let from = PortId(parcel.mbuf.port().0);
+                dp.latency.take_over((from, parcel.port), parcel.stamp);
+            }
             let _ = run.push(parcel.mbuf);
             count += 1;
         }

@@ -23,6 +23,7 @@ use crate::worker::state::handoff::Parcel;
 #[inline]
 pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
     let Some(queue) = dp.ports.get(port) else { return hand_off(dp, port, memory, batch) };
+    dp.latency.queued(batch, port);
     if dp.ports.has_offload_work && !all_plain(batch) {
         let accepts = queue.accepts();
         if accepts != Accepts::ALL {
@@ -62,6 +63,7 @@ fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch)
 /// Packets of a port with a shaper: they wait in its queues.
 #[cold]
 fn shape(dp: &mut Datapath, port: PortId, batch: &mut Batch) {
+    dp.latency.shaped();
     for mbuf in batch.drain() {
         shape_one(dp, port, mbuf);
     }
@@ -95,7 +97,8 @@ fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch
     };
     let mut lost = Batch::new();
     for mbuf in batch.drain() {
-        if let Err(rtrb::PushError::Full(parcel)) = ring.push(Parcel { mbuf, memory, port }) {
+        let stamp = dp.latency.hand_over(mbuf.as_ptr());
+        if let Err(rtrb::PushError::Full(parcel)) = ring.push(Parcel { mbuf, memory, port, stamp }) {
             let _ = lost.push(parcel.mbuf);
         }
     }

@@ -1,4 +1,5 @@
-//! What others watch netvmd by: metrics and events.
+//! What others watch netvmd by: metrics, events and latencies.
 
 pub(super) mod events;
+pub(super) mod latency;
 pub(super) mod metrics;

@@ -1,0 +1,123 @@
+//! Histograms of latency, of the samples that workers take.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use netvm_region::clock;
+
+use crate::manager::Engine;
+use crate::worker::{LatencySample, Span};
+
+/// Spans with a histogram; more, as after many changes of chains, are not measured.
+const SPANS: usize = 1024;
+/// Workers measure for so long after somebody has asked.
+const ASKED: Duration = Duration::from_secs(60);
+/// Longest latency that is told apart, in nanoseconds.
+const LONGEST: u64 = 10_000_000_000;
+
+/// Latencies of one span, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct LatencyView {
+    /// What was measured.
+    pub span: Span,
+    /// How often each latency occurred, to two digits.
+    pub histogram: Histogram<u32>,
+}
+
+/// The histograms.
+#[derive(Default)]
+pub(in crate::manager) struct Latencies {
+    histograms: BTreeMap<Span, Histogram<u32>>,
+    /// When measuring ends, if it is on.
+    until: Option<Instant>,
+}
+
+impl Latencies {
+    pub(in crate::manager) fn record(&mut self, sample: LatencySample) {
+        let nanos = u128::from(sample.cycles) * 1_000_000_000 / u128::from(clock::cycles_per_second().max(1));
+        let nanos = u64::try_from(nanos).unwrap_or(LONGEST);
+        let is_known = self.histograms.contains_key(&sample.span);
+        if !is_known
+            && self.histograms.len() < SPANS
+            && let Ok(histogram) = Histogram::new_with_bounds(1, LONGEST, 2)
+        {
+            self.histograms.insert(sample.span, histogram);
+        }
+        if let Some(histogram) = self.histograms.get_mut(&sample.span) {
+            waits(nanos, sample.missed).for_each(|nanos| histogram.saturating_record(nanos));
+        }
+    }
+}
+
+/// The time of a packet, and of those that would have been measured meanwhile: if packets keep their order, they waited for
+/// what was left of it.
+fn waits(nanos: u64, missed: u32) -> impl Iterator<Item = u64> {
+    let parts = u64::from(missed) + 1;
+    (0..parts).map(move |n| nanos - nanos / parts * n)
+}
+
+impl Engine {
+    /// Latencies since they are measured, by span. Workers measure one packet in some thousands, from the first call on
+    /// until a minute after the last.
+    pub fn latencies(&mut self) -> Vec<LatencyView> {
+        self.measure_latencies();
+        let view = |(span, histogram): (&Span, &Histogram<u32>)| LatencyView {
+            span: *span,
+            histogram: histogram.clone(),
+        };
+        self.latencies.histograms.iter().map(view).collect()
+    }
+
+    /// Forgets the latencies so far; workers measure from now on, until a minute after the last call.
+    pub fn reset_latencies(&mut self) {
+        self.measure_latencies();
+        self.latencies.histograms.clear();
+    }
+
+    fn measure_latencies(&mut self) {
+        self.take_latency_samples();
+        if self.latencies.until.is_none() {
+            self.latencies.histograms.clear();
+            self.set_measuring(true);
+        }
+        self.latencies.until = Some(Instant::now() + ASKED);
+    }
+
+    fn set_measuring(&self, is_on: bool) {
+        for worker in self.workers.iter() {
+            worker.counters.measures_latency.store(is_on, Ordering::Relaxed);
+        }
+    }
+
+    pub(in crate::manager) fn take_latency_samples(&mut self) {
+        if self.latencies.until.is_some_and(|until| until < Instant::now()) {
+            self.latencies.until = None;
+            self.set_measuring(false);
+        }
+        while let Some(sample) = self.workers.next_latency_sample() {
+            self.latencies.record(sample);
+        }
+    }
+}
+
+impl LatencyView {
+    /// The latency that this share of packets (0 to 1) does not exceed.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Duration {
+        Duration::from_nanos(self.histogram.value_at_quantile(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::waits;
+
+    #[test]
+    fn packets_behind_a_slow_one_waited_for_the_rest_of_its_time() {
+        assert_eq!(waits(5000, 0).collect::<Vec<_>>(), [5000]);
+        assert_eq!(waits(1000, 3).collect::<Vec<_>>(), [1000, 750, 500, 250]);
+        assert!(waits(2, 7).all(|nanos| nanos <= 2));
+    }
+}

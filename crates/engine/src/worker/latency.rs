@@ -1,0 +1,269 @@
+//! Latency of the packet path. Each worker follows one packet at a time, by the address of its mbuf, in private memory:
+//! nothing is written into packets or mbufs. In: the packets of each stage. Out: samples, into a ring that the manager
+//! empties into histograms.
+//!
+//! ```text
+//!  rx ── follow ──▶ deliver ── handed_out ──▶ NF ──▶ collect ── taken_back ──▶ leave ── left ──▶ transmit ── queued ──▶ flush ── sent
+//! ```
+//!
+//! A packet that is dropped or copied into another memory is no longer followed. If its mbuf were used again unseen, a
+//! sample would be wrong: reception and drops look for that. A packet for another worker's port takes its stamp along, and
+//! that worker follows it.
+//!
+//! While a slow packet is followed, no other is. A sample therefore says how many packets would have been chosen
+//! meanwhile, of those that were received; the manager counts them with the times that they must have waited, if packets
+//! keep their order. Without that, a delay of a millisecond for thousands of packets would count once (coordinated
+//! omission).
+//!
+//! Cost: nothing is measured until somebody asks, and a burst then costs one comparison in each of rx, collect, leave and
+//! tx. While a packet is followed, these compare all addresses of the burst: 1 cycle per packet and stage, 2 to 4 cycles
+//! per packet in all. A packet is chosen at most every 20 microseconds.
+
+use std::cell::Cell;
+
+use dpdk::{Batch, MbufPtr};
+use netvm_region::clock;
+use rtrb::Producer;
+
+use crate::ids::{ChainId, PortId};
+
+/// Shortest time from the choice of one packet to that of the next.
+const INTERVAL_MICROS: u64 = 20;
+/// A packet that has not left for so long is given up.
+const LONGEST_MICROS: u64 = 1_000_000;
+
+/// What a sample measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Span {
+    /// From reception by the first port until the second port's device had it.
+    Ports(PortId, PortId),
+    /// From the ring of a chain's first NF until the packet left the chain.
+    Chain(ChainId),
+    /// From the ring of the NF at the first hop until the NF at the last one returned it: more than one hop where NFs
+    /// pass packets on directly.
+    Hops(ChainId, u8, u8),
+}
+
+/// One measured packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatencySample {
+    pub(crate) span: Span,
+    pub(crate) cycles: u64,
+    /// Packets that would have been chosen meanwhile.
+    pub(crate) missed: u32,
+}
+
+/// A measured packet that waits for the device of its port to take it.
+#[derive(Clone, Copy)]
+struct Queued {
+    from: PortId,
+    to: PortId,
+    received: u64,
+    since: u64,
+    missed: u32,
+}
+
+/// The packet that a worker follows.
+pub(crate) struct Latency {
+    followed: Cell<Option<MbufPtr>>,
+    from: PortId,
+    /// Start of the turn in which it was chosen.
+    chosen: u64,
+    received: u64,
+    /// Chain that it entered, and when.
+    chain: Option<(ChainId, u64)>,
+    /// Hop whose NF has it, and since when.
+    hop: Option<(u8, u64)>,
+    /// Followed here until it was queued.
+    own: Option<Queued>,
+    /// Handed over by another worker.
+    taken: Option<Queued>,
+    is_on: bool,
+    /// When the next packet may be chosen.
+    next: u64,
+    /// Packets that would have been chosen since this one was.
+    missed: u32,
+    interval: u64,
+    longest: u64,
+    /// How many packets were chosen: decides which of a burst the next one is.
+    count: usize,
+    /// Bursts to leave out, so that not only the first of several ports is measured.
+    skip: u8,
+    samples: Producer<LatencySample>,
+}
+
+impl Latency {
+    pub(crate) fn new(samples: Producer<LatencySample>) -> Self {
+        Self {
+            followed: Cell::new(None),
+            from: PortId(0),
+            chosen: 0,
+            received: 0,
+            chain: None,
+            hop: None,
+            own: None,
+            taken: None,
+            is_on: false,
+            next: u64::MAX,
+            missed: 0,
+            interval: clock::cycles_in_micros(INTERVAL_MICROS),
+            longest: clock::cycles_in_micros(LONGEST_MICROS),
+            count: 0,
+            skip: 0,
+            samples,
+        }
+    }
+
+    /// Begins or ends measuring.
+    pub(crate) fn measure(&mut self, is_on: bool) {
+        if is_on != self.is_on {
+            self.is_on = is_on;
+            self.followed.set(None);
+            (self.own, self.taken) = (None, None);
+            self.next = if is_on { 0 } else { u64::MAX };
+        }
+    }
+
+    /// Whether the followed packet is one of these.
+    #[inline(always)]
+    pub(crate) fn is_among(&self, packets: &[MbufPtr]) -> bool {
+        self.followed
+            .get()
+            .is_some_and(|followed| packets.iter().fold(false, |found, packet| found | (*packet == followed)))
+    }
+
+    /// Packets were received by a port in a turn that began at `now`.
+    #[inline(always)]
+    pub(crate) fn received(&mut self, port: PortId, batch: &Batch, now: u64) {
+        if self.followed.get().is_none() {
+            if now >= self.next && self.own.is_none() {
+                self.follow(port, batch, now);
+            }
+        } else if self.is_among(batch.raw()) || now.wrapping_sub(self.chosen) > self.longest {
+            // It was freed unseen, or it is held.
+            self.followed.set(None);
+        } else if now >= self.next {
+            self.missed = self.missed.saturating_add(1);
+            self.next = now.wrapping_add(self.interval);
+        }
+    }
+
+    #[inline(never)]
+    fn follow(&mut self, port: PortId, batch: &Batch, now: u64) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        let Some(packet) = batch.raw().get(self.count % batch.len().max(1)) else { return };
+        self.count = self.count.wrapping_add(1);
+        self.skip = (self.count % 4) as u8;
+        self.followed.set(Some(*packet));
+        (self.from, self.chosen, self.received) = (port, now, clock::cycles());
+        (self.chain, self.hop, self.missed) = (None, None, 0);
+        self.next = now.wrapping_add(self.interval);
+    }
+
+    /// The followed packet was written into the ring of an NF.
+    #[cold]
+    pub(crate) fn handed_out(&mut self, chain: ChainId, hop: u8) {
+        let now = clock::cycles();
+        self.chain.get_or_insert((chain, now));
+        self.hop = Some((hop, now));
+    }
+
+    /// An NF at `hop` has returned packets.
+    #[inline(always)]
+    pub(crate) fn taken_back(&mut self, batch: &Batch, hop: u8) {
+        if self.hop.is_some()
+            && self.is_among(batch.raw())
+            && let Some((first, since)) = self.hop.take()
+            && let Some((chain, _)) = self.chain
+        {
+            self.sample(Span::Hops(chain, first, hop.max(first)), since, self.missed);
+        }
+    }
+
+    /// Packets leave a chain.
+    #[inline(always)]
+    pub(crate) fn left(&mut self, batch: &Batch) {
+        if self.chain.is_some()
+            && self.is_among(batch.raw())
+            && let Some((chain, since)) = self.chain.take()
+        {
+            self.sample(Span::Chain(chain), since, self.missed);
+        }
+    }
+
+    /// Packets are about to be sent by a port of this worker, at the end of the turn or later.
+    #[inline(always)]
+    pub(crate) fn queued(&mut self, batch: &Batch, to: PortId) {
+        if self.is_among(batch.raw()) {
+            let Self { from, received, chosen, missed, .. } = *self;
+            self.own = Some(Queued { from, to, received, since: chosen, missed });
+            // From here on the device has it, which may free it.
+            self.followed.set(None);
+        }
+    }
+
+    /// What was queued last waits in the port's shaper: its time is not measured to the end.
+    #[cold]
+    pub(crate) fn shaped(&mut self) {
+        (self.own, self.taken) = (None, None);
+    }
+
+    /// The stamp of a packet that goes to another worker: the low bits of the time of its reception, or 0 if it is not the
+    /// followed one.
+    #[inline(always)]
+    pub(crate) fn hand_over(&self, packet: MbufPtr) -> u32 {
+        if self.followed.get() != Some(packet) {
+            return 0;
+        }
+        self.followed.set(None);
+        self.received as u32 | 1
+    }
+
+    /// A packet came from another worker with its stamp, and is about to be sent.
+    #[cold]
+    pub(crate) fn take_over(&mut self, (from, to): (PortId, PortId), stamp: u32) {
+        let now = clock::cycles();
+        let passed = u64::from((now as u32).wrapping_sub(stamp));
+        // Where the counters of two cores differ, more may seem to have passed than can have.
+        if self.is_on && self.taken.is_none() && passed < self.longest {
+            self.taken = Some(Queued { from, to, received: now.wrapping_sub(passed), since: now, missed: 0 });
+        }
+    }
+
+    /// The devices have taken what they could. `is_flushed`: whether the device of a port has taken everything; `None`
+    /// without a device.
+    #[inline(always)]
+    pub(crate) fn flushed(&mut self, now: u64, is_flushed: impl Fn(PortId) -> Option<bool>) {
+        if self.own.is_some() || self.taken.is_some() {
+            let (own, taken) = (self.own.take(), self.taken.take());
+            self.own = own.filter(|queued| self.waits(queued, now, is_flushed(queued.to)));
+            self.taken = taken.filter(|queued| self.waits(queued, now, is_flushed(queued.to)));
+        }
+    }
+
+    #[inline(never)]
+    fn waits(&mut self, queued: &Queued, now: u64, is_flushed: Option<bool>) -> bool {
+        if is_flushed == Some(true) {
+            self.sample(Span::Ports(queued.from, queued.to), queued.received, queued.missed);
+        }
+        is_flushed == Some(false) && now.wrapping_sub(queued.since) < self.longest
+    }
+
+    /// Packets are freed.
+    #[inline(always)]
+    pub(crate) fn dropped(&self, batch: &Batch) {
+        if self.is_among(batch.raw()) {
+            self.followed.set(None);
+        }
+    }
+
+    /// If the manager is late, samples are lost, which does no harm.
+    #[cold]
+    fn sample(&mut self, span: Span, since: u64, missed: u32) {
+        let cycles = clock::cycles().wrapping_sub(since);
+        let _ = self.samples.push(LatencySample { span, cycles, missed });
+    }
+}
