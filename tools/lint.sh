@@ -4,7 +4,7 @@
 # Folders whose modules must not depend on each other in a circle.
 acyclic=(
     crates/api/src crates/attach/src crates/bench/src crates/bench-way/src crates/capture/src crates/capture-client/src crates/classifier/src crates/config/src crates/demo/src crates/dpdk/src
-    crates/dpdk/src/vhost crates/engine/src crates/engine/src/inflight crates/engine/src/manager crates/engine/src/manager/nfs
+    crates/dpdk/src/vhost crates/e1000/src crates/engine/src crates/engine/src/inflight crates/engine/src/manager crates/engine/src/manager/nfs
     crates/engine/src/worker crates/flow/src crates/netlib/src crates/netlink/src crates/netvm/src crates/netvmd/src crates/notify/src crates/policy/src
     crates/region/src crates/ring/src crates/router/src crates/switch/src crates/tap/src crates/vm/src crates/vnet/src crates/wire/src crates/xsk/src
 )

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::nic::Device;
 use crate::nic::pages::Pages;
+use crate::nic::{Device, Model};
 use crate::ring::{Queue, Shared};
 use crate::vfio::message::{HEADER, Header};
 use crate::vfio::session::Session;
@@ -18,14 +18,14 @@ pub struct Card {
 }
 
 impl Card {
-    /// A card with this MAC address, and its queue.
+    /// A card of a model with this MAC address, and its queue.
     ///
     /// # Errors
     /// The process has no memory or descriptors.
-    pub fn new(mac: [u8; 6]) -> std::io::Result<(Self, Queue)> {
-        let device = Device::new(mac, Arc::new(Pages::new()?));
+    pub fn new(model: Model, mac: [u8; 6]) -> std::io::Result<(Self, Queue)> {
+        let device = Device::new(model, mac, Arc::new(Pages::new()?));
         let shared = Arc::new(Shared::new(device));
-        let session = Session::new()?;
+        let session = Session::new(model)?;
         Ok((Self { shared: Arc::clone(&shared), session }, Queue::new(shared)))
     }
 

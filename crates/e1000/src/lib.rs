@@ -27,11 +27,14 @@ mod nic;
 mod port;
 mod ring;
 mod server;
+mod status;
 mod vfio;
 
 pub use card::Card;
-pub use port::{Counts, Fault, OpenError, Options, Port, Status};
-pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Sum, Turn, finish_headers};
+pub use nic::{Model, Sum};
+pub use port::{OpenError, Options, Port};
+pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Turn, finish_headers};
+pub use status::{Counts, Fault, Status};
 
 /// Most bytes of a packet that the card sends: a TCP segment of 64 KB behind an Ethernet header with two tags.
 pub const LONGEST: usize = 65_535 + 22;

@@ -169,6 +169,15 @@ impl GuestMemory {
         Some([u64::from_le(word(0)), u64::from_le(word(1))])
     }
 
+    /// Writes the first half of a descriptor.
+    #[inline]
+    pub(crate) fn store_first(&self, address: u64, value: u64) -> bool {
+        let Some(words) = self.descriptor(address, true) else { return false };
+        // SAFETY: as in `load`.
+        unsafe { AtomicU64::from_ptr(words) }.store(value.to_le(), Ordering::Relaxed);
+        true
+    }
+
     /// Writes the second half of a descriptor, after everything written before.
     #[inline]
     pub(crate) fn store_second(&self, address: u64, value: u64) -> bool {

@@ -9,18 +9,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use crate::memory::MapError;
-use crate::nic::Device;
 use crate::nic::pages::Pages;
+use crate::nic::{Device, Model};
 use crate::ring::{Queue, Shared};
 use crate::server::Server;
+use crate::status::{Counts, Status};
 
 /// How to serve a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The socket, which this side creates.
     pub path: PathBuf,
-    /// The card's MAC address.
+    /// The card.
+    pub model: Model,
+    /// Its MAC address.
     pub mac: [u8; 6],
 }
 
@@ -51,46 +53,6 @@ pub enum OpenError {
     },
 }
 
-/// Why a guest was disconnected, or does not get packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// It violates the protocol.
-    #[error("it sent messages on its socket that violate the vfio-user protocol")]
-    Protocol,
-    /// It passed a descriptor of the wrong kind.
-    #[error("the descriptor of its interrupt is not an eventfd")]
-    NotAnEventfd,
-    /// It shares memory that cannot be used safely.
-    #[error("its memory is not usable: {0} (QEMU: -object memory-backend-memfd,share=on)")]
-    Memory(&'static str),
-    /// A ring or buffer is not in memory that the guest shares.
-    #[error(
-        "its driver uses a ring or buffer outside the memory that it shares (QEMU: -object memory-backend-memfd,share=on \
-         and -machine memory-backend=)"
-    )]
-    Ring,
-}
-
-/// State of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// A client is connected.
-    pub is_connected: bool,
-    /// Its last fault, or an earlier client's.
-    pub fault: Option<Fault>,
-    /// Faults so far.
-    pub faults: u32,
-}
-
-/// What the card has cost besides its packets, since the port was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages of QEMU: accesses to registers that are not mapped, mostly.
-    pub requests: u64,
-    /// Interrupts signalled.
-    pub interrupts: u64,
-}
-
 /// An open port. Dropping it disconnects the guest and removes the socket.
 #[derive(Debug)]
 pub struct Port {
@@ -112,10 +74,11 @@ impl Port {
         let system = |source| OpenError::System { path: path.clone(), source };
         listener.set_nonblocking(true).map_err(system)?;
         let pages = Arc::new(Pages::new().map_err(io::Error::from).map_err(system)?);
-        let shared = Arc::new(Shared::new(Device::new(options.mac, pages)));
+        let shared = Arc::new(Shared::new(Device::new(options.model, options.mac, pages)));
         let stop = Arc::new(netvm_notify::new_eventfd().map_err(io::Error::from).map_err(system)?);
         let status = Arc::<Mutex<Status>>::default();
         let server = Server {
+            model: options.model,
             listener,
             stop: Arc::clone(&stop),
             shared: Arc::clone(&shared),
@@ -163,18 +126,4 @@ fn listen(path: &Path) -> Result<UnixListener, OpenError> {
         Err(_) => {}
     }
     UnixListener::bind(path).map_err(|source| OpenError::System { path: path_of(), source })
-}
-
-impl From<MapError> for Fault {
-    fn from(error: MapError) -> Self {
-        Self::Memory(match error {
-            MapError::Range => "a range of it is empty, not of whole pages, or beyond the address space",
-            MapError::Overlap => "two ranges of it overlap",
-            MapError::TooMany => "it has too many ranges",
-            MapError::Unsealed => "it is not a memfd that is sealed against shrinking",
-            MapError::Huge => "it has huge pages: leave hugetlb out",
-            MapError::Short => "its file is shorter than it says",
-            MapError::Map => "this process has no address space for it",
-        })
-    }
 }

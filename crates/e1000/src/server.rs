@@ -9,14 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::port::{Fault, Status};
+use crate::nic::Model;
 use crate::ring::Shared;
+use crate::status::{Fault, Status};
 use crate::vfio::session::{Refused, Session};
 use crate::vfio::stream::{Message, Stream, StreamError};
 
 /// What the thread serves.
 #[derive(Debug)]
 pub(crate) struct Server {
+    pub(crate) model: Model,
     pub(crate) listener: UnixListener,
     /// Readable when the thread is to end.
     pub(crate) stop: Arc<OwnedFd>,
@@ -38,7 +40,7 @@ impl Server {
                 return;
             }
             let Ok((socket, _)) = self.listener.accept() else { continue };
-            let (Ok(stream), Ok(session)) = (Stream::new(socket), Session::new()) else { continue };
+            let (Ok(stream), Ok(session)) = (Stream::new(socket), Session::new(self.model)) else { continue };
             self.note(|status| *status = Status { is_connected: true, ..*status });
             let fault = self.serve(stream, session);
             {

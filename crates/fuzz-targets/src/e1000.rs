@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use netvm_e1000::{Card, LONGEST, Pieces, Queue, finish_headers};
+use netvm_e1000::{Card, LONGEST, Model, Pieces, Queue, finish_headers};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::input::Input;
@@ -17,7 +17,8 @@ const BYTES: u64 = 1 << 16;
 pub fn e1000(data: &[u8]) {
     let mut input = Input::new(data);
     let memory = guest_memory();
-    let (mut card, mut queue) = Card::new([2, 0, 0, 0, 0, 1]).expect("a card");
+    let model = if input.u8().is_multiple_of(2) { Model::I82540 } else { Model::I82574 };
+    let (mut card, mut queue) = Card::new(model, [2, 0, 0, 0, 0, 1]).expect("a card");
     while !input.is_empty() {
         match input.u8() % 8 {
             0 => {

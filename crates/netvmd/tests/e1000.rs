@@ -1,4 +1,4 @@
-//! A guest with its distribution's kernel and an e1000 card: QEMU is the client of a port of kind `e1000`.
+//! A guest with its distribution's kernel and two cards, an e1000 and an e1000e: QEMU is the client of ports of kind `e1000`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -21,19 +21,21 @@ struct Guest {
 }
 
 impl Guest {
-    fn start(qemu: &Path, image: &Path, card: &Path) -> Self {
+    fn start(qemu: &Path, image: &Path, cards: &[PathBuf; 2]) -> Self {
         let console = image.join("console.sock");
         let _ = std::fs::remove_file(&console);
-        let device = serde_json::json!({
-            "driver": "vfio-user-pci",
-            "socket": { "type": "unix", "path": card },
-            "rombar": 0,
-        });
         let mut command = Command::new(qemu);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-cpu", "max", "-m", "192"]);
         command.args(["-machine", "q35,accel=tcg,memory-backend=ram", "-smp", "1,maxcpus=2"]);
         command.args(["-object", "memory-backend-memfd,id=ram,size=192M,share=on"]);
-        command.args(["-device", &device.to_string()]);
+        for card in cards {
+            let device = serde_json::json!({
+                "driver": "vfio-user-pci",
+                "socket": { "type": "unix", "path": card },
+                "rombar": 0,
+            });
+            command.args(["-device", &device.to_string()]);
+        }
         command.arg("-serial").arg(format!("unix:{},server=on,wait=off", console.display()));
         command.arg("-kernel").arg(image.join("kernel")).arg("-initrd").arg(image.join("initrd"));
         command.args(["-append", "console=ttyS0 no_timer_check quiet panic=-1"]).stdin(Stdio::null());
@@ -102,7 +104,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     };
     let Some(image) = Image::with_e1000() else { return };
     let host = Host::bare("e");
-    let card = image.folder.0.join("card.sock");
+    let cards = ["card.sock", "new.sock"].map(|name| image.folder.0.join(name));
     let daemon = Daemon::start(&format!(
         r#"
         [engine]
@@ -116,17 +118,25 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         forward = {{ normal = true }}
 
         [[port]]
+        name = "new"
+        kind = "e1000"
+        model = "e1000e"
+        path = "{}"
+        forward = {{ normal = true }}
+
+        [[port]]
         name = "host"
         kind = "container"
         namespace = "{}"
         addresses = ["10.9.0.1/24", "fd00:9::1/64"]
         forward = {{ normal = true }}
         "#,
-        card.display(),
+        cards[0].display(),
+        cards[1].display(),
         host.namespace()
     ));
     assert!(!link(&daemon));
-    let mut guest = Guest::start(&qemu, &image.folder.0, &card);
+    let mut guest = Guest::start(&qemu, &image.folder.0, &cards);
     let mut shell = guest.shell(&daemon);
     assert!(link(&daemon));
     shell.until("ping -c 1 -W 2 10.9.0.1");
@@ -152,8 +162,20 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     // QEMU is killed, and another one takes its place.
     drop((shell, guest));
     daemon.until("the guest is gone", |daemon| !link(daemon));
-    let mut guest = Guest::start(&qemu, &image.folder.0, &card);
+    let mut guest = Guest::start(&qemu, &image.folder.0, &cards);
     let mut shell = guest.shell(&daemon);
     shell.until("ping -c 1 -W 2 10.9.0.1");
     assert!(host.pings("10.9.0.2"));
+
+    // The same with the other card.
+    shell.must("ip link set eth0 down; ip addr flush dev eth0");
+    shell.must("[ $(basename $(readlink /sys/class/net/eth1/device/driver)) = e1000e ]");
+    shell.must("ip link set eth1 up; ip addr add 10.9.0.2/24 dev eth1");
+    shell.until("ping -c 1 -W 2 10.9.0.1");
+    shell.must("ping -c 3 -s 1400 10.9.0.1");
+    files_go_both_ways(&host, &mut shell, &image.folder);
+    shell.must("grep -q eth1-rx-0 /proc/interrupts");
+    shell.must("rmmod e1000e; insmod /modules/e1000e.ko");
+    shell.must("ip link set eth1 up; ip addr add 10.9.0.2/24 dev eth1");
+    shell.until("ping -c 1 -W 2 10.9.0.1");
 }

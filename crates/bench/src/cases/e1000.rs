@@ -1,10 +1,12 @@
-//! `e1000`: packets from a guest to its host by four network cards of one guest, whose kernel and drivers are its
+//! `e1000`: packets from a guest to its host by six network cards of one guest, whose kernel and drivers are its
 //! distribution's:
 //!
 //! ```text
 //!  e1000 (82540EM) ── vfio-user ── netvm            e1000
+//!  e1000e (82574L) ── vfio-user ── netvm            e1000e
 //!  virtio-net ── vhost-user ── netvm                vhost-user
 //!  e1000 (QEMU's own) ── TAP ── kernel              qemu-e1000
+//!  e1000e (QEMU's own) ── TAP ── kernel             qemu-e1000e
 //!  virtio-net ── TAP ── kernel                      qemu-virtio
 //! ```
 //!
@@ -18,7 +20,7 @@ mod guest;
 use std::path::Path;
 use std::time::Duration;
 
-use netvm_config::model::{Action, Idle, PortKind, VhostDma, VhostMode};
+use netvm_config::model::{Action, CardModel, Idle, PortKind, VhostDma, VhostMode};
 use netvm_engine::PortView;
 use netvm_wire::MacAddr;
 
@@ -42,19 +44,24 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Card {
     E1000,
+    E1000e,
     VhostUser,
     QemuE1000,
+    QemuE1000e,
     QemuVirtio,
 }
 
 impl Card {
-    const ALL: [Self; 4] = [Self::E1000, Self::VhostUser, Self::QemuE1000, Self::QemuVirtio];
+    const ALL: [Self; 6] =
+        [Self::E1000, Self::E1000e, Self::VhostUser, Self::QemuE1000, Self::QemuE1000e, Self::QemuVirtio];
 
     const fn name(self) -> &'static str {
         match self {
             Self::E1000 => "e1000",
+            Self::E1000e => "e1000e",
             Self::VhostUser => "vhost-user",
             Self::QemuE1000 => "qemu-e1000",
+            Self::QemuE1000e => "qemu-e1000e",
             Self::QemuVirtio => "qemu-virtio",
         }
     }
@@ -66,7 +73,8 @@ impl Card {
 
     /// Its TAP interface, if QEMU serves it.
     pub(super) fn tap(self) -> Option<String> {
-        matches!(self, Self::QemuE1000 | Self::QemuVirtio).then(|| network::interface(self as u32))
+        let is_qemus = matches!(self, Self::QemuE1000 | Self::QemuE1000e | Self::QemuVirtio);
+        is_qemus.then(|| network::interface(self as u32))
     }
 }
 
@@ -91,8 +99,12 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
                 bench.borrow_mut().transmit(&name, (card, size - FCS), plan)
             }));
         }
-        for other in [Card::QemuE1000, Card::VhostUser, Card::QemuVirtio] {
+        let others = [Card::QemuE1000, Card::VhostUser, Card::QemuVirtio];
+        for other in others {
             comparisons.push(Comparison::new(of(Card::E1000), of(other)));
+        }
+        for other in others.into_iter().chain([Card::QemuE1000e]) {
+            comparisons.push(Comparison::new(of(Card::E1000e), of(other)));
         }
     }
     alternate(&args.bench.plan(), &mut subjects, &comparisons)
@@ -125,7 +137,8 @@ impl Bench {
     }
 
     fn view(&mut self, card: Card) -> Option<PortView> {
-        self.rig.engine().ports().into_iter().nth(usize::from(card == Card::VhostUser))
+        // The ports are in the same order.
+        self.rig.engine().ports().into_iter().nth(card as usize)
     }
 
     /// The guest sends frames of a length without FCS.
@@ -148,9 +161,9 @@ impl Bench {
         let after = self.view(card);
         self.guest.answer(&mut self.rig, "sent ", PATIENCE)?;
         let mut figures = vec![Figure::new(name, Unit::Mpps, packets as f64 / seconds / 1e6)];
-        if let (Some(before), Some(after), Card::E1000) =
-            (counts.and_then(|view| view.card), after.and_then(|view| view.card), card)
-        {
+        let is_ours = card.tap().is_none();
+        let counts = [counts, after].map(|view| view.and_then(|view| view.card).filter(|_| is_ours));
+        if let [Some(before), Some(after)] = counts {
             let per_packet = |count: u64| count as f64 / packets.max(1) as f64;
             let mut push = |what: &str, count| {
                 figures.push(Figure::new(format!("{name} {what}"), Unit::PerPacket, per_packet(count)));
@@ -169,12 +182,14 @@ pub(super) fn socket(folder: &Path, card: Card) -> std::path::PathBuf {
 
 fn host(folder: &Path, core: u32) -> netvm_config::model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
-    let kind = PortKind::E1000 { path: socket(folder, Card::E1000), mac: Some(Card::E1000.mac()) };
-    let e1000 = layout.port("e1000", kind, 1500);
+    let e1000 =
+        |card: Card, model| PortKind::E1000 { path: socket(folder, card), mac: Some(card.mac()), model };
+    let first = layout.port("e1000", e1000(Card::E1000, CardModel::E1000), 1500);
+    let second = layout.port("e1000e", e1000(Card::E1000e, CardModel::E1000e), 1500);
     let path = socket(folder, Card::VhostUser);
     let kind = PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off };
     let vhost = layout.port("vhost-user", kind, 1500);
-    for port in [e1000, vhost] {
+    for port in [first, second, vhost] {
         layout.rule(port, Action::Drop);
     }
     layout.build()

@@ -85,12 +85,14 @@ pub enum PortKind {
         /// What copies packets to the guest.
         dma: VhostDma,
     },
-    /// A guest, by an Intel 82540EM network card (e1000) over a vfio-user socket that the port creates.
+    /// A guest, by an Intel network card (e1000) over a vfio-user socket that the port creates.
     E1000 {
         /// The socket.
         path: PathBuf,
         /// The card's MAC address; `None`: one that follows from the port's name, and so stays the same.
         mac: Option<MacAddr>,
+        /// The card.
+        model: CardModel,
     },
     /// Reads a capture, writes a capture.
     Pcap {
@@ -142,7 +144,7 @@ impl PortKind {
             Self::Tap { interface: interface() },
             Self::Container(ContainerConfig::default()),
             Self::VhostUser { path: PathBuf::new(), mode, dma },
-            Self::E1000 { path: PathBuf::new(), mac: None },
+            Self::E1000 { path: PathBuf::new(), mac: None, model: CardModel::default() },
             Self::Pcap { input: None, output: None, paced: false },
             Self::Null { size: SourceConfig::default().size },
             Self::Source(SourceConfig::default()),
@@ -160,6 +162,18 @@ impl PortKind {
         }
     }
 }
+
+/// A guest's network card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CardModel {
+    /// Intel 82540EM: INTx, and drivers since 2002.
+    #[default]
+    E1000,
+    /// Intel 82574L: MSI-X, and drivers since 2008.
+    E1000e,
+}
+
+words!(CardModel: "e1000" => E1000, "e1000e" => E1000e);
 
 /// The interface of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,7 @@
-//! The EEPROM: 64 words, read by EERD or, bit by bit, by EECD (SDM 5.3 and 5.6, Microwire).
+//! The EEPROM: 64 words, read by EERD or, bit by bit, by EECD (SDM 5.3 and 5.6, Microwire). That of an 82574 is read by
+//! EERD only.
+
+use super::Model;
 
 /// Words.
 const WORDS: usize = 64;
@@ -12,6 +15,8 @@ const DATA_OUT: u32 = 1 << 3;
 const REQUEST: u32 = 1 << 6;
 const GRANT: u32 = 1 << 7;
 const PRESENT: u32 = 1 << 8;
+/// Of an 82574: it was read after the reset.
+const READ_AFTER_RESET: u32 = 1 << 9;
 
 /// A start bit, two bits of operation and six of address.
 const COMMAND_BITS: u32 = 9;
@@ -21,6 +26,7 @@ const READ: u32 = 0b110;
 /// The EEPROM and its serial interface.
 #[derive(Debug)]
 pub(super) struct Eeprom {
+    model: Model,
     words: [u16; WORDS],
     /// EECD as written.
     control: u32,
@@ -33,9 +39,10 @@ pub(super) struct Eeprom {
 }
 
 impl Eeprom {
-    /// With a MAC address and the device's identity.
-    pub(super) fn new(mac: [u8; 6], device: u16, subsystem: u16) -> Self {
+    /// With a MAC address and the card's identity.
+    pub(super) fn new(model: Model, mac: [u8; 6]) -> Self {
         const INTEL: u16 = 0x8086;
+        let (device, subsystem) = model.identity();
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(mac.chunks_exact(2)) {
             *word = u16::from_le_bytes([bytes[0], bytes[1]]);
@@ -44,7 +51,7 @@ impl Eeprom {
         words[0x0a..=0x0e].copy_from_slice(&[0x4003, subsystem, INTEL, device, INTEL]);
         let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
         words[WORDS - 1] = SUM.wrapping_sub(sum);
-        Self { words, control: 0, command: 0, bits: 0, given: 0, is_out: false }
+        Self { model, words, control: 0, command: 0, bits: 0, given: 0, is_out: false }
     }
 
     /// The MAC address.
@@ -56,19 +63,24 @@ impl Eeprom {
     /// What EERD holds after this is written to it.
     pub(super) fn read(&self, request: u32) -> u32 {
         const START: u32 = 1;
-        const DONE: u32 = 1 << 4;
+        // Where the address is, and the bit that says that the word is there.
+        let (mask, shift, done) = match self.model {
+            Model::I82540 => (0xff00, 8, 1 << 4),
+            Model::I82574 => (0xfffc, 2, 1 << 1),
+        };
         if request & START == 0 {
             return request;
         }
-        let word = self.words.get((request >> 8 & 0xff) as usize).copied().unwrap_or(0xffff);
-        u32::from(word) << 16 | request & 0xff00 | DONE
+        let word = self.words.get(((request & mask) >> shift) as usize).copied().unwrap_or(0xffff);
+        u32::from(word) << 16 | request & mask | done
     }
 
     /// EECD.
     pub(super) const fn control(&self) -> u32 {
+        let read = if matches!(self.model, Model::I82574) { READ_AFTER_RESET } else { 0 };
         let grant = if self.control & REQUEST == 0 { 0 } else { GRANT };
         let out = if self.is_out { DATA_OUT } else { 0 };
-        self.control & (CLOCK | SELECT | DATA_IN | REQUEST) | grant | out | PRESENT
+        self.control & (CLOCK | SELECT | DATA_IN | REQUEST) | grant | out | PRESENT | read
     }
 
     /// Writes EECD: a rising edge of the clock takes a bit in, a falling edge puts one out.
@@ -127,7 +139,7 @@ mod tests {
 
     #[test]
     fn both_ways_of_reading_agree_and_the_checksum_is_right() {
-        let mut eeprom = Eeprom::new([2, 3, 4, 5, 6, 7], 0x100e, 0x001e);
+        let mut eeprom = Eeprom::new(Model::I82540, [2, 3, 4, 5, 6, 7]);
         assert_eq!(eeprom.mac(), [2, 3, 4, 5, 6, 7]);
         let mut sum = 0u16;
         for address in 0..64 {

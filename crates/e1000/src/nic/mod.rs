@@ -1,8 +1,10 @@
 //! The card: registers with their side effects, EEPROM, PHY, receive filter and interrupts.
 
+mod context;
 mod eeprom;
 mod filter;
 mod interrupts;
+mod model;
 pub(crate) mod pages;
 mod phy;
 pub(crate) mod registers;
@@ -10,25 +12,24 @@ pub(crate) mod registers;
 use std::sync::Arc;
 
 use crate::memory::GuestMemory;
-use crate::ring::TxContext;
+pub use context::Sum;
+pub(crate) use context::TxContext;
 use eeprom::Eeprom;
 pub(crate) use filter::FRONT;
-pub(crate) use interrupts::{Delays, Direction, Interrupts};
+pub(crate) use interrupts::{Delays, Direction, Interrupts, VECTORS};
+pub use model::Model;
 use pages::Pages;
 use phy::Phy;
 use registers::{
     BAR_BYTES, CTRL, CTRL_EXT, CTRL_EXT_EE_RST, CTRL_FD, CTRL_PHY_RST, CTRL_RST, CTRL_SLU, CTRL_SPEED_1000,
-    EECD, EERD, END, ICR, ICS, IMC, IMS, ITR, LEDCTL, MDIC, PBA, RAH, RAL, STATUS, STATUS_FD, STATUS_LU,
-    STATUS_SPEED_1000, VET, cause, statistic,
+    EECD, EEMNGCTL, EERD, EIAC, EITR, EITR_END, END, IAM, ICR, ICS, IMC, IMS, ITR, IVAR, LEDCTL, MDIC, PBA,
+    RAH, RAL, STATUS, STATUS_FD, STATUS_LU, STATUS_SPEED_1000, VET, cause, statistic,
 };
-
-/// PCI identity: Intel 82540EM, and its subsystem.
-pub(crate) const DEVICE: u16 = 0x100e;
-pub(crate) const SUBSYSTEM: u16 = 0x001e;
 
 /// All of the card that its two users, the port's thread and the worker, share by one lock.
 #[derive(Debug)]
 pub(crate) struct Device {
+    pub(crate) model: Model,
     registers: Box<[u32; END as usize / 4]>,
     /// Ring registers.
     pub(crate) pages: Arc<Pages>,
@@ -39,20 +40,21 @@ pub(crate) struct Device {
     /// The guest lets the card access its memory (PCI command, "bus master").
     pub(crate) is_bus_master: bool,
     pub(crate) context: TxContext,
-    /// Register that BAR 1 accesses.
+    /// Register that the I/O window accesses.
     io_address: u32,
     /// A ring lies outside guest memory: reported once.
     pub(crate) has_bad_ring: bool,
 }
 
 impl Device {
-    pub(crate) fn new(mac: [u8; 6], pages: Arc<Pages>) -> Self {
+    pub(crate) fn new(model: Model, mac: [u8; 6], pages: Arc<Pages>) -> Self {
         let mut device = Self {
+            model,
             registers: Box::new([0; END as usize / 4]),
             pages,
-            eeprom: Eeprom::new(mac, DEVICE, SUBSYSTEM),
-            phy: Phy::new(),
-            interrupts: Interrupts::default(),
+            eeprom: Eeprom::new(model, mac),
+            phy: Phy::new(model),
+            interrupts: Interrupts::new(model),
             memory: GuestMemory::default(),
             is_bus_master: false,
             context: TxContext::default(),
@@ -67,7 +69,7 @@ impl Device {
     pub(crate) fn reset(&mut self) {
         self.registers.fill(0);
         self.pages.clear();
-        self.phy = Phy::new();
+        self.phy = Phy::new(self.model);
         self.interrupts.reset();
         self.context = TxContext::default();
         self.has_bad_ring = false;
@@ -81,6 +83,9 @@ impl Device {
         ] {
             self.set(register, value);
         }
+        if self.model == Model::I82574 {
+            self.set(EEMNGCTL, 1 << 18);
+        }
         let [a, b, c, d, e, f] = self.eeprom.mac();
         self.set(RAL, u32::from_le_bytes([a, b, c, d]));
         self.set(RAH, u32::from_le_bytes([e, f, 0, 0x80]));
@@ -89,6 +94,7 @@ impl Device {
     /// The client has gone: nothing of its guest stays.
     pub(crate) fn disconnect(&mut self) {
         self.interrupts.set_line(None);
+        self.interrupts.clear_vectors();
         self.is_bus_master = false;
         self.io_address = 0;
         self.reset();
@@ -127,6 +133,7 @@ impl Device {
             ITR => self.interrupts.interval,
             IMS => self.interrupts.mask(),
             ICS | IMC => 0,
+            EIAC..EITR_END if self.model == Model::I82574 => self.read_vectors(offset),
             EECD => self.eeprom.control(),
             statistic::BEGIN..statistic::END => {
                 let value = self.register(offset);
@@ -151,11 +158,15 @@ impl Device {
             CTRL => {
                 self.set(CTRL, value & !CTRL_PHY_RST);
                 if value & CTRL_PHY_RST != 0 {
-                    self.phy = Phy::new();
+                    self.phy = Phy::new(self.model);
                     self.interrupts.raise(cause::LSC);
                 }
             }
-            CTRL_EXT => self.set(CTRL_EXT, value & !CTRL_EXT_EE_RST),
+            CTRL_EXT => {
+                self.set(CTRL_EXT, value & !CTRL_EXT_EE_RST);
+                self.interrupts.vectors.control = value;
+            }
+            EIAC..EITR_END if self.model == Model::I82574 => self.write_vectors(offset, value),
             STATUS => {}
             EECD => self.eeprom.set_control(value),
             EERD => self.set(EERD, self.eeprom.read(value)),
@@ -175,7 +186,28 @@ impl Device {
         }
     }
 
-    /// Reads BAR 1: a window to BAR 0 (SDM 13.2.2).
+    /// A register of MSI-X.
+    fn vector_register(&mut self, offset: u32) -> Option<&mut u32> {
+        let vectors = &mut self.interrupts.vectors;
+        match offset {
+            EIAC => Some(&mut vectors.cleared),
+            IAM => Some(&mut vectors.disabled),
+            IVAR => Some(&mut vectors.routes),
+            _ => vectors.intervals.get_mut((offset.checked_sub(EITR)? / 4) as usize),
+        }
+    }
+
+    fn read_vectors(&mut self, offset: u32) -> u32 {
+        self.vector_register(offset).map_or(0, |register| *register)
+    }
+
+    fn write_vectors(&mut self, offset: u32, value: u32) {
+        if let Some(register) = self.vector_register(offset) {
+            *register = value;
+        }
+    }
+
+    /// Reads the I/O window to BAR 0 (SDM 13.2.2).
     pub(crate) fn read_io(&mut self, offset: u32) -> u32 {
         match offset {
             0 => self.io_address,
@@ -184,7 +216,7 @@ impl Device {
         }
     }
 
-    /// Writes BAR 1.
+    /// Writes the I/O window.
     pub(crate) fn write_io(&mut self, offset: u32, value: u32) {
         match offset {
             0 => self.io_address = value,

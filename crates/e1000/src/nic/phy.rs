@@ -1,5 +1,7 @@
-//! The PHY behind MDIC (SDM 13.4.8): a Marvell 88E1000 with a link of 1 Gbit/s.
+//! The PHY behind MDIC (SDM 13.4.8), with a link of 1 Gbit/s: a Marvell 88E1000, or that of an 82574, whose registers
+//! have pages (register 22); only page 0 has any here.
 
+use super::Model;
 use super::registers::cause;
 
 const WRITE: u32 = 1 << 26;
@@ -12,6 +14,7 @@ const ADDRESS: u32 = 1;
 const CONTROL: usize = 0;
 const STATUS: usize = 1;
 const SPECIFIC_STATUS: usize = 17;
+const PAGE: usize = 22;
 
 const CONTROL_RESTART: u16 = 1 << 9;
 const CONTROL_RESET: u16 = 1 << 15;
@@ -23,18 +26,21 @@ const READ_ONLY: [usize; 8] = [STATUS, 2, 3, 5, 6, 10, 15, SPECIFIC_STATUS];
 
 /// The PHY's registers.
 #[derive(Debug)]
-pub(super) struct Phy([u16; 32]);
+pub(super) struct Phy {
+    model: Model,
+    registers: [u16; 32],
+}
 
 impl Phy {
     /// As after a reset, its link negotiated.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(model: Model) -> Self {
         let mut registers = [0; 32];
         for (number, value) in [
             (CONTROL, 0x1140),
             (STATUS, 0x7949 | STATUS_NEGOTIATED | STATUS_LINK),
-            // Identity: Marvell 88E1000.
+            // Identity.
             (2, 0x0141),
-            (3, 0x0c20),
+            (3, if model == Model::I82540 { 0x0c20 } else { 0x0cb1 }),
             // What both sides advertise: all speeds up to 1 Gbit/s, full duplex.
             (4, 0x0de1),
             (5, 0x41e1),
@@ -48,7 +54,7 @@ impl Phy {
         ] {
             registers[number] = value;
         }
-        Self(registers)
+        Self { model, registers }
     }
 
     /// Executes a command: the value that MDIC has then, and the causes of interrupts.
@@ -59,14 +65,16 @@ impl Phy {
         if command >> 21 & 31 != ADDRESS {
             return (command | READY | ERROR, causes);
         }
+        let is_there = self.model == Model::I82540 || number == PAGE || self.registers[PAGE] == 0;
         if command & READ != 0 {
-            return (command & 0xffff_0000 | READY | u32::from(self.0[number]), causes);
+            let value = if is_there { self.registers[number] } else { 0 };
+            return (command & 0xffff_0000 | READY | u32::from(value), causes);
         }
-        if command & WRITE != 0 && !READ_ONLY.contains(&number) {
-            self.0[number] = command as u16;
+        if command & WRITE != 0 && is_there && !READ_ONLY.contains(&number) {
+            self.registers[number] = command as u16;
             if number == CONTROL && command as u16 & (CONTROL_RESTART | CONTROL_RESET) != 0 {
                 // Negotiation ends at once.
-                self.0[CONTROL] &= !(CONTROL_RESTART | CONTROL_RESET);
+                self.registers[CONTROL] &= !(CONTROL_RESTART | CONTROL_RESET);
                 causes |= cause::LSC;
             }
         }

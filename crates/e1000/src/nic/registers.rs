@@ -3,8 +3,11 @@
 
 /// Bytes of BAR 0.
 pub(crate) const BAR_BYTES: u64 = 128 << 10;
-/// Bytes of BAR 1, the I/O window: address and data.
+/// Bytes of the I/O window, address and data: BAR 1, or BAR 2 of an 82574.
 pub(crate) const IO_BYTES: u64 = 64;
+/// Bytes of BAR 3 of an 82574, which holds the MSI-X table and, behind [`MSIX_PENDING`], what is pending. The client has both.
+pub(crate) const MSIX_BYTES: u64 = 16 << 10;
+pub(crate) const MSIX_PENDING: u32 = 8 << 10;
 /// Registers lie below; flash and packet memory above read as 0.
 pub(super) const END: u32 = 0x6000;
 
@@ -20,10 +23,22 @@ pub(super) const ITR: u32 = 0x00c4;
 pub(super) const ICS: u32 = 0x00c8;
 pub(super) const IMS: u32 = 0x00d0;
 pub(super) const IMC: u32 = 0x00d8;
+/// Of an 82574, as the other registers of MSI-X.
+pub(super) const EIAC: u32 = 0x00dc;
+pub(super) const IAM: u32 = 0x00e0;
+pub(super) const IVAR: u32 = 0x00e4;
+/// EITR of the first vector, and behind the last.
+pub(super) const EITR: u32 = 0x00e8;
+pub(super) const EITR_END: u32 = 0x00fc;
 pub(crate) const RCTL: u32 = 0x0100;
 pub(crate) const TCTL: u32 = 0x0400;
 pub(super) const LEDCTL: u32 = 0x0e00;
 pub(super) const PBA: u32 = 0x1000;
+/// Of an 82574: its firmware has finished with the PHY (bit 18).
+pub(super) const EEMNGCTL: u32 = 0x1010;
+/// Of an 82574: receive descriptors are extended (bit 15).
+pub(crate) const RFCTL: u32 = 0x5008;
+pub(crate) const RFCTL_EXTEN: u32 = 1 << 15;
 /// Receive ring: see [`ring`].
 pub(crate) const RECEIVE_RING: u32 = 0x2800;
 /// Transmit ring: see [`ring`].
@@ -54,6 +69,9 @@ pub(super) const CTRL_RST: u32 = 1 << 26;
 pub(crate) const CTRL_VME: u32 = 1 << 30;
 pub(super) const CTRL_PHY_RST: u32 = 1 << 31;
 pub(super) const CTRL_EXT_EE_RST: u32 = 1 << 13;
+/// IAM disables the causes of a vector that is signalled, and those that a read of ICR clears.
+pub(super) const CTRL_EXT_EIAME: u32 = 1 << 24;
+pub(super) const CTRL_EXT_IAME: u32 = 1 << 27;
 
 pub(super) const STATUS_FD: u32 = 1;
 pub(super) const STATUS_LU: u32 = 1 << 1;
@@ -63,6 +81,8 @@ pub(crate) const RCTL_EN: u32 = 1 << 1;
 pub(crate) const RCTL_UPE: u32 = 1 << 3;
 pub(crate) const RCTL_MPE: u32 = 1 << 4;
 pub(crate) const RCTL_LPE: u32 = 1 << 5;
+/// Of an 82574: the type of receive descriptors; 0: one buffer each.
+pub(crate) const RCTL_DTYP: u32 = 3 << 10;
 pub(crate) const RCTL_BAM: u32 = 1 << 15;
 pub(crate) const RCTL_VFE: u32 = 1 << 18;
 pub(crate) const RCTL_BSEX: u32 = 1 << 25;
@@ -85,6 +105,10 @@ pub(crate) mod cause {
     pub(crate) const RXT0: u32 = 1 << 7;
     /// The PHY was accessed.
     pub(crate) const MDAC: u32 = 1 << 9;
+    /// Those of an 82574's vectors: the receive queue, the transmit queue, all others.
+    pub(crate) const RXQ0: u32 = 1 << 20;
+    pub(crate) const TXQ0: u32 = 1 << 22;
+    pub(crate) const OTHER: u32 = 1 << 24;
     /// The card holds its interrupt line.
     pub(crate) const ASSERTED: u32 = 1 << 31;
 }

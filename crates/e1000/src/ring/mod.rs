@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::nic::pages::Pages;
-use crate::nic::registers::{RCTL, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, ring};
-use crate::nic::{Delays, Device};
+use crate::nic::registers::{RCTL, RCTL_DTYP, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, ring};
+use crate::nic::{Delays, Device, Model};
 
 pub use offload::finish_headers;
 pub use receive::{NotTaken, Pieces, Receiving};
-pub(crate) use transmit::TxContext;
-pub use transmit::{Request, Sent, Sum};
+pub use transmit::{Request, Sent};
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
@@ -179,9 +178,10 @@ fn delays(pages: &Pages, registers: u32) -> Delays {
     Delays { since_last: load(ring::DELAY), since_first: load(ring::ABSOLUTE_DELAY) }
 }
 
-/// Whether the card receives, and sends.
+/// Whether the card receives, and sends. Receive descriptors with several buffers are not known.
 fn is_receiving(device: &Device) -> bool {
-    device.register(RCTL) & RCTL_EN != 0
+    let has_one_buffer = device.model == Model::I82540 || device.register(RCTL) & RCTL_DTYP == 0;
+    device.register(RCTL) & RCTL_EN != 0 && has_one_buffer
 }
 
 fn is_sending(device: &Device) -> bool {

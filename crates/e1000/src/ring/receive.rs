@@ -2,13 +2,18 @@
 //!
 //! ```text
 //!  63     48 47    40 39    32 31       16 15     0
-//!  special   errors   status   checksum    length
+//!  special   errors   status   checksum    length            second half of a legacy descriptor
+//!
+//!  63     48 47     32 31        20 19       0
+//!  VLAN      length    errors       status                   second half of an extended one (82574, RFCTL.EXTEN)
 //! ```
 
 use super::transmit::size_statistic;
 use super::{RECEIVE, Ring, Turn, delays, is_receiving};
-use crate::nic::registers::{CTRL, CTRL_VME, RCTL, RCTL_BSEX, RCTL_LPE, RCTL_SECRC, cause, ring, statistic};
-use crate::nic::{Device, Direction, FRONT};
+use crate::nic::registers::{
+    CTRL, CTRL_VME, RCTL, RCTL_BSEX, RCTL_LPE, RCTL_SECRC, RFCTL, RFCTL_EXTEN, cause, ring, statistic,
+};
+use crate::nic::{Device, Direction, FRONT, Model};
 
 /// Shortest packet on a wire, without FCS.
 const SHORTEST: usize = 60;
@@ -166,6 +171,7 @@ impl Device {
         if whole.div_ceil(buffer) > room {
             return Err(NotTaken::Full);
         }
+        let is_extended = self.model == Model::I82574 && self.register(RFCTL) & RFCTL_EXTEN != 0;
         let mut reader = Reader { pieces: pieces.0.iter(), place: std::ptr::null(), left: 0 };
         let (mut at, mut place) = (0, ring.head);
         let special = if is_tagged { u64::from(u16::from_be_bytes([front[14], front[15]])) << 48 } else { 0 };
@@ -185,8 +191,16 @@ impl Device {
             at += here;
             let end = if at == whole { END_OF_PACKET | stripped | IGNORE_CHECKSUMS } else { 0 };
             let status = DONE | end;
-            let words = here as u64 | status << 32 | if end == 0 { 0 } else { special };
-            if !self.memory.store_second(descriptor, words) {
+            let tag = if end == 0 { 0 } else { special };
+            let words = if is_extended {
+                (here as u64) << 32 | status | tag
+            } else {
+                here as u64 | status << 32 | tag
+            };
+            // An extended descriptor has the hash of the packet's flow there, and the card computes none.
+            if is_extended && !self.memory.store_first(descriptor, 0)
+                || !self.memory.store_second(descriptor, words)
+            {
                 self.has_bad_ring = true;
                 return Err(NotTaken::BadRing);
             }

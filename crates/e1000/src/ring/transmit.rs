@@ -13,7 +13,7 @@ use super::{Ring, TRANSMIT, Turn, delays, is_sending};
 use crate::LONGEST;
 use crate::memory::GuestMemory;
 use crate::nic::registers::{CTRL, CTRL_VME, cause, ring, statistic};
-use crate::nic::{Delays, Device, Direction, FRONT};
+use crate::nic::{Delays, Device, Direction, FRONT, Sum, TxContext};
 
 /// Most descriptors of a packet: Linux needs 18 for a segment of 64 KB, and one more for each fragment.
 const MOST_PARTS: usize = 64;
@@ -77,17 +77,6 @@ impl Descriptor {
     }
 }
 
-/// A checksum to be computed: over the bytes from `from` to `end` (`None`: all), stored at `at`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// First byte that is summed.
-    pub from: u16,
-    /// Where the checksum is.
-    pub at: u16,
-    /// Last byte that is summed.
-    pub end: Option<u16>,
-}
-
 /// What a packet's sender leaves to the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -101,49 +90,39 @@ pub struct Request {
     pub tcp: bool,
 }
 
-/// Context of the last context descriptor.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TxContext {
-    ip: Sum,
-    transport: Sum,
-    segment: u16,
-    tcp: bool,
+/// What a context descriptor says.
+fn context_of(descriptor: Descriptor) -> TxContext {
+    let [low, high] = descriptor.0;
+    let sum = |half: u64| {
+        let end = (half >> 16) as u16;
+        let [from, at, ..] = half.to_le_bytes();
+        Sum { from: from.into(), at: at.into(), end: (end != 0).then_some(end) }
+    };
+    TxContext {
+        ip: sum(low),
+        transport: sum(low >> 32),
+        segment: (high >> 48) as u16,
+        tcp: descriptor.command() & CONTEXT_TCP != 0,
+    }
 }
 
-impl TxContext {
-    fn of(descriptor: Descriptor) -> Self {
-        let [low, high] = descriptor.0;
-        let sum = |half: u64| {
-            let end = (half >> 16) as u16;
-            let [from, at, ..] = half.to_le_bytes();
-            Sum { from: from.into(), at: at.into(), end: (end != 0).then_some(end) }
-        };
-        Self {
-            ip: sum(low),
-            transport: sum(low >> 32),
-            segment: (high >> 48) as u16,
-            tcp: descriptor.command() & CONTEXT_TCP != 0,
-        }
+/// What a packet asks for whose first descriptor is this.
+fn request_of(context: &TxContext, first: Descriptor) -> Request {
+    if !first.is_extended() {
+        let at = first.legacy_checksum_offset().into();
+        let ip = (first.command() & INSERT_OR_SEGMENT != 0).then(|| Sum {
+            from: first.options().into(),
+            at,
+            end: None,
+        });
+        return Request { ip, ..Request::default() };
     }
-
-    /// What a packet asks for whose first descriptor is this.
-    fn request(&self, first: Descriptor) -> Request {
-        if !first.is_extended() {
-            let at = first.legacy_checksum_offset().into();
-            let ip = (first.command() & INSERT_OR_SEGMENT != 0).then(|| Sum {
-                from: first.options().into(),
-                at,
-                end: None,
-            });
-            return Request { ip, ..Request::default() };
-        }
-        let wants = |option, sum| (first.options() & option != 0).then_some(sum);
-        Request {
-            ip: wants(OPTION_IP, self.ip),
-            transport: wants(OPTION_TRANSPORT, self.transport),
-            segment: if first.segments() { self.segment } else { 0 },
-            tcp: self.tcp,
-        }
+    let wants = |option, sum| (first.options() & option != 0).then_some(sum);
+    Request {
+        ip: wants(OPTION_IP, context.ip),
+        transport: wants(OPTION_TRANSPORT, context.transport),
+        segment: if first.segments() { context.segment } else { 0 },
+        tcp: context.tcp,
     }
 }
 
@@ -265,7 +244,7 @@ impl Device {
             };
             place = ring.after(place);
             if descriptor.is_context() {
-                self.context = TxContext::of(descriptor);
+                self.context = context_of(descriptor);
                 if first.is_none() {
                     self.write_back(ring, place, reports);
                     continue;
@@ -291,7 +270,7 @@ impl Device {
                     let ([a, b], [c, d]) = ([0x81, 0x00], last.special().to_be_bytes());
                     [a, b, c, d]
                 });
-                let request = self.context.request(first);
+                let request = request_of(&self.context, first);
                 take(&Sent { memory: &self.memory, parts: &parts, length, tag, request })
             }
             _ => Some(false),

@@ -8,9 +8,8 @@ use super::message::{MOST_DATA, command, long, word};
 use super::pci_config::{self, PciConfig};
 use super::stream::Message;
 use crate::memory::{MapError, MapRequest};
-use crate::nic::Device;
-use crate::nic::pages;
-use crate::nic::registers::{BAR_BYTES, IO_BYTES};
+use crate::nic::registers::{BAR_BYTES, IO_BYTES, MSIX_BYTES};
+use crate::nic::{Device, Interrupts, Model, VECTORS, pages};
 
 const EINVAL: u32 = 22;
 const ENOTSUP: u32 = 95;
@@ -20,8 +19,11 @@ const REGIONS: u32 = 9;
 const IRQS: u32 = 5;
 const BAR0: u32 = 0;
 const BAR1: u32 = 1;
+const BAR2: u32 = 2;
+const BAR3: u32 = 3;
 const CONFIG: u32 = 7;
 const INTX: u32 = 0;
+const MSIX: u32 = 2;
 
 const DEVICE_RESETS: u32 = 1;
 const DEVICE_PCI: u32 = 1 << 1;
@@ -69,6 +71,7 @@ impl From<Vec<u8>> for Reply {
 /// A client's state besides the card's.
 #[derive(Debug)]
 pub(crate) struct Session {
+    model: Model,
     config: PciConfig,
     has_version: bool,
     /// Reports the eventfd by which the client unmasks the line without a message.
@@ -79,9 +82,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new(model: Model) -> rustix::io::Result<Self> {
         let unmask = EpollWaiter::new()?;
-        Ok(Self { config: PciConfig::new(), has_version: false, unmask, unmask_fd: None, refused: None })
+        let config = PciConfig::new(model);
+        Ok(Self { model, config, has_version: false, unmask, unmask_fd: None, refused: None })
     }
 
     /// Becomes readable when the client unmasks the line.
@@ -111,13 +115,13 @@ impl Session {
                 let words = [16, DEVICE_RESETS | DEVICE_PCI, REGIONS, IRQS];
                 Ok(words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>().into())
             }
-            command::DEVICE_GET_REGION_INFO => region_info(&body),
-            command::DEVICE_GET_IRQ_INFO => irq_info(&body),
+            command::DEVICE_GET_REGION_INFO => region_info(self.model, &body),
+            command::DEVICE_GET_IRQ_INFO => irq_info(self.model, &body),
             command::DEVICE_SET_IRQS => self.set_irqs(device, &body, fd),
             command::REGION_READ => self.read(device, &body),
             command::REGION_WRITE => self.write(device, &body),
             command::DEVICE_RESET => {
-                self.config = PciConfig::new();
+                self.config = PciConfig::new(self.model);
                 device.is_bus_master = false;
                 device.reset();
                 Ok(Reply::default())
@@ -155,13 +159,6 @@ impl Session {
     fn set_irqs(&mut self, device: &mut Device, body: &[u8], fd: Option<OwnedFd>) -> Result<Reply, u32> {
         let field = |at| word(body, at).ok_or(EINVAL);
         let (flags, index, start, count) = (field(4)?, field(8)?, field(12)?, field(16)?);
-        if index != INTX {
-            // The others have no vectors.
-            return if count == 0 { Ok(Reply::default()) } else { Err(EINVAL) };
-        }
-        if start != 0 || count > 1 {
-            return Err(EINVAL);
-        }
         if let Some(fd) = &fd
             && !is_eventfd(fd)
         {
@@ -169,6 +166,17 @@ impl Session {
             return Err(EINVAL);
         }
         let data = flags & (SET_NONE | SET_BOOL | SET_EVENTFD);
+        if index == MSIX && self.model.vectors() > 0 {
+            let trigger = (flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data);
+            return set_vectors(&mut device.interrupts, trigger, (start, count), fd);
+        }
+        if index != INTX {
+            // The others have no vectors.
+            return if count == 0 { Ok(Reply::default()) } else { Err(EINVAL) };
+        }
+        if start != 0 || count > 1 {
+            return Err(EINVAL);
+        }
         match (flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data) {
             (SET_TRIGGER, SET_EVENTFD) => device.interrupts.set_line(fd),
             (SET_TRIGGER, SET_NONE) if count == 0 => {
@@ -195,7 +203,7 @@ impl Session {
     }
 
     fn read(&self, device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
-        let (region, at, count) = access(body)?;
+        let (region, at, count) = access(self.model, body)?;
         let mut reply = body.get(..16).unwrap_or_default().to_vec();
         let mut data = [0; MOST_DATA];
         let data = data.get_mut(..count).ok_or(EINVAL)?;
@@ -204,7 +212,7 @@ impl Session {
             BAR0 => each_word(at, count, |word, range, within| {
                 data[range].copy_from_slice(&device.read(word).to_le_bytes()[within]);
             }),
-            BAR1 => each_word(at, count, |word, range, within| {
+            BAR1 | BAR2 => each_word(at, count, |word, range, within| {
                 data[range].copy_from_slice(&device.read_io(word).to_le_bytes()[within]);
             }),
             _ => {}
@@ -214,7 +222,7 @@ impl Session {
     }
 
     fn write(&mut self, device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
-        let (region, at, count) = access(body)?;
+        let (region, at, count) = access(self.model, body)?;
         let data = body.get(16..16 + count).ok_or(EINVAL)?;
         // A register is written as a whole; a driver that writes a part of one writes zeros to the rest.
         let value = |range: std::ops::Range<usize>, within: std::ops::Range<usize>| {
@@ -228,11 +236,34 @@ impl Session {
                 device.is_bus_master = self.config.is_bus_master();
             }
             BAR0 => each_word(at, count, |word, range, within| device.write(word, value(range, within))),
-            BAR1 => each_word(at, count, |word, range, within| device.write_io(word, value(range, within))),
+            BAR1 | BAR2 => {
+                each_word(at, count, |word, range, within| device.write_io(word, value(range, within)));
+            }
             _ => {}
         }
         Ok(body.get(..16).unwrap_or_default().to_vec().into())
     }
+}
+
+/// Connects MSI-X vectors from `start` on, or disconnects them: all, if `count` is 0. A message has one descriptor at most.
+fn set_vectors(
+    interrupts: &mut Interrupts,
+    trigger: (u32, u32),
+    (start, count): (u32, u32),
+    fd: Option<OwnedFd>,
+) -> Result<Reply, u32> {
+    let end = start.checked_add(count).filter(|end| *end as usize <= VECTORS).ok_or(EINVAL)?;
+    match (trigger, fd) {
+        ((SET_TRIGGER, SET_NONE), None) if count == 0 => interrupts.clear_vectors(),
+        ((SET_TRIGGER, SET_EVENTFD), fd) if fd.is_none() || count == 1 => {
+            let mut fd = fd;
+            for vector in start..end {
+                interrupts.set_vector(vector as usize, fd.take()).ok_or(EINVAL)?;
+            }
+        }
+        _ => return Err(EINVAL),
+    }
+    Ok(Reply::default())
 }
 
 /// Whether a descriptor is an eventfd: no other kind is known never to block.
@@ -242,21 +273,22 @@ fn is_eventfd(fd: &OwnedFd) -> bool {
 }
 
 /// Region, offset and count of an access, within the region.
-fn access(body: &[u8]) -> Result<(u32, u64, usize), u32> {
+fn access(model: Model, body: &[u8]) -> Result<(u32, u64, usize), u32> {
     let (at, region, count) = (long(body, 0), word(body, 8), word(body, 12));
     let (Some(at), Some(region), Some(count)) = (at, region, count) else { return Err(EINVAL) };
     let end = at.checked_add(count.into()).ok_or(EINVAL)?;
-    if count as usize > MOST_DATA || end > region_bytes(region) {
+    if count as usize > MOST_DATA || end > region_bytes(model, region) {
         return Err(EINVAL);
     }
     Ok((region, at, count as usize))
 }
 
-const fn region_bytes(region: u32) -> u64 {
-    match region {
-        BAR0 => BAR_BYTES,
-        BAR1 => IO_BYTES,
-        CONFIG => pci_config::BYTES as u64,
+const fn region_bytes(model: Model, region: u32) -> u64 {
+    match (model, region) {
+        (_, BAR0) => BAR_BYTES,
+        (Model::I82540, BAR1) | (Model::I82574, BAR2) => IO_BYTES,
+        (Model::I82574, BAR3) => MSIX_BYTES,
+        (_, CONFIG) => pci_config::BYTES as u64,
         _ => 0,
     }
 }
@@ -289,12 +321,12 @@ fn unmap(device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
     Ok(body.get(..24).unwrap_or_default().to_vec().into())
 }
 
-fn region_info(body: &[u8]) -> Result<Reply, u32> {
+fn region_info(model: Model, body: &[u8]) -> Result<Reply, u32> {
     let (Some(room), Some(index)) = (word(body, 0), word(body, 8)) else { return Err(EINVAL) };
     if index >= REGIONS {
         return Err(EINVAL);
     }
-    let bytes = region_bytes(index);
+    let bytes = region_bytes(model, index);
     let (mut flags, mut capability, mut size) =
         (if bytes > 0 { REGION_READ_WRITE } else { 0 }, 0, REGION_INFO);
     if index == BAR0 {
@@ -325,10 +357,13 @@ fn region_info(body: &[u8]) -> Result<Reply, u32> {
     Ok(Reply { body: reply, passes_pages })
 }
 
-fn irq_info(body: &[u8]) -> Result<Reply, u32> {
+fn irq_info(model: Model, body: &[u8]) -> Result<Reply, u32> {
     let index = word(body, 8).filter(|index| *index < IRQS).ok_or(EINVAL)?;
-    let (flags, count) =
-        if index == INTX { (IRQ_EVENTFD | IRQ_MASKABLE | IRQ_AUTOMASKED, 1) } else { (IRQ_EVENTFD, 0) };
+    let (flags, count) = match index {
+        INTX => (IRQ_EVENTFD | IRQ_MASKABLE | IRQ_AUTOMASKED, 1),
+        MSIX => (IRQ_EVENTFD, model.vectors()),
+        _ => (IRQ_EVENTFD, 0),
+    };
     let words = [16, flags, index, count];
     Ok(words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect::<Vec<u8>>().into())
 }

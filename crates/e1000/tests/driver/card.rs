@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use netvm_e1000::{NotTaken, Options, Pieces, Port, Queue, Request};
+use netvm_e1000::{Model, NotTaken, Options, Pieces, Port, Queue, Request};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::client::{Client, WRITE, words};
@@ -60,11 +60,16 @@ pub struct Card {
 }
 
 impl Card {
-    /// A card whose driver has set its rings up.
+    /// A card whose driver has set its rings up: an 82540EM.
     pub fn new() -> Self {
+        Self::of(Model::I82540)
+    }
+
+    /// A card of a model.
+    pub fn of(model: Model) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
-        let (port, queue) = Port::open(&Options { path: path.clone(), mac: MAC }).unwrap();
+        let (port, queue) = Port::open(&Options { path: path.clone(), model, mac: MAC }).unwrap();
         let client = Client::connect(&path);
         let memory = sealed(BYTES);
         let mut card = Self { client, port, queue, memory, path, _folder: folder, tx: 0, rx: 0 };

@@ -118,7 +118,7 @@ fn a_ring_outside_memory_is_reported_and_a_full_one_without_end_is_emptied() {
 #[test]
 fn a_socket_belongs_to_one_port() {
     let card = Card::new();
-    let options = Options { path: card.path.clone(), mac: MAC };
+    let options = Options { path: card.path.clone(), model: netvm_e1000::Model::I82540, mac: MAC };
     assert!(matches!(Port::open(&options), Err(OpenError::InUse { .. })));
     let Card { port, path, .. } = card;
     drop(port);

@@ -4,4 +4,5 @@
 mod card;
 mod client;
 mod hostile;
+mod msix;
 mod traffic;

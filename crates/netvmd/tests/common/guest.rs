@@ -72,9 +72,9 @@ impl Image {
         Self::with_modules(guests, &["virtio_pci", "virtio_net", "virtio_blk"], &["--disk"])
     }
 
-    /// An image with a shell and the kernel's driver of e1000 cards.
+    /// An image with a shell and the kernel's drivers of e1000 and e1000e cards.
     pub fn with_e1000() -> Option<Self> {
-        Self::with_modules(2, &["e1000"], &["--drivers"])
+        Self::with_modules(2, &["e1000", "e1000e"], &["--drivers"])
     }
 
     fn with_modules(guests: usize, modules: &[&str], further: &[&str]) -> Option<Self> {

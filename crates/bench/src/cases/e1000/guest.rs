@@ -44,10 +44,10 @@ impl Image {
         let mut file = program.as_os_str().to_owned();
         file.push(":bin/netvm-bench-packet");
         let mut words: Vec<std::ffi::OsString> = vec!["--drivers".into(), "--file".into(), file];
-        for module in ["e1000", "virtio_pci", "virtio_net"] {
+        for module in ["e1000", "e1000e", "virtio_pci", "virtio_net"] {
             words.extend(["--module".into(), module.into()]);
         }
-        let start = "for n in 0 1 2 3; do \
+        let start = "for n in 0 1 2 3 4 5; do \
                      echo 1 >/proc/sys/net/ipv6/conf/eth$n/disable_ipv6; ip link set eth$n up; done; \
                      exec netvm-bench-packet";
         words.extend(["busybox", "sh", "-c", start].map(Into::into));
@@ -83,13 +83,17 @@ impl Image {
         };
         let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
         let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
-        let device = serde_json::json!({
-            "driver": "vfio-user-pci",
-            "socket": { "type": "unix", "path": socket(self.folder(), Card::E1000) },
-            "rombar": 0,
-        });
-        pair("-device", device.to_string());
-        for (card, model) in [(Card::QemuE1000, "e1000"), (Card::QemuVirtio, "virtio-net-pci")] {
+        for card in [Card::E1000, Card::E1000e] {
+            let device = serde_json::json!({
+                "driver": "vfio-user-pci",
+                "socket": { "type": "unix", "path": socket(self.folder(), card) },
+                "rombar": 0,
+            });
+            pair("-device", device.to_string());
+        }
+        for (card, model) in
+            [(Card::QemuE1000, "e1000"), (Card::QemuE1000e, "e1000e"), (Card::QemuVirtio, "virtio-net-pci")]
+        {
             let (name, tap) = (card.name(), card.tap().unwrap_or_default());
             pair("-netdev", format!("tap,id={name},ifname={tap},script=no,downscript=no,vhost=off"));
             pair("-device", format!("{model},netdev={name},mac={},romfile=", card.mac()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dpdk::{Device as EthKind, DmaChannel, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
-use netvm_config::model::{self, Host, PortConfig, PortKind};
+use netvm_config::model::{self, CardModel, Host, PortConfig, PortKind};
 use netvm_switch::qos::QosError;
 use netvm_vnet::container::Namespace;
 use netvm_vnet::{ContainerOptions, Offloads, SocketOptions, TapOptions, Watch};
@@ -184,7 +184,7 @@ fn open_kind(
         PortKind::VhostUser { path, mode, dma } => {
             return open_vhost(eal, config, (path, *mode), dma, memories);
         }
-        PortKind::E1000 { path, .. } => return open_e1000(config, path, memories),
+        PortKind::E1000 { path, model, .. } => return open_e1000(config, (path, *model), memories),
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
             return open_builtin(config, memories);
         }
@@ -369,14 +369,19 @@ fn open_vhost(
 
 fn open_e1000(
     config: &PortConfig,
-    path: &std::path::Path,
+    (path, model): (&std::path::Path, CardModel),
     memories: &[Arc<Memory>],
 ) -> Result<Opened, OpenProblem> {
     if config.queues > 1 {
         return Err(OpenProblem::OneQueue { wanted: config.queues });
     }
     let mac = config.card_mac().unwrap_or_default().0;
-    let (port, queue) = netvm_e1000::Port::open(&netvm_e1000::Options { path: path.to_owned(), mac })?;
+    let model = match model {
+        CardModel::E1000 => netvm_e1000::Model::I82540,
+        CardModel::E1000e => netvm_e1000::Model::I82574,
+    };
+    let options = netvm_e1000::Options { path: path.to_owned(), model, mac };
+    let (port, queue) = netvm_e1000::Port::open(&options)?;
     let device = E1000Device::new(queue, Arc::clone(&memories[0]));
     let queues: Queues = vec![(WorkerId(0), Box::new(device))];
     Ok(Opened { card: Some(port), ..Opened::new(queues, "e1000 over vfio-user".to_owned()) })

@@ -1,0 +1,71 @@
+//! A line to the guest, INTx or an MSI-X vector: its eventfd, and how often it may be signalled.
+
+use std::os::fd::OwnedFd;
+
+use netvm_notify::{RateLimit, Signaller, Wake};
+use netvm_region::clock;
+
+/// Packets since the last interrupt from which on the guest's progress sets the interval.
+const MANY: u32 = 8;
+/// Longest interval that follows from the guest's progress.
+const LONGEST_MICROS: u64 = 1000;
+
+/// One line.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// The client's eventfd.
+    eventfd: Option<OwnedFd>,
+    signaller: Signaller,
+    limit: RateLimit,
+    /// An interrupt was signalled, and the driver has not enabled interrupts again.
+    is_served: bool,
+    /// Time of the last interrupt.
+    last: u64,
+    /// How long the guest takes for an interrupt, in cycles: a moving average.
+    service: u64,
+    /// Packets since the last interrupt.
+    packets: u32,
+}
+
+impl Line {
+    pub(super) fn connect(&mut self, eventfd: Option<OwnedFd>) {
+        self.eventfd = eventfd;
+    }
+
+    pub(super) const fn is_connected(&self) -> bool {
+        self.eventfd.is_some()
+    }
+
+    /// After a reset: the client keeps its eventfd.
+    pub(super) const fn reset(&mut self) {
+        (self.is_served, self.last, self.service, self.packets) = (false, 0, 0, 0);
+    }
+
+    pub(super) const fn count(&mut self, packets: u32) {
+        self.packets = self.packets.saturating_add(packets);
+    }
+
+    /// The driver has enabled its interrupts, after it had them disabled.
+    pub(super) fn note_service(&mut self, now: u64) {
+        if std::mem::take(&mut self.is_served) {
+            let took = now.wrapping_sub(self.last).min(clock::cycles_in_micros(LONGEST_MICROS));
+            self.service = self.service - self.service / 8 + took / 8;
+        }
+    }
+
+    /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. Returns whether it did.
+    pub(super) fn signal(&mut self, least: u64, now: u64) -> bool {
+        let Some(eventfd) = &self.eventfd else { return false };
+        let follows = if self.packets >= MANY { 2 * self.service } else { 0 };
+        let least = least.max(follows.min(clock::cycles_in_micros(LONGEST_MICROS)));
+        if self.last != 0 && now.wrapping_sub(self.last) < least {
+            return false;
+        }
+        // A client that makes signals expensive gets fewer.
+        if matches!(self.limit.signal(&self.signaller, eventfd), Wake::Later | Wake::Omitted) {
+            return false;
+        }
+        (self.is_served, self.last, self.packets) = (true, now, 0);
+        true
+    }
+}

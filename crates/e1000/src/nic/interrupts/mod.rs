@@ -1,0 +1,305 @@
+//! Interrupts: causes, mask, delays and moderation.
+//!
+//! A driver is interrupted at most once per interval: the one that it sets in ITR, or one that follows the guest's
+//! progress, if that is longer. The latter is twice as long as the guest took from an interrupt to enabling interrupts
+//! again, while interrupts come with many packets. So handling interrupts leaves the guest half of its time, however fast
+//! packets come (receive livelock: Mogul and Ramakrishnan, 1997), and a packet that comes alone is announced at once.
+//!
+//! INTx is one line: the client masks it when it has signalled an interrupt, and unmasks it when the guest's driver has
+//! seen it. An 82574 also has MSI-X vectors: for received packets, for sent packets, and for the rest (IVAR says which). A
+//! vector's cause is cleared as it is signalled (EIAC), and disabled until the driver has seen to it (IAM), so that the
+//! driver need not read ICR.
+
+mod line;
+
+use std::os::fd::OwnedFd;
+
+use netvm_region::clock;
+
+use super::Model;
+use super::registers::{CTRL_EXT_EIAME, CTRL_EXT_IAME, cause};
+use line::Line;
+
+/// MSI-X vectors of an 82574.
+pub(crate) const VECTORS: usize = 5;
+/// Causes that have a vector, and where IVAR has it.
+const ROUTES: [(u32, u32); 3] = [(cause::RXQ0, 0), (cause::TXQ0, 8), (cause::OTHER, 16)];
+/// An entry of IVAR is valid.
+const VALID: u32 = 1 << 3;
+/// Causes that are not those of a queue.
+const OTHERS: u32 = cause::LSC | cause::RXO | cause::MDAC;
+/// Units of ITR per second (256 ns), and of the delays (1.024 µs).
+const ITR_UNIT_NANOS: u64 = 256;
+const DELAY_UNIT_NANOS: u64 = 1024;
+
+/// Delays of one direction, as the driver has set them, in the registers' units.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delays {
+    /// Since the last packet.
+    pub(crate) since_last: u32,
+    /// Since the first packet; 0: no limit.
+    pub(crate) since_first: u32,
+}
+
+/// An announcement that is delayed: when it is due since the last packet, and since the first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delayed {
+    due: Option<u64>,
+    limit: Option<u64>,
+}
+
+/// The interrupt logic of a card.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    model: Model,
+    causes: u32,
+    mask: u32,
+    /// ITR.
+    pub(super) interval: u32,
+    /// Those of an 82574: IVAR, EIAC, IAM, EITR, and CTRL_EXT, which says what IAM does.
+    pub(super) vectors: VectorRegisters,
+    /// INTx.
+    line: Line,
+    /// An interrupt was signalled, and the client has not unmasked the line.
+    is_masked: bool,
+    msix: [Line; VECTORS],
+    /// Cycles of delays: of received and of sent packets.
+    delayed: [Delayed; 2],
+    /// Interrupts signalled.
+    pub(crate) count: u64,
+}
+
+/// A direction, for delays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Direction {
+    Received = 0,
+    Sent = 1,
+}
+
+impl Direction {
+    const fn cause(self) -> u32 {
+        match self {
+            Self::Received => cause::RXT0,
+            Self::Sent => cause::TXDW,
+        }
+    }
+
+    /// Where IVAR has its vector.
+    const fn shift(self) -> u32 {
+        match self {
+            Self::Received => 0,
+            Self::Sent => 8,
+        }
+    }
+}
+
+fn cycles(nanos: u64) -> u64 {
+    (u128::from(nanos) * u128::from(clock::cycles_per_second()) / 1_000_000_000) as u64
+}
+
+impl Interrupts {
+    pub(super) fn new(model: Model) -> Self {
+        Self { model, ..Self::default() }
+    }
+
+    /// After a reset: the client keeps the lines.
+    pub(super) fn reset(&mut self) {
+        (self.causes, self.mask, self.interval) = (0, 0, 0);
+        self.vectors = VectorRegisters::default();
+        self.line.reset();
+        self.msix.iter_mut().for_each(Line::reset);
+        self.delayed = [Delayed::default(); 2];
+    }
+
+    /// Sets the client's eventfd for INTx.
+    pub(crate) fn set_line(&mut self, eventfd: Option<OwnedFd>) {
+        self.line.connect(eventfd);
+        self.is_masked = false;
+    }
+
+    /// Sets the client's eventfd for an MSI-X vector. `None` if there is no such vector.
+    pub(crate) fn set_vector(&mut self, vector: usize, eventfd: Option<OwnedFd>) -> Option<()> {
+        self.msix.get_mut(vector)?.connect(eventfd);
+        self.fire(clock::cycles());
+        Some(())
+    }
+
+    /// The client has gone, or uses MSI-X no more.
+    pub(crate) fn clear_vectors(&mut self) {
+        self.msix.iter_mut().for_each(|line| line.connect(None));
+    }
+
+    /// The client masks the line, or unmasks it.
+    pub(crate) fn set_masked(&mut self, is_masked: bool) {
+        self.is_masked = is_masked;
+        self.fire(clock::cycles());
+    }
+
+    /// Reads ICR, which clears it.
+    pub(super) fn take_causes(&mut self) -> u32 {
+        let asserted = if self.causes & self.mask == 0 { 0 } else { cause::ASSERTED };
+        if asserted != 0 && self.vectors.control & CTRL_EXT_IAME != 0 {
+            self.mask &= !self.vectors.disabled;
+        }
+        std::mem::take(&mut self.causes) | asserted
+    }
+
+    /// Clears causes (a write to ICR).
+    pub(super) const fn clear(&mut self, causes: u32) {
+        self.causes &= !causes;
+    }
+
+    /// IMS.
+    pub(super) const fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    /// Enables causes (IMS).
+    pub(super) fn enable(&mut self, causes: u32) {
+        let before = self.mask;
+        self.mask |= causes;
+        let now = clock::cycles();
+        if before == 0 {
+            self.line.note_service(now);
+        }
+        for (bit, shift) in ROUTES {
+            if before & bit == 0
+                && causes & bit != 0
+                && let Some(line) = self.vectors.route(shift).and_then(|vector| self.msix.get_mut(vector))
+            {
+                line.note_service(now);
+            }
+        }
+        self.fire(now);
+    }
+
+    /// Disables causes (IMC).
+    pub(super) const fn disable(&mut self, causes: u32) {
+        self.mask &= !causes;
+    }
+
+    /// Adds causes, and interrupts if it is time.
+    pub(crate) fn raise(&mut self, causes: u32) {
+        self.add(causes);
+        self.fire(clock::cycles());
+    }
+
+    /// Adds causes; those of an 82574 also have a bit for each queue, and one for the rest.
+    fn add(&mut self, causes: u32) {
+        self.causes |= causes;
+        if self.model == Model::I82574 {
+            for (some, bit) in [
+                (cause::RXT0 | cause::RXDMT0, cause::RXQ0),
+                (cause::TXDW, cause::TXQ0),
+                (OTHERS, cause::OTHER),
+            ] {
+                self.causes |= if causes & some == 0 { 0 } else { bit };
+            }
+        }
+    }
+
+    /// Packets were received, or descriptors of sent ones written back: announces them after the delays.
+    pub(crate) fn announce(&mut self, direction: Direction, packets: u32, delays: Delays) {
+        self.line.count(packets);
+        if let Some(line) = self.vectors.route(direction.shift()).and_then(|vector| self.msix.get_mut(vector))
+        {
+            line.count(packets);
+        }
+        if delays.since_last == 0 {
+            self.delayed[direction as usize] = Delayed::default();
+            self.add(direction.cause());
+            return;
+        }
+        let now = clock::cycles();
+        let after = |units: u32| now.wrapping_add(cycles(u64::from(units) * DELAY_UNIT_NANOS));
+        let Delayed { due, limit } = &mut self.delayed[direction as usize];
+        *due = Some(after(delays.since_last));
+        if limit.is_none() && delays.since_first > 0 {
+            *limit = Some(after(delays.since_first));
+        }
+    }
+
+    /// Whether something waits for its time.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.causes & self.mask != 0 && !self.is_masked
+            || self.delayed.iter().any(|delayed| delayed.due.is_some())
+    }
+
+    /// What is due by now: the worker calls it in each turn.
+    #[inline]
+    pub(crate) fn tick(&mut self) {
+        if !self.is_pending() {
+            return;
+        }
+        let now = clock::cycles();
+        let is_past = |time: Option<u64>| time.is_some_and(|time| now.wrapping_sub(time) as i64 >= 0);
+        for direction in [Direction::Received, Direction::Sent] {
+            let Delayed { due, limit } = self.delayed[direction as usize];
+            if is_past(due) || is_past(limit) {
+                self.delayed[direction as usize] = Delayed::default();
+                self.add(direction.cause());
+            }
+        }
+        self.fire(now);
+    }
+
+    fn fire(&mut self, now: u64) {
+        if self.causes & self.mask == 0 {
+            return;
+        }
+        if self.msix.iter().any(Line::is_connected) {
+            self.fire_vectors(now);
+        } else if !self.is_masked && self.line.signal(interval_cycles(self.interval), now) {
+            self.is_masked = true;
+            self.count += 1;
+        }
+    }
+
+    fn fire_vectors(&mut self, now: u64) {
+        for (bit, shift) in ROUTES {
+            if self.causes & self.mask & bit == 0 {
+                continue;
+            }
+            let Some(vector) = self.vectors.route(shift) else { continue };
+            let interval = self.vectors.intervals.get(vector).copied().unwrap_or(0).max(self.interval);
+            let Some(line) = self.msix.get_mut(vector) else { continue };
+            if line.signal(interval_cycles(interval), now) {
+                // A message is sent once for each cause, whether or not EIAC has it.
+                self.causes &= !bit;
+                if self.vectors.control & CTRL_EXT_EIAME != 0 {
+                    self.mask &= !(self.vectors.disabled & bit);
+                }
+                self.count += 1;
+            }
+        }
+    }
+}
+
+/// Cycles of an interval in ITR or EITR.
+fn interval_cycles(interval: u32) -> u64 {
+    cycles(u64::from(interval & 0xffff) * ITR_UNIT_NANOS)
+}
+
+/// Registers of MSI-X.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct VectorRegisters {
+    /// IVAR.
+    pub(super) routes: u32,
+    /// EIAC.
+    pub(super) cleared: u32,
+    /// IAM.
+    pub(super) disabled: u32,
+    /// EITR of each vector.
+    pub(super) intervals: [u32; VECTORS],
+    /// CTRL_EXT.
+    pub(super) control: u32,
+}
+
+impl VectorRegisters {
+    /// The vector that IVAR has there, if it is valid.
+    const fn route(&self, shift: u32) -> Option<usize> {
+        let entry = self.routes >> shift & 0xf;
+        if entry & VALID == 0 { None } else { Some((entry & 7) as usize) }
+    }
+}

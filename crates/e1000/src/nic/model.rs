@@ -1,0 +1,30 @@
+//! The cards that there are.
+
+/// The model of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Model {
+    /// Intel 82540EM, which drivers call e1000: INTx.
+    #[default]
+    I82540,
+    /// Intel 82574L, which drivers call e1000e: MSI-X, a vector for each direction. Its registers are in the "Intel 82574
+    /// GbE Controller Family Datasheet", revision 3.4.
+    I82574,
+}
+
+impl Model {
+    /// PCI device and subsystem.
+    pub(crate) const fn identity(self) -> (u16, u16) {
+        match self {
+            Self::I82540 => (0x100e, 0x001e),
+            Self::I82574 => (0x10d3, 0xa01f),
+        }
+    }
+
+    /// MSI-X vectors.
+    pub(crate) const fn vectors(self) -> u32 {
+        match self {
+            Self::I82540 => 0,
+            Self::I82574 => super::interrupts::VECTORS as u32,
+        }
+    }
+}
