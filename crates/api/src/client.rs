@@ -7,6 +7,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -98,6 +99,9 @@ pub enum ClientError {
     },
 }
 
+/// Environment variable with the trace that requests belong to.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
+
 /// The body of a request.
 enum Body<'a> {
     /// A configuration with the name of its file.
@@ -120,15 +124,19 @@ pub struct Client {
     socket: PathBuf,
     short: Duration,
     long: Duration,
+    /// The trace that requests belong to, as in the header `traceparent` (W3C Trace Context).
+    trace: Option<HeaderValue>,
 }
 
 impl Client {
-    /// A client of the netvmd at `socket`; `None`: at the socket in the environment, else at the default one.
+    /// A client of the netvmd at `socket`; `None`: at the socket in the environment, else at the default one. Its requests
+    /// belong to the trace that `TRACEPARENT` in the environment names.
     #[must_use]
     pub fn new(socket: Option<&Path>) -> Self {
         let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(|| DEFAULT_SOCKET.into());
-        Self { socket, short: SHORT, long: LONG }
+        let trace = std::env::var(TRACE_VARIABLE).ok().and_then(|trace| HeaderValue::from_str(&trace).ok());
+        Self { socket, short: SHORT, long: LONG, trace }
     }
 
     /// The same with other time limits: `short` for requests that only read, `long` for changes.
@@ -398,6 +406,9 @@ impl Client {
                     Bytes::from(json)
                 }
             };
+            if let Some(trace) = &self.trace {
+                request = request.header("traceparent", trace);
+            }
             let request =
                 request.body(Full::new(text)).map_err(|error| self.unexpected(name, error.to_string()))?;
             let response = sender.send_request(request).await.map_err(broken)?;

@@ -18,6 +18,7 @@ mod rundir;
 mod runtime;
 mod service;
 mod supervisor;
+mod telemetry;
 mod vms;
 
 pub use daemon::Options;
@@ -27,4 +28,4 @@ pub use offline::{
     policy_eval, replay,
 };
 pub use run::{DaemonError, run};
-pub use service::start_logging;
+pub use service::{Logging, start_logging};

@@ -6,27 +6,54 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::Metadata;
 use tracing_appender::non_blocking::WorkerGuard;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 
-/// Starts logging. Each line begins with the UTC time, except under systemd, whose journal adds it. A thread of its own
-/// writes the lines, because a full pipe would block the daemon; lines that do not fit its queue are lost. Keep the
-/// guard until the program ends: dropping it writes what is left.
-pub fn start_logging(level: LevelFilter) -> WorkerGuard {
+use crate::telemetry::{TRACED, Traces};
+
+/// Writes what is left of log lines and traces when it is dropped: keep it until the program ends.
+#[derive(Debug)]
+pub struct Logging {
+    _traces: Option<Traces>,
+    _lines: WorkerGuard,
+}
+
+/// Starts logging, and traces of changes if the environment names a collector. Each line begins with the UTC time, except
+/// under systemd, whose journal adds it. A thread of its own writes the lines, because a full pipe would block the daemon;
+/// lines that do not fit its queue are lost.
+pub fn start_logging(level: LevelFilter) -> Logging {
     let (writer, guard) = tracing_appender::non_blocking(stderr());
-    let lines = tracing_subscriber::fmt()
-        .compact()
-        .with_target(false)
-        .with_ansi(stderr().is_terminal())
-        .with_max_level(level)
-        .with_writer(writer);
-    // Fails if a logger exists already; that one stays.
-    let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
-        lines.without_time().try_init()
+    let lines =
+        fmt::layer().compact().with_target(false).with_ansi(stderr().is_terminal()).with_writer(writer);
+    let lines = if std::env::var_os("JOURNAL_STREAM").is_some() {
+        lines.without_time().boxed()
     } else {
-        lines.try_init()
+        lines.boxed()
     };
-    guard
+    // A line says by itself what it is about.
+    let lines = lines.with_filter(level.and(filter_fn(|metadata| metadata.is_event())));
+    let (traces, problem) = match Traces::from_environment() {
+        Ok(traces) => (traces, None),
+        Err(error) => (None, Some(error)),
+    };
+    let spans = traces.as_ref().map(|traces| {
+        let own = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target() == TRACED;
+        tracing_opentelemetry::layer()
+            .with_tracer(traces.tracer())
+            .with_location(false)
+            .with_threads(false)
+            .with_filter(filter_fn(own))
+    });
+    // Fails if a logger exists already; that one stays.
+    let _ = tracing_subscriber::registry().with(lines).with(spans).try_init();
+    if let Some(error) = problem {
+        tracing::warn!("no traces are sent: {error}");
+    }
+    Logging { _traces: traces, _lines: guard }
 }
 
 /// A request by signal.

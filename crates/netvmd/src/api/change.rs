@@ -13,6 +13,7 @@ use netvm_api::{
 use super::{Failure, optional};
 use crate::daemon::Daemon;
 use crate::runtime::blocking;
+use crate::telemetry;
 
 /// Name of a configuration sent without a file name.
 const NAMELESS: &str = "configuration";
@@ -41,7 +42,12 @@ pub(super) async fn apply(
 ) -> Result<Json<ApplyReply>, Failure> {
     let (name, Query(how), text) = (file_name(&headers), how?, text?);
     // A separate task, so that a client that disconnects does not interrupt the change.
-    let change = tokio::spawn(async move { daemon.apply(&name, &text, how, "apply").await });
+    let span = telemetry::change(&name, "apply");
+    telemetry::continue_trace(&span, &headers);
+    let change = tokio::spawn(async move {
+        let work = daemon.apply(&name, &text, how, "apply");
+        telemetry::within(span, work).await
+    });
     let lost = |_| {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed unexpectedly: see netvmd's log")
     };

@@ -24,7 +24,8 @@ use crate::engine_thread::EngineGone;
 use crate::process::RecipeError;
 use crate::routers::RouterError;
 use crate::runtime::blocking;
-use crate::supervisor::{START_TIMEOUT, Startup};
+use crate::supervisor::{Prepared, START_TIMEOUT, Startup};
+use crate::telemetry::{self, step, within};
 use crate::vms::{PreparedVms, VmRecipeError, VmStartup};
 
 /// Limit for a VM's QEMU to start.
@@ -156,10 +157,11 @@ impl Daemon {
             None => None,
         };
         let running = self.running().await?;
-        let Loaded { mut host, warnings } =
-            self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
+        let loading = self.lookup.parse_beside(name, text, Arc::clone(&running));
+        let Loaded { mut host, warnings } = step("read and look up", loading).await?;
         netvm_config::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
+        tracing::Span::current().record("netvm.changes", plan.changes.len());
         let (daemon, tried, now) = (Arc::clone(self), text.to_owned(), Arc::clone(&running));
         let prepared = blocking(move || -> Result<_, ApplyError> {
             let saving = how.save.then(|| Saving::prepare(&daemon.options.config, &tried)).transpose()?;
@@ -219,7 +221,9 @@ impl Daemon {
     pub async fn reload(self: &Arc<Self>, path: &Path) -> Result<ApplyReply, ApplyError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        self.apply(&path.display().to_string(), &text, ApplyHow::default(), "reload").await
+        let name = path.display().to_string();
+        let work = self.apply(&name, &text, ApplyHow::default(), "reload");
+        within(telemetry::change(&name, "reload"), work).await
     }
 
     /// Applies the first configuration to a new engine.
@@ -257,7 +261,7 @@ impl Daemon {
         }
         let up = self.machines.up();
         if let Err(error) = self.change_in_steps(running, host, prepared, machines).await {
-            let error = match self.restore(running, &up).await {
+            let error = match step("restore", self.restore(running, &up)).await {
                 Ok(()) => error,
                 Err(undo) => ApplyError::NotUndone { error: Box::new(error), undo: Box::new(undo) },
             };
@@ -272,23 +276,32 @@ impl Daemon {
         &self,
         running: &Host,
         host: &Host,
-        prepared: crate::supervisor::Prepared,
+        prepared: Prepared,
         machines: PreparedVms,
     ) -> Result<(), ApplyError> {
         if let Some(staged) = staged(running, host) {
-            let beside = self.supervisor.prepare(&staged).await?;
-            self.engine_apply(&staged).await?;
-            wait_all_attached(self.supervisor.reconcile_live(beside).await?).await?;
+            step("start new NFs", self.start_beside(&staged)).await?;
         }
         // The engine opens ports on their interfaces.
-        self.routers.make(host).await?;
-        self.engine_apply(host).await?;
+        step("make routers", self.routers.make(host)).await?;
+        step("change the engine", self.engine_apply(host)).await?;
         self.routers.settle(host).await;
+        step("replace NFs", self.replace_nfs(host, prepared)).await?;
+        step("start VMs", wait_vms_started(self.machines.reconcile(machines))).await
+    }
+
+    /// Starts the new NFs beside the running ones.
+    async fn start_beside(&self, staged: &Host) -> Result<(), ApplyError> {
+        let beside = self.supervisor.prepare(staged).await?;
+        self.engine_apply(staged).await?;
+        wait_all_attached(self.supervisor.reconcile_live(beside).await?).await
+    }
+
+    async fn replace_nfs(&self, host: &Host, prepared: Prepared) -> Result<(), ApplyError> {
         wait_all_attached(self.supervisor.reconcile_live(prepared).await?).await?;
         self.dismiss_replaced(host);
         self.renew_all().await?;
-        wait_all_attached(self.supervisor.rebalance().await?).await?;
-        wait_vms_started(self.machines.reconcile(machines)).await
+        wait_all_attached(self.supervisor.rebalance().await?).await
     }
 
     /// Dismisses external NFs of roles that netvmd now starts itself.
@@ -367,7 +380,8 @@ fn staged(running: &Host, host: &Host) -> Option<Host> {
 async fn wait_all_attached(startups: Vec<Startup>) -> Result<(), ApplyError> {
     let deadline = Instant::now() + START_TIMEOUT;
     for mut one in startups {
-        wait_attached(&mut one, deadline).await?;
+        let name = format!("start nf {}", one.role());
+        step(&name, wait_attached(&mut one, deadline)).await?;
     }
     Ok(())
 }

@@ -150,7 +150,18 @@ impl Daemon {
     }
 
     pub fn request(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> (u16, String) {
-        request(&self.api_socket(), method, path, body.as_ref())
+        self.request_with(&[], method, path, body)
+    }
+
+    /// A request with headers.
+    pub fn request_with(
+        &self,
+        headers: &[&str],
+        method: &str,
+        path: &str,
+        body: impl AsRef<[u8]>,
+    ) -> (u16, String) {
+        request(&self.api_socket(), headers, &format!("{method} {path}"), body.as_ref())
     }
 
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> T {
@@ -215,12 +226,13 @@ impl Drop for Daemon {
 }
 
 /// One request, one answer.
-pub fn request(socket: &Path, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+pub fn request(socket: &Path, headers: &[&str], line: &str, body: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
     let (length, kind) = (body.len(), if body.starts_with(b"{") { "json" } else { "toml" });
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-type: application/{kind}\r\n\
-         content-length: {length}\r\n\r\n"
+        "{line} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-type: application/{kind}\r\n\
+         content-length: {length}\r\n{headers}\r\n"
     );
     // In one write: a server that refuses the head, as for an unknown name, closes before it reads the body.
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();

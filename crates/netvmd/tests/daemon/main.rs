@@ -7,6 +7,7 @@ mod common;
 mod nfs;
 mod openapi;
 mod process;
+mod traces;
 mod watch;
 
 use std::time::Duration;

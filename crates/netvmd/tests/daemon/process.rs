@@ -108,11 +108,11 @@ fn a_log_that_nobody_reads_stops_nothing() {
     let socket = folder.run_dir().join("api.sock");
     let start = Instant::now();
     let running = |body: &str| body.contains("\"running\"");
-    while !(socket.exists() && running(&request(&socket, "GET", path::NFS, b"").1)) {
+    while !(socket.exists() && running(&request(&socket, &[], &format!("GET {}", path::NFS), b"").1)) {
         assert!(start.elapsed() < Duration::from_secs(30), "netvmd waits for its log");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(request(&socket, "POST", path::STOP, b"").0, 200);
+    assert_eq!(request(&socket, &[], &format!("POST {}", path::STOP), b"").0, 200);
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
         assert!(start.elapsed() < Duration::from_secs(30), "netvmd waits for its log at the end");
