@@ -12,11 +12,11 @@ host() {
     [[ -z ${3:-} ]] || ip -n "$1" route add default via "$3"
 }
 
-# pings FROM ADDRESS: an answer within 15 s.
+# pings FROM ADDRESS [SECONDS]: an answer within 15 s, or so many.
 pings() {
     local tries=0
     until ip netns exec "$1" busybox ping -c 1 -W 1 "$2" >/dev/null 2>&1; do
-        ((++tries < 15)) || { echo "no answer from $2 to $1" >&2 && return 1; }
+        ((++tries < ${3:-15})) || { echo "no answer from $2 to $1" >&2 && return 1; }
     done
     echo "$1 reaches $2"
 }

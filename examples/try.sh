@@ -67,6 +67,9 @@ if [[ ${TRY_INSIDE:-} == yes ]]; then
 else
     ((EUID == 0)) || fail "network namespaces take root: run it with sudo"
     find_programs
+    # What takes the Internet, before there is a network of its own.
+    export EXAMPLE_CACHE=${NETVM_BIN:-/var/tmp/netvm}/guest
+    if [[ -x $here/$1/prepare.sh ]]; then "$here/$1/prepare.sh"; fi
     mkdir -p /run/netvm /run/netns
     TRY_INSIDE=yes exec unshare --mount --net --pid --ipc --fork --kill-child --mount-proc "${BASH_SOURCE[0]}" "$1"
 fi

@@ -86,6 +86,18 @@ fn podman_networks() {
 }
 
 #[test]
+fn guests() {
+    run(
+        "guests",
+        &["qemu-system-x86_64", "cpio", "apt-get"],
+        &[
+            "client connects to 10.0.0.2 port 80: hello from guest",
+            "client does not connect to 10.0.0.2 port 23",
+        ],
+    );
+}
+
+#[test]
 fn python_nf() {
     run(
         "python-nf",
