@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What the guest runs: two servers.
 ip link set lo up
 ip link set eth0 up
