@@ -5,11 +5,13 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
-use common::guest::{Image, Shell};
+use common::guest::{Image, Reaper, Shell};
 use common::hosts::{Host, are_possible};
 use common::{Daemon, Folder};
 use netvm_api::{PortInfo, path};
+use rustix::process::Signal;
 
 /// Bytes of a file that goes each way.
 const FILE_KIB: u32 = 8 << 10;
@@ -178,4 +180,79 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     shell.must("rmmod e1000e; insmod /modules/e1000e.ko");
     shell.must("ip link set eth1 up; ip addr add 10.9.0.2/24 dev eth1");
     shell.until("ping -c 1 -W 2 10.9.0.1");
+}
+
+#[test]
+fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
+    if !are_possible() {
+        return;
+    }
+    if netvm_vm::find_vfio_user_client(Path::new(netvm_vm::QEMU)).is_none() {
+        println!("SKIP: no QEMU with a vfio-user client (10.1 or later): ./dev setup --guests unpacks one");
+        return;
+    }
+    let Some(image) = Image::with_e1000() else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let host = Host::bare("v");
+    let folder = image.folder.0.display();
+    let port = |name: &str, model: &str| {
+        format!(
+            r#"
+            [[port]]
+            name = "{name}"
+            kind = "e1000"
+            model = "{model}"
+            path = "{folder}/sockets/{name}.sock"
+            forward = {{ normal = true }}
+            "#
+        )
+    };
+    let text = format!(
+        r#"
+        [engine]
+        idle = "adaptive"
+        huge_pages = false
+        {}
+        {}
+        [[port]]
+        name = "host"
+        kind = "container"
+        namespace = "{}"
+        addresses = ["10.9.0.1/24", "fd00:9::1/64"]
+        forward = {{ normal = true }}
+
+        [[vm]]
+        name = "vm"
+        ports = ["old", "new"]
+        kernel = "{folder}/kernel"
+        initrd = "{folder}/initrd"
+        append = "quiet panic=-1"
+        memory = 192
+        accel = "tcg"
+        user = "root"
+        "#,
+        port("old", "e1000"),
+        port("new", "e1000e"),
+        host.namespace()
+    );
+    let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    let mut shell = daemon.shell("vm");
+    shell.address(2);
+    shell.until("ping -c 1 -W 2 10.9.0.1");
+    shell.must("ip link set eth1 up; ip addr add 10.9.1.2/24 dev eth1");
+    shell.must("[ $(basename $(readlink /sys/class/net/eth1/device/driver)) = e1000e ]");
+    assert!(daemon.vm("vm").trouble.is_none());
+    let pid = daemon.vm("vm").pid;
+
+    // QEMU does not connect to a new netvmd; the new one says so, and serves the others at once.
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    daemon.until_slowly("the guest is taken over", |daemon| daemon.vm("vm").adopted);
+    assert_eq!(daemon.vm("vm").pid, pid);
+    let trouble = daemon.vm("vm").trouble.unwrap_or_default();
+    assert!(
+        trouble.contains("card at port old is lost") && trouble.contains("netvm vm stop vm"),
+        "{trouble}"
+    );
 }

@@ -15,7 +15,7 @@ mod wake_line;
 pub use guest_memory::GuestMemory;
 pub use kvm::{KvmError, check_kvm};
 pub use libvirt::Domain;
-pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
+pub use machine::{Accel, Boot, Card, CardKind, Machine, Sockets, shell_line, vfio_user_device};
 pub use qmp::{Event, OLDEST, Qmp, QmpError, Version};
 pub use served::{NfDevices, NfSocket, ServedMemory};
 pub use vfio_user::{OLDEST_WITH_E1000, QEMU, find_vfio_user_client, is_vfio_user_client};

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::machine::{Accel, Boot, Card, FIRMWARE_ON_SERIAL, Machine, command_line, monitor, vectors};
+use crate::machine::{
+    Accel, Boot, Card, CardKind, FIRMWARE_ON_SERIAL, Machine, command_line, monitor, vectors,
+    vfio_user_device,
+};
 use crate::qmp::Version;
 use crate::served::{NfDevices, escape, escape_path};
 
@@ -39,7 +42,12 @@ impl Machine {
             Accel::Tcg => "qemu",
         };
         let mut words: Vec<String> = qmp.map(|qmp| monitor(qmp, version)).into_iter().flatten().collect();
-        if !self.cards.is_empty() && vectors(self.accel, version, 1) == Some(0) {
+        let (passed, cards): (Vec<_>, Vec<_>) =
+            self.cards.iter().partition(|card| card.kind == CardKind::VfioUser);
+        for card in passed {
+            words.extend(["-device".to_owned(), vfio_user_device(&card.socket)]);
+        }
+        if !cards.is_empty() && vectors(self.accel, version, 1) == Some(0) {
             words.extend(["-global".to_owned(), "virtio-net-pci.vectors=0".to_owned()]);
         }
         if matches!(self.boot, Boot::Image { .. }) {
@@ -95,7 +103,7 @@ impl Machine {
             writeln!(xml, "      <source file='{}'/>", escape_path(path))?;
             writeln!(xml, "      <target dev='vda' bus='virtio'/>\n      <boot order='1'/>\n    </disk>")?;
         }
-        for card in &self.cards {
+        for card in cards {
             Self::write_card(xml, card)?;
         }
         writeln!(xml, "    <serial type='pty'>\n      <target type='isa-serial' port='0'/>\n    </serial>")?;
@@ -180,6 +188,16 @@ mod tests {
             assert!(xml.contains(part), "{part}: {xml}");
         }
         assert!(!xml.contains("<cmdline>"), "{xml}");
+    }
+
+    #[test]
+    fn a_card_over_vfio_user_is_an_argument() {
+        let mut machine = machine();
+        machine.cards[0].kind = CardKind::VfioUser;
+        let emulator = Path::new("/qemu");
+        let xml = machine.libvirt_xml(&Domain { emulator, version: NEW, cores: &[], qmp: None, nf: None });
+        assert!(xml.contains("<qemu:arg value='{&quot;driver&quot;:&quot;vfio-user-pci&quot;,"), "{xml}");
+        assert!(!xml.contains("<interface"), "{xml}");
     }
 
     #[test]

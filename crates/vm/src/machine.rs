@@ -6,6 +6,8 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::qmp::Version;
 
 /// Ring size of each virtqueue: the maximum of vhost-user. Larger rings let netvm pause for longer.
@@ -58,16 +60,28 @@ pub enum Boot {
     },
 }
 
-/// A network card: the guest's side of a vhost-user port.
+/// How a network card reaches netvm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CardKind {
+    /// virtio-net over vhost-user.
+    #[default]
+    VhostUser,
+    /// An e1000 or e1000e over vfio-user: netvm has the card, and QEMU passes it on. QEMU connects once, at its start.
+    VfioUser,
+}
+
+/// A network card: the guest's side of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
     /// Name of the port, for messages.
     pub name: String,
+    /// Its kind.
+    pub kind: CardKind,
     /// Socket of the port.
     pub socket: PathBuf,
     /// Whether QEMU connects to the socket, with retries, and netvm listens; otherwise QEMU listens.
     pub connects: bool,
-    /// MAC address, such as 02:00:00:00:00:01.
+    /// MAC address, such as 02:00:00:00:00:01. netvm's port knows that of a card over vfio-user.
     pub mac: String,
     /// Number of queue pairs.
     pub queues: u16,
@@ -185,6 +199,10 @@ impl Machine {
     }
 
     fn card(&self, n: usize, card: &Card, version: Version, arguments: &mut Arguments) {
+        if card.kind == CardKind::VfioUser {
+            arguments.pair("-device", vfio_user_device(&card.socket));
+            return;
+        }
         let side = if card.connects { reconnect(version) } else { "server=on,wait=off" };
         let path = escape_path_commas(&card.socket);
         arguments.pair("-chardev", format_args!("socket,id=port{n},path={path},{side}"));
@@ -210,6 +228,13 @@ pub(crate) fn monitor(qmp: &Path, version: Version) -> [String; 4] {
     let path = escape_path_commas(qmp);
     let chardev = format!("socket,id=netvm-qmp,path={path},{}", reconnect(version));
     ["-chardev".to_owned(), chardev, "-mon".to_owned(), "chardev=netvm-qmp,mode=control".to_owned()]
+}
+
+/// The device of a card over vfio-user, in JSON: it has no other form. Its ROM would be read by many messages.
+#[must_use]
+pub fn vfio_user_device(socket: &Path) -> String {
+    let socket = json!({ "type": "unix", "path": socket });
+    json!({ "driver": "vfio-user-pci", "socket": socket, "rombar": 0 }).to_string()
 }
 
 /// Makes QEMU connect to a socket again each second.
@@ -304,6 +329,7 @@ pub(crate) mod tests {
             },
             cards: vec![Card {
                 name: "guest1".to_owned(),
+                kind: CardKind::VhostUser,
                 socket: "/run/netvm/guest1,a.sock".into(),
                 connects: true,
                 mac: "02:00:00:00:00:01".to_owned(),
@@ -339,6 +365,15 @@ pub(crate) mod tests {
             !text.contains("vectors") && !text.contains("mq=on") && !text.contains("host-nodes"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_card_over_vfio_user_is_passed_on() {
+        let mut machine = machine();
+        machine.cards[0].kind = CardKind::VfioUser;
+        let text = text(&machine, NEW);
+        let device = r#"{"driver":"vfio-user-pci","rombar":0,"socket":{"path":"/run/netvm/guest1,a.sock","type":"unix"}}"#;
+        assert!(text.contains(device) && !text.contains("virtio-net"), "{text}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use netvm_config::model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
 use netvm_region::clock;
-use netvm_vm::{Accel, Card};
+use netvm_vm::{Accel, Card, CardKind};
 
 use crate::cli::VmArgs;
 use crate::error::BenchError;
@@ -102,7 +102,14 @@ fn circulate(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, Be
     layout.rule(port, Action::Port(port));
     let mut rig = Rig::start(&layout.build(), &[])?;
     let mac = "02:00:00:00:00:01".to_owned();
-    let card = Card { name: "guest".to_owned(), socket: path, connects: true, mac, queues: 1 };
+    let card = Card {
+        name: "guest".to_owned(),
+        kind: CardKind::VhostUser,
+        socket: path,
+        connects: true,
+        mac,
+        queues: 1,
+    };
     let _running = guest.start_with(card)?;
     let from_guest = |rig: &mut Rig| {
         let ports = rig.engine().ports();

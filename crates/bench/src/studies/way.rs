@@ -21,7 +21,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use netvm_config::model::{Action, Idle, Output, PortId, PortKind, VhostDma, VhostMode};
 use netvm_engine::DropReason;
-use netvm_vm::{Accel, Card};
+use netvm_vm::{Accel, Card, CardKind};
 use netvm_wire::MacAddr;
 use serde::Deserialize;
 
@@ -388,6 +388,7 @@ fn guest_rig(interface: &str, core: u32, guest: &Guest) -> Result<(Rig, Running)
     let rig = Rig::start(&layout.build(), &[])?;
     let card = Card {
         name: "guest".to_owned(),
+        kind: CardKind::VhostUser,
         socket: path,
         connects: true,
         mac: GUEST_MAC.to_string(),

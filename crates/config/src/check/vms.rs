@@ -54,16 +54,23 @@ fn cards(findings: &Findings, file: &Place<'_>, host: &Host) {
         let mac_place =
             if place.key("macs").is_some() { place.element("macs", n) } else { port_place.clone() };
         let conflict = match &port.kind {
-            PortKind::VhostUser { path, .. } if path.is_absolute() => None,
-            PortKind::VhostUser { .. } => Some((
+            PortKind::E1000 { .. } if place.key("macs").is_some() && port.card_mac() != Some(card.mac) => {
+                Some((
+                    format!("port {} has the card and its address", port.name),
+                    "this VM's `macs` has another address for it",
+                    format!("set `mac` of port {} instead", port.name),
+                ))
+            }
+            PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } if path.is_absolute() => None,
+            PortKind::VhostUser { .. } | PortKind::E1000 { .. } => Some((
                 format!("the socket of port {} has a relative path", port.name),
                 "QEMU runs in another folder",
                 format!("give port {} an absolute `path`", port.name),
             )),
             kind => Some((
-                format!("port {} is {}, not vhost-user", port.name, kind.word()),
+                format!("port {} is {}, not vhost-user or e1000", port.name, kind.word()),
                 "not a port for a guest",
-                "guests are behind ports with `kind = \"vhost-user\"`".to_owned(),
+                "guests are behind ports with `kind = \"vhost-user\"` or `kind = \"e1000\"`".to_owned(),
             )),
         };
         if let Some((message, label, help)) = conflict {
@@ -77,11 +84,12 @@ fn cards(findings: &Findings, file: &Place<'_>, host: &Host) {
             let message = format!("two network cards are behind port {}", port.name);
             again(message, &port_place, first, "give every card a port of its own");
         }
-        if let Some(first) = macs.get(&card.mac) {
-            let message = format!("two network cards have the address {}", card.mac);
+        let mac = port.card_mac().unwrap_or(card.mac);
+        if let Some(first) = macs.get(&mac) {
+            let message = format!("two network cards have the address {mac}");
             again(message, &mac_place, first, "give every card an address of its own in `macs`");
         }
         ports.entry(card.port).or_insert((port_place, vm.name.as_str()));
-        macs.entry(card.mac).or_insert((mac_place, vm.name.as_str()));
+        macs.entry(mac).or_insert((mac_place, vm.name.as_str()));
     }
 }

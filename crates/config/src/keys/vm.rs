@@ -168,8 +168,7 @@ impl Guest {
 }
 
 fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table<'_>) {
-    let help =
-        "name its vhost-user ports, such as `ports = [\"guest1\"]`, or the `role` of the NF that it is";
+    let help = "name its ports, such as `ports = [\"guest1\"]`, or the `role` of the NF that it is";
     let read = table.required(("ports", help), ports, List(ToPort, TEXTS));
     let with_macs = table.key("macs", macs, List(Text(field::card_mac, ToString::to_string), TEXTS));
     let (Some(at), Some(reader)) = (read, table.reader()) else { return };
@@ -181,7 +180,7 @@ fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table
     }
     if ports.is_empty() {
         at.bad_value("is an empty list")
-            .help("name a vhost-user port, or the `role` of the NF that it is")
+            .help("name a port of kind vhost-user or e1000, or the `role` of the NF that it is")
             .keep();
     }
     if let Some(at) = with_macs.filter(|_| macs.len() != ports.len()) {

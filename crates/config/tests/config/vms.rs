@@ -78,7 +78,7 @@ role = "monitor"⏎threads | role = "monitr"⏎threads | unknown_name | no role 
 "guest1", "guest2" | "guest1", "guest3" | unknown_name | no port `guest3` | did you mean
 "guest1", "guest2" | "guest1", "wire" | conflict | port wire is sink | kind = "vhost-user"
 "guest1", "guest2" | "guest1", "guest1" | duplicate | behind port guest1 | a port of its own
-["guest1", "guest2"] | [] | bad_value | is an empty list | name a vhost-user port
+["guest1", "guest2"] | [] | bad_value | is an empty list | name a port of kind vhost-user or e1000
 ports = ["guest1", "guest2"]⏎ |  | missing_key | no `ports` | or the `role`
 role = "monitor"⏎threads | role = "firewall"⏎threads | conflict | as a process | remove `command` from [[nf]] firewall
 threads = 4 | threads = 9 | too_many | have 9 threads | at most 8 threads

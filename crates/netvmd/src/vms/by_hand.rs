@@ -265,6 +265,9 @@ impl Controller {
             Boot::begin(self.desired_states.borrow().boot_timeout, None)
         };
         self.arrived(pid, is_adopted);
+        if is_adopted {
+            self.status.send_modify(|status| status.trouble = recipe.lost_card());
+        }
         if let Ok(Ok(false)) = timeout(SHUTDOWN_TIMEOUT, qmp.is_running()).await {
             self.status.send_modify(|status| status.phase = VmPhase::Paused);
         }

@@ -209,6 +209,9 @@ impl Controller {
             status.since = Some(Instant::now());
             status.is_adopted = matches!(machine, Machine::Adopted { .. });
             status.is_outdated &= status.is_adopted;
+            if status.is_adopted {
+                status.trouble = desired.recipe.as_ref().and_then(|recipe| recipe.lost_card());
+            }
         });
         let cores = desired.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);
         if !cores.is_empty() {

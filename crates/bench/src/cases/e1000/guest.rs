@@ -6,7 +6,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use netvm_vm::{Accel, Boot, Machine, OLDEST_WITH_E1000, QEMU, Sockets, Version, find_vfio_user_client};
+use netvm_vm::{
+    Accel, Boot, CardKind, Machine, OLDEST_WITH_E1000, QEMU, Sockets, Version, find_vfio_user_client,
+};
 
 use super::{Card, socket};
 use crate::error::BenchError;
@@ -60,6 +62,13 @@ impl Image {
         self.folder.path()
     }
 
+    /// A card of netvm's.
+    fn card(&self, card: Card) -> netvm_vm::Card {
+        let kind = if card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
+        let (name, mac) = (card.name().to_owned(), card.mac().to_string());
+        netvm_vm::Card { name, kind, socket: socket(self.folder(), card), connects: true, mac, queues: 1 }
+    }
+
     fn arguments(&self) -> Vec<std::ffi::OsString> {
         let boot = Boot::Kernel {
             kernel: self.folder().join("kernel"),
@@ -73,24 +82,10 @@ impl Image {
             node: None,
             accel: Accel::Tcg,
             boot,
-            cards: vec![netvm_vm::Card {
-                name: "vhost-user".to_owned(),
-                socket: socket(self.folder(), Card::VhostUser),
-                connects: true,
-                mac: Card::VhostUser.mac().to_string(),
-                queues: 1,
-            }],
+            cards: [Card::E1000, Card::E1000e, Card::VhostUser].map(|card| self.card(card)).to_vec(),
         };
         let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
         let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
-        for card in [Card::E1000, Card::E1000e] {
-            let device = serde_json::json!({
-                "driver": "vfio-user-pci",
-                "socket": { "type": "unix", "path": socket(self.folder(), card) },
-                "rombar": 0,
-            });
-            pair("-device", device.to_string());
-        }
         for (card, model) in
             [(Card::QemuE1000, "e1000"), (Card::QemuE1000e, "e1000e"), (Card::QemuVirtio, "virtio-net-pci")]
         {

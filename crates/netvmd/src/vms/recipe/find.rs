@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use netvm_vm::{OLDEST, Version};
+use netvm_vm::{OLDEST, OLDEST_WITH_E1000, Version};
 
 use crate::account::Account;
 use crate::process::program::{Program, ProgramError};
@@ -24,6 +24,16 @@ pub enum QemuError {
     /// It does not print its version.
     #[error("{} is not QEMU: `--version` does not print a version; correct `qemu`", .0.display())]
     NotQemu(PathBuf),
+    /// It cannot give the guest an e1000.
+    #[error("port {port} is an e1000, but {} is QEMU {version}, which has no vfio-user-pci: install QEMU {OLDEST_WITH_E1000} or newer (in a checkout, `./dev setup --guests` unpacks one) and name it in `qemu`", path.display())]
+    NoE1000 {
+        /// The port.
+        port: String,
+        /// The program.
+        path: PathBuf,
+        /// Its version.
+        version: Version,
+    },
     /// It is too old.
     #[error("{} is QEMU {version}, but netvm needs {OLDEST} or newer: upgrade qemu-system-x86, or name another program in `qemu`", path.display())]
     TooOld {
@@ -39,6 +49,8 @@ type Known = (PathBuf, Option<SystemTime>);
 
 /// Cached versions: `--version` takes tens of milliseconds.
 static VERSIONS: LazyLock<Mutex<HashMap<Known, Version>>> = LazyLock::new(Mutex::default);
+/// Whether they are vfio-user clients, cached.
+static CLIENTS: LazyLock<Mutex<HashMap<Known, bool>>> = LazyLock::new(Mutex::default);
 /// Cached outcomes of [`check_kvm`].
 static ON_KVM: LazyLock<Mutex<HashMap<Known, Result<(), String>>>> = LazyLock::new(Mutex::default);
 
@@ -57,6 +69,34 @@ pub(in crate::vms) fn find(name: &str, account: Option<Account>) -> Result<(Path
         return Err(QemuError::TooOld { path, version });
     }
     Ok((path, version))
+}
+
+/// Finds a QEMU that can give the guest the e1000 of a port: this one, or instead of the usual one, one that was unpacked
+/// for that.
+///
+/// # Errors
+/// [`QemuError`] names the remedy.
+pub(in crate::vms) fn find_with_e1000(
+    name: &str,
+    account: Option<Account>,
+    port: &str,
+) -> Result<(PathBuf, Version), QemuError> {
+    let is_client = |path: &Path| {
+        let Ok(is_client) =
+            cached(&CLIENTS, path, || Ok::<_, Infallible>(netvm_vm::is_vfio_user_client(path)));
+        is_client
+    };
+    let (path, version) = find(name, account)?;
+    if is_client(&path) {
+        return Ok((path, version));
+    }
+    if name == netvm_vm::QEMU
+        && let Some(other) = netvm_vm::find_vfio_user_client(&path)
+        && let Some(other) = other.to_str()
+    {
+        return find(other, account);
+    }
+    Err(QemuError::NoE1000 { port: port.to_owned(), path, version })
 }
 
 /// Runs a small guest on KVM, once per program.

@@ -12,7 +12,7 @@ use netvm_config::model::{
     GroupId, Guest, Host, NfConfig, PortKind, VhostMode, VmAccel, VmBoot, VmConfig, VmNotify, VmStart,
 };
 use netvm_engine::NotifyMode;
-use netvm_vm::{Accel, Boot, Card, Machine, Version};
+use netvm_vm::{Accel, Boot, Card, CardKind, Machine, Version};
 
 use crate::account::Account;
 use crate::process::cores::CoreSet;
@@ -61,6 +61,16 @@ pub struct VmRecipe {
 }
 
 impl VmRecipe {
+    /// What its guest has lost with an earlier netvmd: QEMU does not connect again to the socket of a card over vfio-user.
+    pub(in crate::vms) fn lost_card(&self) -> Option<String> {
+        let card = self.machine.cards.iter().find(|card| card.kind == CardKind::VfioUser)?;
+        let name = &self.machine.name;
+        Some(format!(
+            "its card at port {} is lost, as QEMU does not connect to a new netvmd: `netvm vm stop {name}` and `netvm vm start {name}`",
+            card.name
+        ))
+    }
+
     /// Looks up everything that a VM needs. `allowed`: the cores that netvmd may use.
     ///
     /// # Errors
@@ -87,7 +97,12 @@ impl VmRecipe {
         };
         let mut problems = Problems::default();
         let account = problems.keep(is_root.then(|| Account::find(&vm.user)).transpose()).flatten();
-        let qemu = problems.keep(find::find(&vm.qemu, account));
+        let cards: Vec<Card> = cards.iter().filter_map(|at| card(host, at)).collect();
+        let passed = cards.iter().find(|card| card.kind == CardKind::VfioUser);
+        let qemu = problems.keep(match passed {
+            Some(card) => find::find_with_e1000(&vm.qemu, account, &card.name),
+            None => find::find(&vm.qemu, account),
+        });
         let boot = problems.keep(boot(vm, account));
         let workers = host.engine.workers(allowed);
         // Only virtual processors are pinned; QEMU's other threads may use the NFs' cores.
@@ -98,7 +113,6 @@ impl VmRecipe {
             Some((path, _)) => problems.keep(choose_accel(vm.accel, account, path)),
             None => None,
         };
-        let cards: Vec<Card> = cards.iter().filter_map(|at| card(host, at)).collect();
         for card in cards.iter().filter(|card| !card.connects) {
             problems.keep(can_listen(card, account));
         }
@@ -129,14 +143,14 @@ fn has_memory(vm: &VmConfig) -> Result<(), VmProblem> {
 
 fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
     let port = host.port(at.port)?;
-    let PortKind::VhostUser { path, mode, .. } = &port.kind else { return None };
-    Some(Card {
-        name: port.name.clone(),
-        socket: path.clone(),
-        connects: *mode == VhostMode::Server,
-        mac: at.mac.to_string(),
-        queues: port.queues,
-    })
+    let (kind, path, connects) = match &port.kind {
+        PortKind::VhostUser { path, mode, .. } => (CardKind::VhostUser, path, *mode == VhostMode::Server),
+        PortKind::E1000 { path, .. } => (CardKind::VfioUser, path, true),
+        _ => return None,
+    };
+    let (name, socket, queues) = (port.name.clone(), path.clone(), port.queues);
+    let mac = port.card_mac().unwrap_or(at.mac).to_string();
+    Some(Card { name, kind, socket, connects, mac, queues })
 }
 
 /// Checks that QEMU can create the socket of a port that connects to it. netvmd creates a missing folder for QEMU's
