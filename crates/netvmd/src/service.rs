@@ -35,6 +35,7 @@ pub fn start_logging(level: LevelFilter) -> Logging {
         lines.boxed()
     };
     // A line says by itself what it is about.
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method is for one lifetime only")]
     let lines = lines.with_filter(level.and(filter_fn(|metadata| metadata.is_event())));
     let (traces, problem) = match Traces::from_environment() {
         Ok(traces) => (traces, None),
