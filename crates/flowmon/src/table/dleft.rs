@@ -2,8 +2,8 @@
 //! Schultz and Crowley, section III-E). Each flow has one bucket in each of four subtables; a new flow goes into the
 //! emptiest of them, the leftmost if several are. A look-up compares the keys in all four.
 
-use super::{FlowTable, Place};
-use crate::entry::{Entry, Sample};
+use super::{FlowTable, Place, Slots};
+use crate::entry::Sample;
 
 /// Subtables.
 const WAYS: usize = 4;
@@ -14,10 +14,9 @@ const WIDTH: usize = 4;
 #[derive(Debug)]
 pub struct DLeft {
     /// Subtable by subtable, bucket by bucket.
-    entries: Box<[Entry]>,
+    slots: Slots,
     /// Buckets of a subtable, a power of two.
     buckets: usize,
-    length: usize,
 }
 
 impl DLeft {
@@ -25,11 +24,7 @@ impl DLeft {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let buckets = (capacity.max(12) * 4 / 3).div_ceil(WAYS * WIDTH).next_power_of_two();
-        Self {
-            entries: vec![Entry::default(); WAYS * WIDTH * buckets].into_boxed_slice(),
-            buckets,
-            length: 0,
-        }
+        Self { slots: Slots::new(WAYS * WIDTH * buckets), buckets }
     }
 
     /// First slot of the bucket in subtable `way`: each takes 16 bits of its own of the hash, mixed with the rest.
@@ -47,7 +42,7 @@ impl FlowTable for DLeft {
             let first = self.bucket(sample.hash, way);
             let mut empty = 0;
             for slot in first..first + WIDTH {
-                let Some(entry) = self.entries.get(slot) else { continue };
+                let Some(entry) = self.slots.get(slot) else { continue };
                 if !entry.used {
                     empty += 1;
                     if empty > most {
@@ -65,28 +60,20 @@ impl FlowTable for DLeft {
     }
 
     fn begin(&mut self, slot: usize, sample: &Sample) {
-        if let Some(entry) = self.entries.get_mut(slot) {
-            self.length += usize::from(!entry.used);
-            entry.begin(sample);
-        }
+        self.slots.begin(slot, sample);
     }
 
     fn remove(&mut self, slot: usize) {
-        if let Some(entry) = self.entries.get_mut(slot) {
-            self.length -= usize::from(entry.used);
-            entry.used = false;
-        }
+        self.slots.remove(slot);
     }
 
-    fn entries(&self) -> &[Entry] {
-        &self.entries
+    #[inline(always)]
+    fn slots(&self) -> Option<&Slots> {
+        Some(&self.slots)
     }
 
-    fn entries_mut(&mut self) -> &mut [Entry] {
-        &mut self.entries
-    }
-
-    fn len(&self) -> usize {
-        self.length
+    #[inline(always)]
+    fn slots_mut(&mut self) -> Option<&mut Slots> {
+        Some(&mut self.slots)
     }
 }

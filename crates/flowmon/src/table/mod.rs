@@ -49,18 +49,68 @@ pub trait FlowTable {
     /// Removes the flow in a slot.
     fn remove(&mut self, slot: usize);
 
+    /// The flows; `None` for a table without any.
+    fn slots(&self) -> Option<&Slots>;
+
+    /// The flows, to change them.
+    fn slots_mut(&mut self) -> Option<&mut Slots>;
+
     /// The flows by slot; free slots have unused entries.
-    fn entries(&self) -> &[Entry];
+    #[inline(always)]
+    fn entries(&self) -> &[Entry] {
+        self.slots().map_or(&[], |slots| &slots.entries)
+    }
 
     /// The flows by slot.
-    fn entries_mut(&mut self) -> &mut [Entry];
+    #[inline(always)]
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        self.slots_mut().map_or(&mut [], |slots| &mut slots.entries)
+    }
 
     /// Number of flows.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        self.slots().map_or(0, |slots| slots.used)
+    }
 
     /// Whether there are no flows.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// The entries of a table, and how many of them are used.
+#[derive(Debug)]
+pub struct Slots {
+    entries: Box<[Entry]>,
+    used: usize,
+}
+
+impl Slots {
+    fn new(count: usize) -> Self {
+        Self { entries: vec![Entry::default(); count].into_boxed_slice(), used: 0 }
+    }
+
+    #[inline(always)]
+    fn get(&self, slot: usize) -> Option<&Entry> {
+        self.entries.get(slot)
+    }
+
+    /// Begins a flow in a slot.
+    #[inline(always)]
+    fn begin(&mut self, slot: usize, sample: &Sample) {
+        if let Some(entry) = self.entries.get_mut(slot) {
+            self.used += usize::from(!entry.used);
+            entry.begin(sample);
+        }
+    }
+
+    /// Removes the flow of a slot, if it has one.
+    #[inline(always)]
+    fn remove(&mut self, slot: usize) {
+        if let Some(entry) = self.entries.get_mut(slot) {
+            self.used -= usize::from(entry.used);
+            entry.used = false;
+        }
     }
 }
 

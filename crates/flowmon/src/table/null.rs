@@ -1,7 +1,7 @@
 //! The paper's `null` monitor: headers are read and lengths counted, and no flow is kept.
 
-use super::{FlowTable, Place};
-use crate::entry::{Entry, Sample};
+use super::{FlowTable, Place, Slots};
+use crate::entry::Sample;
 
 /// No table.
 #[derive(Clone, Copy, Debug)]
@@ -17,15 +17,11 @@ impl FlowTable for Null {
 
     fn remove(&mut self, _slot: usize) {}
 
-    fn entries(&self) -> &[Entry] {
-        &[]
+    fn slots(&self) -> Option<&Slots> {
+        None
     }
 
-    fn entries_mut(&mut self) -> &mut [Entry] {
-        &mut []
-    }
-
-    fn len(&self) -> usize {
-        0
+    fn slots_mut(&mut self) -> Option<&mut Slots> {
+        None
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! With the load of two buckets balanced, eight slots a bucket overflow only when nine tenths of all slots are used.
 
-use super::{FlowTable, Place};
-use crate::entry::{Entry, Sample};
+use super::{FlowTable, Place, Slots};
+use crate::entry::Sample;
 
 /// Entries of a bucket.
 const WIDTH: usize = 8;
@@ -33,8 +33,7 @@ impl Tags {
 #[derive(Debug)]
 pub struct Tagged {
     tags: Box<[Tags]>,
-    entries: Box<[Entry]>,
-    length: usize,
+    slots: Slots,
 }
 
 impl Tagged {
@@ -42,11 +41,7 @@ impl Tagged {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let buckets = (capacity.max(12) * 5 / 4).div_ceil(WIDTH).next_power_of_two();
-        Self {
-            tags: vec![Tags::default(); buckets].into_boxed_slice(),
-            entries: vec![Entry::default(); WIDTH * buckets].into_boxed_slice(),
-            length: 0,
-        }
+        Self { tags: vec![Tags::default(); buckets].into_boxed_slice(), slots: Slots::new(WIDTH * buckets) }
     }
 
     #[inline(always)]
@@ -75,7 +70,7 @@ impl Tagged {
     #[cold]
     fn oldest(&self, buckets: [usize; 2]) -> usize {
         let slots = buckets.into_iter().flat_map(|bucket| bucket * WIDTH..(bucket + 1) * WIDTH);
-        let last = |slot: &usize| self.entries.get(*slot).map(|entry| entry.last);
+        let last = |slot: &usize| self.slots.get(*slot).map(|entry| entry.last);
         slots.min_by_key(last).unwrap_or_default()
     }
 }
@@ -95,7 +90,7 @@ impl FlowTable for Tagged {
             let found = self.tags.get(bucket).map_or(0, |tags| tags.with(tag));
             if found != 0 {
                 let slot = bucket * WIDTH + found.trailing_zeros() as usize;
-                return self.entries.get(slot).map_or(0, |entry| entry.last ^ entry.first);
+                return self.slots.get(slot).map_or(0, |entry| entry.last ^ entry.first);
             }
         }
         0
@@ -111,7 +106,7 @@ impl FlowTable for Tagged {
             let mut found = tags.with(tag);
             while found != 0 {
                 let slot = bucket * WIDTH + found.trailing_zeros() as usize;
-                if self.entries.get(slot).is_some_and(|entry| entry.key == sample.key) {
+                if self.slots.get(slot).is_some_and(|entry| entry.key == sample.key) {
                     return Place::Found(slot);
                 }
                 found &= found - 1;
@@ -129,29 +124,21 @@ impl FlowTable for Tagged {
     #[inline]
     fn begin(&mut self, slot: usize, sample: &Sample) {
         self.set_tag(slot, Self::tag(sample.hash));
-        if let Some(entry) = self.entries.get_mut(slot) {
-            self.length += usize::from(!entry.used);
-            entry.begin(sample);
-        }
+        self.slots.begin(slot, sample);
     }
 
     fn remove(&mut self, slot: usize) {
         self.set_tag(slot, FREE);
-        if let Some(entry) = self.entries.get_mut(slot) {
-            self.length -= usize::from(entry.used);
-            entry.used = false;
-        }
+        self.slots.remove(slot);
     }
 
-    fn entries(&self) -> &[Entry] {
-        &self.entries
+    #[inline(always)]
+    fn slots(&self) -> Option<&Slots> {
+        Some(&self.slots)
     }
 
-    fn entries_mut(&mut self) -> &mut [Entry] {
-        &mut self.entries
-    }
-
-    fn len(&self) -> usize {
-        self.length
+    #[inline(always)]
+    fn slots_mut(&mut self) -> Option<&mut Slots> {
+        Some(&mut self.slots)
     }
 }
