@@ -33,7 +33,8 @@ mod router;
 mod vm;
 
 pub use engine::{
-    ApiConfig, EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig,
+    ApiConfig, EngineConfig, Eviction, FlowCacheConfig, FlowMonitorConfig, Group, Idle, MonitorTable,
+    PolicyConfig, SwitchConfig,
 };
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub(crate) use port::FRAME_HEADER;

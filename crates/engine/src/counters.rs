@@ -33,6 +33,21 @@ impl Counter {
     }
 }
 
+/// What a worker's flow monitor has counted; all 0 without one.
+#[derive(Debug, Default)]
+pub struct MonitorCounters {
+    /// Packets, sampled or not.
+    pub packets: Counter,
+    /// Flows in the table.
+    pub flows: Counter,
+    /// Records made.
+    pub records: Counter,
+    /// Flows that gave way because the table was full.
+    pub evicted: Counter,
+    /// Records lost because the exporter was behind.
+    pub lost_records: Counter,
+}
+
 /// Drops by reason.
 #[derive(Debug)]
 pub struct Drops([Counter; DropReason::COUNT]);
@@ -203,6 +218,8 @@ pub struct WorkerCounters {
     pub reclaimed: Counter,
     /// Request to the manager for a chain with bypassed hops: `1 << 32 | chain << 16 | hops`, or 0.
     pub(crate) wanted_chain: AtomicU64,
+    /// The flow monitor's.
+    pub monitor: MonitorCounters,
     /// Whether latencies are measured; the manager sets it.
     pub(crate) measures_latency: AtomicBool,
     /// Longest turn of the loop since the start in cycles, without sleep.
@@ -228,6 +245,7 @@ impl WorkerCounters {
             copied_bytes: Counter::default(),
             reclaimed: Counter::default(),
             wanted_chain: AtomicU64::new(0),
+            monitor: MonitorCounters::default(),
             measures_latency: AtomicBool::new(false),
             longest_turn: Counter::default(),
         }

@@ -57,6 +57,12 @@ impl AnyMeter {
         each!(self, meter => meter.packet(frame, headers, at));
     }
 
+    /// As [`Meter::front`].
+    #[inline]
+    pub fn front(&mut self, front: (&[u8], u32), headers: Option<&Headers>, at: (u16, u64)) {
+        each!(self, meter => meter.front(front, headers, at));
+    }
+
     /// As [`Meter::commit`].
     #[inline]
     pub fn commit(&mut self) {

@@ -96,8 +96,18 @@ impl<T: FlowTable> Meter<T> {
     /// Takes a packet that came in by `ingress` at time `now`; `None` for the headers if they are truncated or
     /// inconsistent. It counts with [`Meter::commit`] at the latest.
     #[inline]
-    pub fn packet(&mut self, frame: &[u8], headers: Option<&Headers>, (ingress, now): (u16, u64)) {
-        let bytes = frame.len() as u32;
+    pub fn packet(&mut self, frame: &[u8], headers: Option<&Headers>, at: (u16, u64)) {
+        self.front((frame, frame.len() as u32), headers, at);
+    }
+
+    /// As [`Meter::packet`], with only the front of a packet of `bytes` bytes at hand.
+    #[inline]
+    pub fn front(
+        &mut self,
+        (frame, bytes): (&[u8], u32),
+        headers: Option<&Headers>,
+        (ingress, now): (u16, u64),
+    ) {
         let octets = headers
             .filter(|headers| headers.key().is_ip())
             .map_or(0, |headers| (headers.payload_end() - headers.l3_offset()) as u32);

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use crate::api::{self, ServeError};
 use crate::attach::{AttachServer, ListenError};
 use crate::daemon::{
-    ApplyError, Confirmations, Daemon, DriftCache, End, History, LastScrape, Load, Options, Reclaims,
-    RuleChanges, first_text,
+    ApplyError, Confirmations, Daemon, DriftCache, End, FlowExport, History, LastScrape, Load, Options,
+    Reclaims, RuleChanges, first_text,
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::events::Events;
@@ -158,6 +158,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
     let (engine, mut thread) = EngineThread::start(host.engine.clone(), may_have_nics(), on_notice).await?;
     let engine = engine.with_events(events);
+    let flows = FlowExport::start(host.engine.flow_monitor.as_ref(), &engine).await?;
     let machines =
         Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
     let supervisor = Supervisor::new(engine.clone(), confinement, cores);
@@ -193,20 +194,21 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         daemon.history.record(&name, "start", &text);
     }
     let ended = match first {
-        Ok(()) => serve(&daemon, &socket, &mut signals, &mut thread).await,
+        Ok(()) => serve((&daemon, &flows), &socket, &mut signals, &mut thread).await,
         Err(error) => Err(error.into()),
     };
     service::notify(service::STOPPING);
     shut_down(&daemon).await;
     engine.end();
     thread.join();
+    flows.end().await;
     daemon.routers.end(has_failed || daemon.end.purges());
     drop(run_dir);
     ended
 }
 
 async fn serve(
-    daemon: &Arc<Daemon>,
+    (daemon, flows): (&Arc<Daemon>, &FlowExport),
     socket: &Path,
     signals: &mut Signals,
     thread: &mut EngineThread,
@@ -227,6 +229,7 @@ async fn serve(
             request = signals.next() => match request {
                 Request::End => break Ok(()),
                 Request::Reload => {
+                    flows.reopen();
                     let daemon = Arc::clone(daemon);
                     tokio::spawn(async move { reload(&daemon).await });
                 }

@@ -1,12 +1,13 @@
 //! `[engine]`, `[api]`, `[switch]`, `[policy]` and `[[group]]`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use toml::Value;
 
 use crate::model::{
-    ApiConfig, EngineConfig, FlowCacheConfig, Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig,
-    SwitchConfig,
+    ApiConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig, Group, GroupId, Host, MAX_NODES,
+    MAX_WORKERS, PolicyConfig, SwitchConfig,
 };
 use crate::syntax::field;
 use crate::syntax::finding::{Kind, Span};
@@ -47,6 +48,7 @@ impl Keys for EngineConfig {
                 .keep();
         }
         table.key("flow_cache", &mut self.flow_cache, Nested("flow_cache"));
+        table.key("flow_monitor", &mut self.flow_monitor, Maybe(Nested("flow_monitor")));
         table.key("nodes", &mut self.nodes, Nodes);
     }
 }
@@ -120,6 +122,19 @@ impl Keys for FlowCacheConfig {
         table.key("entries", &mut self.entries, Number(64..=1 << 24));
         table.key("eviction", &mut self.eviction, Word);
         table.key("idle", &mut self.idle, Number(1..=DAY));
+    }
+}
+
+impl Keys for FlowMonitorConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        let show = |path: &PathBuf| path.display().to_string();
+        table.key("table", &mut self.table, Word);
+        table.key("flows", &mut self.flows, Number(1..=1 << 24));
+        table.key("idle_timeout", &mut self.idle_timeout, Number(1..=DAY));
+        table.key("active_timeout", &mut self.active_timeout, Number(1..=DAY));
+        table.key("sampling", &mut self.sampling, Number(1..=1_000_000));
+        table.key("export", &mut self.export, Maybe(Text(str::parse, ToString::to_string)));
+        table.key("eve", &mut self.eve, Maybe(Text(field::absolute_path, show)));
     }
 }
 

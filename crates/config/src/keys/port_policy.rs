@@ -25,6 +25,7 @@ impl Keys for PortPolicy {
         table.key("police_in", &mut self.police_in, Maybe(Nested("police")));
         table.key("police_out", &mut self.police_out, Maybe(Nested("police")));
         table.key("qos", &mut self.qos, Maybe(Nested("qos")));
+        table.key("monitor", &mut self.monitor, Flag);
     }
 }
 

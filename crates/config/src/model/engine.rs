@@ -1,7 +1,9 @@
 //! The engine as a whole: workers, flow cache, L2 switching, policy memory; and trust groups.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use netvm_flowmon::export::Target;
 use netvm_policy::PortId;
 
 use super::GroupId;
@@ -33,6 +35,8 @@ pub struct EngineConfig {
     pub ring_size: u32,
     /// The flow cache of each worker.
     pub flow_cache: FlowCacheConfig,
+    /// The flow monitor of each worker; `None`: flows are not counted.
+    pub flow_monitor: Option<FlowMonitorConfig>,
 }
 
 impl Default for EngineConfig {
@@ -44,6 +48,7 @@ impl Default for EngineConfig {
             nodes: Vec::new(),
             ring_size: 512,
             flow_cache: FlowCacheConfig::default(),
+            flow_monitor: None,
         }
     }
 }
@@ -84,6 +89,61 @@ pub enum Eviction {
     Lru,
 }
 words!(Eviction: "clock" => Clock, "lru" => Lru);
+
+/// The flow monitor of each worker: counts what ports receive, unless the port is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowMonitorConfig {
+    /// The table of flows.
+    pub table: MonitorTable,
+    /// Flows that it holds at least.
+    pub flows: u32,
+    /// Seconds without a packet after which a flow ends.
+    pub idle_timeout: u32,
+    /// A flow that goes on has a record after so many seconds.
+    pub active_timeout: u32,
+    /// One packet of so many is counted.
+    pub sampling: u32,
+    /// IPFIX collector of the records.
+    pub export: Option<Target>,
+    /// File to which records and drops are appended as JSON lines.
+    pub eve: Option<PathBuf>,
+}
+
+impl Default for FlowMonitorConfig {
+    /// As those of `netvm-monitor`.
+    fn default() -> Self {
+        Self {
+            table: MonitorTable::default(),
+            flows: 65_536,
+            idle_timeout: 15,
+            active_timeout: 60,
+            sampling: 1,
+            export: None,
+            eve: None,
+        }
+    }
+}
+
+impl FlowMonitorConfig {
+    /// Whether records go anywhere.
+    #[must_use]
+    pub const fn exports(&self) -> bool {
+        self.export.is_some() || self.eve.is_some()
+    }
+}
+
+/// The table of a flow monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum MonitorTable {
+    /// None: headers are read and lengths counted.
+    Null,
+    /// Four subtables, the emptiest bucket.
+    DLeft,
+    /// Two buckets, found by tags.
+    #[default]
+    Tagged,
+}
+words!(MonitorTable: "tagged" => Tagged, "d-left" => DLeft, "null" => Null);
 
 /// How the API is served besides its Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

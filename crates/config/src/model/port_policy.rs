@@ -114,6 +114,8 @@ pub struct PortPolicy {
     pub police_out: Option<Police>,
     /// Shaper and queues for what leaves.
     pub qos: Option<QosConfig>,
+    /// Whether the engine's flow monitor counts what comes in, if it has one.
+    pub monitor: bool,
 }
 
 impl Default for PortPolicy {
@@ -130,6 +132,7 @@ impl Default for PortPolicy {
             police_in: None,
             police_out: None,
             qos: None,
+            monitor: true,
         }
     }
 }

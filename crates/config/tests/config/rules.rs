@@ -1,8 +1,9 @@
 //! Rules, and the keys of ports about packets: how every field is read, and which errors and warnings there are.
 
 use netvm_config::model::{
-    AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Masked, Match, Police,
-    PolicyConfig, PortId, PortPolicy, Rate, Rule, SetVlan, Span, SwitchConfig, VlanMode,
+    AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, FlowMonitorConfig, Forward, Guard,
+    Masked, Match, MonitorTable, Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, SetVlan, Span,
+    SwitchConfig, VlanMode,
 };
 use netvm_config::{Finding, Kind, parse_rules};
 use netvm_wire::{EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
@@ -227,10 +228,11 @@ mac_limit = 7
 split_horizon = "guests"
 guard = { macs = "02:00:00:00:00:05", addresses = ["10.0.0.5", "2001:db8::/64"] }
 police_in = { packets = 10_000 }
-police_out = { bits = 10_000_000 }"#,
+police_out = { bits = 10_000_000 }
+monitor = false"#,
         1,
     );
-    let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\n[switch]\nmac_age = 10\n[policy]\nmemory = 9\n";
+    let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\nflow_monitor = { table = \"d-left\", flows = 100, export = \"ipfix:tcp:192.0.2.1:4739\", eve = \"/tmp/eve\" }\n[switch]\nmac_age = 10\n[policy]\nmemory = 9\n";
     let host = host(&format!("{whole}{text}"));
     let rate = |per_second, burst| Some(Rate { per_second, burst });
     let expected = PortPolicy {
@@ -250,10 +252,19 @@ police_out = { bits = 10_000_000 }"#,
         police_in: Some(Police { packets: rate(10_000, 1000), bits: None }),
         police_out: Some(Police { packets: None, bits: rate(10_000_000, 1_000_000) }),
         qos: None,
+        monitor: false,
     };
     assert_eq!(host.ports[0].policy, expected);
     assert_eq!(host.ports[1].policy, PortPolicy { forward: Forward::Normal, ..PortPolicy::default() });
     assert_eq!(host.engine.flow_cache, FlowCacheConfig { entries: 1024, eviction: Eviction::Lru, idle: 5 });
+    let monitor = FlowMonitorConfig {
+        table: MonitorTable::DLeft,
+        flows: 100,
+        export: Some("ipfix:tcp:192.0.2.1:4739".parse().unwrap()),
+        eve: Some("/tmp/eve".into()),
+        ..FlowMonitorConfig::default()
+    };
+    assert_eq!(host.engine.flow_monitor, Some(monitor));
     assert_eq!(
         (host.switch, host.policy),
         (SwitchConfig { macs: 32_768, mac_age: 10 }, PolicyConfig { memory: 9 })

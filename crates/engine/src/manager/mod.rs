@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netvm_config::model::{EngineConfig, Host};
+use netvm_flowmon::Record;
 use netvm_region::Pages;
+use rtrb::Consumer;
 
 mod apply;
 mod captures;
@@ -132,6 +134,12 @@ impl Engine {
     #[must_use]
     pub fn shared_host(&self) -> Arc<Host> {
         Arc::clone(&self.host)
+    }
+
+    /// The rings of the workers' flow monitors, for an exporter. Empty without monitors that export, and from the second
+    /// call on.
+    pub fn take_flow_records(&mut self) -> Vec<Consumer<Record>> {
+        std::mem::take(&mut self.workers.records)
     }
 
     /// Handles the workers' events and continues what had to wait.

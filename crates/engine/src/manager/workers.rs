@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use netvm_config::model::EngineConfig;
+use netvm_flowmon::Record;
 use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
-use rtrb::RingBuffer;
+use rtrb::{Consumer, RingBuffer};
 
 use super::cores::{Cores, StartError};
 use crate::counters::{LinkCounters, WorkerCounters};
@@ -16,7 +17,7 @@ use crate::ids::{LinkId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, What};
 use crate::memory::Memory;
 use crate::worker::handoff::Handoff;
-use crate::worker::{Command, Event, Flows, Latency, LatencySample, Setup, WorkerHandle};
+use crate::worker::{Command, Event, FlowMonitor, Flows, Latency, LatencySample, Setup, WorkerHandle};
 
 /// Samples of latency that wait for the manager, which takes them every few milliseconds.
 const LATENCY_SAMPLES: usize = 4096;
@@ -53,6 +54,8 @@ pub(crate) struct LinkSums {
 /// All workers.
 pub(crate) struct Workers {
     handles: Vec<WorkerHandle>,
+    /// The rings of the flow monitors, until somebody takes them.
+    pub(crate) records: Vec<Consumer<Record>>,
     /// By worker: which region of a trust group is on its NUMA node.
     regions: Vec<u8>,
     last_ticket: u64,
@@ -60,9 +63,13 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(eal: dpdk::Eal, cores: &Cores, config: &EngineConfig) -> Result<Self, StartError> {
-        let mut handles = Vec::new();
+        let (mut handles, mut records) = (Vec::new(), Vec::new());
         for ((n, core), handoff) in (0u8..).zip(&cores.cores).zip(Handoff::mesh(cores.cores.len())) {
             let (samples, latency) = RingBuffer::new(LATENCY_SAMPLES);
+            let monitor = config.flow_monitor.as_ref().map(FlowMonitor::new).map(|(monitor, ring)| {
+                records.extend(ring);
+                Box::new(monitor)
+            });
             let setup = Setup {
                 id: WorkerId(n),
                 core: *core,
@@ -73,10 +80,11 @@ impl Workers {
                 signaller: Signaller::new(),
                 flows: Flows::new(&config.flow_cache)?,
                 latency: Latency::new(samples),
+                monitor,
             };
             handles.push(WorkerHandle::start(eal, setup, latency)?);
         }
-        Ok(Self { handles, regions: cores.regions.clone(), last_ticket: 0 })
+        Ok(Self { handles, records, regions: cores.regions.clone(), last_ticket: 0 })
     }
 
     pub(crate) fn len(&self) -> usize {

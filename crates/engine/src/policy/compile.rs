@@ -335,7 +335,18 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let switched = only.filter(is_switched);
         let blanket = only.filter(|number| !is_switched(number));
         let chains: Box<[ChainId]> = self.host.chains_by(leading, port).map(|chain| chain.id).collect();
-        Ok(IngressPolicy { lookup, blanket, switched, shortcut, forward, undecided, guard, meter, chains })
+        Ok(IngressPolicy {
+            lookup,
+            blanket,
+            switched,
+            shortcut,
+            forward,
+            undecided,
+            guard,
+            meter,
+            chains,
+            is_monitored: policy.monitor,
+        })
     }
 
     fn egress(&mut self, leading: &[Rule], ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {

@@ -79,6 +79,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) meter: Option<Arc<Meter>>,
     /// Chains that packets may enter, for ports that wait for room.
     pub(crate) chains: Box<[ChainId]>,
+    /// Whether the flow monitor counts its packets.
+    pub(crate) is_monitored: bool,
 }
 
 /// Policy for packets to send.

@@ -15,6 +15,7 @@
 //! nothing. Stages are functions over [`Datapath`](state::Datapath), what the worker owns.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use netvm_region::clock;
 use rtrb::{Consumer, Producer};
@@ -26,6 +27,7 @@ mod control;
 mod forward;
 mod idle;
 mod latency;
+mod monitor;
 mod packet;
 mod router;
 mod rx;
@@ -49,6 +51,7 @@ use idle::backoff::Backoff;
 use idle::wake_nfs::wake_sleepers;
 pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
+pub(crate) use monitor::FlowMonitor;
 pub(crate) use router::{Class, Head, V4, V6, flow_hash};
 use rx::{ingress, receive};
 use state::Datapath;
@@ -59,6 +62,9 @@ use tx::handoff::take_handoffs;
 
 /// Stages are timed in one of so many turns with packets.
 const TIMED_EVERY: u32 = 16;
+
+/// Longest wait for the exporter of flows at the end.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 struct Worker {
     dp: Datapath,
@@ -80,13 +86,11 @@ impl Worker {
         counters: Arc<WorkerCounters>,
         (inbox, outbox): (Consumer<Command>, Producer<Event>),
     ) -> Self {
+        let mut dp =
+            Datapath::new((setup.id, setup.latency), counters, setup.flows, (setup.signaller, setup.handoff));
+        dp.monitor = setup.monitor;
         Self {
-            dp: Datapath::new(
-                (setup.id, setup.latency),
-                counters,
-                setup.flows,
-                (setup.signaller, setup.handoff),
-            ),
+            dp,
             snapshot: Arc::default(),
             inputs: Vec::new(),
             inbox,
@@ -128,6 +132,19 @@ impl Worker {
             } else {
                 self.backoff.reset();
             }
+        }
+        self.finish();
+    }
+
+    /// Lets the exporter have the records of flows that still go on.
+    #[cold]
+    fn finish(&mut self) {
+        if let Some(mut monitor) = self.dp.monitor.take() {
+            let end = Instant::now() + LAST_WAIT;
+            monitor.finish(|| {
+                std::thread::sleep(Duration::from_millis(1));
+                Instant::now() < end
+            });
         }
     }
 
@@ -178,6 +195,9 @@ impl Worker {
         dp.latency.flushed(dp.clock.now, |port| dp.ports.get(port).map(PortQueue::is_flushed));
         if sent > 0 {
             clock.note(dp, Stage::Transmit, sent);
+        }
+        if let Some(monitor) = &mut dp.monitor {
+            monitor.age(moved > 0, dp.clock.now);
         }
         wake_sleepers(dp);
         moved + sent

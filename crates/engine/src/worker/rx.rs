@@ -55,8 +55,21 @@ pub(crate) fn receive<'a>(
     if !batch.is_empty() {
         received.bytes = admit(dp, port, batch);
         dp.latency.received(port, batch, dp.clock.now);
+        if dp.monitor.is_some() {
+            monitor(dp, snapshot, port, batch);
+        }
     }
     received
+}
+
+/// Counts flows, unless the port is left out.
+#[inline(never)]
+fn monitor(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
+    if snapshot.policy.ingress(port).is_none_or(|ingress| ingress.is_monitored)
+        && let Some(monitor) = &mut dp.monitor
+    {
+        monitor.count(port, batch, dp.clock.now);
+    }
 }
 
 /// How many packets to take: a burst, or what their chains have room for.

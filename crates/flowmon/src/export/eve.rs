@@ -10,6 +10,21 @@ use super::message::Clock;
 use crate::entry::{NameKind, Record};
 use crate::key::Endpoints;
 
+/// Packets that were dropped for one reason at one place, for the eve file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drops {
+    /// Kind of the place: `port`, `chain` or `nf`.
+    pub place: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The reason.
+    pub reason: String,
+    /// Packets since the last line of this place and reason.
+    pub packets: u64,
+    /// When they were counted, in microseconds since 1970.
+    pub unix_micros: u64,
+}
+
 /// Appends to a file; `-` is standard output.
 pub(super) struct Eve {
     path: PathBuf,
@@ -38,6 +53,20 @@ impl Eve {
     /// The kernel's, if the file cannot be written.
     pub(super) fn write(&mut self, record: &Record) -> io::Result<()> {
         let line = line(record, &self.clock);
+        serde_json::to_writer(&mut self.out, &line)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// # Errors
+    /// As [`Eve::write`].
+    pub(super) fn write_drops(&mut self, drops: &Drops) -> io::Result<()> {
+        let line = json!({
+            "timestamp": time(drops.unix_micros),
+            "event_type": "drop",
+            "drop": {
+                "place": drops.place, "name": drops.name, "reason": drops.reason, "packets": drops.packets,
+            },
+        });
         serde_json::to_writer(&mut self.out, &line)?;
         self.out.write_all(b"\n")
     }

@@ -14,7 +14,7 @@ use rtrb::Consumer;
 use serde::Serialize;
 
 use super::collector::{Collector, Sent, Target, Transport};
-use super::eve::Eve;
+use super::eve::{Drops, Eve};
 use super::message::{Clock, Messages};
 use crate::entry::Record;
 use crate::top::SpaceSaving;
@@ -121,6 +121,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Exporter {
     rings: Sender<Consumer<Record>>,
+    drops: Sender<Drops>,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -141,11 +142,13 @@ impl Exporter {
         });
         let eve = eve.transpose()?;
         let (sender, receiver) = channel();
+        let (drops, dropped) = channel();
         let shared = Arc::new(Shared::default());
         let ipfix = collector.map(|collector| Ipfix::new(collector, options, Arc::clone(&shared)));
         let mut task = Task {
             program: options.program,
             incoming: Some(receiver),
+            dropped,
             rings: Vec::new(),
             ipfix,
             eve,
@@ -156,13 +159,19 @@ impl Exporter {
         };
         let thread = thread::Builder::new().name("export".into()).spawn(move || task.run());
         let thread = thread.map_err(StartError::Thread)?;
-        Ok(Self { rings: sender, shared, thread })
+        Ok(Self { rings: sender, drops, shared, thread })
     }
 
     /// Hands the thread the ring of one more meter.
     pub fn add(&self, ring: Consumer<Record>) {
         // If the thread has ended, records are lost, and the meter counts them.
         let _ = self.rings.send(ring);
+    }
+
+    /// Writes dropped packets to the eve file, if there is one.
+    pub fn note_drops(&self, drops: Drops) {
+        // If the thread has ended, so has the file.
+        let _ = self.drops.send(drops);
     }
 
     /// For threads that make meters.
@@ -186,7 +195,7 @@ impl Exporter {
     /// Waits until the records of all meters, which must have ended, are exported or lost. Returns the sums.
     #[must_use]
     pub fn finish(self) -> Totals {
-        drop(self.rings);
+        drop((self.rings, self.drops));
         // A panic of the thread has been printed.
         let _ = self.thread.join();
         self.shared.totals()
@@ -230,6 +239,7 @@ struct Task {
     program: &'static str,
     /// `None` when no more meters come.
     incoming: Option<Receiver<Consumer<Record>>>,
+    dropped: Receiver<Drops>,
     rings: Vec<Consumer<Record>>,
     ipfix: Option<Ipfix>,
     eve: Option<Eve>,
@@ -245,6 +255,10 @@ impl Task {
         loop {
             self.take_rings();
             let taken = self.take_records();
+            while let Ok(drops) = self.dropped.try_recv() {
+                let written = self.eve.as_mut().map_or(Ok(()), |eve| eve.write_drops(&drops));
+                self.note_eve(&written);
+            }
             if let Some(ipfix) = &mut self.ipfix {
                 ipfix.work();
             }

@@ -8,5 +8,6 @@ mod message;
 mod template;
 
 pub use collector::{ParseTargetError, Target, Transport};
+pub use eve::Drops;
 pub use exporter::{Exporter, Options, StartError, Talker, Totals, View};
 pub use message::Clock;

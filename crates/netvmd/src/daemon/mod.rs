@@ -3,6 +3,7 @@
 mod apply;
 mod confirm;
 mod drift;
+mod flows;
 mod history;
 mod rules;
 mod saving;
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 pub(crate) use apply::{ApplyError, VM_START_TIMEOUT};
 pub(crate) use confirm::{Confirmations, first_text};
 pub(crate) use drift::DriftCache;
+pub(crate) use flows::FlowExport;
 pub(crate) use history::History;
 pub(crate) use rules::{Changed, RuleError};
 pub(crate) use stats::{LastScrape, Load, Reclaims};

@@ -4,6 +4,7 @@
 mod apply;
 #[path = "../common/mod.rs"]
 mod common;
+mod flows;
 mod nfs;
 mod openapi;
 mod process;

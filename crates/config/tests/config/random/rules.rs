@@ -64,13 +64,13 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
             .prop_map(|(vlans, native)| VlanMode::Trunk { vlans, native }),
     ];
     let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
-    let limits = (option::of(police()), option::of(police()), option::of(qos()));
+    let limits = (option::of(police()), option::of(police()), option::of(qos()), any::<bool>());
     let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
     (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
         |(
             vlan,
             (acl_in, acl_out),
-            (mac_limit, split_horizon, guard, (police_in, police_out, qos)),
+            (mac_limit, split_horizon, guard, (police_in, police_out, qos, monitor)),
             forward,
         )| {
             let policy = PortPolicy {
@@ -84,6 +84,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 police_in,
                 police_out,
                 qos,
+                monitor,
             };
             (policy, forward)
         },

@@ -13,7 +13,7 @@ use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
 use crate::worker::state::flows::Flows;
 use crate::worker::state::handoff::Handoff;
-use crate::worker::{Latency, LatencySample, Worker};
+use crate::worker::{FlowMonitor, Latency, LatencySample, Worker};
 
 /// Commands that can wait for a worker.
 const COMMANDS: usize = 1024;
@@ -32,6 +32,7 @@ pub(crate) struct Setup {
     pub(crate) signaller: Signaller,
     pub(crate) flows: Flows,
     pub(crate) latency: Latency,
+    pub(crate) monitor: Option<Box<FlowMonitor>>,
 }
 
 /// The manager's end of a worker.

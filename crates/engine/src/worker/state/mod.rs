@@ -20,6 +20,7 @@ pub(crate) mod nf_links;
 pub(crate) mod ports;
 
 use super::latency::Latency;
+use super::monitor::FlowMonitor;
 use super::router::RouterBurst;
 use super::tap::{Passing, Place, Taps};
 use crate::counters::WorkerCounters;
@@ -65,6 +66,8 @@ pub(crate) struct Datapath {
     pub(crate) clock: Clock,
     /// The packet whose latency is measured.
     pub(crate) latency: Latency,
+    /// Counts flows, if it is configured.
+    pub(crate) monitor: Option<Box<FlowMonitor>>,
     pub(crate) memories: Memories,
     /// Rings to and from NF threads.
     pub(crate) nfs: NfLinks,
@@ -97,6 +100,7 @@ impl Datapath {
             counters,
             clock: Clock::default(),
             latency,
+            monitor: None,
             memories: Memories::default(),
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
@@ -126,6 +130,9 @@ impl Datapath {
         clock.next_tick = (clock.now / cycles + 1) * cycles;
         self.in_flight.expect_order_again();
         self.latency.measure(self.counters.measures_latency.load(Ordering::Relaxed));
+        if let Some(monitor) = &mut self.monitor {
+            monitor.tick(&self.counters.monitor);
+        }
     }
 
     pub(crate) fn add_link(&mut self, link: Box<Link>, in_flight: Box<ThreadInFlight>) {

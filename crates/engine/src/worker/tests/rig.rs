@@ -166,6 +166,7 @@ impl Rig {
             signaller: Signaller::new(),
             flows: Flows::new(&FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() }).unwrap(),
             latency: Latency::new(samples),
+            monitor: None,
         };
         let mut worker = Worker::new(setup, Arc::new(WorkerCounters::new()), (inbox, outbox));
         worker.dp.counters.measures_latency.store(true, Ordering::Relaxed);

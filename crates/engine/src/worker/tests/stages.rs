@@ -1,12 +1,12 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
-use netvm_config::model::Forward;
+use netvm_config::model::{FlowMonitorConfig, Forward};
 use netvm_ring::{Descriptor, VerdictKind};
 
 use super::rig::{CHAIN, RING, Rig, udp};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::PortId;
-use crate::worker::Span;
+use crate::worker::{FlowMonitor, Span};
 
 const TO_CHAIN: [Forward; 3] = [Forward::Chain(CHAIN), Forward::None, Forward::None];
 
@@ -77,6 +77,39 @@ fn the_latency_of_a_packet_is_measured_by_hop_chain_and_port() {
         rig.turn();
         assert_eq!(rig.measured(), [hop(0)], "{tick}");
     }
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn flows_of_monitored_ports_are_counted_and_their_records_leave_when_they_end() {
+    let mut rig = Rig::new(&[Forward::Port(PortId(1)), Forward::Port(PortId(0))]);
+    let eve = Some("/dev/null".into());
+    let (monitor, records) =
+        FlowMonitor::new(&FlowMonitorConfig { idle_timeout: 1, eve, ..FlowMonitorConfig::default() });
+    rig.worker.dp.monitor = Some(Box::new(monitor));
+    let mut records = records.unwrap();
+    (0..5).for_each(|n| rig.receive(0, &udp(1, 2, n % 2)));
+    rig.receive(0, &[0xff; 30]);
+    // A whole packet of which only the front is copied.
+    rig.receive(0, &super::rig::ip(1, 2).udp(1, 7).payload(&[1; 300]).to_vec().unwrap());
+    rig.turn();
+    assert_eq!(rig.sent(1).len(), 7);
+    rig.tick(5);
+    rig.turn();
+    assert!(records.pop().is_err(), "no flow has ended");
+    for tick in 12..40 {
+        rig.tick(tick);
+        (0..9).for_each(|_| {
+            rig.turn();
+        });
+    }
+    let mut ended: Vec<_> = std::iter::from_fn(|| records.pop().ok())
+        .map(|record| (record.total().packets, record.total().bytes, record.ingress))
+        .collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [(1, 30, 0), (1, 342, 0), (2, 98, 0), (3, 147, 0)]);
+    let counters = &rig.counters().monitor;
+    assert_eq!((counters.packets.get(), counters.flows.get(), counters.lost_records.get()), (7, 0, 0));
     rig.assert_nothing_leaked();
 }
 

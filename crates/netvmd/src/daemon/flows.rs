@@ -1,0 +1,155 @@
+//! Export of the flows that the engine counts, off its workers. In: records from their rings, and counts of drops once a
+//! second. Out: IPFIX messages and JSON lines, by the exporter's thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use netvm_config::model::FlowMonitorConfig;
+use netvm_engine::{DropCounts, Engine};
+use netvm_flowmon::export::{Clock, Drops, Exporter, Options};
+use netvm_region::clock;
+use tokio::task::JoinHandle;
+
+use crate::engine_thread::{EngineGone, EngineHandle};
+
+const NAME: &str = "netvmd";
+/// Most bytes of a UDP message: an Ethernet frame of 1500 bytes, less IPv6 and UDP headers, and room for a tunnel.
+const MESSAGE_SIZE: usize = 1400;
+/// Most UDP messages in a second, some 150,000 records.
+const MESSAGES_PER_SECOND: u32 = 5000;
+/// Interval of templates over UDP.
+const TEMPLATE_REFRESH: Duration = Duration::from_secs(60);
+/// Interval of lines of drops.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Drops so far, by kind of place, name and reason.
+type Counts = BTreeMap<(&'static str, String, &'static str), u64>;
+
+/// The exporter, if flows go anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct FlowExport {
+    running: Option<(Arc<Exporter>, JoinHandle<()>)>,
+    reopen: Arc<AtomicBool>,
+}
+
+impl FlowExport {
+    /// Starts the exporter's thread. If that fails, the log says why, and netvmd goes on without export: traffic is more
+    /// than its records.
+    ///
+    /// # Errors
+    /// [`EngineGone`].
+    pub(crate) async fn start(
+        config: Option<&FlowMonitorConfig>,
+        engine: &EngineHandle,
+    ) -> Result<Self, EngineGone> {
+        let reopen = Arc::new(AtomicBool::new(false));
+        let Some(config) = config.filter(|config| config.exports()) else { return Ok(Self::default()) };
+        let exporter = match Exporter::start(&options(config, &reopen)) {
+            Ok(exporter) => Arc::new(exporter),
+            Err(error) => {
+                tracing::error!("{error}. Flows are not exported until netvmd is started again");
+                return Ok(Self::default());
+            }
+        };
+        for ring in engine.call(Engine::take_flow_records).await? {
+            exporter.add(ring);
+        }
+        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone()));
+        Ok(Self { running: Some((exporter, watching)), reopen })
+    }
+
+    /// Opens the eve file again, as after log rotation.
+    pub(crate) fn reopen(&self) {
+        self.reopen.store(true, Ordering::Relaxed);
+    }
+
+    /// Exports what is left; the engine has ended.
+    pub(crate) async fn end(self) {
+        let Some((exporter, watching)) = self.running else { return };
+        watching.abort();
+        // Then it has let go of the exporter.
+        let _ = watching.await;
+        let Some(exporter) = Arc::into_inner(exporter) else { return };
+        let totals = exporter.finish();
+        tracing::info!(
+            "{} records of flows in {} messages exported, {} lost",
+            totals.exported,
+            totals.messages,
+            totals.lost
+        );
+    }
+}
+
+fn options(config: &FlowMonitorConfig, reopen: &Arc<AtomicBool>) -> Options {
+    Options {
+        program: NAME,
+        collector: config.export.clone(),
+        domain: 1,
+        message_size: MESSAGE_SIZE,
+        messages_per_second: MESSAGES_PER_SECOND,
+        template_refresh: TEMPLATE_REFRESH,
+        sampling: config.sampling,
+        eve: config.eve.clone(),
+        reopen: Arc::clone(reopen),
+        clock: Clock {
+            cycles: clock::cycles(),
+            unix_micros: unix_micros(),
+            per_second: clock::cycles_per_second(),
+        },
+    }
+}
+
+fn unix_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+/// Hands drops to the exporter once a second, and says when records were lost, until the engine ends.
+async fn watch(exporter: Arc<Exporter>, engine: EngineHandle) {
+    let (mut before, mut lost_before) = (Counts::new(), 0);
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let Ok((counts, lost)) = engine.call(read).await else { return };
+        for ((place, name, reason), count) in &counts {
+            let key = (*place, name.clone(), *reason);
+            let packets = count.saturating_sub(before.get(&key).copied().unwrap_or(0));
+            if packets > 0 {
+                exporter.note_drops(Drops {
+                    place,
+                    name: name.clone(),
+                    reason: (*reason).to_owned(),
+                    packets,
+                    unix_micros: unix_micros(),
+                });
+            }
+        }
+        if lost > lost_before {
+            tracing::warn!(
+                "{} records of flows lost: the exporter was behind; sample with flow_monitor.sampling, or raise its time-outs",
+                lost - lost_before
+            );
+        }
+        (before, lost_before) = (counts, lost);
+    }
+}
+
+/// Drops of ports and chains so far, and lost records. What NFs drop is among the drops of their chains.
+fn read(engine: &mut Engine) -> (Counts, u64) {
+    let host = engine.shared_host();
+    let mut counts = Counts::new();
+    let mut add = |place, name: Option<String>, drops: &DropCounts| {
+        let Some(name) = name else { return };
+        for (reason, count) in drops {
+            *counts.entry((place, name.clone(), reason.name())).or_default() += count;
+        }
+    };
+    for view in engine.ports() {
+        add("port", host.port(view.id).map(|port| port.name.clone()), &view.drops);
+    }
+    for view in engine.chains() {
+        add("chain", host.chain(view.id).map(|chain| chain.name.clone()), &view.drops);
+    }
+    let lost = engine.workers().map(|worker| worker.counters.monitor.lost_records.get()).sum();
+    (counts, lost)
+}
