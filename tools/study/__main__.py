@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the study's shorter form, [quick]")
     parser.add_argument("--resume", action="store_true", help="go on with the results that are there")
     parser.add_argument("--seed", type=int, help="seed of the random order [default: the file's]")
+    parser.add_argument("--replications", type=int, metavar="N", help="runs of each combination [default: the file's]")
     parser.add_argument("--out", type=Path, help="folder of the results [default: target/studies/NAME]")
     parser.add_argument("--report", action="store_true", help="measure nothing, write the report of what is there")
     parser.add_argument("--list", action="store_true", help="print the combinations and exclusions, measure nothing")
@@ -47,6 +49,10 @@ def main(given: list[str] | None = None) -> int:
     args = arguments(given)
     path = find(args.name)
     study = studyfile.load(path, args.quick)
+    if args.replications is not None:
+        if args.replications < 1:
+            raise StudyError(f"--replications {args.replications}: write 1 or more")
+        study = dataclasses.replace(study, replications=args.replications)
     seed = study.seed if args.seed is None else args.seed
     if args.packages:
         print("\n".join(study.packages))

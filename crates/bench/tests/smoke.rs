@@ -73,7 +73,7 @@ fn trials_count_every_packet() {
         return;
     }
     for measurement in [
-        "way --way=netvm-port --flows=multi --size=64",
+        "way --way=netvm-port --monitor=flow --flows=multi --size=64",
         "routers --kind=netvm --routers=3 --size=1518",
         "routers --kind=kernel-macvlan --routers=3",
         "routers --kind=kernel-veth --routers=3",

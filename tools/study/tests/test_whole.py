@@ -110,6 +110,14 @@ class Whole(unittest.TestCase):
         with self.assertRaisesRegex(StudyError, "another seed"):
             self.run_study("--resume", "--seed", "9")
 
+    def test_replications_are_chosen_and_added_to(self) -> None:
+        self.run_study("--replications", "1")
+        self.assertEqual(len(self.rows()), 5)
+        status, said = self.run_study("--replications", "2", "--resume")
+        self.assertEqual((status, len(self.rows())), (0, 10), said)
+        with self.assertRaisesRegex(StudyError, "write 1 or more"):
+            self.run_study("--replications", "0")
+
     def test_without_resume_the_results_before_are_kept_aside(self) -> None:
         self.run_study()
         self.run_study("--seed", "3")

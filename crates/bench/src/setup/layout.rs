@@ -1,9 +1,9 @@
 //! Builds configurations for benchmarks.
 
 use netvm_config::model::{
-    Action, Actions, Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig,
-    NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
-    SourceConfig,
+    Action, Actions, Balance, Chain, ChainId, EngineConfig, FlowMonitorConfig, Group, GroupId, Host, Idle,
+    Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule,
+    RuleId, RuleParts, SourceConfig,
 };
 
 use crate::machine::huge_pages_are_worthwhile;
@@ -24,6 +24,11 @@ impl Layout {
             ..EngineConfig::default()
         };
         Self { host: Host { engine, ..Host::default() } }
+    }
+
+    /// Counts flows of what ports receive.
+    pub fn monitor_flows(&mut self) {
+        self.host.engine.flow_monitor = Some(FlowMonitorConfig::default());
     }
 
     /// A trust group.

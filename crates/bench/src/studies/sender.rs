@@ -133,7 +133,7 @@ fn open(name: &str) -> io::Result<OwnedFd> {
     // SAFETY: the string ends with NUL.
     address.sll_ifindex = unsafe { libc::if_nametoindex(text.as_ptr()) } as i32;
     let (on, room): (libc::c_int, libc::c_int) = (1, SEND_BUFFER);
-    // SAFETY: the kernel reads as many bytes as it is told of values that outlive the calls.
+    // SAFETY: each call passes a pointer to a local value and the size of its type; the value lives until the call returns.
     unsafe {
         let size = size_of::<libc::sockaddr_ll>() as u32;
         check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;

@@ -213,11 +213,10 @@ impl Receiver {
         }
         match args.way {
             Way::NetvmPort => {
-                if args.monitor == Monitor::Flow {
-                    let problem = "the engine has no flow monitor at a port: choose netvm-nf".to_owned();
-                    return Err(BenchError::Peer { peer: "netvm-port", problem });
-                }
                 let (mut layout, port) = port(interface, core);
+                if args.monitor == Monitor::Flow {
+                    layout.monitor_flows();
+                }
                 layout.rule(port, Action::Drop);
                 receiver.rig = Some(Rig::start(&layout.build(), &[])?);
                 receiver.port = Some(port);
@@ -278,6 +277,9 @@ impl Sink for Receiver {
                 Some(port) => {
                     let view = views.iter().find(|view| view.id == port);
                     counts.received = view.map_or(0, |view| view.rx_packets);
+                    let monitors = rig.engine().workers().map(|worker| worker.counters);
+                    let flows = monitors.map(|it| it.monitor.flows.get() + it.monitor.evicted.get());
+                    counts.flows = flows.sum();
                 }
                 None => {
                     counts.drops.insert("engine", dropped);
