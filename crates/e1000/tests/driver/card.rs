@@ -82,6 +82,22 @@ impl Card {
         self.client.map(FIRST, BYTES, &self.memory).unwrap();
         // Bus master, memory, I/O.
         self.client.region(WRITE, (7, 4), 2, &[7, 0]);
+        self.start_rings();
+    }
+
+    /// Another client takes the place of this one.
+    pub fn reconnect(&mut self) {
+        drop(std::mem::replace(&mut self.client.socket, std::os::unix::net::UnixStream::pair().unwrap().0));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.port.status().is_connected {
+            assert!(Instant::now() < deadline, "the port has not noticed that its client has gone");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.client = Client::connect(&self.path);
+    }
+
+    /// Sets the rings up.
+    pub fn start_rings(&mut self) {
         for (ring, base) in [(TX, TX_RING), (RX, RX_RING)] {
             self.client.set(ring, (FIRST + base) as u32);
             self.client.set(ring + 8, COUNT * 16);

@@ -23,9 +23,7 @@ fn disconnected(port: &Port) -> Option<Fault> {
 
 /// A card serves the next client as if nothing had been.
 fn serves_the_next(mut card: Card) {
-    drop(std::mem::replace(&mut card.client.socket, std::os::unix::net::UnixStream::pair().unwrap().0));
-    disconnected(&card.port);
-    card.client = Client::connect(&card.path);
+    card.reconnect();
     assert_eq!(card.client.get(RCTL), 0, "reset");
     card.start();
     card.put(&frame(MAC, 60)).unwrap();

@@ -5,4 +5,5 @@ mod card;
 mod client;
 mod hostile;
 mod msix;
+mod random;
 mod traffic;
