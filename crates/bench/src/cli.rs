@@ -185,6 +185,10 @@ pub struct E1000Args {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
           default_value = "64,1500")]
     pub sizes: Vec<u16>,
+    /// Packets per second that are offered to the guest
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000),
+          default_value = "5000,50000,200000,1000000")]
+    pub rates: Vec<u64>,
 }
 
 impl BenchArgs {

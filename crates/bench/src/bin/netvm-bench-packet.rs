@@ -5,8 +5,9 @@
 //! standard input (`bench e1000`), one on each line, and answers each with a line. MAC is that of an interface:
 //!
 //! ```text
-//! send MAC TO BYTES MILLIS   sends frames of this length to MAC address TO   -> sent PACKETS in MICROS
-//! receive MAC MILLIS         receives, from the first packet on              -> received PACKETS in MICROS
+//! send MAC TO BYTES MILLIS [RATE]   sends frames of this length to MAC address TO, RATE per second, or flat out
+//!                                   -> sent PACKETS in MICROS
+//! receive MAC MILLIS                receives, from the first packet on   -> received PACKETS in MICROS
 //! ```
 
 use std::ffi::CString;
@@ -41,16 +42,17 @@ fn handle(line: &str) -> io::Result<String> {
     let number = |word: &str| word.parse::<u64>().map_err(io::Error::other);
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
-        ["send", mac, to, bytes, millis] => {
-            send([to, mac], number(bytes)? as usize, Duration::from_millis(number(millis)?))
+        ["send", mac, to, bytes, millis, rate @ ..] => {
+            let rate = rate.first().map(|rate| number(rate)).transpose()?;
+            send([to, mac], number(bytes)? as usize, (Duration::from_millis(number(millis)?), rate))
         }
         ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
         _ => Err(io::Error::other("unknown order")),
     }
 }
 
-/// Sends for a time; `addresses`: destination and source. Packets that the interface refuses, as its ring is full, are not counted.
-fn send(addresses: [&str; 2], bytes: usize, time: Duration) -> io::Result<String> {
+/// Sends for a time, at a rate; `addresses`: destination and source. Packets that the interface refuses, as its ring is full, are not counted.
+fn send(addresses: [&str; 2], bytes: usize, (time, rate): (Duration, Option<u64>)) -> io::Result<String> {
     let (socket, mut burst) = (bind_to(&interface(addresses[1])?)?, Burst::new());
     let addresses = addresses.iter().flat_map(|mac| mac.split(':'));
     let addresses = addresses.map(|byte| u8::from_str_radix(byte, 16).unwrap_or(0));
@@ -59,9 +61,18 @@ fn send(addresses: [&str; 2], bytes: usize, time: Duration) -> io::Result<String
         frame[..header.len()].copy_from_slice(&header);
         part.iov_len = bytes.clamp(header.len(), LONGEST);
     }
-    let (start, mut sent) = (Instant::now(), 0);
+    let (start, mut sent, mut offered) = (Instant::now(), 0, 0);
     while start.elapsed() < time {
-        sent += burst.send(&socket, BURST);
+        let due = rate.map_or(BURST, |rate| {
+            let due = (start.elapsed().as_secs_f64() * rate as f64) as usize;
+            due.saturating_sub(offered).min(BURST)
+        });
+        if due == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+            continue;
+        }
+        offered += due;
+        sent += burst.send(&socket, due);
     }
     Ok(format!("sent {sent} in {}", start.elapsed().as_micros()))
 }
@@ -83,8 +94,7 @@ fn receive(mac: &str, time: Duration) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    let start = start.ok_or_else(|| io::Error::other("no packet came"))?;
-    Ok(format!("received {received} in {}", start.elapsed().as_micros()))
+    Ok(format!("received {received} in {}", start.unwrap_or(asked).elapsed().as_micros()))
 }
 
 /// Sends back what is received.

@@ -1,4 +1,4 @@
-//! `e1000`: packets from a guest to its host by six network cards of one guest, whose kernel and drivers are its
+//! `e1000`: packets from a guest to its host and back by six network cards of one guest, whose kernel and drivers are its
 //! distribution's:
 //!
 //! ```text
@@ -14,6 +14,10 @@
 //! the length. A program in the guest sends by AF_PACKET, one frame for each notification of its driver. The engine
 //! drops what it receives, and the kernel frames to an address that it does not have. `… requests` are messages of QEMU
 //! to netvm per packet, each of which is an exit of the guest, and `… interrupts` interrupts per packet.
+//!
+//! `CARD-rx-RATE` are packets per second that the program in the guest received, of 64 bytes, when so many thousands per
+//! second were offered to the card: by a source of the engine, or by AF_PACKET on the TAP. A card whose guest receives
+//! less of more has receive livelock.
 
 mod guest;
 
@@ -29,12 +33,16 @@ use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::setup::layout::Layout;
+use crate::setup::layout::{Layout, paced};
 use crate::setup::rig::Rig;
 use crate::studies::network;
 use guest::{Guest, Image};
 
 const FCS: u16 = 4;
+/// Bytes of frames that the guest receives, without FCS.
+const SHORTEST: u16 = 60;
+/// How much longer packets are sent than the guest counts them.
+const MARGIN: Duration = Duration::from_millis(500);
 /// Frames go to this address, which nobody has.
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
 /// Limit for the guest to answer, beyond the time that it was asked to take.
@@ -107,25 +115,39 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
             comparisons.push(Comparison::new(of(Card::E1000e), of(other)));
         }
     }
+    let of = |card: Card, rate: u64| format!("{}-rx-{}k", card.name(), rate as f64 / 1e3);
+    for card in Card::ALL {
+        for rate in args.rates.iter().copied() {
+            let (name, bench) = (of(card, rate), &bench);
+            subjects.push(Subject::new(name.clone(), move |plan| {
+                bench.borrow_mut().receive(&name, (card, rate), plan)
+            }));
+        }
+        if let [.., before, last] = args.rates.as_slice() {
+            comparisons.push(Comparison::new(of(card, *last), of(card, *before)));
+        }
+    }
     alternate(&args.bench.plan(), &mut subjects, &comparisons)
 }
 
 /// The engine and the guest.
-struct Bench {
+struct Bench<'a> {
     // Dropped first: the guest goes before its cards.
     guest: Guest,
     rig: Rig,
+    image: &'a Image,
+    core: u32,
 }
 
-impl Bench {
-    fn start(image: &Image, cores: Cores) -> Result<Self, BenchError> {
+impl<'a> Bench<'a> {
+    fn start(image: &'a Image, cores: Cores) -> Result<Self, BenchError> {
         for tap in Card::ALL.into_iter().filter_map(Card::tap) {
             crate::measure::probe::ip(&["tuntap", "add", &tap, "mode", "tap"])?;
             crate::measure::probe::ip(&["link", "set", &tap, "up"])?;
         }
-        let mut rig = Rig::start(&host(image.folder(), cores.engine), &[])?;
+        let mut rig = Rig::start(&host(image.folder(), cores.engine, None), &[])?;
         let guest = Guest::start(image, &mut rig)?;
-        Ok(Self { guest, rig })
+        Ok(Self { guest, rig, image, core: cores.engine })
     }
 
     /// Frames that have arrived from a card.
@@ -173,6 +195,36 @@ impl Bench {
         }
         Ok(figures)
     }
+
+    /// So many packets per second are offered to a card.
+    fn receive(&mut self, name: &str, (card, rate): (Card, u64), plan: &Plan) -> Measured {
+        let time = plan.warm_up + plan.window;
+        self.guest.order(&format!("receive {} {}", card.mac(), time.as_millis()))?;
+        self.guest.answer(&mut self.rig, "receiving", PATIENCE)?;
+        let sending = time + MARGIN;
+        let sender = match card.tap() {
+            Some(tap) => Some(guest::sender(&tap, (card, SHORTEST, rate), sending)?),
+            None => {
+                let host = host(self.image.folder(), self.core, Some((card, rate)));
+                self.rig.engine().apply(&host)?;
+                None
+            }
+        };
+        self.rig.run(sending)?;
+        match sender {
+            Some(sender) => drop(sender),
+            None => self.rig.engine().apply(&host(self.image.folder(), self.core, None))?,
+        }
+        let answer = self.guest.answer(&mut self.rig, "received ", PATIENCE)?;
+        let mut words = answer.split(" in ").map_while(|word| word.parse::<f64>().ok());
+        let (Some(packets), Some(micros)) = (words.next(), words.next()) else {
+            return Err(BenchError::Guest { problem: format!("it said: received {answer}") });
+        };
+        if packets == 0.0 && card.tap().is_none() {
+            return Err(BenchError::Nothing { what: name.to_owned(), seconds: time.as_secs_f64() });
+        }
+        Ok(vec![Figure::new(name, Unit::Mpps, packets / micros.max(1.0))])
+    }
 }
 
 /// The sockets of netvm's ports in a folder.
@@ -180,7 +232,8 @@ pub(super) fn socket(folder: &Path, card: Card) -> std::path::PathBuf {
     folder.join(format!("{}.sock", card.name()))
 }
 
-fn host(folder: &Path, core: u32) -> netvm_config::model::Host {
+/// `load`: the card to which so many packets per second are sent.
+fn host(folder: &Path, core: u32, load: Option<(Card, u64)>) -> netvm_config::model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
     let e1000 =
         |card: Card, model| PortKind::E1000 { path: socket(folder, card), mac: Some(card.mac()), model };
@@ -191,6 +244,11 @@ fn host(folder: &Path, core: u32) -> netvm_config::model::Host {
     let vhost = layout.port("vhost-user", kind, 1500);
     for port in [first, second, vhost] {
         layout.rule(port, Action::Drop);
+    }
+    if let Some((card, rate)) = load {
+        let source = layout.port("load", paced(SHORTEST, rate), 1500);
+        let ports = [first, second, vhost];
+        layout.rule(source, ports.get(card as usize).map_or(Action::Drop, |port| Action::Port(*port)));
     }
     layout.build()
 }

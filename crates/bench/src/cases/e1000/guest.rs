@@ -50,7 +50,7 @@ impl Image {
             words.extend(["--module".into(), module.into()]);
         }
         let start = "for n in 0 1 2 3 4 5; do \
-                     echo 1 >/proc/sys/net/ipv6/conf/eth$n/disable_ipv6; ip link set eth$n up; done; \
+                     echo 1 >/proc/sys/net/ipv6/conf/eth$n/disable_ipv6; ip link set eth$n promisc on up; done; \
                      exec netvm-bench-packet";
         words.extend(["busybox", "sh", "-c", start].map(Into::into));
         let words: Vec<_> = words.iter().map(std::ffi::OsString::as_os_str).collect();
@@ -94,6 +94,38 @@ impl Image {
             pair("-device", format!("{model},netdev={name},mac={},romfile=", card.mac()));
         }
         arguments
+    }
+}
+
+/// Sends frames of a length to a card by its TAP interface, so many per second for a time, or until dropped.
+///
+/// # Errors
+/// [`BenchError::System`].
+pub fn sender(
+    tap: &str,
+    (card, bytes, rate): (Card, u16, u64),
+    time: Duration,
+) -> Result<Sender, BenchError> {
+    let starting = || BenchError::system("cannot start a sender");
+    let mac = std::fs::read_to_string(format!("/sys/class/net/{tap}/address")).map_err(starting())?;
+    let mut command = Command::new(beside("netvm-bench-packet", "netvm-bench")?);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut sender = Sender(command.spawn().map_err(starting())?);
+    let order = format!("send {} {} {bytes} {} {rate}\n", mac.trim(), card.mac(), time.as_millis());
+    if let Some(orders) = &mut sender.0.stdin {
+        orders.write_all(order.as_bytes()).map_err(starting())?;
+    }
+    Ok(sender)
+}
+
+/// A sending process; killed on drop.
+pub struct Sender(Child);
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
