@@ -13,6 +13,7 @@ use crate::nf::NfSpec;
 use crate::peers::fib::FibSpec;
 use crate::peers::guests::Rings;
 use crate::peers::ring::RingSpec;
+use crate::setup::routes::ALL;
 use crate::studies::routers::RoutersArgs;
 use crate::studies::way::WayArgs;
 
@@ -52,6 +53,8 @@ pub enum Bench {
     Policy(PolicyArgs),
     /// Longest-prefix match in a full Internet table, against DPDK's rte_fib
     Route(RouteArgs),
+    /// One core that routes to random destinations, against the kernel's routers
+    Router(RouterArgs),
     /// An NF in a VM, against the same program as a process
     Vm(VmArgs),
     /// L2 switching between two vhost-user guests, against Open vSwitch with DPDK and against the copies alone
@@ -143,6 +146,30 @@ pub struct RouteArgs {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20),
           default_value = "1,1000,100000")]
     pub destinations: Vec<u32>,
+}
+
+/// Options of `router`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct RouterArgs {
+    /// Common options.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// The full table, as for `route --routes`
+    #[arg(long)]
+    pub prefixes: Option<PathBuf>,
+    /// Numbers of routes; `full`: all of the table
+    #[arg(long, value_delimiter = ',', value_parser = route_count, default_value = "1,512,full")]
+    pub routes: Vec<u32>,
+}
+
+/// A number of routes, or `full`.
+fn route_count(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("at least one route is needed".to_owned()),
+        Ok(count) => Ok(count),
+        Err(_) if text == "full" => Ok(ALL),
+        Err(error) => Err(format!("{error}: give a number or `full`")),
+    }
 }
 
 /// Options of `vm`.

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Bench::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
         Bench::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
         Bench::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),
+        Bench::Router(args) => bench("router", &args.bench, |_| cases::router::measure(&args)),
         Bench::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
         Bench::E1000(args) => bench("e1000", &args.bench, |_| cases::e1000::measure(&args)),
         Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),

@@ -13,5 +13,6 @@ pub mod overload;
 pub mod policy;
 pub mod reclaim;
 pub mod route;
+pub mod router;
 pub mod vhost;
 pub mod vm;

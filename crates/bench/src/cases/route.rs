@@ -11,7 +11,7 @@
 //! 4 KiB pages, netvm's huge pages if the kernel provides them. Before the measurement, both must give the same result
 //! for all addresses. Then packets pass an engine (`engine`).
 
-mod engine;
+pub(super) mod engine;
 
 use std::path::PathBuf;
 use std::time::Duration;

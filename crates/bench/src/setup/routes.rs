@@ -14,6 +14,8 @@ use crate::error::{BenchError, RoutesError};
 
 /// The shared data beside the source tree.
 const FULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/routes/prefixes.txt.gz");
+/// More routes than any table has.
+pub const ALL: u32 = u32::MAX;
 /// Number of next hops, assigned to routes at random.
 const NEXT_HOPS: u64 = 64;
 /// Number of routes in the small table.
@@ -71,6 +73,17 @@ impl RouteTable {
         let of_family = nets.into_iter().filter(|net| net.is_v4() == (family == IpFamily::V4));
         let routes = of_family.map(|net| (net, NextHopId(1 + (random.next() % NEXT_HOPS) as u16)));
         Ok(Self { routes: routes.collect() })
+    }
+
+    /// So many of the routes, evenly chosen.
+    #[must_use]
+    pub fn some(mut self, count: u32) -> Self {
+        let all = self.routes.len();
+        let count = (count as usize).min(all);
+        if count < all {
+            self.routes = (0..count).map(|n| self.routes[n * all / count]).collect();
+        }
+        self
     }
 
     /// The update for netvm's tables.

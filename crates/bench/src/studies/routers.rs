@@ -13,6 +13,7 @@
 //! kernel behind it, since nothing of the traffic is for a kernel.
 
 use std::ffi::CStr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -27,13 +28,14 @@ use netvm_wire::{IpNet, Ipv4Net, MacAddr};
 use rustix::mount::{MountFlags, mount};
 
 use super::network;
-use super::sender::{Sender, Stream};
+use super::sender::{BURST, Sender, Stream};
 use super::trial::{self, Counts, Sink, TrialArgs};
 use super::way::two_cores;
 use crate::error::BenchError;
 use crate::measure::probe::ip;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
+use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
 
 const OUT: &str = "out";
 /// The MAC address of the packets' next hop, which takes no packet: it only has to be known.
@@ -67,6 +69,12 @@ pub struct RoutersArgs {
     /// Virtual routers
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64), default_value = "1")]
     pub routers: u8,
+    /// Routes of each router; more than one are of the full table, and packets go to random addresses of them
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "1")]
+    pub routes: u32,
+    /// The full table: one prefix on each line [default: routes/prefixes.txt.gz of the shared data beside this source tree]
+    #[arg(long)]
+    pub prefixes: Option<PathBuf>,
     /// Bytes of a frame, FCS included
     #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
     pub size: u16,
@@ -93,8 +101,13 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
     let [sending, receiving] = two_cores(&args.trials)?;
     network::enter()?;
     let near = network::interface(0);
-    let destinations = (0..args.routers).map(|n| (mac(n, 0), destination(n))).collect();
-    let stream = Stream { interface: near.clone(), size: args.size, is_multi: true, destinations };
+    let table = table(args)?;
+    let is_spread = table.is_some();
+    let destinations = match &table {
+        Some(table) => spread(table, args.routers),
+        None => (0..args.routers).map(|n| (mac(n, 0), destination(n))).collect(),
+    };
+    let stream = Stream { interface: near.clone(), size: args.size, is_multi: true, is_spread, destinations };
     let sender = Sender::start(stream, sending)?;
     namespaces()?;
     // The sink's namespace has an address for nobody: packets end in its interface.
@@ -106,15 +119,48 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
     run(&format!("link set {OUT} arp off up"))?;
     network::bring_up(&near, receiving)?;
     let rig = match args.kind {
-        Kind::Netvm => Some(netvm(&near, args.routers, receiving)?),
+        Kind::Netvm => Some(netvm(&near, (args.routers, table.as_ref()), receiving)?),
         Kind::KernelMacvlan | Kind::KernelVeth => {
             kernel(args.kind, &near, args.routers)?;
+            (0..args.routers).try_for_each(|n| load(n, table.as_ref()))?;
             None
         }
     };
     network::pin_threads(&near, receiving);
     let mut routers = Routers { near, core: receiving, rig };
     trial::run(&args.trials, args.size, &sender, &mut routers)
+}
+
+/// The routes of each router, if there is more than one.
+fn table(args: &RoutersArgs) -> Result<Option<RouteTable>, BenchError> {
+    if args.routes == 1 {
+        return Ok(None);
+    }
+    let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?;
+    Ok(Some(table.some(args.routes)))
+}
+
+/// Random addresses of the table, each burst at the next router.
+fn spread(table: &RouteTable, routers: u8) -> Vec<(MacAddr, [u8; 4])> {
+    const COUNT: usize = 1 << 16;
+    let addresses = destinations(table, COUNT).into_iter().map(u32::to_ne_bytes);
+    let router = (0..routers).cycle().flat_map(|n| std::iter::repeat_n(mac(n, 0), BURST));
+    router.zip(addresses).collect()
+}
+
+/// Gives a router of the kernel the table.
+fn load(router: u8, table: Option<&RouteTable>) -> Result<(), BenchError> {
+    let Some(table) = table else { return Ok(()) };
+    let file = format!("/run/netns/.routes{router}");
+    // The kernel takes no routes to these.
+    let is_possible = |net: &IpNet| match net {
+        IpNet::V4(net) => !matches!(net.network().octets()[0], 0 | 127 | 224..),
+        IpNet::V6(_) => false,
+    };
+    let nets = table.routes.iter().map(|(net, _)| net).filter(|net| is_possible(net));
+    let lines: String = nets.map(|net| format!("route replace {net} via 10.101.{router}.2\n")).collect();
+    std::fs::write(&file, lines).map_err(BenchError::system(format!("cannot write {file}")))?;
+    run(&format!("-n router{router} -batch {file}"))
 }
 
 /// Names of namespaces that end with this process, however it ends.
@@ -215,14 +261,15 @@ fn bridge(words: &str) -> Result<(), BenchError> {
 }
 
 /// An engine with the routers.
-fn netvm(near: &str, routers: u8, core: u32) -> Result<Rig, BenchError> {
+fn netvm(near: &str, (routers, table): (u8, Option<&RouteTable>), core: u32) -> Result<Rig, BenchError> {
     let mut rig = Rig::start(&host(near, routers, core), &[])?;
     for n in 0..routers {
         let id = NextHopId(1);
         let network = IpNet::from(Ipv4Net::host(destination(n).into()));
+        let more = table.into_iter().flat_map(|table| table.routes.iter().map(|(net, _)| *net));
         let update = Update {
             next_hops: vec![(id, NextHop::Via(Hop { interface: 1, mac: SINK }))],
-            routes: vec![(network, Some(id))],
+            routes: std::iter::once(network).chain(more).map(|net| (net, Some(id))).collect(),
         };
         rig.load_routes_of(RouterId(n.into()), &update)?;
     }

@@ -14,7 +14,8 @@ use crate::error::BenchError;
 use crate::machine::pin;
 use crate::measure::probe::{ip, leave_network};
 
-const BURST: usize = 32;
+/// Packets sent at once.
+pub const BURST: usize = 32;
 /// Bytes of the checksum at the end of a frame, which interfaces do not see.
 pub const FCS: u16 = 4;
 /// Bytes of packets that may be on their way. A veth leaves a packet with its sender's socket until it is received: with
@@ -35,7 +36,9 @@ pub struct Stream {
     pub size: u16,
     /// Each packet belongs to a flow of its own (Schultz and Crowley, section III-E).
     pub is_multi: bool,
-    /// Destinations of successive bursts: MAC addresses and IPv4 addresses.
+    /// Each packet goes to the next destination, rather than each burst.
+    pub is_spread: bool,
+    /// Destinations, in turn: MAC addresses and IPv4 addresses.
     pub destinations: Vec<(MacAddr, [u8; 4])>,
 }
 
@@ -155,10 +158,11 @@ struct Frames {
     bytes: Vec<Vec<u8>>,
     destinations: Vec<(MacAddr, [u8; 4])>,
     is_multi: bool,
+    is_spread: bool,
+    /// The next destination.
+    next: usize,
     /// Flows so far.
     flow: u32,
-    /// Bursts so far.
-    burst: usize,
 }
 
 impl Frames {
@@ -168,8 +172,9 @@ impl Frames {
             bytes: vec![frame; BURST],
             destinations: stream.destinations.clone(),
             is_multi: stream.is_multi,
+            is_spread: stream.is_spread,
+            next: 0,
             flow: 0,
-            burst: 0,
         }
     }
 
@@ -200,9 +205,11 @@ impl Frames {
 
     /// Writes the destinations and flows of the next burst.
     fn prepare(&mut self, count: usize) {
-        let (mac, address) = self.destinations[self.burst % self.destinations.len()];
-        self.burst += 1;
-        for frame in &mut self.bytes[..count] {
+        for (n, frame) in self.bytes[..count].iter_mut().enumerate() {
+            let (mac, address) = self.destinations[self.next];
+            if self.is_spread || n + 1 == count {
+                self.next = (self.next + 1) % self.destinations.len();
+            }
             frame[..6].copy_from_slice(&mac.0);
             frame[30..34].copy_from_slice(&address);
             if self.is_multi {
@@ -276,7 +283,13 @@ mod tests {
 
     fn frames(is_multi: bool) -> Frames {
         let destinations = vec![(MacAddr([2, 0, 0, 0, 0, 1]), [10, 1, 0, 1])];
-        Frames::new(&Stream { interface: "near".to_owned(), size: 64, is_multi, destinations })
+        Frames::new(&Stream {
+            interface: "near".to_owned(),
+            size: 64,
+            is_multi,
+            is_spread: false,
+            destinations,
+        })
     }
 
     #[test]
@@ -285,6 +298,24 @@ mod tests {
         let header =
             [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xff, 0xff, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
         assert_eq!(checksum(&header), 0xb861);
+    }
+
+    #[test]
+    fn destinations_take_turns_by_burst_or_by_packet() {
+        let destinations: Vec<_> = (0..3).map(|n| (MacAddr([2, 0, 0, 0, 0, n]), [10, 1, 0, n])).collect();
+        for is_spread in [false, true] {
+            let destinations = destinations.clone();
+            let stream =
+                Stream { interface: "near".to_owned(), size: 64, is_multi: true, is_spread, destinations };
+            let mut frames = Frames::new(&stream);
+            let mut seen = Vec::new();
+            for _ in 0..2 {
+                frames.prepare(2);
+                seen.extend(frames.bytes[..2].iter().map(|frame| (frame[5], frame[33])));
+            }
+            let expected = if is_spread { [0, 1, 2, 0] } else { [0, 0, 1, 1] };
+            assert_eq!(seen, expected.map(|n| (n, n)));
+        }
     }
 
     #[test]

@@ -126,6 +126,7 @@ pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
         interface: interface.clone(),
         size: args.size,
         is_multi: args.flows == Flows::Multi,
+        is_spread: false,
         destinations: vec![(GUEST_MAC, DESTINATION)],
     };
     let sender = Sender::start(stream, sending)?;

@@ -59,7 +59,7 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
 }
 
 /// The routes, with a neighbour for each next hop.
-fn with_neighbours(mut update: Update) -> Update {
+pub fn with_neighbours(mut update: Update) -> Update {
     let mut ids: Vec<_> = update.routes.iter().filter_map(|(_, id)| *id).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -104,7 +104,11 @@ fn host(core: u32, is_routed: bool) -> Host {
     host
 }
 
-fn run(
+/// Measures the packets of a router with these routes, or of a rule. `destinations`: in network order.
+///
+/// # Errors
+/// [`BenchError`] if packets took another way.
+pub fn run(
     name: &str,
     core: u32,
     update: Option<&Update>,

@@ -1,0 +1,106 @@
+//! `router`: one core that routes packets of 64 bytes to random destinations, with one route, some and a full table.
+//!
+//! - `engine-N`: netvm's router alone: traffic that costs nothing to receive, from DPDK's null port to a null port. Per second of
+//!   the worker's CPU time.
+//! - `netvm-N`, `kernel-veth-N`, `kernel-macvlan-N`: the same router behind AF_XDP ports, and namespaces of the kernel, all
+//!   with the same source on the other core: the sender of `routers` (see [`crate::studies::routers`]), as fast as it can.
+//!   `… offered` is what it sent: where a router forwards about as much, the source is the limit.
+//!
+//! N is the number of routes, `full` for all that there are.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use super::route::engine;
+use crate::cli::RouterArgs;
+use crate::error::BenchError;
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::report::{Row, Unit};
+use crate::setup::routes::{ALL, IpFamily, RouteTable, Size, destinations};
+
+/// More packets a second than the sender can send.
+const RATE: &str = "100000000";
+/// Destinations of the traffic.
+const DESTINATIONS: usize = 1 << 17;
+/// What routes packets of the sender, as `routers --kind` calls it.
+const KINDS: [&str; 3] = ["netvm", "kernel-veth", "kernel-macvlan"];
+
+/// What `routers` prints.
+#[derive(Deserialize)]
+struct Trial {
+    offered: f64,
+    received: f64,
+}
+
+/// A trial of `routers`.
+struct Other<'a> {
+    kind: &'static str,
+    routes: u32,
+    args: &'a RouterArgs,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// [`BenchError`] if any case has no figure.
+pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
+    let core = args.bench.cores()?.engine;
+    let (mut subjects, mut comparisons) = (Vec::new(), Vec::new());
+    let name = |routes: u32| if routes == ALL { "full".to_owned() } else { routes.to_string() };
+    for routes in &args.routes {
+        let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?.some(*routes);
+        // The traffic's destinations must live for ever.
+        let to: &'static [u32] = destinations(&table, DESTINATIONS).leak();
+        let update = engine::with_neighbours(table.update());
+        let case = format!("engine-{}", name(*routes));
+        subjects
+            .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
+        for kind in KINDS {
+            if kind != KINDS[0] && args.bench.skip_peers {
+                continue;
+            }
+            let case = format!("{kind}-{}", name(*routes));
+            let other = Other { kind, routes: *routes, args };
+            subjects.push(Subject::new(case.clone(), move |plan| other.measure(&case, plan)));
+        }
+        for kind in &KINDS[1..] {
+            let n = name(*routes);
+            comparisons.push(Comparison::new(format!("netvm-{n}"), format!("{kind}-{n}")));
+        }
+        if let Some(first) = args.routes.first().filter(|first| *first != routes) {
+            let [ours, first] = [*routes, *first].map(|routes| format!("engine-{}", name(routes)));
+            comparisons.push(Comparison::new(ours, first));
+        }
+    }
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+}
+
+impl Other<'_> {
+    /// Runs `routers` in a process of its own, as it moves into namespaces.
+    fn measure(&self, case: &str, plan: &Plan) -> Measured {
+        let failed = |problem: String| BenchError::Peer { peer: "netvm-bench routers", problem };
+        let program = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+        let cores = self.args.bench.cores()?;
+        let mut command = Command::new(program);
+        command.args(["routers", "--kind", self.kind, "--rate", RATE, "--size", "64"]);
+        command.args(["--seconds", &plan.window.as_secs_f64().to_string()]);
+        command.args(["--warm-up", &plan.warm_up.as_secs_f64().to_string()]);
+        command.args(["--cores", &format!("{},{}", cores.nf, cores.engine)]);
+        command.args(["--routes", &self.routes.to_string()]);
+        command.args(self.args.prefixes.iter().flat_map(|path| [PathBuf::from("--prefixes"), path.clone()]));
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.map_err(BenchError::system("cannot run netvm-bench routers"))?;
+        if !output.status.success() {
+            return Err(failed(format!("{case}: {}", output.status)));
+        }
+        let trial: Result<Trial, io::Error> = serde_json::from_slice(&output.stdout).map_err(Into::into);
+        let Trial { offered, received } = trial.map_err(|error| failed(format!("{case}: {error}")))?;
+        Ok(vec![
+            Figure::new(case, Unit::Mpps, received / 1e6),
+            Figure::new(format!("{case} offered"), Unit::Mpps, offered / 1e6),
+        ])
+    }
+}
