@@ -16,10 +16,11 @@ use tokio::net::UnixStream;
 
 use crate::escape::encode;
 use crate::{
-    AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, CAPTURE_PROTOCOL, CaptureRequest, ChainInfo,
-    ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo, LatencyInfo, NfInfo, PlanReply,
-    PolicyInfo, PortInfo, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
-    Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
+    AddRoutes, AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, CAPTURE_PROTOCOL, CaptureRequest,
+    ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo, LatencyInfo,
+    NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery,
+    RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
+    VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -218,6 +219,32 @@ impl Client {
     pub async fn routes(&self, router: &str, query: &RouteQuery) -> Result<RouterRoutes, ClientError> {
         let path = path::ROUTES.replace("{router}", &encode(router, ""));
         self.get(&format!("{path}?{}", query.query())).await
+    }
+
+    /// Adds static routes to a router.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when a route is wrong.
+    pub async fn add_routes(&self, router: &str, routes: &AddRoutes) -> Result<Done, ClientError> {
+        let path = path::ROUTES.replace("{router}", &encode(router, ""));
+        self.request(Method::POST, &path, Some(Body::json(routes)?), self.short).await
+    }
+
+    /// Removes static routes of a router.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none, or it is the configuration's or a daemon's.
+    pub async fn remove_routes(&self, router: &str, which: &RemoveRoutes) -> Result<Done, ClientError> {
+        let path = path::ROUTES.replace("{router}", &encode(router, ""));
+        self.request(Method::DELETE, &format!("{path}?{}", which.query()), None, self.short).await
+    }
+
+    /// `GET /v1/routers/{router}/neighbours`.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no router of that name.
+    pub async fn neighbours(&self, router: &str) -> Result<Vec<NeighbourInfo>, ClientError> {
+        self.get(&path::NEIGHBOURS.replace("{router}", &encode(router, ""))).await
     }
 
     /// Starts a virtual machine, and waits until it runs.

@@ -14,6 +14,9 @@
 //! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], when it has ended |
 //! | `GET /v1/routers` | [`RouterInfo`] of every virtual router |
 //! | `GET /v1/routers/{router}/routes?…` | [`RouterRoutes`]: its routes as the engine has them, those that a [`RouteQuery`] selects, at most [`MOST_ROUTES`] |
+//! | `POST /v1/routers/{router}/routes`, body [`AddRoutes`] | [`Done`], when the router's kernel has them |
+//! | `DELETE /v1/routers/{router}/routes?…` | [`Done`]; the static routes that a [`RemoveRoutes`] selects |
+//! | `GET /v1/routers/{router}/neighbours` | [`NeighbourInfo`] of every neighbour with a known MAC address |
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
@@ -70,7 +73,8 @@ pub use policy::{
     RuleInfo, TraceReply, TraceRequest,
 };
 pub use router::{
-    PuntInfo, RouteAction, RouteHop, RouteInfo, RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
+    AddRoutes, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo, RouteQuery,
+    RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
@@ -102,8 +106,11 @@ pub mod path {
     pub const VM_STOP: &str = "/v1/vms/{vm}/stop";
     /// [`RouterInfo`](crate::RouterInfo)s.
     pub const ROUTERS: &str = "/v1/routers";
-    /// [`RouterRoutes`](crate::RouterRoutes); `{router}` stands for the router's name, and `?most=N` may follow.
+    /// [`RouterRoutes`](crate::RouterRoutes); `{router}` stands for the router's name, and `?most=N` may follow. To change them:
+    /// [`Done`](crate::Done); takes [`AddRoutes`](crate::AddRoutes), or [`RemoveRoutes`](crate::RemoveRoutes) as a query.
     pub const ROUTES: &str = "/v1/routers/{router}/routes";
+    /// [`NeighbourInfo`](crate::NeighbourInfo)s.
+    pub const NEIGHBOURS: &str = "/v1/routers/{router}/neighbours";
     /// [`ChainInfo`](crate::ChainInfo)s.
     pub const CHAINS: &str = "/v1/chains";
     /// [`GroupInfo`](crate::GroupInfo)s.

@@ -12,9 +12,10 @@ use utoipa::openapi::{
 
 use crate::path;
 use crate::{
-    AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done, Event, Flows,
-    GroupInfo, LatencyInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo,
-    RouterRoutes, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo,
+    AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done,
+    Event, Flows, GroupInfo, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision,
+    RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
+    VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -126,6 +127,21 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             ],
             ..get(path::ROUTES, "A virtual router and its routes", all.one::<RouterRoutes>())
         },
+        post(
+            path::ROUTES,
+            "Add static routes to a virtual router",
+            all.one::<AddRoutes>(),
+            all.one::<Done>(),
+        ),
+        Operation {
+            method: Delete,
+            query: &[
+                ("prefix", Type::String, "Those to exactly this prefix"),
+                ("metric", Type::Integer, "Only those with this metric"),
+            ],
+            ..get(path::ROUTES, "Remove static routes of a virtual router", all.one::<Done>())
+        },
+        get(path::NEIGHBOURS, "Neighbours of a virtual router", all.list::<NeighbourInfo>()),
         get(path::CHAINS, "Chains", all.list::<ChainInfo>()),
         get(path::GROUPS, "Trust groups and their memory", all.list::<GroupInfo>()),
         get(path::STATS, "All counters, read in one pass", all.one::<Stats>()),

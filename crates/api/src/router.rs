@@ -87,6 +87,44 @@ pub struct RouterRoutes {
     pub more: u64,
 }
 
+/// Static routes to add to a router, beside those of its configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddRoutes {
+    /// `routes`, as in the `[[router]]` of a configuration: `routes = [{ to = "192.0.2.0/24", via = "10.0.2.2" }]`.
+    pub toml: String,
+}
+
+/// Selects the static routes to remove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveRoutes {
+    /// Those to exactly this prefix.
+    pub prefix: String,
+    /// Only those with this metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+}
+
+impl RemoveRoutes {
+    /// As the query of a URL.
+    pub(crate) fn query(&self) -> String {
+        let metric = self.metric.map(|metric| format!("&metric={metric}")).unwrap_or_default();
+        format!("prefix={}{metric}", encode(&self.prefix, "/:"))
+    }
+}
+
+/// A neighbour of a router, whose MAC address its kernel knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NeighbourInfo {
+    /// Its address.
+    pub address: String,
+    /// The interface in the namespace.
+    pub interface: String,
+    /// Its MAC address.
+    pub mac: String,
+    /// Whether the kernel has not heard from it for a while; it is probed again if a route uses it.
+    pub is_stale: bool,
+}
+
 /// Selects routes of a router; the default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteQuery {

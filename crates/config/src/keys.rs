@@ -31,6 +31,8 @@ impl Keys for Host {
     }
 }
 
+pub(crate) use static_route::Routes;
+
 /// Rules alone.
 pub(crate) struct Rules(pub(crate) Vec<Rule>);
 

@@ -10,9 +10,9 @@ use toml::de::DeTable;
 use miette::Diagnostic;
 
 use crate::check;
-use crate::keys::Rules;
+use crate::keys::{Routes, Rules};
 use crate::missing::Missing;
-use crate::model::{Group, Host, Rule, add_punt_ports};
+use crate::model::{Group, Host, RouterConfig, Rule, StaticRoute, add_punt_ports};
 use crate::syntax::finding::{Finding, Findings, Kind};
 use crate::syntax::names::{Names, read_rules};
 use crate::syntax::place::Place;
@@ -140,6 +140,25 @@ pub fn parse_rules(name: &str, text: &str, host: &Host) -> Result<Vec<Rule>, Con
         rules.0
     });
     sound(name, findings, rules).map(|(rules, _)| rules)
+}
+
+/// Reads static routes to add to a router of a host: `routes`, as in its `[[router]]`.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] with everything that is wrong in them.
+pub fn parse_routes(
+    name: &str,
+    text: &str,
+    (host, router): (&Host, &RouterConfig),
+) -> Result<Vec<StaticRoute>, ConfigError> {
+    let findings = Findings::new(name, text);
+    let routes = toml(&findings, text).map(|root| {
+        let place = Place::new(root.get_ref(), 0..0);
+        let (names, mut routes) = (Names::of(host), Routes { of: router, routes: Vec::new() });
+        Reader::new(place, "the routes", &File { findings: &findings, names: &names }).read(&mut routes);
+        routes.routes
+    });
+    sound(name, findings, routes).map(|(routes, _)| routes)
 }
 
 /// What was read and the warnings, if there is no error.

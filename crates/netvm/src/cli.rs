@@ -418,8 +418,46 @@ pub enum RouterCommand {
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
     },
+    /// List the neighbours whose MAC address a router's kernel knows
+    Neigh {
+        /// The router's name
+        name: String,
+    },
+    /// Add a static route to a router's kernel, until it is removed; `routes` of a `[[router]]` are for ever
+    Add(AddRouteArgs),
+    /// Remove the static routes to a prefix, but for those of the configuration
+    Del {
+        /// The router's name
+        name: String,
+        /// The destination, such as 192.0.2.0/24
+        prefix: String,
+        /// Remove only the route with this metric
+        #[arg(long)]
+        metric: Option<u32>,
+    },
     /// Print the longest matching prefix of each address or `-`, a line each; needs no daemon
     Lookup(LookupArgs),
+}
+
+/// `netvm router add`.
+#[derive(Debug, Args)]
+pub struct AddRouteArgs {
+    /// The router's name
+    pub name: String,
+    /// The destination, such as 192.0.2.0/24
+    pub prefix: String,
+    /// Gateway; several share the flows
+    #[arg(long, value_name = "ADDRESS")]
+    pub via: Vec<std::net::IpAddr>,
+    /// Interface of the gateways, or of the destination itself
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
+    /// Metric, the lower the better
+    #[arg(long)]
+    pub metric: Option<u32>,
+    /// Drop the packets
+    #[arg(long)]
+    pub blackhole: bool,
 }
 
 /// `netvm router lookup`.

@@ -229,7 +229,7 @@ fn tables_of(file: &str) -> &'static [&'static str] {
         "explain.rs" => &["netvm explain"],
         "inspect.rs" => &["netvm status", "netvm port", "netvm nf", "netvm chain", "netvm group"],
         "policy.rs" => &["netvm policy show", "netvm flow list", "netvm mac"],
-        "router.rs" => &["netvm router", "netvm router show"],
+        "router.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
         "stats.rs" => &["netvm stats"],
         "vm.rs" => &["netvm vm list"],
         _ => &[],

@@ -8,7 +8,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use common::Server;
 use netvm_api::{
-    PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes, path,
+    AddRoutes, Done, NeighbourInfo, PuntInfo, RouteAction, RouteHop, RouteInfo, RouterInfo,
+    RouterInterfaceInfo, RouterRoutes, path,
 };
 use serde_json::Value;
 
@@ -77,10 +78,22 @@ fn server() -> Server {
             more: 1_000_000,
         })
     };
+    let add = async |Json(AddRoutes { toml }): Json<AddRoutes>| Json(Done { message: toml });
+    let remove = |RawQuery(query): RawQuery| async move { Json(Done { message: query.unwrap_or_default() }) };
+    let neighbours = async || {
+        let one = |address: &str, is_stale| NeighbourInfo {
+            address: address.to_owned(),
+            interface: "lan".to_owned(),
+            mac: "02:00:00:00:00:02".to_owned(),
+            is_stale,
+        };
+        Json(vec![one("10.0.0.2", false), one("2001:db8::2", true)])
+    };
     Server::start(
         Router::new()
             .route(path::ROUTERS, get(async || Json(vec![router()])))
-            .route(&path::ROUTES.replace("{router}", "blue"), get(routes)),
+            .route(&path::ROUTES.replace("{router}", "blue"), get(routes).post(add).delete(remove))
+            .route(&path::NEIGHBOURS.replace("{router}", "blue"), get(neighbours)),
     )
 }
 
@@ -128,6 +141,32 @@ fn routes_are_selected_and_shown_page_by_page() {
     assert!(!text.contains("more ("), "{text}");
     let text = server.netvm(&["router", "show", "blue", "--address", "10.0.0.7"]).good();
     assert!(text.contains("10.0.0.0/24"), "{text}");
+}
+
+#[test]
+fn routes_are_added_and_removed_and_neighbours_listed() {
+    let server = server();
+    for (words, toml) in [
+        ("192.0.2.0/24 --via 10.0.0.2", "routes = [{ to = \"192.0.2.0/24\", via = [\"10.0.0.2\"] }]"),
+        (
+            "2001:db8::/32 --via fe80::1 --via fe80::2 --interface lan --metric 7",
+            "routes = [{ to = \"2001:db8::/32\", via = [\"fe80::1\", \"fe80::2\"], interface = \"lan\", metric = 7 }]",
+        ),
+        ("10.9.0.0/16 --blackhole", "routes = [{ to = \"10.9.0.0/16\", blackhole = true }]"),
+    ] {
+        let mut line = vec!["router", "add", "blue"];
+        line.extend(words.split(' '));
+        assert_eq!(server.netvm(&line).good().trim_end(), toml);
+    }
+    let removed = server.netvm(&["router", "del", "blue", "2001:db8::/32", "--metric", "7"]);
+    assert_eq!(removed.good(), "prefix=2001:db8::/32&metric=7\n");
+    let lines = squeeze(&server.netvm(&["router", "neigh", "blue"]).good());
+    let expected = [
+        "ADDRESS INTERFACE MAC STATE",
+        "10.0.0.2 lan 02:00:00:00:00:02 heard",
+        "2001:db8::2 lan 02:00:00:00:00:02 stale",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]

@@ -17,6 +17,7 @@ const NF: &str = "netvm nf";
 const VM: &str = "netvm vm list";
 const ROUTER: &str = "netvm router";
 const ROUTES: &str = "netvm router show";
+const NEIGH: &str = "netvm router neigh";
 const CHAIN: &str = "netvm chain";
 const GROUP: &str = "netvm group";
 const STATS: &str = "netvm stats";
@@ -71,7 +72,7 @@ pub const COLUMNS: &[Column] = columns! {
     "ROLE" of NF STATS: "The name by which chains know the NF. In the statistics of an NF or its threads: packets that it sent to another role.";
     "#" of NF STATS: "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, instances that have gone included.";
     "PID" of NF VM: "The process; `-` if there is none.";
-    "STATE" of NF VM CHAIN: "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), backoff (ended; netvmd restarts it after a pause), stopped, external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand).";
+    "STATE" of NF VM CHAIN NEIGH: "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), backoff (ended; netvmd restarts it after a pause), stopped, external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). Neighbour: heard, or stale (the kernel has not heard from it for a while).";
     "THREADS" of NF: "Threads of the NF that receive packets.";
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS: "Packets that the NF received.";
@@ -128,7 +129,7 @@ pub const COLUMNS: &[Column] = columns! {
     "FLOW" of FLOW: "Addresses, ports and protocol of the flow, or its MAC addresses and EtherType.";
     "AGE" of FLOW HISTORY: "Time since the flow came into the cache, or since the configuration came into force.";
     "NF VERDICTS" of FLOW: "Verdicts of NFs on the rest of the flow, and when they expire without another packet.";
-    "MAC" of MAC ROUTES: "The MAC address: learned by L2 switching, or the router interface's.";
+    "MAC" of MAC ROUTES NEIGH: "The MAC address: learned by L2 switching, the router interface's, or the neighbour's.";
     "VLAN" of MAC ROUTES: "The VLAN; 0 where ports ignore VLANs, `-` for an untagged interface.";
 
     "ROUTER" of ROUTER: "The name of the virtual router.";
@@ -141,9 +142,10 @@ pub const COLUMNS: &[Column] = columns! {
     "PUNTED" of ROUTER ROUTES: "Packets passed to the router's kernel: for itself, without a resolved next hop, or with options.";
     "FROM KERNEL" of ROUTER ROUTES: "Packets that the router's kernel sent.";
     "FOR THE KERNEL" of ROUTES: "The class of packets for the router's kernel: routing, neighbour, local, kernel or miss; each has a share of `punt_rate`.";
-    "INTERFACE" of ROUTES: "The interface in the router's namespace.";
+    "ADDRESS" of NEIGH: "The neighbour's IP address.";
+    "INTERFACE" of ROUTES NEIGH: "The interface in the router's namespace.";
     "ADDRESSES" of ROUTES: "Addresses that the configuration gives the interface.";
-    "PUNT PORT" of ROUTES: "The TAP port between engine and the router's kernel.";
+    "PUNT PORT" of ROUTES: "The port between engine and the router's kernel.";
     "OVER QUOTA" of ROUTES: "Packets for the kernel that `punt_rate` kept away from it.";
     "PREFIX" of ROUTES: "The destination of the route.";
     "ACTION" of ROUTES: "forward; resolving (the kernel forwards until the next hop's MAC address is known); kernel (punt); blackhole.";

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netvm_wire::{IpNet, Ipv4Net};
 
-use crate::model::{RouteTarget, RouterInterface, StaticRoute};
+use crate::model::{RouteTarget, RouterConfig, RouterInterface, StaticRoute};
 use crate::syntax::finding::Kind;
-use crate::syntax::form::{Flag, Maybe, Name, Number, OneOrMore, Sparse, Text};
+use crate::syntax::form::{Flag, Items, Maybe, Name, Number, OneOrMore, Sparse, Text};
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Reader, Table};
 
@@ -43,6 +43,21 @@ impl Keys for StaticRoute {
             (Some(interface), true) => RouteTarget::Connected(interface),
             (None, true) => RouteTarget::Blackhole,
         };
+    }
+}
+
+/// Routes to add to a router.
+pub(crate) struct Routes<'a> {
+    pub(crate) of: &'a RouterConfig,
+    pub(crate) routes: Vec<StaticRoute>,
+}
+
+impl Keys for Routes<'_> {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
+        if let Some(reader) = table.reader() {
+            check(reader, &self.of.interfaces, &self.routes);
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! `netvm router`.
 
-use netvm_api::{Client, MOST_ROUTES, RouteAction, RouteInfo, RouteQuery, RouterInfo, RouterRoutes};
+use netvm_api::{
+    AddRoutes, Client, MOST_ROUTES, NeighbourInfo, RemoveRoutes, RouteAction, RouteInfo, RouteQuery,
+    RouterInfo, RouterRoutes,
+};
 
-use crate::cli::RouterCommand;
+use crate::cli::{AddRouteArgs, RouterCommand};
 use crate::error::CliError;
 use crate::format::{bytes, count};
 use crate::output::{Output, Tone, lines};
@@ -18,6 +21,21 @@ pub async fn router(
             let routers = client.routers().await?;
             if output.json { output.value(&routers) } else { output.text(&draw_list(&routers, output)) }
         }
+        RouterCommand::Neigh { name } => {
+            let neighbours = client.neighbours(&name).await?;
+            if output.json {
+                output.value(&neighbours)
+            } else {
+                output.text(&draw_neighbours(&neighbours, output))
+            }
+        }
+        RouterCommand::Add(route) => {
+            let routes = AddRoutes { toml: toml(&route) };
+            output.done(&client.add_routes(&route.name, &routes).await?)
+        }
+        RouterCommand::Del { name, prefix, metric } => {
+            output.done(&client.remove_routes(&name, &RemoveRoutes { prefix, metric }).await?)
+        }
         RouterCommand::Lookup(arguments) => super::lookup(&arguments, output.json),
         RouterCommand::Show { name, limit, all, family, prefix, address } => {
             let routers = client.routers().await?;
@@ -31,6 +49,38 @@ pub async fn router(
             if output.json { output.value(&routes) } else { output.text(&draw(&routes, output)) }
         }
     }
+}
+
+/// A route as in a configuration.
+fn toml(route: &AddRouteArgs) -> String {
+    let AddRouteArgs { prefix, via, interface, metric, blackhole, .. } = route;
+    // As in Rust, for texts without control characters.
+    let mut keys = vec![format!("to = {prefix:?}")];
+    if !via.is_empty() {
+        let via: Vec<String> = via.iter().map(|address| format!("\"{address}\"")).collect();
+        keys.push(format!("via = [{}]", via.join(", ")));
+    }
+    keys.extend(interface.as_ref().map(|name| format!("interface = {name:?}")));
+    keys.extend(metric.map(|metric| format!("metric = {metric}")));
+    keys.extend(blackhole.then(|| "blackhole = true".to_owned()));
+    format!("routes = [{{ {} }}]", keys.join(", "))
+}
+
+fn draw_neighbours(neighbours: &[NeighbourInfo], output: &Output) -> String {
+    if neighbours.is_empty() {
+        return "no neighbour has a known MAC address\n".to_owned();
+    }
+    let mut table = output.table(&["ADDRESS", "INTERFACE", "MAC", "STATE"]);
+    for neighbour in neighbours {
+        let (word, tone) = if neighbour.is_stale { ("stale", Tone::Doubtful) } else { ("heard", Tone::Good) };
+        table.add_row([
+            (&neighbour.address).into(),
+            (&neighbour.interface).into(),
+            (&neighbour.mac).into(),
+            output.cell(word, tone),
+        ]);
+    }
+    lines(table)
 }
 
 /// Reads up to `limit` routes, page by page.

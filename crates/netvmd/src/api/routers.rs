@@ -1,25 +1,26 @@
 //! Virtual routers and their routes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    MOST_ROUTES, PuntInfo, RouteAction, RouteHop, RouteInfo, RouteQuery, RouterInfo, RouterInterfaceInfo,
-    RouterRoutes,
+    AddRoutes, Done, MOST_ROUTES, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
+    RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
-use netvm_config::model::{RouterConfig, RouterInterface};
+use netvm_config::model::{Host, RouterConfig, RouterInterface};
 use netvm_engine::{DropReason, PortView, PuntClass, PuntCounts, RouterView};
 use netvm_wire::{IpNet, VlanId};
 
 use super::Failure;
 use super::traffic::{Views, views};
-use crate::daemon::Daemon;
-use crate::routers::{Counts, Destination, Rib, Select};
+use crate::daemon::{ApplyError, Daemon};
+use crate::routers::{Counts, Destination, Neighbour, Rib, RouterError, Select};
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<RouterInfo>>, Failure> {
     let views = views(&daemon).await?;
@@ -45,10 +46,7 @@ pub(super) async fn routes(
     let most = query.most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
     let select = Select::of(&query)?;
     let views = views(&daemon).await?;
-    let Some(router) = views.host.routers.iter().find(|router| router.name == name) else {
-        let message = format!("no virtual router `{name}`: `netvm router` lists the routers");
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
-    };
+    let router = named(&views.host, &name)?;
     let read = move |rib: &Rib| {
         let mut all = rib.routes(select);
         let routes: Vec<RouteInfo> =
@@ -57,6 +55,70 @@ pub(super) async fn routes(
     };
     let (state, more, routes) = daemon.routers.query(router.id, read).await.unwrap_or_default();
     Ok(Json(RouterRoutes { router: info(&views, router, &state), routes, more }))
+}
+
+fn named<'a>(host: &'a Host, name: &str) -> Result<&'a RouterConfig, Failure> {
+    host.routers.iter().find(|router| router.name == name).ok_or_else(|| {
+        let message = format!("no virtual router `{name}`: `netvm router` lists the routers");
+        Failure::new(StatusCode::NOT_FOUND, message)
+    })
+}
+
+pub(super) async fn add(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+    request: Result<Json<AddRoutes>, JsonRejection>,
+) -> Result<Json<Done>, Failure> {
+    let (Path(name), Json(AddRoutes { toml })) = (name?, request?);
+    let host = daemon.running().await?;
+    let router = named(&host, &name)?;
+    let routes =
+        netvm_config::parse_routes("the routes", &toml, (&host, router)).map_err(ApplyError::Config)?;
+    let message = match &routes[..] {
+        [] => return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "no routes: give `routes`")),
+        [route] => format!("router {name}: route to {} added", route.to),
+        several => format!("router {name}: {} routes added", several.len()),
+    };
+    daemon.routers.add_routes(&name, routes).await.map_err(|error| refused(&error))?;
+    Ok(Json(Done { message }))
+}
+
+pub(super) async fn remove(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+    query: Result<Query<RemoveRoutes>, QueryRejection>,
+) -> Result<Json<Done>, Failure> {
+    let (Path(name), Query(RemoveRoutes { prefix, metric })) = (name?, query?);
+    named(&*daemon.running().await?, &name)?;
+    let to: IpNet = prefix.parse().map_err(|error| {
+        Failure::new(StatusCode::BAD_REQUEST, format!("`{prefix}`: {error}: write it as in `2001:db8::/32`"))
+    })?;
+    daemon.routers.remove_routes(&name, to, metric).await.map_err(|error| refused(&error))?;
+    Ok(Json(Done { message: format!("router {name}: route to {to} removed") }))
+}
+
+/// The kernel or the router refuses a change.
+fn refused(error: &RouterError) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+}
+
+pub(super) async fn neighbours(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Vec<NeighbourInfo>>, Failure> {
+    let Path(name) = name?;
+    let host = daemon.running().await?;
+    let id = named(&host, &name)?.id;
+    let read = |rib: &Rib| {
+        let info = |(address, interface, neighbour): (IpAddr, &str, Neighbour)| NeighbourInfo {
+            address: address.to_string(),
+            interface: interface.to_owned(),
+            mac: neighbour.mac.to_string(),
+            is_stale: neighbour.is_stale,
+        };
+        rib.neighbours().map(info).collect()
+    };
+    Ok(Json(daemon.routers.query(id, read).await.unwrap_or_default()))
 }
 
 impl Select {

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
+use netvm_wire::IpNet;
+
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
 
@@ -30,8 +32,8 @@ use follow::{Follower, NetlinkSockets};
 use links::{Interface, LinkError, Links, Silenced};
 pub(crate) use namespace::is_taken;
 use namespace::{Namespace, NamespaceError};
-pub use rib::{Counts, Destination, Rib, Select};
-use static_routes::RouteError;
+pub use rib::{Counts, Destination, Neighbour, Rib, Select};
+use static_routes::{RemoveError, RouteError};
 
 /// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
 const FOLDER: &str = "routers";
@@ -59,6 +61,14 @@ pub enum RouterError {
         router: String,
         /// The reason.
         source: RouteError,
+    },
+    /// A route cannot be removed.
+    #[error("router {router}: {source}")]
+    Remove {
+        /// The router's name.
+        router: String,
+        /// The reason.
+        source: RemoveError,
     },
     /// Another step failed.
     #[error("router {router}: {what}: {source}")]
@@ -185,6 +195,46 @@ impl Routers {
         query: impl FnOnce(&Rib) -> T + Send + 'static,
     ) -> Option<T> {
         self.follower.query(id, query).await
+    }
+
+    /// Adds static routes to a router, beside those of the configuration.
+    ///
+    /// # Errors
+    /// [`RouterError`].
+    pub async fn add_routes(&self, router: &str, routes: Vec<StaticRoute>) -> Result<(), RouterError> {
+        let name = router.to_owned();
+        let added = self.inside(router, move || static_routes::add(&routes)).await?;
+        added.map_err(|source| RouterError::Route { router: name, source })
+    }
+
+    /// Removes the static routes of a router to a prefix that are not the configuration's. `metric`: only those with it.
+    ///
+    /// # Errors
+    /// [`RouterError`].
+    pub async fn remove_routes(
+        &self,
+        router: &str,
+        to: IpNet,
+        metric: Option<u32>,
+    ) -> Result<(), RouterError> {
+        let name = router.to_owned();
+        let removed = self.inside(router, move || static_routes::remove(to, metric)).await?;
+        removed.map_err(|source| RouterError::Remove { router: name, source })
+    }
+
+    /// Runs `work` in a router's namespace.
+    async fn inside<T: Send + 'static>(
+        &self,
+        router: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, RouterError> {
+        let (made, name) = (Arc::clone(&self.made), router.to_owned());
+        let run = move || lock(&made).get(&name).map(|made| made.namespace.inside(work));
+        let (router, what) = (router.to_owned(), "cannot enter its namespace");
+        match blocking(run).await {
+            Some(outcome) => outcome.map_err(|source| RouterError::System { router, what, source }),
+            None => Err(RouterError::System { router, what, source: io::ErrorKind::NotFound.into() }),
+        }
     }
 
     /// Gives interfaces of routers a carrier, or takes it: daemons inside react as on a machine of its own. `carriers`: outer

@@ -406,6 +406,14 @@ impl Rib {
         Some(macs)
     }
 
+    /// Neighbours with their MAC addresses on interfaces of the router, by address.
+    pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, &str, Neighbour)> {
+        self.neighbours.iter().filter_map(|((address, index), neighbour)| {
+            let name = &self.links.get(index)?.name;
+            self.interfaces.contains(name).then_some((*address, &**name, *neighbour))
+        })
+    }
+
     /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, as
     /// it does not see the packets.
     pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {

@@ -16,6 +16,7 @@ use super::kernel;
 use super::rib;
 use netvm_netlink::Requests;
 use netvm_netlink::{index_of, route_address};
+use netvm_wire::IpNet;
 
 /// Marks routes from the configuration (`rtm_protocol`); numbers from 4 on are for userspace.
 const OURS: RouteProtocol = RouteProtocol::Other(netvm_netlink::OURS);
@@ -42,6 +43,70 @@ fn remedy(error: &io::Error) -> &'static str {
         }
         _ => "",
     }
+}
+
+/// A route cannot be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// There is none.
+    #[error("no route to {0}: `netvm router show` lists the routes")]
+    Unknown(IpNet),
+    /// It is the configuration's.
+    #[error(
+        "the route to {0} belongs to the configuration: remove it from `routes` of the [[router]] and apply that"
+    )]
+    Configured(IpNet),
+    /// A daemon or the kernel made it, and would make it again.
+    #[error("the route to {0} is not static (protocol {1}): it goes when what made it removes it")]
+    Foreign(IpNet, u8),
+    /// The kernel refuses.
+    #[error("route to {0}: {1}")]
+    System(IpNet, io::Error),
+}
+
+/// Adds static routes beside those of the configuration, in the calling thread's namespace.
+///
+/// # Errors
+/// [`RouteError`] names the first route that the kernel refuses.
+pub(super) fn add(routes: &[StaticRoute]) -> Result<(), RouteError> {
+    for route in routes {
+        let add = || {
+            let mut requests = Requests::open()?;
+            let mut message = message(&mut requests, route)?;
+            message.header.protocol = RouteProtocol::Static;
+            requests.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+        };
+        add().map_err(|source| RouteError { to: route.to.to_string(), source })?;
+    }
+    Ok(())
+}
+
+/// Removes the static routes to a prefix that somebody added, in the calling thread's namespace. `metric`: only those with
+/// it.
+///
+/// # Errors
+/// [`RemoveError`].
+pub(super) fn remove(to: IpNet, metric: Option<u32>) -> Result<(), RemoveError> {
+    let failed = |source| RemoveError::System(to, source);
+    let mut requests = Requests::open().map_err(failed)?;
+    let is_wanted = |route: &RouteMessage| {
+        route.header.table == MAIN
+            && kernel::destination(route) == Some(to)
+            && metric.is_none_or(|metric| metric == metric_of(route))
+    };
+    let found = routes(&mut requests, is_wanted).map_err(failed)?;
+    let is_static =
+        |route: &&RouteMessage| matches!(route.header.protocol, RouteProtocol::Static | RouteProtocol::Boot);
+    match found.first() {
+        None => return Err(RemoveError::Unknown(to)),
+        Some(_) if found.iter().any(|route| is_static(&route)) => {}
+        Some(route) if route.header.protocol == OURS => return Err(RemoveError::Configured(to)),
+        Some(route) => return Err(RemoveError::Foreign(to, route.header.protocol.into())),
+    }
+    for route in found.iter().filter(is_static) {
+        requests.change(RouteNetlinkMessage::DelRoute(route.clone()), 0).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Adds the wanted routes and removes those of an earlier configuration, in the calling thread's namespace.
@@ -84,13 +149,21 @@ pub(super) fn set(wanted: &[StaticRoute]) -> Result<(), RouteError> {
 
 /// The routes of an earlier configuration.
 fn ours(requests: &mut Requests) -> io::Result<Vec<RouteMessage>> {
+    routes(requests, |route| route.header.protocol == OURS)
+}
+
+/// The routes of both families that are wanted.
+fn routes(
+    requests: &mut Requests,
+    is_wanted: impl Fn(&RouteMessage) -> bool,
+) -> io::Result<Vec<RouteMessage>> {
     let mut all = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut question = RouteMessage::default();
         question.header.address_family = family;
         let found = requests.dump(&RouteNetlinkMessage::GetRoute(question), Vec::new, |found, message| {
             if let RouteNetlinkMessage::NewRoute(route) = message
-                && route.header.protocol == OURS
+                && is_wanted(&route)
             {
                 found.push(route);
             }
@@ -105,16 +178,18 @@ fn ours(requests: &mut Requests) -> io::Result<Vec<RouteMessage>> {
     Ok(all)
 }
 
-fn is_same(requests: &mut Requests, wanted: &StaticRoute, there: &RouteMessage) -> bool {
-    let attribute = |of: fn(&RouteAttribute) -> Option<u32>| there.attributes.iter().find_map(of);
-    let metric = attribute(|one| match one {
+/// A route's metric; 0 without one.
+fn metric_of(route: &RouteMessage) -> u32 {
+    let metric = |one: &RouteAttribute| match one {
         RouteAttribute::Priority(metric) => Some(*metric),
         _ => None,
-    });
+    };
+    route.attributes.iter().find_map(metric).unwrap_or_default()
+}
+
+fn is_same(requests: &mut Requests, wanted: &StaticRoute, there: &RouteMessage) -> bool {
     let default = if wanted.to.is_v4() { 0 } else { METRIC_V6 };
-    if kernel::destination(there) != Some(wanted.to)
-        || metric.unwrap_or_default() != wanted.metric.unwrap_or(default)
-    {
+    if kernel::destination(there) != Some(wanted.to) || metric_of(there) != wanted.metric.unwrap_or(default) {
         return false;
     }
     match (&wanted.target, kernel::target(there)) {

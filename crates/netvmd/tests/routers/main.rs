@@ -288,6 +288,43 @@ fn static_routes_follow_the_configuration() {
         assert!(error.message.contains(says), "{error}");
         assert_eq!(routes(), after);
     }
+    // Routes beside those of the configuration.
+    let at = path::ROUTES.replace("{router}", &site.router);
+    let add = |route: &str| {
+        serde_json::to_string(&netvm_api::AddRoutes { toml: format!("routes = [{route}]") }).unwrap()
+    };
+    let _: Done = daemon.post(&at, &add("{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }"));
+    assert!(routes().contains("172.30.0.0/16 via 10.2.0.2 dev wan proto static metric 5"), "{}", routes());
+    for (route, says) in [
+        ("{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }", "has a route of others"),
+        ("{ to = \"172.31.0.0/16\", via = \"192.0.2.9\" }", "is in no network"),
+        ("{ to = \"172.31.0.0/16\", interface = \"lam\" }", "no interface `lam`"),
+    ] {
+        let (status, error) = daemon.post_failing(&at, add(route));
+        let text = format!("{error} {:?}", error.diagnostics);
+        assert!(status == 422 && text.contains(says), "{status} {text}");
+    }
+    // It stays when a configuration is applied.
+    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &fewer);
+    assert!(routes().contains("172.30.0.0/16"), "{}", routes());
+    let delete = |prefix: &str| daemon.request("DELETE", &format!("{at}?prefix={prefix}"), "");
+    for (prefix, status, says) in [
+        ("172.30.0.0/16", 200, "removed"),
+        ("172.30.0.0/16", 422, "no route to 172.30.0.0/16"),
+        ("172.16.0.0/24", 422, "belongs to the configuration"),
+        ("10.2.0.0/16", 422, "is not static"),
+        ("10.2.0.1/16", 400, "write it as in"),
+    ] {
+        let (found, text) = delete(prefix);
+        assert!(found == status && text.contains(says), "{prefix}: {found} {text}");
+    }
+    assert!(!routes().contains("172.30.0.0/16"), "{}", routes());
+    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
+    daemon.until("the server is a neighbour", |daemon| {
+        let all: Vec<netvm_api::NeighbourInfo> =
+            daemon.get(&path::NEIGHBOURS.replace("{router}", &site.router));
+        all.iter().any(|one| one.address == "10.2.0.2" && one.interface == "wan" && one.mac.len() == 17)
+    });
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
 }
