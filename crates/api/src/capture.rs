@@ -11,6 +11,9 @@ pub const CAPTURE_PROTOCOL: &str = "netvm-capture";
 /// Instructions of classic BPF: operation, two jumps and a constant of each.
 pub type FilterProgram = Vec<(u16, u8, u8, u32)>;
 
+/// The socket for those who may capture and look, but change nothing: beside the API's.
+pub const CAPTURE_SOCKET: &str = "capture.sock";
+
 /// What to capture.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -29,6 +32,30 @@ pub struct CaptureRequest {
     pub snaplen: u32,
     /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB.
     pub buffer: u64,
+}
+
+/// The packets that an NF had taken and not passed on when it ended: at most a burst of 64, in no order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LastBurst {
+    /// Its role.
+    pub role: String,
+    /// Its instance.
+    pub instance: u32,
+    /// When it ended, in seconds since 1970.
+    pub time: f64,
+    /// The packets.
+    pub packets: Vec<LastPacket>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastPacket {
+    /// The port that it came in by.
+    pub port: Option<String>,
+    /// Its length in bytes.
+    pub length: u32,
+    /// Its first 2048 bytes in hexadecimal.
+    pub data: String,
 }
 
 /// A place of a capture.

@@ -16,11 +16,11 @@ use tokio::net::UnixStream;
 
 use crate::escape::encode;
 use crate::{
-    AddRoutes, AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, CAPTURE_PROTOCOL, CaptureRequest,
-    ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo, LatencyInfo,
-    NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery,
-    RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
-    VmByHand, VmInfo, path,
+    AddRoutes, AddRule, AddressInfo, ApiError, ApplyHow, ApplyReply, CAPTURE_PROTOCOL, CAPTURE_SOCKET,
+    CaptureRequest, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, Event, FILE_HEADER, Flows, GroupInfo,
+    LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision,
+    RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm,
+    TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer to read.
@@ -140,6 +140,15 @@ impl Client {
         Self { socket, short: SHORT, long: LONG, trace }
     }
 
+    /// The same, by the socket of those who may capture if this user may not use the API's.
+    #[must_use]
+    pub fn for_capture(self) -> Self {
+        let socket = self.socket.with_file_name(CAPTURE_SOCKET);
+        let outcome = std::os::unix::net::UnixStream::connect(&self.socket);
+        let is_denied = outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+        if is_denied && socket.exists() { Self { socket, ..self } } else { self }
+    }
+
     /// The same with other time limits: `short` for requests that only read, `long` for changes.
     #[must_use]
     pub fn with_timeouts(mut self, short: Duration, long: Duration) -> Self {
@@ -202,6 +211,14 @@ impl Client {
     pub async fn restart(&self, role: &str) -> Result<Done, ClientError> {
         let path = path::RESTART.replace("{role}", &encode(role, ""));
         self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// The packets that the NF of a role had when it ended.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there are none.
+    pub async fn last_burst(&self, role: &str) -> Result<LastBurst, ClientError> {
+        self.get(&path::LAST_BURST.replace("{role}", &encode(role, ""))).await
     }
 
     /// How to run a virtual machine without netvmd.

@@ -31,6 +31,7 @@
 //! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
+//! | `GET /v1/nfs/{role}/last-burst` | [`LastBurst`] |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `GET /v1/events?after=N&follow=true` | [`Event`]s; with `follow` one a line, until the client closes the connection |
 //! | `GET /metrics` | all counters, for Prometheus |
@@ -58,7 +59,10 @@ mod status;
 mod traffic;
 mod vm;
 
-pub use capture::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, FilterProgram};
+pub use capture::{
+    CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureInfo, CaptureInterface, CaptureRequest, FilterProgram,
+    LastBurst, LastPacket,
+};
 pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
@@ -149,6 +153,8 @@ pub mod path {
     pub const CAPTURE: &str = "/v1/capture";
     /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
+    /// [`LastBurst`](crate::LastBurst).
+    pub const LAST_BURST: &str = "/v1/nfs/{role}/last-burst";
     /// [`Event`](crate::Event)s; [`EventQuery`](crate::EventQuery) may follow as a query.
     pub const EVENTS: &str = "/v1/events";
     /// The API as OpenAPI 3.1.

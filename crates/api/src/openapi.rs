@@ -13,9 +13,9 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done,
-    Event, Flows, GroupInfo, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision,
-    RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest,
-    VmByHand, VmInfo,
+    Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
+    Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TraceReply,
+    TraceRequest, VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -187,6 +187,7 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             all.one::<CaptureRequest>(),
             Body::None,
         ),
+        get(path::LAST_BURST, "Packets that an NF had when it ended", all.one::<LastBurst>()),
         post(path::RESTART, "Restart every instance of an NF", Body::None, all.one::<Done>()),
         post(path::STOP, "Stop netvmd", all.one::<StopDaemon>(), all.one::<Done>()),
         Operation {

@@ -7,11 +7,13 @@
 mod clock;
 mod describe;
 mod filter;
+mod last_burst;
 mod output;
 mod pump;
 mod session;
 
 pub use filter::{FilterError, compile};
+pub use last_burst::write_last_burst;
 pub use output::{Files, Output, Target};
 pub use pump::{Limits, Summary, run};
 pub use session::{Session, SessionError};

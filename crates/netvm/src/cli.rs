@@ -40,9 +40,13 @@ pub enum CliCommand {
         name: Option<String>,
     },
     /// Show NFs: state, threads, restarts and counters
+    #[command(args_conflicts_with_subcommands = true)]
     Nf {
         /// Show only this role, with its threads and counters
         role: Option<String>,
+        /// The command [default: list]
+        #[command(subcommand)]
+        command: Option<NfCommand>,
     },
     /// List, start and stop virtual machines; attach to a console
     Vm {
@@ -193,6 +197,19 @@ pub enum CliCommand {
     Man {
         /// An existing folder
         folder: PathBuf,
+    },
+}
+
+/// `netvm nf`.
+#[derive(Debug, Subcommand)]
+pub enum NfCommand {
+    /// Show the packets that the NF of a role had taken and not passed on when it ended last
+    LastWords {
+        /// The role
+        role: String,
+        /// Write pcapng to FILE, `-` for standard output
+        #[arg(long, short, value_name = "FILE")]
+        write: Option<PathBuf>,
     },
 }
 

@@ -15,7 +15,7 @@ mod stop;
 mod top;
 mod vm;
 
-pub use capture::capture;
+pub use capture::{capture, last_words};
 pub use change::{apply, check, history, plan, rollback, show_config};
 pub use events::events;
 pub use explain::explain;

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use netvm_api::Client;
 
-use cli::{Cli, CliCommand, ConfigCommand, FlowCommand, PolicyCommand, RouterCommand};
+use cli::{Cli, CliCommand, ConfigCommand, FlowCommand, NfCommand, PolicyCommand, RouterCommand};
 use error::CliError;
 use output::Output;
 
@@ -64,7 +64,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
                 .enable_all()
                 .build()
                 .map_err(CliError::Runtime)?;
-            let client = Client::new(cli.socket.as_deref());
+            let client = Client::new(cli.socket.as_deref()).for_capture();
             runtime.block_on(ask(command, &client, output))
         }
     }
@@ -75,7 +75,10 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
     match command {
         CliCommand::Status => commands::status(client, output).await,
         CliCommand::Port { name } => commands::port(client, output, name.as_deref()).await,
-        CliCommand::Nf { role } => commands::nf(client, output, role.as_deref()).await,
+        CliCommand::Nf { command: Some(NfCommand::LastWords { role, write }), .. } => {
+            commands::last_words(client, output, (&role, write)).await
+        }
+        CliCommand::Nf { role, .. } => commands::nf(client, output, role.as_deref()).await,
         CliCommand::Vm { command } => commands::vm(client, output, command).await,
         CliCommand::Router { command } => commands::router(client, output, command).await,
         CliCommand::Chain { name } => commands::chain(client, output, name.as_deref()).await,

@@ -46,6 +46,36 @@ impl Account {
     }
 }
 
+/// The number of a group, by its name or number; `None`: there is no such group.
+///
+/// # Errors
+/// [`AccountError::Database`] names the group.
+pub fn group(name: &str) -> Result<Option<u32>, AccountError> {
+    if let Ok(gid) = name.parse::<u32>() {
+        return Ok(Some(gid));
+    }
+    let Ok(text) = CString::new(name) else { return Ok(None) };
+    let mut space: Vec<libc::c_char> = vec![0; 1024];
+    loop {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut found: *mut libc::group = std::ptr::null_mut();
+        let (at, bytes, len) = (entry.as_mut_ptr(), space.as_mut_ptr(), space.len());
+        // SAFETY: the C string ends with NUL; the call may write `entry`, `found` and `len` bytes at `bytes`, and keeps
+        // no pointer to them.
+        let errno = unsafe { libc::getgrnam_r(text.as_ptr(), at, bytes, len, &raw mut found) };
+        match errno {
+            0 if found.is_null() => return Ok(None),
+            // SAFETY: not null after success, so it points to `entry`, which the call has filled.
+            0 => return Ok(Some(unsafe { (*found).gr_gid })),
+            // Some databases report "no such group" so.
+            libc::ENOENT | libc::ESRCH => return Ok(None),
+            libc::EINTR => {}
+            libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),
+            errno => return Err(AccountError::Database { name: name.to_owned(), errno }),
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Key<'a> {
     Name(&'a CStr),
@@ -94,5 +124,9 @@ mod tests {
         let error = Account::find("no-such-user").unwrap_err();
         assert_eq!(error, AccountError::Unknown("no-such-user".to_owned()));
         assert!(Account::find("a\0b").is_err());
+        assert_eq!(
+            (group("root"), group("77"), group("no-such-group")),
+            (Ok(Some(0)), Ok(Some(77)), Ok(None))
+        );
     }
 }

@@ -223,6 +223,15 @@ impl RingMemory {
         (header.head.0.load(Ordering::Acquire), header.tail.0.load(Ordering::Acquire))
     }
 
+    /// Descriptors that are published and not consumed, by the indexes that the two sides claim.
+    pub fn waiting(&self) -> impl Iterator<Item = Descriptor> + '_ {
+        let (head, tail) = self.claims();
+        (0..tail.wrapping_sub(head).min(self.capacity)).map(move |n| {
+            let (low, high) = self.slot(head.wrapping_add(n)).load();
+            Descriptor::from_words([low, high])
+        })
+    }
+
     /// Descriptors that a dead producer wrote but did not publish: the slots beyond its tail that have the lap bit of
     /// the next lap. The engine calls this once the producer's process is gone.
     pub fn unpublished(&self) -> impl Iterator<Item = Descriptor> + '_ {

@@ -141,6 +141,7 @@ impl Keys for FlowMonitorConfig {
 impl Keys for ApiConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.key("web", &mut self.web, Maybe(Text(field::loopback, ToString::to_string)));
+        table.key("capture_group", &mut self.capture_group, Maybe(Text(field::user, Clone::clone)));
     }
 }
 

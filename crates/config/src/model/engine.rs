@@ -146,10 +146,12 @@ pub enum MonitorTable {
 words!(MonitorTable: "tagged" => Tagged, "d-left" => DLeft, "null" => Null);
 
 /// How the API is served besides its Unix socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ApiConfig {
     /// The loopback address and port of the web page and of metrics, read-only and with a token; `None`: not served.
     pub web: Option<SocketAddr>,
+    /// The Unix group whose members may look and capture packets, by a socket of their own; `None`: there is none.
+    pub capture_group: Option<String>,
 }
 
 /// L2 switching as a whole.

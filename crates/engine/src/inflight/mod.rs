@@ -60,6 +60,7 @@ use std::sync::Arc;
 use dpdk::{Batch, Mbuf};
 use netvm_ring::Span;
 
+pub(crate) mod held;
 mod queue;
 pub(crate) mod sweep;
 mod table;

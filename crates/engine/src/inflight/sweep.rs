@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::held::HeldPackets;
 use super::{InFlight, InFlightTable};
 use crate::ids::NfThreadId;
 
@@ -28,6 +29,8 @@ pub(crate) enum What {
         nf_threads: u64,
         /// Buffers that a dead producer wrote to a ring for an NF thread and did not publish.
         stranded: Vec<(u32, NfThreadId)>,
+        /// Gets copies of the packets that the NF had.
+        held: Option<Box<HeldPackets>>,
     },
     /// All, of a memory whose NFs get no more.
     All,
@@ -75,9 +78,10 @@ impl Sweeps {
     /// the manager.
     pub(crate) fn step(&mut self, in_flight: &mut InFlight) -> Option<(Swept, SweepRequest)> {
         let Sweep { request, stranded: done, next, buffers } = self.0.front_mut()?;
-        let (table, worker) = (&request.table, in_flight.worker);
+        let SweepRequest { table, what, .. } = request;
+        let worker = in_flight.worker;
         in_flight.spill();
-        if let What::Gone { stranded, .. } = &request.what
+        if let What::Gone { stranded, .. } = what
             && *done < stranded.len()
         {
             let end = (*done + SLICE as usize).min(stranded.len());
@@ -88,8 +92,14 @@ impl Sweeps {
             }
         }
         let end = next.saturating_add(SLICE).min(table.len());
-        *buffers += match &request.what {
-            What::Gone { nf_threads, .. } => table.sweep_gone(*next..end, worker, *nf_threads),
+        *buffers += match what {
+            What::Gone { nf_threads, held: None, .. } => {
+                table.sweep_gone((*next..end, worker), *nf_threads, |_, _| {})
+            }
+            What::Gone { nf_threads, held: Some(held), .. } => {
+                held.mark_waiting(worker);
+                table.sweep_gone((*next..end, worker), *nf_threads, |buffer, mbuf| held.keep(buffer, mbuf))
+            }
             What::All => table.sweep_all(*next..end, worker),
             What::Older { current } => table.sweep_older(*next..end, worker, *current),
         };

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use dpdk::{BufferIndex, Mbuf, MbufPtr, RawMbuf};
 use netvm_region::{Geometry, MAX_NF_THREADS, MAX_WORKERS, Region};
-use netvm_ring::Span;
+use netvm_ring::{RingMemory, Span};
 
 use crate::drop_reason::Violation;
 use crate::ids::{NfThreadId, WorkerId};
@@ -160,6 +160,11 @@ impl InFlightTable {
         }
     }
 
+    /// A direct ring of the memory.
+    pub(super) fn ring(&self, index: u16) -> Option<RingMemory> {
+        self.region.ring(index)
+    }
+
     /// Starts the next generation and returns it.
     pub(crate) fn next_generation(&self) -> u8 {
         let next = (self.generation.load(Ordering::Relaxed) + 1) % GENERATIONS;
@@ -193,26 +198,32 @@ impl InFlightTable {
     }
 
     /// The numbers of buffers are below this one.
-    pub(super) const fn len(&self) -> u32 {
+    pub(crate) const fn len(&self) -> u32 {
         self.words.len() as u32
     }
 
     /// Table → free, of the buffers in `range` that `worker` handed out and that are, by the owner table, with one of
-    /// `nf_threads` (a bit each). Returns how many.
-    pub(super) fn sweep_gone(&self, range: Range<u32>, worker: WorkerId, nf_threads: u64) -> u64 {
+    /// `nf_threads` (a bit each); `before` sees each of them before it is freed. Returns how many.
+    pub(super) fn sweep_gone(
+        &self,
+        (range, worker): (Range<u32>, WorkerId),
+        nf_threads: u64,
+        before: impl FnMut(u32, &Mbuf),
+    ) -> u64 {
         let is_gone = |owner: u8| nf_threads.checked_shr(owner.into()).is_some_and(|bits| bits & 1 == 1);
-        self.sweep(range, worker, |buffer| self.region.owner(buffer).is_some_and(is_gone))
+        self.sweep((range, worker), |buffer| self.region.owner(buffer).is_some_and(is_gone), before)
     }
 
     /// Table → free, of the buffers in `range` that `worker` handed out. Returns how many.
     pub(super) fn sweep_all(&self, range: Range<u32>, worker: WorkerId) -> u64 {
-        self.sweep(range, worker, |_| true)
+        self.sweep((range, worker), |_| true, |_, _| {})
     }
 
     /// Table → free, of the buffers in `range` that `worker` handed out in another generation than `current`. Returns
     /// how many.
     pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {
-        self.sweep(range, worker, |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current))
+        let is_older = |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current);
+        self.sweep((range, worker), is_older, |_, _| {})
     }
 
     /// Table → free, of the buffers that `worker` handed out and that are, by the owner table, with the NF thread named
@@ -224,9 +235,17 @@ impl InFlightTable {
         stranded.iter().filter(|stranded| one(stranded)).count() as u64
     }
 
-    fn sweep(&self, range: Range<u32>, worker: WorkerId, is_due: impl Fn(u32) -> bool) -> u64 {
+    fn sweep(
+        &self,
+        (range, worker): (Range<u32>, WorkerId),
+        is_due: impl Fn(u32) -> bool,
+        mut before: impl FnMut(u32, &Mbuf),
+    ) -> u64 {
         let view = self.of(worker);
-        range.filter(|buffer| is_due(*buffer) && view.take(*buffer).is_ok()).count() as u64
+        let due = range.filter(|buffer| is_due(*buffer));
+        due.filter_map(|buffer| Some((buffer, view.take(buffer).ok()?)))
+            .map(|(buffer, mbuf)| before(buffer, &mbuf))
+            .count() as u64
     }
 
     /// The word of a buffer; 0 for a number that no buffer has.

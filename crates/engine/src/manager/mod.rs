@@ -39,6 +39,7 @@ mod views;
 mod workers;
 
 use crate::ids::PortId;
+pub use crate::inflight::held::HeldPacket;
 use crate::worker::Event;
 pub use apply::ApplyError;
 use captures::Captures;
@@ -50,6 +51,7 @@ use memory::Memories;
 pub use nfs::AdmitError;
 use nfs::Nfs;
 pub use nfs::instance::{GuestShape, InstanceState};
+pub use nfs::teardown::LastBurst;
 pub use notice::Notice;
 use notice::Notices;
 use ports::PortState;
@@ -146,7 +148,7 @@ impl Engine {
     pub fn service(&mut self) {
         while let Some((worker, event)) = self.workers.next_event() {
             match event {
-                Event::Swept(done, _) => self.nfs.swept(done),
+                Event::Swept(done, request) => self.nfs.swept(done, request),
                 Event::PortRetired(port, queue) => {
                     drop(queue);
                     if let Some(state) = self.ports.get_mut(&port) {

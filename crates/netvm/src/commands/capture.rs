@@ -1,12 +1,13 @@
 //! `netvm capture`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netvm_api::{CaptureRequest, Client};
 use netvm_capture_client::{
-    CaptureError, Limits, Output as CaptureOutput, Session, Summary, Target, compile, run,
+    CaptureError, Files, Limits, Output as CaptureOutput, Session, Summary, Target, compile, run,
+    write_last_burst,
 };
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,11 +28,7 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         snaplen: arguments.snaplen,
         buffer: arguments.buffer << 20,
     };
-    let target = match arguments.write {
-        None => Target::Lines,
-        Some(path) if path == Path::new("-") => Target::Stdout,
-        Some(path) => Target::File(path, arguments.ring),
-    };
+    let target = target(arguments.write, arguments.ring);
     // Before the capture starts, which costs the workers something.
     let mut to = CaptureOutput::open(target.clone())?;
     let session = Session::start(client, &request).await?;
@@ -59,6 +56,34 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         // The reader, such as `head`, has seen enough.
         Err(error) if error.is_closed_pipe() => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Shows the packets that an NF had when it ended.
+pub async fn last_words(
+    client: &Client,
+    output: &Output,
+    (role, write): (&str, Option<PathBuf>),
+) -> Result<(), CliError> {
+    let last = client.last_burst(role).await?;
+    if output.json {
+        return output.value(&last);
+    }
+    let target = target(write, None);
+    let mut to = CaptureOutput::open(target.clone())?;
+    let (count, instance) = (last.packets.len(), last.instance);
+    eprintln!("{count} packets that instance {instance} of NF {role} had when it ended, in no order");
+    match write_last_burst(&last, &mut to) {
+        Err(error) if !error.is_closed_pipe() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn target(write: Option<PathBuf>, files: Option<Files>) -> Target {
+    match write {
+        None => Target::Lines,
+        Some(path) if path == Path::new("-") => Target::Stdout,
+        Some(path) => Target::File(path, files),
     }
 }
 

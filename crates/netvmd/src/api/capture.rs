@@ -1,16 +1,19 @@
 //! Packet capture: the request, the rings' memory over the upgraded connection, and the end when the client closes it.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use axum::Json;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
-use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest};
-use netvm_engine::{CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Interface};
+use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, LastBurst, LastPacket};
+use netvm_engine::{CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, HeldPacket, Interface};
 use netvm_tap::{Instruction, send_handover};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -82,6 +85,35 @@ fn spec_of(request: CaptureRequest) -> CaptureSpec {
         snaplen: request.snaplen,
         ring_bytes: if request.buffer == 0 { DEFAULT_BUFFER } else { request.buffer },
     }
+}
+
+/// The packets that an NF had when it ended.
+pub(super) async fn last_burst(
+    State(daemon): State<Arc<Daemon>>,
+    role: Result<Path<String>, PathRejection>,
+) -> Result<Json<LastBurst>, Failure> {
+    let Path(role) = role?;
+    let name = role.clone();
+    let found = daemon.engine.call(move |engine| {
+        let ports = engine.host().ports.iter().map(|port| (port.id, port.name.clone()));
+        let ports: BTreeMap<_, _> = ports.collect();
+        (engine.last_burst(&name).cloned(), ports)
+    });
+    let (Some(last), ports) = found.await? else {
+        let message = format!("no NF of role `{role}` has ended with packets in its hands");
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    };
+    let packet = |held: &HeldPacket| LastPacket {
+        port: ports.get(&held.port).cloned(),
+        length: held.length,
+        data: held.data.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    Ok(Json(LastBurst {
+        role,
+        instance: last.instance.0,
+        time: last.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+        packets: last.packets.iter().map(packet).collect(),
+    }))
 }
 
 /// A capture of the engine; dropping it ends the capture.

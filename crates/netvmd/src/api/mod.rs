@@ -58,14 +58,29 @@ pub struct ServeError {
 /// [`ServeError`] names the path.
 pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
     let fail = |source| ServeError { path: socket.to_owned(), source };
+    let listener = bind(socket, None).map_err(fail)?;
+    let app = router(daemon).layer(middleware::from_fn(serve::local_origins));
+    Ok(Server::start(listener, app, Limits { connections: CLIENTS }))
+}
+
+/// Binds a socket for its owner and its group: `group`, or the one of this process.
+fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     // Created for the owner only, then opened for the group, so that others can never connect.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(socket);
     rustix::process::umask(before);
-    let listener = listener.map_err(fail)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
-    let app = router(daemon).layer(middleware::from_fn(serve::local_origins));
-    Ok(Server::start(listener, app, Limits { connections: CLIENTS }))
+    let listener = listener?;
+    std::os::unix::fs::chown(socket, None, group)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// The API for those who may look and capture.
+fn capture_router(daemon: Arc<Daemon>) -> Router {
+    router(daemon)
+        .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
+        .layer(middleware::from_fn(serve::look_and_capture))
+        .layer(middleware::from_fn(serve::local_origins))
 }
 
 /// The API for the loopback address.
@@ -107,6 +122,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
         .route(path::RESTART, post(change::restart))
+        .route(path::LAST_BURST, get(capture::last_burst))
         .route(path::STOP, post(change::stop))
         .route(path::EVENTS, get(observe::events::events))
         .route(path::OPENAPI, get(openapi))

@@ -250,7 +250,7 @@ impl Rig {
             Step::NextGeneration => self.generation = self.memory.in_flight.next_generation(),
             Step::SweepGone { worker, thread } => {
                 let gone = nf_thread(thread);
-                let what = What::Gone { nf_threads: 1 << gone.0, stranded: Vec::new() };
+                let what = What::Gone { nf_threads: 1 << gone.0, stranded: Vec::new(), held: None };
                 self.sweep(worker, what, |out| out.nf_thread == gone);
             }
             Step::SweepAll { worker } => self.sweep(worker, What::All, |_| true),

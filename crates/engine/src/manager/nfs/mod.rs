@@ -16,14 +16,14 @@ use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
 use super::Engine;
 use super::ports::PortState;
 use crate::ids::{GroupId, InstanceId, LinkId, MemoryId};
-use crate::inflight::sweep::Swept;
+use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::MAX_LINKS;
 use crate::worker::Command;
 use audit::Audit;
 use group::GroupState;
 use instance::{Instance, InstanceState};
 use reset::Reset;
-use teardown::Teardown;
+use teardown::{LastBurst, Teardown};
 use watchdog::Watchdog;
 
 /// Why the engine refuses an NF. The NF's author reads the text.
@@ -92,6 +92,8 @@ pub(crate) struct Nfs {
     pub(crate) signaller: Signaller,
     watchdog: Watchdog,
     last_instance: u32,
+    /// By role: what its NF had that ended last.
+    last_bursts: BTreeMap<String, LastBurst>,
 }
 
 impl Nfs {
@@ -113,6 +115,7 @@ impl Nfs {
             signaller: Signaller::new(),
             watchdog: Watchdog::new(),
             last_instance: 0,
+            last_bursts: BTreeMap::new(),
         }
     }
 
@@ -128,12 +131,12 @@ impl Nfs {
     }
 
     /// A sweep of a teardown, an audit or a reset is done.
-    pub(crate) fn swept(&mut self, done: Swept) {
+    pub(crate) fn swept(&mut self, done: Swept, mut request: SweepRequest) {
         for audit in &mut self.audits {
             audit.swept(done);
         }
         for teardown in &mut self.teardowns {
-            teardown.swept(done);
+            teardown.swept(done, &mut request.what);
         }
         for reset in &mut self.resets {
             reset.swept(done);

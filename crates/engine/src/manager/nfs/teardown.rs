@@ -12,12 +12,14 @@
 //!                                   its numbers and rings are free; an audit of the group begins
 //! ```
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use netvm_config::model::NfStart;
 
 use super::instance::{Instance, InstanceState};
 use crate::ids::{InstanceId, NfThreadId, RoleId};
+use crate::inflight::held::{HeldPacket, HeldPackets, MOST};
 use crate::inflight::sweep::{Swept, What};
 use crate::manager::workers::Pending;
 use crate::manager::{Engine, Notice};
@@ -36,6 +38,17 @@ enum Phase {
     LastSweep,
 }
 
+/// The packets that an NF had taken from its rings and not passed on when it ended.
+#[derive(Clone, Debug)]
+pub struct LastBurst {
+    /// The NF.
+    pub instance: InstanceId,
+    /// When it ended.
+    pub at: SystemTime,
+    /// The packets, at most 64; without an order.
+    pub packets: Vec<HeldPacket>,
+}
+
 /// The teardown of an NF that has ended.
 pub(crate) struct Teardown {
     /// Keeps the memory of the links' rings until the workers have retired the links.
@@ -48,6 +61,8 @@ pub(crate) struct Teardown {
     buffers: u64,
     since: Instant,
     first_sweep: Duration,
+    /// The packets that it had.
+    last: LastBurst,
 }
 
 impl Teardown {
@@ -60,9 +75,15 @@ impl Teardown {
     }
 
     /// Notes a finished sweep if it is one of this teardown's.
-    pub(crate) fn swept(&mut self, done: Swept) {
+    pub(crate) fn swept(&mut self, done: Swept, what: &mut What) {
         if self.pending.answer(done.ticket) {
             self.buffers += done.buffers;
+            if let What::Gone { held, .. } = what
+                && let Some(held) = held.take()
+            {
+                self.last.packets.extend(held.into_packets());
+                self.last.packets.truncate(MOST);
+            }
             if self.phase == Phase::FirstSweep {
                 self.first_sweep = self.first_sweep.max(done.at.duration_since(self.since));
             }
@@ -110,8 +131,9 @@ impl Engine {
         for links in &instance.links {
             self.workers.send_all(|worker| Command::RemoveLink(links[worker.index()]));
         }
-        let pending = self.sweep_gone(&instance, &stranded);
+        let pending = self.sweep_gone(&instance, &stranded, true);
         self.nfs.teardowns.push(Teardown {
+            last: LastBurst { instance: id, at: SystemTime::now(), packets: Vec::new() },
             instance,
             epoch,
             phase: Phase::FirstSweep,
@@ -156,11 +178,32 @@ impl Engine {
         }
     }
 
-    /// Begins a sweep of the buffers of an NF that has ended.
-    fn sweep_gone(&mut self, instance: &Instance, stranded: &[(u32, NfThreadId)]) -> Pending {
+    /// Begins a sweep of the buffers of an NF that has ended; `keeps`: with copies of the packets that it had.
+    fn sweep_gone(&mut self, instance: &Instance, stranded: &[(u32, NfThreadId)], keeps: bool) -> Pending {
         let Some(group) = self.nfs.groups.get(&instance.group) else { return Pending::default() };
         let nf_threads = instance.mask();
-        self.workers.sweep(&group.memories, |_| What::Gone { nf_threads, stranded: stranded.to_vec() })
+        let rings = instance.nf_threads.iter().flat_map(|to| group.rings_to(*to));
+        let direct = rings.filter_map(|ring| {
+            let memory = group.memories.get(usize::from(ring.region))?;
+            Some((Arc::clone(&memory.in_flight), ring.index))
+        });
+        let direct: Vec<_> = direct.collect();
+        let held = |region: usize| {
+            let threads = instance.nf_threads.len() as u16;
+            let held = HeldPackets::new((Arc::clone(&instance.control), threads), direct.clone());
+            Box::new(held.with_buffers(group.memories[region].in_flight.len()))
+        };
+        self.workers.sweep(&group.memories, |region| What::Gone {
+            nf_threads,
+            stranded: stranded.to_vec(),
+            held: keeps.then(|| held(region)),
+        })
+    }
+
+    /// The packets that the NF of a role had which ended last while it had some.
+    #[must_use]
+    pub fn last_burst(&self, role: &str) -> Option<&LastBurst> {
+        self.nfs.last_bursts.get(role)
     }
 
     /// Advances teardowns, and stops NFs that have left.
@@ -181,11 +224,15 @@ impl Engine {
             _ if !teardown.pending.is_empty() => false,
             Phase::FirstSweep => {
                 teardown.phase = Phase::Confirming;
+                if !teardown.last.packets.is_empty() {
+                    let name = teardown.instance.name.clone();
+                    self.nfs.last_bursts.insert(name, teardown.last.clone());
+                }
                 false
             }
             Phase::Confirming => {
                 if self.nfs.all_have_confirmed(teardown.instance.group, teardown.epoch) {
-                    teardown.pending = self.sweep_gone(&teardown.instance, &[]);
+                    teardown.pending = self.sweep_gone(&teardown.instance, &[], false);
                     teardown.phase = Phase::LastSweep;
                 }
                 false

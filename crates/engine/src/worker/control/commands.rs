@@ -73,8 +73,8 @@ pub(crate) enum Event {
     PortRetired(PortId, Option<Box<PortQueue>>),
     /// Something else that this worker no longer uses, to be freed.
     Retired(#[expect(dead_code, reason = "carried to be freed by the manager")] Retired),
-    /// A sweep is done; the request is to be freed by the manager.
-    Swept(Swept, #[expect(dead_code, reason = "carried to be freed by the manager")] SweepRequest),
+    /// A sweep is done; the request comes back.
+    Swept(Swept, SweepRequest),
     /// A page of flows was written.
     Flows(Box<FlowPage>),
     /// A barrier was passed.

@@ -1,16 +1,20 @@
-//! Serves the web page where the configuration says, and moves it when that changes.
+//! Serves the web page where the configuration says, and captures for whom it says, and follows when that changes.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use netvm_api::CAPTURE_SOCKET;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::guard::Token;
 use super::listen::{Limits, Server};
+use crate::account;
 use crate::daemon::Daemon;
+use crate::runtime::blocking;
 
 /// Clients at a time: a browser has up to six connections.
 const CLIENTS: usize = 64;
@@ -20,8 +24,19 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Follows the configuration until the future is dropped, which also ends the server.
 pub(crate) async fn follow(daemon: &Arc<Daemon>) {
     let mut running: Option<(SocketAddr, Server)> = None;
+    let mut captures: Option<(String, Server)> = None;
     loop {
-        let wanted = daemon.running().await.ok().and_then(|host| host.api.web);
+        let api = daemon.running().await.ok().map(|host| host.api.clone()).unwrap_or_default();
+        let (wanted, group) = (api.web, api.capture_group);
+        if captures.as_ref().map(|(group, _)| group) != group.as_ref() {
+            if let Some((_, server)) = captures.take() {
+                server.stop().await;
+                let _ = std::fs::remove_file(capture_socket(daemon));
+            }
+            if let Some(group) = &group {
+                captures = serve_captures(daemon, group).await;
+            }
+        }
         if running.as_ref().map(|(address, _)| *address) != wanted {
             if let Some((_, server)) = running.take() {
                 server.stop().await;
@@ -34,10 +49,43 @@ pub(crate) async fn follow(daemon: &Arc<Daemon>) {
                 }
             };
         }
-        let has_failed = wanted.is_some() && running.is_none();
+        let has_failed = (wanted.is_some() && running.is_none()) || (group.is_some() && captures.is_none());
         tokio::select! {
             () = daemon.applied.notified() => {}
             () = sleep(RETRY), if has_failed => {}
+        }
+    }
+}
+
+fn capture_socket(daemon: &Daemon) -> PathBuf {
+    daemon.options.run_dir.join(CAPTURE_SOCKET)
+}
+
+/// Serves the socket of those who may capture.
+async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Server)> {
+    let (socket, name) = (capture_socket(daemon), group.to_owned());
+    let gid = blocking(move || account::group(&name)).await;
+    let listener = match gid {
+        Ok(Some(gid)) => {
+            // What a netvmd left behind that ended early.
+            let _ = std::fs::remove_file(&socket);
+            super::super::bind(&socket, Some(gid)).map_err(|error| error.to_string())
+        }
+        Ok(None) => Err("there is no such group: create it (groupadd --system)".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    match listener {
+        Ok(listener) => {
+            tracing::info!("members of group {group} may capture by {}", socket.display());
+            let app = super::super::capture_router(Arc::clone(daemon));
+            Some((group.to_owned(), Server::start(listener, app, Limits { connections: CLIENTS })))
+        }
+        Err(error) => {
+            tracing::warn!(
+                "`capture_group` {group}: members cannot capture by {}: {error}",
+                socket.display()
+            );
+            None
         }
     }
 }

@@ -72,9 +72,32 @@ pub(in crate::api) async fn read_only(State(token): State<Token>, request: Reque
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"netvmd\"")];
         return (challenge, Failure::new(StatusCode::UNAUTHORIZED, message)).into_response();
     }
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD) || place == path::TRACE;
-    if !reads {
+    if is_last_burst(place) {
+        let message = "packets are shown through netvmd's Unix sockets only: use netvm";
+        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
+    }
+    if !reads(&request) {
         let message = "changes are made through netvmd's Unix socket only: use netvm";
+        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a request changes nothing.
+fn reads(request: &Request) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == path::TRACE
+}
+
+/// Whether a path is that of the packets that an NF had when it ended.
+fn is_last_burst(place: &str) -> bool {
+    path::LAST_BURST.rsplit_once('/').is_some_and(|(_, end)| place.trim_end_matches('/').ends_with(end))
+}
+
+/// Admits requests that change nothing, and captures.
+pub(in crate::api) async fn look_and_capture(request: Request, next: Next) -> Response {
+    if !reads(&request) && request.uri().path() != path::CAPTURE {
+        let message =
+            "this socket is for looking and for captures: changes are made through the API's socket";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }
     next.run(request).await

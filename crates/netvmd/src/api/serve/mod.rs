@@ -6,6 +6,6 @@ mod listen;
 mod page;
 
 pub(crate) use follow::follow;
-pub(super) use guard::{Token, local_origins, read_only};
+pub(super) use guard::{Token, local_origins, look_and_capture, read_only};
 pub(super) use listen::{Io, Limits, Server};
 pub(super) use page::{page, script};

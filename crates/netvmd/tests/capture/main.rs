@@ -1,7 +1,13 @@
 //! Packet capture on a running netvmd: what each place shows is, byte for byte, what was sent.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod ends;
+mod rights;
+#[allow(dead_code, reason = "the tests of routers use the rest")]
+#[path = "../routers/site.rs"]
+mod router_site;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +25,8 @@ use pcap_file::pcapng::blocks::Block;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 
 const FRAMES: usize = 300;
+/// The first byte of a payload that ends an NF.
+const FATAL: u8 = 77;
 /// Bytes of headers before the payload.
 const HEADERS: usize = 42;
 
@@ -31,10 +39,23 @@ impl NetworkFunction for DropsSome {
     }
 }
 
+/// Ends at packets whose payload begins with 77.
+struct EndsAt;
+
+impl NetworkFunction for EndsAt {
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        if packet.data().get(HEADERS) == Some(&FATAL) {
+            std::process::abort();
+        }
+        Verdict::Next
+    }
+}
+
 /// Not a test: runs as an NF if the environment says so.
 #[test]
 fn be_the_program() {
     match std::env::var(PROGRAM).as_deref() {
+        Ok("ends-at") => netlib::run(&Options::new("nf"), |_| EndsAt).unwrap(),
         Ok("drops-some") => netlib::run(&Options::new("nf"), |_| DropsSome).unwrap(),
         Ok(_) => netlib::run(&Options::new("nf"), |_| Forward).unwrap(),
         Err(_) => {}
@@ -75,6 +96,11 @@ struct Site {
 
 impl Site {
     fn new(name: &str) -> Self {
+        Self::with(name, "forward", "")
+    }
+
+    /// `first`: the program of the first hop; `more`: more of the configuration.
+    fn with(name: &str, first: &str, more: &str) -> Self {
         let left = Host::new(&format!("{name}l"), &[], &[]);
         let right = Host::new(&format!("{name}r"), &[], &[]);
         let mut config =
@@ -85,13 +111,14 @@ impl Site {
             config +=
                 &format!("[[port]]\nname = \"{port}\"\nkind = \"af_packet\"\ninterface = \"{interface}\"\n");
         }
-        for (role, kind) in [("first", "forward"), ("second", "drops-some")] {
+        for (role, kind) in [("first", first), ("second", "drops-some")] {
             config += &format!("[[nf]]\nrole = \"{role}\"\ngroup = \"g\"\n{}", program(kind));
         }
         config += "[[chain]]\nname = \"through\"\nhops = [\"first\", \"second\"]\noutput = \"right\"\n\
                    [[rule]]\nname = \"blocked\"\nfrom = \"left\"\n\
                    match = { protocol = \"udp\", destination_ports = 9 }\ndrop = true\n\
                    [[rule]]\nname = \"all\"\nfrom = \"left\"\nchain = \"through\"\n";
+        config += more;
         let daemon = Daemon::start(&config);
         daemon.until_running("first");
         daemon.until_running("second");
@@ -369,9 +396,17 @@ fn tshark_captures_by_extcap() {
     let folder = site.daemon.folder.0.join("extcap");
     std::fs::create_dir(&folder).unwrap();
     std::fs::copy(program, folder.join("netvm-extcap")).unwrap();
+    // In a mount namespace of its own, where our folder stands in for the one of the system.
+    let folders = Command::new("tshark").args(["-G", "folders"]).output().unwrap();
+    let folders = String::from_utf8(folders.stdout).unwrap();
+    let is_global = |line: &&str| line.starts_with("Extcap path:") || line.starts_with("Global Extcap path:");
+    let place = folders.lines().find(is_global).unwrap().split_once(':').unwrap().1.trim();
+    std::fs::create_dir_all(place).unwrap();
+    let script = format!("mount --bind {} {place} && exec tshark \"$@\"", folder.display());
     let tshark = |words: &[&str]| {
-        let mut command = Command::new("tshark");
-        command.args(words).env("WIRESHARK_EXTCAP_DIR", &folder).env("NETVM_API", site.daemon.api_socket());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "tshark"]).args(words);
+        command.env("NETVM_API", site.daemon.api_socket());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };

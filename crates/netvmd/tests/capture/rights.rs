@@ -1,0 +1,47 @@
+//! Who may capture.
+
+use std::os::unix::process::CommandExt;
+
+use super::*;
+
+/// A group that no user of this machine needs to have.
+const GROUP: u32 = 54_321;
+const USER: u32 = 65_534;
+
+/// The status of a request by a user of a group; 0 if it may not connect.
+fn status(socket: &Path, group: u32, words: &[&str]) -> u32 {
+    let mut command = Command::new("curl");
+    command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket"]).arg(socket).args(words);
+    let output = command.uid(USER).gid(group).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_group_may_capture_and_change_nothing() {
+    if !are_possible() {
+        return;
+    }
+    if !succeeds("curl --version") {
+        println!("SKIP: no curl");
+        return;
+    }
+    let site = Site::with("cg", "forward", &format!("[api]\ncapture_group = \"{GROUP}\"\n"));
+    let socket = site.daemon.folder.run_dir().join(netvm_api::CAPTURE_SOCKET);
+    site.daemon.until("the socket is there", |daemon| daemon.log().contains("may capture by"));
+    let ports = "http://netvm/v1/ports";
+    assert_eq!(status(&site.daemon.api_socket(), GROUP, &[ports]), 0);
+    assert_eq!(status(&socket, GROUP + 1, &[ports]), 0);
+    assert_eq!(status(&socket, GROUP, &[ports]), 200);
+    // 426: the upgrade is missing; the request is not refused.
+    assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/capture"]), 426);
+    assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/stop"]), 403);
+    assert_eq!(status(&socket, GROUP, &["-X", "DELETE", "http://netvm/v1/policy/rules/all"]), 403);
+    // A capture by this socket.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = Client::new(Some(&socket));
+    let session = runtime.block_on(Session::start(&client, &request(&["left"], MARKED))).unwrap();
+    let file = site.daemon.folder.0.join("group.pcapng");
+    let reader = gather(session, 20, &file);
+    site.send(frames(20));
+    assert_eq!(reader.join().unwrap().packets, 20);
+}
