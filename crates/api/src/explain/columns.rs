@@ -122,6 +122,13 @@ pub const COLUMNS: &[Column] = columns! {
     "PACKETS" of STATS POLICY FLOW: "Packets: dropped for this reason, matched by this rule, or of this flow.";
     "PACKETS/S" of STATS: "The same per second, over the last interval.";
     "NF" of STATS: "The role of the NF.";
+    "OF" of STATS: "What took the time: `port`, from reception until another port's device has the packet; `chain`, from its first NF until it leaves the chain; `hop`, from an NF's ring until the NF returned it.";
+    "SAMPLES" of STATS: "Packets measured.";
+    "MEAN US" of STATS: "The mean time in microseconds.";
+    "P50 US" of STATS: "Half of the packets took at most so many microseconds.";
+    "P99 US" of STATS: "All but one of a hundred took at most so many microseconds.";
+    "P99.9 US" of STATS: "All but one of a thousand took at most so many microseconds.";
+    "MAX US" of STATS: "The longest time in microseconds.";
 
     "RULE" of POLICY FLOW: "The rule: its number, which never changes, or its name. For a flow: the rule that decides, `-` for the port's `forward`.";
     "MATCH AND ACTION" of POLICY: "The rule in one line.";

@@ -16,7 +16,7 @@ use std::time::Duration;
 use netvm_config::model::{Action, Idle, Output, PortKind, SourceConfig};
 use netvm_engine::{LatencyView, Span};
 
-use super::vhost;
+use crate::cases::guests::vhost;
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;

@@ -75,7 +75,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
 }
 
 /// A new folder in memory.
-pub(super) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
+pub(in crate::cases) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
     let folder = sandbox.join(name);
     // Left by an earlier case.
     let _ = std::fs::remove_dir_all(&folder);
@@ -85,7 +85,7 @@ pub(super) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> 
 }
 
 /// Two ports for guests, with L2 switching.
-pub(super) fn host(folder: &Path, core: u32) -> Host {
+pub(in crate::cases) fn host(folder: &Path, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("guests", BUFFERS, 2048);
     for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {

@@ -1,0 +1,6 @@
+//! Forwarding without NFs: rules, switching, routes, containers.
+
+pub mod container;
+pub mod policy;
+pub mod route;
+pub mod router;

@@ -1,0 +1,4 @@
+//! Guests with network cards.
+
+pub mod e1000;
+pub mod vhost;

@@ -1,0 +1,6 @@
+//! What load, idleness and watching cost: latency, overload, sleep, captures.
+
+pub mod capture;
+pub mod idle;
+pub mod latency;
+pub mod overload;
