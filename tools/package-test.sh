@@ -26,7 +26,8 @@ root=$work/root
 trap 'rm -rf --one-file-system "$work"' EXIT
 start=$SECONDS
 # shellcheck disable=SC2016 # mmdebstrap's shell has the root as $1
-mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' --include=busybox,iproute2 \
+# shellcheck disable=SC2086 # options
+mmdebstrap --quiet --variant=apt ${NETVM_MMDEBSTRAP:-} --aptopt='APT::Install-Recommends "false"' --include=busybox,iproute2 \
     --customize-hook='cp -L /etc/resolv.conf "$1/etc/resolv.conf"' --skip=cleanup/apt "$suite" "$root" || { echo "package-test: no root of $suite can be made here" >&2 && exit 75; }
 echo "fresh root of $suite: $((SECONDS - start)) s, $(du -smx "$root" | cut -f 1) MB"
 mkdir "$root/packages"

@@ -106,18 +106,38 @@ pack() {
         die "packing failed, see $1/../packing.log: $(tail -n 20 "$1/../packing.log")"
 }
 
+# find_archive SUITE: sets archive, mmdebstrap's options for the archive of SUITE. Debian 12 has no package with Ubuntu's keys: they
+# come from Ubuntu's, whose content is known. DPDK is in universe there.
+archive=()
+find_archive() {
+    local file=/usr/share/keyrings/ubuntu-archive-keyring.gpg work=$target_dir/package/keyring
+    local name=ubuntu-keyring_2023.11.28.1_all.deb sum=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
+    archive=()
+    [[ $1 == noble ]] || return 0
+    archive=(--components=main,universe)
+    [[ ! -e $file ]] || return 0
+    mkdir -p "$work"
+    if [[ ! -e $work$file ]]; then
+        curl --fail -sS --retry 2 --output "$work/$name" "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring/$name" ||
+            die "cannot get the keys of Ubuntu's archive: is there a network?"
+        sha256sum --check --quiet <<<"$sum  $work/$name" || die "$work/$name is not what it should be: remove it and try again"
+        dpkg-deb --extract "$work/$name" "$work"
+    fi
+    archive+=(--keyring="$(realpath "$work$file")")
+}
+
 # package_in_root SUITE PROFILE VERSION: the same in a fresh root of another suite, with this machine's Rust.
 package_in_root() {
     local suite=$1 root build home=${CARGO_HOME:-$HOME/.cargo}
     ((EUID == 0)) || die "package --suite makes a root of its own, which takes root"
     install_missing "${package_test_tools[@]}"
-    [[ $suite != noble ]] || install_missing ubuntu-keyring
+    find_archive "$suite"
     build=$target_dir/package/$suite
     root=$build.root
     rm -rf "$root"
     mkdir -p "$build" "$root.target"
     # shellcheck disable=SC2016 # mmdebstrap's shell has the root as $1
-    step "fresh root of $suite" mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' --include=git,ca-certificates \
+    step "fresh root of $suite" mmdebstrap --quiet --variant=apt "${archive[@]}" --aptopt='APT::Install-Recommends "false"' --include=git,ca-certificates \
         --customize-hook='cp -L /etc/resolv.conf "$1/etc/resolv.conf"' --skip=cleanup/apt "$suite" "$root" </dev/null || return "$no_root"
     mkdir -p "$root"/{src,cargo,rustup,build}
     # The mounts end with the namespace.
@@ -138,7 +158,8 @@ package_in_root() {
 package_test() {
     install_missing "${package_test_tools[@]}"
     ((EUID == 0)) || die "trying the packages in a fresh root takes root"
-    step "packages in a fresh root of $1" tools/package-test.sh "$1" "$target_dir/package/$1" "$2"
+    find_archive "$1"
+    step "packages in a fresh root of $1" env NETVM_MMDEBSTRAP="${archive[*]}" tools/package-test.sh "$1" "$target_dir/package/$1" "$2"
 }
 
 # check_packages: packages of each suite, made and tried. A suite whose archive cannot be reached is skipped.
