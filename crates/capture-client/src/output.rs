@@ -126,6 +126,7 @@ impl Output {
         if self.buffer.is_empty() {
             return Ok(());
         }
+        self.turn()?;
         let outcome = match &mut self.file {
             Some(file) => file.write_all(&self.buffer),
             None => {
@@ -143,10 +144,10 @@ impl Output {
         self.written += self.buffer.len() as u64;
         self.total += self.buffer.len() as u64;
         self.buffer.clear();
-        self.turn()
+        Ok(())
     }
 
-    /// Goes on in the next file if this one is full.
+    /// Goes on in the next file if this one is full, before anything is written to it: no file is empty.
     fn turn(&mut self) -> io::Result<()> {
         let Target::File(_, Some(files)) = self.target else { return Ok(()) };
         if self.written < files.bytes {
@@ -154,7 +155,7 @@ impl Output {
         }
         self.number = (self.number + 1) % files.count.max(1);
         self.open_file()?;
-        self.buffer.extend_from_slice(&self.head);
+        self.buffer.splice(..0, self.head.iter().copied());
         Ok(())
     }
 
