@@ -53,6 +53,7 @@ for program in "${programs[@]}"; do install -m 755 "$from/$program" "$to/bin/$pr
 
 "$from/netvm" man "$to/share/man/man1"
 "$from/netvmd" man >"$to/share/man/man8/netvmd.8"
+"$from/netvm-extcap" --man >"$to/share/man/man1/netvm-extcap.1"
 for nf in "${nfs[@]}"; do "$from/netvm-$nf" --man >"$to/share/man/man1/netvm-$nf.1"; done
 
 # completion SHELL FILE: below share.

@@ -73,7 +73,7 @@ for program in netvm netvmd netvm-firewall netvm-monitor; do
     "$program" --version >/dev/null || fail "$program does not run"
 done
 getent group netvm >/dev/null || fail "there is no group netvm"
-for page in man1/netvm.1 man1/netvm-apply.1 man8/netvmd.8 man1/netvm-firewall.1; do
+for page in man1/netvm.1 man1/netvm-apply.1 man8/netvmd.8 man1/netvm-firewall.1 man1/netvm-extcap.1; do
     [[ -s $(echo /usr/share/man/"$page"*) ]] || fail "no man page $page"
 done
 [[ -s /usr/share/bash-completion/completions/netvm ]] || fail "no completions"

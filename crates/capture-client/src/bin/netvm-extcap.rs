@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use netvm_api::{CaptureRequest, Client, ClientError};
 use netvm_capture_client::{
     CaptureError, FilterError, Limits, Output, Session, SessionError, Target, compile, run,
@@ -50,6 +50,9 @@ struct Arguments {
     /// netvmd's API socket
     #[arg(long)]
     socket: Option<PathBuf>,
+    /// Print the man page
+    #[arg(long, hide = true)]
+    man: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +80,10 @@ const ALL: &str = "netvm-ports";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.man {
+        let printed = clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout());
+        return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(serve(&arguments)),
