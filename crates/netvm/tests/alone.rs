@@ -243,7 +243,7 @@ fn heads(source: &str) -> Vec<String> {
         text == "#"
             || text.len() > 1
                 && text.starts_with(|first: char| first.is_ascii_uppercase())
-                && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || " /".contains(c))
+                && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || " /.".contains(c))
     };
     let texts = source.split('"').skip(1).step_by(2);
     texts.filter(|text| is_head(text)).map(|text| text.trim_start_matches('>').to_owned()).collect()

@@ -72,7 +72,7 @@ fn all_keys_are_documented_and_no_others() {
     // A host that uses every key there is.
     let text = r#"
         engine = { nodes = [[0]], flow_monitor = { export = "ipfix:udp:192.0.2.1:4739", eve = "/tmp/eve" } }
-        api = { web = "127.0.0.1:9180" }
+        api = { web = "127.0.0.1:9180", capture_group = "capture" }
         group = [{ name = "g", may_send_to = [] }]
         port = [
             { name = "a", kind = "pci", address = "3b:00.0", group = "g", forward = { normal = true } },

@@ -15,8 +15,11 @@ fn routes() -> Vec<(String, String)> {
         let (name, rest) = route.split_once(", ").unwrap();
         let start = format!("pub const {name}: &str = \"");
         let text = paths.split(&start).nth(1).unwrap_or_else(|| panic!("no path {name}"));
-        let method = rest.split('(').next().unwrap();
-        routes.push((text.split('"').next().unwrap().to_owned(), method.to_owned()));
+        let path = text.split('"').next().unwrap();
+        // `get(a)`, or `get(a).post(b)`.
+        let line = rest.lines().next().unwrap();
+        let methods = line.split(").").map(|call| call.split('(').next().unwrap());
+        routes.extend(methods.map(|method| (path.to_owned(), method.to_owned())));
     }
     routes
 }
