@@ -114,7 +114,7 @@ find_archive() {
     local name=ubuntu-keyring_2023.11.28.1_all.deb sum=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
     archive=()
     [[ $1 == noble ]] || return 0
-    archive=(--components=main,universe)
+    archive=("--components=main,universe")
     [[ ! -e $file ]] || return 0
     mkdir -p "$work"
     if [[ ! -e $work$file ]]; then
