@@ -3,8 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use netlink_packet_core::NetlinkBuffer;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::socket::attribute;
 
 /// `NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETCHAIN` (`linux/netfilter/nf_tables.h`).
 const GET_CHAIN: u16 = 10 << 8 | 4;
@@ -59,68 +62,36 @@ impl NatChains {
         loop {
             let (_, length) = rustix::net::recv(&self.socket, &mut self.datagram[..], RecvFlags::empty())?;
             let mut rest = self.datagram.get(..length).unwrap_or(&self.datagram);
-            while let Some(message) = Message::first(rest) {
-                rest = message.behind;
-                match message.kind {
+            while let Ok(message) = NetlinkBuffer::new_checked(rest) {
+                rest = rest.get((message.length() as usize).next_multiple_of(4)..).unwrap_or_default();
+                match message.message_type() {
                     // An answer to an earlier request that timed out.
-                    _ if message.sequence != self.sequence => {}
+                    _ if message.sequence_number() != self.sequence => {}
                     NLMSG_DONE => return Ok(found),
                     NLMSG_ERROR => {
-                        let code = message.payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+                        let code =
+                            message.payload().first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
                         return Err(io::Error::from_raw_os_error(-code));
                     }
-                    _ => found |= is_nat(message.payload.get(GENERIC..).unwrap_or_default()),
+                    _ => found |= is_nat(message.payload().get(GENERIC..).unwrap_or_default()),
                 }
             }
         }
     }
 }
 
-struct Message<'a> {
-    kind: u16,
-    sequence: u32,
-    payload: &'a [u8],
-    behind: &'a [u8],
-}
-
-impl<'a> Message<'a> {
-    fn first(bytes: &'a [u8]) -> Option<Self> {
-        let &[l0, l1, l2, l3, k0, k1, _, _, s0, s1, s2, s3, ..] = bytes.first_chunk::<HEADER>()?;
-        let length = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
-        Some(Self {
-            kind: u16::from_ne_bytes([k0, k1]),
-            sequence: u32::from_ne_bytes([s0, s1, s2, s3]),
-            payload: bytes.get(HEADER..length)?,
-            behind: bytes.get(length.next_multiple_of(4)..).unwrap_or_default(),
-        })
-    }
-}
-
 /// Whether a chain's attributes say that its type is `nat`.
-fn is_nat(mut attributes: &[u8]) -> bool {
-    while let Some(&[l0, l1, k0, k1]) = attributes.first_chunk() {
-        let length = usize::from(u16::from_ne_bytes([l0, l1])).max(4);
-        if u16::from_ne_bytes([k0, k1]) == CHAIN_TYPE {
-            return attributes.get(4..length).is_some_and(|kind| kind == b"nat\0");
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    false
+fn is_nat(attributes: &[u8]) -> bool {
+    attribute(attributes, CHAIN_TYPE) == Some(b"nat\0")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::tests::attribute;
 
     #[test]
     fn a_nat_chain_is_known_by_its_type() {
-        let attribute = |kind: u16, value: &[u8]| {
-            let mut bytes = (4 + value.len() as u16).to_ne_bytes().to_vec();
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(value);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-            bytes
-        };
         let chain = |kind: &[u8]| [attribute(1, b"filter\0"), attribute(CHAIN_TYPE, kind)].concat();
         assert!(is_nat(&chain(b"nat\0")) && !is_nat(&chain(b"filter\0")) && !is_nat(&attribute(3, b"nat\0")));
         let nat = chain(b"nat\0");

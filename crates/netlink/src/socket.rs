@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use netlink_packet_core::{
-    DecodeError, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    DecodeError, NLA_HEADER_SIZE, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -269,20 +269,30 @@ fn nexthops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// The id among a nexthop object's attributes.
-fn nexthop_id(mut attributes: &[u8]) -> Option<u32> {
-    loop {
-        let [l0, l1, k0, k1] = *attributes.first_chunk()?;
-        let length = usize::from(u16::from_ne_bytes([l0, l1]));
-        if u16::from_ne_bytes([k0, k1]) == NHA_ID {
-            return attributes.get(4..)?.first_chunk().map(|id| u32::from_ne_bytes(*id));
-        }
-        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
-    }
+fn nexthop_id(bytes: &[u8]) -> Option<u32> {
+    let id = attribute(bytes, NHA_ID)?;
+    id.first_chunk().map(|id| u32::from_ne_bytes(*id))
+}
+
+/// The value of the first attribute of this kind. What is behind a malformed attribute is not read.
+pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    let found = NlasIterator::new(bytes).map_while(Result::ok).find(|attribute| attribute.kind() == kind)?;
+    let value = NLA_HEADER_SIZE..found.length().into();
+    found.into_inner().get(value)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// An attribute, padded.
+    pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = (4 + value.len() as u16).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
 
     fn message(kind: u16, payload: &[u8]) -> Vec<u8> {
         let length = 16 + payload.len() as u32;
@@ -296,13 +306,6 @@ mod tests {
 
     #[test]
     fn nexthop_objects_are_found_between_other_messages() {
-        let attribute = |kind: u16, value: &[u8]| {
-            let mut bytes = (4 + value.len() as u16).to_ne_bytes().to_vec();
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(value);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-            bytes
-        };
         let group =
             [&[0; NHMSG][..], &attribute(2, &[7; 5]), &attribute(NHA_ID, &9u32.to_ne_bytes())].concat();
         let plain = [&[0; NHMSG][..], &attribute(NHA_ID, &5u32.to_ne_bytes())].concat();
