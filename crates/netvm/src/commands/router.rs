@@ -1,5 +1,7 @@
 //! `netvm router`.
 
+mod lookup;
+
 use netvm_api::{
     AddRoutes, Client, MOST_ROUTES, NeighbourInfo, RemoveRoutes, RouteAction, RouteInfo, RouteQuery,
     RouterInfo, RouterRoutes,
@@ -9,6 +11,8 @@ use crate::cli::{AddRouteArgs, RouterCommand};
 use crate::error::CliError;
 use crate::format::{bytes, count};
 use crate::output::{Output, Tone, lines};
+
+pub use lookup::lookup;
 
 /// Runs a `router` command.
 pub async fn router(

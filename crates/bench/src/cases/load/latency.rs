@@ -39,7 +39,7 @@ const LENGTHS: [usize; 3] = [0, 1, 3];
 const LOADS: [u64; 3] = [10, 50, 90];
 /// Rates offered to every switch between guests, in million packets per second; half of its own highest rate besides.
 const RATES: [f64; 4] = [0.1, 0.5, 1.0, 2.0];
-/// What is said of times.
+/// Quantiles of the delays that are reported.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 /// Runs the benchmark.
