@@ -108,14 +108,17 @@ impl PuntLimits {
     }
 }
 
-/// Limits the packets to each unresolved neighbour, so that one that never answers leaves the share of misses to others.
+/// Limits the packets of each destination that the kernel gets: those to an unresolved neighbour, so that one that never
+/// answers leaves the share of misses to others, and those that leave where they came in, for which the kernel sends an
+/// ICMP redirect.
 ///
 /// A table without chains: two destinations that meet in a slot are limited less, never more.
 #[derive(Debug)]
-pub(crate) struct MissLimit {
-    slots: Box<[Slot; MissLimit::SLOTS]>,
-    /// Cycles of a window.
+pub(crate) struct DestinationLimit {
+    slots: Box<[Slot; DestinationLimit::SLOTS]>,
+    /// Cycles of a window, and the packets of a destination in it.
     window: u64,
+    packets: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,15 +128,21 @@ struct Slot {
     packets: u32,
 }
 
-impl MissLimit {
+impl DestinationLimit {
     const SLOTS: usize = 1024;
-    /// Packets to a destination in a window: as many as TCP sends at first, and some.
-    const PACKETS: u32 = 16;
-    /// Windows in a second.
-    const WINDOWS: u64 = 4;
 
-    pub(crate) fn new(hz: u64) -> Self {
-        Self { slots: Box::new([Slot::default(); Self::SLOTS]), window: (hz / Self::WINDOWS).max(1) }
+    /// For unresolved neighbours: as many packets as TCP sends at first, and some, four times a second.
+    pub(crate) fn of_misses(hz: u64) -> Self {
+        Self::new(hz / 4, 16)
+    }
+
+    /// For redirects: a packet a second. The kernel waits longer and longer between those that a sender ignores.
+    pub(crate) fn of_redirects(hz: u64) -> Self {
+        Self::new(hz, 1)
+    }
+
+    fn new(window: u64, packets: u32) -> Self {
+        Self { slots: Box::new([Slot::default(); Self::SLOTS]), window: window.max(1), packets }
     }
 
     /// Whether one more packet conforms. `destination`: a hash of the router and the address.
@@ -144,8 +153,8 @@ impl MissLimit {
         if (slot.destination, slot.window) != (destination, window) {
             *slot = Slot { destination, window, packets: 0 };
         }
-        slot.packets += 1;
-        slot.packets <= Self::PACKETS
+        slot.packets = slot.packets.saturating_add(1);
+        slot.packets <= self.packets
     }
 }
 
@@ -174,10 +183,13 @@ mod tests {
 
     #[test]
     fn each_destination_has_its_own_limit() {
-        let mut limit = MissLimit::new(1000);
+        let mut limit = DestinationLimit::of_misses(1000);
         let (a, b) = (7 << 32 | 1, 9 << 32 | 2);
         let mut admitted = |now, destination| (0..100).filter(|_| limit.admit(now, destination)).count();
         assert_eq!((admitted(0, a), admitted(0, b)), (16, 16));
         assert_eq!((admitted(249, a), admitted(250, a)), (0, 16));
+        let mut limit = DestinationLimit::of_redirects(1000);
+        let mut admitted = |now| (0..100).filter(|_| limit.admit(now, a)).count();
+        assert_eq!((admitted(0), admitted(999), admitted(1000)), (1, 0, 1));
     }
 }

@@ -80,6 +80,57 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     assert!(!ipv6_is_off(), "as it was");
 }
 
+#[test]
+fn senders_are_told_of_a_shorter_way() {
+    if !are_possible() {
+        return;
+    }
+    let site = Site::new("q");
+    let client = &site.client;
+    let mut daemon = start(&[&site]);
+    assert!(client.pings("10.2.0.2") && client.pings("2001:db8:2::2"), "{}", daemon.log());
+    // The way to both networks leads back by the client's own.
+    for (family, gateway, network) in
+        [("-4", "10.1.0.9", "172.20.0.0/16"), ("-6", "fe80::9", "2001:db8:20::/48")]
+    {
+        site.ip(&format!("neighbour replace {gateway} lladdr 02:00:00:00:99:09 dev lan nud permanent"));
+        // A sender follows to a gateway that it knows.
+        client.ip(&format!("neighbour replace {gateway} lladdr 02:00:00:00:99:09 dev eth0 nud permanent"));
+        site.ip(&format!("{family} route add {network} via {gateway} dev lan"));
+    }
+    // An IPv6 sender listens to its gateway only, which redirects from its link-local address (RFC 4861 section 8.1).
+    let own = run(&format!("ip -n {} -6 -o address show dev lan scope link", site.namespace()));
+    let own = own.split_whitespace().nth(3).unwrap().split('/').next().unwrap();
+    client.ip(&format!("-6 route replace default via {own} dev eth0"));
+    for family in ["ipv4", "ipv6"] {
+        for scope in ["all", "eth0"] {
+            let switch = format!("busybox sysctl -w net.{family}.conf.{scope}.accept_redirects=1");
+            assert!(client.output(&switch).status.success());
+        }
+    }
+    let before = router(&daemon, &site);
+    for (ping, address) in [("ping", "172.20.0.1"), ("ping6", "2001:db8:20::1")] {
+        // Nobody answers.
+        let is_told = || {
+            client.output(&format!("busybox {ping} -c 1 -W 1 {address}"));
+            let route = client.ip_output(&format!("route get {address}"));
+            route.contains("via 10.1.0.9 ") || route.contains("via fe80::9 ")
+        };
+        assert!(within(Duration::from_secs(30), is_told), "{address}: {:?}", router(&daemon, &site));
+    }
+    // The engine forwards all but a packet a second.
+    client.ip("route flush cache");
+    for family in ["ipv4", "ipv6"] {
+        client.output(&format!("busybox sysctl -w net.{family}.conf.all.accept_redirects=0"));
+        client.output(&format!("busybox sysctl -w net.{family}.conf.eth0.accept_redirects=0"));
+    }
+    client.output("busybox ping -c 20 -i 0.01 -W 1 172.20.0.2");
+    let after = router(&daemon, &site);
+    assert!(after.forwarded >= before.forwarded + 15, "{before:?}\n{after:?}");
+    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
 fn router(daemon: &Daemon, site: &Site) -> RouterInfo {
     let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
     routers.into_iter().find(|router| router.name == site.router).unwrap()

@@ -20,7 +20,7 @@ use crate::worker::act::police::limit;
 use crate::worker::act::vlan::{retag_all, set_vlan};
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::packet::runs::groups;
-use crate::worker::router::{PuntCause, RouteVerdict, RouterBurst, class_of, destination_hash};
+use crate::worker::router::{PuntCause, Redirects, RouteVerdict, RouterBurst, class_of, destination_hash};
 use crate::worker::state::burst::Origin;
 use crate::worker::state::{BURST, Datapath};
 
@@ -48,7 +48,8 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
     dp.tap_router(router.id, Direction::In, batch);
     // It is there unless a router sends to a router, which none does.
     let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
-    burst.decide(router, here, batch);
+    let mut redirects = Redirects { limit: &mut dp.redirect_limit, now: dp.clock.now };
+    burst.decide(router, (here, &mut redirects), batch);
     let verdicts = &burst.verdicts[..batch.len()];
     if verdicts.iter().all(|verdict| *verdict == verdicts[0]) {
         send_alike(dp, routed, verdicts[0], batch);
@@ -113,7 +114,9 @@ fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch
             if class == PuntClass::Miss {
                 limit_each_destination(dp, routed, batch);
             }
-            limit(dp, &share.meter, (origin.port, DropReason::PuntQuota), batch);
+            if punt.cause != PuntCause::Redirect {
+                limit(dp, &share.meter, (origin.port, DropReason::PuntQuota), batch);
+            }
             share.count(batch.len(), all - batch.len());
             if punt.tagged {
                 set_vlan(dp, SetVlan::Strip, origin.port, batch);

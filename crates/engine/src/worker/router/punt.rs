@@ -21,6 +21,9 @@ pub(crate) enum PuntCause {
     Miss,
     /// Only the kernel can forward or answer it.
     Kernel,
+    /// It leaves where it came in: the kernel forwards it, and tells the sender of a shorter way (RFC 792, RFC 4861 section 8).
+    /// The share of its class has been asked.
+    Redirect,
 }
 
 impl PuntCause {
@@ -53,7 +56,7 @@ const ROUTING_UDP: [u16; 8] = [520, 521, 646, 3784, 3785, 4784, 6784, 6696];
 pub(crate) fn class_of(cause: PuntCause, mbuf: &Mbuf, tables: &Tables) -> PuntClass {
     match cause {
         PuntCause::Miss => PuntClass::Miss,
-        PuntCause::Kernel => PuntClass::Kernel,
+        PuntCause::Kernel | PuntCause::Redirect => PuntClass::Kernel,
         PuntCause::Local => key_of(mbuf).map_or(PuntClass::Local, |key| of_own(&key)),
         PuntCause::Headers => key_of(mbuf).map_or(PuntClass::Kernel, |key| of_key(&key, tables)),
     }
@@ -123,7 +126,7 @@ fn of_own(key: &FlowKey) -> PuntClass {
     }
 }
 
-/// A hash of a packet's destination, for [`MissLimit`](crate::punt::MissLimit).
+/// A hash of a packet's destination, for [`DestinationLimit`](crate::punt::DestinationLimit).
 pub(crate) fn destination_hash(router: u16, mbuf: &Mbuf) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let address = key_of(mbuf).map_or(0, |key| key.destination.v6_bits());

@@ -28,7 +28,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
-use crate::punt::MissLimit;
+use crate::punt::DestinationLimit;
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -78,7 +78,9 @@ pub(crate) struct Datapath {
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
     /// Limits what the kernel gets for neighbours that are not resolved.
-    pub(crate) miss_limit: MissLimit,
+    pub(crate) miss_limit: DestinationLimit,
+    /// Limits the packets that the kernel gets for redirects.
+    pub(crate) redirect_limit: DestinationLimit,
     /// A capture asks for packets: stages show theirs to `taps`.
     pub(crate) is_tapped: bool,
     pub(crate) taps: Taps,
@@ -105,7 +107,8 @@ impl Datapath {
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
             flows,
-            miss_limit: MissLimit::new(hz),
+            miss_limit: DestinationLimit::of_misses(hz),
+            redirect_limit: DestinationLimit::of_redirects(hz),
             router_burst: Some(Box::new(RouterBurst::new())),
             is_tapped: false,
             taps: Taps::default(),
