@@ -12,6 +12,10 @@ limit=()
 test_log=
 test_failures=()
 test_skips=0
+# Tests that failed beside others and passed alone.
+flaky=()
+# With more failures than these, the machine is not to blame.
+most_flaky=3
 
 # suite NAME COMMAND...: a step whose output is shown and also kept for the totals.
 suite() {
@@ -26,6 +30,19 @@ suite() {
 
 logged() {
     "$@" 2>&1 </dev/null | tee -a "$test_log"
+}
+
+# again_alone: runs the tests that failed once more, one at a time. Many wait for real guests, daemons and timers, so a machine
+# that others use can have one fail beside others; it is named at the end in any case.
+again_alone() {
+    local -a names=()
+    mapfile -t names < <(awk -f tools/failed-tests.awk "$test_log")
+    ((${#names[@]} > 0 && ${#names[@]} <= most_flaky)) || return 0
+    note "failed, so run again alone: ${names[*]}"
+    if "${limit[@]}" cargo test --no-fail-fast --workspace --lib --bins --tests --examples -- \
+        --show-output --test-threads 1 --exact "${names[@]}" </dev/null; then
+        flaky=("${names[@]}")
+    fi
 }
 
 skip() {
@@ -79,6 +96,7 @@ all_tests() {
         test_failures+=("build the examples")
     fi
     suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace --all-targets -- --show-output
+    again_alone
     suite "study runner" study_tests
     suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc -- --show-output
 
@@ -101,7 +119,9 @@ test_totals() {
     skipped=$(awk -v count=skipped -f tools/test-summary.awk "$test_log")
     note "all of it: $((SECONDS - $1)) s"
     for name in "${test_failures[@]}"; do printf 'FAILED: %s\n' "$name"; done
-    failed=$((failed + ${#test_failures[@]}))
+    for name in "${flaky[@]}"; do printf 'FLAKY: %s failed beside other tests and passed alone\n' "$name"; done
+    passed=$((passed + ${#flaky[@]}))
+    failed=$((failed + ${#test_failures[@]} - ${#flaky[@]}))
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$((skipped + test_skips))"
     ((failed == 0))
 }
