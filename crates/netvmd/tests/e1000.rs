@@ -241,14 +241,18 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
     shell.until("ping -c 1 -W 2 10.9.0.1");
     shell.must("ip link set eth1 up; ip addr add 10.9.1.2/24 dev eth1");
     shell.must("[ $(basename $(readlink /sys/class/net/eth1/device/driver)) = e1000e ]");
-    assert!(daemon.vm("vm").trouble.is_none());
+    daemon.until_slowly("the guest has booted", |daemon| daemon.vm("vm").trouble.is_none());
     let pid = daemon.vm("vm").pid;
 
     // QEMU does not connect to a new netvmd; the new one says so, and serves the others at once.
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
-    daemon.until_slowly("the guest is taken over", |daemon| daemon.vm("vm").adopted);
+    daemon.until_slowly("the guest is taken over", |daemon| {
+        let vm = daemon.vm("vm");
+        assert!(vm.last_exit.is_none(), "it ended: {:?}\n{}", vm.last_exit, daemon.log());
+        vm.adopted && vm.trouble.is_some()
+    });
     assert_eq!(daemon.vm("vm").pid, pid);
     let trouble = daemon.vm("vm").trouble.unwrap_or_default();
     assert!(

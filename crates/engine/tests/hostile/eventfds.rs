@@ -184,10 +184,12 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         let rogue = Rogue::connect(&path, 1 << 32);
         assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
         let mut turn: u16 = 0;
+        let mut sent = 0;
         let mut sends = || {
             assert!(consumer.prepare_wait(), "it was handed a packet");
-            // The worker sleeps meanwhile.
-            thread::sleep(Duration::from_millis(1));
+            // The worker sleeps meanwhile. Where others keep the cores busy, it gets there later.
+            thread::sleep(Duration::from_millis(if sent < 200 { 1 } else { 10 }));
+            sent += 1;
             turn = (turn + 1) % 256;
             rogue.offer(1, turn);
             rogue.kick();
