@@ -4,6 +4,7 @@
 mod collector;
 mod eve;
 mod exporter;
+mod ipfix;
 mod message;
 mod template;
 

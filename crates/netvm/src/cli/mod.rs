@@ -1,11 +1,18 @@
 //! The command line of `netvm`: commands, options and their help texts.
 
+mod capture;
+mod policy;
+mod router;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use netvm_capture_client::Files;
+
+pub use capture::CaptureArgs;
+pub use policy::{ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
+pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
 
 /// Inspect and control netvmd
 #[derive(Debug, Parser)]
@@ -213,59 +220,6 @@ pub enum NfCommand {
     },
 }
 
-/// `netvm capture`.
-#[derive(Debug, Args)]
-pub struct CaptureArgs {
-    /// Capture here: a port, a chain's hop by number or role, an NF or a router; repeat it for several [default: all ports]
-    #[arg(long, value_name = "PORT|CHAIN:HOP|NF|ROUTER")]
-    pub at: Vec<String>,
-    /// Capture packets that are dropped, instead of those that pass
-    #[arg(long)]
-    pub dropped: bool,
-    /// Only drops for this reason; repeat it for several
-    #[arg(long, value_name = "REASON", requires = "dropped")]
-    pub reason: Vec<String>,
-    /// Write pcapng to FILE, `-` for standard output
-    #[arg(long, short, value_name = "FILE")]
-    pub write: Option<PathBuf>,
-    /// End after N packets
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
-    /// Copy at most N bytes of each packet; 0: all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub snaplen: u32,
-    /// Write FILES files of SIZE bytes (or K, M, G) that take turns
-    #[arg(long, value_name = "FILES,SIZE", value_parser = files, requires = "write")]
-    pub ring: Option<Files>,
-    /// MiB of packets that may wait to be written, for each worker
-    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    pub buffer: u64,
-    /// Filter in libpcap's language
-    #[arg(value_name = "FILTER")]
-    pub filter: Vec<String>,
-}
-
-/// `10,100M`: how many files, and bytes of each.
-fn files(text: &str) -> Result<Files, String> {
-    let parse = || {
-        let (count, size) = text.split_once(',')?;
-        let (number, unit) = match size.strip_suffix(['K', 'M', 'G', 'k', 'm', 'g']) {
-            Some(number) => (number, size.chars().last()?.to_ascii_uppercase()),
-            None => (size, ' '),
-        };
-        let shift = match unit {
-            'K' => 10,
-            'M' => 20,
-            'G' => 30,
-            _ => 0,
-        };
-        let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-        Some(Files { count: count.parse().ok()?, bytes })
-    };
-    let files = parse().filter(|files| files.count >= 2 && files.bytes >= 1 << 16);
-    files.ok_or_else(|| "give at least 2 files and 64K, such as 10,100M".to_owned())
-}
-
 /// `netvm config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -299,80 +253,6 @@ pub struct ApplyArgs {
     /// Go back after this many seconds, unless `netvm config confirm` comes before
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub confirm: Option<u64>,
-}
-
-/// `netvm policy`.
-#[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
-    /// Show the rules in order, with their match counts
-    Show,
-    /// Add a rule; it takes effect at once and lasts until netvmd restarts
-    ///
-    /// Give the rule as the lines of a `[[rule]]` table of the configuration, such as
-    /// `netvm policy add 'from = "client"' 'match = { protocol = "tcp", destination_ports = 23 }' 'drop = true'`.
-    Add {
-        /// Lines of the rule
-        #[arg(required = true, value_name = "LINE")]
-        lines: Vec<String>,
-        /// Add it after all other rules instead of before them
-        #[arg(long, group = "position")]
-        last: bool,
-        /// Add it before the rule with this name or number
-        #[arg(long, group = "position", value_name = "RULE")]
-        before: Option<String>,
-        /// Add it after the rule with this name or number
-        #[arg(long, group = "position", value_name = "RULE")]
-        after: Option<String>,
-    },
-    /// Delete a rule, with immediate effect
-    Del {
-        /// The rule's name or number
-        rule: String,
-    },
-    /// Show step by step how netvmd would handle a packet, without sending it
-    ///
-    /// Describe the packet by fields, by its bytes, or by its number in a capture:
-    /// `netvm policy trace --from client protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
-    Trace(TraceArgs),
-    /// Convert ClassBench, iptables or nftables rules to `[[rule]]` tables; needs no netvmd
-    ///
-    /// Reports everything without an equivalent on standard error, with its line number.
-    Import(ImportArgs),
-    /// Print for each header, on a line, the number of the first matching rule or `-`; needs no running netvmd
-    ///
-    /// Executes `netvmd policy-eval`; finds the program netvmd beside netvm, else in PATH.
-    Eval {
-        /// Filter set (ClassBench)
-        #[arg(long, value_name = "RULES")]
-        classbench: PathBuf,
-        /// One header a line: source, destination, source port, destination port, protocol, in decimal
-        #[arg(long, value_name = "HEADERS")]
-        trace: PathBuf,
-    },
-}
-
-/// `netvm policy import`.
-#[derive(Debug, Args)]
-pub struct ImportArgs {
-    /// The file's format
-    #[arg(long, value_enum)]
-    pub format: ImportFormat,
-    /// The file
-    pub file: PathBuf,
-    /// An interface that the file names and, if its name differs, the port; give all of them
-    #[arg(long = "interface", value_name = "NAME[=PORT]")]
-    pub interfaces: Vec<String>,
-}
-
-/// The formats that `netvm policy import` reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ImportFormat {
-    /// A ClassBench filter set; its rules become rules that drop
-    Classbench,
-    /// Output of `iptables-save` or `ip6tables-save`
-    Iptables,
-    /// Output of `nft -j list ruleset`
-    Nft,
 }
 
 /// `netvm vm`.
@@ -410,84 +290,6 @@ pub enum VmCommand {
     },
 }
 
-/// `netvm router`.
-#[derive(Debug, Subcommand)]
-pub enum RouterCommand {
-    /// List routers: interfaces and route counts
-    List,
-    /// Show a router's interfaces and the engine's FIB for it
-    Show {
-        /// The router's name
-        name: String,
-        /// Show at most this many routes
-        #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "all")]
-        limit: usize,
-        /// Show all routes
-        #[arg(long)]
-        all: bool,
-        /// Show only routes of this address family
-        #[arg(long, value_name = "4|6", value_parser = clap::value_parser!(u8).range(4..=6))]
-        family: Option<u8>,
-        /// Show only routes to this prefix and to prefixes in it
-        #[arg(long, value_name = "PREFIX")]
-        prefix: Option<String>,
-        /// Show only the route that a packet to this address takes
-        #[arg(long, value_name = "ADDRESS")]
-        address: Option<String>,
-    },
-    /// List the neighbours whose MAC address a router's kernel knows
-    Neigh {
-        /// The router's name
-        name: String,
-    },
-    /// Add a static route to a router's kernel, until it is removed; `routes` of a `[[router]]` are for ever
-    Add(AddRouteArgs),
-    /// Remove the static routes to a prefix, but for those of the configuration
-    Del {
-        /// The router's name
-        name: String,
-        /// The destination, such as 192.0.2.0/24
-        prefix: String,
-        /// Remove only the route with this metric
-        #[arg(long)]
-        metric: Option<u32>,
-    },
-    /// Print the longest matching prefix of each address or `-`, a line each; needs no daemon
-    Lookup(LookupArgs),
-}
-
-/// `netvm router add`.
-#[derive(Debug, Args)]
-pub struct AddRouteArgs {
-    /// The router's name
-    pub name: String,
-    /// The destination, such as 192.0.2.0/24
-    pub prefix: String,
-    /// Gateway; several share the flows
-    #[arg(long, value_name = "ADDRESS")]
-    pub via: Vec<std::net::IpAddr>,
-    /// Interface of the gateways, or of the destination itself
-    #[arg(long, value_name = "NAME")]
-    pub interface: Option<String>,
-    /// Metric, the lower the better
-    #[arg(long)]
-    pub metric: Option<u32>,
-    /// Drop the packets
-    #[arg(long)]
-    pub blackhole: bool,
-}
-
-/// `netvm router lookup`.
-#[derive(Debug, Args)]
-pub struct LookupArgs {
-    /// Prefixes of IPv4 and IPv6, a line each; `-` for standard input
-    #[arg(long, value_name = "FILE")]
-    pub prefixes: PathBuf,
-    /// Addresses of IPv4 and IPv6, a line each; `-` for standard input
-    #[arg(long, value_name = "FILE")]
-    pub addresses: PathBuf,
-}
-
 /// `netvm flow`.
 #[derive(Debug, Subcommand)]
 pub enum FlowCommand {
@@ -497,27 +299,6 @@ pub enum FlowCommand {
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
     },
-}
-
-/// `netvm policy trace`.
-#[derive(Debug, Args)]
-pub struct TraceArgs {
-    /// Port on which the packet arrives
-    #[arg(long, value_name = "PORT")]
-    pub from: String,
-    /// The packet's bytes without FCS, in hexadecimal
-    #[arg(long, value_name = "HEX", conflicts_with_all = ["pcap", "fields"])]
-    pub frame: Option<String>,
-    /// Capture that holds the packet
-    #[arg(long, value_name = "FILE", conflicts_with = "fields")]
-    pub pcap: Option<PathBuf>,
-    /// Number of the packet in the capture, from 1
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
-    pub packet: u64,
-    /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port,
-    /// flags (such as syn,ack), dscp, length
-    #[arg(value_name = "FIELD=VALUE")]
-    pub fields: Vec<String>,
 }
 
 /// `netvm stats`.

@@ -1,0 +1,124 @@
+//! One connection for each request, over the Unix socket.
+
+use std::io;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use super::{Client, ClientError};
+use crate::FILE_HEADER;
+use crate::escape::encode;
+
+/// Longest answer to read.
+pub(super) const MAX_ANSWER: usize = 64 << 20;
+
+/// The body of a request.
+pub(super) enum Body<'a> {
+    /// A configuration with the name of its file.
+    Toml {
+        file: &'a str,
+        text: &'a str,
+    },
+    Json(String),
+}
+
+impl Body<'_> {
+    pub(super) fn json<T: Serialize>(value: &T) -> Result<Self, ClientError> {
+        serde_json::to_string(value).map(Self::Json).map_err(ClientError::Request)
+    }
+}
+impl Client {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.request(Method::GET, path, None, self.short).await
+    }
+
+    pub(super) async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Body<'_>>,
+        limit: Duration,
+    ) -> Result<T, ClientError> {
+        let name = format!("{method} {path}");
+        let timeout = || ClientError::Timeout { request: name.clone(), seconds: limit.as_secs() };
+        let answer = tokio::time::timeout(limit, self.exchange(&name, method, path, body));
+        let (status, bytes) = answer.await.map_err(|_| timeout())??;
+        if status.is_success() {
+            return serde_json::from_slice(&bytes).map_err(|error| self.unexpected(&name, error.to_string()));
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(error) => Err(ClientError::Refused { status: status.as_u16(), error }),
+            Err(_) => Err(self.unexpected(&name, format!("HTTP status {status}"))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        name: &str,
+        method: Method,
+        path: &str,
+        body: Option<Body<'_>>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let broken =
+            |source: hyper::Error| ClientError::Broken { request: name.to_owned(), source: source.into() };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let exchange = async {
+            let mut request = Request::builder().method(method).uri(path).header(header::HOST, "netvmd");
+            let text = match body {
+                None => Bytes::new(),
+                Some(Body::Toml { file, text }) => {
+                    request = request
+                        .header(header::CONTENT_TYPE, "application/toml")
+                        .header(FILE_HEADER, encode(file, "/"));
+                    Bytes::copy_from_slice(text.as_bytes())
+                }
+                Some(Body::Json(json)) => {
+                    request = request.header(header::CONTENT_TYPE, "application/json");
+                    Bytes::from(json)
+                }
+            };
+            if let Some(trace) = &self.trace {
+                request = request.header("traceparent", trace);
+            }
+            let request =
+                request.body(Full::new(text)).map_err(|error| self.unexpected(name, error.to_string()))?;
+            let response = sender.send_request(request).await.map_err(broken)?;
+            let status = response.status();
+            let bytes = Limited::new(response.into_body(), MAX_ANSWER)
+                .collect()
+                .await
+                .map_err(|source| ClientError::Broken { request: name.to_owned(), source })?;
+            Ok((status, bytes.to_bytes()))
+        };
+        // The connection must be polled while the exchange waits. It ends after the exchange.
+        tokio::pin!(exchange);
+        tokio::pin!(connection);
+        tokio::select! {
+            answer = &mut exchange => answer,
+            _ = &mut connection => exchange.await,
+        }
+    }
+
+    pub(super) fn connect_error(&self, source: io::Error) -> ClientError {
+        let path = self.socket.clone();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { path, source }
+            }
+            io::ErrorKind::PermissionDenied => ClientError::Denied { path, source },
+            _ => ClientError::Connect { path, source },
+        }
+    }
+
+    pub(super) fn unexpected(&self, request: &str, what: String) -> ClientError {
+        ClientError::Protocol { request: request.to_owned(), path: self.socket.clone(), what }
+    }
+}

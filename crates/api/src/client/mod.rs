@@ -1,0 +1,284 @@
+//! A client of the API: one connection for each request, over the Unix socket.
+
+mod error;
+mod http;
+mod stream;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderValue;
+use tokio::net::UnixStream;
+
+pub use error::ClientError;
+use http::Body;
+pub use stream::EventStream;
+
+use crate::escape::encode;
+use crate::{
+    AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
+    DEFAULT_SOCKET, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply,
+    PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes,
+    SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
+};
+
+/// Time limit of requests that only read.
+const SHORT: Duration = Duration::from_secs(10);
+/// Time limit of changes, which start NFs and wait for them.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Environment variable with the trace that requests belong to.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
+
+/// A client of one netvmd.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+    short: Duration,
+    long: Duration,
+    /// The trace that requests belong to, as in the header `traceparent` (W3C Trace Context).
+    trace: Option<HeaderValue>,
+}
+
+impl Client {
+    /// A client of the netvmd at `socket`; `None`: at the socket in the environment, else at the default one. Its requests
+    /// belong to the trace that `TRACEPARENT` in the environment names.
+    #[must_use]
+    pub fn new(socket: Option<&Path>) -> Self {
+        let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(|| DEFAULT_SOCKET.into());
+        let trace = std::env::var(TRACE_VARIABLE).ok().and_then(|trace| HeaderValue::from_str(&trace).ok());
+        Self { socket, short: SHORT, long: LONG, trace }
+    }
+
+    /// The same, by the socket of those who may capture if this user may not use the API's.
+    #[must_use]
+    pub fn for_capture(self) -> Self {
+        let socket = self.socket.with_file_name(CAPTURE_SOCKET);
+        let outcome = std::os::unix::net::UnixStream::connect(&self.socket);
+        let is_denied = outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+        if is_denied && socket.exists() { Self { socket, ..self } } else { self }
+    }
+
+    /// The same with other time limits: `short` for requests that only read, `long` for changes.
+    #[must_use]
+    pub fn with_timeouts(mut self, short: Duration, long: Duration) -> Self {
+        (self.short, self.long) = (short, long);
+        self
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The plan for applying `toml`. `file` is its name, for diagnostics.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
+    pub async fn plan(&self, file: &str, toml: &str) -> Result<PlanReply, ClientError> {
+        self.request(Method::POST, path::PLAN, Some(Body::Toml { file, text: toml }), self.short).await
+    }
+
+    /// Applies `toml`. After an error, the running configuration is unchanged.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
+    pub async fn apply(&self, file: &str, toml: &str, how: ApplyHow) -> Result<ApplyReply, ClientError> {
+        let confirm = how.confirm.map_or_else(String::new, |seconds| format!("&confirm={seconds}"));
+        let path = format!("{}?save={}{confirm}", path::APPLY, how.save);
+        self.request(Method::POST, &path, Some(Body::Toml { file, text: toml }), self.long).await
+    }
+
+    /// Keeps the change that waits for its confirmation.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if none waits, or it cannot be saved.
+    pub async fn confirm(&self) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::CONFIRM, None, self.long).await
+    }
+
+    /// Undoes the change that waits for its confirmation.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if none waits.
+    pub async fn revert(&self) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::REVERT, None, self.long).await
+    }
+
+    /// A configuration that was in force.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is none of that number.
+    pub async fn revision(&self, number: u64) -> Result<Revision, ClientError> {
+        self.get(&path::REVISION.replace("{number}", &number.to_string())).await
+    }
+
+    /// Restarts every instance of an NF.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no such role, or netvmd does not start it.
+    pub async fn restart(&self, role: &str) -> Result<Done, ClientError> {
+        let path = path::RESTART.replace("{role}", &encode(role, ""));
+        self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// The packets that the NF of a role had when it ended.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there are none.
+    pub async fn last_burst(&self, role: &str) -> Result<LastBurst, ClientError> {
+        self.get(&path::LAST_BURST.replace("{role}", &encode(role, ""))).await
+    }
+
+    /// How to run a virtual machine without netvmd.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is none of that name.
+    pub async fn vm_by_hand(&self, vm: &str) -> Result<VmByHand, ClientError> {
+        self.get(&path::VM_BY_HAND.replace("{vm}", &encode(vm, ""))).await
+    }
+
+    /// `GET /v1/routers/{router}/routes`: the routes that a query selects.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no router of that name.
+    pub async fn routes(&self, router: &str, query: &RouteQuery) -> Result<RouterRoutes, ClientError> {
+        let path = path::ROUTES.replace("{router}", &encode(router, ""));
+        self.get(&format!("{path}?{}", query.query())).await
+    }
+
+    /// Adds static routes to a router.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when a route is wrong.
+    pub async fn add_routes(&self, router: &str, routes: &AddRoutes) -> Result<Done, ClientError> {
+        let path = path::ROUTES.replace("{router}", &encode(router, ""));
+        self.request(Method::POST, &path, Some(Body::json(routes)?), self.short).await
+    }
+
+    /// Removes static routes of a router.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none, or it is the configuration's or a daemon's.
+    pub async fn remove_routes(&self, router: &str, which: &RemoveRoutes) -> Result<Done, ClientError> {
+        let path = path::ROUTES.replace("{router}", &encode(router, ""));
+        self.request(Method::DELETE, &format!("{path}?{}", which.query()), None, self.short).await
+    }
+
+    /// `GET /v1/routers/{router}/neighbours`.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no router of that name.
+    pub async fn neighbours(&self, router: &str) -> Result<Vec<NeighbourInfo>, ClientError> {
+        self.get(&path::NEIGHBOURS.replace("{router}", &encode(router, ""))).await
+    }
+
+    /// Starts a virtual machine, and waits until it runs.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none of that name, or it does not start.
+    pub async fn start_vm(&self, vm: &str) -> Result<Done, ClientError> {
+        let path = path::VM_START.replace("{vm}", &encode(vm, ""));
+        self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// Shuts a virtual machine down, and waits until it has ended.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is none of that name.
+    pub async fn stop_vm(&self, vm: &str, how: StopVm) -> Result<Done, ClientError> {
+        let path = path::VM_STOP.replace("{vm}", &encode(vm, ""));
+        self.request(Method::POST, &path, Some(Body::json(&how)?), self.long).await
+    }
+
+    /// Adds a rule, and waits until it is in force.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the rule is wrong.
+    pub async fn add_rule(&self, rule: &AddRule) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::RULES, Some(Body::json(rule)?), self.long).await
+    }
+
+    /// Removes a rule, by name or number.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no such rule.
+    pub async fn delete_rule(&self, rule: &str) -> Result<Done, ClientError> {
+        let path = path::RULE.replace("{rule}", &encode(rule, ""));
+        self.request(Method::DELETE, &path, None, self.long).await
+    }
+
+    /// Traces what would happen to a packet.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no such port, or the frame cannot be read.
+    pub async fn trace(&self, packet: &TraceRequest) -> Result<TraceReply, ClientError> {
+        self.request(Method::POST, path::TRACE, Some(Body::json(packet)?), self.short).await
+    }
+
+    /// Stops netvmd.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stop(&self, how: StopDaemon) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::STOP, Some(Body::json(&how)?), self.long).await
+    }
+    /// The process that listens on the socket; `None` if it is in a PID namespace that this process cannot see.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn process(&self) -> Result<Option<i32>, ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let peer = stream.peer_cred().map_err(|error| self.connect_error(error))?;
+        Ok(peer.pid().filter(|pid| *pid > 0))
+    }
+}
+
+macro_rules! reads {
+    ($($(#[$doc:meta])* $name:ident -> $reply:ty: $path:ident;)*) => {
+        impl Client {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// [`ClientError`].
+            pub async fn $name(&self) -> Result<$reply, ClientError> {
+                self.get(path::$path).await
+            })*
+        }
+    };
+}
+reads! {
+    /// The state of netvmd, and what it runs on.
+    status -> Status: STATUS;
+    /// All ports.
+    ports -> Vec<PortInfo>: PORTS;
+    /// All instances of all NFs.
+    nfs -> Vec<NfInfo>: NFS;
+    /// All chains.
+    chains -> Vec<ChainInfo>: CHAINS;
+    /// All trust groups.
+    groups -> Vec<GroupInfo>: GROUPS;
+    /// All counters.
+    stats -> Stats: STATS;
+    /// Latencies of packets.
+    latency -> Vec<LatencyInfo>: LATENCY;
+    /// The running configuration.
+    config -> ConfigReply: CONFIG;
+    /// The events that netvmd remembers.
+    events -> Vec<Event>: EVENTS;
+    /// The configurations that were in force, the last one first.
+    history -> Vec<RevisionInfo>: HISTORY;
+    /// All virtual machines.
+    vms -> Vec<VmInfo>: VMS;
+    /// All virtual routers.
+    routers -> Vec<RouterInfo>: ROUTERS;
+    /// The rules in force, and how often each matched.
+    policy -> PolicyInfo: POLICY;
+    /// The flows in the flow caches.
+    flows -> Flows: FLOWS;
+    /// The MAC addresses that L2 switching has learned.
+    addresses -> Vec<AddressInfo>: ADDRESSES;
+}

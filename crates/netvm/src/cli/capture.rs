@@ -1,0 +1,59 @@
+//! `netvm capture`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use netvm_capture_client::Files;
+
+/// `netvm capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// Capture here: a port, a chain's hop by number or role, an NF or a router; repeat it for several [default: all ports]
+    #[arg(long, value_name = "PORT|CHAIN:HOP|NF|ROUTER")]
+    pub at: Vec<String>,
+    /// Capture packets that are dropped, instead of those that pass
+    #[arg(long)]
+    pub dropped: bool,
+    /// Only drops for this reason; repeat it for several
+    #[arg(long, value_name = "REASON", requires = "dropped")]
+    pub reason: Vec<String>,
+    /// Write pcapng to FILE, `-` for standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// End after N packets
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Copy at most N bytes of each packet; 0: all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub snaplen: u32,
+    /// Write FILES files of SIZE bytes (or K, M, G) that take turns
+    #[arg(long, value_name = "FILES,SIZE", value_parser = files, requires = "write")]
+    pub ring: Option<Files>,
+    /// MiB of packets that may wait to be written, for each worker
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub buffer: u64,
+    /// Filter in libpcap's language
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+}
+
+/// `10,100M`: how many files, and bytes of each.
+fn files(text: &str) -> Result<Files, String> {
+    let parse = || {
+        let (count, size) = text.split_once(',')?;
+        let (number, unit) = match size.strip_suffix(['K', 'M', 'G', 'k', 'm', 'g']) {
+            Some(number) => (number, size.chars().last()?.to_ascii_uppercase()),
+            None => (size, ' '),
+        };
+        let shift = match unit {
+            'K' => 10,
+            'M' => 20,
+            'G' => 30,
+            _ => 0,
+        };
+        let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+        Some(Files { count: count.parse().ok()?, bytes })
+    };
+    let files = parse().filter(|files| files.count >= 2 && files.bytes >= 1 << 16);
+    files.ok_or_else(|| "give at least 2 files and 64K, such as 10,100M".to_owned())
+}
