@@ -47,6 +47,8 @@ pub enum Bench {
     Idle(BenchArgs),
     /// Time of packets in the engine and its NFs, at 10, 50 and 90 % of the highest lossless rate
     Latency(BenchArgs),
+    /// Forwarding while a scraper and the web page read netvmd, against forwarding without them
+    Watch(BenchArgs),
     /// Time to reclaim the buffers of a killed NF
     Reclaim(BenchArgs),
     /// Forwarding by policy on one core, against Open vSwitch with DPDK

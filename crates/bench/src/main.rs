@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Bench::Overload(args) => bench("overload", &args, cases::load::overload::measure),
         Bench::Idle(args) => bench("idle", &args, cases::load::idle::measure),
         Bench::Latency(args) => bench("latency", &args, cases::load::latency::measure),
+        Bench::Watch(args) => bench("watch", &args, cases::load::watch::measure),
         Bench::Reclaim(args) => bench("reclaim", &args, cases::nfs::reclaim::measure),
         Bench::Policy(args) => bench("policy", &args.bench, |_| cases::forwarding::policy::measure(&args)),
         Bench::Route(args) => bench("route", &args.bench, |_| cases::forwarding::route::measure(&args)),

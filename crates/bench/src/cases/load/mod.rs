@@ -4,3 +4,4 @@ pub mod capture;
 pub mod idle;
 pub mod latency;
 pub mod overload;
+pub mod watch;
