@@ -45,15 +45,15 @@ struct Ratios {
 /// [`BenchError::Build`] if a program fails or prints something else; [`BenchError::Slower`] if a median is below
 /// [`CompareArgs::least`].
 pub fn measure(args: &CompareArgs) -> Result<Vec<Row>, BenchError> {
-    let this = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+    let this = crate::machine::own_program()?;
     let mut all: Vec<Ratios> = Vec::new();
     for round in 0..args.rounds {
         // The order alternates, so that neither build always runs on the warmer machine.
         let (before, now) = if round % 2 == 0 {
             let before = run(&args.program, args)?;
-            (before, run(&this, args)?)
+            (before, run(this, args)?)
         } else {
-            let now = run(&this, args)?;
+            let now = run(this, args)?;
             (run(&args.program, args)?, now)
         };
         for (case, ratio) in ratios(&before, &now) {

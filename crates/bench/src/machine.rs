@@ -1,15 +1,33 @@
 //! The machine that runs a benchmark: its description for the report, and its cores.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use crate::error::BenchError;
+
 /// Huge pages are used only if this much is free: the memory of DPDK and the largest benchmark.
 const WORTHWHILE_HUGE_BYTES: u64 = 1 << 30;
+
+/// This program's file. The first call remembers it: once this process has entered another mount namespace, the kernel may
+/// name the file relative to the root of its file system (`/proc/self/exe`).
+///
+/// # Errors
+/// The kernel does not tell it.
+pub fn own_program() -> Result<&'static Path, BenchError> {
+    static OWN: OnceLock<PathBuf> = OnceLock::new();
+    match OWN.get() {
+        Some(own) => Ok(own),
+        None => {
+            let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+            Ok(OWN.get_or_init(|| own))
+        }
+    }
+}
 
 /// The two cores of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,8 @@ use measure::report::{Report, Row};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Before any namespace is entered. An error is reported where the file is needed.
+    let _ = machine::own_program();
     if let Err(error) = netvm_cpu::check() {
         eprintln!("netvm-bench: {error}");
         return ExitCode::FAILURE;

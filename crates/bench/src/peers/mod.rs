@@ -19,7 +19,7 @@ pub mod timing;
 /// [`BenchError::Peer`] with its message.
 fn run_itself<T: DeserializeOwned>(peer: &'static str, arguments: Vec<String>) -> Result<T, BenchError> {
     let failed = |problem: String| BenchError::Peer { peer, problem };
-    let program = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+    let program = crate::machine::own_program()?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().map_err(BenchError::system("cannot start the peer"))?;

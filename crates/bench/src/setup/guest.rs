@@ -14,6 +14,7 @@ use netvm_vm::{Accel, Boot, Card, GuestMemory, Machine, QEMU, Sockets, Version};
 use rustix::io::FdFlags;
 
 use crate::error::BenchError;
+use crate::machine::own_program;
 
 /// Limit for a guest to boot without KVM.
 pub const BOOT: Duration = Duration::from_secs(60);
@@ -195,7 +196,7 @@ pub fn make_image(program: &Path, words: &[&OsStr]) -> Result<tempfile::TempDir,
 /// # Errors
 /// [`BenchError::Guest`] says how to build it.
 pub fn beside(name: &str, package: &str) -> Result<PathBuf, BenchError> {
-    let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+    let own = own_program()?;
     let path = own.with_file_name(name);
     if path.exists() {
         return Ok(path);

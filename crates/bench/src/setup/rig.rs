@@ -188,8 +188,7 @@ impl Rig {
 }
 
 fn launch(engine: &mut Engine, spec: &NfSpec) -> Result<NfProcess, BenchError> {
-    let starting = |source| BenchError::System { what: format!("cannot start NF {}", spec.role), source };
-    let mut command = Command::new(std::env::current_exe().map_err(starting)?);
+    let mut command = Command::new(crate::machine::own_program()?);
     command.args(spec.arguments());
     attach(engine, &spec.role, command)
 }

@@ -82,7 +82,7 @@ impl Other<'_> {
     /// Runs `routers` in a process of its own, as it moves into namespaces.
     fn measure(&self, case: &str, plan: &Plan) -> Measured {
         let failed = |problem: String| BenchError::Peer { peer: "netvm-bench routers", problem };
-        let program = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+        let program = crate::machine::own_program()?;
         let cores = self.args.bench.cores()?;
         let mut command = Command::new(program);
         command.args(["routers", "--kind", self.kind, "--rate", RATE, "--size", "64"]);

@@ -42,10 +42,10 @@ struct Program {
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     let folder = std::env::var_os("NETVM_BINDINGS").map(PathBuf::from).ok_or(BenchError::NoBindings)?;
-    let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
+    let own = crate::machine::own_program()?;
     let mut subjects = Vec::new();
     let mut comparisons = Vec::new();
-    for program in programs(&folder, &own) {
+    for program in programs(&folder, own) {
         let name = program.name;
         subjects.push(Subject::new(name, move |plan| touch(cores, &program, plan)));
         if name != "rust" {
