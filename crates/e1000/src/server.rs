@@ -88,7 +88,9 @@ impl Server {
                 drop(self.listener.accept());
             }
             if unmasks {
-                session.unmask(&mut self.shared.lock());
+                let mut device = self.shared.lock();
+                session.unmask(&mut device);
+                self.shared.note_activity(&device);
             }
             match self.answer(&mut stream, &mut session) {
                 Ok(()) => {}

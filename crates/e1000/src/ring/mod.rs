@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pages: Arc<Pages>,
     /// The guest's driver uses the card: see [`Queue::is_active`].
     is_active: AtomicBool,
+    /// The device had something to do in time when it was looked at last.
+    is_pending: AtomicBool,
     /// Requests that the port's thread has handled.
     pub(crate) requests: AtomicU64,
 }
@@ -36,6 +38,7 @@ impl Shared {
             device: Mutex::new(device),
             pages,
             is_active: AtomicBool::new(false),
+            is_pending: AtomicBool::new(false),
             requests: AtomicU64::new(0),
         }
     }
@@ -61,10 +64,11 @@ impl Shared {
         }
     }
 
-    /// After registers were written.
+    /// After registers or lines were changed: the worker learns whether the card is in use and whether an interrupt waits.
     pub(crate) fn note_activity(&self, device: &Device) {
         let is_enabled = device.register(RCTL) & RCTL_EN != 0 || device.register(TCTL) & TCTL_EN != 0;
         self.is_active.store(device.is_bus_master && is_enabled, Ordering::Relaxed);
+        self.is_pending.store(device.interrupts.is_pending(), Ordering::Relaxed);
     }
 }
 
@@ -72,13 +76,11 @@ impl Shared {
 #[derive(Debug)]
 pub struct Queue {
     shared: Arc<Shared>,
-    /// The device had something to do in time when it was looked at last.
-    is_pending: bool,
 }
 
 impl Queue {
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, is_pending: false }
+        Self { shared }
     }
 
     /// Whether the guest's driver uses the card.
@@ -99,8 +101,8 @@ impl Queue {
     /// Whether an interrupt waits for its time.
     #[inline]
     #[must_use]
-    pub const fn is_pending(&self) -> bool {
-        self.is_pending
+    pub fn is_pending(&self) -> bool {
+        self.is_active() && self.shared.is_pending.load(Ordering::Relaxed)
     }
 
     /// The device, for a burst; `None` while the port's thread uses it, or without a guest. Interrupts are signalled
@@ -108,7 +110,6 @@ impl Queue {
     #[inline]
     pub fn turn(&mut self) -> Option<Turn<'_>> {
         if !self.is_active() {
-            self.is_pending = false;
             return None;
         }
         let device = self.shared.try_lock()?;
@@ -116,7 +117,7 @@ impl Queue {
         if !device.is_bus_master {
             return None;
         }
-        Some(Turn { device, is_pending: &mut self.is_pending })
+        Some(Turn { device, is_pending: &self.shared.is_pending })
     }
 }
 
@@ -124,13 +125,13 @@ impl Queue {
 #[derive(Debug)]
 pub struct Turn<'a> {
     device: MutexGuard<'a, Device>,
-    is_pending: &'a mut bool,
+    is_pending: &'a AtomicBool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.device.interrupts.tick();
-        *self.is_pending = self.device.interrupts.is_pending();
+        self.is_pending.store(self.device.interrupts.is_pending(), Ordering::Relaxed);
     }
 }
 

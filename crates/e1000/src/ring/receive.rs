@@ -90,7 +90,7 @@ impl Receiving<'_, '_> {
         if packets > 0 {
             self.turn.device.count(statistic::MPC, packets);
             self.turn.device.count(statistic::RNBC, packets);
-            self.turn.device.interrupts.raise(cause::RXO);
+            self.turn.device.interrupts.raise_overrun();
         }
     }
 }

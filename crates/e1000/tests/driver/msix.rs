@@ -1,10 +1,11 @@
 //! The 82574: identity, EEPROM and PHY as its driver reads them, MSI-X vectors, and extended receive descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use netvm_e1000::Model;
 
-use super::card::{Card, IMS, MAC, RX_BUFFERS, RX_RING, frame, is_signalled, region_info};
+use super::card::{Card, ICR, IMS, MAC, RX_BUFFERS, RX_RING, frame, is_signalled, region_info, turn};
 use super::client::{IRQ_INFO, READ, REGION_INFO, SET_IRQS, words};
 
 const EERD: u32 = 0x14;
@@ -103,6 +104,46 @@ fn a_vector_is_signalled_once_and_disabled_until_its_driver_enables_it() {
     card.client.set(IMS, RXQ0);
     card.put(&frame(MAC, 60)).unwrap();
     assert!(!is_signalled(&fourth));
+}
+
+#[test]
+fn an_interrupt_that_is_enabled_before_its_eventfd_is_signalled_with_it() {
+    let mut card = Card::of(Model::I82574);
+    // QEMU connects a vector when the driver has unmasked it in the MSI-X table, which may come last.
+    card.client.set(IVAR, 1 << 31 | 0xa << 16 | 0x9 << 8 | 0x8);
+    card.client.set(IMS, RXQ0 | TXQ0 | OTHER | LSC);
+    card.put(&frame(MAC, 60)).unwrap();
+    assert!(!card.queue.is_pending(), "nothing can be signalled");
+    let other = connect(&mut card, 2);
+    let rx = connect(&mut card, 0);
+    assert!(is_signalled(&rx) && !is_signalled(&other));
+    card.client.set(ICS, LSC);
+    assert!(is_signalled(&other));
+}
+
+#[test]
+fn lost_packets_are_all_counted_and_announced_ten_times_a_second() {
+    const RXO: u32 = 1 << 6;
+    const MPC: u32 = 0x4010;
+    const RNBC: u32 = 0x40a0;
+    const LOST: u32 = 2000;
+    let (mut card, [.., other]) = with_vectors();
+    let (start, mut announced) = (Instant::now(), 0);
+    for _ in 0..LOST {
+        turn(&mut card.queue).receive().count_lost(1);
+        if is_signalled(&other) {
+            announced += 1;
+            assert_eq!(card.client.get(ICR) & RXO, RXO);
+        }
+        card.client.set(IMS, OTHER);
+    }
+    let tenths = start.elapsed().as_millis() / 100;
+    assert!((1..=tenths + 1).contains(&announced), "{announced} times in {tenths} tenths of a second");
+    assert_eq!([card.client.get(MPC), card.client.get(RNBC)], [LOST; 2]);
+    // Those of later are announced, too.
+    std::thread::sleep(Duration::from_millis(110));
+    turn(&mut card.queue).receive().count_lost(1);
+    assert!(is_signalled(&other));
 }
 
 #[test]

@@ -177,6 +177,29 @@ fn interrupts_are_masked_until_the_client_unmasks_them() {
     assert!(is_signalled(&line));
 }
 
+#[test]
+fn an_interrupt_that_waits_for_its_line_or_its_time_is_not_lost() {
+    let mut card = Card::new();
+    let line = netvm_notify::new_eventfd().unwrap();
+    card.client.set(IMS, 0x80);
+    card.put(&frame(MAC, 60)).unwrap();
+    assert!(!card.queue.is_pending(), "nothing can be signalled");
+    card.client.interrupt(&line).unwrap();
+    assert!(is_signalled(&line), "the cause was enabled before");
+    card.client.get(ICR);
+    card.client.unmask();
+    // A cause that comes from a register while the interval of 0xffff * 256 ns is not over: no packet will tell the worker.
+    card.client.set(0xc4, 0xffff);
+    card.client.set(0xc8, 0x80);
+    assert!(is_signalled(&line) || card.queue.is_pending());
+    std::thread::sleep(std::time::Duration::from_millis(25));
+    if card.queue.is_pending() {
+        drop(turn(&mut card.queue));
+        assert!(is_signalled(&line) && !card.queue.is_pending());
+    }
+    assert_eq!(card.client.get(ICR), 0x8000_0080);
+}
+
 /// What is left of a packet for the next one, after the headers were finished.
 fn finished(packet: &Packet) -> (Vec<u8>, Option<Pending>) {
     let mut bytes = packet.bytes.clone();

@@ -28,6 +28,9 @@ const ROUTES: [(u32, u32); 3] = [(cause::RXQ0, 0), (cause::TXQ0, 8), (cause::OTH
 const VALID: u32 = 1 << 3;
 /// Causes that are not those of a queue.
 const OTHERS: u32 = cause::LSC | cause::RXO | cause::MDAC;
+/// Shortest time between two announcements of lost packets. The driver of an 82574 handles each in an interrupt of its own,
+/// which takes the time that it would need to empty its ring.
+const OVERRUN_MICROS: u64 = 100_000;
 /// Units of ITR per second (256 ns), and of the delays (1.024 µs).
 const ITR_UNIT_NANOS: u64 = 256;
 const DELAY_UNIT_NANOS: u64 = 1024;
@@ -65,6 +68,8 @@ pub(crate) struct Interrupts {
     msix: [Line; VECTORS],
     /// Cycles of delays: of received and of sent packets.
     delayed: [Delayed; 2],
+    /// When lost packets were last announced.
+    overrun: Option<u64>,
     /// Interrupts signalled.
     pub(crate) count: u64,
 }
@@ -109,15 +114,17 @@ impl Interrupts {
         self.line.reset();
         self.msix.iter_mut().for_each(Line::reset);
         self.delayed = [Delayed::default(); 2];
+        self.overrun = None;
     }
 
-    /// Sets the client's eventfd for INTx.
+    /// Sets the client's eventfd for INTx. What the driver has enabled before is signalled at once.
     pub(crate) fn set_line(&mut self, eventfd: Option<OwnedFd>) {
         self.line.connect(eventfd);
         self.is_masked = false;
+        self.fire(clock::cycles());
     }
 
-    /// Sets the client's eventfd for an MSI-X vector. `None` if there is no such vector.
+    /// Sets the client's eventfd for an MSI-X vector, as [`Self::set_line`]. `None` if there is no such vector.
     pub(crate) fn set_vector(&mut self, vector: usize, eventfd: Option<OwnedFd>) -> Option<()> {
         self.msix.get_mut(vector)?.connect(eventfd);
         self.fire(clock::cycles());
@@ -184,6 +191,17 @@ impl Interrupts {
         self.fire(clock::cycles());
     }
 
+    /// Packets were lost for want of descriptors.
+    pub(crate) fn raise_overrun(&mut self) {
+        let now = clock::cycles();
+        let least = clock::cycles_in_micros(OVERRUN_MICROS);
+        if self.overrun.is_none_or(|last| now.wrapping_sub(last) >= least) {
+            self.overrun = Some(now);
+            self.add(cause::RXO);
+            self.fire(now);
+        }
+    }
+
     /// Adds causes; those of an 82574 also have a bit for each queue, and one for the rest.
     fn add(&mut self, causes: u32) {
         self.causes |= causes;
@@ -222,8 +240,19 @@ impl Interrupts {
     /// Whether something waits for its time.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
-        self.causes & self.mask != 0 && !self.is_masked
-            || self.delayed.iter().any(|delayed| delayed.due.is_some())
+        self.delayed.iter().any(|delayed| delayed.due.is_some())
+            || self.causes & self.mask != 0 && self.has_line_to_signal()
+    }
+
+    /// Whether a line is to be signalled, now or in time, for a cause that is enabled.
+    fn has_line_to_signal(&self) -> bool {
+        if !self.msix.iter().any(Line::is_connected) {
+            return !self.is_masked && self.line.is_connected();
+        }
+        let is_connected = |vector| self.msix.get(vector).is_some_and(Line::is_connected);
+        ROUTES.into_iter().any(|(bit, shift)| {
+            self.causes & self.mask & bit != 0 && self.vectors.route(shift).is_some_and(is_connected)
+        })
     }
 
     /// What is due by now: the worker calls it in each turn.
