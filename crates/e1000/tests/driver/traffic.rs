@@ -200,6 +200,60 @@ fn an_interrupt_that_waits_for_its_line_or_its_time_is_not_lost() {
     assert_eq!(card.client.get(ICR), 0x8000_0080);
 }
 
+/// Handles an interrupt as a driver that takes some time.
+fn serve(card: &mut Card) {
+    card.client.set(IMC, u32::MAX);
+    card.client.get(ICR);
+    std::thread::sleep(std::time::Duration::from_micros(200));
+    while card.received().is_some() {}
+    card.client.unmask();
+    card.client.set(IMS, 0x81);
+}
+
+/// Whether an interrupt was delayed; the worker takes turns until it comes.
+fn was_delayed(card: &mut Card, line: &OwnedFd) -> bool {
+    let (start, at_once) = (std::time::Instant::now(), is_signalled(line));
+    while !at_once && !is_signalled(line) {
+        assert!(start.elapsed().as_secs() < 60, "the interrupt is lost");
+        drop(turn(&mut card.queue));
+    }
+    !at_once
+}
+
+/// Two packets in one burst.
+fn put_two(card: &mut Card, packet: &[u8]) {
+    let mut turn = turn(&mut card.queue);
+    let mut receiving = turn.receive();
+    for _ in 0..2 {
+        // SAFETY: the bytes of the packet.
+        unsafe { receiving.put(netvm_e1000::Pieces(&[(packet.as_ptr(), packet.len())])) }.unwrap();
+    }
+}
+
+#[test]
+fn interrupts_leave_a_busy_guest_half_of_its_time() {
+    let mut card = Card::new();
+    let line = netvm_notify::new_eventfd().unwrap();
+    card.client.interrupt(&line).unwrap();
+    card.client.set(IMS, 0x81);
+    let packet = frame(MAC, 60);
+    let [mut alone, mut several, mut sent] = [0; 3];
+    for _ in 0..200 {
+        card.put(&packet).unwrap();
+        alone += u32::from(was_delayed(&mut card, &line));
+        serve(&mut card);
+        put_two(&mut card, &packet);
+        several += u32::from(was_delayed(&mut card, &line));
+        serve(&mut card);
+        card.send(&[&packet], (8, 0), 0);
+        card.transmit(8);
+        sent += u32::from(was_delayed(&mut card, &line));
+        serve(&mut card);
+    }
+    assert_eq!(alone, 0, "packets that came alone were delayed");
+    assert!(several > 0 && sent > 0, "{several} times for several packets, {sent} for sent ones");
+}
+
 /// What is left of a packet for the next one, after the headers were finished.
 fn finished(packet: &Packet) -> (Vec<u8>, Option<Pending>) {
     let mut bytes = packet.bytes.clone();

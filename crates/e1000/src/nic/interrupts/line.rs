@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use netvm_notify::{RateLimit, Signaller, Wake};
 use netvm_region::clock;
 
-/// Packets since the last interrupt from which on the guest's progress sets the interval.
-const MANY: u32 = 8;
+/// Received packets since the last interrupt from which on the guest's progress sets the interval.
+const MANY: u32 = 2;
 /// Longest interval that follows from the guest's progress.
 const LONGEST_MICROS: u64 = 1000;
 
@@ -23,7 +23,7 @@ pub(super) struct Line {
     last: u64,
     /// How long the guest takes for an interrupt, in cycles: a moving average.
     service: u64,
-    /// Packets since the last interrupt.
+    /// Packets received since the last interrupt.
     packets: u32,
 }
 
@@ -53,10 +53,11 @@ impl Line {
         }
     }
 
-    /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. Returns whether it did.
-    pub(super) fn signal(&mut self, least: u64, now: u64) -> bool {
+    /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. `is_urgent`: not only packets that
+    /// were sent are to be announced. Returns whether it did.
+    pub(super) fn signal(&mut self, (least, is_urgent): (u64, bool), now: u64) -> bool {
         let Some(eventfd) = &self.eventfd else { return false };
-        let follows = if self.packets >= MANY { 2 * self.service } else { 0 };
+        let follows = if self.packets >= MANY || !is_urgent { 2 * self.service } else { 0 };
         let least = least.max(follows.min(clock::cycles_in_micros(LONGEST_MICROS)));
         if self.last != 0 && now.wrapping_sub(self.last) < least {
             return false;

@@ -2,8 +2,9 @@
 //!
 //! A driver is interrupted at most once per interval: the one that it sets in ITR, or one that follows the guest's
 //! progress, if that is longer. The latter is twice as long as the guest took from an interrupt to enabling interrupts
-//! again, while interrupts come with many packets. So handling interrupts leaves the guest half of its time, however fast
-//! packets come (receive livelock: Mogul and Ramakrishnan, 1997), and a packet that comes alone is announced at once.
+//! again, while packets come several to an interrupt, and for packets that were sent, which can wait. So handling interrupts
+//! leaves the guest half of its time, however fast packets come (receive livelock: Mogul and Ramakrishnan, 1997), and a
+//! received packet that comes alone is announced at once.
 //!
 //! INTx is one line: the client masks it when it has signalled an interrupt, and unmasks it when the guest's driver has
 //! seen it. An 82574 also has MSI-X vectors: for received packets, for sent packets, and for the rest (IVAR says which). A
@@ -23,7 +24,10 @@ use line::Line;
 /// MSI-X vectors of an 82574.
 pub(crate) const VECTORS: usize = 5;
 /// Causes that have a vector, and where IVAR has it.
-const ROUTES: [(u32, u32); 3] = [(cause::RXQ0, 0), (cause::TXQ0, 8), (cause::OTHER, 16)];
+const ROUTES: [(u32, u32); 3] = [(cause::RXQ0, RECEIVED), (cause::TXQ0, 8), (cause::OTHER, 16)];
+const RECEIVED: u32 = 0;
+/// Causes of sent packets, which can wait.
+const SENT: u32 = cause::TXDW | cause::TXQE;
 /// An entry of IVAR is valid.
 const VALID: u32 = 1 << 3;
 /// Causes that are not those of a queue.
@@ -86,14 +90,6 @@ impl Direction {
         match self {
             Self::Received => cause::RXT0,
             Self::Sent => cause::TXDW,
-        }
-    }
-
-    /// Where IVAR has its vector.
-    const fn shift(self) -> u32 {
-        match self {
-            Self::Received => 0,
-            Self::Sent => 8,
         }
     }
 }
@@ -218,10 +214,11 @@ impl Interrupts {
 
     /// Packets were received, or descriptors of sent ones written back: announces them after the delays.
     pub(crate) fn announce(&mut self, direction: Direction, packets: u32, delays: Delays) {
-        self.line.count(packets);
-        if let Some(line) = self.vectors.route(direction.shift()).and_then(|vector| self.msix.get_mut(vector))
-        {
-            line.count(packets);
+        if let Direction::Received = direction {
+            self.line.count(packets);
+            if let Some(line) = self.vectors.route(RECEIVED).and_then(|vector| self.msix.get_mut(vector)) {
+                line.count(packets);
+            }
         }
         if delays.since_last == 0 {
             self.delayed[direction as usize] = Delayed::default();
@@ -277,9 +274,10 @@ impl Interrupts {
         if self.causes & self.mask == 0 {
             return;
         }
+        let is_urgent = self.causes & self.mask & !SENT != 0;
         if self.msix.iter().any(Line::is_connected) {
             self.fire_vectors(now);
-        } else if !self.is_masked && self.line.signal(interval_cycles(self.interval), now) {
+        } else if !self.is_masked && self.line.signal((interval_cycles(self.interval), is_urgent), now) {
             self.is_masked = true;
             self.count += 1;
         }
@@ -293,7 +291,7 @@ impl Interrupts {
             let Some(vector) = self.vectors.route(shift) else { continue };
             let interval = self.vectors.intervals.get(vector).copied().unwrap_or(0).max(self.interval);
             let Some(line) = self.msix.get_mut(vector) else { continue };
-            if line.signal(interval_cycles(interval), now) {
+            if line.signal((interval_cycles(interval), bit != cause::TXQ0), now) {
                 // A message is sent once for each cause, whether or not EIAC has it.
                 self.causes &= !bit;
                 if self.vectors.control & CTRL_EXT_EIAME != 0 {
