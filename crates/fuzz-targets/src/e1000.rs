@@ -31,10 +31,10 @@ pub fn e1000(data: &[u8]) {
                 let (register, value) = (u32::from(input.u16()), input.u32());
                 write(&mut card, (0, register), value);
             }
-            // Ring registers, and what enables rings.
+            // Ring registers with the address of a block, and what enables rings.
             3 => {
                 let ring = if input.u8().is_multiple_of(2) { 0x2800 } else { 0x3800 };
-                let (register, value) = (u32::from(input.u8() % 0x30), u32::from(input.u16()));
+                let (register, value) = (u32::from(input.u8() % 0x38), u32::from(input.u16()));
                 write(&mut card, (0, ring + register), value);
             }
             4 => write(&mut card, (0, [0x100, 0x400][usize::from(input.u8() % 2)]), input.u32() | 2),

@@ -116,6 +116,7 @@ impl Gathers for E1000Device {
 impl Device for E1000Device {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
         if !self.queue.has_packets() && !self.queue.is_pending() {
+            self.queue.forget_inactive();
             return;
         }
         let (queue, spare) = (&mut self.queue, &mut self.spare);
