@@ -34,6 +34,7 @@ impl Body<'_> {
         serde_json::to_string(value).map(Self::Json).map_err(ClientError::Request)
     }
 }
+
 impl Client {
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.request(Method::GET, path, None, self.short).await
@@ -53,10 +54,7 @@ impl Client {
         if status.is_success() {
             return serde_json::from_slice(&bytes).map_err(|error| self.unexpected(&name, error.to_string()));
         }
-        match serde_json::from_slice(&bytes) {
-            Ok(error) => Err(ClientError::Refused { status: status.as_u16(), error }),
-            Err(_) => Err(self.unexpected(&name, format!("HTTP status {status}"))),
-        }
+        Err(self.refusal(&name, status, &bytes))
     }
 
     async fn exchange(
@@ -66,7 +64,7 @@ impl Client {
         path: &str,
         body: Option<Body<'_>>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let stream = self.connect().await?;
         let broken =
             |source: hyper::Error| ClientError::Broken { request: name.to_owned(), source: source.into() };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -107,6 +105,10 @@ impl Client {
         }
     }
 
+    pub(super) async fn connect(&self) -> Result<UnixStream, ClientError> {
+        UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))
+    }
+
     pub(super) fn connect_error(&self, source: io::Error) -> ClientError {
         let path = self.socket.clone();
         match source.kind() {
@@ -115,6 +117,14 @@ impl Client {
             }
             io::ErrorKind::PermissionDenied => ClientError::Denied { path, source },
             _ => ClientError::Connect { path, source },
+        }
+    }
+
+    /// The error of an answer without success.
+    pub(super) fn refusal(&self, request: &str, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice(body) {
+            Ok(error) => ClientError::Refused { status: status.as_u16(), error },
+            Err(_) => self.unexpected(request, format!("HTTP status {status}")),
         }
     }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::HeaderValue;
-use tokio::net::UnixStream;
 
 pub use error::ClientError;
 use http::Body;
@@ -231,7 +230,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn process(&self) -> Result<Option<i32>, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let stream = self.connect().await?;
         let peer = stream.peer_cred().map_err(|error| self.connect_error(error))?;
         Ok(peer.pid().filter(|pid| *pid > 0))
     }

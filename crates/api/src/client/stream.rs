@@ -28,7 +28,7 @@ impl Client {
         let broken =
             |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
         let body = serde_json::to_string(request).map_err(ClientError::Request)?;
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let stream = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let connection = connection.with_upgrades();
         let exchange = async {
@@ -46,10 +46,7 @@ impl Client {
             }
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let bytes = body.map_err(|source| ClientError::Broken { request: name.clone(), source })?;
-            match serde_json::from_slice(&bytes.to_bytes()) {
-                Ok(error) => Err(ClientError::Refused { status: status.as_u16(), error }),
-                Err(_) => Err(self.unexpected(&name, format!("HTTP status {status}"))),
-            }
+            Err(self.refusal(&name, status, &bytes.to_bytes()))
         };
         let both = async {
             tokio::pin!(exchange);
@@ -67,6 +64,7 @@ impl Client {
         stream.set_nonblocking(false).map_err(|error| self.connect_error(error))?;
         Ok(stream)
     }
+
     /// The events after a number, and those to come.
     ///
     /// # Errors
@@ -75,7 +73,7 @@ impl Client {
         let name = format!("GET {}", path::EVENTS);
         let broken =
             |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let stream = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let connection = tokio::spawn(async move { drop(connection.await) });
         let uri = format!("{}?after={after}&follow=true", path::EVENTS);

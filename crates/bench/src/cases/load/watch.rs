@@ -20,6 +20,7 @@ use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
+use crate::setup::guest::beside;
 
 /// Longest wait for netvmd, its answers and its end.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -87,8 +88,7 @@ impl Netvmd {
             .map_err(BenchError::system("cannot write netvmd's configuration"))?;
         let log =
             File::create(log_in(folder.path())).map_err(BenchError::system("cannot make netvmd's log"))?;
-        let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
-        let program = own.with_file_name("netvmd");
+        let program = beside("netvmd", "netvmd")?;
         let mut command = Command::new(&program);
         command.arg("--config").arg(file);
         command.arg("--run-dir").arg(folder.path().join("run"));
@@ -188,7 +188,7 @@ fn failure(problem: String) -> BenchError {
     BenchError::Peer { peer: "netvmd", problem }
 }
 
-/// From a null device to a sink, by a rule or through an NF.
+/// From the built-in source to a sink, by a rule or through an NF.
 fn configuration(has_nf: bool, cores: Cores, address: SocketAddr) -> String {
     let (engine, nf) = (cores.engine, cores.nf);
     let end = if has_nf {
