@@ -27,6 +27,7 @@ test_packages=(
     qemu-system-x86 # guests: the tests boot some
     cpio            # and their images,
     syslinux        # on disks of their own
+    ipxe            # boots one of them from the network
     mtools
     qemu-utils
     shellcheck

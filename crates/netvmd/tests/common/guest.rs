@@ -72,9 +72,14 @@ impl Image {
         Self::with_modules(guests, &["virtio_pci", "virtio_net", "virtio_blk"], &["--disk"])
     }
 
-    /// An image with a shell and the kernel's drivers of e1000 and e1000e cards.
-    pub fn with_e1000() -> Option<Self> {
-        Self::with_modules(2, &["e1000", "e1000e"], &["--drivers"])
+    /// An image with a shell, the kernel's drivers of e1000 and e1000e cards and what `further` arguments of the script say.
+    pub fn with_e1000(further: Vec<String>) -> Option<Self> {
+        Self::with(2, |_| {
+            let ethtool = format!("{}:bin/ethtool", super::hosts::run("which ethtool").trim());
+            let words =
+                ["--drivers", "--module", "e1000", "--module", "e1000e", "--module", "8021q", "--file"];
+            words.map(str::to_owned).into_iter().chain([ethtool]).chain(further).collect()
+        })
     }
 
     fn with_modules(guests: usize, modules: &[&str], further: &[&str]) -> Option<Self> {

@@ -1,67 +1,26 @@
 //! A guest with its distribution's kernel and two cards, an e1000 and an e1000e: QEMU is the client of ports of kind `e1000`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod dpdk;
+mod firmware;
+mod machine;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use common::guest::{Image, Reaper, Shell};
 use common::hosts::{Host, are_possible};
 use common::{Daemon, Folder};
+use firmware::Servers;
+use machine::{Boot, Guest};
 use netvm_api::{PortInfo, path};
 use rustix::process::Signal;
 
 /// Bytes of a file that goes each way.
 const FILE_KIB: u32 = 8 << 10;
-
-/// A guest; killed as hard as can be on drop.
-struct Guest {
-    child: Child,
-    console: PathBuf,
-}
-
-impl Guest {
-    fn start(qemu: &Path, image: &Path, cards: &[PathBuf; 2]) -> Self {
-        let console = image.join("console.sock");
-        let _ = std::fs::remove_file(&console);
-        let mut command = Command::new(qemu);
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-cpu", "max", "-m", "192"]);
-        command.args(["-machine", "q35,accel=tcg,memory-backend=ram", "-smp", "1,maxcpus=2"]);
-        command.args(["-object", "memory-backend-memfd,id=ram,size=192M,share=on"]);
-        for card in cards {
-            let device = serde_json::json!({
-                "driver": "vfio-user-pci",
-                "socket": { "type": "unix", "path": card },
-                "rombar": 0,
-            });
-            command.args(["-device", &device.to_string()]);
-        }
-        command.arg("-serial").arg(format!("unix:{},server=on,wait=off", console.display()));
-        command.arg("-kernel").arg(image.join("kernel")).arg("-initrd").arg(image.join("initrd"));
-        command.args(["-append", "console=ttyS0 no_timer_check quiet panic=-1"]).stdin(Stdio::null());
-        Self { child: command.spawn().unwrap(), console }
-    }
-
-    /// Waits until it has booted.
-    fn shell(&mut self, daemon: &Daemon) -> Shell {
-        daemon.until_slowly("QEMU listens for its console", |_| {
-            assert!(self.child.try_wait().unwrap().is_none(), "QEMU ended");
-            std::os::unix::net::UnixStream::connect(&self.console).is_ok()
-        });
-        let mut shell = Shell::attach(&self.console);
-        shell.address(2);
-        shell
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn link(daemon: &Daemon) -> bool {
     let ports: Vec<PortInfo> = daemon.get(path::PORTS);
@@ -71,6 +30,34 @@ fn link(daemon: &Daemon) -> bool {
 /// The sum that `md5sum` prints.
 fn sum(output: &str) -> String {
     output.split_whitespace().find(|word| word.len() == 32).unwrap_or_default().to_owned()
+}
+
+/// A tagged VLAN of the guest's interface: with tags inserted and stripped by the card, and by the guest.
+fn vlan_works(shell: &mut Shell, interface: &str) {
+    shell.must(&format!("ip link add link {interface} name {interface}.5 type vlan id 5"));
+    shell.must(&format!("ip link set {interface}.5 up; ip addr add 10.5.0.2/24 dev {interface}.5"));
+    for (to, offload) in [("off", "on"), ("on", "off")] {
+        let features = shell.must(&format!("ethtool -k {interface} | grep vlan-offload"));
+        for way in ["rx", "tx"] {
+            assert!(features.contains(&format!("{way}-vlan-offload: {offload}")), "{features}");
+        }
+        shell.until("ping -c 1 -W 2 10.5.0.1");
+        shell.must("ping -c 3 -s 1400 10.5.0.1");
+        shell.must(&format!("ethtool -K {interface} rxvlan {to} txvlan {to}"));
+    }
+    shell.must(&format!("ip link del {interface}.5"));
+}
+
+/// Jumbo frames, each in several of the card's buffers or in one long one.
+fn jumbo_frames_pass(shell: &mut Shell, host: &Host) {
+    host.ip("link set eth0 mtu 9000");
+    shell.must("ip link set eth0 mtu 9000");
+    shell.until("ping -c 1 -W 2 10.9.0.1");
+    // Not to be fragmented, neither there nor back.
+    shell.must("ping -c 3 -s 8972 10.9.0.1");
+    assert!(host.output("busybox ping -c 3 -W 5 -s 8972 10.9.0.2").status.success());
+    shell.must("ip link set eth0 mtu 1500");
+    shell.until("ping -c 1 -W 2 10.9.0.1");
 }
 
 /// A file to the guest and one from it, with checksums and segments left to the card.
@@ -104,8 +91,9 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         println!("SKIP: no QEMU with a vfio-user client (10.1 or later): ./dev setup --guests unpacks one");
         return;
     };
-    let Some(image) = Image::with_e1000() else { return };
-    let host = Host::bare("e");
+    let Some(image) = Image::with_e1000(dpdk::files()) else { return };
+    let ipxe = firmware::find();
+    let (host, tagged) = (Host::bare("e"), Host::bare("t"));
     let cards = ["card.sock", "new.sock"].map(|name| image.folder.0.join(name));
     let daemon = Daemon::start(&format!(
         r#"
@@ -113,10 +101,18 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         idle = "adaptive"
         huge_pages = false
 
+        [[group]]
+        name = "jumbo"
+        buffer_size = 9344
+        buffers = 4096
+
         [[port]]
         name = "guest"
         kind = "e1000"
         path = "{}"
+        mtu = 9004
+        group = "jumbo"
+        vlan = {{ trunk = [5], native = 1 }}
         forward = {{ normal = true }}
 
         [[port]]
@@ -124,6 +120,8 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         kind = "e1000"
         model = "e1000e"
         path = "{}"
+        group = "jumbo"
+        vlan = {{ trunk = [5], native = 1 }}
         forward = {{ normal = true }}
 
         [[port]]
@@ -131,14 +129,27 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         kind = "container"
         namespace = "{}"
         addresses = ["10.9.0.1/24", "fd00:9::1/64"]
+        mtu = 9004
+        group = "jumbo"
+        vlan = {{ access = 1 }}
+        forward = {{ normal = true }}
+
+        [[port]]
+        name = "tagged"
+        kind = "container"
+        namespace = "{}"
+        addresses = ["10.5.0.1/24"]
+        group = "jumbo"
+        vlan = {{ access = 5 }}
         forward = {{ normal = true }}
         "#,
         cards[0].display(),
         cards[1].display(),
-        host.namespace()
+        host.namespace(),
+        tagged.namespace()
     ));
     assert!(!link(&daemon));
-    let mut guest = Guest::start(&qemu, &image.folder.0, &cards);
+    let mut guest = Guest::start(&qemu, &image.folder.0, (&cards, Boot::Kernel));
     let mut shell = guest.shell(&daemon);
     assert!(link(&daemon));
     shell.until("ping -c 1 -W 2 10.9.0.1");
@@ -146,6 +157,8 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     shell.until("ping -6 -c 1 -W 2 fd00:9::1");
     assert!(host.pings("10.9.0.2") && host.pings("fd00:9::2"));
     files_go_both_ways(&host, &mut shell, &image.folder);
+    vlan_works(&mut shell, "eth0");
+    jumbo_frames_pass(&mut shell, &host);
 
     // The driver goes, and comes again.
     shell.must("rmmod e1000");
@@ -161,11 +174,15 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     let mut shell = guest.shell(&daemon);
     shell.until("ping -c 1 -W 2 10.9.0.1");
 
-    // QEMU is killed, and another one takes its place.
+    // QEMU is killed, and another one takes its place, which boots by firmware, from the network.
     drop((shell, guest));
     daemon.until("the guest is gone", |daemon| !link(daemon));
-    let mut guest = Guest::start(&qemu, &image.folder.0, &cards);
+    let servers = ipxe.is_some().then(|| Servers::start(&host, &image.folder.0));
+    let boot = ipxe.as_deref().map_or(Boot::Kernel, Boot::Firmware);
+    let mut guest = Guest::start(&qemu, &image.folder.0, (&cards, boot));
     let mut shell = guest.shell(&daemon);
+    drop(servers);
+    assert_eq!(shell.must("cat /proc/cmdline").contains("netboot"), ipxe.is_some());
     shell.until("ping -c 1 -W 2 10.9.0.1");
     assert!(host.pings("10.9.0.2"));
 
@@ -180,6 +197,14 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     shell.must("rmmod e1000e; insmod /modules/e1000e.ko");
     shell.must("ip link set eth1 up; ip addr add 10.9.0.2/24 dev eth1");
     shell.until("ping -c 1 -W 2 10.9.0.1");
+    vlan_works(&mut shell, "eth1");
+
+    // Another driver for the first one.
+    if dpdk::start(&mut shell, "eth0") {
+        let answers = host.pings("10.9.0.77");
+        let said = dpdk::stop(&mut shell);
+        assert!(answers, "{said}");
+    }
 }
 
 #[test]
@@ -191,7 +216,7 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
         println!("SKIP: no QEMU with a vfio-user client (10.1 or later): ./dev setup --guests unpacks one");
         return;
     }
-    let Some(image) = Image::with_e1000() else { return };
+    let Some(image) = Image::with_e1000(Vec::new()) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let host = Host::bare("v");
     let folder = image.folder.0.display();
