@@ -39,7 +39,7 @@ test_packages=(
     bird2   # start a service that netvm has no use for: systemctl disable --now frr bird
     nftables # a test makes NAT in a router's namespace
 )
-# What `./dev bench policy`, `vhost` and `container` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
+# What `./dev bench policy`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
 # What the tests of metrics and of the web page use if it is there (`./dev check-release` installs it).
@@ -109,7 +109,7 @@ setup_bench() {
     [[ $1 != container ]] || install_missing iperf3
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
-        policy | vhost | container)
+        policy | vhost | container | latency)
             [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
             ;;
     esac

@@ -9,32 +9,22 @@
 //! bulk (`peer/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a switch
 //! learns the traffic's destination.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
-use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
 use crate::measure::harness::{Measured, Plan};
-use crate::measure::window::CpuTime;
+use crate::peers::testpmd::Testpmd;
 use crate::peers::timing::Timing;
 use crate::setup::traffic::{PLUGIN, Traffic};
 
-const NAME: &str = "dpdk-testpmd";
-/// Limit for every wait.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// testpmd's prompt.
-const PROMPT: &str = "testpmd> ";
-/// Names of the forwarding threads in different DPDK releases.
-const THREADS: [&str; 3] = ["lcore-worker", "rte-worker", "dpdk-worker"];
 /// Number of the second guest's port.
 const SECOND: usize = 2;
 /// Descriptors of each ring.
@@ -82,123 +72,33 @@ pub fn sockets(folder: &Path) -> [PathBuf; 2] {
     ["p0", "p1"].map(|name| folder.join(name))
 }
 
-/// A testpmd at its prompt. Killed on drop, or when this process ends.
-#[derive(Debug)]
-struct Testpmd {
-    child: Child,
-    prompt: ChildStdin,
-    output: PathBuf,
-}
-
-impl Testpmd {
-    /// `name`: of its output file. `cores`: of its prompt and of its forwarding thread.
-    fn start(
-        folder: &Path,
-        name: &str,
-        cores: (u32, u32),
-        devices: &[String],
-        prepare: impl FnOnce(&mut Command),
-    ) -> Result<Self, BenchError> {
-        let system = || BenchError::system(format!("cannot start {NAME}"));
-        let output = folder.join(format!("{name}.out"));
-        let file = File::create(&output).map_err(system())?;
-        let errors = file.try_clone().map_err(system())?;
-        // Line buffering, although it writes to a file.
-        let mut command = Command::new("stdbuf");
-        command.args(["-oL", NAME]);
-        command.arg(format!("--lcores=0@{},1@{}", cores.0, cores.1));
-        if huge_pages_are_worthwhile() {
-            command.args(["--in-memory", "--single-file-segments"]);
-        } else {
-            command.args(["--no-huge", "--no-shconf", "-m", "256"]);
-        }
-        command.args(["--no-pci", "--no-telemetry"]).args(devices);
-        prepare(&mut command);
-        command.args([
-            "--",
-            "-i",
-            "--forward-mode=io",
-            "--port-topology=paired",
-            "--nb-cores=1",
-            "--total-num-mbufs=16384",
-        ]);
-        command.arg(format!("--burst={BURST}"));
-        command.args([format!("--rxd={DESCRIPTORS}"), format!("--txd={DESCRIPTORS}")]);
-        command.arg(format!("--txfreet={FREED}"));
-        command.stdin(Stdio::piped()).stdout(file).stderr(errors);
-        // SAFETY: between fork and exec it makes one system call, without allocation or locks.
-        unsafe {
-            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-        }
-        let mut child = command.spawn().map_err(system())?;
-        let Some(prompt) = child.stdin.take() else {
-            return Err(BenchError::Peer { peer: NAME, problem: "has no standard input".to_owned() });
-        };
-        let mut own = Self { child, prompt, output };
-        own.wait_for("its prompt", |text| text.contains(PROMPT))?;
-        Ok(own)
-    }
-
-    fn text(&self) -> String {
-        fs::read(&self.output).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
-    }
-
-    fn say(&mut self, line: &str) -> Result<(), BenchError> {
-        self.prompt.write_all(line.as_bytes()).map_err(BenchError::system(format!("cannot write to {NAME}")))
-    }
-
-    fn wait_for(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> Result<(), BenchError> {
-        let start = Instant::now();
-        loop {
-            let text = self.text();
-            if is_there(&text) {
-                return Ok(());
-            }
-            let ended = self.child.try_wait().ok().flatten();
-            if ended.is_some() || start.elapsed() > TIMEOUT {
-                let last = text.trim().lines().last().unwrap_or("nothing").to_owned();
-                return Err(BenchError::Peer {
-                    peer: NAME,
-                    problem: format!("no {what}; last output: {last}"),
-                });
-            }
-            sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// A counter of a port.
-    fn count(&mut self, port: usize, name: &str) -> Result<u64, BenchError> {
-        let before = self.text().len();
-        self.say(&format!("show port stats {port}\n"))?;
-        let read = |text: &str| counter(text.get(before..).unwrap_or_default(), name);
-        self.wait_for("statistics", |text| read(text).is_some())?;
-        Ok(read(&self.text()).unwrap_or(0))
-    }
-
-    /// Packets sent by a port so far, CPU time of the forwarding thread, and the time of the reading.
-    fn sent(&mut self, port: usize) -> Result<(u64, CpuTime, Instant), BenchError> {
-        let sent = self.count(port, "TX-packets:")?;
-        Ok((sent, self.cpu(), Instant::now()))
-    }
-
-    fn cpu(&self) -> CpuTime {
-        let times = THREADS.map(|name| CpuTime::of_threads(self.child.id(), name));
-        times.into_iter().max_by_key(|time| time.running).unwrap_or_default()
-    }
-}
-
-impl Drop for Testpmd {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A number in a port's statistics, once they are complete.
-fn counter(text: &str, name: &str) -> Option<u64> {
-    let (before, _) = text.split_once("Tx-pps:")?;
-    before.split_once(name)?.1.split_whitespace().next()?.parse().ok()
+/// Starts a testpmd that forwards between its devices. `name`: of its output file. `cores`: of its prompt and of its
+/// forwarding thread.
+fn start(
+    (folder, name): (&Path, &str),
+    cores: (u32, u32),
+    devices: &[String],
+    prepare: impl FnOnce(&mut Command),
+) -> Result<Testpmd, BenchError> {
+    let mut eal = vec![format!("--lcores=0@{},1@{}", cores.0, cores.1)];
+    let memory: &[&str] = if huge_pages_are_worthwhile() {
+        &["--in-memory", "--single-file-segments"]
+    } else {
+        &["--no-huge", "--no-shconf", "-m", "256"]
+    };
+    eal.extend(memory.iter().chain(&["--no-pci", "--no-telemetry"]).map(|&word| word.to_owned()));
+    eal.extend_from_slice(devices);
+    let own = [
+        "--forward-mode=io".to_owned(),
+        "--port-topology=paired".to_owned(),
+        "--nb-cores=1".to_owned(),
+        "--total-num-mbufs=16384".to_owned(),
+        format!("--burst={BURST}"),
+        format!("--rxd={DESCRIPTORS}"),
+        format!("--txd={DESCRIPTORS}"),
+        format!("--txfreet={FREED}"),
+    ];
+    Testpmd::start(folder.join(format!("{name}.out")), &eal, &own, prepare)
 }
 
 /// Two running guests.
@@ -243,7 +143,7 @@ impl Guests {
                 command.env("NETVM_BENCH_TIMING", timing.path());
             }
         };
-        let mut testpmd = Testpmd::start(folder, "guests", (core, core), &devices, describe)?;
+        let mut testpmd = start((folder, "guests"), (core, core), &devices, describe)?;
         testpmd.wait_for("four ports", |text| text.contains("Port 3: "))?;
         testpmd.wait_for("traffic", |_| ready.exists())?;
         testpmd.say("start tx_first 1\n")?;
@@ -274,7 +174,7 @@ fn start_floor(folder: &Path, cores: Cores) -> Result<Testpmd, BenchError> {
         .zip(&paths)
         .map(|(n, path): (u8, _)| format!("--vdev=net_vhost{n},iface={}", path.display()))
         .collect();
-    let mut switch = Testpmd::start(folder, "floor", (cores.nf, cores.engine), &devices, |_| ())?;
+    let mut switch = start((folder, "floor"), (cores.nf, cores.engine), &devices, |_| ())?;
     switch.say("start\n")?;
     Ok(switch)
 }
@@ -318,19 +218,5 @@ pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64
             }
             return Ok(packets as f64 / had.as_secs_f64() / 1e6);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_is_read_once_complete() {
-        let whole = "  RX-packets: 5\n  TX-packets: 12345      TX-errors: 0\n\n  Throughput (since last show)\n  \
-                     Rx-pps:  1\n  Tx-pps:  7\n";
-        assert_eq!(counter(whole, "TX-packets:"), Some(12345));
-        assert_eq!(counter(whole, "RX-packets:"), Some(5));
-        assert_eq!(counter("  TX-packets: 12", "TX-packets:"), None);
     }
 }

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::BenchError;
 
+pub mod capture;
 pub mod fib;
 pub mod guests;
 pub mod ovs;

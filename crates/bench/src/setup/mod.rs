@@ -5,4 +5,5 @@ pub mod layout;
 pub mod rig;
 pub mod routes;
 pub mod sandbox;
+pub mod sender;
 pub mod traffic;

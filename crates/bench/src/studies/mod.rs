@@ -3,6 +3,5 @@
 
 pub mod network;
 pub mod routers;
-mod sender;
 mod trial;
 pub mod way;

@@ -28,7 +28,6 @@ use netvm_wire::{IpNet, Ipv4Net, MacAddr};
 use rustix::mount::{MountFlags, mount};
 
 use super::network;
-use super::sender::{BURST, Sender, Stream};
 use super::trial::{self, Counts, Sink, TrialArgs};
 use super::way::two_cores;
 use crate::error::BenchError;
@@ -36,6 +35,7 @@ use crate::measure::probe::ip;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
+use crate::setup::sender::{BURST, Sender, Stream};
 
 const OUT: &str = "out";
 /// The MAC address of the packets' next hop, which takes no packet: it only has to be known.

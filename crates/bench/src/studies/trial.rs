@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 
-use super::sender::Sender;
 use crate::error::BenchError;
+use crate::setup::sender::Sender;
 
 /// Between two looks at a receiver.
 pub const TICK: Duration = Duration::from_millis(5);
@@ -119,7 +119,7 @@ fn send(
     time: Duration,
     sender: &Sender,
     sink: &mut impl Sink,
-) -> Result<super::sender::Sent, BenchError> {
+) -> Result<crate::setup::sender::Sent, BenchError> {
     sender.send(rate, time);
     loop {
         sink.pause(TICK)?;

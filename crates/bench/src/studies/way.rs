@@ -26,13 +26,13 @@ use netvm_wire::MacAddr;
 use serde::Deserialize;
 
 use super::network;
-use super::sender::{Sender, Stream};
 use super::trial::{self, Counts, Sink, TrialArgs};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
 use crate::setup::guest::{Guest, Running, beside, pinned};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
+use crate::setup::sender::{Sender, Stream};
 
 const PROGRAM: &str = "netvm-bench-way";
 /// The NF's, as the program has it.

@@ -11,6 +11,7 @@
 //!   capture, and counted: the figures are what is in the files.
 //! - `capture-filter`: the same with a filter that rejects every packet (`udp port 9`): what looking costs.
 //! - `capture-RATE`: offered so many million packets a second; the share that is lost to the capture.
+//! - `tcpdump`, `dpdk-dumpcap`, `dpdk-pdump`: other programs on the same two cores (`peers::capture`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,8 +30,13 @@ use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
+use crate::peers::capture::Stored;
+use crate::peers::capture::dpdk::{Dpdk, Tool};
+use crate::peers::capture::tcpdump::{self, LINE_RATE, Tcpdump};
+use crate::peers::testpmd;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
+use crate::setup::sandbox;
 
 /// Packet size in bytes.
 const PACKET: u16 = 64;
@@ -46,6 +52,13 @@ const FILE: u64 = 256 << 20;
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
+    // Before anything else runs in this process: they need namespaces of their own.
+    let peers = if args.skip_peers {
+        eprintln!("skipping peers (--skip-peers)");
+        None
+    } else {
+        Some(Peers::start(cores)?)
+    };
     let mut subjects = vec![
         Subject::new("pass", move |plan| {
             let (mut rig, _) = start(cores, None)?;
@@ -60,7 +73,60 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         let name = format!("capture-{rate}M");
         subjects.push(Subject::new(name.clone(), move |plan| captured(&name, (cores, Some(rate)), "", plan)));
     }
-    alternate(&args.plan(), &mut subjects, &[Comparison::new("capture-filter passed", "pass")])
+    let mut comparisons = vec![Comparison::new("capture-filter passed", "pass")];
+    if let Some(peers) = &peers {
+        peers.add(&mut subjects);
+        let names = ["tcpdump", Tool::Dumpcap.name(), Tool::Pdump.name()];
+        comparisons.extend(names.map(|peer| Comparison::new("capture", peer)));
+        comparisons.push(Comparison::new("capture-10M", "tcpdump lossless"));
+    }
+    alternate(&args.plan(), &mut subjects, &comparisons)
+}
+
+/// Other programs that capture.
+struct Peers {
+    tcpdump: Tcpdump,
+    /// `None` where two DPDK processes cannot share memory.
+    dpdk: Option<Dpdk>,
+}
+
+impl Peers {
+    fn start(cores: Cores) -> Result<Self, BenchError> {
+        tcpdump::find()?;
+        testpmd::find()?;
+        let sandbox = sandbox::enter()?;
+        let tcpdump = Tcpdump::start(&sandbox, PACKET, cores)?;
+        let dpdk = Dpdk::prepare(&sandbox, cores)
+            .inspect_err(|error| {
+                eprintln!("SKIP: {} and {}: {error}", Tool::Dumpcap.name(), Tool::Pdump.name());
+            })
+            .ok();
+        Ok(Self { tcpdump, dpdk })
+    }
+
+    fn add<'a>(&'a self, subjects: &mut Vec<Subject<'a>>) {
+        let tcpdump = &self.tcpdump;
+        subjects.push(Subject::new("tcpdump", move |plan: &Plan| {
+            let stored = tcpdump.trial(LINE_RATE, plan.window)?;
+            let mut figures = stored_figures("tcpdump", stored);
+            let lossless = tcpdump.search(stored.offered_mpps() * 1e6, plan.window)?;
+            figures.push(Figure::new("tcpdump lossless", Unit::Mpps, lossless / 1e6));
+            Ok(figures)
+        }));
+        let Some(dpdk) = &self.dpdk else { return };
+        for tool in [Tool::Dumpcap, Tool::Pdump] {
+            let measure = move |plan: &Plan| Ok(stored_figures(tool.name(), dpdk.measure(tool, plan)?));
+            subjects.push(Subject::new(tool.name(), measure));
+        }
+    }
+}
+
+fn stored_figures(name: &str, stored: Stored) -> Vec<Figure> {
+    vec![
+        Figure::new(format!("{name} passed"), Unit::Mpps, stored.offered_mpps()),
+        Figure::new(name, Unit::Mpps, stored.mpps()),
+        Figure::new(format!("{name} lost"), Unit::Percent, stored.lost_percent()),
+    ]
 }
 
 /// An engine that passes packets from a source to a sink, and the name of the source.

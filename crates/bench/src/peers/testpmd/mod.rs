@@ -1,5 +1,7 @@
 //! DPDK's `testpmd`, driven through its prompt; it reports the rate itself.
 
+mod process;
+
 use std::io::{ErrorKind, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -10,7 +12,10 @@ use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
 use crate::measure::harness::Plan;
 
-const NAME: &str = "dpdk-testpmd";
+pub use process::Testpmd;
+
+/// Its name.
+pub const NAME: &str = "dpdk-testpmd";
 /// Limit for its end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for its start.

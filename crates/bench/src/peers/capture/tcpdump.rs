@@ -1,0 +1,166 @@
+//! `tcpdump` on a veth pair: a sender in a namespace of its own on one core, whose system calls carry packets up to
+//! tcpdump's ring (as a null port's packets and the engine share a core), and tcpdump on the other.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use netvm_wire::MacAddr;
+
+use super::{Running, Stored, program};
+use crate::error::BenchError;
+use crate::machine::Cores;
+use crate::measure::probe::ip;
+use crate::setup::guest::pinned;
+use crate::setup::sender::{Sender, Stream};
+
+const NAME: &str = "tcpdump";
+const INTERFACE: &str = "near";
+/// KiB of its ring, as much as netvm's.
+const RING: u32 = 32 << 10;
+/// Files that take turns, and their size in millions of bytes, as netvm's.
+const FILES: (u32, u32) = (2, 268);
+/// Limit for its start and its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time in which what has been sent arrives.
+const SETTLES: Duration = Duration::from_millis(200);
+const TICK: Duration = Duration::from_millis(5);
+/// A rate that no sender reaches, in packets per second.
+pub const LINE_RATE: f64 = 1e9;
+
+/// A sender, and where tcpdump writes.
+#[derive(Debug)]
+pub struct Tcpdump {
+    sender: Sender,
+    folder: PathBuf,
+    core: u32,
+}
+
+/// Whether it is installed.
+///
+/// # Errors
+/// [`BenchError::MissingPeer`] names the package.
+pub fn find() -> Result<(), BenchError> {
+    let version = Command::new(program(NAME)).arg("--version").stdin(Stdio::null()).output();
+    match version {
+        Ok(_) => Ok(()),
+        Err(_) => Err(BenchError::MissingPeer { program: NAME, package: NAME }),
+    }
+}
+
+impl Tcpdump {
+    /// Starts the sender, with a veth pair into this process's network namespace. `size`: bytes of a frame with FCS.
+    ///
+    /// # Errors
+    /// This process lacks the privilege, or `ip` fails.
+    pub fn start(sandbox: &Path, size: u16, cores: Cores) -> Result<Self, BenchError> {
+        let stream = Stream {
+            interface: INTERFACE.to_owned(),
+            size,
+            is_multi: false,
+            is_spread: false,
+            destinations: vec![(MacAddr([2, 0, 0, 0, 0, 1]), [10, 255, 0, 1])],
+        };
+        let sender = Sender::start(stream, cores.engine)?;
+        ip(&["link", "set", INTERFACE, "up"])?;
+        Ok(Self { sender, folder: sandbox.to_owned(), core: cores.nf })
+    }
+
+    /// Sends at `rate` packets per second for a time, and counts what tcpdump stored.
+    ///
+    /// # Errors
+    /// tcpdump or the sender failed.
+    pub fn trial(&self, rate: f64, time: Duration) -> Result<Stored, BenchError> {
+        let failed = |problem: String| BenchError::Peer { peer: NAME, problem };
+        let said = self.folder.join("tcpdump.out");
+        let mut messages = File::create(&said).map_err(BenchError::system("cannot create a file"))?;
+        let errors = messages.try_clone().map_err(BenchError::system("cannot create a file"))?;
+        let mut command = pinned(self.core, &program(NAME));
+        // Without names and without giving up root, whose folder it writes to.
+        command.args(["-n", "-Z", "root", "-Q", "in", "-i", INTERFACE]);
+        command.args(["-B", &RING.to_string()]);
+        command.args(["-W", &FILES.0.to_string(), "-C", &FILES.1.to_string()]);
+        command.arg("-w").arg(self.folder.join("tcpdump.pcap"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        let mut child = Running(command.spawn().map_err(BenchError::system(NAME))?);
+        let mut text = String::new();
+        let mut read = || {
+            text.clear();
+            // A file that this process just made.
+            let _ = messages.seek(SeekFrom::Start(0)).and_then(|_| messages.read_to_string(&mut text));
+            text.clone()
+        };
+        let start = Instant::now();
+        while !read().contains("listening on") {
+            if start.elapsed() > PATIENCE || child.has_ended() {
+                return Err(failed(format!("did not start: {}", read().trim())));
+            }
+            sleep(TICK);
+        }
+        self.sender.send(rate, time);
+        let sent = loop {
+            sleep(TICK);
+            if let Some(sent) = self.sender.poll()? {
+                break sent;
+            }
+        };
+        sleep(SETTLES);
+        child.interrupt();
+        let end = Instant::now();
+        while !child.has_ended() {
+            if end.elapsed() > PATIENCE {
+                return Err(failed("does not end".to_owned()));
+            }
+            sleep(TICK);
+        }
+        let said = read();
+        let packets = captured(&said).ok_or_else(|| failed(format!("no count in: {}", said.trim())))?;
+        Ok(Stored { offered: sent.packets, packets, seconds: sent.seconds })
+    }
+
+    /// The highest rate between 0 and `most` at which it stores everything, found by halving, in packets per second; 0 if
+    /// there is none.
+    ///
+    /// # Errors
+    /// As [`Tcpdump::trial`].
+    pub fn search(&self, most: f64, time: Duration) -> Result<f64, BenchError> {
+        let (mut low, mut high) = (0.0, most);
+        while high - low > most / 32.0 {
+            let rate = f64::midpoint(low, high);
+            let stored = self.trial(rate, time)?;
+            let reached = stored.offered as f64 / stored.seconds;
+            if stored.packets >= stored.offered {
+                // The sender may be slower than asked for.
+                low = rate.min(reached).max(low);
+                if reached < rate * 0.98 {
+                    break;
+                }
+            } else {
+                high = rate;
+            }
+        }
+        Ok(low)
+    }
+}
+
+/// The count of its last lines.
+fn captured(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.trim().strip_suffix(" packets captured"))?;
+    line.split_whitespace().next_back()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_read() {
+        let text = "tcpdump: listening on near, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
+                    1234567 packets captured\n1300000 packets received by filter\n65433 packets dropped by kernel\n";
+        assert_eq!(captured(text), Some(1_234_567));
+        assert_eq!(captured("tcpdump: near: No such device exists\n"), None);
+    }
+}
