@@ -17,6 +17,7 @@ mod port;
 mod punt;
 mod router;
 mod snapshot;
+mod tap;
 mod worker;
 
 pub use counters::{

@@ -8,8 +8,7 @@ use dpdk::{Batch, Mbuf, PortNumber};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriteError};
 use netvm_region::clock;
 
-use super::{Arrival, Device, sink::swallow};
-use crate::counters::PortCounters;
+use super::{Arrival, Device, PortContext, sink::swallow};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::memory::Memory;
@@ -103,7 +102,7 @@ fn now() -> Timestamp {
 }
 
 impl Device for Capture {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         let geometry = memory.region().geometry();
         while out.len() < wanted {
             if self.held.is_none() {
@@ -140,7 +139,7 @@ impl Device for Capture {
         }
     }
 
-    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
         let mut written = Batch::new();
         for mbuf in batch.drain() {
             match self.write(memory, &mbuf) {
@@ -149,14 +148,14 @@ impl Device for Capture {
                 }
                 Err(error) => {
                     self.report(error.to_string());
-                    counters.drops.add(DropReason::PortDown, 1);
+                    cx.note_drop(DropReason::PortDown, &mbuf);
                 }
             }
         }
-        swallow(&mut written, counters);
+        swallow(&mut written, cx);
     }
 
-    fn flush(&mut self, _counters: &PortCounters) -> usize {
+    fn flush(&mut self, _cx: &PortContext<'_>) -> usize {
         0
     }
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use dpdk::{Batch, RxQueue, TxQueue};
 
-use super::{Arrival, Device, Gathers};
-use crate::counters::PortCounters;
+use super::{Arrival, Device, Gathers, PortContext};
 use crate::memory::Memory;
 
 /// One queue pair of a DPDK port.
@@ -32,17 +31,17 @@ impl Gathers for EthDevice {
 
 impl Device for EthDevice {
     #[inline]
-    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         self.rx.burst_of(out, wanted);
     }
 
     #[inline]
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        self.gather(batch, counters);
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
+        self.gather(batch, cx);
     }
 
     #[inline]
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         if self.unsent.is_empty() {
             return 0;
         }
@@ -53,8 +52,8 @@ impl Device for EthDevice {
         } else {
             self.unsent.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum()
         };
-        counters.tx_packets.add(sent as u64);
-        counters.tx_bytes.add(bytes - left);
+        cx.counters.tx_packets.add(sent as u64);
+        cx.counters.tx_bytes.add(bytes - left);
         sent
     }
 

@@ -14,8 +14,7 @@ use netvm_vnet::{
 };
 
 use super::buffers::{begin_large, insert, is_large, note};
-use super::{Arrival, Device, Gathers};
-use crate::counters::PortCounters;
+use super::{Arrival, Device, Gathers, PortContext};
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 
@@ -146,7 +145,7 @@ impl Gathers for KernelDevice {
 }
 
 impl Device for KernelDevice {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         if self.was_empty && !self.queue.is_readable() {
             return;
         }
@@ -166,7 +165,7 @@ impl Device for KernelDevice {
                 let Some(place) = next.next() else { return };
                 match packet_of(place, header, received) {
                     Ok(packet) => drop(out.push(packet)),
-                    Err(reason) => counters.drops.add(reason, 1),
+                    Err(reason) => cx.counters.drops.add(reason, 1),
                 }
             };
             // SAFETY: the places are buffers that this device owns.
@@ -181,32 +180,32 @@ impl Device for KernelDevice {
     }
 
     #[inline]
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        self.gather(batch, counters);
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
+        self.gather(batch, cx);
     }
 
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         let (packets, mut sent) = (self.unsent.as_slice(), 0);
         let (mut first, mut bytes) = (0, 0);
         for (n, packet) in packets.iter().enumerate() {
             let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
             let parts = packet.parts(&mut parts);
             if !parts.is_some_and(|parts| self.burst.has_room(parts.len())) {
-                let outcome = send(&mut self.burst, &self.queue, &packets[first..n], counters);
+                let outcome = send(&mut self.burst, &self.queue, &packets[first..n], cx);
                 (sent, bytes, first) = (sent + outcome.0, bytes + outcome.1, n);
             }
             if let Some(parts) = parts {
                 self.burst.push(header_for(packet), parts.iter().map(|part| iovec(*part)));
             } else {
-                counters.drops.add(DropReason::TooLong, 1);
+                cx.note_drop(DropReason::TooLong, packet);
                 first = n + 1;
             }
         }
-        let outcome = send(&mut self.burst, &self.queue, &packets[first..], counters);
+        let outcome = send(&mut self.burst, &self.queue, &packets[first..], cx);
         (sent, bytes) = (sent + outcome.0, bytes + outcome.1);
         self.unsent.clear();
-        counters.tx_packets.add(sent);
-        counters.tx_bytes.add(bytes);
+        cx.counters.tx_packets.add(sent);
+        cx.counters.tx_bytes.add(bytes);
         sent as usize
     }
 
@@ -229,7 +228,7 @@ impl Device for KernelDevice {
 }
 
 /// Sends a burst of these packets; returns how many went, and their bytes.
-fn send(burst: &mut SendBurst, queue: &Queue, packets: &[Mbuf], counters: &PortCounters) -> (u64, u64) {
+fn send(burst: &mut SendBurst, queue: &Queue, packets: &[Mbuf], cx: &PortContext<'_>) -> (u64, u64) {
     let (mut sent, mut bytes) = (0, 0);
     let mut packets = packets.iter();
     let each = |outcome| {
@@ -239,7 +238,7 @@ fn send(burst: &mut SendBurst, queue: &Queue, packets: &[Mbuf], counters: &PortC
                 sent += 1;
                 bytes += u64::from(packet.pkt_len());
             }
-            Err(error) => counters.drops.add(reason(error), 1),
+            Err(error) => cx.note_drop(reason(error), packet),
         }
     };
     // SAFETY: the parts are of these packets, which the device owns.

@@ -4,14 +4,15 @@ use std::os::fd::BorrowedFd;
 
 use dpdk::{Accepts, Batch};
 
-use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
+pub(crate) use context::PortContext;
 use shaper::Shaper;
 
 mod buffers;
 pub(crate) mod capture;
+mod context;
 pub(crate) mod ethdev;
 pub(crate) mod guest;
 pub(crate) mod kernel;
@@ -37,13 +38,13 @@ pub(crate) enum Arrival<'a> {
 pub(crate) trait Device: Send {
     /// Receives up to `wanted` packets into `out`, which has room for them. The caller owns them. Counts only packets
     /// that it refuses.
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters);
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>);
 
     /// Takes packets of `memory` for transmission and empties the batch. Drops and counts those that it cannot take.
-    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters);
+    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>);
 
     /// Sends the packets that it took; counts and returns how many went.
-    fn flush(&mut self, counters: &PortCounters) -> usize;
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize;
 
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool;
@@ -78,14 +79,14 @@ pub(crate) trait Gathers: Device {
 
     /// [`Device::enqueue`]: sends when the burst is full, and drops what still does not fit.
     #[inline]
-    fn gather(&mut self, batch: &mut Batch, counters: &PortCounters) {
+    fn gather(&mut self, batch: &mut Batch, cx: &PortContext<'_>) {
         self.unsent().append(batch);
         if !batch.is_empty() {
-            self.flush(counters);
+            self.flush(cx);
             self.unsent().append(batch);
         }
         if !batch.is_empty() {
-            counters.drops.add(DropReason::TxFull, batch.len() as u64);
+            cx.note_drops(DropReason::TxFull, batch.as_slice());
             batch.clear();
         }
     }
@@ -116,23 +117,17 @@ impl PortQueue {
 
     /// Receives from the next queue in turn.
     #[inline]
-    pub(crate) fn receive(
-        &mut self,
-        memory: &Memory,
-        out: &mut Batch,
-        wanted: usize,
-        counters: &PortCounters,
-    ) {
+    pub(crate) fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         self.turn = if self.turn + 1 >= self.devices.len() { 0 } else { self.turn + 1 };
         if let Some(device) = self.devices.get_mut(self.turn) {
-            device.receive(memory, out, wanted, counters);
+            device.receive(memory, out, wanted, cx);
         }
     }
 
     #[inline]
-    pub(crate) fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+    pub(crate) fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
         if let Some(device) = self.devices.first_mut() {
-            device.enqueue(memory, batch, counters);
+            device.enqueue(memory, batch, cx);
         }
     }
 
@@ -154,20 +149,20 @@ impl PortQueue {
     }
 
     /// Passes what the shaper lets go to the device.
-    pub(crate) fn shape(&mut self, now: u64, memory: &Memory, counters: &PortCounters) {
+    pub(crate) fn shape(&mut self, now: u64, memory: &Memory, cx: &PortContext<'_>) {
         let (Some(shaper), Some(device)) = (self.shaper.as_deref_mut(), self.devices.first_mut()) else {
             return;
         };
         let mut burst = Batch::new();
-        shaper.pop_burst(now, &mut burst, &counters.drops);
+        shaper.pop_burst(now, &mut burst, cx);
         if !burst.is_empty() {
-            device.enqueue(memory, &mut burst, counters);
+            device.enqueue(memory, &mut burst, cx);
         }
     }
 
     #[inline]
-    pub(crate) fn flush(&mut self, counters: &PortCounters) -> usize {
-        self.devices.first_mut().map_or(0, |device| device.flush(counters))
+    pub(crate) fn flush(&mut self, cx: &PortContext<'_>) -> usize {
+        self.devices.first_mut().map_or(0, |device| device.flush(cx))
     }
 
     pub(crate) fn is_flushed(&self) -> bool {

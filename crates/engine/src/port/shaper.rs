@@ -14,7 +14,8 @@ use netvm_config::model::{QosConfig, QueueConfig};
 use netvm_region::clock;
 use netvm_switch::qos::{CodelOptions, Next, Qos, QosError, QueueOptions, Service, ShaperOptions};
 
-use crate::counters::{Drops, QueueCounters};
+use super::PortContext;
+use crate::counters::QueueCounters;
 use crate::drop_reason::DropReason;
 
 /// CoDel's interval (RFC 8289 section 4.3).
@@ -67,7 +68,7 @@ impl Shaper {
     }
 
     /// Takes what may leave now into `out`, as far as it has room. Drops what has waited too long.
-    pub(crate) fn pop_burst(&mut self, now: u64, out: &mut Batch, drops: &Drops) {
+    pub(crate) fn pop_burst(&mut self, now: u64, out: &mut Batch, cx: &PortContext<'_>) {
         while out.len() < Batch::CAPACITY {
             let next = if self.is_retiring {
                 self.qos.pop_any().map(|mbuf| Next::Send(mbuf, 0))
@@ -84,8 +85,8 @@ impl Shaper {
                     let _ = out.push(mbuf);
                 }
                 Some(Next::Drop(mbuf, queue)) => {
+                    cx.note_drop(DropReason::Codel, &mbuf);
                     drop(mbuf);
-                    drops.add(DropReason::Codel, 1);
                     if let Some(counters) = self.counters.get(queue) {
                         counters.late.add(1);
                     }

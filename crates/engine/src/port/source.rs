@@ -12,8 +12,7 @@ use dpdk::Batch;
 use netvm_config::model::SourceConfig;
 use netvm_region::clock;
 
-use super::{Arrival, Device, sink::swallow};
-use crate::counters::PortCounters;
+use super::{Arrival, Device, PortContext, sink::swallow};
 use crate::memory::Memory;
 
 /// The first cache line of a frame: Ethernet, IPv4 and UDP headers and padding.
@@ -119,7 +118,7 @@ impl Source {
 }
 
 impl Device for Source {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         let mut count = self.left.map_or(wanted, |left| wanted.min(left as usize));
         if let Some(rate_limit) = &mut self.rate_limit {
             count = count.min(rate_limit.due(clock::cycles()));
@@ -152,11 +151,11 @@ impl Device for Source {
         }
     }
 
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        swallow(batch, counters);
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
+        swallow(batch, cx);
     }
 
-    fn flush(&mut self, _counters: &PortCounters) -> usize {
+    fn flush(&mut self, _cx: &PortContext<'_>) -> usize {
         0
     }
 

@@ -32,7 +32,6 @@ mod packet;
 mod router;
 mod rx;
 mod state;
-pub(crate) mod tap;
 #[cfg(test)]
 mod tests;
 mod tx;
@@ -191,7 +190,7 @@ impl Worker {
             moved += take_handoffs(dp);
         }
         let clock = Stopwatch::<TIMED>::start();
-        let sent = dp.ports.flush(dp.clock.now, &dp.memories, &dp.counters);
+        let sent = dp.flush_ports();
         dp.latency.flushed(dp.clock.now, |port| dp.ports.get(port).map(PortQueue::is_flushed));
         if sent > 0 {
             clock.note(dp, Stage::Transmit, sent);

@@ -15,6 +15,7 @@ use netvm_tap::Direction;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
 use crate::policy::Outcome;
+use crate::port::PortContext;
 use crate::snapshot::Snapshot;
 use crate::worker::act::{do_extras, police::police, reject};
 use crate::worker::chain::entry::{enter, enter_without_hops, room_at_entry};
@@ -48,9 +49,10 @@ pub(crate) fn receive<'a>(
     let mut received = Received { origin, bytes: 0 };
     let Datapath { ports, memories, counters, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else { return received };
+    let cx = PortContext::new(port, counters, dp.is_tapped.then_some(&dp.taps));
     received.origin.admitted = queue.waits_for_room;
     if wanted > 0 {
-        queue.receive(memory, batch, wanted, &counters.ports[port.index()]);
+        queue.receive(memory, batch, wanted, &cx);
     }
     if !batch.is_empty() {
         received.bytes = admit(dp, port, batch);

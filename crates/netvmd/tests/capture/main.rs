@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod drops;
 mod ends;
 mod rights;
 #[allow(dead_code, reason = "the tests of routers use the rest")]

@@ -7,7 +7,7 @@ use netvm_config::nearest_names;
 use super::CaptureError;
 use crate::ids::{ChainId, RoleId};
 use crate::manager::publish::shortened::ShortChain;
-use crate::worker::tap::places::Places;
+use crate::tap::places::Places;
 
 /// A place at which packets are captured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

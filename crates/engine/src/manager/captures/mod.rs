@@ -16,9 +16,9 @@ use netvm_tap::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Wri
 use super::Engine;
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId};
+use crate::tap::places::Places;
+use crate::tap::{MAX_CAPTURES, Tap};
 use crate::worker::Command;
-use crate::worker::tap::places::Places;
-use crate::worker::tap::{MAX_CAPTURES, Tap};
 pub use interface::Interface;
 use interface::{of_everything, of_place, of_ports};
 

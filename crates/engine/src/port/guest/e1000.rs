@@ -11,11 +11,10 @@ use arrayvec::ArrayVec;
 use dpdk::{Batch, MOST_PARTS, Mbuf, Part};
 use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
 
-use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 use crate::port::buffers::{begin_large, insert, note};
-use crate::port::{Arrival, Device, Gathers};
+use crate::port::{Arrival, Device, Gathers, PortContext};
 
 /// Bytes of a packet's beginning in which offload requests are carried out.
 const FRONT: usize = 256;
@@ -114,7 +113,7 @@ impl Gathers for E1000Device {
 }
 
 impl Device for E1000Device {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         if !self.queue.has_packets() && !self.queue.is_pending() {
             return;
         }
@@ -125,20 +124,20 @@ impl Device for E1000Device {
             // There is room for as many as wanted.
             Some(packet.is_some_and(|packet| out.push(packet).is_ok()))
         });
-        counters.drops.add(DropReason::Malformed, malformed);
+        cx.counters.drops.add(DropReason::Malformed, malformed);
     }
 
     #[inline]
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        self.gather(batch, counters);
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
+        self.gather(batch, cx);
     }
 
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         if self.unsent.is_empty() {
             return 0;
         }
         if !self.queue.is_active() {
-            counters.drops.add(DropReason::NoPeer, self.unsent.len() as u64);
+            cx.note_drops(DropReason::NoPeer, self.unsent.as_slice());
             self.unsent.clear();
             return 0;
         }
@@ -149,7 +148,7 @@ impl Device for E1000Device {
         for packet in self.unsent.as_slice() {
             let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
             let Some(parts) = packet.parts(&mut parts) else {
-                counters.drops.add(DropReason::TooLong, 1);
+                cx.note_drop(DropReason::TooLong, packet);
                 done += 1;
                 continue;
             };
@@ -162,7 +161,7 @@ impl Device for E1000Device {
                     is_full = true;
                     break;
                 }
-                Err(error) => counters.drops.add(reason(error), 1),
+                Err(error) => cx.note_drop(reason(error), packet),
             }
             done += 1;
         }
@@ -170,7 +169,7 @@ impl Device for E1000Device {
         if self.refused > REFUSED_TURNS {
             let lost = self.unsent.len();
             receiving.count_lost(lost as u64);
-            counters.drops.add(DropReason::TxFull, lost as u64);
+            cx.note_drops(DropReason::TxFull, &self.unsent.as_slice()[done..]);
             (self.refused, done) = (0, lost);
         }
         drop(receiving);
@@ -178,8 +177,8 @@ impl Device for E1000Device {
         let mut rest = self.unsent.split_off(done);
         self.unsent.clear();
         self.unsent.append(&mut rest);
-        counters.tx_packets.add(sent);
-        counters.tx_bytes.add(bytes);
+        cx.counters.tx_packets.add(sent);
+        cx.counters.tx_bytes.add(bytes);
         sent as usize
     }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, VhostQueue};
 
-use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
-use crate::port::{Arrival, Device, Gathers};
+use crate::port::{Arrival, Device, Gathers, PortContext};
 
 /// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
 /// the queue forever.
@@ -40,33 +39,33 @@ impl Gathers for VhostDevice {
 
 impl Device for VhostDevice {
     #[inline]
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         self.queue.receive(&memory.pool, out, wanted);
     }
 
     #[inline]
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        self.gather(batch, counters);
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
+        self.gather(batch, cx);
     }
 
     #[inline]
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         self.queue.reap();
         if self.unsent.is_empty() {
             return 0;
         }
         let Some((sent, bytes)) = self.queue.send(&mut self.unsent) else {
-            counters.drops.add(DropReason::NoPeer, self.unsent.len() as u64);
+            cx.note_drops(DropReason::NoPeer, self.unsent.as_slice());
             self.unsent.clear();
             return 0;
         };
-        counters.tx_packets.add(sent as u64);
-        counters.tx_bytes.add(bytes);
+        cx.counters.tx_packets.add(sent as u64);
+        cx.counters.tx_bytes.add(bytes);
         // Packets wait while a DMA copy is in progress or the guest reconfigures its rings.
         let is_refused = sent == 0 && !self.queue.is_copying() && !self.queue.is_paused();
         self.refused = if is_refused { self.refused + 1 } else { 0 };
         if self.refused > REFUSED_TURNS {
-            counters.drops.add(DropReason::TxFull, self.unsent.len() as u64);
+            cx.note_drops(DropReason::TxFull, self.unsent.as_slice());
             self.unsent.clear();
             self.refused = 0;
         }

@@ -11,8 +11,7 @@ use netvm_wire::partial::{Partial, partial_checksum};
 use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
 
 use super::missed::{LongestFrame, SocketDrops};
-use super::{Arrival, Device};
-use crate::counters::PortCounters;
+use super::{Arrival, Device, PortContext};
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
 use crate::memory::Memory;
@@ -105,7 +104,7 @@ fn own(memory: &Memory, buffers: &[u32]) -> Batch {
 }
 
 impl Device for XskDevice {
-    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         let Some(socket) = &mut self.socket else { return };
         Self::complete(socket, &self.memory);
         Self::refill(socket, &self.memory);
@@ -127,12 +126,11 @@ impl Device for XskDevice {
         let _ = socket.kick();
     }
 
-    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        let (mut lost, mut too_long) = (0, 0);
+    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
         let longest = self.longest.get();
         for mbuf in batch.drain() {
             if u32::from(mbuf.data_len()) > longest {
-                too_long += 1;
+                cx.note_drop(DropReason::ExceedsMtu, &mbuf);
                 continue;
             }
             let frame = TxFrame {
@@ -141,30 +139,26 @@ impl Device for XskDevice {
                 len: mbuf.data_len(),
             };
             if self.backlog.is_full() {
-                self.flush(counters);
+                self.flush(cx);
             }
             if self.backlog.try_push(frame).is_ok() {
                 // The backlog, then the socket, owns the buffer; both return it by number.
                 let _ = mbuf.into_raw();
             } else {
-                lost += 1;
+                cx.note_drop(DropReason::TxFull, &mbuf);
             }
-        }
-        counters.drops.add(DropReason::TxFull, lost);
-        if too_long > 0 {
-            counters.drops.add(DropReason::ExceedsMtu, too_long);
         }
     }
 
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         let Some(socket) = &mut self.socket else { return 0 };
         if self.backlog.is_empty() {
             return 0;
         }
         Self::complete(socket, &self.memory);
         let sent = socket.tx(&self.backlog);
-        counters.tx_packets.add(sent as u64);
-        counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
+        cx.counters.tx_packets.add(sent as u64);
+        cx.counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
         self.backlog.drain(..sent);
         // An interface that is down shows in the port's link state, not here.
         let _ = socket.kick();

@@ -11,11 +11,10 @@ use dpdk::Batch;
 use netvm_xsk::{Interface, PrivateXsk};
 
 use super::finish_checksum;
-use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 use crate::port::missed::{LongestFrame, SocketDrops};
-use crate::port::{Arrival, Device};
+use crate::port::{Arrival, Device, PortContext};
 
 /// One queue of an interface.
 pub(crate) struct PrivateXskDevice {
@@ -38,7 +37,7 @@ impl PrivateXskDevice {
 }
 
 impl Device for PrivateXskDevice {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         let headroom = memory.region().geometry().headroom as u16;
         let mut lost = 0;
         self.socket.receive(wanted, |bytes| {
@@ -57,38 +56,35 @@ impl Device for PrivateXskDevice {
             let _ = out.push(mbuf);
         });
         if lost > 0 {
-            counters.drops.add(DropReason::NoBuffer, lost);
+            cx.counters.drops.add(DropReason::NoBuffer, lost);
         }
         // Once a turn, if the kernel asks for it.
         let _ = self.socket.kick();
     }
 
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        let (mut lost, mut too_long) = (0, 0);
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
         let longest = self.longest.get();
         for mbuf in batch.drain() {
             if mbuf.pkt_len() > longest || mbuf.nb_segs() != 1 {
-                too_long += 1;
+                cx.note_drop(DropReason::ExceedsMtu, &mbuf);
                 continue;
             }
             let is_taken = self.socket.stage(mbuf.data_len().into(), |bytes| {
                 mbuf.copy_to(bytes);
             });
-            lost += u64::from(!is_taken);
-        }
-        counters.drops.add(DropReason::TxFull, lost);
-        if too_long > 0 {
-            counters.drops.add(DropReason::ExceedsMtu, too_long);
+            if !is_taken {
+                cx.note_drop(DropReason::TxFull, &mbuf);
+            }
         }
     }
 
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         if self.socket.is_flushed() {
             return 0;
         }
         let (sent, bytes) = self.socket.flush();
-        counters.tx_packets.add(sent);
-        counters.tx_bytes.add(bytes);
+        cx.counters.tx_packets.add(sent);
+        cx.counters.tx_bytes.add(bytes);
         // An interface that is down shows in the port's link state, not here.
         let _ = self.socket.kick();
         sent as usize

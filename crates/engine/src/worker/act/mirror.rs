@@ -3,21 +3,13 @@
 
 use dpdk::Batch;
 
-use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::worker::state::Datapath;
-use crate::worker::tx::copy::copies_of;
+use crate::worker::tx::copy::copies_for;
 use crate::worker::tx::transmit::transmit;
 
-/// Sends a copy of each packet by a port, whatever that port's own rules say. A copy that finds no buffer is a drop of
-/// that port.
+/// Sends a copy of each packet by a port, whatever that port's own rules say.
 pub(crate) fn mirror(dp: &mut Datapath, to: PortId, memory: MemoryId, batch: &Batch) {
-    let mut copies = Batch::new();
-    let lost = copies_of(dp, memory, batch.as_slice(), &mut copies);
-    if lost > 0
-        && let Some(counters) = dp.counters.ports.get(to.index())
-    {
-        counters.drops.add(DropReason::NoBuffer, lost as u64);
-    }
+    let mut copies = copies_for(dp, to, memory, batch.as_slice());
     transmit(dp, to, memory, &mut copies);
 }

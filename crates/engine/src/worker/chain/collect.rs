@@ -15,9 +15,9 @@ use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::inflight::{Returned, Turn};
 use crate::snapshot::{ChainPath, Replicas, Snapshot, Target};
+use crate::tap::{Passing, Place};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
-use crate::worker::tap::{Passing, Place};
 use crate::worker::tx::offload::{all_plain, renew};
 
 /// Descriptors that are taken from one NF thread in a turn, or up to a burst less one more.

@@ -19,11 +19,11 @@ use netvm_tap::Direction;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId};
 use crate::snapshot::{ChainPath, Choice, Replicas};
+use crate::tap::{Passing, Place};
 use crate::worker::packet::keys::{hash_of, symmetric_hash_of};
 use crate::worker::packet::runs::runs;
 use crate::worker::state::burst::{Context, Origin};
 use crate::worker::state::{BURST, Datapath};
-use crate::worker::tap::{Passing, Place};
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Receiver, Takes, all_plain, finish};
 

@@ -6,12 +6,12 @@ use netvm_flow::Moment;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::tap::{Passing, Place, Taps};
 use crate::worker::packet::keys::{key_of, prefetch};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::{Burst, Ingress};
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::Alike;
-use crate::worker::tap::{Passing, Place, Taps};
 
 /// A way to find the actions of a burst. All of them must find the same ones; `worker/tests/classify.rs` compares them
 /// with [`PerFlow`](super::per_flow::PerFlow).

@@ -12,10 +12,10 @@ use crate::memory::Memory;
 use crate::port::PortQueue;
 use crate::port::shaper::Shaper;
 use crate::snapshot::Snapshot;
+use crate::tap::Tap;
+use crate::tap::places::Places;
 use crate::worker::Worker;
 use crate::worker::chain::collect::{drain, note_faults};
-use crate::worker::tap::Tap;
-use crate::worker::tap::places::Places;
 use crate::worker::tx::transmit::{empty_shaper, shape_one};
 
 /// What the manager wants a worker to do.
@@ -115,7 +115,7 @@ impl Worker {
             Command::StartPort(port) => self.inputs.push(port),
             Command::RemovePort(port) => {
                 self.inputs.retain(|input| *input != port);
-                dp.ports.flush(dp.clock.now, &dp.memories, &dp.counters);
+                dp.flush_ports();
                 let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
                 self.send(Event::PortRetired(port, old));
             }

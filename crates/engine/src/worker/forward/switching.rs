@@ -21,7 +21,7 @@ use crate::worker::packet::runs::runs;
 use crate::worker::state::burst::Origin;
 use crate::worker::state::lookup_results::Action;
 use crate::worker::state::{BURST, Datapath};
-use crate::worker::tx::copy::copies_of;
+use crate::worker::tx::copy::copies_for;
 
 /// Sends packets where the L2 lookup found that they go; the batch is empty afterwards.
 #[inline]
@@ -95,8 +95,8 @@ fn flood(dp: &mut Datapath, switching: &Switching, origin: Origin<'_>, packet: M
         let mut one = Batch::new();
         if ports.peek().is_none() {
             one.append(&mut whole);
-        } else if copies_of(dp, origin.cx.memory, whole.as_slice(), &mut one) > 0 {
-            dp.counters.ports[out.index()].drops.add(DropReason::NoBuffer, 1);
+        } else {
+            one = copies_for(dp, out, origin.cx.memory, whole.as_slice());
         }
         if switching.is_vlan_aware {
             tag_all(dp, (switching, origin.port), out, &mut one);

@@ -22,13 +22,13 @@ pub(crate) mod ports;
 use super::latency::Latency;
 use super::monitor::FlowMonitor;
 use super::router::RouterBurst;
-use super::tap::{Passing, Place, Taps};
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
 use crate::punt::DestinationLimit;
+use crate::tap::{Passing, Place, Taps};
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -159,6 +159,13 @@ impl Datapath {
         }
         self.latency.dropped(batch);
         batch.clear();
+    }
+
+    /// Sends what the ports have gathered. Returns how many packets the devices took.
+    #[inline]
+    pub(crate) fn flush_ports(&mut self) -> usize {
+        let taps = self.is_tapped.then_some(&self.taps);
+        self.ports.flush(self.clock.now, &self.memories, (&self.counters, taps))
     }
 
     /// Shows packets to the captures. Call it only while [`Datapath::is_tapped`].

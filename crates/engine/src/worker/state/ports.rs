@@ -6,7 +6,8 @@ use super::handoff::Handoff;
 use super::memories::Memories;
 use crate::counters::WorkerCounters;
 use crate::ids::PortId;
-use crate::port::PortQueue;
+use crate::port::{PortContext, PortQueue};
+use crate::tap::Taps;
 
 const WORDS: usize = MAX_PORTS / 64;
 const _: () = assert!(WORDS <= 64);
@@ -60,18 +61,23 @@ impl Ports {
 
     /// Sends what the ports have gathered. Returns how many packets the devices took.
     #[inline]
-    pub(crate) fn flush(&mut self, now: u64, memories: &Memories, counters: &WorkerCounters) -> usize {
+    pub(crate) fn flush(
+        &mut self,
+        now: u64,
+        memories: &Memories,
+        (counters, taps): (&WorkerCounters, Option<&Taps>),
+    ) -> usize {
         let mut sent = 0;
         for word in bits(self.unsent_words) {
             for bit in bits(self.unsent[word]) {
                 let Some(queue) = self.queues[word * 64 + bit].as_mut() else { continue };
-                let counters = &counters.ports[word * 64 + bit];
+                let cx = PortContext::new(queue.port, counters, taps);
                 if queue.shaper().is_some()
                     && let Some(memory) = queue.sends_from().and_then(|memory| memories.get(memory))
                 {
-                    queue.shape(now, memory, counters);
+                    queue.shape(now, memory, &cx);
                 }
-                sent += queue.flush(counters);
+                sent += queue.flush(&cx);
                 if queue.is_flushed() {
                     self.unsent[word] &= !(1 << bit);
                 }

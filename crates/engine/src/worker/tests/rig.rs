@@ -14,7 +14,7 @@ use netvm_wire::partial::{Transport, transport};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 use rtrb::RingBuffer;
 
-use crate::counters::{PortCounters, WorkerCounters};
+use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
 use crate::inflight::ThreadInFlight;
@@ -22,7 +22,7 @@ use crate::link::Link;
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port::shaper::Shaper;
-use crate::port::{Arrival, Device, PortQueue};
+use crate::port::{Arrival, Device, PortContext, PortQueue};
 use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
 use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
@@ -48,7 +48,7 @@ struct WireDevice {
 }
 
 impl Device for WireDevice {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _counters: &PortCounters) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         let wire = &mut *self.wire.lock().unwrap();
         let count = wanted.min(wire.to_engine.len());
         for frame in wire.to_engine.drain(..count) {
@@ -59,13 +59,13 @@ impl Device for WireDevice {
         }
     }
 
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, _counters: &PortCounters) {
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, _cx: &PortContext<'_>) {
         self.unsent.extend(batch.drain());
     }
 
-    fn flush(&mut self, counters: &PortCounters) -> usize {
+    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         let sent = self.unsent.len();
-        counters.tx_packets.add(sent as u64);
+        cx.counters.tx_packets.add(sent as u64);
         let frames = self.unsent.drain(..).map(|mbuf| bytes_of(&mbuf));
         self.wire.lock().unwrap().from_engine.extend(frames);
         sent

@@ -6,8 +6,10 @@
 
 use dpdk::{Batch, Mbuf};
 
-use crate::ids::MemoryId;
+use crate::drop_reason::DropReason;
+use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
+use crate::port::PortContext;
 use crate::worker::state::Datapath;
 
 /// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns those for which no buffer
@@ -37,25 +39,32 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
     lost
 }
 
-/// Copies packets within their memory into `copies`. Returns how many found no buffer.
-pub(crate) fn copies_of(dp: &Datapath, memory: MemoryId, packets: &[Mbuf], copies: &mut Batch) -> usize {
-    let Some(memory) = dp.memories.get(memory) else { return packets.len() };
+/// Copies packets within their memory, for a port that gets them besides. A copy that finds no buffer is a drop of that
+/// port.
+pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets: &[Mbuf]) -> Batch {
+    let mut copies = Batch::new();
+    let cx = PortContext::new(port, &dp.counters, dp.is_tapped.then_some(&dp.taps));
+    let mut keep = |packet: &Mbuf, copy: Option<Mbuf>| match copy {
+        Some(copy) => drop(copies.push(copy)),
+        None => cx.note_drop(DropReason::NoBuffer, packet),
+    };
+    let Some(memory) = dp.memories.get(memory) else {
+        packets.iter().for_each(|packet| keep(packet, None));
+        return copies;
+    };
     if dp.ports.has_offload_work && !packets.iter().all(Mbuf::is_plain) {
-        let copied = packets.iter().filter_map(|packet| memory.pool.copy_of(packet));
-        return packets.len() - copied.filter_map(|copy| copies.push(copy).ok()).count();
+        packets.iter().for_each(|packet| keep(packet, memory.pool.copy_of(packet)));
+        return copies;
     }
     let mut buffers = Batch::new();
     memory.pool.alloc_into(&mut buffers, packets.len());
-    let mut lost = packets.len() - buffers.len();
     for packet in packets {
-        let Some(mut copy) = buffers.pop() else { break };
-        if copy_one((memory, packet), (memory, &mut copy)) {
-            let _ = copies.push(copy);
-        } else {
-            lost += 1;
-        }
+        let copy = buffers.pop();
+        let copied =
+            copy.and_then(|mut copy| copy_one((memory, packet), (memory, &mut copy)).then_some(copy));
+        keep(packet, copied);
     }
-    lost
+    copies
 }
 
 /// Whether the packet fitted.

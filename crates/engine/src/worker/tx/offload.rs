@@ -11,8 +11,8 @@ use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, Segmenter};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
+use crate::tap::{Passing, Place};
 use crate::worker::state::Datapath;
-use crate::worker::tap::{Passing, Place};
 
 /// Bytes that are looked at for headers: the longest of TCP and IPv4 behind two VLAN tags, and some more.
 const FRONT: usize = 192;

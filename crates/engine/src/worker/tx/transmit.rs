@@ -13,8 +13,8 @@ use super::copy::copy_into;
 use super::offload::{Receiver, Takes, all_plain, finish};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
-use crate::port::PortQueue;
 use crate::port::shaper::Shaper;
+use crate::port::{PortContext, PortQueue};
 use crate::worker::packet::keys::key_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::handoff::Parcel;
@@ -49,14 +49,15 @@ fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch)
         }
         memory = home;
     }
-    let Datapath { ports, memories, counters, .. } = dp;
+    let Datapath { ports, memories, counters, taps, is_tapped, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else {
         return batch.clear();
     };
     if queue.shaper().is_some() {
         return shape(dp, port, batch);
     }
-    queue.enqueue(memory, batch, &counters.ports[port.index()]);
+    let cx = PortContext::new(port, counters, is_tapped.then_some(&*taps));
+    queue.enqueue(memory, batch, &cx);
     ports.mark_unsent(port);
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else { return };
     match shaper.push(dscp, mbuf, dp.clock.now) {
         Ok(()) => dp.ports.mark_unsent(port),
-        Err(_full) => dp.counters.ports[port.index()].drops.add(DropReason::QueueFull, 1),
+        Err(full) => drop_one(dp, port, DropReason::QueueFull, full),
     }
 }
 
@@ -84,10 +85,15 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
 pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<PortQueue> {
     let port = queue.port;
     while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
-        drop(mbuf);
-        dp.counters.ports[port.index()].drops.add(DropReason::PortDown, 1);
+        drop_one(dp, port, DropReason::PortDown, mbuf);
     }
     queue
+}
+
+fn drop_one(dp: &Datapath, port: PortId, reason: DropReason, mbuf: Mbuf) {
+    let mut one = Batch::new();
+    let _ = one.push(mbuf);
+    dp.drop_at_port(port, reason, &mut one);
 }
 
 /// Hands packets to the worker that can send them; what its ring has no room for is dropped.
