@@ -34,7 +34,8 @@ pub struct CaptureRequest {
     pub buffer: u64,
 }
 
-/// The packets that an NF had taken and not passed on when it ended: at most a burst of 64, in no order.
+/// The packets that an NF had taken and not passed on when it ended: at most a burst of 64, in the order
+/// in which it took them; from several workers or NFs, one source after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LastBurst {
     /// Its role.

@@ -232,6 +232,17 @@ impl RingMemory {
         })
     }
 
+    /// Descriptors that were consumed and whose slots hold them still, by the indexes that the two sides claim: oldest
+    /// first. A slot that was never used holds an empty one.
+    pub fn consumed(&self) -> impl Iterator<Item = Descriptor> + '_ {
+        let (head, tail) = self.claims();
+        let count = self.capacity - tail.wrapping_sub(head).min(self.capacity);
+        (0..count).map(move |n| {
+            let (low, high) = self.slot(head.wrapping_sub(count).wrapping_add(n)).load();
+            Descriptor::from_words([low, high])
+        })
+    }
+
     /// Descriptors that a dead producer wrote but did not publish: the slots beyond its tail that have the lap bit of
     /// the next lap. The engine calls this once the producer's process is gone.
     pub fn unpublished(&self) -> impl Iterator<Item = Descriptor> + '_ {

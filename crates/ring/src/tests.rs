@@ -24,7 +24,7 @@ proptest! {
         let ring = HeapRing::new(1 << log, first);
         let (mut producer, mut consumer) = ends(&ring);
         let mut model = VecDeque::new();
-        let mut next = 0;
+        let (mut next, mut popped_before) = (0, Vec::new());
         for (push, count) in steps {
             if push {
                 let batch: Vec<_> = (0..count as u32).map(|n| numbered(next + n)).collect();
@@ -39,7 +39,13 @@ proptest! {
                 for got in &out[..popped] {
                     prop_assert_eq!(Some(*got), model.pop_front());
                 }
+                popped_before.extend_from_slice(&out[..popped]);
             }
+            let free = (1 << log) - model.len();
+            let consumed: Vec<_> = ring.memory().consumed().collect();
+            prop_assert_eq!(consumed.len(), free);
+            let known = free.min(popped_before.len());
+            prop_assert_eq!(&consumed[free - known..], &popped_before[popped_before.len() - known..]);
             prop_assert_eq!(ring.memory().occupancy() as usize, model.len());
         }
         prop_assert_eq!(producer.faults() + consumer.faults(), 0);

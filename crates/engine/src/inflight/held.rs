@@ -5,6 +5,9 @@
 //! to rings, so what they say only chooses which packets are copied; a packet that another NF hands over in this moment
 //! may be among them.
 //!
+//! Their order is that in which the NF took them, by the slots of its rings, which keep a descriptor until the next lap:
+//! ring by ring, if it has several.
+//!
 //! Cost: nothing until an NF ends. Then one pass over its rings, and at most 64 copies of 2 KiB, for each worker.
 
 use std::sync::Arc;
@@ -42,10 +45,21 @@ pub(crate) struct HeldPackets {
     direct: Vec<(Arc<InFlightTable>, u16)>,
     /// Buffers that wait in rings, a bit each.
     waiting: Vec<u64>,
+    /// When the NF took each buffer last: a number that grows; 0 if no ring tells.
+    taken: Vec<u32>,
     is_marked: bool,
-    /// Port, length and copied bytes of each packet.
-    packets: Vec<(PortId, u32, usize)>,
+    packets: Vec<Kept>,
+    /// [`SNAPLEN`] bytes for each packet.
     bytes: Vec<u8>,
+}
+
+/// What is known of a packet beside its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    port: PortId,
+    length: u32,
+    copied: usize,
+    taken: u32,
 }
 
 impl HeldPackets {
@@ -59,55 +73,80 @@ impl HeldPackets {
             threads,
             direct,
             waiting: Vec::new(),
+            taken: Vec::new(),
             is_marked: false,
             packets: Vec::with_capacity(MOST),
-            bytes: Vec::with_capacity(MOST * SNAPLEN),
+            bytes: vec![0; MOST * SNAPLEN],
         }
     }
 
     /// With room for the numbers of so many buffers.
     pub(crate) fn with_buffers(mut self, buffers: u32) -> Self {
         self.waiting = vec![0; (buffers as usize).div_ceil(64)];
+        self.taken = vec![0; buffers as usize];
         self
     }
 
-    /// Notes which of a worker's packets wait in the rings; once.
+    /// Notes which of a worker's packets wait in the rings, and when the others were taken; once.
     pub(super) fn mark_waiting(&mut self, worker: WorkerId) {
         if std::mem::replace(&mut self.is_marked, true) {
             return;
         }
-        let Self { control, threads, direct, waiting, .. } = self;
+        let Self { control, threads, direct, waiting, taken, .. } = self;
+        let mut now = 0;
+        let mut note = |ring: RingMemory| {
+            mark(waiting, ring, worker);
+            number(taken, &mut now, (ring, worker));
+        };
         for thread in 0..*threads {
-            mark(waiting, control.ring_to_nf(thread, worker.0.into()), worker);
+            note(control.ring_to_nf(thread, worker.0.into()));
         }
-        for (table, index) in direct {
-            if let Some(ring) = table.ring(*index) {
-                mark(waiting, ring, worker);
-            }
-        }
+        direct.iter().filter_map(|(table, index)| table.ring(*index)).for_each(note);
     }
 
-    /// Copies a packet that is about to be freed, unless it waited in a ring.
+    /// Copies a packet that is about to be freed, unless it waited in a ring. If there are too many, the latest stay.
     pub(super) fn keep(&mut self, buffer: u32, mbuf: &Mbuf) {
         let bits = self.waiting.get(buffer as usize / 64).copied().unwrap_or(0);
-        if bits >> (buffer % 64) & 1 == 1 || self.packets.len() >= MOST {
+        if bits >> (buffer % 64) & 1 == 1 {
             return;
         }
-        let mut data = [0; SNAPLEN];
-        let copied = mbuf.copy_to(&mut data);
-        self.packets.push((PortId(mbuf.port().0), mbuf.pkt_len(), copied));
-        self.bytes.extend_from_slice(&data[..copied]);
+        let taken = self.taken.get(buffer as usize).copied().unwrap_or(0);
+        let mut kept = Kept { port: PortId(mbuf.port().0), length: mbuf.pkt_len(), copied: 0, taken };
+        let place = if self.packets.len() < MOST {
+            self.packets.push(kept);
+            self.packets.len() - 1
+        } else {
+            let oldest = self.packets.iter().enumerate().min_by_key(|(_, packet)| packet.taken);
+            match oldest {
+                Some((place, oldest)) if oldest.taken < taken => place,
+                _ => return,
+            }
+        };
+        let Some(room) = self.bytes.get_mut(place * SNAPLEN..(place + 1) * SNAPLEN) else { return };
+        kept.copied = mbuf.copy_to(room);
+        self.packets[place] = kept;
     }
 
-    /// The packets, in the order of their buffers.
+    /// The packets, in the order in which the NF took them.
     pub(crate) fn into_packets(self) -> Vec<HeldPacket> {
-        let mut rest = self.bytes.as_slice();
-        let packet = |(port, length, copied)| {
-            let (data, after) = rest.split_at(copied);
-            rest = after;
-            HeldPacket { port, length, data: data.to_vec() }
+        let mut all: Vec<_> = self.packets.iter().zip(self.bytes.chunks(SNAPLEN)).collect();
+        all.sort_by_key(|(packet, _)| packet.taken);
+        let packet = |(packet, bytes): (&Kept, &[u8])| HeldPacket {
+            port: packet.port,
+            length: packet.length,
+            data: bytes[..packet.copied].to_vec(),
         };
-        self.packets.into_iter().map(packet).collect()
+        all.into_iter().map(packet).collect()
+    }
+}
+
+/// Numbers a worker's packets that were taken from a ring.
+fn number(taken: &mut [u32], now: &mut u32, (ring, worker): (RingMemory, WorkerId)) {
+    for descriptor in ring.consumed().filter(|descriptor| descriptor.worker() == worker.0) {
+        *now += 1;
+        if let Some(taken) = taken.get_mut(descriptor.buffer() as usize) {
+            *taken = *now;
+        }
     }
 }
 

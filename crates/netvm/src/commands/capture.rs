@@ -72,7 +72,9 @@ pub async fn last_words(
     let target = target(write, None);
     let mut to = CaptureOutput::open(target.clone())?;
     let (count, instance) = (last.packets.len(), last.instance);
-    eprintln!("{count} packets that instance {instance} of NF {role} had when it ended, in no order");
+    eprintln!(
+        "{count} packets that instance {instance} of NF {role} had when it ended, in the order in which it took them"
+    );
     match write_last_burst(&last, &mut to) {
         Err(error) if !error.is_closed_pipe() => Err(error.into()),
         _ => Ok(()),

@@ -45,7 +45,7 @@ pub struct LastBurst {
     pub instance: InstanceId,
     /// When it ended.
     pub at: SystemTime,
-    /// The packets, at most 64; without an order.
+    /// The packets, at most 64, in the order in which it took them.
     pub packets: Vec<HeldPacket>,
 }
 
