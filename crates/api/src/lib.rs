@@ -29,6 +29,7 @@
 //! | `DELETE /v1/policy/rules/{rule}` | [`Done`]; by name or number |
 //! | `POST /v1/policy/trace`, body [`TraceRequest`] | [`TraceReply`]; nothing is sent |
 //! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
+//! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
 //! | `GET /v1/nfs/{role}/last-burst` | [`LastBurst`] |
@@ -52,6 +53,7 @@ mod client;
 mod escape;
 mod event;
 pub mod explain;
+mod flow_monitor;
 pub mod openapi;
 mod policy;
 mod router;
@@ -70,6 +72,7 @@ pub use change::{
 pub use client::{Client, ClientError, EventStream};
 pub use escape::file_name;
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
+pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use policy::{
@@ -147,6 +150,8 @@ pub mod path {
     pub const TRACE: &str = "/v1/policy/trace";
     /// [`Flows`](crate::Flows).
     pub const FLOWS: &str = "/v1/flows";
+    /// [`TopTalkers`](crate::TopTalkers); [`TopQuery`](crate::TopQuery) may follow as a query.
+    pub const TOP_TALKERS: &str = "/v1/flows/top";
     /// [`AddressInfo`](crate::AddressInfo)s.
     pub const ADDRESSES: &str = "/v1/addresses";
     /// Takes [`CaptureRequest`](crate::CaptureRequest), and upgrades the connection.

@@ -14,8 +14,8 @@ use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done,
     Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
-    Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TraceReply,
-    TraceRequest, VmByHand, VmInfo,
+    Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TopTalkers,
+    TraceReply, TraceRequest, VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -180,6 +180,10 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             all.one::<TraceReply>(),
         ),
         get(path::FLOWS, "Flows in the workers' caches", all.one::<Flows>()),
+        Operation {
+            query: &[("count", Type::Integer, "Most addresses and most names")],
+            ..get(path::TOP_TALKERS, "Top talkers of the engine's flow monitor", all.one::<TopTalkers>())
+        },
         get(path::ADDRESSES, "MAC addresses that L2 switching has learned", all.list::<AddressInfo>()),
         post(
             path::CAPTURE,

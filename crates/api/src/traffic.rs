@@ -326,6 +326,9 @@ pub struct Stats {
     pub drops: Drops,
     /// Stages of the packet path.
     pub stages: Vec<StageInfo>,
+    /// The engine's flow monitor, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_monitor: Option<crate::FlowMonitorInfo>,
 }
 
 /// Latencies of packets between two places, since they are measured: from the first request on, until a minute after the

@@ -188,6 +188,7 @@ fn stats() -> Stats {
         workers: vec![worker()],
         drops,
         stages: vec![stage],
+        flow_monitor: None,
     }
 }
 

@@ -69,6 +69,11 @@ impl AnyMeter {
         each!(self, meter => meter.commit());
     }
 
+    /// As [`Meter::is_read`].
+    pub fn is_read(&mut self) -> bool {
+        each!(self, meter => meter.is_read())
+    }
+
     /// As [`Meter::expire`].
     #[inline]
     pub fn expire(&mut self, slots: usize, now: u64) {

@@ -181,7 +181,7 @@ impl EndReason {
 }
 
 /// Where a name was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameKind {
     /// Name of the first question of a DNS query or answer.
     Dns,
@@ -190,7 +190,7 @@ pub enum NameKind {
 }
 
 /// A host name from a packet: at most 127 bytes, printable ASCII; what is longer is cut.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     kind: NameKind,
     length: u8,

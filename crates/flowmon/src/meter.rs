@@ -223,6 +223,14 @@ impl<T: FlowTable> Meter<T> {
         }
     }
 
+    /// Whether somebody takes the records. Without anybody, none are made from here on.
+    pub fn is_read(&mut self) -> bool {
+        if self.out.as_ref().is_some_and(Producer::is_abandoned) {
+            self.out = None;
+        }
+        self.out.is_some()
+    }
+
     /// Checks the next `slots` of the table for time-outs; stops early while the ring is full.
     #[inline]
     pub fn expire(&mut self, slots: usize, now: u64) {

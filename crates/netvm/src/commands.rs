@@ -20,7 +20,7 @@ pub use events::events;
 pub use explain::explain;
 pub use import::import;
 pub use inspect::{chain, group, nf, port, status};
-pub use policy::{addresses, flows, policy};
+pub use policy::{addresses, flows, policy, top_talkers};
 pub use router::{lookup, router};
 pub use stats::stats;
 pub use stop::stop;

@@ -93,6 +93,9 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Flow { command: FlowCommand::List { limit } } => {
             commands::flows(client, output, limit).await
         }
+        CliCommand::Flow { command: FlowCommand::Top { count } } => {
+            commands::top_talkers(client, output, count).await
+        }
         CliCommand::Capture(arguments) => commands::capture(client, output, arguments).await,
         CliCommand::Mac => commands::addresses(client, output).await,
         CliCommand::Restart { role } => output.done(&client.restart(&role).await?),

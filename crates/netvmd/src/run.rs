@@ -177,6 +177,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         machines,
         routers,
         attach,
+        flows: flows.view(),
         changing: tokio::sync::Mutex::default(),
         history,
         confirmations: Confirmations::default(),

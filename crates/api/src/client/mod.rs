@@ -19,7 +19,8 @@ use crate::{
     AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
     DEFAULT_SOCKET, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply,
     PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes,
-    SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
+    SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, VmByHand,
+    VmInfo, path,
 };
 
 /// Time limit of requests that only read.
@@ -130,6 +131,14 @@ impl Client {
     /// [`ClientError::Refused`] when there are none.
     pub async fn last_burst(&self, role: &str) -> Result<LastBurst, ClientError> {
         self.get(&path::LAST_BURST.replace("{role}", &encode(role, ""))).await
+    }
+
+    /// The addresses and names with the most bytes, at most `count` of each.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when no flows are counted.
+    pub async fn top_talkers(&self, count: usize) -> Result<TopTalkers, ClientError> {
+        self.get(&format!("{}?count={count}", path::TOP_TALKERS)).await
     }
 
     /// How to run a virtual machine without netvmd.

@@ -23,6 +23,7 @@ const GROUP: &str = "netvm group";
 const STATS: &str = "netvm stats";
 const POLICY: &str = "netvm policy show";
 const FLOW: &str = "netvm flow list";
+const TOP_FLOWS: &str = "netvm flow top";
 const MAC: &str = "netvm mac";
 const HISTORY: &str = "netvm config history";
 const EXPLAIN: &str = "netvm explain";
@@ -117,7 +118,7 @@ pub const COLUMNS: &[Column] = columns! {
     "PACKETS TIMED" of STATS: "Packets in the turns that were timed, one in 16.";
     "NS/PACKET" of STATS: "Nanoseconds of a packet in this stage.";
     "AT" of STATS: "Where packets were dropped: a port, a chain, or an NF.";
-    "NAME" of STATS POLICY EXPLAIN: "The name of the port, chain, NF or rule, or what `netvm explain` takes.";
+    "NAME" of STATS POLICY EXPLAIN TOP_FLOWS: "The name of the port, chain, NF or rule, or what `netvm explain` takes; for top talkers, the host name.";
     "REASON" of STATS: "The drop reason; `netvm explain REASON` says what it means and what to do.";
     "PACKETS" of STATS POLICY FLOW: "Packets: dropped for this reason, matched by this rule, or of this flow.";
     "PACKETS/S" of STATS: "The same per second, over the last interval.";
@@ -132,7 +133,9 @@ pub const COLUMNS: &[Column] = columns! {
 
     "RULE" of POLICY FLOW: "The rule: its number, which never changes, or its name. For a flow: the rule that decides, `-` for the port's `forward`.";
     "MATCH AND ACTION" of POLICY: "The rule in one line.";
-    "BYTES" of POLICY FLOW: "Bytes of these packets, without FCS.";
+    "BYTES" of POLICY FLOW TOP_FLOWS: "Bytes of these packets, without FCS; of an address or a name: bytes of its flows, or more.";
+    "AT MOST TOO HIGH BY" of TOP_FLOWS: "The bound of the error of the bytes: they are counted in bounded memory (Space-Saving).";
+    "SEEN IN" of TOP_FLOWS: "Where the name was read: `dns`, the question of a DNS message, or `tls`, the server name of a TLS handshake.";
     "FLOW" of FLOW: "Addresses, ports and protocol of the flow, or its MAC addresses and EtherType.";
     "AGE" of FLOW HISTORY: "Time since the flow came into the cache, or since the configuration came into force.";
     "NF VERDICTS" of FLOW: "Verdicts of NFs on the rest of the flow, and when they expire without another packet.";
@@ -149,7 +152,7 @@ pub const COLUMNS: &[Column] = columns! {
     "PUNTED" of ROUTER ROUTES: "Packets passed to the router's kernel: for itself, without a resolved next hop, or with options.";
     "FROM KERNEL" of ROUTER ROUTES: "Packets that the router's kernel sent.";
     "FOR THE KERNEL" of ROUTES: "The class of packets for the router's kernel: routing, neighbour, local, kernel or miss; each has a share of `punt_rate`.";
-    "ADDRESS" of NEIGH: "The neighbour's IP address.";
+    "ADDRESS" of NEIGH TOP_FLOWS: "The neighbour's IP address, or a sender's or receiver's.";
     "INTERFACE" of ROUTES NEIGH: "The interface in the router's namespace.";
     "ADDRESSES" of ROUTES: "Addresses that the configuration gives the interface.";
     "PUNT PORT" of ROUTES: "The port between engine and the router's kernel.";

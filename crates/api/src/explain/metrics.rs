@@ -88,6 +88,13 @@ pub const METRICS: &[Metric] = metrics! {
     Gauge "netvm_router_routes" ["router" "family"]: "Routes of the router's kernel.";
     Gauge "netvm_router_neighbours" ["router"]: "Neighbours with a known MAC address.";
 
+    Counter "netvm_flow_monitor_packets" []: "Packets that the engine's flow monitor has seen, sampled or not.";
+    Gauge "netvm_flow_monitor_flows" []: "Flows in its tables.";
+    Counter "netvm_flow_monitor_records" []: "Records of flows that ended, or that went on for long.";
+    Counter "netvm_flow_monitor_evicted_flows" []: "Flows that gave way because a table was full.";
+    Counter "netvm_flow_monitor_lost_records" ["at"]: "Records lost: `ring`, because the exporter was behind; `collector`, because it was away.";
+    Counter "netvm_flow_monitor_exported_records" []: "Records given to the collector.";
+
     Gauge "netvm_group_buffers" ["group" "node" "state"]: "Buffers of a trust group's memory: free, in the engine, or with NFs.";
     Gauge "netvm_group_buffer_bytes" ["group" "node"]: "Bytes of a buffer.";
     Counter "netvm_group_reclaimed_buffers" ["group"]: "Buffers taken back from NFs that died or left.";

@@ -40,6 +40,8 @@ impl Rig {
     pub fn start(host: &Host, nfs: &[NfSpec]) -> Result<Self, BenchError> {
         let mut engine = Engine::start(&host.engine, false)?;
         engine.apply(host)?;
+        // Nobody exports flows here.
+        drop(engine.take_flow_records());
         let mut rig = Self { engine, nfs: Vec::new() };
         for spec in nfs {
             rig.launch(spec)?;

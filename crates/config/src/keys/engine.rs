@@ -133,6 +133,7 @@ impl Keys for FlowMonitorConfig {
         table.key("idle_timeout", &mut self.idle_timeout, Number(1..=DAY));
         table.key("active_timeout", &mut self.active_timeout, Number(1..=DAY));
         table.key("sampling", &mut self.sampling, Number(1..=1_000_000));
+        table.key("names", &mut self.names, Flag);
         table.key("export", &mut self.export, Maybe(Text(str::parse, ToString::to_string)));
         table.key("eve", &mut self.eve, Maybe(Text(field::absolute_path, show)));
     }

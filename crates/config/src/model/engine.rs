@@ -103,6 +103,8 @@ pub struct FlowMonitorConfig {
     pub active_timeout: u32,
     /// One packet of so many is counted.
     pub sampling: u32,
+    /// Whether names of DNS and TLS are read.
+    pub names: bool,
     /// IPFIX collector of the records.
     pub export: Option<Target>,
     /// File to which records and drops are appended as JSON lines.
@@ -118,17 +120,10 @@ impl Default for FlowMonitorConfig {
             idle_timeout: 15,
             active_timeout: 60,
             sampling: 1,
+            names: true,
             export: None,
             eve: None,
         }
-    }
-}
-
-impl FlowMonitorConfig {
-    /// Whether records go anywhere.
-    #[must_use]
-    pub const fn exports(&self) -> bool {
-        self.export.is_some() || self.eve.is_some()
     }
 }
 

@@ -10,12 +10,13 @@
 //! table. Time-outs: the whole table is looked at once a second, some slots in each turn; 65,536 flows take 0.7 ms of a
 //! core. Without a monitor: one branch per burst.
 
-use dpdk::Batch;
+use dpdk::{Batch, Mbuf};
 use netvm_config::model::{FlowMonitorConfig, MonitorTable};
+use netvm_flowmon::names::may_have_name;
 use netvm_flowmon::{AnyMeter, Record, Settings, TableKind};
 use netvm_region::clock;
 use netvm_switch::TICKS_PER_SECOND;
-use netvm_wire::parse_prefix;
+use netvm_wire::{Headers, parse_prefix};
 use rtrb::{Consumer, RingBuffer};
 
 use super::packet::keys::HEADER_BYTES;
@@ -24,6 +25,10 @@ use crate::ids::PortId;
 
 /// Records that wait for the exporter.
 const RECORDS: usize = 16_384;
+/// Names of flows that a worker keeps.
+const NAMES: u32 = 4096;
+/// Bytes of a packet in which a name is looked for.
+const NAMED: usize = 2048;
 /// Slots whose time-outs are looked at in a turn with packets: a third of a microsecond.
 const SLOTS_BUSY: usize = 32;
 /// The same without packets.
@@ -33,12 +38,13 @@ const SLOTS_IDLE: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct FlowMonitor {
     meter: AnyMeter,
+    reads_names: bool,
     /// Slots to look at before the next tick.
     due: usize,
 }
 
 impl FlowMonitor {
-    /// A monitor, and the ring of its records if they go anywhere.
+    /// A monitor, and the ring of its records if it makes some: none of them if nobody takes the ring.
     pub(crate) fn new(config: &FlowMonitorConfig) -> (Self, Option<Consumer<Record>>) {
         let kind = match config.table {
             MonitorTable::Null => TableKind::Null,
@@ -50,15 +56,16 @@ impl FlowMonitor {
             idle: cycles(config.idle_timeout),
             active: cycles(config.active_timeout),
             sampling: config.sampling,
-            names: 0,
+            names: if config.names { NAMES } else { 0 },
         };
-        let (out, records) = if config.exports() {
+        let (out, records) = if kind == TableKind::Null {
+            (None, None)
+        } else {
             let (producer, consumer) = RingBuffer::new(RECORDS);
             (Some(producer), Some(consumer))
-        } else {
-            (None, None)
         };
-        (Self { meter: AnyMeter::new((kind, config.flows as usize), settings, out), due: 0 }, records)
+        let meter = AnyMeter::new((kind, config.flows as usize), settings, out);
+        (Self { meter, reads_names: config.names, due: 0 }, records)
     }
 
     /// Counts a burst that a port has received.
@@ -68,14 +75,28 @@ impl FlowMonitor {
             let copied = mbuf.copy_to(&mut front);
             let front = &front[..copied];
             let headers = parse_prefix(front, mbuf.pkt_len() as usize).ok();
-            self.meter.front((front, mbuf.pkt_len()), headers.as_ref(), (port.0, now));
+            match &headers {
+                Some(headers) if self.reads_names && may_have_name(front, headers) => {
+                    self.count_named(mbuf, headers, (port.0, now));
+                }
+                headers => self.meter.front((front, mbuf.pkt_len()), headers.as_ref(), (port.0, now)),
+            }
         }
         self.meter.commit();
     }
 
+    /// Counts a packet of a private copy in which a name is looked for. Its headers are those of an earlier copy, as its
+    /// bytes may have changed since: each read checks its bounds.
+    #[cold]
+    fn count_named(&mut self, mbuf: &Mbuf, headers: &Headers, at: (u16, u64)) {
+        let mut front = [0; NAMED];
+        let copied = mbuf.copy_to(&mut front);
+        self.meter.front((&front[..copied], mbuf.pkt_len()), Some(headers), at);
+    }
+
     /// A tick of the coarse clock: the next part of the table is due.
     pub(crate) fn tick(&mut self, counters: &MonitorCounters) {
-        let slots = self.meter.entries().len();
+        let slots = if self.meter.is_read() { self.meter.entries().len() } else { 0 };
         self.due = slots.min(self.due + slots.div_ceil(TICKS_PER_SECOND as usize));
         let counts = self.meter.counts();
         counters.flows.set(self.meter.flows() as u64);

@@ -16,8 +16,8 @@ use super::collector::{Collector, Target};
 use super::eve::{Drops, Eve};
 use super::ipfix::Ipfix;
 use super::message::Clock;
-use crate::entry::Record;
-use crate::top::SpaceSaving;
+use crate::entry::{Name, NameKind, Record};
+use crate::top::{Hitter, SpaceSaving};
 
 /// Pause when there is nothing to do.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
@@ -25,6 +25,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(5);
 pub(super) const LATEST: Duration = Duration::from_secs(1);
 /// Counters of top talkers: errors are at most a 4096th of all bytes.
 const TALKERS: usize = 4096;
+/// The same for names.
+const NAMES: usize = 1024;
 
 /// Where records go.
 #[derive(Clone, Debug)]
@@ -101,6 +103,26 @@ pub struct Talker {
     pub error: u64,
 }
 
+/// A name with the most bytes in the flows that it was seen in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamedBytes {
+    /// The name.
+    pub name: String,
+    /// `dns` or `tls`.
+    pub kind: &'static str,
+    /// Bytes of its flows, or at most `error` more.
+    pub bytes: u64,
+    /// Bound of the error of `bytes`.
+    pub error: u64,
+}
+
+/// The heaviest addresses and names so far.
+#[derive(Clone, Debug)]
+struct Heaviest {
+    talkers: SpaceSaving<IpAddr>,
+    names: SpaceSaving<Name>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) exported: AtomicU64,
@@ -108,7 +130,7 @@ pub(super) struct Shared {
     pub(super) lost: AtomicU64,
     eve_lost: AtomicU64,
     pub(super) is_away: AtomicBool,
-    talkers: Mutex<Option<SpaceSaving<IpAddr>>>,
+    heaviest: Mutex<Option<Heaviest>>,
 }
 
 /// The exporter's thread, as its owner sees it.
@@ -147,7 +169,7 @@ impl Exporter {
             ipfix,
             eve,
             eve_failed: false,
-            talkers: SpaceSaving::new(TALKERS),
+            heaviest: Heaviest { talkers: SpaceSaving::new(TALKERS), names: SpaceSaving::new(NAMES) },
             reopen: Arc::clone(&options.reopen),
             shared: Arc::clone(&shared),
         };
@@ -210,9 +232,28 @@ impl View {
     /// The heaviest `count` addresses among the records of all meters up to a second ago, heaviest first.
     #[must_use]
     pub fn talkers(&self, count: usize) -> Vec<Talker> {
-        let talkers = self.0.talkers.lock().unwrap_or_else(PoisonError::into_inner);
-        let top = talkers.as_ref().map(|sketch| sketch.top(count)).unwrap_or_default();
+        let top = self.top(|heaviest| heaviest.talkers.top(count));
         top.into_iter().map(|it| Talker { address: it.key, bytes: it.count, error: it.error }).collect()
+    }
+
+    /// The `count` names with the most bytes, among the same records.
+    #[must_use]
+    pub fn names(&self, count: usize) -> Vec<NamedBytes> {
+        let named = |it: Hitter<Name>| NamedBytes {
+            name: it.key.as_str().to_owned(),
+            kind: match it.key.kind() {
+                NameKind::Dns => "dns",
+                NameKind::TlsServer => "tls",
+            },
+            bytes: it.count,
+            error: it.error,
+        };
+        self.top(|heaviest| heaviest.names.top(count)).into_iter().map(named).collect()
+    }
+
+    fn top<K>(&self, of: impl FnOnce(&Heaviest) -> Vec<Hitter<K>>) -> Vec<Hitter<K>> {
+        let heaviest = self.0.heaviest.lock().unwrap_or_else(PoisonError::into_inner);
+        heaviest.as_ref().map(of).unwrap_or_default()
     }
 }
 
@@ -238,7 +279,7 @@ struct Task {
     ipfix: Option<Ipfix>,
     eve: Option<Eve>,
     eve_failed: bool,
-    talkers: SpaceSaving<IpAddr>,
+    heaviest: Heaviest,
     reopen: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
@@ -304,8 +345,11 @@ impl Task {
     fn take(&mut self, record: &Record) {
         if let Some(addresses) = record.endpoints().addresses() {
             for address in addresses {
-                self.talkers.add(address, record.total().bytes);
+                self.heaviest.talkers.add(address, record.total().bytes);
             }
+        }
+        if let Some(name) = record.name {
+            self.heaviest.names.add(name, record.total().bytes);
         }
         if let Some(eve) = &mut self.eve {
             let written = eve.write(record);
@@ -326,8 +370,8 @@ impl Task {
                 self.note_eve(&written);
             }
         }
-        let mut talkers = self.shared.talkers.lock().unwrap_or_else(PoisonError::into_inner);
-        *talkers = Some(self.talkers.clone());
+        let mut heaviest = self.shared.heaviest.lock().unwrap_or_else(PoisonError::into_inner);
+        *heaviest = Some(self.heaviest.clone());
     }
 
     fn note_eve(&mut self, written: &io::Result<()>) {

@@ -10,5 +10,5 @@ mod template;
 
 pub use collector::{ParseTargetError, Target, Transport};
 pub use eve::Drops;
-pub use exporter::{Exporter, Options, StartError, Talker, Totals, View};
+pub use exporter::{Exporter, NamedBytes, Options, StartError, Talker, Totals, View};
 pub use message::Clock;

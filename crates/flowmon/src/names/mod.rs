@@ -17,6 +17,18 @@ use crate::entry::Name;
 /// UDP port of DNS.
 const DNS: u16 = 53;
 
+/// Whether a packet may have a name, by as much of it as is at hand: its headers and six bytes.
+#[inline]
+#[must_use]
+pub fn may_have_name(front: &[u8], headers: &Headers) -> bool {
+    let key = headers.key();
+    match headers.transport() {
+        Transport::Udp => key.source_port == DNS || key.destination_port == DNS,
+        Transport::Tcp => tls::is_client_hello(headers.payload(front)),
+        _ => false,
+    }
+}
+
 /// The name in a packet that may have one: DNS over UDP by its port, a TLS ClientHello on any port.
 #[inline]
 #[must_use]

@@ -132,7 +132,7 @@ pub enum CliCommand {
         #[command(subcommand)]
         command: PolicyCommand,
     },
-    /// Show the flows in the workers' caches
+    /// Show the flows in the workers' caches, and top talkers
     Flow {
         /// The command
         #[command(subcommand)]
@@ -298,6 +298,13 @@ pub enum FlowCommand {
         /// Show at most this many flows
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
+    },
+    /// Show the addresses and names with the most bytes, as the engine's flow monitor (`flow_monitor` in [engine]) has
+    /// counted them
+    Top {
+        /// Show at most this many of each
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+        count: usize,
     },
 }
 

@@ -1,8 +1,10 @@
 //! `netvm policy`, `netvm flow` and `netvm mac`.
 
-use netvm_api::{AddRule, Client, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position, TraceReply};
+use netvm_api::{
+    AddRule, Client, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position, TopTalkers, TraceReply,
+};
 
-use super::packet;
+use super::{packet, stats};
 use crate::cli::PolicyCommand;
 use crate::daemon;
 use crate::error::CliError;
@@ -63,6 +65,30 @@ pub async fn flows(client: &Client, output: &Output, limit: usize) -> Result<(),
     let mut flows = client.flows().await?;
     flows.flows.truncate(limit);
     if output.json { output.value(&flows) } else { output.text(&draw_flows(&flows, output)) }
+}
+
+/// Prints the addresses and names with the most bytes.
+pub async fn top_talkers(client: &Client, output: &Output, most: usize) -> Result<(), CliError> {
+    let top = client.top_talkers(most).await?;
+    if output.json { output.value(&top) } else { output.text(&draw_top(&top, output)) }
+}
+
+fn draw_top(top: &TopTalkers, output: &Output) -> String {
+    let mut addresses = output.table(&["ADDRESS", ">BYTES", ">AT MOST TOO HIGH BY"]);
+    for it in &top.addresses {
+        addresses.add_row([it.address.clone(), bytes(it.bytes), bytes(it.error)]);
+    }
+    let mut names = output.table(&["NAME", "SEEN IN", ">BYTES", ">AT MOST TOO HIGH BY"]);
+    for it in &top.names {
+        names.add_row([it.name.clone(), it.kind.clone(), bytes(it.bytes), bytes(it.error)]);
+    }
+    let records = count(top.monitor.records);
+    format!(
+        "{}\n{}\namong {records} records; {}",
+        lines(addresses),
+        lines(names),
+        stats::monitor(&top.monitor)
+    )
 }
 
 fn draw_flows(flows: &Flows, output: &Output) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netvm_api::{Client, Drops, LatencyInfo, NfInfo, NfPackets, Stats};
+use netvm_api::{Client, Drops, FlowMonitorInfo, LatencyInfo, NfInfo, NfPackets, Stats};
 
 use crate::cli::StatsArgs;
 use crate::error::CliError;
@@ -83,7 +83,11 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
     let mut parts = Vec::new();
     if !arguments.stages && !arguments.drops {
         parts.extend([ports(now, before, output), chains(now, before, output), nfs(now, before, output)]);
-        parts.push(format!("dropped: {}{}\n", count(now.drops.total()), drop_rate(now, before)));
+        let mut last = format!("dropped: {}{}\n", count(now.drops.total()), drop_rate(now, before));
+        if let Some(info) = &now.flow_monitor {
+            last += &format!("flow monitor: {}", monitor(info));
+        }
+        parts.push(last);
     }
     if arguments.stages {
         parts.push(stages(now, output));
@@ -92,6 +96,25 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
         parts.push(drops(&now.drops, before.map(|before| &before.drops), seconds(now, before), output));
     }
     parts.join("\n")
+}
+
+/// What the engine's flow monitor has counted.
+pub fn monitor(info: &FlowMonitorInfo) -> String {
+    let FlowMonitorInfo { packets, flows, records, exported, .. } = *info;
+    let mut text = format!("{} packets, {} flows now", count(packets), count(flows));
+    text += &format!(", {} records, {} exported", count(records), count(exported));
+    let lost = [
+        (info.evicted, "flows gave way to others: raise flow_monitor.flows"),
+        (info.lost_records, "records lost, as the exporter was behind"),
+        (info.unexported, "records lost, as the collector was away"),
+    ];
+    for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
+        text += &format!(", {} {what}", count(number));
+    }
+    if info.is_collector_away {
+        text += ", the collector is away";
+    }
+    text + "\n"
 }
 
 /// Seconds between two samples.

@@ -147,5 +147,6 @@ pub fn stats(seconds: u64) -> Stats {
         workers: workers(),
         drops,
         stages: vec![stage],
+        flow_monitor: None,
     }
 }

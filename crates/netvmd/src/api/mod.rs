@@ -119,6 +119,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::RULE, delete(policy::delete))
         .route(path::TRACE, post(policy::trace))
         .route(path::FLOWS, get(policy::flows))
+        .route(path::TOP_TALKERS, get(traffic::top))
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
         .route(path::RESTART, post(change::restart))

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use netvm_api::{
-    ChainInfo, ChainState, Drops, GroupInfo, Idle, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo,
-    Stats, TxQueueInfo, WorkerInfo,
+    AddressBytes, ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NameBytes, NfInfo, NfState,
+    PortInfo, Reasons, RegionInfo, StageInfo, Stats, TopQuery, TopTalkers, TxQueueInfo, WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntClass, PuntCounts,
     QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
+use netvm_flowmon::export::{NamedBytes, Talker};
 use netvm_region::clock;
 
 use super::{Failure, nfs};
@@ -33,6 +36,7 @@ pub(super) struct Views {
     pub(super) stages: Vec<StageView>,
     pub(super) routers: Vec<RouterView>,
     pub(super) punts: BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]>,
+    pub(super) monitor: Option<FlowMonitorInfo>,
 }
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
@@ -47,8 +51,56 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         stages: engine.stages(),
         routers: engine.routers(),
         punts: engine.punt_counts(),
+        monitor: monitor(engine),
     };
-    Ok(daemon.engine.call(read).await?)
+    let mut views = daemon.engine.call(read).await?;
+    if let (Some(info), Some(exporter)) = (&mut views.monitor, &daemon.flows) {
+        let totals = exporter.totals();
+        (info.exported, info.unexported, info.is_collector_away) =
+            (totals.exported, totals.lost, totals.is_away);
+    }
+    Ok(views)
+}
+
+/// The counters of the workers' flow monitors, if there are any.
+fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
+    engine.host().engine.flow_monitor.as_ref()?;
+    let mut sum = FlowMonitorInfo::default();
+    for worker in engine.workers() {
+        let counters = &worker.counters.monitor;
+        sum.packets += counters.packets.get();
+        sum.flows += counters.flows.get();
+        sum.records += counters.records.get();
+        sum.evicted += counters.evicted.get();
+        sum.lost_records += counters.lost_records.get();
+    }
+    Some(sum)
+}
+
+/// The heaviest addresses and names among the records of the flow monitor.
+pub(super) async fn top(
+    State(daemon): State<Arc<Daemon>>,
+    query: Result<Query<TopQuery>, QueryRejection>,
+) -> Answer<TopTalkers> {
+    let Query(TopQuery { count }) = query?;
+    let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, &daemon.flows) else {
+        let message =
+            "no flows are counted: configure `flow_monitor = {}` in [engine], and start netvmd again";
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    };
+    let address =
+        |it: Talker| AddressBytes { address: it.address.to_string(), bytes: it.bytes, error: it.error };
+    let name = |it: NamedBytes| NameBytes {
+        name: it.name,
+        kind: it.kind.to_owned(),
+        bytes: it.bytes,
+        error: it.error,
+    };
+    Ok(Json(TopTalkers {
+        monitor,
+        addresses: exporter.talkers(count).into_iter().map(address).collect(),
+        names: exporter.names(count).into_iter().map(name).collect(),
+    }))
 }
 
 pub(super) async fn ports(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<PortInfo>> {
@@ -86,6 +138,7 @@ pub(super) fn stats_of(daemon: &Daemon, views: &Views) -> Stats {
         workers: worker_infos(daemon, views),
         drops: drops(views),
         stages: views.stages.iter().map(stage).collect(),
+        flow_monitor: views.monitor,
     }
 }
 

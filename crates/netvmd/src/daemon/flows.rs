@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_config::model::FlowMonitorConfig;
 use netvm_engine::{DropCounts, Engine};
-use netvm_flowmon::export::{Clock, Drops, Exporter, Options};
+use netvm_flowmon::export::{Clock, Drops, Exporter, Options, View};
 use netvm_region::clock;
 use tokio::task::JoinHandle;
 
@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Drops so far, by kind of place, name and reason.
 type Counts = BTreeMap<(&'static str, String, &'static str), u64>;
 
-/// The exporter, if flows go anywhere.
+/// The exporter, if flows are counted.
 #[derive(Debug, Default)]
 pub(crate) struct FlowExport {
     running: Option<(Arc<Exporter>, JoinHandle<()>)>,
@@ -35,7 +35,7 @@ pub(crate) struct FlowExport {
 }
 
 impl FlowExport {
-    /// Starts the exporter's thread. If that fails, the log says why, and netvmd goes on without export: traffic is more
+    /// Starts the exporter's thread. If that fails, the log says why, and netvmd goes on without records: traffic is more
     /// than its records.
     ///
     /// # Errors
@@ -45,7 +45,8 @@ impl FlowExport {
         engine: &EngineHandle,
     ) -> Result<Self, EngineGone> {
         let reopen = Arc::new(AtomicBool::new(false));
-        let Some(config) = config.filter(|config| config.exports()) else { return Ok(Self::default()) };
+        let rings = engine.call(Engine::take_flow_records).await?;
+        let Some(config) = config else { return Ok(Self::default()) };
         let exporter = match Exporter::start(&options(config, &reopen)) {
             Ok(exporter) => Arc::new(exporter),
             Err(error) => {
@@ -53,11 +54,14 @@ impl FlowExport {
                 return Ok(Self::default());
             }
         };
-        for ring in engine.call(Engine::take_flow_records).await? {
-            exporter.add(ring);
-        }
+        rings.into_iter().for_each(|ring| exporter.add(ring));
         let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone()));
         Ok(Self { running: Some((exporter, watching)), reopen })
+    }
+
+    /// What it has done so far.
+    pub(crate) fn view(&self) -> Option<View> {
+        self.running.as_ref().map(|(exporter, _)| exporter.view())
     }
 
     /// Opens the eve file again, as after log rotation.

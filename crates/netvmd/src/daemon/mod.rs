@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use netvm_config::model::Host;
+use netvm_flowmon::export::View;
 use tokio::sync::Notify;
 
 pub(crate) use apply::{ApplyError, VM_START_TIMEOUT};
@@ -70,6 +71,8 @@ pub struct Daemon {
     pub(crate) machines: Machines,
     pub(crate) routers: Routers,
     pub(crate) attach: Arc<AttachServer>,
+    /// The exporter of flows, if flows are counted.
+    pub(crate) flows: Option<View>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// What was applied.

@@ -1,8 +1,10 @@
 //! The engine's flow monitor: every packet is in a record, to a collector and in the eve file, and drops are there too.
 
 use std::net::UdpSocket;
+use std::path::Path;
 use std::time::Duration;
 
+use netvm_api::{TopTalkers, path};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -44,6 +46,19 @@ fn flows_of_ports_are_exported_with_drops_and_none_is_lost() {
         lines().iter().filter(noise).filter_map(|line| line["drop"]["packets"].as_u64()).sum()
     };
     daemon.until("all flows have ended", |_| packets() >= 1050 && dropped() >= 50);
+    daemon.until("the exporter has told", |daemon| {
+        let top: TopTalkers = daemon.get(path::TOP_TALKERS);
+        top.monitor.exported > 0 && top.addresses.len() == 10
+    });
+    let top: TopTalkers = daemon.get(&format!("{}?count=3", path::TOP_TALKERS));
+    let monitor = daemon.stats().flow_monitor.unwrap();
+    assert_eq!((monitor.packets, monitor.flows, monitor.lost_records), (1050, 0, 0), "{monitor:?}");
+    assert!(monitor.records >= 20 && monitor.exported == monitor.records, "{monitor:?}");
+    let bytes: Vec<u64> = top.addresses.iter().map(|address| address.bytes).collect();
+    assert!(bytes.len() == 3 && bytes.is_sorted_by(|a, b| a >= b) && bytes[0] > 0, "{top:?}");
+    let (_, metrics) = daemon.request("GET", path::METRICS, "");
+    assert!(metrics.contains("netvm_flow_monitor_packets_total 1050"), "{metrics}");
+    assert!(metrics.contains("netvm_flow_monitor_lost_records_total{at=\"ring\"} 0"), "{metrics}");
     let mut message = [0; 2048];
     let length = collector.recv(&mut message).unwrap();
     assert_eq!(u16::from_be_bytes([message[0], message[1]]), 10, "IPFIX (RFC 7011)");
@@ -53,4 +68,44 @@ fn flows_of_ports_are_exported_with_drops_and_none_is_lost() {
     assert_eq!((packets(), dropped()), (1050, 50));
     assert!(lines().iter().all(|line| line["event_type"] == "flow" || line["event_type"] == "drop"));
     assert!(daemon.log().contains("records of flows in"), "{}", daemon.log());
+}
+
+/// Without a collector or a file, from two public captures.
+#[test]
+fn names_and_top_talkers_are_shown() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
+    if !folder.exists() {
+        println!("SKIP: no captures in {}", folder.display());
+        return;
+    }
+    let port = |name: &str, file: &str| {
+        let file = folder.join(file);
+        format!(
+            "\n[[port]]\nname = \"{name}\"\nkind = \"pcap\"\ninput = {file:?}\n[[rule]]\nfrom = \"{name}\"\ndrop = true\n"
+        )
+    };
+    let monitor = "huge_pages = false\nflow_monitor = { idle_timeout = 1 }\n";
+    let config = [
+        ENGINE.replace("huge_pages = false\n", monitor),
+        port("tls", "443-curl.pcap"),
+        port("dns", "dns.pcap"),
+    ];
+    let daemon = Daemon::start(&config.concat());
+    daemon.until("all flows have ended", |daemon| {
+        let top: TopTalkers = daemon.get(path::TOP_TALKERS);
+        top.names.len() >= 3 && top.monitor.flows == 0
+    });
+    let top: TopTalkers = daemon.get(path::TOP_TALKERS);
+    let found =
+        |name: &str| top.names.iter().find(|it| it.name == name).map(|it| (it.kind.as_str(), it.bytes));
+    // All bytes of the connection, not only those of the packet with the name.
+    assert_eq!(found("www.ntop.org"), Some(("tls", 73_982)), "{top:?}");
+    assert_eq!(found("e7.whatsapp.net").map(|it| it.0), Some("dns"), "{top:?}");
+    let server = top.addresses.iter().find(|it| it.address == "178.62.197.130");
+    assert_eq!(server.map(|it| (it.bytes, it.error)), Some((73_982, 0)), "{top:?}");
+    drop(daemon);
+    // Without a monitor, the error says how to have one.
+    let daemon = Daemon::start(ENGINE);
+    let (status, message) = daemon.request("GET", path::TOP_TALKERS, "");
+    assert!(status == 404 && message.contains("flow_monitor = {}"), "{message}");
 }

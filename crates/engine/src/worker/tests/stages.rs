@@ -83,17 +83,21 @@ fn the_latency_of_a_packet_is_measured_by_hop_chain_and_port() {
 #[test]
 fn flows_of_monitored_ports_are_counted_and_their_records_leave_when_they_end() {
     let mut rig = Rig::new(&[Forward::Port(PortId(1)), Forward::Port(PortId(0))]);
-    let eve = Some("/dev/null".into());
     let (monitor, records) =
-        FlowMonitor::new(&FlowMonitorConfig { idle_timeout: 1, eve, ..FlowMonitorConfig::default() });
+        FlowMonitor::new(&FlowMonitorConfig { idle_timeout: 1, ..FlowMonitorConfig::default() });
     rig.worker.dp.monitor = Some(Box::new(monitor));
     let mut records = records.unwrap();
     (0..5).for_each(|n| rig.receive(0, &udp(1, 2, n % 2)));
     rig.receive(0, &[0xff; 30]);
     // A whole packet of which only the front is copied.
     rig.receive(0, &super::rig::ip(1, 2).udp(1, 7).payload(&[1; 300]).to_vec().unwrap());
+    // A question of DNS, whose name begins in the front and ends behind it.
+    let labels: Vec<u8> =
+        (0..30).flat_map(|n| [8, b'l', b'a', b'b', b'e', b'l', b'-', b'a', b'0' + n % 10]).collect();
+    let question = [&[0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &labels[..27 * 9], &[0, 0, 1, 0, 1]].concat();
+    rig.receive(0, &super::rig::ip(3, 4).udp(5, 53).payload(&question).to_vec().unwrap());
     rig.turn();
-    assert_eq!(rig.sent(1).len(), 7);
+    assert_eq!(rig.sent(1).len(), 8);
     rig.tick(5);
     rig.turn();
     assert!(records.pop().is_err(), "no flow has ended");
@@ -103,13 +107,16 @@ fn flows_of_monitored_ports_are_counted_and_their_records_leave_when_they_end() 
             rig.turn();
         });
     }
-    let mut ended: Vec<_> = std::iter::from_fn(|| records.pop().ok())
-        .map(|record| (record.total().packets, record.total().bytes, record.ingress))
-        .collect();
-    ended.sort_unstable();
-    assert_eq!(ended, [(1, 30, 0), (1, 342, 0), (2, 98, 0), (3, 147, 0)]);
+    let mut ended: Vec<_> = std::iter::from_fn(|| records.pop().ok()).collect();
+    ended.sort_unstable_by_key(|record| (record.total().packets, record.total().bytes));
+    let amounts: Vec<_> =
+        ended.iter().map(|record| (record.total().packets, record.total().bytes, record.ingress)).collect();
+    assert_eq!(amounts, [(1, 30, 0), (1, 302, 0), (1, 342, 0), (2, 98, 0), (3, 147, 0)]);
+    let names: Vec<_> = ended.iter().filter_map(|record| record.name).collect();
+    let [name] = names.as_slice() else { panic!("{names:?}") };
+    assert!(name.as_str().starts_with("label-a0.label-a1.") && name.as_str().len() == 127, "{name:?}");
     let counters = &rig.counters().monitor;
-    assert_eq!((counters.packets.get(), counters.flows.get(), counters.lost_records.get()), (7, 0, 0));
+    assert_eq!((counters.packets.get(), counters.flows.get(), counters.lost_records.get()), (8, 0, 0));
     rig.assert_nothing_leaked();
 }
 

@@ -60,6 +60,7 @@ async fn registry(daemon: &Arc<Daemon>) -> Result<Arc<Registry>, Failure> {
     scrape.nfs(&stats.nfs);
     scrape.workers(&stats);
     scrape.routers(&routers);
+    scrape.flow_monitor(&stats);
     scrape.groups(&stats);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
@@ -252,6 +253,18 @@ impl Scrape {
             [of("ipv4", router.routes_v4), of("ipv6", router.routes_v6)]
         });
         self.add("netvm_router_routes", routes);
+    }
+
+    fn flow_monitor(&mut self, stats: &Stats) {
+        let Some(monitor) = stats.flow_monitor else { return };
+        let mut add = |name: &str, value: u64| self.add(name, [([], value as f64)]);
+        add("netvm_flow_monitor_packets", monitor.packets);
+        add("netvm_flow_monitor_flows", monitor.flows);
+        add("netvm_flow_monitor_records", monitor.records);
+        add("netvm_flow_monitor_evicted_flows", monitor.evicted);
+        add("netvm_flow_monitor_exported_records", monitor.exported);
+        let lost = [("ring", monitor.lost_records), ("collector", monitor.unexported)];
+        self.add("netvm_flow_monitor_lost_records", lost.map(|(at, count)| ([at.to_owned()], count as f64)));
     }
 
     fn groups(&mut self, stats: &Stats) {

@@ -1,0 +1,75 @@
+//! The engine's flow monitor.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What the engine's flow monitor has counted, over all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FlowMonitorInfo {
+    /// Packets, sampled or not.
+    pub packets: u64,
+    /// Flows in the tables now.
+    pub flows: u64,
+    /// Records of flows that ended, or that went on for long.
+    pub records: u64,
+    /// Flows that gave way because a table was full; they have records.
+    pub evicted: u64,
+    /// Records lost because the exporter was behind.
+    pub lost_records: u64,
+    /// Records given to the collector.
+    pub exported: u64,
+    /// Records lost because the collector was away.
+    pub unexported: u64,
+    /// The collector is away.
+    pub is_collector_away: bool,
+}
+
+/// Who and what the most bytes belong to, among the records so far: a flow that goes on is there as far as its last
+/// record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopTalkers {
+    /// The monitor's counters.
+    pub monitor: FlowMonitorInfo,
+    /// Addresses, the heaviest first.
+    pub addresses: Vec<AddressBytes>,
+    /// Names that DNS messages and TLS handshakes had, the one with the most bytes in its flows first.
+    pub names: Vec<NameBytes>,
+}
+
+/// An address and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddressBytes {
+    /// The address.
+    pub address: String,
+    /// Bytes sent and received, or at most `error` more.
+    pub bytes: u64,
+    /// By how much `bytes` is too high at most.
+    pub error: u64,
+}
+
+/// A name and the bytes of its flows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NameBytes {
+    /// The name.
+    pub name: String,
+    /// `dns`: what a DNS message asks for; `tls`: the server name of a TLS handshake.
+    pub kind: String,
+    /// Bytes of its flows, or at most `error` more.
+    pub bytes: u64,
+    /// By how much `bytes` is too high at most.
+    pub error: u64,
+}
+
+/// The query of [`/v1/flows/top`](crate::path::TOP_TALKERS).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TopQuery {
+    /// Most addresses and most names.
+    pub count: usize,
+}
+
+impl Default for TopQuery {
+    fn default() -> Self {
+        Self { count: 10 }
+    }
+}
