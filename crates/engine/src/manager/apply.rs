@@ -327,7 +327,7 @@ impl Engine {
             std::thread::sleep(Duration::from_micros(200));
         }
         let progress = self.ports.remove(&id).and_then(|state| state.progress);
-        if let Some(fault) = progress.and_then(|progress| progress.fault.lock().ok()?.take()) {
+        if let Some(fault) = progress.and_then(|progress| progress.new_fault()) {
             self.notices.push(Notice::PortFault { port: id, fault });
         }
         Ok(())

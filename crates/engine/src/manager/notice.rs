@@ -30,8 +30,8 @@ pub enum Notice {
         /// Buffers reclaimed.
         buffers: u64,
     },
-    /// A capture could not be read or written to its end (reported when its port closes), or a guest was disconnected:
-    /// it truncated shared memory or broke the protocol.
+    /// A capture could not be read or written to its end, or a guest was disconnected: it truncated shared memory or broke
+    /// the protocol.
     PortFault {
         /// The port.
         port: PortId,

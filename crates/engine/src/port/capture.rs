@@ -19,7 +19,21 @@ pub(crate) struct Progress {
     /// The input is at its end.
     pub(crate) done: AtomicBool,
     /// The error that ended it early.
-    pub(crate) fault: Mutex<Option<String>>,
+    fault: Mutex<Option<String>>,
+    /// It was reported.
+    is_reported: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().ok()?.clone()
+    }
+
+    /// The fault, the first time that there is one.
+    pub(crate) fn new_fault(&self) -> Option<String> {
+        let fault = self.fault()?;
+        (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(fault)
+    }
 }
 
 /// A capture port.
@@ -121,7 +135,7 @@ impl Device for Capture {
             if bytes.len() > geometry.room() as usize {
                 let (length, room) = (bytes.len(), geometry.room());
                 self.report(format!(
-                    "a frame of {length} bytes does not fit a buffer with room for {room}: raise buffer_size"
+                    "a frame of {length} bytes does not fit a buffer with room for {room}, so the rest is not read: raise buffer_size"
                 ));
                 self.held = None;
                 self.input = None;

@@ -14,7 +14,7 @@ use netvm_api::explain::METRICS;
 use netvm_api::{Event, EventKind, Status, path};
 use serde_json::{Value, json};
 
-use super::common::{Daemon, ENGINE, is_root, lane, program};
+use super::common::{Daemon, ENGINE, Folder, is_root, lane, program};
 use super::{config, kill};
 
 /// A name that an NF gives a counter of its own.
@@ -127,6 +127,34 @@ fn events_tell_what_happened_and_can_be_followed() {
     assert!(events.is_sorted_by_key(|event| event.number));
     let last = events.last().unwrap().number;
     assert!(daemon.get::<Vec<Event>>(&format!("{}?after={last}", path::EVENTS)).is_empty());
+}
+
+#[test]
+fn a_capture_that_cannot_be_read_to_its_end_is_said() {
+    let folder = Folder::new();
+    let file = folder.0.join("long.pcap");
+    // Classic pcap, little-endian: a frame of 60 bytes, and one that fits no buffer.
+    let mut bytes = [&0xa1b2_c3d4_u32.to_le_bytes()[..], &[2, 0, 4, 0], &[0; 8]].concat();
+    [65_535_u32, 1].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    for length in [60_u32, 9000] {
+        [0, 0, length, length].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend(vec![2; length as usize]);
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let port = format!(
+        "[[port]]\nname = \"old\"\nkind = \"pcap\"\ninput = {file:?}\nforward = {{ out = \"to\" }}\n"
+    );
+    let daemon = Daemon::start(&format!("{ENGINE}{port}[[port]]\nname = \"to\"\nkind = \"sink\"\n"));
+    let fault = |daemon: &Daemon| {
+        let events: Vec<Event> = daemon.get(path::EVENTS);
+        events.into_iter().find(|event| event.kind == EventKind::PortFault)
+    };
+    daemon.until("the fault is an event", |daemon| fault(daemon).is_some());
+    let said = fault(&daemon).unwrap();
+    assert!(said.subject == "old" && said.message.contains("a frame of 9000 bytes does not fit"), "{said:?}");
+    let port = daemon.stats().ports.into_iter().find(|port| port.name == "old").unwrap();
+    assert!(port.driver_mode.contains("failed: a frame of 9000 bytes"), "{port:?}");
+    assert_eq!(port.rx_packets, 1);
 }
 
 #[test]

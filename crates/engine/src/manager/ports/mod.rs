@@ -196,7 +196,7 @@ impl PortState {
         if let Some(name) = self.dma().filter(|dma| dma.stuck).map(|dma| dma.name) {
             return Some(format!("{name} did not finish its copies and was stopped; the CPU copies instead"));
         }
-        self.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone())
+        self.progress.as_ref().and_then(|progress| progress.fault())
     }
 
     /// The dmadev channel that copies to its guest.
@@ -209,8 +209,11 @@ impl PortState {
         self.card.as_ref().map(netvm_e1000::Port::counts)
     }
 
-    /// A fault of its guest since the last call.
+    /// A fault of its guest or its capture since the last call.
     pub(crate) fn new_fault(&mut self) -> Option<String> {
+        if let Some(progress) = &self.progress {
+            return progress.new_fault();
+        }
         if let Some(status) = self.card.as_ref().map(netvm_e1000::Port::status) {
             let [_, before] = std::mem::replace(&mut self.reported, [0, status.faults]);
             return status.fault.filter(|_| before != status.faults).map(card_fault);
