@@ -34,6 +34,40 @@ pub struct CaptureRequest {
     pub buffer: u64,
 }
 
+/// What to capture into a file that the answer is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureFile {
+    /// Places, as in [`CaptureRequest`].
+    pub at: Vec<String>,
+    /// Packets that are dropped, instead of packets that pass.
+    pub dropped: bool,
+    /// Drop reasons; none: any.
+    pub reasons: Vec<String>,
+    /// A filter in libpcap's language; empty: every packet.
+    pub filter: String,
+    /// Bytes to copy of each packet; 0: all.
+    pub snaplen: u32,
+    /// The file ends after so many packets: 1 to [`CaptureFile::MOST_PACKETS`].
+    pub packets: u64,
+    /// The file ends after so many seconds: 1 to [`CaptureFile::MOST_SECONDS`].
+    pub seconds: u64,
+}
+
+impl CaptureFile {
+    /// Most packets of a file.
+    pub const MOST_PACKETS: u64 = 1_000_000;
+    /// Most seconds of a file.
+    pub const MOST_SECONDS: u64 = 600;
+}
+
+impl Default for CaptureFile {
+    fn default() -> Self {
+        let (at, reasons, filter) = (Vec::new(), Vec::new(), String::new());
+        Self { at, dropped: false, reasons, filter, snaplen: 0, packets: 10_000, seconds: 10 }
+    }
+}
+
 /// The packets that an NF had taken and not passed on when it ended: at most a burst of 64, in the order
 /// in which it took them; from several workers or NFs, one source after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -32,6 +32,7 @@
 //! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
+//! | `POST /v1/capture/file`, body [`CaptureFile`] | pcapng, until a limit is reached or the client closes the connection |
 //! | `GET /v1/nfs/{role}/last-burst` | [`LastBurst`] |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `GET /v1/events?after=N&follow=true` | [`Event`]s; with `follow` one a line, until the client closes the connection |
@@ -62,8 +63,8 @@ mod traffic;
 mod vm;
 
 pub use capture::{
-    CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureInfo, CaptureInterface, CaptureRequest, FilterProgram,
-    LastBurst, LastPacket,
+    CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
+    FilterProgram, LastBurst, LastPacket,
 };
 pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
@@ -156,6 +157,8 @@ pub mod path {
     pub const ADDRESSES: &str = "/v1/addresses";
     /// Takes [`CaptureRequest`](crate::CaptureRequest), and upgrades the connection.
     pub const CAPTURE: &str = "/v1/capture";
+    /// pcapng; takes [`CaptureFile`](crate::CaptureFile).
+    pub const CAPTURE_FILE: &str = "/v1/capture/file";
     /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
     /// [`LastBurst`](crate::LastBurst).

@@ -12,10 +12,10 @@ use utoipa::openapi::{
 
 use crate::path;
 use crate::{
-    AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureRequest, ChainInfo, ConfigReply, Done,
-    Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
-    Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TopTalkers,
-    TraceReply, TraceRequest, VmByHand, VmInfo,
+    AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
+    ConfigReply, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply,
+    PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon,
+    StopVm, TopTalkers, TraceReply, TraceRequest, VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -190,6 +190,12 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             "Capture packets: status 101 and an upgrade to `netvm-capture`, see `netvm capture`",
             all.one::<CaptureRequest>(),
             Body::None,
+        ),
+        post(
+            path::CAPTURE_FILE,
+            "Capture packets into a file, which the answer is",
+            all.one::<CaptureFile>(),
+            Body::Text("application/x-pcapng"),
         ),
         get(path::LAST_BURST, "Packets that an NF had when it ended", all.one::<LastBurst>()),
         post(path::RESTART, "Restart every instance of an NF", Body::None, all.one::<Done>()),

@@ -141,7 +141,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let mut host = loaded.host;
     netvm_config::assign_ids(&mut host, None);
     let mut run_dir = RunDir::take(&options.run_dir)?;
-    let socket = options.socket.clone().unwrap_or_else(|| run_dir.path().join("api.sock"));
+    let socket = options.api_socket();
     let attach_socket = options.attach.clone().unwrap_or_else(|| run_dir.path().join("attach.sock"));
     run_dir.claim(&socket)?;
     run_dir.claim(&attach_socket)?;

@@ -1,5 +1,6 @@
 // Reads netvmd's counters once a second and shows them. Text from netvmd is only ever set as text (textContent), never as
 // HTML: an NF may call its counters anything.
+import { capturer } from "/web/capture.js";
 import { Graph } from "/web/graph.js";
 import { tracer } from "/web/trace.js";
 
@@ -32,14 +33,18 @@ export function rate(value) {
 }
 const count = (value) => Number(value).toLocaleString("en");
 
-export async function ask(path, body) {
+/** The reply to a request, if it is no error. */
+export async function send(path, body, signal) {
   const headers = token ? { Authorization: "Bearer " + token } : {};
   const options = body ? { method: "POST", body: JSON.stringify(body), headers: { ...headers, "Content-Type": "application/json" } } : { headers };
-  const reply = await fetch(path, options);
+  const reply = await fetch(path, { ...options, signal });
   if (reply.status === 401) throw Object.assign(new Error("no token"), { token: true });
-  const answer = await reply.json();
-  if (!reply.ok) throw new Error(answer.message || "HTTP status " + reply.status);
-  return answer;
+  if (!reply.ok) throw new Error((await reply.json()).message || "HTTP status " + reply.status);
+  return reply;
+}
+
+export async function ask(path, body) {
+  return (await send(path, body)).json();
 }
 
 const state = { stats: null, before: null, config: null, policy: null, routers: [], status: null, events: [], last: 0, tab: "graph", turn: 0 };
@@ -92,6 +97,17 @@ function model() {
   }
   const rules = (policy ? policy.rules : []).map((rule) => ({ ...rule, rate: (ruleCounts.get(rule.id) || { rate: 0 }).rate }));
   return { ports, chains, roles, rules, routers: state.routers, config: state.config, stats, before };
+}
+
+/** Where packets can be captured, as netvmd names it, and in words. */
+function places() {
+  const { ports, chains, roles } = state.stats;
+  return [
+    ...ports.map(({ name }) => ["port:" + name, "port " + name]),
+    ...chains.flatMap(({ name, hops }) => hops.map((role, n) => [`chain:${name}:${n + 1}`, `chain ${name}, hop ${n + 1} (${role})`])),
+    ...roles.map(({ role }) => ["nf:" + role, "NF " + role]),
+    ...state.routers.map(({ name }) => ["router:" + name, "router " + name]),
+  ];
 }
 
 /** The last count of each rule, when it was read (by netvmd's clock), and its rate. */
@@ -168,6 +184,8 @@ function draw() {
   if (state.tab === "graph") graph.draw(view, byId("filter").value);
   if (state.tab === "tables") drawTables(view);
   if (state.tab === "events") drawEvents();
+  if (state.tab === "trace") tracer(byId("trace"), state.stats.ports.map((port) => port.name));
+  if (state.tab === "capture") capturer(byId("capture"), places());
 }
 
 async function read() {
@@ -218,7 +236,6 @@ export function choose(tab) {
   state.tab = tab;
   for (const button of byId("tabs").children) button.setAttribute("aria-pressed", String(button.dataset.tab === tab));
   for (const section of byId("views").children) section.hidden = section.id !== tab;
-  if (tab === "trace") tracer(byId("trace"), [...(state.stats ? state.stats.ports : [])].map((port) => port.name));
   draw();
 }
 byId("tabs").addEventListener("click", (event) => { if (event.target.dataset.tab) choose(event.target.dataset.tab); });

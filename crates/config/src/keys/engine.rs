@@ -143,6 +143,7 @@ impl Keys for ApiConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.key("web", &mut self.web, Maybe(Text(field::loopback, ToString::to_string)));
         table.key("capture_group", &mut self.capture_group, Maybe(Text(field::user, Clone::clone)));
+        table.key("web_capture", &mut self.web_capture, Flag);
     }
 }
 

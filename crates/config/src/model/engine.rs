@@ -147,6 +147,8 @@ pub struct ApiConfig {
     pub web: Option<SocketAddr>,
     /// The Unix group whose members may look and capture packets, by a socket of their own; `None`: there is none.
     pub capture_group: Option<String>,
+    /// Whether the web page may capture packets, too.
+    pub web_capture: bool,
 }
 
 /// L2 switching as a whole.

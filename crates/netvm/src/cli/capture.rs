@@ -23,6 +23,9 @@ pub struct CaptureArgs {
     /// End after N packets
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
+    /// End after N seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
     /// Copy at most N bytes of each packet; 0: all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub snaplen: u32,

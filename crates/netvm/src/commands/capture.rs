@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use netvm_api::{CaptureRequest, Client};
 use netvm_capture_client::{
@@ -43,10 +44,21 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         let outcome = run(session, &mut to, limits);
         (outcome, to.name())
     });
-    tokio::pin!(work);
+    let over = async {
+        match arguments.seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(work, over);
+    let mut is_over = false;
     let (outcome, name) = loop {
         tokio::select! {
             done = &mut work => break done.map_err(|error| CliError::Output(std::io::Error::other(error)))?,
+            () = &mut over, if !is_over => {
+                is_over = true;
+                seen.store(true, Ordering::Relaxed);
+            }
             _ = interrupt.recv() => seen.store(true, Ordering::Relaxed),
             _ = terminate.recv() => seen.store(true, Ordering::Relaxed),
         }

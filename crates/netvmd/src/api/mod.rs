@@ -17,7 +17,7 @@ use netvm_api::{ApiError, path};
 use tokio::net::UnixListener;
 
 pub(crate) use serve::follow;
-use serve::{Limits, Server, Token};
+use serve::{Limits, Server, WebRights};
 
 use crate::daemon::ApplyError;
 use crate::daemon::Daemon;
@@ -26,6 +26,7 @@ use crate::engine_thread::EngineGone;
 
 mod capture;
 mod change;
+mod download;
 mod nfs;
 mod observe;
 mod policy;
@@ -84,10 +85,10 @@ fn capture_router(daemon: Arc<Daemon>) -> Router {
 }
 
 /// The API for the loopback address.
-fn web_router(daemon: Arc<Daemon>, token: Token) -> Router {
+fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
     router(daemon)
         .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
-        .layer(middleware::from_fn_with_state(token, serve::read_only))
+        .layer(middleware::from_fn_with_state(rights, serve::web_only))
         .layer(middleware::from_fn(serve::local_origins))
 }
 
@@ -122,6 +123,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::TOP_TALKERS, get(traffic::top))
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
+        .route(path::CAPTURE_FILE, post(download::start))
         .route(path::RESTART, post(change::restart))
         .route(path::LAST_BURST, get(capture::last_burst))
         .route(path::STOP, post(change::stop))

@@ -61,6 +61,13 @@ impl Options {
     }
 }
 
+impl Options {
+    /// The path of the API's socket.
+    pub(crate) fn api_socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| self.run_dir.join("api.sock"))
+    }
+}
+
 /// The running daemon's parts.
 #[derive(Debug)]
 pub struct Daemon {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod apply;
+mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod flows;

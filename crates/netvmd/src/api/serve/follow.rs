@@ -10,7 +10,7 @@ use netvm_api::CAPTURE_SOCKET;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use super::guard::Token;
+use super::guard::{Token, WebRights};
 use super::listen::{Limits, Server};
 use crate::account;
 use crate::daemon::Daemon;
@@ -21,13 +21,16 @@ const CLIENTS: usize = 64;
 /// Pause before another attempt.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// Where the web page is served, and whether it may capture.
+type Web = (SocketAddr, bool);
+
 /// Follows the configuration until the future is dropped, which also ends the server.
 pub(crate) async fn follow(daemon: &Arc<Daemon>) {
-    let mut running: Option<(SocketAddr, Server)> = None;
+    let mut running: Option<(Web, Server)> = None;
     let mut captures: Option<(String, Server)> = None;
     loop {
         let api = daemon.running().await.ok().map(|host| host.api.clone()).unwrap_or_default();
-        let (wanted, group) = (api.web, api.capture_group);
+        let (wanted, group) = (api.web.map(|address| (address, api.web_capture)), api.capture_group);
         if captures.as_ref().map(|(group, _)| group) != group.as_ref() {
             if let Some((_, server)) = captures.take() {
                 server.stop().await;
@@ -37,12 +40,12 @@ pub(crate) async fn follow(daemon: &Arc<Daemon>) {
                 captures = serve_captures(daemon, group).await;
             }
         }
-        if running.as_ref().map(|(address, _)| *address) != wanted {
+        if running.as_ref().map(|(web, _)| *web) != wanted {
             if let Some((_, server)) = running.take() {
                 server.stop().await;
             }
             running = match wanted {
-                Some(address) => start(daemon, address).await,
+                Some(web) => start(daemon, web).await,
                 None => {
                     note(daemon, None);
                     None
@@ -90,7 +93,8 @@ async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Se
     }
 }
 
-async fn start(daemon: &Arc<Daemon>, address: SocketAddr) -> Option<(SocketAddr, Server)> {
+async fn start(daemon: &Arc<Daemon>, web: Web) -> Option<(Web, Server)> {
+    let (address, may_capture) = web;
     let file = daemon.options.run_dir.join("token");
     let listen = async {
         let token = Token::of(&file)?;
@@ -100,8 +104,8 @@ async fn start(daemon: &Arc<Daemon>, address: SocketAddr) -> Option<(SocketAddr,
         Ok((listener, token)) => {
             note(daemon, None);
             tracing::info!("web page and metrics on http://{address}/, token in {}", file.display());
-            let app = super::super::web_router(Arc::clone(daemon), token);
-            Some((address, Server::start(listener, app, Limits { connections: CLIENTS })))
+            let app = super::super::web_router(Arc::clone(daemon), WebRights { token, may_capture });
+            Some((web, Server::start(listener, app, Limits { connections: CLIENTS })))
         }
         Err(error) => {
             let problem =

@@ -1,4 +1,5 @@
-//! Who may ask what. The kernel guards the Unix socket; the loopback address is guarded by a token, and only reads. Requests
+//! Who may ask what. The kernel guards the Unix socket; the loopback address is guarded by a token, and only reads, or captures,
+//! if that is configured. Requests
 //! of foreign web pages are refused on both, since a browser reaches a socket that `ssh -L` forwards.
 
 use std::fs::{File, OpenOptions};
@@ -60,8 +61,21 @@ fn create(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// What the loopback address is for.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct WebRights {
+    pub(super) token: Token,
+    /// Captures besides reading.
+    pub(super) may_capture: bool,
+}
+
 /// Admits requests that have the token and change nothing. The page itself has no secrets, and asks for the token.
-pub(in crate::api) async fn read_only(State(token): State<Token>, request: Request, next: Next) -> Response {
+pub(in crate::api) async fn web_only(
+    State(rights): State<WebRights>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let WebRights { token, may_capture } = rights;
     let place = request.uri().path();
     let is_page = place == "/" || place.starts_with("/web/");
     if !is_page && !token.is_in(request.headers()) {
@@ -72,11 +86,12 @@ pub(in crate::api) async fn read_only(State(token): State<Token>, request: Reque
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"netvmd\"")];
         return (challenge, Failure::new(StatusCode::UNAUTHORIZED, message)).into_response();
     }
-    if is_last_burst(place) {
-        let message = "packets are shown through netvmd's Unix sockets only: use netvm";
+    let is_capture = place == path::CAPTURE_FILE && request.method() == Method::POST;
+    if (is_last_burst(place) || is_capture) && !may_capture {
+        let message = "packets are not shown here: use `netvm capture`, or set `web_capture = true` in [api]";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }
-    if !reads(&request) {
+    if !reads(&request) && !is_capture {
         let message = "changes are made through netvmd's Unix socket only: use netvm";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }

@@ -1,4 +1,5 @@
-//! Where the API is served: on its Unix socket, and if configured on a loopback address, read-only and with a token.
+//! Where the API is served: on its Unix socket, and if configured on a loopback address, with a token, for reading and, if
+//! that is configured, for captures.
 
 mod follow;
 mod guard;
@@ -6,6 +7,6 @@ mod listen;
 mod page;
 
 pub(crate) use follow::follow;
-pub(super) use guard::{Token, local_origins, look_and_capture, read_only};
+pub(super) use guard::{WebRights, local_origins, look_and_capture, web_only};
 pub(super) use listen::{Io, Limits, Server};
 pub(super) use page::{page, script};

@@ -26,6 +26,7 @@ pub(in crate::api) async fn page() -> Response {
 pub(in crate::api) async fn script(Path(name): Path<String>) -> Response {
     let text = match &*name {
         "app.js" => include_str!("../../../web/app.js"),
+        "capture.js" => include_str!("../../../web/capture.js"),
         "graph.js" => include_str!("../../../web/graph.js"),
         "trace.js" => include_str!("../../../web/trace.js"),
         "style.css" => return style(),
