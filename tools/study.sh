@@ -26,6 +26,10 @@ study() {
     if [[ " $* " != *" --list "* && " $* " != *" --report "* ]]; then
         if ((${#programs[@]} > 0)); then
             setup >&2
+            # One of its platforms has an e1000 card; a quick run has no guests.
+            if [[ $1 == capture && " $* " != *" --quick "* ]]; then
+                setup_guests >&2 || die "guests with e1000 cards need a QEMU of 10.1 or later"
+            fi
             build "$profile" "${programs[@]}" >&2
         fi
         if ((EUID != 0)); then

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use netvm_attach::Fds;
 use netvm_region::NotifyMode;
-use netvm_vm::{Accel, Boot, Card, GuestMemory, Machine, QEMU, Sockets, Version};
+use netvm_vm::{
+    Accel, Boot, Card, CardKind, GuestMemory, Machine, OLDEST_WITH_E1000, QEMU, Sockets, Version,
+    find_vfio_user_client,
+};
 use rustix::io::FdFlags;
 
 use crate::error::BenchError;
@@ -23,6 +26,7 @@ pub const BOOT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Guest {
     folder: tempfile::TempDir,
+    qemu: PathBuf,
     version: Version,
     accel: Accel,
     core: u32,
@@ -37,7 +41,7 @@ impl Guest {
     pub fn nf(program: &Path, arguments: &[&str], accel: Accel, core: u32) -> Result<Self, BenchError> {
         let words =
             [&[program.as_os_str()], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
-        Self::make(program, &words, accel, core)
+        Self::make(program, (PathBuf::from(QEMU), &words), accel, core)
     }
 
     /// Makes the image of an ordinary guest in which `program` forwards the packets of its interface.
@@ -45,26 +49,36 @@ impl Guest {
     /// # Errors
     /// As for [`Guest::nf`].
     pub fn ordinary(program: &Path, accel: Accel, core: u32) -> Result<Self, BenchError> {
-        Self::with_interface(program, "program eth0", accel, core)
+        Self::with_interface(program, ("program eth0", CardKind::VhostUser), accel, core)
     }
 
-    /// Makes the image of an ordinary guest that runs `command`, a command of the shell, once its interface is up.
-    /// There, `program` is the program.
+    /// Makes the image of an ordinary guest that runs `command`, a command of the shell, once its interface on a card of
+    /// this kind is up. There, `program` is the program.
     ///
     /// # Errors
-    /// As for [`Guest::nf`].
+    /// As for [`Guest::nf`]; [`BenchError::Guest`] without a QEMU that can give guests netvm's e1000 cards.
     pub fn with_interface(
         program: &Path,
-        command: &str,
+        (command, card): (&str, CardKind),
         accel: Accel,
         core: u32,
     ) -> Result<Self, BenchError> {
         let mut file = program.as_os_str().to_owned();
         file.push(":bin/program");
-        let options = ["--module", "virtio_pci", "--module", "virtio_net", "--file"].map(OsStr::new);
+        let (qemu, modules) = match card {
+            CardKind::VhostUser => (PathBuf::from(QEMU), vec!["virtio_pci", "virtio_net"]),
+            CardKind::VfioUser => (vfio_user_client()?, vec!["e1000"]),
+        };
+        let mut options: Vec<_> =
+            modules.iter().flat_map(|name| ["--module", name].map(OsStr::new)).collect();
+        if card == CardKind::VfioUser {
+            options.push(OsStr::new("--drivers"));
+        }
+        options.push(OsStr::new("--file"));
         let command = format!("ip link set eth0 promisc on up; {command}");
         let script = ["busybox", "sh", "-c", &command].map(OsStr::new);
-        Self::make(program, &[&options[..], &[&file], &script].concat(), accel, core)
+        let words = [&options[..], &[&file], &script].concat();
+        Self::make(program, (qemu, &words), accel, core)
     }
 
     /// Has the console's output copied to a pipe from its next start on.
@@ -75,15 +89,15 @@ impl Guest {
     }
 
     /// `words`: the script's arguments after the folder.
-    fn make(program: &Path, words: &[&OsStr], accel: Accel, core: u32) -> Result<Self, BenchError> {
-        let qemu = BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" };
-        let said = Command::new(QEMU).arg("--version").output();
-        let Some(version) = said.ok().and_then(|said| Version::parse(&String::from_utf8_lossy(&said.stdout)))
-        else {
-            return Err(qemu);
-        };
+    fn make(
+        program: &Path,
+        (qemu, words): (PathBuf, &[&OsStr]),
+        accel: Accel,
+        core: u32,
+    ) -> Result<Self, BenchError> {
+        let version = version_of(&qemu)?;
         let folder = make_image(program, words)?;
-        Ok(Self { folder, version, accel, core, console: None })
+        Ok(Self { folder, qemu, version, accel, core, console: None })
     }
 
     /// Starts it with the memory of an admitted NF.
@@ -147,10 +161,33 @@ impl Guest {
                 .map_err(BenchError::system("cannot prepare the guest's console"))?;
         }
         let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log };
-        let mut command = pinned(self.core, Path::new(QEMU));
+        let mut command = pinned(self.core, &self.qemu);
         command.args(machine.arguments(self.version, sockets)).args(arguments).stdin(Stdio::null());
-        command.spawn().map_err(BenchError::system(format!("cannot start {QEMU}")))
+        command.spawn().map_err(BenchError::system(format!("cannot start {}", self.qemu.display())))
     }
+}
+
+/// A QEMU that can give guests netvm's e1000 cards.
+///
+/// # Errors
+/// [`BenchError::Guest`] says how to get one.
+pub fn vfio_user_client() -> Result<PathBuf, BenchError> {
+    find_vfio_user_client(Path::new(QEMU)).ok_or_else(|| {
+        let problem = format!(
+            "no QEMU is a vfio-user client ({OLDEST_WITH_E1000} or later): ./dev setup --guests unpacks one"
+        );
+        BenchError::Guest { problem }
+    })
+}
+
+/// The version of a QEMU.
+///
+/// # Errors
+/// [`BenchError::MissingPeer`] if it does not run.
+pub fn version_of(qemu: &Path) -> Result<Version, BenchError> {
+    let said = Command::new(qemu).arg("--version").output();
+    let version = said.ok().and_then(|said| Version::parse(&String::from_utf8_lossy(&said.stdout)));
+    version.ok_or(BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" })
 }
 
 /// A running VM; killed on drop.

@@ -6,6 +6,7 @@
 //!                        near: netvm's AF_XDP port ── rule that drops                      host, netvm-port
 //!                        near: netvm's AF_XDP port ── NF process                           host, netvm-nf
 //!                        near: netvm's AF_XDP port ── vhost-user ── guest: the same ways   platform guest
+//!                        near: netvm's AF_XDP port ── e1000 ── guest: the same ways        platform guest-e1000
 //!                        near: netvm's AF_XDP port ── ivshmem ── NF in a VM                guest, netvm-nf
 //! ```
 //!
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netvm_config::model::{Action, Idle, Output, PortId, PortKind, VhostDma, VhostMode};
+use netvm_config::model::{Action, CardModel, Idle, Output, PortId, PortKind, VhostDma, VhostMode};
 use netvm_engine::DropReason;
 use netvm_vm::{Accel, Card, CardKind};
 use netvm_wire::MacAddr;
@@ -47,8 +48,11 @@ const DESTINATION: [u8; 4] = [10, 255, 0, 1];
 pub enum Platform {
     /// In a process of the host
     Host,
-    /// In a virtual machine
+    /// In a virtual machine, with a card on a vhost-user port
     Guest,
+    /// In a virtual machine, with an e1000 card
+    #[value(name = "guest-e1000")]
+    GuestE1000,
 }
 
 /// The way into the program.
@@ -206,7 +210,7 @@ impl Receiver {
                 rig.launch_guest(ROLE, &guest)?;
                 receiver.rig = Some(rig);
             } else {
-                let (rig, running) = guest_rig(interface, core, &guest)?;
+                let (rig, running) = guest_rig(interface, core, (&guest, card(args.platform)))?;
                 (receiver.rig, receiver._running) = (Some(rig), Some(running));
             }
             receiver._guest = Some(guest);
@@ -327,18 +331,30 @@ fn image(args: &WayArgs, core: u32) -> Result<Option<Guest>, BenchError> {
     let words = arguments(args, "eth0");
     match (args.platform, args.way) {
         (Platform::Host, _) => Ok(None),
-        (Platform::Guest, Way::NetvmPort) => {
+        (Platform::Guest | Platform::GuestE1000, Way::NetvmPort) => {
             let problem = "the engine does not run in a guest: choose the platform host".to_owned();
+            Err(BenchError::Guest { problem })
+        }
+        (Platform::GuestE1000, Way::NetvmNf) => {
+            let problem = "an NF in a VM has no network card: choose the platform guest".to_owned();
             Err(BenchError::Guest { problem })
         }
         (Platform::Guest, Way::NetvmNf) => {
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             Guest::nf(&program()?, &words, accel, core).map(Some)
         }
-        (Platform::Guest, _) => {
+        (platform, _) => {
             let command = format!("program {}", words.join(" "));
-            Guest::with_interface(&program()?, &command, accel, core).map(Some)
+            Guest::with_interface(&program()?, (&command, card(platform)), accel, core).map(Some)
         }
+    }
+}
+
+/// The card of an ordinary guest.
+const fn card(platform: Platform) -> CardKind {
+    match platform {
+        Platform::GuestE1000 => CardKind::VfioUser,
+        Platform::Host | Platform::Guest => CardKind::VhostUser,
     }
 }
 
@@ -382,16 +398,27 @@ fn nf_rig(interface: &str, core: u32) -> Result<Rig, BenchError> {
     Rig::start(&layout.build(), &[])
 }
 
-fn guest_rig(interface: &str, core: u32, guest: &Guest) -> Result<(Rig, Running), BenchError> {
+fn guest_rig(
+    interface: &str,
+    core: u32,
+    (guest, card): (&Guest, CardKind),
+) -> Result<(Rig, Running), BenchError> {
     let (mut layout, near) = port(interface, core);
     let path = guest.socket();
-    let kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
+    let kind = match card {
+        CardKind::VhostUser => {
+            PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off }
+        }
+        CardKind::VfioUser => {
+            PortKind::E1000 { path: path.clone(), mac: Some(GUEST_MAC), model: CardModel::default() }
+        }
+    };
     let port = layout.port("guest", kind, 1500);
     layout.rule(near, Action::Port(port));
     let rig = Rig::start(&layout.build(), &[])?;
     let card = Card {
         name: "guest".to_owned(),
-        kind: CardKind::VhostUser,
+        kind: card,
         socket: path,
         connects: true,
         mac: GUEST_MAC.to_string(),

@@ -12,7 +12,7 @@ rate = 500
 forward = { out = \"nobody\" }
 [[port]]
 name = \"nobody\"
-kind = \"vhost_user\"
+kind = \"vhost-user\"
 path = \"PATH\"
 [[port]]
 name = \"to-slow\"

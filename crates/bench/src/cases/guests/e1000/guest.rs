@@ -6,13 +6,11 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use netvm_vm::{
-    Accel, Boot, CardKind, Machine, OLDEST_WITH_E1000, QEMU, Sockets, Version, find_vfio_user_client,
-};
+use netvm_vm::{Accel, Boot, CardKind, Machine, Sockets, Version};
 
 use super::{Card, socket};
 use crate::error::BenchError;
-use crate::setup::guest::{BOOT, beside, make_image};
+use crate::setup::guest::{BOOT, beside, make_image, version_of, vfio_user_client};
 use crate::setup::rig::Rig;
 
 /// MiB of memory.
@@ -33,15 +31,8 @@ impl Image {
     /// # Errors
     /// [`BenchError::Guest`] without a QEMU that can give guests netvm's cards, or if the image cannot be made.
     pub fn make() -> Result<Self, BenchError> {
-        let Some(qemu) = find_vfio_user_client(Path::new(QEMU)) else {
-            let problem = format!(
-                "no QEMU is a vfio-user client ({OLDEST_WITH_E1000} or later): ./dev setup --guests unpacks one"
-            );
-            return Err(BenchError::Guest { problem });
-        };
-        let said = Command::new(&qemu).arg("--version").output();
-        let version = said.ok().and_then(|said| Version::parse(&String::from_utf8_lossy(&said.stdout)));
-        let version = version.ok_or(BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" })?;
+        let qemu = vfio_user_client()?;
+        let version = version_of(&qemu)?;
         let program = beside("netvm-bench-packet", "netvm-bench")?;
         let mut file = program.as_os_str().to_owned();
         file.push(":bin/netvm-bench-packet");
