@@ -59,7 +59,7 @@ pub fn run(mut session: Session, output: &mut Output, limits: Limits<'_>) -> Res
     let interfaces: Vec<_> = interfaces.map(|i| (i.name.clone(), i.description.clone())).collect();
     output.begin(interfaces.iter().map(|(name, text)| (name.as_str(), text.as_str())), 0);
     let mut pump = Pump::new(session.info.clone());
-    let mut outcome = write(output, pump.summary.packets);
+    let mut outcome = pump.write(output);
     let mut idle = 0;
     while outcome.is_ok() {
         pump.clock.follow();
@@ -75,7 +75,7 @@ pub fn run(mut session: Session, output: &mut Output, limits: Limits<'_>) -> Res
         }
         idle += 1;
         if idle == 1 || idle % GATHER == 0 {
-            outcome = outcome.and_then(|()| write(output, pump.summary.packets));
+            outcome = outcome.and_then(|()| pump.write(output));
             if outcome.is_ok() && session.has_ended() {
                 outcome = Err(CaptureError::Ended(pump.summary.packets));
             }
@@ -83,14 +83,9 @@ pub fn run(mut session: Session, output: &mut Output, limits: Limits<'_>) -> Res
         std::thread::sleep(PAUSE);
     }
     pump.finish(&session.rings, output);
-    let written = write(output, pump.summary.packets);
+    let written = pump.write(output);
     pump.summary.written = output.total();
     outcome.and(written).map(|()| pump.summary)
-}
-
-fn write(output: &mut Output, packets: u64) -> Result<(), CaptureError> {
-    let to = output.name();
-    output.flush().map_err(|source| CaptureError::Write { to, packets, source })
 }
 
 struct Pump {
@@ -102,13 +97,23 @@ struct Pump {
     /// For each interface, packets lost until the last look, and those that no packet has told of.
     lost: Vec<(u64, u64)>,
     summary: Summary,
+    /// Packets in the output, after the last write that succeeded.
+    in_output: u64,
 }
 
 impl Pump {
     fn new(info: CaptureInfo) -> Self {
         let lost = vec![(0, 0); info.interfaces.len()];
         let summary = Summary::default();
-        Self { info, clock: Clock::new(), options: HashMap::new(), last: None, lost, summary }
+        Self { info, clock: Clock::new(), options: HashMap::new(), last: None, lost, summary, in_output: 0 }
+    }
+
+    /// Writes what was gathered. After an error, what was gathered is not in the output.
+    fn write(&mut self, output: &mut Output) -> Result<(), CaptureError> {
+        let (to, packets) = (output.name(), self.in_output);
+        output.flush().map_err(|source| CaptureError::Write { to, packets, source })?;
+        self.in_output = self.summary.packets;
+        Ok(())
     }
 
     fn counts(rings: &[Reader], interface: u16) -> InterfaceCounts {
@@ -149,7 +154,7 @@ impl Pump {
                 ring.release();
             }
             if output.buffer.len() >= output.gathers() {
-                write(output, self.summary.packets)?;
+                self.write(output)?;
                 self.clock.follow();
             }
             left = left.saturating_sub(bytes);

@@ -56,6 +56,9 @@ pub enum CliError {
     /// A capture ended early.
     #[error(transparent)]
     Capture(Box<netvm_capture_client::CaptureError>),
+    /// A capture cannot be written where it should be.
+    #[error("the capture cannot be written: {0}")]
+    CaptureTarget(io::Error),
     /// The guest's console cannot be used.
     #[error(transparent)]
     Console(#[from] ConsoleError),

@@ -31,7 +31,7 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
     };
     let target = target(arguments.write, arguments.ring);
     // Before the capture starts, which costs the workers something.
-    let mut to = CaptureOutput::open(target.clone())?;
+    let mut to = CaptureOutput::open(target.clone()).map_err(CliError::CaptureTarget)?;
     let session = Session::start(client, &request).await?;
     if target != Target::Lines {
         eprintln!("capturing at {}; Ctrl-C ends it", places(&session));
@@ -82,7 +82,7 @@ pub async fn last_words(
         return output.value(&last);
     }
     let target = target(write, None);
-    let mut to = CaptureOutput::open(target.clone())?;
+    let mut to = CaptureOutput::open(target.clone()).map_err(CliError::CaptureTarget)?;
     let (count, instance) = (last.packets.len(), last.instance);
     eprintln!(
         "{count} packets that instance {instance} of NF {role} had when it ended, in the order in which it took them"

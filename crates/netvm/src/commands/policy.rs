@@ -82,13 +82,8 @@ fn draw_top(top: &TopTalkers, output: &Output) -> String {
     for it in &top.names {
         names.add_row([it.name.clone(), it.kind.clone(), bytes(it.bytes), bytes(it.error)]);
     }
-    let records = count(top.monitor.records);
-    format!(
-        "{}\n{}\namong {records} records; {}",
-        lines(addresses),
-        lines(names),
-        stats::monitor(&top.monitor)
-    )
+    let monitor = stats::monitor(&top.monitor);
+    format!("{}\n{}\nflow monitor: {monitor}", lines(addresses), lines(names))
 }
 
 fn draw_flows(flows: &Flows, output: &Output) -> String {

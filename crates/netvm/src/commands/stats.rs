@@ -101,8 +101,9 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
 /// What the engine's flow monitor has counted.
 pub fn monitor(info: &FlowMonitorInfo) -> String {
     let FlowMonitorInfo { packets, flows, records, exported, .. } = *info;
-    let mut text = format!("{} packets, {} flows now", count(packets), count(flows));
-    text += &format!(", {} records, {} exported", count(records), count(exported));
+    let (packets, flows) = (count(packets), count(flows));
+    let mut text = format!("{packets} packets, flows in the tables: {flows}");
+    text += &format!(", {} records, of these exported: {}", count(records), count(exported));
     let lost = [
         (info.evicted, "flows gave way to others: raise flow_monitor.flows"),
         (info.lost_records, "records lost, as the exporter was behind"),

@@ -23,7 +23,7 @@ forward = { out = \"slow\" }
 [[port]]
 name = \"slow\"
 kind = \"sink\"
-qos = { bits = 20_000, bit_burst = 10_000, queues = [{ name = \"all\", packets = 8, codel_ms = 0 }] }
+qos = { bits = 20_000, bit_burst = 13_000, queues = [{ name = \"all\", packets = 8, codel_ms = 0 }] }
 ";
 
 #[test]

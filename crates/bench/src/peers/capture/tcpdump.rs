@@ -2,7 +2,6 @@
 //! tcpdump's ring (as a null port's packets and the engine share a core), and tcpdump on the other.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -76,8 +75,7 @@ impl Tcpdump {
     pub fn trial(&self, rate: f64, time: Duration) -> Result<Stored, BenchError> {
         let failed = |problem: String| BenchError::Peer { peer: NAME, problem };
         let said = self.folder.join("tcpdump.out");
-        let mut messages = File::create(&said).map_err(BenchError::system("cannot create a file"))?;
-        let errors = messages.try_clone().map_err(BenchError::system("cannot create a file"))?;
+        let errors = File::create(&said).map_err(BenchError::system("cannot create a file"))?;
         let mut command = pinned(self.core, &program(NAME));
         // Without names and without giving up root, whose folder it writes to.
         command.args(["-n", "-Z", "root", "-Q", "in", "-i", INTERFACE]);
@@ -86,13 +84,8 @@ impl Tcpdump {
         command.arg("-w").arg(self.folder.join("tcpdump.pcap"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let mut child = Running(command.spawn().map_err(BenchError::system(NAME))?);
-        let mut text = String::new();
-        let mut read = || {
-            text.clear();
-            // A file that this process just made.
-            let _ = messages.seek(SeekFrom::Start(0)).and_then(|_| messages.read_to_string(&mut text));
-            text.clone()
-        };
+        // It writes to a file that was just made.
+        let read = || std::fs::read_to_string(&said).unwrap_or_default();
         let start = Instant::now();
         while !read().contains("listening on") {
             if start.elapsed() > PATIENCE || child.has_ended() {
@@ -116,8 +109,8 @@ impl Tcpdump {
             }
             sleep(TICK);
         }
-        let said = read();
-        let packets = captured(&said).ok_or_else(|| failed(format!("no count in: {}", said.trim())))?;
+        let text = read();
+        let packets = captured(&text).ok_or_else(|| failed(format!("no count in: {}", text.trim())))?;
         Ok(Stored { offered: sent.packets, packets, seconds: sent.seconds })
     }
 
