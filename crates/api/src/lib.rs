@@ -87,7 +87,7 @@ pub use router::{
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons,
-    RegionInfo, RoleInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
+    RegionInfo, RoleInfo, ShareInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
 };
 pub use vm::{StopVm, VmByHand, VmInfo, VmState};
 

@@ -38,9 +38,25 @@ pub struct PortInfo {
     pub rx_dropped: u64,
     /// Packets that could not be sent.
     pub tx_dropped: u64,
+    /// What it gets of its worker; `None`: no port has `weight` or `reserve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareInfo>,
     /// The queues of its shaper (`qos`), in the order of the configuration; empty: it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tx_queues: Vec<TxQueueInfo>,
+}
+
+/// A port's share of its worker. Counts are since the port was configured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShareInfo {
+    /// Its part, beside the weights of others, of what is not reserved.
+    pub weight: u16,
+    /// Percent of the worker that it has for itself.
+    pub reserve: u8,
+    /// Seconds that the worker spent on its packets.
+    pub worker_s: f64,
+    /// Turns of the worker's loop in which it had to wait, as it had used up its share.
+    pub waited: u64,
 }
 
 /// A queue of a port's shaper. Counts are since its `qos` was configured.

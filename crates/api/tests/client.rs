@@ -98,6 +98,7 @@ fn stats() -> Stats {
         tx_bytes: 4,
         rx_dropped: 5,
         tx_dropped: 6,
+        share: None,
         tx_queues: Vec::new(),
     };
     let thread = ThreadInfo {

@@ -39,7 +39,9 @@ pub use engine::{
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub(crate) use port::FRAME_HEADER;
 pub use port::{CardModel, ContainerConfig, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
-pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, QosConfig, QueueConfig, VlanMode};
+pub use port_policy::{
+    AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, VlanMode,
+};
 pub(crate) use router::add_punt_ports;
 pub use router::{
     InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,

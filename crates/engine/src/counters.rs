@@ -88,6 +88,10 @@ pub struct PortCounters {
     pub tx_bytes: Counter,
     /// Drops of packets received here before they entered a chain, and of packets to be sent here.
     pub drops: Drops,
+    /// Cycles that its packets took, and turns in which it had to wait; counted where a port has a share of the worker.
+    pub cycles: Counter,
+    /// See `cycles`.
+    pub waited: Counter,
     /// [`DropReason::Malformed`] by cause ([`Malformed`]).
     pub malformed: [Counter; Malformed::COUNT],
 }

@@ -60,6 +60,11 @@ pub const COLUMNS: &[Column] = columns! {
     "TX BYTES" of PORT: "Bytes of these, without FCS.";
     "RX DROPPED" of PORT STATS: "Packets that the device or the kernel dropped before the engine saw them, as far as it counts them: the worker did not keep up. For a source with a rate: packets that were due and not sent.";
     "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, or port down.";
+    "WEIGHT" of PORT: "The port's `weight`: its part, beside those of others, of what is not reserved of the worker. The table is there if a port has `weight` or `reserve`.";
+    "RESERVE" of PORT: "The part of the worker that no other port takes from this one.";
+    "WORKER S" of PORT: "Seconds that the worker spent on packets from the port, from receiving until an NF or another port has them.";
+    "US/PACKET" of PORT: "Microseconds of these for a packet.";
+    "WAITED" of PORT: "Turns of the worker's loop in which the port was left out, as it had had its share while others had packets. Its excess is then dropped by the device or the kernel (RX DROPPED).";
     "QUEUE" of PORT: "A queue of the port's shaper (`qos`). The counters beside it are since `qos` was configured.";
     "WAITING" of PORT: "Packets that wait in the queue now.";
     "WAITING BYTES" of PORT: "Bytes of these.";

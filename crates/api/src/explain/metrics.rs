@@ -52,6 +52,8 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_port_tx_packets" ["port"]: "Packets sent out of the port.";
     Counter "netvm_port_tx_bytes" ["port"]: "Bytes of these, without FCS.";
     Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine saw them, since the port was opened.";
+    Counter "netvm_port_worker_seconds" ["port"]: "Time that workers spent on packets from the port; counted if a port has `weight` or `reserve`.";
+    Counter "netvm_port_waited_turns" ["port"]: "Turns of the worker's loop in which the port was left out, as it had had its share of the worker.";
     Gauge "netvm_port_link_up" ["port"]: "Whether the link of the port is up.";
 
     Counter "netvm_dropped_packets" ["at" "name" "reason"]: "Packets dropped at a port, chain or NF, by reason.";

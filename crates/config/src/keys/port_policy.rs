@@ -5,7 +5,9 @@ use netvm_wire::VlanId;
 
 use super::action;
 use super::engine::MOST_MACS;
-use crate::model::{Forward, Guard, MAX_TX_QUEUES, PortPolicy, QosConfig, QueueConfig, VlanMode};
+use crate::model::{
+    Forward, Guard, MAX_TX_QUEUES, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, VlanMode,
+};
 use crate::syntax::field;
 use crate::syntax::form::{
     Flag, Items, Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, When, Word,
@@ -26,6 +28,8 @@ impl Keys for PortPolicy {
         table.key("police_out", &mut self.police_out, Maybe(Nested("police")));
         table.key("qos", &mut self.qos, Maybe(Nested("qos")));
         table.key("monitor", &mut self.monitor, Flag);
+        table.key("weight", &mut self.weight, Number(1..=1000));
+        table.key("reserve", &mut self.reserve, Number(0..=MOST_RESERVED.into()));
     }
 }
 

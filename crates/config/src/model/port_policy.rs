@@ -91,6 +91,9 @@ impl Default for QosConfig {
     }
 }
 
+/// Most percent of a worker that ports reserve together; the rest is for ports that reserve nothing.
+pub const MOST_RESERVED: u8 = 90;
+
 /// What a port does with packets besides the rules. It changes live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortPolicy {
@@ -116,6 +119,10 @@ pub struct PortPolicy {
     pub qos: Option<QosConfig>,
     /// Whether the engine's flow monitor counts what comes in, if it has one.
     pub monitor: bool,
+    /// Its part, beside the weights of others, of what its worker has not reserved.
+    pub weight: u16,
+    /// Percent of its worker that other ports do not take from it.
+    pub reserve: u8,
 }
 
 impl Default for PortPolicy {
@@ -133,6 +140,8 @@ impl Default for PortPolicy {
             police_out: None,
             qos: None,
             monitor: true,
+            weight: 1,
+            reserve: 0,
         }
     }
 }

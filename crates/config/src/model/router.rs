@@ -137,7 +137,12 @@ pub(crate) fn add_punt_ports(host: &mut Host) {
             queues: 1,
             mtu: port.mtu,
             group: host.landing_group(port),
-            policy: PortPolicy { forward: Forward::Router(router), ..PortPolicy::default() },
+            // What the kernel sends has the part of what comes in.
+            policy: PortPolicy {
+                forward: Forward::Router(router),
+                weight: port.policy.weight,
+                ..PortPolicy::default()
+            },
         });
     }
 }

@@ -229,7 +229,9 @@ split_horizon = "guests"
 guard = { macs = "02:00:00:00:00:05", addresses = ["10.0.0.5", "2001:db8::/64"] }
 police_in = { packets = 10_000 }
 police_out = { bits = 10_000_000 }
-monitor = false"#,
+monitor = false
+weight = 3
+reserve = 25"#,
         1,
     );
     let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\nflow_monitor = { table = \"d-left\", flows = 100, export = \"ipfix:tcp:192.0.2.1:4739\", eve = \"/tmp/eve\" }\n[switch]\nmac_age = 10\n[policy]\nmemory = 9\n";
@@ -253,6 +255,8 @@ monitor = false"#,
         police_out: Some(Police { packets: None, bits: rate(10_000_000, 1_000_000) }),
         qos: None,
         monitor: false,
+        weight: 3,
+        reserve: 25,
     };
     assert_eq!(host.ports[0].policy, expected);
     assert_eq!(host.ports[1].policy, PortPolicy { forward: Forward::Normal, ..PortPolicy::default() });
@@ -288,6 +292,8 @@ guard = { } | missing_key | MAC addresses
 guard = { macs = "ff:ff:ff:ff:ff:ff" } | bad_value | the address of one network card
 guard = { addresses = "10.0.0.1/8" } | bad_value | write 10.0.0.0/8
 mac_limit = -1 | bad_value | from 0 to 1048576
+weight = 0 | bad_value | from 1 to 1000
+reserve = 91 | bad_value | from 0 to 90
 qos = { queues = [{ name = "q" }] } | missing_key | bits a second
 qos = { bits = 1_000_000 } | missing_key | list the queues
 qos = { bits = 1_000_000, queues = [] } | bad_value | 1 to 16 queues

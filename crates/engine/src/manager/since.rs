@@ -18,6 +18,8 @@ pub(crate) struct PortSums {
     pub(crate) rx_bytes: u64,
     pub(crate) tx_packets: u64,
     pub(crate) tx_bytes: u64,
+    pub(crate) cycles: u64,
+    pub(crate) waited: u64,
     pub(crate) drops: [u64; DropReason::COUNT],
 }
 
@@ -47,7 +49,8 @@ pub(crate) struct Baselines {
 
 impl Default for PortSums {
     fn default() -> Self {
-        Self { rx_packets: 0, rx_bytes: 0, tx_packets: 0, tx_bytes: 0, drops: [0; DropReason::COUNT] }
+        let drops = [0; DropReason::COUNT];
+        Self { rx_packets: 0, rx_bytes: 0, tx_packets: 0, tx_bytes: 0, cycles: 0, waited: 0, drops }
     }
 }
 
@@ -64,6 +67,8 @@ impl PortSums {
             rx_bytes: self.rx_bytes - before.rx_bytes,
             tx_packets: self.tx_packets - before.tx_packets,
             tx_bytes: self.tx_bytes - before.tx_bytes,
+            cycles: self.cycles - before.cycles,
+            waited: self.waited - before.waited,
             drops: less(&self.drops, &before.drops),
         }
     }
@@ -138,6 +143,8 @@ impl Engine {
             rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
             tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
             tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
+            cycles: self.sum(|c| c.ports[index].cycles.get()),
+            waited: self.sum(|c| c.ports[index].waited.get()),
             drops: DropReason::ALL.map(|reason| self.sum(|c| c.ports[index].drops.get(reason))),
         }
     }

@@ -19,6 +19,7 @@ use super::switching::Switching;
 use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, put};
+use crate::worker::Share;
 
 /// Limit of cubes per side.
 const MOST_CUBES: usize = 1 << 18;
@@ -346,6 +347,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             meter,
             chains,
             is_monitored: policy.monitor,
+            share: Share { weight: policy.weight, reserve: policy.reserve },
         })
     }
 

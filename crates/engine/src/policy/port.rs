@@ -9,6 +9,7 @@ use netvm_wire::FlowKey;
 
 use super::decision::Outcome;
 use crate::ids::{ChainId, PortId};
+use crate::worker::Share;
 
 /// The compiled rules of one side, and where their decisions begin.
 #[derive(Clone, Debug)]
@@ -81,6 +82,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) chains: Box<[ChainId]>,
     /// Whether the flow monitor counts its packets.
     pub(crate) is_monitored: bool,
+    /// What it gets of its workers.
+    pub(crate) share: Share,
 }
 
 /// Policy for packets to send.

@@ -31,6 +31,7 @@ mod monitor;
 mod packet;
 mod router;
 mod rx;
+mod shares;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,8 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 pub(crate) use router::{Class, Head, V4, V6, flow_hash};
 use rx::{ingress, receive};
+pub(crate) use shares::Share;
+use shares::Shares;
 use state::Datapath;
 use state::burst::Burst;
 use state::nf_links::Awaited;
@@ -70,6 +73,8 @@ struct Worker {
     snapshot: Arc<Snapshot>,
     /// Ports that it receives by.
     inputs: Vec<PortId>,
+    /// Which of them have to wait.
+    shares: Shares,
     inbox: Consumer<Command>,
     outbox: Producer<Event>,
     backoff: Backoff,
@@ -92,6 +97,7 @@ impl Worker {
             dp,
             snapshot: Arc::default(),
             inputs: Vec::new(),
+            shares: Shares::default(),
             inbox,
             outbox,
             backoff: Backoff::new(setup.idle, setup.wake, setup.waiter),
@@ -158,21 +164,31 @@ impl Worker {
         if self.inputs.is_empty() {
             dp.nfs.prefetch_returned();
         }
+        let is_shared = self.shares.are_in_use();
+        if is_shared {
+            self.shares.begin_turn(clock::cycles());
+        }
+        let mut is_first = true;
         for (n, port) in self.inputs.iter().enumerate() {
+            if is_shared && self.shares.has_to_wait(n, &dp.counters) {
+                continue;
+            }
             let clock = Stopwatch::<TIMED>::start();
             let received = receive(dp, snapshot, *port, &mut self.burst.batch);
-            if n == 0 {
+            if std::mem::take(&mut is_first) {
                 // ... then the descriptors.
                 dp.nfs.prefetch_returned();
             }
             let count = self.burst.batch.len();
-            if count == 0 {
-                continue;
+            if count > 0 {
+                moved += count;
+                let clock = clock.note(dp, Stage::Receive, count);
+                ingress(dp, received, &mut self.burst);
+                clock.note(dp, Stage::Deliver, count);
             }
-            moved += count;
-            let clock = clock.note(dp, Stage::Receive, count);
-            ingress(dp, received, &mut self.burst);
-            clock.note(dp, Stage::Deliver, count);
+            if is_shared {
+                self.shares.charge(n, (count, clock::cycles()), &dp.counters);
+            }
         }
         if moved > 0 {
             self.backoff.arrived(dp.clock.now);

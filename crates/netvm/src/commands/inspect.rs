@@ -154,11 +154,38 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         ]);
     }
     let mut text = lines(table);
+    if ports.iter().any(|port| port.share.is_some()) {
+        text.push('\n');
+        text.push_str(&draw_shares(ports, output));
+    }
     if ports.iter().any(|port| !port.tx_queues.is_empty()) {
         text.push('\n');
         text.push_str(&draw_queues(ports, output));
     }
     text
+}
+
+/// The shares of workers.
+fn draw_shares(ports: &[PortInfo], output: &Output) -> String {
+    let mut table =
+        output.table(&["PORT", ">WEIGHT", ">RESERVE", ">WORKER S", ">US/PACKET", ">WAITED", ">RX DROPPED"]);
+    for (port, share) in ports.iter().filter_map(|port| Some((port, port.share.as_ref()?))) {
+        let each = if port.rx_packets == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:.3}", share.worker_s * 1e6 / port.rx_packets as f64)
+        };
+        table.add_row(vec![
+            Cell::new(&port.name),
+            Cell::new(share.weight),
+            Cell::new(format!("{} %", share.reserve)),
+            Cell::new(format!("{:.1}", share.worker_s)),
+            Cell::new(each),
+            Cell::new(count(share.waited)),
+            Cell::new(count(port.rx_dropped)),
+        ]);
+    }
+    lines(table)
 }
 
 /// The queues of shapers.

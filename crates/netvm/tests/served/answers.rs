@@ -62,6 +62,7 @@ pub fn stats(seconds: u64) -> Stats {
         tx_bytes: 0,
         rx_dropped: 0,
         tx_dropped: 0,
+        share: None,
         tx_queues: Vec::new(),
     };
     let thread = |cycles| ThreadInfo {

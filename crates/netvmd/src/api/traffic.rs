@@ -9,7 +9,8 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
     AddressBytes, ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NameBytes, NfInfo, NfState,
-    PortInfo, Reasons, RegionInfo, StageInfo, Stats, TopQuery, TopTalkers, TxQueueInfo, WorkerInfo,
+    PortInfo, Reasons, RegionInfo, ShareInfo, StageInfo, Stats, TopQuery, TopTalkers, TxQueueInfo,
+    WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
@@ -148,7 +149,13 @@ pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
 
 fn port_infos(views: &Views) -> Vec<PortInfo> {
     let view = |port: &PortConfig| views.ports.iter().find(|view| view.id == port.id);
-    let info = |port| Some(port_info(&views.host, port, view(port)?));
+    let shares = |port: &PortConfig| (port.policy.weight, port.policy.reserve) != (1, 0);
+    let is_shared = views.host.ports.iter().any(shares);
+    let info = |port| {
+        let view = view(port)?;
+        let share = is_shared.then(|| share_info(port, view));
+        Some(PortInfo { share, ..port_info(&views.host, port, view) })
+    };
     views.host.ports.iter().filter_map(info).collect()
 }
 
@@ -187,7 +194,17 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
             .filter(|(reason, _)| unsent.contains(reason))
             .map(|(_, count)| count)
             .sum(),
+        share: None,
         tx_queues: view.queues.iter().map(queue_info).collect(),
+    }
+}
+
+fn share_info(port: &PortConfig, view: &PortView) -> ShareInfo {
+    ShareInfo {
+        weight: port.policy.weight,
+        reserve: port.policy.reserve,
+        worker_s: view.worker_time.as_secs_f64(),
+        waited: view.waited,
     }
 }
 

@@ -65,12 +65,14 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
     ];
     let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
     let limits = (option::of(police()), option::of(police()), option::of(qos()), any::<bool>());
+    // Together they reserve no worker as a whole.
+    let limits = (limits, (1u16..=1000, 0u8..=9));
     let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
     (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
         |(
             vlan,
             (acl_in, acl_out),
-            (mac_limit, split_horizon, guard, (police_in, police_out, qos, monitor)),
+            (mac_limit, split_horizon, guard, ((police_in, police_out, qos, monitor), (weight, reserve))),
             forward,
         )| {
             let policy = PortPolicy {
@@ -85,6 +87,8 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 police_out,
                 qos,
                 monitor,
+                weight,
+                reserve,
             };
             (policy, forward)
         },

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_config::model::{Chain, PortConfig, QueueConfig};
-use netvm_region::PageKind;
+use netvm_region::{PageKind, clock};
 
 pub(crate) mod flows;
 pub(crate) mod latency;
@@ -36,6 +36,11 @@ pub struct PortView {
     pub tx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
+    /// Seconds of workers that its packets took, and turns in which it had to wait for ports with a larger share left; counted
+    /// where a port has `weight` or `reserve`.
+    pub worker_time: Duration,
+    /// See `worker_time`.
+    pub waited: u64,
     /// Drops at the port, on receive and on transmit.
     pub drops: DropCounts,
     /// Queues of its shaper.
@@ -189,6 +194,8 @@ impl Engine {
                 rx_dropped: state.missed(),
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,
+                worker_time: time_of(counts.cycles),
+                waited: counts.waited,
                 drops: with_refused(counts.drops, state.refused()),
                 queues: queue_views(state),
                 driver: state.mode.driver.clone(),
@@ -211,6 +218,8 @@ impl Engine {
                 rx_dropped: 0,
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,
+                worker_time: time_of(counts.cycles),
+                waited: counts.waited,
                 drops: by_reason(counts.drops),
                 queues: Vec::new(),
                 driver: "closed".to_owned(),
@@ -272,6 +281,10 @@ impl Engine {
         };
         Stage::ALL.into_iter().map(view).collect()
     }
+}
+
+fn time_of(cycles: u64) -> Duration {
+    Duration::from_secs_f64(cycles as f64 / clock::cycles_per_second() as f64)
 }
 
 fn with_refused(mut counts: [u64; DropReason::COUNT], refused: u64) -> DropCounts {

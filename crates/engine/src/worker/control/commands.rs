@@ -98,6 +98,7 @@ impl Worker {
         match command {
             Command::Snapshot(new) => {
                 let old = core::mem::replace(&mut self.snapshot, new);
+                self.shares.follow(&self.inputs, &self.snapshot.policy);
                 self.send(Event::Retired(Retired::Snapshot(old)));
             }
             Command::AddMemory { memory, home } => {
@@ -112,9 +113,13 @@ impl Worker {
                 }
             }
             Command::AddPort(queue) => dp.ports.add(queue),
-            Command::StartPort(port) => self.inputs.push(port),
+            Command::StartPort(port) => {
+                self.inputs.push(port);
+                self.shares.follow(&self.inputs, &self.snapshot.policy);
+            }
             Command::RemovePort(port) => {
                 self.inputs.retain(|input| *input != port);
+                self.shares.follow(&self.inputs, &self.snapshot.policy);
                 dp.flush_ports();
                 let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
                 self.send(Event::PortRetired(port, old));

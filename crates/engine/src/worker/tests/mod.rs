@@ -5,4 +5,5 @@ mod classify;
 mod offloads;
 mod rig;
 mod shaper;
+mod shares;
 mod stages;

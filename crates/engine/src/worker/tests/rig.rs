@@ -188,6 +188,7 @@ impl Rig {
             wires.push(wire);
         }
         worker.snapshot = Arc::new(snapshot);
+        worker.shares.follow(&worker.inputs, &worker.snapshot.policy);
         let mut rig = Self { worker, memory, wires, nfs: Vec::new(), latency };
         // In-order queues open with the first tick after that in which they were made.
         rig.tick(1);
