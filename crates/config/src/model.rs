@@ -45,7 +45,7 @@ pub use port_policy::{
 pub(crate) use router::add_punt_ports;
 pub use router::{
     InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,
-    StaticRoute,
+    StaticRoute, Urpf,
 };
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 

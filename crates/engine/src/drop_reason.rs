@@ -104,6 +104,8 @@ DropReason {
     /// An invalid IP header: length, version, checksum, or an address that cannot occur on a link (RFC 1812 sections
     /// 5.2.2 and 5.3.7, RFC 4291 section 2.5).
     BadIpHeader = "bad-ip-header",
+    /// The route to its source does not lead back where it came from, or there is none (RFC 3704).
+    Urpf = "urpf",
     /// A blackhole route.
     Blackhole = "blackhole",
     /// The limit of packets to a virtual router's kernel is exceeded.

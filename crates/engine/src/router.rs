@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::RouterId;
+use netvm_config::model::{RouterId, Urpf};
 use netvm_router::Tables;
 use netvm_wire::{MacAddr, VlanId};
 
@@ -21,6 +21,8 @@ pub(crate) struct InterfacePath {
     pub(crate) also: Box<[MacAddr]>,
     /// Longest IP packet.
     pub(crate) mtu: u32,
+    /// Which sources its packets may have; `None`: any.
+    pub(crate) urpf: Option<Urpf>,
     /// The port to the router's kernel namespace.
     pub(crate) punt: PortId,
     /// Limits what is punted to the kernel.
@@ -41,6 +43,8 @@ pub(crate) struct RouterPath {
     /// In the order of the configuration, which [`netvm_router::Hop::interface`] indexes.
     pub(crate) interfaces: Box<[InterfacePath]>,
     pub(crate) tables: Arc<Tables>,
+    /// Some interface looks at sources.
+    pub(crate) checks_sources: bool,
     /// Sorted by port, then by VLAN.
     at: Box<[At]>,
 }
@@ -58,7 +62,8 @@ impl RouterPath {
         };
         let mut at: Box<[At]> = (0..).zip(&interfaces).map(at).collect();
         at.sort_unstable();
-        Self { id, interfaces, tables, at }
+        let checks_sources = interfaces.iter().any(|interface| interface.urpf.is_some());
+        Self { id, interfaces, tables, checks_sources, at }
     }
 
     /// The interfaces on a port.

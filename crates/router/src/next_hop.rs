@@ -17,8 +17,10 @@ impl NextHopId {
     /// By convention, the next hop of the router's own addresses, a [`NextHop::Punt`]: the ways to limit what is punted
     /// differ.
     pub const LOCAL: Self = Self(2);
-    /// The same for neighbours of connected networks that the kernel has to resolve.
+    /// The same for neighbours that the kernel has to resolve, of networks that no interface of the engine connects.
     pub const RESOLVE: Self = Self(3);
+    /// The same for routes that only the kernel understands, so that [`NextHopId::PUNT`] says that there is no route.
+    pub const KERNEL: Self = Self(4);
 
     /// The id as an index.
     #[inline]
@@ -49,6 +51,9 @@ pub enum NextHop {
     /// Punt them to the kernel.
     #[default]
     Punt,
+    /// Punt them to the kernel, which resolves the neighbour on the router's interface of this index: its network is connected
+    /// there.
+    Glean(u16),
     /// Drop them silently.
     Blackhole,
     /// Forward them to a neighbour.
@@ -59,7 +64,7 @@ pub enum NextHop {
 }
 
 impl NextHop {
-    /// The neighbour for a flow hash; `None` for [`NextHop::Punt`] and [`NextHop::Blackhole`].
+    /// The neighbour for a flow hash; `None` where there is none.
     #[inline]
     #[must_use]
     pub fn choose(&self, hash: u32) -> Option<&Hop> {
@@ -67,7 +72,7 @@ impl NextHop {
             Self::Via(hop) => Some(hop),
             // The high half of hash × length: uniform for any length, without a division.
             Self::Ecmp(hops) => hops.get(((u64::from(hash) * hops.len() as u64) >> 32) as usize),
-            Self::Punt | Self::Blackhole => None,
+            Self::Punt | Self::Glean(_) | Self::Blackhole => None,
         }
     }
 }
@@ -93,7 +98,8 @@ mod tests {
 
     #[test]
     fn punt_and_blackhole_have_no_neighbour() {
-        for next_hop in [NextHop::Punt, NextHop::Blackhole, NextHop::Ecmp(Box::default())] {
+        for next_hop in [NextHop::Punt, NextHop::Glean(0), NextHop::Blackhole, NextHop::Ecmp(Box::default())]
+        {
             assert_eq!(next_hop.choose(u32::MAX), None);
         }
     }

@@ -98,6 +98,8 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Nothing, if the link also carries other hosts' packets.";
     "bad-ip-header": "The IP header is invalid: length, version, checksum, or an address that cannot occur on a link (RFC 1812, RFC 4291).",
         "Find the sender: `netvm flow list`, or a capture.";
+    "urpf": "`urpf` of the virtual router's interface: there is no route to the packet's source address, or (`strict`) it leads out of another interface (RFC 3704). The source is forged, or packets come another way than they go.",
+        "`netvm router show NAME --address SOURCE` shows the route. Set `urpf = \"loose\"` where packets do not come by the way that they would go.";
     "blackhole": "The virtual router has a blackhole route for the destination.",
         "`netvm router show NAME` lists the routes.";
     "punt-quota": "More packets than `punt_rate` allows were for the virtual router's own kernel.",

@@ -297,6 +297,7 @@ fn host(near: &str, routers: u8, core: u32) -> Host {
             mac: mac(n, side),
             addresses: Vec::new(),
             punt_rate: PUNT_RATE,
+            urpf: None,
             punt: PortId(2 + 2 * u16::from(n) + u16::from(side)),
             host_end: RouterInterface::host_end_of(&format!("study{n}"), name),
         };

@@ -8,7 +8,7 @@ use netvm_wire::MacAddr;
 use crate::model::{PUNT_RATE, RouterConfig, RouterInterface};
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
-use crate::syntax::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan};
+use crate::syntax::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan, Word};
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Table};
 
@@ -56,6 +56,7 @@ impl Numbered for RouterInterface {
             mac: MacAddr::ZERO,
             addresses: Vec::new(),
             punt_rate: PUNT_RATE,
+            urpf: None,
             punt: PortId::default(),
             host_end: String::new(),
         }
@@ -71,5 +72,6 @@ impl Keys for RouterInterface {
         table.key("mac", &mut self.mac, Scalar(field::card_mac, ToString::to_string));
         table.key("addresses", &mut self.addresses, Addresses);
         table.key("punt_rate", &mut self.punt_rate, Number(1..=100_000_000));
+        table.key("urpf", &mut self.urpf, Maybe(Word));
     }
 }

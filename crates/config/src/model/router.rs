@@ -7,6 +7,8 @@ use std::str::FromStr;
 use netvm_policy::{PortId, Rate, RouterId};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
+use crate::words::words;
+
 use super::{Forward, Host, PortConfig, PortKind, PortPolicy, derived_mac, names_of, stable_hash};
 
 /// A virtual router.
@@ -78,11 +80,23 @@ pub struct RouterInterface {
     pub addresses: Vec<InterfaceAddress>,
     /// Most packets a second that the engine punts.
     pub punt_rate: u32,
+    /// Which sources its packets may have; `None`: any.
+    pub urpf: Option<Urpf>,
     /// The punt port, one of [`super::Host::ports`] that is not in the file.
     pub punt: PortId,
     /// The host's end of the veth pair that the interface is the other end of: the punt port's device.
     pub host_end: String,
 }
+
+/// Unicast reverse path forwarding (RFC 3704): the sources of packets to forward that are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urpf {
+    /// Those to which the route leads out of the interface that the packet came in by (section 2.2).
+    Strict,
+    /// Those to which there is a route (section 2.4).
+    Loose,
+}
+words!(Urpf: "strict" => Strict, "loose" => Loose);
 
 /// Default of `punt_rate`: a kernel thread answers that many packets (ARP, ICMP) in about a tenth of a core.
 pub const PUNT_RATE: u32 = 10_000;

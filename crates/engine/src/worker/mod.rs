@@ -52,7 +52,7 @@ use idle::wake_nfs::wake_sleepers;
 pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
-pub(crate) use router::{Class, Head, V4, V6, flow_hash};
+pub(crate) use router::{Class, Head, Source, V4, V6, flow_hash, judge_source};
 use rx::{ingress, receive};
 pub(crate) use shares::Share;
 use shares::Shares;

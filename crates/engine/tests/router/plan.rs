@@ -74,7 +74,7 @@ pub fn route(net: &str, to: u16) -> (IpNet, Option<NextHopId>) {
 /// By the gateway, connected, to the router itself, and nowhere.
 pub fn routes() -> Update {
     Update {
-        next_hops: vec![(NextHopId(1), via(1)), (NextHopId(4), NextHop::Blackhole)],
+        next_hops: vec![(NextHopId(1), via(1)), (NextHopId(9), NextHop::Blackhole)],
         routes: vec![
             route("192.0.2.0/24", 1),
             route("2001:db8:1::/48", 1),
@@ -82,7 +82,7 @@ pub fn routes() -> Update {
             route("fe80::/10", 1),
             route("10.0.0.0/24", 0),
             route("10.0.0.1/32", 0),
-            route("198.51.100.0/24", 4),
+            route("198.51.100.0/24", 9),
         ],
     }
 }
@@ -96,6 +96,7 @@ pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host
         mac,
         addresses: Vec::new(),
         punt_rate: 1_000_000,
+        urpf: None,
         punt: PortId(punt),
         host_end: RouterInterface::host_end_of("blue", name),
     };

@@ -46,8 +46,8 @@ enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Is(NextHopId),
-    /// Send to the neighbour with this address.
-    Neighbour(Peer),
+    /// Send to this neighbour, or have it resolved.
+    By(Gateway),
 }
 
 /// A route of the kernel's main table.
@@ -299,14 +299,15 @@ impl Rib {
             dirty.extend(self.local.iter().chain(&self.wide));
             dirty.extend(self.neighbours.keys().map(|(address, _)| host(*address)));
             dirty.extend(self.sent.keys());
+            dirty.extend([true, false].map(nets::default));
         }
         let mut routes = Vec::new();
         for net in dirty {
             let (now, held) = match self.decide(net) {
                 None => (None, None),
                 Some(Decision::Is(id)) => (Some(id), None),
-                Some(Decision::Neighbour(peer)) => match self.hops.take(&[Gateway { peer, weight: 1 }]) {
-                    PUNT => (Some(PUNT), None),
+                Some(Decision::By(gateway)) => match self.hops.take(&[gateway]) {
+                    PUNT => (Some(NextHopId::KERNEL), None),
                     id => (Some(id), Some(id)),
                 },
             };
@@ -329,6 +330,9 @@ impl Rib {
             (Interfaces { links: &self.links, names: &self.interfaces }, &self.neighbours);
         let resolve = |(index, address): Peer| {
             let (interface, is_up) = interfaces.find(index).ok_or(Unreachable)?;
+            if address.is_unspecified() {
+                return Ok(Some(Hop { interface, mac: MacAddr::ZERO }));
+            }
             let known = neighbours.get(&(address, index)).filter(|_| is_up);
             Ok(known.map(|neighbour| Hop { interface, mac: neighbour.mac }))
         };
@@ -340,10 +344,11 @@ impl Rib {
         if self.local.contains(&net) && as_host(net).is_some() {
             return Some(Decision::Is(NextHopId::LOCAL));
         }
+        let punted = Some(Decision::Is(NextHopId::KERNEL));
         if self.has_rules {
-            return None;
+            // There are routes, of which the engine knows nothing.
+            return punted.filter(|_| net.length() == 0);
         }
-        let punted = Some(Decision::Is(PUNT));
         if self.local.contains(&net) || self.wide.iter().any(|wide| wide.contains_net(net)) {
             return punted;
         }
@@ -352,9 +357,10 @@ impl Rib {
             Some(Target::Kernel) => punted,
             Some(Target::Blackhole) => Some(Decision::Is(BLACKHOLE)),
             Some(Target::By(id)) => Some(Decision::Is(id)),
-            Some(Target::Connected(index)) => address
-                .and_then(|address| self.known((index, address)))
-                .or(Some(Decision::Is(NextHopId::RESOLVE))),
+            Some(Target::Connected(index)) => {
+                let neighbour = address.and_then(|address| self.known((index, address)));
+                neighbour.or_else(|| Some(self.unresolved(index, net)))
+            }
             None => {
                 let address = address.filter(|address| self.has_neighbour(*address))?;
                 match nets::ancestry(address).find_map(|net| self.best(net))? {
@@ -383,7 +389,16 @@ impl Rib {
     fn known(&self, peer: Peer) -> Option<Decision> {
         let (index, address) = peer;
         let is_ours = self.interfaces().find(index).is_some();
-        (is_ours && self.neighbours.contains_key(&(address, index))).then_some(Decision::Neighbour(peer))
+        let is_known = is_ours && self.neighbours.contains_key(&(address, index));
+        is_known.then_some(Decision::By(Gateway { peer, weight: 1 }))
+    }
+
+    /// The decision for the other neighbours in a network that a link connects.
+    fn unresolved(&self, index: u32, net: IpNet) -> Decision {
+        match self.interfaces().find(index) {
+            Some(_) => Decision::By(Gateway::glean(index, net.is_v4())),
+            None => Decision::Is(NextHopId::RESOLVE),
+        }
     }
 
     fn interfaces(&self) -> Interfaces<'_> {
@@ -468,9 +483,12 @@ impl Rib {
 
     fn destination(&self, id: NextHopId) -> Destination<'_> {
         match id {
-            PUNT | NextHopId::LOCAL | NextHopId::RESOLVE => Destination::Kernel,
+            PUNT | NextHopId::LOCAL | NextHopId::RESOLVE | NextHopId::KERNEL => Destination::Kernel,
             BLACKHOLE => Destination::Blackhole,
-            id => Destination::Gateways(self.hops.gateways(id)),
+            id => match self.hops.gateways(id) {
+                [only] if only.is_glean() => Destination::Kernel,
+                gateways => Destination::Gateways(gateways),
+            },
         }
     }
 

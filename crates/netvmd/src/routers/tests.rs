@@ -148,7 +148,7 @@ fn kernel_routes_become_engine_routes() {
     let mut rib = Rib::new(vec!["lan1".to_owned(), "lan2".to_owned()]);
     rib.resync(everything(&mut sockets.requests).unwrap());
     tables(&mut rib, &mut engine);
-    assert_eq!(next_hop(&engine, [10, 1, 0, 7]), NextHop::Punt);
+    assert_eq!(next_hop(&engine, [10, 1, 0, 7]), NextHop::Glean(0));
 
     let via = |interface, last| NextHop::Via(Hop { interface, mac: MacAddr([2, 0, 0, 0, 2, last]) });
     let mut then =

@@ -157,6 +157,7 @@ fn router(cores: Cores, plan: &Plan) -> Measured {
         mac: ROUTER_MAC,
         addresses: Vec::new(),
         punt_rate: PUNT_RATE,
+        urpf: None,
         punt: PortId(n + 2),
         host_end: RouterInterface::host_end_of("bench", &end.port),
     };

@@ -2,18 +2,19 @@
 
 use netvm_config::model::{
     Action, Forward, Host, Output, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId,
-    RouterInterface,
+    RouterInterface, Urpf,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Port, a quarter of the VLAN, whether it has addresses, punt rate.
-type RawInterface = (Index, u16, bool, u32);
+/// Port, a quarter of the VLAN, whether it has addresses, punt rate, uRPF.
+type RawInterface = (Index, u16, bool, u32, Option<Urpf>);
 
 pub fn router() -> impl Strategy<Value = (String, Vec<RawInterface>)> {
-    let interface = (any::<Index>(), 0u16..=1000, any::<bool>(), 1u32..=100_000_000);
+    let urpf = prop::option::of(prop::sample::select(vec![Urpf::Strict, Urpf::Loose]));
+    let interface = (any::<Index>(), 0u16..=1000, any::<bool>(), 1u32..=100_000_000, urpf);
     ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4))
 }
 
@@ -24,7 +25,7 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
         let id = RouterId(n.into());
         let name = format!("r{n}{suffix}");
         let mut router = RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new() };
-        for (place, (port, vlan, addressed, punt_rate)) in (0u8..).zip(interfaces) {
+        for (place, (port, vlan, addressed, punt_rate, urpf)) in (0u8..).zip(interfaces) {
             let port = host.ports[port.index(ports)].clone();
             let addresses = ["10.0.0.1/24", "2001:db8::1/64"].map(|address| address.parse().unwrap());
             let name = format!("i{place}");
@@ -37,7 +38,11 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
                 queues: 1,
                 mtu: port.mtu,
                 group: host.landing_group(&port),
-                policy: PortPolicy { forward: Forward::Router(id), ..PortPolicy::default() },
+                policy: PortPolicy {
+                    forward: Forward::Router(id),
+                    weight: port.policy.weight,
+                    ..PortPolicy::default()
+                },
             });
             router.interfaces.push(RouterInterface {
                 name,
@@ -46,6 +51,7 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
                 mac: MacAddr([2, 0, 0, 0, n, place]),
                 addresses: if addressed { addresses.into() } else { Vec::new() },
                 punt_rate,
+                urpf,
                 punt,
                 host_end,
             });

@@ -186,6 +186,7 @@ impl State {
                 mac: interface.mac,
                 also: also.collect(),
                 mtu: limits.mtu(host, interface.port),
+                urpf: interface.urpf,
                 punt: interface.punt,
                 punts: Arc::clone(punts),
             })

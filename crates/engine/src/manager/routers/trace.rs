@@ -8,7 +8,7 @@ use super::super::Engine;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::Step;
-use crate::worker::{Class, Head, V4, V6, flow_hash};
+use crate::worker::{Class, Head, Source, V4, V6, flow_hash, judge_source};
 
 impl Engine {
     /// Appends the steps of a packet that reaches a router.
@@ -43,12 +43,18 @@ impl Engine {
             Class::Punt => (V4, 0, &NextHop::Punt),
             Class::Drop(reason) => return steps.push(Step::Dropped(reason)),
         };
+        let is_checked = length > 0 && router.checks_sources;
+        let source = if is_checked { judge_source(router, &head, header) } else { Source::Believed };
+        if source == Source::Forged {
+            return steps.push(Step::Dropped(DropReason::Urpf));
+        }
         if *next_hop == NextHop::Blackhole {
             return steps.push(Step::Dropped(DropReason::Blackhole));
         }
         let hop = next_hop.choose(flow_hash(key.ok()));
         let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
-        let Some((out, mac)) = out.filter(|(out, _)| length <= out.mtu) else {
+        let is_known = source == Source::Believed;
+        let Some((out, mac)) = out.filter(|(out, _)| is_known && length <= out.mtu) else {
             steps.push(Step::Punted);
             let punt = router.interface(head.interface()).map(|interface| interface.punt);
             return match punt {

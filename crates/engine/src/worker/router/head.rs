@@ -81,6 +81,22 @@ impl Head {
         self.l2 as usize > ETHERNET
     }
 
+    /// The source address of an IPv4 packet, once it is classified.
+    #[inline]
+    pub(super) fn source_v4(&self) -> u32 {
+        self.ip_bytes(12).map_or(0, u32::from_be_bytes)
+    }
+
+    /// That of an IPv6 packet, as on the wire.
+    #[inline]
+    pub(super) fn source_v6(&self) -> [u8; 16] {
+        self.ip_bytes(8).unwrap_or_default()
+    }
+
+    fn ip_bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.bytes.get(ROOM + usize::from(self.l2) + at..)?.first_chunk().copied()
+    }
+
     /// Finds the interface of a packet of `length` bytes, of those where it came in, and checks it.
     #[inline(always)]
     pub(crate) fn classify(&mut self, router: &RouterPath, here: Here<'_>, length: u32) -> Class {

@@ -20,6 +20,7 @@ mod head;
 mod punt;
 #[cfg(test)]
 mod tests;
+mod urpf;
 
 use dpdk::{Batch, Mbuf};
 use netvm_router::{NextHop, NextHopId};
@@ -33,6 +34,7 @@ use crate::router::{Here, RouterPath};
 use head::ETHERNET;
 pub(crate) use head::{Class, Head, V4, V6};
 pub(crate) use punt::{PuntCause, class_of, destination_hash};
+pub(crate) use urpf::{Source, judge_source};
 
 /// Packets of a burst.
 const MAX: usize = Batch::CAPACITY;
@@ -142,6 +144,10 @@ impl RouterBurst {
         let tables = &*router.tables;
         tables.lookup_v4(&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
         tables.lookup_v6(&v6.addresses[..v6.count], &mut v6.found[..v6.count]);
+        if router.checks_sources {
+            v4.check_sources(router, heads, verdicts);
+            v6.check_sources(router, heads, verdicts);
+        }
         v4.follow((router, V4, redirects), heads, verdicts, batch);
         v6.follow((router, V6, redirects), heads, verdicts, batch);
     }
@@ -214,6 +220,7 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
         NextHop::Blackhole => return RouteVerdict::Drop(DropReason::Blackhole),
         NextHop::Ecmp(_) => next_hop.choose(flow_hash(key_of(mbuf).ok())),
         NextHop::Punt => return punted(head, PuntCause::of(id)),
+        NextHop::Glean(_) => return punted(head, PuntCause::Miss),
     };
     let is_back = hop.is_some_and(|hop| hop.interface == head.interface());
     let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));

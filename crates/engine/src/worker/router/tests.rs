@@ -27,6 +27,7 @@ fn router() -> RouterPath {
         mac: MacAddr([2, 0, 0, 0, 0, last]),
         also: Box::new([VIRTUAL]),
         mtu: 1500,
+        urpf: None,
         punt: PortId(100 + u16::from(last)),
         punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, 1_000_000_000).unwrap()),
     };

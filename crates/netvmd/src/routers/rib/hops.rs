@@ -2,7 +2,7 @@
 //! and no routes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netvm_router::{Hop, MAX_NEXT_HOPS, NextHop, NextHopId};
 
@@ -23,6 +23,19 @@ pub struct Gateway {
     pub peer: Peer,
     /// Its weight, from 1.
     pub weight: u16,
+}
+
+impl Gateway {
+    /// Stands for all neighbours of a network that an interface connects.
+    pub const fn glean(index: u32, v4: bool) -> Self {
+        let none = if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+        Self { peer: (index, none), weight: 1 }
+    }
+
+    /// Whether it is [`Gateway::glean`].
+    pub const fn is_glean(&self) -> bool {
+        self.peer.1.is_unspecified()
+    }
 }
 
 #[derive(Debug)]
@@ -59,7 +72,7 @@ impl Default for Hops {
             members: HashMap::new(),
             free: Vec::new(),
             released: Vec::new(),
-            unused: NextHopId::RESOLVE.0 + 1,
+            unused: NextHopId::KERNEL.0 + 1,
             dirty: BTreeSet::new(),
             blackhole_told: false,
             refused: 0,
@@ -156,9 +169,9 @@ impl Hops {
         changes
     }
 
-    /// All gateways.
+    /// All gateways and neighbours.
     pub fn peers(&self) -> impl Iterator<Item = Peer> {
-        self.members.keys().copied()
+        self.members.keys().copied().filter(|(_, address)| !address.is_unspecified())
     }
 
     /// The gateways of a next hop.
@@ -166,9 +179,9 @@ impl Hops {
         self.groups.get(&id.0).map_or(&[], |group| &group.gateways)
     }
 
-    /// Next hops in use.
+    /// Next hops in use, without those that the kernel has to resolve.
     pub fn count(&self) -> usize {
-        self.groups.len()
+        self.groups.values().filter(|group| !group.gateways.iter().any(Gateway::is_glean)).count()
     }
 
     /// How often no id was free.
@@ -184,6 +197,12 @@ pub struct Unreachable;
 fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, Unreachable>) -> NextHop {
     let mut known = Vec::new();
     for gateway in gateways {
+        if gateway.is_glean() {
+            return resolve(gateway.peer)
+                .ok()
+                .flatten()
+                .map_or(NextHop::Punt, |hop| NextHop::Glean(hop.interface));
+        }
         match resolve(gateway.peer) {
             Ok(Some(hop)) => known.push((hop, gateway.weight)),
             // The other gateways carry its flows until the kernel resolves it.
@@ -258,7 +277,8 @@ mod tests {
         let take = |hops: &mut Hops, n: usize| {
             hops.take(&[Gateway { peer: (1, IpAddr::from((n as u32).to_be_bytes())), weight: 1 }])
         };
-        let last = (4..MAX_NEXT_HOPS).map(|n| take(&mut hops, n)).last();
+        let first = usize::from(NextHopId::KERNEL.0) + 1;
+        let last = (first..MAX_NEXT_HOPS).map(|n| take(&mut hops, n)).last();
         assert_eq!(last, Some(NextHopId(MAX_NEXT_HOPS as u16 - 1)));
         assert_eq!((take(&mut hops, 1), hops.refused()), (PUNT, 1));
     }

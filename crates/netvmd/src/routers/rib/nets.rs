@@ -13,6 +13,12 @@ pub const fn host(address: IpAddr) -> IpNet {
     }
 }
 
+/// The prefix of all addresses.
+pub fn default(v4: bool) -> IpNet {
+    let none = if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    containing(none, 0)
+}
+
 /// The address of a host prefix.
 pub const fn as_host(net: IpNet) -> Option<IpAddr> {
     let most = if net.is_v4() { Ipv4Net::MAX_LENGTH } else { Ipv6Net::MAX_LENGTH };

@@ -112,9 +112,15 @@ fn neighbours_of_connected_networks_have_routes_but_local_addresses_do_not() {
         Change::Neighbour((LAN, ip("10.9.0.3")), known(3)),
     ]);
     assert_eq!(both.next_hop("10.0.0.2"), hop(0, 2));
-    for punted in ["10.0.0.1", "10.0.0.3", "10.0.0.4", "10.9.0.3", "10.0.0.255", "192.0.2.1"] {
+    for punted in ["10.0.0.1", "10.9.0.3", "192.0.2.1"] {
         assert_eq!(both.next_hop(punted), NextHop::Punt, "{punted}");
     }
+    for unresolved in ["10.0.0.3", "10.0.0.4", "10.0.0.255"] {
+        assert_eq!(both.next_hop(unresolved), NextHop::Glean(0), "{unresolved}");
+    }
+    assert_eq!(both.id(ip("192.0.2.1")), NextHopId::PUNT, "there is no route");
+    assert_eq!(both.rib.counts().next_hops, 1);
+    assert_eq!(both.rib.neighbours_to_probe().count(), 0);
     // Its network is connected by that interface, then removed.
     both.apply([route("10.9.0.0/16", 0, RouteTarget::Connected(LAN))]);
     assert_eq!(both.next_hop("10.9.0.3"), hop(0, 3));
@@ -187,6 +193,7 @@ fn routes_that_only_the_kernel_handles_are_punted() {
         "255.255.255.255",
     ] {
         assert_eq!(both.next_hop(punted), NextHop::Punt, "{punted}");
+        assert_ne!(both.id(ip(punted)), NextHopId::PUNT, "{punted}: there is a route");
     }
     both.apply([Change::LocalGone(net("24.0.0.0/8"))]);
     assert_eq!(both.next_hop("24.1.0.1"), hop(1, 1));
@@ -194,6 +201,9 @@ fn routes_that_only_the_kernel_handles_are_punted() {
     assert_eq!(both.next_hop("192.0.2.1"), NextHop::Punt);
     assert_eq!(both.next_hop("23.0.0.1"), NextHop::Punt);
     assert_eq!(both.id(ip("10.1.0.9")), NextHopId::LOCAL);
+    for anywhere in ["192.0.2.1", "2001:db8::1"] {
+        assert_eq!(both.id(ip(anywhere)), NextHopId::KERNEL, "{anywhere}: the kernel has routes of its own");
+    }
 }
 
 #[test]
@@ -326,14 +336,17 @@ impl Reference {
         }
         let covering = self.routes.iter().filter(|(key, _)| key.net.contains(address));
         let best = covering.max_by_key(|(key, _)| (key.net.length(), std::cmp::Reverse(key.metric)));
-        let to = |peer: Peer| match (peer.0, self.neighbours.get(&peer)) {
-            (TUNNEL, _) | (_, None) => NextHop::Punt,
+        let to = |peer: Peer, unknown: NextHop| match (peer.0, self.neighbours.get(&peer)) {
+            (TUNNEL, _) => NextHop::Punt,
+            (_, None) => unknown,
             (index, Some(known)) => NextHop::Via(Hop { interface: (index - LAN) as u16, mac: known.mac }),
         };
         match best {
             Some((_, RouteTarget::Blackhole)) => NextHop::Blackhole,
-            Some((_, RouteTarget::Connected(index))) => to((*index, address)),
-            Some((_, RouteTarget::Gateways(gateways))) => to(gateways[0].peer),
+            Some((_, RouteTarget::Connected(index))) => {
+                to((*index, address), NextHop::Glean(index.saturating_sub(LAN) as u16))
+            }
+            Some((_, RouteTarget::Gateways(gateways))) => to(gateways[0].peer, NextHop::Punt),
             Some((_, RouteTarget::Kernel)) | None => NextHop::Punt,
         }
     }

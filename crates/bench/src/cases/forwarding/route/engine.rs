@@ -94,6 +94,7 @@ fn host(core: u32, is_routed: bool) -> Host {
             mac,
             addresses: Vec::new(),
             punt_rate: PUNT_RATE,
+            urpf: None,
             punt: PortId(port + 2),
             host_end: RouterInterface::host_end_of("bench", name),
         };
