@@ -52,6 +52,21 @@ pub struct RouterInterfaceInfo {
     /// The addresses that it has in the namespace, by the configuration or from elsewhere, such as by DHCP, with the
     /// lengths of their prefixes; without link-local ones.
     pub addresses: Vec<String>,
+    /// Packets received, whatever becomes of them.
+    #[serde(default)]
+    pub rx_packets: u64,
+    /// Bytes of these, without FCS and the interface's tag.
+    #[serde(default)]
+    pub rx_bytes: u64,
+    /// Packets of these that the router dropped, without those for which its kernel has no share left.
+    #[serde(default)]
+    pub rx_dropped: u64,
+    /// Packets sent, forwarded by the engine or from the kernel.
+    #[serde(default)]
+    pub tx_packets: u64,
+    /// Bytes of these, without FCS and the interface's tag.
+    #[serde(default)]
+    pub tx_bytes: u64,
     /// Its punt port.
     pub punt_port: String,
     /// Packets punted to the kernel.

@@ -88,12 +88,29 @@ pub struct PortCounters {
     pub tx_bytes: Counter,
     /// Drops of packets received here before they entered a chain, and of packets to be sent here.
     pub drops: Drops,
+    /// Of the virtual router's interface whose punt port it is.
+    pub interface: InterfaceCounters,
     /// Cycles that its packets took, and turns in which it had to wait; counted where a port has a share of the worker.
     pub cycles: Counter,
     /// See `cycles`.
     pub waited: Counter,
     /// [`DropReason::Malformed`] by cause ([`Malformed`]).
     pub malformed: [Counter; Malformed::COUNT],
+}
+
+/// One worker's counters of an interface of a virtual router: what it receives and sends, forwarded or by the kernel.
+#[derive(Debug, Default)]
+pub struct InterfaceCounters {
+    /// Packets received, and their bytes without FCS and the interface's tag.
+    pub rx_packets: Counter,
+    /// See `rx_packets`.
+    pub rx_bytes: Counter,
+    /// Packets of these that the router dropped, without those for which the kernel has no share left.
+    pub rx_dropped: Counter,
+    /// Packets sent, and their bytes without FCS and the interface's tag.
+    pub tx_packets: Counter,
+    /// See `tx_packets`.
+    pub tx_bytes: Counter,
 }
 
 /// Counters of one queue of a port's shaper.

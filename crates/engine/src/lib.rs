@@ -21,8 +21,8 @@ mod tap;
 mod worker;
 
 pub use counters::{
-    ChainCounters, Counter, DropCounts, Drops, LinkCounters, PortCounters, RouterCounters, Stage,
-    StageCounters, WorkerCounters,
+    ChainCounters, Counter, DropCounts, Drops, InterfaceCounters, LinkCounters, PortCounters, RouterCounters,
+    Stage, StageCounters, WorkerCounters,
 };
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{
@@ -32,9 +32,9 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
-    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceState,
-    InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView, QueueView, RoleTotals,
-    RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
+    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
+    InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
+    QueueView, RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
 };
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};

@@ -91,6 +91,11 @@ impl Here<'_> {
         self.0.is_empty()
     }
 
+    #[inline(always)]
+    pub(crate) const fn is_one(self) -> bool {
+        self.0.len() == 1
+    }
+
     /// Index of the interface with this VLAN (0: untagged).
     #[inline(always)]
     pub(crate) fn with(self, vlan: u16) -> Option<u16> {

@@ -23,6 +23,11 @@ fn router() -> RouterInfo {
             vlan: Some(10),
             mac: "02:00:00:00:00:01".to_owned(),
             addresses: vec!["10.0.0.1/24".to_owned(), "2001:db8::1/64".to_owned()],
+            rx_packets: 1_500_000,
+            rx_bytes: 90_000_000,
+            rx_dropped: 4,
+            tx_packets: 500_011,
+            tx_bytes: 640,
             punt_port: "blue.lan".to_owned(),
             punted: 12,
             from_kernel: 11,
@@ -114,6 +119,7 @@ fn routers_and_their_routes_are_shown() {
     let lines = squeeze(&server.netvm(&["router", "show", "blue", "--limit", "3"]).good());
     for line in [
         "lan p0 10 02:00:00:00:00:01 10.0.0.1/24 2001:db8::1/64 blue.lan 12 3 11",
+        "lan 1,500,000 85.8 MiB 4 500,011 640 B",
         "lan miss 12 3",
         "0.0.0.0/0 forward 10.0.0.2 on lan (02:00:00:00:00:02)",
         "10.0.0.0/24 kernel -",

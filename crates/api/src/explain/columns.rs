@@ -54,11 +54,11 @@ pub const COLUMNS: &[Column] = columns! {
     "QUEUES" of PORT: "Pairs of receive and transmit queues; each pair belongs to one worker.";
     "MTU" of PORT: "Longest packet in bytes, without Ethernet header and FCS.";
     "GROUP" of PORT NF GROUP: "The trust group. For a port: the group whose memory receives its packets, `-` for the engine's own.";
-    "RX PACKETS" of PORT STATS: "Packets that the engine received from the port.";
-    "RX BYTES" of PORT: "Bytes of these, without FCS.";
-    "TX PACKETS" of PORT STATS: "Packets that the engine sent out of the port.";
-    "TX BYTES" of PORT: "Bytes of these, without FCS.";
-    "RX DROPPED" of PORT STATS: "Packets that the device or the kernel dropped before the engine saw them, as far as it counts them: the worker did not keep up. For a source with a rate: packets that were due and not sent.";
+    "RX PACKETS" of PORT STATS ROUTES: "Packets that the engine received from the port, or by the router's interface, whatever became of them.";
+    "RX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
+    "TX PACKETS" of PORT STATS ROUTES: "Packets that the engine sent out of the port, or by the router's interface: forwarded, or from its kernel.";
+    "TX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
+    "RX DROPPED" of PORT STATS ROUTES: "Of a router's interface: packets that the router dropped, without those that exceeded the kernel's share. Of a port: packets that the device or the kernel dropped before the engine saw them, as far as it counts them: the worker did not keep up. For a source with a rate: packets that were due and not sent.";
     "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, or port down.";
     "WEIGHT" of PORT: "The port's `weight`: its part, beside those of others, of what is not reserved of the worker. The table is there if a port has `weight` or `reserve`.";
     "RESERVE" of PORT: "The part of the worker that no other port takes from this one.";

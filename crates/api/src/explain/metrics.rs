@@ -87,6 +87,13 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_router_forwarded_packets" ["router"]: "Packets that the engine forwarded by the router's FIB.";
     Counter "netvm_router_punted_packets" ["router"]: "Packets passed to the router's kernel.";
     Counter "netvm_router_from_kernel_packets" ["router"]: "Packets from the router's kernel.";
+    Counter "netvm_router_interface_rx_packets" ["router" "interface"]: "Packets received by the interface of the router, whatever became of them. The kernel's own counters of the interface have only those that it got.";
+    Counter "netvm_router_interface_rx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
+    Counter "netvm_router_interface_rx_dropped_packets" ["router" "interface"]: "Packets of these that the router dropped, without those that exceeded the kernel's share.";
+    Counter "netvm_router_interface_tx_packets" ["router" "interface"]: "Packets sent by the interface, forwarded or from the kernel.";
+    Counter "netvm_router_interface_tx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
+    Counter "netvm_router_interface_punted_packets" ["router" "interface" "class"]: "Packets that the router's kernel got from the interface, by class.";
+    Counter "netvm_router_interface_punt_dropped_packets" ["router" "interface" "class"]: "Packets for the kernel that exceeded the share of their class, or the limit of their destination.";
     Gauge "netvm_router_routes" ["router" "family"]: "Routes of the router's kernel.";
     Gauge "netvm_router_neighbours" ["router"]: "Neighbours with a known MAC address.";
 

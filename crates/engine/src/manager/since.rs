@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use netvm_config::model::{Host, RouterId};
 
-use crate::counters::{Counter, RouterCounters, WorkerCounters};
+use crate::counters::{Counter, InterfaceCounters, RouterCounters, WorkerCounters};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 use crate::manager::Engine;
@@ -20,7 +20,35 @@ pub(crate) struct PortSums {
     pub(crate) tx_bytes: u64,
     pub(crate) cycles: u64,
     pub(crate) waited: u64,
+    pub(crate) interface: InterfaceCounts,
     pub(crate) drops: [u64; DropReason::COUNT],
+}
+
+/// What passed an interface of a virtual router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct InterfaceCounts {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes of these, without FCS and the interface's tag.
+    pub rx_bytes: u64,
+    /// Packets of these that the router dropped, without those for which the kernel has no share left.
+    pub rx_dropped: u64,
+    /// Packets sent, forwarded or by the kernel.
+    pub tx_packets: u64,
+    /// Bytes of these, without FCS and the interface's tag.
+    pub tx_bytes: u64,
+}
+
+impl InterfaceCounts {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets - before.rx_packets,
+            rx_bytes: self.rx_bytes - before.rx_bytes,
+            rx_dropped: self.rx_dropped - before.rx_dropped,
+            tx_packets: self.tx_packets - before.tx_packets,
+            tx_bytes: self.tx_bytes - before.tx_bytes,
+        }
+    }
 }
 
 /// Counters of a chain.
@@ -50,7 +78,9 @@ pub(crate) struct Baselines {
 impl Default for PortSums {
     fn default() -> Self {
         let drops = [0; DropReason::COUNT];
-        Self { rx_packets: 0, rx_bytes: 0, tx_packets: 0, tx_bytes: 0, cycles: 0, waited: 0, drops }
+        let interface = InterfaceCounts::default();
+        let (cycles, waited) = (0, 0);
+        Self { rx_packets: 0, rx_bytes: 0, tx_packets: 0, tx_bytes: 0, cycles, waited, interface, drops }
     }
 }
 
@@ -69,6 +99,7 @@ impl PortSums {
             tx_bytes: self.tx_bytes - before.tx_bytes,
             cycles: self.cycles - before.cycles,
             waited: self.waited - before.waited,
+            interface: self.interface.since(&before.interface),
             drops: less(&self.drops, &before.drops),
         }
     }
@@ -145,7 +176,19 @@ impl Engine {
             tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
             cycles: self.sum(|c| c.ports[index].cycles.get()),
             waited: self.sum(|c| c.ports[index].waited.get()),
+            interface: self.sums_of_interface(index),
             drops: DropReason::ALL.map(|reason| self.sum(|c| c.ports[index].drops.get(reason))),
+        }
+    }
+
+    fn sums_of_interface(&self, index: usize) -> InterfaceCounts {
+        let sum = |of: fn(&InterfaceCounters) -> &Counter| self.sum(|c| of(&c.ports[index].interface).get());
+        InterfaceCounts {
+            rx_packets: sum(|interface| &interface.rx_packets),
+            rx_bytes: sum(|interface| &interface.rx_bytes),
+            rx_dropped: sum(|interface| &interface.rx_dropped),
+            tx_packets: sum(|interface| &interface.tx_packets),
+            tx_bytes: sum(|interface| &interface.tx_bytes),
         }
     }
 

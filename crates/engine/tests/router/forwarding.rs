@@ -7,7 +7,7 @@ use super::plan::{self, *};
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf, port, source};
 use netvm_config::model::{EngineConfig, Forward, Host, Output, PortConfig, PortKind, RouterId, Urpf};
-use netvm_engine::{ChainId, DropReason, PortId, PuntClass, PuntCounts, Step};
+use netvm_engine::{ChainId, DropReason, InterfaceCounts, PortId, PuntClass, PuntCounts, Step};
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_router::{NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId, parse};
@@ -37,6 +37,10 @@ fn packets_leave_by_their_route_with_the_tag_of_the_interface() {
             assert_eq!(a, b, "nothing else changes");
         }
         assert_eq!((seen.router.forwarded, seen.router.punted), (8, 0));
+        let bytes = (0..8).map(|n| datagram(n % 2 == 1, n).len() as u64).sum();
+        let lan = InterfaceCounts { rx_packets: 8, rx_bytes: bytes, ..InterfaceCounts::default() };
+        let wan = InterfaceCounts { tx_packets: 8, tx_bytes: bytes, ..InterfaceCounts::default() };
+        assert_eq!((seen.interfaces[&PortId(LAN_PUNT)], seen.interfaces[&PortId(WAN_PUNT)]), (lan, wan));
         assert!(seen.drops.is_empty(), "{:?}", seen.drops);
     }
 }
@@ -84,6 +88,9 @@ fn the_kernel_gets_what_only_it_can_answer() {
         assert_eq!(got, kept);
         assert_eq!(scratch.sent(WAN).len(), 0);
         assert_eq!(seen.router.punted, frames.len() as u64);
+        let bytes = kept.iter().map(|frame| frame.len() as u64).sum();
+        let lan = InterfaceCounts { rx_packets: 13, rx_bytes: bytes, ..InterfaceCounts::default() };
+        assert_eq!(seen.interfaces[&PortId(LAN_PUNT)], lan, "{inside}");
         assert!(seen.drops.is_empty(), "{:?}", seen.drops);
     }
 }
@@ -120,6 +127,9 @@ fn what_no_router_passes_on_is_dropped_for_a_reason() {
     cases.iter().for_each(|(_, reason)| *expected.entry(reason.name()).or_insert(0) += 1);
     assert_eq!(seen.drops, expected);
     assert_eq!((scratch.sent(WAN).len(), scratch.sent(LAN_PUNT).len()), (0, 0));
+    // All but the one that no interface has.
+    let lan = seen.interfaces[&PortId(LAN_PUNT)];
+    assert_eq!((lan.rx_packets, lan.rx_dropped), (cases.len() as u64 - 1, cases.len() as u64 - 1));
 }
 
 /// What becomes of a packet by the source that it claims.
@@ -218,6 +228,9 @@ fn what_comes_from_the_kernel_leaves_by_its_interface() {
         let expected: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(frame, outside)).collect();
         assert_eq!(scratch.sent(WAN), expected, "{:?}", seen.drops);
         assert_eq!((seen.router.from_kernel, seen.router.forwarded), (5, 0));
+        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
+        let wan = InterfaceCounts { tx_packets: 5, tx_bytes: bytes, ..InterfaceCounts::default() };
+        assert_eq!(seen.interfaces[&PortId(WAN_PUNT)], wan);
     }
 }
 
@@ -388,6 +401,10 @@ fn a_trace_says_where_a_router_sends_a_packet() {
     assert_eq!(steps(&rig, &hole).last(), Some(&Step::Dropped(DropReason::Blackhole)));
     let lost = datagram(false, 1);
     assert_eq!(steps(&rig, &lost).last(), Some(&Step::Dropped(DropReason::NoRouterInterface)));
+    let mut checked = host.clone();
+    checked.routers[0].interfaces[0].urpf = Some(Urpf::Strict);
+    rig.engine.apply(&checked).unwrap();
+    assert_eq!(steps(&rig, &frame).last(), Some(&Step::Dropped(DropReason::Urpf)), "no route to the source");
 }
 
 /// The route changes under full load: each packet leaves by the one or the other, and none is lost.

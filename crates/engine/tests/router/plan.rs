@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netvm_config::model::{
     EngineConfig, Forward, Host, PortConfig, PortKind, RouterConfig, RouterId, RouterInterface,
 };
-use netvm_engine::{PortId, PuntClass, PuntCounts, RouterView};
+use netvm_engine::{InterfaceCounts, PortId, PuntClass, PuntCounts, RouterView};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
 
@@ -148,6 +148,8 @@ pub struct Played {
     pub router: RouterView,
     /// By punt port and class.
     pub punts: BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]>,
+    /// What passed the interfaces, by punt port.
+    pub interfaces: BTreeMap<PortId, InterfaceCounts>,
 }
 
 impl Played {
@@ -166,8 +168,10 @@ impl Played {
         let free = start_routed(&mut rig, host, update);
         finish(&mut rig);
         let (router, punts) = (rig.engine.routers()[0], rig.engine.punt_counts());
+        let ports = rig.engine.ports();
+        let interfaces = ports.iter().map(|port| (port.id, port.router_interface)).collect();
         let mut drops = BTreeMap::new();
-        for (reason, count) in rig.engine.ports().iter().flat_map(|port| port.drops.clone()) {
+        for (reason, count) in ports.iter().flat_map(|port| port.drops.clone()) {
             *drops.entry(reason.name()).or_insert(0) += count;
         }
         // Closing the ports gives back what they hold.
@@ -176,6 +180,6 @@ impl Played {
             .unwrap();
         let home = |rig: &Rig| rig.free_buffers().iter().zip(&free).all(|(now, before)| now >= before);
         assert!(home(&rig), "{:?} of {free:?} buffers are back", rig.free_buffers());
-        Self { drops, router, punts }
+        Self { drops, router, punts, interfaces }
     }
 }

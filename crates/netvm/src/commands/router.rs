@@ -204,6 +204,20 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     text.extend(rules(router, output));
     text.extend(nat(router, output));
     text.push('\n');
+    let columns = ["INTERFACE", ">RX PACKETS", ">RX BYTES", ">RX DROPPED", ">TX PACKETS", ">TX BYTES"];
+    let mut table = output.table(&columns);
+    for interface in &router.interfaces {
+        table.add_row([
+            interface.name.clone(),
+            count(interface.rx_packets),
+            bytes(interface.rx_bytes),
+            count(interface.rx_dropped),
+            count(interface.tx_packets),
+            bytes(interface.tx_bytes),
+        ]);
+    }
+    text.push_str(&lines(table));
+    text.push('\n');
     let mut table = output.table(&["INTERFACE", "FOR THE KERNEL", ">PUNTED", ">DROPPED"]);
     let punts = router.interfaces.iter().flat_map(|one| one.punts.iter().map(move |punt| (&*one.name, punt)));
     for (interface, punt) in punts.clone() {

@@ -190,7 +190,13 @@ fn interface(views: &Views, interface: &RouterInterface, state: &KernelState) ->
         let all = port.drops.iter().filter(|(reason, _)| *reason == DropReason::PuntQuota);
         all.map(|(_, count)| *count).sum()
     };
+    let passed = punt.map(|port| port.router_interface).unwrap_or_default();
     RouterInterfaceInfo {
+        rx_packets: passed.rx_packets,
+        rx_bytes: passed.rx_bytes,
+        rx_dropped: passed.rx_dropped,
+        tx_packets: passed.tx_packets,
+        tx_bytes: passed.tx_bytes,
         name: interface.name.clone(),
         port: name(interface.port),
         vlan: interface.vlan.map(VlanId::get),

@@ -18,6 +18,7 @@ use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::nfs::instance::{Instance, InstanceState};
 use crate::manager::ports::{InterfaceView, PortState, interface_of_closed};
+use crate::manager::since::InterfaceCounts;
 use crate::memory::Memory;
 
 /// A port.
@@ -43,6 +44,8 @@ pub struct PortView {
     pub waited: u64,
     /// Drops at the port, on receive and on transmit.
     pub drops: DropCounts,
+    /// What passed the virtual router's interface whose punt port it is.
+    pub router_interface: InterfaceCounts,
     /// Queues of its shaper.
     pub queues: Vec<QueueView>,
     /// How it is driven.
@@ -196,6 +199,7 @@ impl Engine {
                 tx_bytes: counts.tx_bytes,
                 worker_time: time_of(counts.cycles),
                 waited: counts.waited,
+                router_interface: counts.interface,
                 drops: with_refused(counts.drops, state.refused()),
                 queues: queue_views(state),
                 driver: state.mode.driver.clone(),
@@ -220,6 +224,7 @@ impl Engine {
                 tx_bytes: counts.tx_bytes,
                 worker_time: time_of(counts.cycles),
                 waited: counts.waited,
+                router_interface: counts.interface,
                 drops: by_reason(counts.drops),
                 queues: Vec::new(),
                 driver: "closed".to_owned(),

@@ -20,7 +20,9 @@ use crate::worker::act::police::limit;
 use crate::worker::act::vlan::{retag_all, set_vlan};
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::packet::runs::groups;
-use crate::worker::router::{PuntCause, Redirects, RouteVerdict, RouterBurst, class_of, destination_hash};
+use crate::worker::router::{
+    PuntCause, Redirects, RouteVerdict, RouterBurst, class_of, counters_of, destination_hash,
+};
 use crate::worker::state::burst::Origin;
 use crate::worker::state::{BURST, Datapath};
 
@@ -51,10 +53,12 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
     let mut redirects = Redirects { limit: &mut dp.redirect_limit, now: dp.clock.now };
     burst.decide(router, (here, &mut redirects), batch);
     let verdicts = &burst.verdicts[..batch.len()];
-    if verdicts.iter().all(|verdict| *verdict == verdicts[0]) {
+    let is_alike = verdicts.iter().all(|verdict| *verdict == verdicts[0]);
+    burst.count(router, (batch, is_alike && here.is_one()), &dp.counters);
+    if is_alike {
         send_alike(dp, routed, verdicts[0], batch);
     } else {
-        groups(batch, |n| verdicts[n], |verdict, batch| send_alike(dp, routed, verdict, batch));
+        groups(batch, |n| verdicts[n].way(), |verdict, batch| send_alike(dp, routed, verdict, batch));
     }
     dp.router_burst = Some(burst);
 }
@@ -62,12 +66,16 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
 /// Sends packets of the kernel out of the port of their interface, with its tag.
 fn send_for_kernel(dp: &mut Datapath, routed: Routed<'_>, interface: &InterfacePath, batch: &mut Batch) {
     let Routed { router, origin } = routed;
+    let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
     if let Some(vlan) = interface.vlan {
         retag_all(dp, (origin.port, DropReason::TooLong), batch, |mbuf| retag(mbuf, Retag::Push(vlan)));
     }
     if let Some(counters) = dp.counters.routers.get(router.id.index()) {
         counters.from_kernel.add(batch.len() as u64);
     }
+    let sent = counters_of(interface, &dp.counters);
+    sent.tx_packets.add(batch.len() as u64);
+    sent.tx_bytes.add(bytes);
     send_out(dp, origin.cx, interface.port, batch);
 }
 
@@ -75,7 +83,7 @@ fn send_for_kernel(dp: &mut Datapath, routed: Routed<'_>, interface: &InterfaceP
 fn send_alike(dp: &mut Datapath, routed: Routed<'_>, verdict: RouteVerdict, batch: &mut Batch) {
     let Routed { router, origin } = routed;
     match verdict {
-        RouteVerdict::Out(port) => {
+        RouteVerdict::Out { port, .. } => {
             dp.tap_router(router.id, Direction::Out, batch);
             if let Some(counters) = dp.counters.routers.get(router.id.index()) {
                 counters.forwarded.add(batch.len() as u64);

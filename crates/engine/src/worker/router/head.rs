@@ -13,7 +13,7 @@ const COPY: usize = 64;
 /// Bytes free in front of them, for a tag.
 const ROOM: usize = 8;
 pub(super) const ETHERNET: usize = 14;
-const TAG: usize = 4;
+pub(super) const TAG: usize = 4;
 /// The shortest IPv4 header, which is all that is forwarded.
 pub(crate) const V4: usize = 20;
 /// IPv6's.
@@ -43,9 +43,12 @@ pub(crate) struct Head {
     l2: u8,
     /// The first byte of what [`Head::forward`] made.
     start: u8,
-    /// Number of the interface that it came in by.
+    /// Number of the interface that it came in by, [`NO_INTERFACE`] if there is none.
     interface: u16,
 }
+
+/// No interface has this number.
+const NO_INTERFACE: u16 = u16::MAX;
 
 impl Head {
     pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM + COPY], copied: 0, l2: 0, start: 0, interface: 0 };
@@ -100,6 +103,7 @@ impl Head {
     /// Finds the interface of a packet of `length` bytes, of those where it came in, and checks it.
     #[inline(always)]
     pub(crate) fn classify(&mut self, router: &RouterPath, here: Here<'_>, length: u32) -> Class {
+        (self.interface, self.l2) = (NO_INTERFACE, 0);
         let end = ROOM + usize::from(self.copied).min(COPY);
         let packet = &self.bytes[ROOM..end];
         let Some(ethernet) = packet.first_chunk::<ETHERNET>() else {

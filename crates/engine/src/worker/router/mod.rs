@@ -16,6 +16,7 @@
 //! and next hop 15 where the table is in the cache, the header written back 15, sorting 5: about 60. Measured by `./dev
 //! bench route` are 73 where nothing disturbs; the look-up in a full table is six of them.
 
+mod count;
 mod head;
 mod punt;
 #[cfg(test)]
@@ -23,7 +24,7 @@ mod tests;
 mod urpf;
 
 use dpdk::{Batch, Mbuf};
-use netvm_router::{NextHop, NextHopId};
+use netvm_router::{Hop, NextHop, NextHopId};
 use netvm_wire::{FlowKey, Fragment};
 
 use super::packet::keys::{key_of, prefetch};
@@ -31,6 +32,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::punt::{DestinationLimit, PuntClass};
 use crate::router::{Here, RouterPath};
+pub(crate) use count::counters_of;
 use head::ETHERNET;
 pub(crate) use head::{Class, Head, V4, V6};
 pub(crate) use punt::{PuntCause, class_of, destination_hash};
@@ -42,12 +44,23 @@ const MAX: usize = Batch::CAPACITY;
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteVerdict {
-    /// It was rewritten, and leaves by this port.
-    Out(PortId),
+    /// It was rewritten, and leaves by this port, which the interface of that number uses.
+    Out { port: PortId, interface: u16 },
     /// The kernel gets it, from the interface of that number, without the tag that it may have.
     Punt { interface: u16, tagged: bool, cause: PuntCause },
     /// It is dropped.
     Drop(DropReason),
+}
+
+impl RouteVerdict {
+    /// What the packets share that can be sent together.
+    #[inline]
+    pub(crate) const fn way(self) -> Self {
+        match self {
+            Self::Out { port, .. } => Self::Out { port, interface: 0 },
+            other => other,
+        }
+    }
 }
 
 /// What decides which packets the kernel gets for a redirect.
@@ -175,7 +188,7 @@ impl<A> Family<A> {
         for n in 0..self.count {
             let index = usize::from(self.indexes[n]);
             let Some(mbuf) = packets.get_mut(index) else { continue };
-            if let RouteVerdict::Out(_) = verdicts[index]
+            if let RouteVerdict::Out { .. } = verdicts[index]
                 && !write_back(&heads[index], header, mbuf)
             {
                 verdicts[index] = RouteVerdict::Drop(DropReason::TooLong);
@@ -223,8 +236,10 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
         NextHop::Glean(_) => return punted(head, PuntCause::Miss),
     };
     let is_back = hop.is_some_and(|hop| hop.interface == head.interface());
-    let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
-    let Some((out, to)) = out.filter(|(out, _)| length <= out.mtu || is_cut_to(out.mtu, mbuf)) else {
+    let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop)));
+    let Some((out, &Hop { interface, mac: to })) =
+        out.filter(|(out, _)| length <= out.mtu || is_cut_to(out.mtu, mbuf))
+    else {
         return punted(head, PuntCause::Kernel);
     };
     if is_back && redirects.take(router, head.interface(), mbuf) {
@@ -233,7 +248,7 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     if head.forward(out, to, header).is_none() {
         return punted(head, PuntCause::Kernel);
     }
-    RouteVerdict::Out(out.port)
+    RouteVerdict::Out { port: out.port, interface }
 }
 
 /// Whether the packet is a guest's segment that is still to be cut, into packets no longer than `mtu`.

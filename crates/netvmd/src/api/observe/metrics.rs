@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use netvm_api::explain::{METRICS, Metric, MetricKind};
-use netvm_api::{ChainState, NfInfo, NfState, RouterInfo, Stats};
+use netvm_api::{ChainState, NfInfo, NfState, PuntInfo, RouterInfo, RouterInterfaceInfo, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text};
 use prometheus_client::metrics::MetricType;
@@ -250,6 +250,7 @@ impl Scrape {
         add("netvm_router_punted_packets", |router| router.punted);
         add("netvm_router_from_kernel_packets", |router| router.from_kernel);
         add("netvm_router_neighbours", |router| router.neighbours);
+        self.router_interfaces(routers);
         let routes = routers.iter().flat_map(|router| {
             let of = |family: &str, count: u64| ([router.name.clone(), family.to_owned()], count as f64);
             [of("ipv4", router.routes_v4), of("ipv6", router.routes_v6)]
@@ -267,6 +268,32 @@ impl Scrape {
         add("netvm_flow_monitor_exported_records", monitor.exported);
         let lost = [("ring", monitor.lost_records), ("collector", monitor.unexported)];
         self.add("netvm_flow_monitor_lost_records", lost.map(|(at, count)| ([at.to_owned()], count as f64)));
+    }
+
+    fn router_interfaces(&mut self, routers: &[RouterInfo]) {
+        let all = || routers.iter().flat_map(|router| router.interfaces.iter().map(move |one| (router, one)));
+        let mut add = |name: &str, value: fn(&RouterInterfaceInfo) -> u64| {
+            let of = |(router, one): (&RouterInfo, &RouterInterfaceInfo)| {
+                ([router.name.clone(), one.name.clone()], value(one) as f64)
+            };
+            self.add(name, all().map(of));
+        };
+        add("netvm_router_interface_rx_packets", |interface| interface.rx_packets);
+        add("netvm_router_interface_rx_bytes", |interface| interface.rx_bytes);
+        add("netvm_router_interface_rx_dropped_packets", |interface| interface.rx_dropped);
+        add("netvm_router_interface_tx_packets", |interface| interface.tx_packets);
+        add("netvm_router_interface_tx_bytes", |interface| interface.tx_bytes);
+        let mut add = |name: &str, value: fn(&PuntInfo) -> u64| {
+            let classes = all().flat_map(|(router, one)| {
+                let of = |punt: &PuntInfo| {
+                    ([router.name.clone(), one.name.clone(), punt.class.clone()], value(punt) as f64)
+                };
+                one.punts.iter().map(of).collect::<Vec<_>>()
+            });
+            self.add(name, classes);
+        };
+        add("netvm_router_interface_punted_packets", |punt| punt.punted);
+        add("netvm_router_interface_punt_dropped_packets", |punt| punt.dropped);
     }
 
     fn groups(&mut self, stats: &Stats) {
