@@ -1,6 +1,7 @@
 //! Virtual routers end to end: hosts in namespaces with netvmd between them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod churn;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemons;
