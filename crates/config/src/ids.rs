@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
     Action, Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
-    MAX_ROUTERS, MAX_RULES, Match, Output, PortId, RoleId, RouterId, Rule, RuleId,
+    MAX_ROUTERS, MAX_RULES, Match, Output, PortId, PortKind, RoleId, RouterId, Rule, RuleId,
 };
 
 /// Renumbers the items of `host`: those that `old` has by name get its numbers, new ones get numbers that `old` does not
@@ -49,6 +49,9 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.ports {
         port(&mut item.id);
         item.group.iter_mut().for_each(group);
+        if let PortKind::Patch { peer } = &mut item.kind {
+            port(peer);
+        }
         match &mut item.policy.forward {
             Forward::Chain(id) => chain(id),
             Forward::Port(id) => port(id),

@@ -8,6 +8,7 @@ use crate::syntax::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices(findings, file, host);
+    patches(findings, file, host);
     shapers(findings, file, host);
     reserves(findings, file, host);
     cores(findings, file, host);
@@ -30,7 +31,7 @@ fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
         PortKind::Pcap { output, .. } => {
             output.as_ref().map(|path| ("capture to write", "output", path.display().to_string()))
         }
-        PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
+        PortKind::Null { .. } | PortKind::Source(_) | PortKind::Patch { .. } | PortKind::Sink => None,
     }
 }
 
@@ -47,6 +48,25 @@ fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
                 .keep(),
             None => drop(seen.insert((what, name), (place.of(key), &port.name))),
         }
+    }
+}
+
+/// Patch ports whose peer has another one.
+fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        let PortKind::Patch { peer } = port.kind else { continue };
+        let Some(other) = host.port(peer) else { continue };
+        if peer != port.id && other.kind == (PortKind::Patch { peer: port.id }) {
+            continue;
+        }
+        findings
+            .note(Kind::Conflict, format!("the peer of port {} has another one", port.name))
+            .at(place.of("peer"), format!("{} does not lead back", other.name))
+            .help(format!(
+                "write `kind = \"patch\"` and `peer = \"{}\"` in another [[port]], and name that one here",
+                port.name
+            ))
+            .keep();
     }
 }
 

@@ -246,6 +246,7 @@ const fn receives(port: &PortConfig) -> bool {
         | PortKind::Container(_)
         | PortKind::VhostUser { .. }
         | PortKind::E1000 { .. }
+        | PortKind::Patch { .. }
         | PortKind::Source(_) => true,
         PortKind::Pcap { input, .. } => input.is_some(),
         PortKind::Null { .. } | PortKind::Sink => false,

@@ -11,8 +11,8 @@ use crate::model::{
 };
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
-    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, When, Word,
-    one_of, text,
+    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, When,
+    Word, one_of, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Table};
@@ -89,6 +89,7 @@ const fn one_queue(kind: &PortKind) -> Option<(&'static str, &'static str)> {
         PortKind::E1000 { .. } => {
             Some(("an e1000 card", "the card has one queue in each direction: leave `queues` out"))
         }
+        PortKind::Patch { .. } => Some(("a patch port", "one worker serves it: leave `queues` out")),
         _ => None,
     }
 }
@@ -148,6 +149,10 @@ impl Keys for PortKind {
             }
             Self::Null { size } => drop(table.key("size", size, Number(60..=MAX_FRAME))),
             Self::Source(source) => source.keys(table),
+            Self::Patch { peer } => {
+                let help = "name the other end, such as `peer = \"to-blue\"`";
+                table.required(("peer", help), peer, ToPort);
+            }
             Self::Sink => {}
         }
     }

@@ -110,6 +110,11 @@ pub enum PortKind {
     },
     /// Built-in traffic source; what goes out is discarded.
     Source(SourceConfig),
+    /// A link to another port of netvm, without a device: what goes out comes in by the other.
+    Patch {
+        /// The other port, whose peer is this one.
+        peer: PortId,
+    },
     /// Built-in sink: nothing comes in, what goes out is counted and discarded.
     Sink,
 }
@@ -129,12 +134,13 @@ impl PortKind {
             Self::Pcap { .. } => "pcap",
             Self::Null { .. } => "null",
             Self::Source(_) => "source",
+            Self::Patch { .. } => "patch",
             Self::Sink => "sink",
         }
     }
 
     /// Each kind, with the defaults of its keys.
-    pub(crate) fn all() -> [Self; 11] {
+    pub(crate) fn all() -> [Self; 12] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         [
@@ -148,6 +154,7 @@ impl PortKind {
             Self::Pcap { input: None, output: None, paced: false },
             Self::Null { size: SourceConfig::default().size },
             Self::Source(SourceConfig::default()),
+            Self::Patch { peer: PortId::default() },
             Self::Sink,
         ]
     }

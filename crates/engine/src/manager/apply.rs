@@ -231,7 +231,8 @@ impl Engine {
         let memories = self.memories_for(host, config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let xsk = ports::xsk_memory(host, config, buffers);
-        let (mut state, mut queues) = ports::open(self.memory.eal, config, &memories, xsk)?;
+        let (mut state, mut queues) =
+            ports::open(self.memory.eal, config, &memories, (xsk, &mut self.patches))?;
         if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
             state.queues = shaper.counters();
             drop(queue.set_shaper(Some(shaper)));

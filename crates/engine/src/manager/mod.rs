@@ -40,6 +40,7 @@ mod workers;
 
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
+use crate::port::patch::PatchLinks;
 use crate::worker::Event;
 pub use apply::ApplyError;
 use captures::Captures;
@@ -82,6 +83,8 @@ pub struct Engine {
     routers: Routers,
     nfs: Nfs,
     ports: BTreeMap<PortId, PortState>,
+    /// Links between patch ports.
+    patches: PatchLinks,
     /// Configured ports that could not be opened again, and why.
     closed_ports: BTreeMap<PortId, String>,
     memory: Memories,
@@ -114,6 +117,7 @@ impl Engine {
             routers: Routers::start()?,
             nfs: Nfs::new(),
             ports: BTreeMap::new(),
+            patches: PatchLinks::default(),
             closed_ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
             totals: Totals::default(),

@@ -17,6 +17,7 @@ pub(crate) mod ethdev;
 pub(crate) mod guest;
 pub(crate) mod kernel;
 pub(crate) mod missed;
+pub(crate) mod patch;
 pub(crate) mod shaper;
 pub(crate) mod sink;
 pub(crate) mod source;

@@ -46,9 +46,11 @@ fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
             let output = output.as_ref().and_then(|path| Some(("output", no_output(path)?)));
             input.into_iter().chain(output).collect()
         }
-        PortKind::VhostUser { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => {
-            Vec::new()
-        }
+        PortKind::VhostUser { .. }
+        | PortKind::Null { .. }
+        | PortKind::Source(_)
+        | PortKind::Patch { .. }
+        | PortKind::Sink => Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@ mod frr;
 mod full_table;
 mod many;
 mod neighbours;
+mod patch;
 mod site;
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};

@@ -172,6 +172,16 @@ prop_compose! {
     }
 }
 
+/// Makes two sinks the ends of a link.
+fn join_sinks(ports: &mut [PortConfig]) {
+    let mut sinks: Vec<&mut PortConfig> =
+        ports.iter_mut().filter(|port| port.kind == PortKind::Sink).collect();
+    if let [one, other, ..] = &mut sinks[..] {
+        (one.kind, other.kind) = (PortKind::Patch { peer: other.id }, PortKind::Patch { peer: one.id });
+        (one.queues, other.queues) = (1, 1);
+    }
+}
+
 type Named<T> = Vec<(String, Vec<Index>, T, Option<Option<Index>>)>;
 
 fn build(
@@ -221,7 +231,7 @@ fn build(
             }
             PortKind::Null { size } => mtu = mtu.max(*size - 14),
             PortKind::Source(source) => mtu = mtu.max(source.size - 14),
-            PortKind::Sink => {}
+            PortKind::Patch { .. } | PortKind::Sink => {}
         }
         // What the engine's own memory would not hold has a group.
         let group = group.as_ref().map(group_at).or((mtu > 1778).then_some(GroupId(0)));
@@ -235,6 +245,7 @@ fn build(
             policy: PortPolicy::default(),
         });
     }
+    join_sinks(&mut host.ports);
     for (n, (role, group, hash, start)) in (0..).zip(nfs) {
         let balance = [Balance::LeastOccupied, Balance::FlowHash, Balance::Sticky]
             [usize::from(hash) * (1 + n as usize % 2)];

@@ -40,6 +40,7 @@ pub(super) fn of(kind: &PortKind) -> Option<&str> {
         | PortKind::Pcap { .. }
         | PortKind::Null { .. }
         | PortKind::Source(_)
+        | PortKind::Patch { .. }
         | PortKind::Sink => None,
     }
 }

@@ -15,6 +15,7 @@ use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::port::capture::Progress;
 use crate::port::missed::{LongestFrame, Missed};
+use crate::port::patch::PatchEnd;
 
 pub use interface::{InterfaceState, InterfaceView};
 pub(crate) use open::{new_shaper, open, own_buffers, xsk_memory};
@@ -115,6 +116,8 @@ pub(crate) struct PortState {
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
     card: Option<netvm_e1000::Port>,
+    /// Its end of a link to another port.
+    patch: Option<PatchEnd>,
     /// Tells whether its TAP device is still there.
     tap: Option<Watch>,
     /// The network namespace of its interface, if it is not netvm's own.
@@ -148,6 +151,7 @@ impl PortState {
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::E1000 { .. } => Some(self.card.as_ref()?.status().is_connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
+            PortKind::Patch { .. } => Some(self.patch.as_ref()?.is_joined()),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
         }
     }

@@ -19,6 +19,7 @@ use crate::port::guest::e1000::E1000Device;
 use crate::port::guest::vhost::VhostDevice;
 use crate::port::kernel::KernelDevice;
 use crate::port::missed::{LongestFrame, Missed, SocketDrops};
+use crate::port::patch::{Patch, PatchEnd, PatchLinks};
 use crate::port::shaper::Shaper;
 use crate::port::sink::Sink;
 use crate::port::source::Source;
@@ -81,14 +82,14 @@ fn own_sockets(host: &Host) -> u32 {
 /// Device queues of one port, each with its worker.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 
-/// Opens a port that receives, for each worker, into `memories[worker]`. `xsk` applies to AF_XDP.
+/// Opens a port that receives, for each worker, into `memories[worker]`. `xsk` applies to AF_XDP, `links` to patch ports.
 pub(crate) fn open(
     eal: dpdk::Eal,
     config: &PortConfig,
     memories: &[Arc<Memory>],
-    xsk: XskMemory,
+    (xsk, links): (XskMemory, &mut PatchLinks),
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
-    let opened = open_kind(eal, config, memories, xsk)
+    let opened = open_kind(eal, config, memories, (xsk, links))
         .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
     let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
     for (worker, device) in opened.queues {
@@ -115,6 +116,7 @@ pub(crate) fn open(
         eth: opened.eth,
         vhost: opened.vhost,
         card: opened.card,
+        patch: opened.patch,
         tap: opened.tap,
         namespace: opened.namespace,
         reported: [0; 2],
@@ -141,6 +143,7 @@ struct Opened {
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
     card: Option<netvm_e1000::Port>,
+    patch: Option<PatchEnd>,
     tap: Option<Watch>,
     namespace: Option<Namespace>,
     progress: Option<Arc<Progress>>,
@@ -157,6 +160,7 @@ impl Opened {
             eth: None,
             vhost: None,
             card: None,
+            patch: None,
             tap: None,
             namespace: None,
             progress: None,
@@ -170,7 +174,7 @@ fn open_kind(
     eal: dpdk::Eal,
     config: &PortConfig,
     memories: &[Arc<Memory>],
-    xsk: XskMemory,
+    (xsk, links): (XskMemory, &mut PatchLinks),
 ) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
@@ -185,6 +189,7 @@ fn open_kind(
             return open_vhost(eal, config, (path, *mode), dma, memories);
         }
         PortKind::E1000 { path, model, .. } => return open_e1000(config, (path, *model), memories),
+        PortKind::Patch { peer } => return Ok(open_patch(links.end(config.id, *peer), memories)),
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
             return open_builtin(config, memories);
         }
@@ -385,6 +390,12 @@ fn open_e1000(
     let device = E1000Device::new(queue, Arc::clone(&memories[0]));
     let queues: Queues = vec![(WorkerId(0), Box::new(device))];
     Ok(Opened { card: Some(port), ..Opened::new(queues, "e1000 over vfio-user".to_owned()) })
+}
+
+fn open_patch(end: PatchEnd, memories: &[Arc<Memory>]) -> Opened {
+    let device = Patch::open(end.clone(), memories[0].id);
+    let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+    Opened { patch: Some(end), ..Opened::new(queues, "patch".to_owned()) }
 }
 
 fn open_builtin(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
