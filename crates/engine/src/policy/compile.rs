@@ -16,10 +16,9 @@ use netvm_switch::{Guard, GuardOptions, Meter};
 use super::decision::{ALLOW, DENY, Decision, Extras, Outcome, RuleIds};
 use super::port::{Lookup, Shortcut};
 use super::switching::Switching;
-use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
+use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError, Share};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, put};
-use crate::worker::Share;
 
 /// Limit of cubes per side.
 const MOST_CUBES: usize = 1 << 18;

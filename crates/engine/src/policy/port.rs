@@ -9,7 +9,6 @@ use netvm_wire::FlowKey;
 
 use super::decision::Outcome;
 use crate::ids::{ChainId, PortId};
-use crate::worker::Share;
 
 /// The compiled rules of one side, and where their decisions begin.
 #[derive(Clone, Debug)]
@@ -59,6 +58,21 @@ pub(crate) struct Shortcut {
     pub(crate) decision: u32,
     /// Whether the decision is L2 switching.
     pub(crate) is_switched: bool,
+}
+
+/// What a port is to get of each worker that serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Its part of what is not reserved, beside the weights of others.
+    pub(crate) weight: u16,
+    /// Percent of the worker.
+    pub(crate) reserve: u8,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { weight: 1, reserve: 0 }
+    }
 }
 
 /// Policy for received packets.

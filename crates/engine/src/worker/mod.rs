@@ -54,7 +54,6 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 pub(crate) use router::{Class, Head, Source, V4, V6, flow_hash, judge_source};
 use rx::{ingress, receive};
-pub(crate) use shares::Share;
 use shares::Shares;
 use state::Datapath;
 use state::burst::Burst;

@@ -14,7 +14,7 @@
 
 use crate::counters::WorkerCounters;
 use crate::ids::PortId;
-use crate::policy::Policy;
+use crate::policy::{Policy, Share};
 use crate::worker::state::BURST;
 
 /// The worker's whole time.
@@ -26,21 +26,6 @@ const LEAST: u64 = WHOLE / 4096;
 const AHEAD: u64 = 1 << 15;
 /// Packets of a burst from which on the port has more: what a TAP or packet socket gives at once.
 const BACKLOG: usize = BURST / 2;
-
-/// What a port is to get of each worker that serves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// Its part of what is not reserved, beside the weights of others.
-    pub(crate) weight: u16,
-    /// Percent of the worker.
-    pub(crate) reserve: u8,
-}
-
-impl Default for Share {
-    fn default() -> Self {
-        Self { weight: 1, reserve: 0 }
-    }
-}
 
 /// A port by which the worker receives.
 #[derive(Clone, Copy, Debug)]
