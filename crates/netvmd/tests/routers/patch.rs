@@ -31,8 +31,8 @@ impl Net {
         Self {
             hosts: [host("va", "10.1.0.2/24"), host("vb", "10.1.0.3/24")],
             server: Host::new("vs", &["10.2.0.2/16", "2001:db8:2::2/64"], &["10.2.0.1", "2001:db8:2::1"]),
-            blue: format!("b{}", std::process::id()),
-            red: format!("r{}", std::process::id()),
+            blue: format!("vb{}", std::process::id()),
+            red: format!("vr{}", std::process::id()),
         }
     }
 
