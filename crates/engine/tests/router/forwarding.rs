@@ -134,7 +134,7 @@ fn what_no_router_passes_on_is_dropped_for_a_reason() {
 
 /// What becomes of a packet by the source that it claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Out,
     Kernel,
     Forged,
@@ -142,7 +142,7 @@ enum Fate {
 
 #[test]
 fn sources_are_believed_by_the_way_back() {
-    use Fate::{Forged, Kernel, Out};
+    use Outcome::{Forged, Kernel, Out};
     let hop = |interface, mac| netvm_router::Hop { interface, mac };
     let mut update = routes();
     update.routes.retain(|(net, _)| !net.to_string().starts_with("10.0.0."));
@@ -194,8 +194,8 @@ fn sources_are_believed_by_the_way_back() {
             Some(Urpf::Strict) => *strict,
             Some(Urpf::Loose) => *loose,
         });
-        let expected: Vec<Fate> = expected.chain([of_forged, of_own]).collect();
-        let count = |fate| expected.iter().filter(|one| **one == fate).count();
+        let expected: Vec<Outcome> = expected.chain([of_forged, of_own]).collect();
+        let count = |outcome| expected.iter().filter(|one| **one == outcome).count();
         for inside in [0, 10] {
             let scratch = Scratch::new();
             let frames: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(frame, inside)).collect();
@@ -208,8 +208,8 @@ fn sources_are_believed_by_the_way_back() {
                     .map(|frame| parse(frame).unwrap().key().source.to_string())
                     .collect::<BTreeSet<_>>()
             };
-            let named = |fate| {
-                let all = cases.iter().zip(&expected).filter(|(_, one)| **one == fate);
+            let named = |outcome| {
+                let all = cases.iter().zip(&expected).filter(|(_, one)| **one == outcome);
                 all.map(|(case, _)| case.0.to_owned()).collect::<BTreeSet<_>>()
             };
             assert_eq!(sources(WAN), named(Out), "{urpf:?} {:?}", seen.drops);
