@@ -10,7 +10,7 @@ die() {
 
 usage() {
     cat <<'END'
-usage: tools/guest-image.sh FOLDER [--drivers] [--module NAME]... [--file SOURCE:PLACE]... [--disk] [PROGRAM [ARGUMENT]...]
+usage: tools/guest-image.sh FOLDER [--drivers] [--module NAME]... [--file SOURCE:PLACE]... [--e1000-csb] [--disk] [PROGRAM [ARGUMENT]...]
 
 Writes FOLDER/kernel and FOLDER/initrd, an initramfs that starts PROGRAM with its arguments (and those after "--" on the
 kernel's command line) and switches the machine off when it ends; without PROGRAM it starts a shell on the console.
@@ -18,6 +18,8 @@ kernel's command line) and switches the machine off when it ends; without PROGRA
   --drivers             take the kernel with drivers of real devices, such as e1000: some 70 MB more to download
   --module NAME         load this kernel module, and those that it needs, before
   --file SOURCE:PLACE   put a file into the image; a shared library's or a program's libraries come with it
+  --e1000-csb           build the e1000 driver with a communication status block (tools/e1000/build-driver.sh), once, and
+                        put it into the image as /modules/e1000-csb.ko; it is not loaded
   --disk                besides, write both to FOLDER/disk.img, a raw disk with a boot loader (SYSLINUX)
 
 The kernel is this machine's distribution's for virtual machines, downloaded with apt-get once and kept in
@@ -152,13 +154,15 @@ END
     mcopy -i "$1" "$work/kernel" "$work/initrd" "$work/syslinux.cfg" ::
 }
 
-folder='' modules=() files=() disk=no drivers=no
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+folder='' modules=() files=() disk=no drivers=no csb=no
 while [[ $# -gt 0 ]]; do
     case $1 in
         -h | --help) usage && exit ;;
         --module) modules+=("${2:?--module needs a name}") && shift 2 ;;
         --file) files+=("${2:?--file needs SOURCE:PLACE}") && shift 2 ;;
         --drivers) drivers=yes && shift ;;
+        --e1000-csb) csb=yes && shift ;;
         --disk) disk=yes && shift ;;
         -*) die "there is no option $1" ;;
         *)
@@ -186,6 +190,11 @@ busybox=$(command -v busybox)
 add_file "$busybox" bin/busybox
 write_init
 for name in "${modules[@]}"; do add_module "$name"; done
+if [[ $csb == yes ]]; then
+    driver=$(dirname "$folder")/e1000-csb.ko
+    "$here/e1000/build-driver.sh" "$kernel" "$driver" >&2
+    files+=("$driver:modules/e1000-csb.ko")
+fi
 for file in "${files[@]}"; do add_file "${file%%:*}" "${file#*:}"; done
 if [[ $# -gt 0 ]]; then
     program=$(command -v "$1") || die "there is no program $1"

@@ -6,10 +6,10 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap, munmap};
 
 /// Most ranges at a time. QEMU's firmware makes a few dozen.
 const MOST_RANGES: usize = 512;
@@ -94,6 +94,42 @@ impl Range {
     }
 }
 
+/// A page of guest memory that is mapped once more, by itself: it stays when the guest's memory is unmapped.
+#[derive(Debug)]
+pub(crate) struct Page {
+    base: NonNull<AtomicU32>,
+    /// Where the page is in the memory of the guest that it is from.
+    origin: *const u8,
+}
+
+// SAFETY: all accesses are atomic, and the mapping belongs to no thread; `origin` is only compared.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Size.
+    pub(crate) const BYTES: u64 = PAGE;
+
+    /// The word at this offset; `None` if there is none.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU32> {
+        if !offset.is_multiple_of(4) || offset >= PAGE {
+            return None;
+        }
+        // SAFETY: just checked that it is in the page, which is mapped as long as `self` lives, from a file that cannot
+        // shrink; its words are only accessed atomically through here, and the guest may change them at any time.
+        Some(unsafe { self.base.add((offset / 4) as usize).as_ref() })
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: `GuestMemory::page` made this mapping, and references into it borrow `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), PAGE as usize) };
+    }
+}
+
 /// The memory of one guest.
 #[derive(Debug, Default)]
 pub(crate) struct GuestMemory {
@@ -149,6 +185,28 @@ impl GuestMemory {
         let offset = address - range.first;
         let left = usize::try_from(range.bytes - offset).unwrap_or(usize::MAX);
         Some((range.base.as_ptr().wrapping_add(offset as usize), left.min(most)))
+    }
+
+    /// Maps the page with an address once more. `None` if the guest cannot write there.
+    pub(crate) fn page(&self, address: u64) -> Option<Page> {
+        let (origin, _) = self.chunk(address & !(PAGE - 1), PAGE as usize, true)?;
+        // SAFETY: ranges are of whole pages, so that `chunk` has found one that is mapped and shared. With an old size of 0
+        // its mapping stays as it is, and the new one is where the kernel chooses.
+        let base = unsafe { mremap(origin.cast(), 0, PAGE as usize, MremapFlags::MAYMOVE) }.ok()?;
+        Some(Page { base: NonNull::new(base.cast())?, origin })
+    }
+
+    /// Whether the guest can write to the page with an address.
+    #[inline]
+    pub(crate) fn is_writable(&self, address: u64) -> bool {
+        self.chunk(address & !(PAGE - 1), PAGE as usize, true).is_some()
+    }
+
+    /// Whether a page is still that of this address.
+    #[inline]
+    pub(crate) fn holds(&self, address: u64, page: &Page) -> bool {
+        self.chunk(address & !(PAGE - 1), PAGE as usize, true)
+            .is_some_and(|(origin, _)| std::ptr::eq(origin, page.origin))
     }
 
     /// Where a descriptor lies: 16 bytes, aligned to 16.

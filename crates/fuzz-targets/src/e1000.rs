@@ -20,7 +20,7 @@ pub fn e1000(data: &[u8]) {
     let model = if input.u8().is_multiple_of(2) { Model::I82540 } else { Model::I82574 };
     let (mut card, mut queue) = Card::new(model, [2, 0, 0, 0, 0, 1]).expect("a card");
     while !input.is_empty() {
-        match input.u8() % 8 {
+        match input.u8() % 9 {
             0 => {
                 let (command, flags, count) = (u16::from(input.u8() % 16), input.u32(), input.u8());
                 let body = input.bytes(count.into());
@@ -31,7 +31,7 @@ pub fn e1000(data: &[u8]) {
                 let (register, value) = (u32::from(input.u16()), input.u32());
                 write(&mut card, (0, register), value);
             }
-            // Ring registers, and what enables rings.
+            // Ring registers.
             3 => {
                 let ring = if input.u8().is_multiple_of(2) { 0x2800 } else { 0x3800 };
                 let (register, value) = (u32::from(input.u8() % 0x30), u32::from(input.u16()));
@@ -43,6 +43,13 @@ pub fn e1000(data: &[u8]) {
                 memory.write_all_at(input.bytes(count.into()), at).expect("guest memory");
             }
             6 => transmit(&mut queue),
+            // A communication status block somewhere, with anything in it; `guest_csb_on` is its fourth word.
+            7 => {
+                let (at, words) = (input.u16(), [0; 6].map(|_| u32::from(input.u8() % 64)));
+                let block = words.map(u32::to_le_bytes).concat();
+                memory.write_all_at(&block, at.into()).expect("guest memory");
+                write(&mut card, (0, 0x2830), FIRST as u32 + u32::from(at));
+            }
             _ => receive(&mut queue, input.u16()),
         }
     }

@@ -1,6 +1,6 @@
 //! The card: registers with their side effects, EEPROM, PHY, receive filter and interrupts.
 
-mod context;
+pub(crate) mod csb;
 mod eeprom;
 mod filter;
 mod interrupts;
@@ -11,9 +11,10 @@ pub(crate) mod registers;
 
 use std::sync::Arc;
 
+use netvm_region::clock;
+
 use crate::memory::GuestMemory;
-pub use context::Sum;
-pub(crate) use context::TxContext;
+use csb::Csb;
 use eeprom::Eeprom;
 pub(crate) use filter::FRONT;
 pub(crate) use interrupts::{Delays, Direction, Interrupts, VECTORS};
@@ -25,6 +26,29 @@ use registers::{
     EECD, EEMNGCTL, EERD, EIAC, EITR, EITR_END, END, IAM, ICR, ICS, IMC, IMS, ITR, IVAR, LEDCTL, MDIC, PBA,
     RAH, RAL, STATUS, STATUS_FD, STATUS_LU, STATUS_SPEED_1000, VET, cause, statistic,
 };
+
+/// A checksum to be computed: over the bytes from `from` to `end` (`None`: all), stored at `at`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// First byte that is summed.
+    pub from: u16,
+    /// Where the checksum is.
+    pub at: u16,
+    /// Last byte that is summed.
+    pub end: Option<u16>,
+}
+
+/// Work that a driver leaves to the card, as its last context descriptor says (SDM 3.3.6).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TxContext {
+    pub(crate) ip: Sum,
+    pub(crate) transport: Sum,
+    pub(crate) segment: u16,
+    pub(crate) tcp: bool,
+}
+
+/// Shortest time between two mappings of communication status blocks.
+const CSB_MICROS: u64 = 1000;
 
 /// All of the card that its two users, the port's thread and the worker, share by one lock.
 #[derive(Debug)]
@@ -40,6 +64,10 @@ pub(crate) struct Device {
     /// The guest lets the card access its memory (PCI command, "bus master").
     pub(crate) is_bus_master: bool,
     pub(crate) context: TxContext,
+    /// The driver's communication status block, and its address.
+    csb: Option<(u64, Arc<Csb>)>,
+    /// When one was last mapped.
+    csb_mapped: Option<u64>,
     /// Register that the I/O window accesses.
     io_address: u32,
     /// A ring lies outside guest memory: reported once.
@@ -58,6 +86,8 @@ impl Device {
             memory: GuestMemory::default(),
             is_bus_master: false,
             context: TxContext::default(),
+            csb: None,
+            csb_mapped: None,
             io_address: 0,
             has_bad_ring: false,
         };
@@ -72,6 +102,7 @@ impl Device {
         self.phy = Phy::new(self.model);
         self.interrupts.reset();
         self.context = TxContext::default();
+        self.csb = None;
         self.has_bad_ring = false;
         for (register, value) in [
             (CTRL, CTRL_FD | CTRL_SLU | CTRL_SPEED_1000),
@@ -111,6 +142,40 @@ impl Device {
         if let Some(register) = self.registers.get_mut(offset as usize / 4) {
             *register = value;
         }
+    }
+
+    /// The communication status block that the driver uses. `None`: it announces packets by registers.
+    #[inline]
+    pub(crate) fn csb(&self) -> Option<&Arc<Csb>> {
+        self.csb.as_ref().map(|(_, csb)| csb).filter(|csb| csb.is_on())
+    }
+
+    /// Looks for the block at the address that the driver has set. Returns that address; `None`: to be tried again later, as
+    /// mapping costs system calls, which a guest that changes the address all the time must not make the worker do.
+    pub(crate) fn find_csb(&mut self) -> Option<u64> {
+        let address = if self.model == Model::I82540 { self.pages.csb_address() } else { 0 };
+        let is_the_same =
+            |(at, csb): &(u64, Arc<Csb>)| *at == address && self.memory.holds(address, csb.page());
+        if self.csb.as_ref().is_some_and(is_the_same) {
+            return Some(address);
+        }
+        self.csb = None;
+        if address == 0 {
+            return Some(0);
+        }
+        if !Csb::fits(address) || !self.memory.is_writable(address) {
+            self.has_bad_ring = true;
+            return Some(address);
+        }
+        let now = clock::cycles();
+        if self.csb_mapped.is_some_and(|last| now.wrapping_sub(last) < clock::cycles_in_micros(CSB_MICROS)) {
+            return None;
+        }
+        self.csb_mapped = Some(now);
+        let csb = self.memory.page(address).and_then(|page| Csb::new(page, address));
+        self.csb = csb.map(|csb| (address, Arc::new(csb)));
+        self.has_bad_ring |= self.csb.is_none();
+        Some(address)
     }
 
     /// Adds to a statistic of 32 or 64 bits.

@@ -15,7 +15,8 @@ impl Model {
     /// PCI device and subsystem.
     pub(crate) const fn identity(self) -> (u16, u16) {
         match self {
-            Self::I82540 => (0x100e, 0x001e),
+            // The subsystem by which drivers know that the card has a communication status block.
+            Self::I82540 => (0x100e, 0x1101),
             Self::I82574 => (0x10d3, 0xa01f),
         }
     }

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::registers::{CSBAH, CSBAL};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -60,6 +61,15 @@ impl Pages {
     #[inline]
     pub(crate) fn load(&self, offset: u32) -> u32 {
         self.register(offset).map_or(0, |register| register.load(Ordering::Acquire))
+    }
+
+    /// The address of the communication status block; 0: none. A driver writes CSBAH first, and CSBAL takes effect.
+    #[inline]
+    pub(crate) fn csb_address(&self) -> u64 {
+        match self.load(CSBAL) {
+            0 => 0,
+            low => u64::from(low) | u64::from(self.load(CSBAH)) << 32,
+        }
     }
 
     /// Writes a register.

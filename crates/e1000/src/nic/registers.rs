@@ -43,6 +43,9 @@ pub(crate) const RFCTL_EXTEN: u32 = 1 << 15;
 pub(crate) const RECEIVE_RING: u32 = 0x2800;
 /// Transmit ring: see [`ring`].
 pub(crate) const TRANSMIT_RING: u32 = 0x3800;
+/// Address of the communication status block: low and high half. Not Intel's.
+pub(crate) const CSBAL: u32 = 0x2830;
+pub(crate) const CSBAH: u32 = 0x2834;
 pub(super) const MTA: u32 = 0x5200;
 pub(super) const RAL: u32 = 0x5400;
 pub(super) const RAH: u32 = 0x5404;

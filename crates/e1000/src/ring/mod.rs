@@ -7,6 +7,7 @@ mod transmit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use crate::nic::csb::Csb;
 use crate::nic::pages::Pages;
 use crate::nic::registers::{RCTL, RCTL_DTYP, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, ring};
 use crate::nic::{Delays, Device, Model};
@@ -76,11 +77,14 @@ impl Shared {
 #[derive(Debug)]
 pub struct Queue {
     shared: Arc<Shared>,
+    /// The driver's communication status block, as of the last turn, and the address of which it was looked for.
+    csb: Option<Arc<Csb>>,
+    csb_address: u64,
 }
 
 impl Queue {
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { shared, csb: None, csb_address: 0 }
     }
 
     /// Whether the guest's driver uses the card.
@@ -90,12 +94,25 @@ impl Queue {
         self.shared.is_active.load(Ordering::Relaxed)
     }
 
-    /// Whether the guest has announced packets. Costs two loads, and no lock.
+    /// Whether the guest has announced packets, or a block by which it will. Costs some loads, and no lock.
     #[inline]
     #[must_use]
     pub fn has_packets(&self) -> bool {
         let pages = &self.shared.pages;
-        self.is_active() && pages.load(TRANSMIT_RING + ring::TAIL) != pages.load(TRANSMIT_RING + ring::HEAD)
+        let tail = match self.csb.as_ref().filter(|csb| csb.is_on()) {
+            Some(csb) => csb.transmit_tail(),
+            None => pages.load(TRANSMIT_RING + ring::TAIL),
+        };
+        let is_announced = tail != pages.load(TRANSMIT_RING + ring::HEAD);
+        self.is_active() && (is_announced || pages.csb_address() != self.csb_address)
+    }
+
+    /// Keeps nothing of a guest that has gone: the memory of its block would stay allocated.
+    #[inline]
+    pub fn forget_inactive(&mut self) {
+        if self.csb.is_some() && !self.is_active() {
+            (self.csb, self.csb_address) = (None, 0);
+        }
     }
 
     /// Whether an interrupt waits for its time.
@@ -112,10 +129,19 @@ impl Queue {
         if !self.is_active() {
             return None;
         }
-        let device = self.shared.try_lock()?;
+        let mut device = self.shared.try_lock()?;
         // What was true without the lock may have changed.
         if !device.is_bus_master {
             return None;
+        }
+        if let Some(address) = device.find_csb() {
+            self.csb_address = address;
+        }
+        if let Some(csb) = device.csb() {
+            csb.refuse_kicks();
+        }
+        if self.csb.as_ref().map(Arc::as_ptr) != device.csb().map(Arc::as_ptr) {
+            self.csb = device.csb().cloned();
         }
         Some(Turn { device, is_pending: &self.shared.is_pending })
     }
@@ -130,6 +156,8 @@ pub struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        let polls = self.device.csb().is_some_and(|csb| !csb.wants_received());
+        self.device.interrupts.note_polling(polls);
         self.device.interrupts.tick();
         self.is_pending.store(self.device.interrupts.is_pending(), Ordering::Relaxed);
     }
@@ -145,14 +173,15 @@ struct Ring {
 }
 
 impl Ring {
-    /// `None` for a ring without descriptors, or with a head or tail outside it.
+    /// `None` for a ring without descriptors, or with a head or tail outside it. `tail`: as a communication status block
+    /// has it.
     #[inline]
-    fn read(pages: &Pages, registers: u32) -> Option<Self> {
+    fn read(pages: &Pages, registers: u32, tail: Option<u32>) -> Option<Self> {
         let load = |register| pages.load(registers + register);
         let base = u64::from(load(ring::BASE) & !15) | u64::from(load(ring::BASE_HIGH)) << 32;
         // Bits 19 to 7: a multiple of eight descriptors.
         let count = (load(ring::LENGTH) & 0x000f_ff80) / DESCRIPTOR as u32;
-        let (head, tail) = (load(ring::HEAD) & 0xffff, load(ring::TAIL) & 0xffff);
+        let (head, tail) = (load(ring::HEAD) & 0xffff, tail.unwrap_or_else(|| load(ring::TAIL) & 0xffff));
         (head < count && tail < count).then_some(Self { base, count, head, tail })
     }
 

@@ -63,7 +63,9 @@ pub struct Pieces<'a>(pub &'a [(*const u8, usize)]);
 impl<'b> Turn<'b> {
     /// Begins a burst of packets for the guest, which it learns about when the burst ends.
     pub fn receive<'a>(&'a mut self) -> Receiving<'a, 'b> {
-        let ring = if is_receiving(&self.device) { Ring::read(&self.device.pages, RECEIVE) } else { None };
+        let device = &*self.device;
+        let tail = device.csb().map(|csb| csb.receive_tail());
+        let ring = if is_receiving(device) { Ring::read(&device.pages, RECEIVE, tail) } else { None };
         Receiving { turn: self, ring, count: 0 }
     }
 }
@@ -100,6 +102,9 @@ impl Drop for Receiving<'_, '_> {
         let Some(ring) = self.ring.filter(|_| self.count > 0) else { return };
         let device = &mut *self.turn.device;
         device.pages.store(RECEIVE + ring::HEAD, ring.head);
+        if device.csb().is_some_and(|csb| !csb.note_received(ring.head)) {
+            return;
+        }
         // RCTL.RDMTS: half, a quarter, an eighth of the ring.
         let few = ring.count >> (1 + (device.register(RCTL) >> 8 & 3).min(2));
         let delays = delays(&device.pages, RECEIVE);

@@ -186,7 +186,8 @@ impl Turn<'_> {
         if !is_sending(device) {
             return 0;
         }
-        let Some(mut ring) = Ring::read(&device.pages, TRANSMIT) else { return 0 };
+        let tail = device.csb().map(|csb| csb.transmit_tail());
+        let Some(mut ring) = Ring::read(&device.pages, TRANSMIT, tail) else { return 0 };
         let (begin, mut malformed, mut reports) = (ring.head, 0, Reports::default());
         for _ in 0..most {
             match device.transmit_one(&mut ring, &mut reports, &mut take) {
@@ -199,6 +200,9 @@ impl Turn<'_> {
             return malformed;
         }
         device.pages.store(TRANSMIT + ring::HEAD, ring.head);
+        if device.csb().is_some_and(|csb| !csb.note_sent((begin, ring.head), ring.count)) {
+            return malformed;
+        }
         let empty = if ring.filled() == 0 { cause::TXQE } else { 0 };
         if reports.count > 0 {
             let delays = if reports.is_delayed { delays(&device.pages, TRANSMIT) } else { Delays::default() };

@@ -3,6 +3,7 @@
 
 mod card;
 mod client;
+mod csb;
 mod hostile;
 mod msix;
 mod random;

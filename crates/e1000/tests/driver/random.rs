@@ -114,7 +114,7 @@ fn random_rings() {
     disturb(|card, random| {
         let ring = if random.below(2) == 0 { TX } else { RX };
         match random.below(4) {
-            0 => card.client.set(ring + random.below(12) * 4, value(random)),
+            0 => card.client.set(ring + random.below(14) * 4, value(random)),
             // Descriptors, and where buffers are.
             1 | 2 => {
                 let at = u64::from(random.below(0x2000 - 64));

@@ -321,7 +321,9 @@ pub fn card_steps() -> Vec<Vec<u8>> {
                 steps.extend(write(0x1000 + 16 * n, &descriptor(0x2000, command)));
                 steps.extend(write(16 * n, &[&(0x10_4000u64).to_le_bytes()[..], &[0; 8]].concat()));
             }
-            steps.extend([6, 7, 100, 0, 3, 1, 0x18, 15, 0, 6, 7, 0xdc, 5]);
+            steps.extend([6, 8, 100, 0, 3, 1, 0x18, 15, 0, 6, 8, 0xdc, 5]);
+            // Places and wishes of a communication status block: the guest sends four more.
+            steps.extend([7, 0x00, 0x30, 3, 1, 1, 1, 14, 1, 6, 8, 100, 0]);
             steps
         })
         .to_vec()

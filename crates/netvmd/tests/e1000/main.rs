@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod csb;
 mod dpdk;
 mod firmware;
 mod machine;
@@ -65,7 +66,8 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
     let there = folder.0.join("file");
     let make = format!("dd if=/dev/urandom of=/tmp/file bs=1024 count={FILE_KIB}");
     shell.must(&make);
-    shell.must("httpd -p 80 -h /tmp");
+    // One may run since the last time.
+    shell.must("killall httpd; httpd -p 80 -h /tmp");
     let fetched = host.output(&format!("busybox wget -q -O {} http://10.9.0.2/file", there.display()));
     assert!(fetched.status.success(), "{fetched:?}");
     let ours = host.output(&format!("busybox md5sum {}", there.display()));

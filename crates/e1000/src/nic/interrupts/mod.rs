@@ -72,6 +72,8 @@ pub(crate) struct Interrupts {
     msix: [Line; VECTORS],
     /// Cycles of delays: of received and of sent packets.
     delayed: [Delayed; 2],
+    /// The driver of a communication status block polled when it was looked at last.
+    was_polling: bool,
     /// When lost packets were last announced.
     overrun: Option<u64>,
     /// Interrupts signalled.
@@ -110,7 +112,16 @@ impl Interrupts {
         self.line.reset();
         self.msix.iter_mut().for_each(Line::reset);
         self.delayed = [Delayed::default(); 2];
-        self.overrun = None;
+        (self.overrun, self.was_polling) = (None, false);
+    }
+
+    /// A driver with a communication status block leaves its interrupts enabled; the block says whether it polls.
+    #[inline]
+    pub(crate) fn note_polling(&mut self, is_polling: bool) {
+        if self.was_polling && !is_polling {
+            self.line.note_service(clock::cycles());
+        }
+        self.was_polling = is_polling;
     }
 
     /// Sets the client's eventfd for INTx. What the driver has enabled before is signalled at once.

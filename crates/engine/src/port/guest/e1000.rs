@@ -115,6 +115,7 @@ impl Gathers for E1000Device {
 impl Device for E1000Device {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         if !self.queue.has_packets() && !self.queue.is_pending() {
+            self.queue.forget_inactive();
             return;
         }
         let (queue, spare) = (&mut self.queue, &mut self.spare);
