@@ -228,7 +228,7 @@ fn tables_of(file: &str) -> &'static [&'static str] {
         "change.rs" => &["netvm config history"],
         "explain.rs" => &["netvm explain"],
         "inspect.rs" => &["netvm status", "netvm port", "netvm nf", "netvm chain", "netvm group"],
-        "policy.rs" => &["netvm policy show", "netvm flow list", "netvm mac"],
+        "policy.rs" => &["netvm policy show", "netvm flow list", "netvm flow top", "netvm mac"],
         "router.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
         "stats.rs" => &["netvm stats"],
         "vm.rs" => &["netvm vm list"],
