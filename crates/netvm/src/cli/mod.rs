@@ -299,7 +299,7 @@ pub enum FlowCommand {
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
     },
-    /// Show the addresses and names with the most bytes, as the engine's flow monitor (`flow_monitor` in [engine]) has
+    /// Show the addresses and names with the most bytes, as the flow monitor of the engine has (`flow_monitor` in its section)
     /// counted them
     Top {
         /// Show at most this many of each
