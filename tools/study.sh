@@ -30,7 +30,7 @@ study() {
             if [[ $1 == capture && " $* " != *" --quick "* ]]; then
                 setup_guests >&2 || die "guests with e1000 cards need a QEMU of 10.1 or later"
             fi
-            build "$profile" "${programs[@]}" >&2
+            if [[ $profile == demo ]]; then build_demo "${programs[@]}" >&2; else build "$profile" "${programs[@]}" >&2; fi
         fi
         if ((EUID != 0)); then
             command -v sudo >/dev/null || die "studies make network namespaces, which takes root: run this as root"
