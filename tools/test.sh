@@ -7,7 +7,7 @@ miri_packages=(netvm-ring)
 
 # A test that hangs must not hang CI; at a terminal there is Ctrl-C.
 limit=()
-[[ ${CI:-} != true ]] || limit=(timeout -k 10 2400)
+[[ ${CI:-} != true ]] || limit=(timeout -k 10 2700)
 
 test_log=
 test_failures=()
@@ -39,7 +39,7 @@ again_alone() {
     mapfile -t names < <(awk -f tools/failed-tests.awk "$test_log")
     ((${#names[@]} > 0 && ${#names[@]} <= most_flaky)) || return 0
     note "failed, so run again alone: ${names[*]}"
-    if "${limit[@]}" cargo test --no-fail-fast --workspace --lib --bins --tests --examples -- \
+    if "${limit[@]}" cargo test --no-fail-fast --workspace --lib --bins --tests -- \
         --show-output --test-threads 1 --exact "${names[@]}" </dev/null; then
         flaky=("${names[@]}")
     fi
@@ -87,18 +87,15 @@ chosen_tests() {
 all_tests() {
     local -a loom=()
     local package
-    if ! step "build the tests" cargo test --workspace --all-targets --no-run </dev/null; then
+    # Without --all-targets, which makes harnesses of the examples: tests put some into guests, as programs.
+    if ! step "build the tests" cargo test --workspace --no-run </dev/null; then
         test_failures+=("build the tests")
         return
     fi
-    # As programs, which tests put into guests: the targets above are harnesses of their own tests.
-    if ! step "build the examples" cargo build --workspace --examples </dev/null; then
-        test_failures+=("build the examples")
-    fi
-    suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace --all-targets -- --show-output
+    # Documentation tests with the others: alone they would have some libraries built anew, with fewer features.
+    suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace -- --show-output
     again_alone
     suite "study runner" study_tests
-    suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc -- --show-output
 
     while read -r package; do loom+=(-p "$package"); done < <(loom_packages)
     suite "loom" "${limit[@]}" env RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off \
