@@ -21,6 +21,7 @@ lint() {
     step "retired words" retired_words || failed+=("retired words")
     step "links of the docs" doc_links || failed+=("links of the docs")
     step "module cycles" python3 tools/module_cycles.py "${acyclic[@]}" || failed+=("module cycles")
+    step "tests that never run" python3 tools/untested.py crates/*/Cargo.toml nf/*/Cargo.toml || failed+=("tests that never run")
     step "commit subjects" commit_subjects || failed+=("commit subjects")
     step "shellcheck" shell_scripts || failed+=(shellcheck)
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
