@@ -53,21 +53,21 @@ fn main() -> ExitCode {
     for part in [
         "acl.c",
         "acl.h",
-        "dma_channel.c",
-        "dma_channel.h",
+        "vhost/dma_channel.c",
+        "vhost/dma_channel.h",
         "mbuf_free.h",
         "offload.c",
         "offload.h",
         "port.c",
         "shim.c",
         "shim.h",
-        "vhost.c",
-        "vhost.h",
-        "vring.c",
-        "vring.h",
-        "vring_memory.h",
-        "vring_packed.h",
-        "vring_split.h",
+        "vhost/vhost.c",
+        "vhost/vhost.h",
+        "vhost/vring.c",
+        "vhost/vring.h",
+        "vhost/vring_memory.h",
+        "vhost/vring_packed.h",
+        "vhost/vring_split.h",
     ] {
         println!("cargo:rerun-if-changed=src/{part}");
     }
@@ -102,9 +102,9 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/port.c")
         .file("src/acl.c")
         .file("src/offload.c")
-        .file("src/vhost.c")
-        .file("src/vring.c")
-        .file("src/dma_channel.c")
+        .file("src/vhost/vhost.c")
+        .file("src/vhost/vring.c")
+        .file("src/vhost/dma_channel.c")
         .std("gnu11")
         .opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
@@ -131,9 +131,9 @@ fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
         .header("src/shim.h")
         .header("src/acl.h")
         .header("src/offload.h")
-        .header("src/vhost.h")
-        .header("src/vring.h")
-        .header("src/dma_channel.h")
+        .header("src/vhost/vhost.h")
+        .header("src/vhost/vring.h")
+        .header("src/vhost/dma_channel.h")
         .clang_args(flags)
         .clang_arg("-DALLOW_EXPERIMENTAL_API")
         .rust_edition(bindgen::RustEdition::Edition2024)

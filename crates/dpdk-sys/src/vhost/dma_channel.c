@@ -20,7 +20,7 @@
 #include <rte_vhost.h>
 #include <rte_vhost_async.h>
 
-#include "mbuf_free.h"
+#include "../mbuf_free.h"
 #include "vring.h"
 
 #define CHANNEL 0

@@ -13,7 +13,7 @@
 #include <rte_mbuf.h>
 #include <rte_vhost.h>
 
-#include "mbuf_free.h"
+#include "../mbuf_free.h"
 #include "vring.h"
 
 #define BIT(feature) (1ULL << (feature))
