@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use netvm_ring::{RingMemory, ring_bytes};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::ready_message::{self, ReadyMessage};
 use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, kind};
+
+mod ready_message;
+
+pub use ready_message::ReadyMessage;
 
 /// Most threads of an NF.
 pub const MAX_THREADS: usize = 16;

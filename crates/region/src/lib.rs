@@ -16,21 +16,18 @@ pub mod clock;
 mod control;
 mod geometry;
 mod kind;
-pub mod lost_pages;
 mod map;
-mod ready_message;
 mod region;
 mod sticky;
 mod table;
 
 pub use control::{
     Admission, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS, MAX_REGIONS,
-    MAX_THREADS, MAX_WORKERS, NfCounter, NotifyMode,
+    MAX_THREADS, MAX_WORKERS, NfCounter, NotifyMode, ReadyMessage,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
 pub use kind::Kind;
-pub use map::{MapError, Mapping, PageKind, Pages};
-pub use ready_message::ReadyMessage;
+pub use map::{MapError, Mapping, PageKind, Pages, lost_pages};
 pub use region::{ENGINE, Region, RegionError};
 pub use sticky::Sticky;
 pub use table::{

@@ -6,12 +6,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use crate::lost_pages::Watch;
 use rustix::fs::{
     MemfdFlags, SealFlags, SeekFrom, Stat, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
     memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use lost_pages::Watch;
+
+pub mod lost_pages;
 
 /// Bytes of a block of `stat`.
 const BLOCK: i64 = 512;
@@ -217,7 +220,7 @@ impl Mapping {
     }
 
     /// Whether created memory still has all of its pages. A peer can punch holes into the file; an access then gets a
-    /// new page of zeroes, or the memory is marked by [`crate::lost_pages`].
+    /// new page of zeroes, or the memory is marked by [`lost_pages`].
     #[must_use]
     pub fn is_intact(&self) -> bool {
         let Some(pristine) = &self.pristine else { return true };
