@@ -28,17 +28,16 @@ mod header;
 mod ifreq;
 pub mod packet_socket;
 mod queue;
-mod receive_burst;
-mod send_burst;
 pub mod tap;
 
 pub use container::ContainerOptions;
 pub use error::OpenError;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
 pub use packet_socket::SocketOptions;
-pub use queue::{Drops, Queue, ReceiveError, Received, SendError, Watch};
-pub use receive_burst::{MOST_PARTS, MOST_RECEIVED, ReceiveBurst};
-pub use send_burst::SendBurst;
+pub use queue::{
+    Drops, MOST_PARTS, MOST_RECEIVED, Queue, ReceiveBurst, ReceiveError, Received, SendBurst, SendError,
+    Watch,
+};
 pub use tap::TapOptions;
 
 /// The queues of an open interface, and what was negotiated with the kernel.

@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ifreq::Request;
 
+mod receive_burst;
+mod send_burst;
+
+pub use receive_burst::{MOST_PARTS, MOST_RECEIVED, ReceiveBurst};
+pub use send_burst::SendBurst;
+
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 
 /// What a queue's descriptor is.
