@@ -19,7 +19,8 @@ use netvm_region::{Control, NotifyMode};
 use rustix::fs::fstat;
 
 use crate::doorbell::{DoorbellServer, serve};
-use crate::wake_line;
+
+pub(crate) mod wake_line;
 
 /// A rebooted guest would find its NF slot taken. So a reset ends the VM, and netvmd or the operator starts another.
 pub(crate) const NO_REBOOT: [&str; 2] = ["-action", "reboot=shutdown,panic=shutdown"];

@@ -10,7 +10,6 @@ mod machine;
 mod qmp;
 mod served;
 mod vfio_user;
-mod wake_line;
 
 pub use guest_memory::GuestMemory;
 pub use kvm::{KvmError, check_kvm};

@@ -19,9 +19,8 @@ use netvm_attach::Fds;
 use netvm_region::NotifyMode;
 
 use crate::doorbell;
-use crate::guest_memory::{NO_REBOOT, own_nf_threads};
+use crate::guest_memory::{NO_REBOOT, own_nf_threads, wake_line};
 use crate::machine::escape_path_commas;
-use crate::wake_line;
 
 /// A socket that QEMU connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
