@@ -48,34 +48,25 @@
 //! failed, and nothing has changed; 503 netvmd is starting or stopping.
 #![forbid(unsafe_code)]
 
-mod capture;
 mod change;
 mod client;
 mod escape;
-mod event;
 pub mod explain;
-mod flow_monitor;
+mod observe;
 pub mod openapi;
 mod policy;
 mod router;
-mod status;
-mod traffic;
 mod vm;
 
-pub use capture::{
-    CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
-    FilterProgram, LastBurst, LastPacket,
-};
 pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
 };
 pub use client::{Client, ClientError, EventStream};
 pub use escape::file_name;
-pub use event::{Event, EventKind, EventQuery, EventSeverity};
-pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
+pub use observe::*;
 pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
     RuleInfo, TraceReply, TraceRequest,
@@ -83,11 +74,6 @@ pub use policy::{
 pub use router::{
     AddRoutes, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo, RouteQuery,
     RouterInfo, RouterInterfaceInfo, RouterRoutes,
-};
-pub use status::{HugePages, Status, WorkerInfo};
-pub use traffic::{
-    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons,
-    RegionInfo, RoleInfo, ShareInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
 };
 pub use vm::{StopVm, VmByHand, VmInfo, VmState};
 

@@ -1,0 +1,19 @@
+//! What a client sees of a running netvmd: its state, counters, events, flows and packets.
+
+mod capture;
+mod event;
+mod flow_monitor;
+mod status;
+mod traffic;
+
+pub use capture::{
+    CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
+    FilterProgram, LastBurst, LastPacket,
+};
+pub use event::{Event, EventKind, EventQuery, EventSeverity};
+pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
+pub use status::{HugePages, Status, WorkerInfo};
+pub use traffic::{
+    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons,
+    RegionInfo, RoleInfo, ShareInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
+};
