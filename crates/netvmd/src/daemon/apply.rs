@@ -18,97 +18,22 @@ use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use netvm_config::{ConfigError, Loaded, Plan};
 use tokio::time::{Instant, timeout_at};
 
-use super::saving::{SaveError, Saving};
+use super::saving::Saving;
 use crate::daemon::Daemon;
-use crate::engine_thread::EngineGone;
-use crate::process::RecipeError;
-use crate::routers::RouterError;
 use crate::runtime::blocking;
 use crate::supervisor::{Prepared, START_TIMEOUT, Startup};
 use crate::telemetry::{self, step, within};
-use crate::vms::{PreparedVms, VmRecipeError, VmStartup};
+use crate::vms::{PreparedVms, VmStartup};
+
+mod error;
+
+pub use error::ApplyError;
 
 /// Limit for a VM's QEMU to start.
 pub(crate) const VM_START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(25);
 
 /// The longest time to wait for a confirmation in seconds.
 const LONGEST: u64 = 86_400;
-
-/// A configuration was not applied; the previous one is in force.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// It cannot be read or is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// An NF cannot be started.
-    #[error(transparent)]
-    Recipe(#[from] RecipeError),
-    /// A VM cannot be started.
-    #[error(transparent)]
-    Vm(#[from] VmRecipeError),
-    /// A virtual router cannot be set up.
-    #[error(transparent)]
-    Router(#[from] RouterError),
-    /// A change needs a restart.
-    #[error("{} (restart netvmd with the new file)", .0.join("; "))]
-    NeedsRestart(Vec<String>),
-    /// The engine refused it.
-    #[error(transparent)]
-    Engine(#[from] netvm_engine::ApplyError),
-    /// An NF did not start.
-    #[error("nf {role} did not start: {reason}; restored the previous configuration")]
-    NfFailed {
-        /// Its role.
-        role: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A VM did not start.
-    #[error("vm {vm} did not start: {reason}; restored the previous configuration")]
-    VmFailed {
-        /// Its name.
-        vm: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The change failed, and undoing it failed too.
-    #[error(
-        "{error}; restoring the previous configuration failed, too: {undo}; restart netvmd to get a consistent state"
-    )]
-    NotUndone {
-        /// The error of the change.
-        error: Box<ApplyError>,
-        /// The error of the undo.
-        undo: Box<ApplyError>,
-    },
-    /// Another apply is in progress.
-    #[error("another configuration is being applied: try again later")]
-    Busy,
-    /// The last change has not been confirmed yet.
-    #[error(
-        "the last change waits for its confirmation, for {left} s more: confirm it (netvm config confirm), or undo it \
-         (netvm config revert)"
-    )]
-    Unconfirmed {
-        /// Seconds that are left.
-        left: u64,
-    },
-    /// The limit for a confirmation is out of range.
-    #[error("a confirmation must be expected within 1 to {LONGEST} s")]
-    ConfirmLimit,
-    /// The state directory cannot be written.
-    #[error("cannot record in the state directory what to go back to: {0} (choose another with --state-dir)")]
-    State(std::io::Error),
-    /// The configuration cannot be saved.
-    #[error(transparent)]
-    Save(#[from] SaveError),
-    /// The configuration is in force, but not saved.
-    #[error("applied, but not saved: {0}")]
-    NotSaved(SaveError),
-    /// The engine has ended.
-    #[error(transparent)]
-    Gone(#[from] EngineGone),
-}
 
 /// Whether to undo an apply that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
