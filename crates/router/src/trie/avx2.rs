@@ -1,4 +1,4 @@
-//! Lookup with AVX2: eight addresses per vector.
+//! Lookup with AVX2: eight addresses of IPv6 per vector. Those of IPv4 are looked up one at a time, with its other instructions.
 
 #![allow(unsafe_code, reason = "gathers read memory by address")]
 
@@ -13,7 +13,7 @@ use std::arch::x86_64::{
 
 use super::bits::Key;
 use super::node::{Entry, Line, SLOTS, WORDS};
-use super::{ROOT, SHIFTS, Start, View};
+use super::{ROOT, SHIFTS, Start, View, plain};
 use crate::next_hop::NextHopId;
 
 /// Addresses per vector.
@@ -26,6 +26,10 @@ const OCTET: i64 = 0x0808_0808_0808_0808;
 /// Like [`View::lookup`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
+    // Two levels are too few for gathers to pay: they are slow on AMD's processors, and on Intel's since Downfall.
+    if K::WINDOWS == 1 {
+        return plain::lookup(view, addresses, found);
+    }
     view.in_bursts(addresses, found, |burst: &[K; MANY], count, start| match count {
         ..=LANES => descend::<K, 1, MANY>(view, burst, start),
         _ => descend::<K, MANY_VECTORS, MANY>(view, burst, start),

@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code, reason = "reads words by checked numbers")]
 
+use std::hint::select_unpredictable;
 use std::mem;
 
 use super::bits::Key;
@@ -14,7 +15,8 @@ use super::node::{Entry, Line, WORDS, leaf_of_slot, leaves_of};
 use super::{BURST, SHIFTS, Start, View};
 use crate::next_hop::NextHopId;
 
-/// Like [`View::lookup`].
+/// Like [`View::lookup`]; inlined where other instructions are there.
+#[inline(always)]
 pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
     view.in_bursts(addresses, found, |burst, count, start| descend(view, burst, count, start));
 }
@@ -84,6 +86,9 @@ fn descend<K: Key>(view: View<'_>, addresses: &[K; BURST], count: usize, start: 
         }
         return entries;
     }
+    if start.is_root && K::WINDOWS == 1 {
+        return descend_two_levels(view, words, &addresses[..count]);
+    }
     if start.is_root {
         for n in 0..count {
             let entry = view.root[addresses[n].top()];
@@ -133,6 +138,46 @@ fn descend<K: Key>(view: View<'_>, addresses: &[K; BURST], count: usize, start: 
                 open += usize::from(entry.has_slots());
             }
         }
+    }
+    entries
+}
+
+/// Descends from the root with addresses of 32 bits, which have two levels. Nearly all of a large table's are at a leaf after the
+/// first, so all addresses read there, without a list.
+#[inline(always)]
+fn descend_two_levels<K: Key>(view: View<'_>, words: Words<'_>, addresses: &[K]) -> [Entry; BURST] {
+    const LAST: usize = BURST - 1;
+    let mut entries = [Entry::NONE; BURST];
+    let mut numbers = [0u32; BURST];
+    for ((address, entry), number) in addresses.iter().zip(&mut entries).zip(&mut numbers) {
+        *entry = view.root[address.top()];
+        *number = entry.word(address.window(0) >> 24).min(words.last);
+        words.prefetch(*number);
+    }
+    let mut any = false;
+    for ((address, entry), number) in addresses.iter().zip(&mut entries).zip(&numbers) {
+        let child = entry.select(words.get(*number), address.window(0) >> 24);
+        *entry = select_unpredictable(entry.has_slots(), child, *entry);
+        any |= entry.has_slots();
+    }
+    if !any {
+        return entries;
+    }
+    let (mut list, mut open) = ([0u8; BURST], 0);
+    for (n, entry) in entries.iter().enumerate() {
+        list[open & LAST] = n as u8;
+        open += usize::from(entry.has_slots());
+    }
+    let list = &list[..open.min(BURST)];
+    let at = |n: u8| (usize::from(n) & LAST).min(addresses.len() - 1);
+    for n in list {
+        let n = at(*n);
+        numbers[n] = entries[n].word((addresses[n].window(0) >> 16) & 0xff);
+        words.prefetch(numbers[n]);
+    }
+    for n in list {
+        let n = at(*n);
+        entries[n] = entries[n].select(words.get(numbers[n]), (addresses[n].window(0) >> 16) & 0xff);
     }
     entries
 }
