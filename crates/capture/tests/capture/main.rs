@@ -1,0 +1,7 @@
+//! Captures are read and written, damaged ones too.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+mod damaged;
+mod public_captures;
+mod round_trip;

@@ -1,0 +1,6 @@
+//! The flow cache against a model, with real captures, and when it is full.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod captures;
+mod eviction;
+mod model;

@@ -1,0 +1,6 @@
+//! Meters against a model, and their records in a collector.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod collector;
+mod common;
+mod model;

@@ -1,0 +1,5 @@
+//! The functions of libnetlib, called as C would.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod abi;
+mod sim;

@@ -1,0 +1,135 @@
+//! The simulator as C would call it: what goes in comes out with its verdict, and wrong arguments are errors.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
+
+use netlib_c::netlib_status::*;
+use netlib_c::*;
+
+/// Drops odd packets, and counts all.
+unsafe extern "C" fn odd(
+    endpoint: *mut netlib_endpoint,
+    packet: *mut netlib_packet,
+    _user: *mut c_void,
+) -> u32 {
+    // SAFETY: called by the library, with its endpoint and a packet of at least one byte.
+    unsafe {
+        netlib_count(endpoint, 0, 1);
+        if (*packet).data.read() % 2 == 1 { NETLIB_DROP } else { NETLIB_NEXT }
+    }
+}
+
+fn simulator() -> *mut netlib_sim {
+    let ports = [c"lan".as_ptr(), c"wan".as_ptr(), null()];
+    let mut sim = null_mut();
+    // SAFETY: a list that ends with NULL, no other list, and a writable pointer.
+    assert_eq!(unsafe { netlib_sim_new(ports.as_ptr(), null(), &raw mut sim) }, NETLIB_OK as c_int);
+    sim
+}
+
+fn put(sim: *mut netlib_sim, frame: &[u8]) -> c_int {
+    // SAFETY: a live simulator, and the slice's bytes.
+    unsafe { netlib_sim_put(sim, 1, frame.as_ptr(), frame.len()) }
+}
+
+/// The next packet and its verdict.
+fn take(sim: *mut netlib_sim) -> Option<(u32, Vec<u8>)> {
+    let (mut bytes, mut verdict) = (vec![0; 16_384], 0);
+    let mut length = bytes.len();
+    // SAFETY: a live simulator, and `length` bytes of room.
+    let taken = unsafe { netlib_sim_take(sim, bytes.as_mut_ptr(), &raw mut length, &raw mut verdict) };
+    assert!(taken == 0 || taken == 1, "{taken}");
+    bytes.truncate(length);
+    (taken == 1).then_some((verdict, bytes))
+}
+
+#[test]
+fn packets_come_back_in_order_with_their_verdicts() {
+    let sim = simulator();
+    // Twice, since buffers are used again.
+    for _ in 0..2 {
+        for n in 0..NETLIB_BURST as u8 {
+            assert_eq!(put(sim, &[n; 60]), NETLIB_OK as c_int);
+        }
+        assert_eq!(put(sim, &[0; 60]), NETLIB_ERR_SPACE as c_int, "a burst is full");
+        // SAFETY: a live simulator, and a callback that accepts any user pointer.
+        assert_eq!(unsafe { netlib_sim_run(sim, Some(odd), null_mut()) }, NETLIB_OK as c_int);
+        for n in 0..NETLIB_BURST as u8 {
+            let expected = if n % 2 == 1 { NETLIB_DROP } else { NETLIB_NEXT };
+            assert_eq!(take(sim), Some((expected, vec![n; 60])));
+        }
+        assert_eq!(take(sim), None);
+    }
+    // SAFETY: a live simulator, freed once.
+    unsafe {
+        assert_eq!(netlib_sim_counter(sim, 0), 2 * NETLIB_BURST as u64);
+        assert_eq!(netlib_sim_counter(sim, 99), 0);
+        netlib_sim_free(sim);
+    }
+}
+
+#[test]
+fn a_loop_of_ones_own_sets_verdicts_for_the_burst() {
+    let sim = simulator();
+    // SAFETY: a live simulator, whose endpoint only this thread uses; arrays are as long as the calls say.
+    unsafe {
+        let endpoint = netlib_sim_endpoint(sim);
+        let mut port = 0;
+        assert_eq!(netlib_port(endpoint, c"wan".as_ptr(), &raw mut port), NETLIB_OK as c_int);
+        assert_eq!(port, 1);
+        let mut packets: [netlib_packet; NETLIB_BURST] = std::mem::zeroed();
+        let verdicts = [0x20001_u32, 0x30002, 0x50007, 0x90000];
+        assert_eq!(
+            netlib_set_verdicts(endpoint, verdicts.as_ptr(), 1),
+            NETLIB_ERR_STALE as c_int,
+            "no burst"
+        );
+        for n in 0..3 {
+            put(sim, &[n; 60]);
+        }
+        assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), NETLIB_BURST, 0), 3);
+        assert_eq!(packets[2].ingress, 1);
+        assert_eq!(netlib_set_verdicts(endpoint, null(), 3), NETLIB_ERR_NULL as c_int);
+        assert_eq!(netlib_set_verdicts(endpoint, verdicts.as_ptr(), 4), NETLIB_ERR_STALE as c_int);
+        assert_eq!(netlib_set_verdicts(endpoint, verdicts.as_ptr(), 3), NETLIB_OK as c_int);
+        assert_eq!(netlib_send(endpoint), NETLIB_OK as c_int);
+        for (n, verdict) in (0..3).zip(verdicts) {
+            assert_eq!(take(sim), Some((verdict, vec![n; 60])));
+        }
+        // A number that is no verdict discards.
+        put(sim, &[9; 60]);
+        assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), NETLIB_BURST, 0), 1);
+        assert_eq!(netlib_set_verdicts(endpoint, &raw const verdicts[3], 1), NETLIB_ERR_ARGUMENT as c_int);
+        netlib_send(endpoint);
+        assert_eq!(take(sim), Some((NETLIB_DROP, vec![9; 60])));
+        netlib_sim_free(sim);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_errors() {
+    let sim = simulator();
+    // SAFETY: NULL is allowed everywhere here; the simulator is live.
+    unsafe {
+        let null_error = NETLIB_ERR_NULL as c_int;
+        assert_eq!(netlib_sim_new(null(), null(), null_mut()), null_error);
+        assert_eq!(netlib_sim_put(null_mut(), 0, null(), 0), null_error);
+        assert_eq!(netlib_sim_put(sim, 0, null(), 1), null_error);
+        assert_eq!(netlib_sim_run(null_mut(), Some(odd), null_mut()), null_error);
+        assert_eq!(netlib_sim_run(sim, None, null_mut()), null_error);
+        assert_eq!(netlib_sim_take(sim, null_mut(), null_mut(), null_mut()), null_error);
+        assert!(netlib_sim_endpoint(null_mut()).is_null());
+        netlib_sim_free(null_mut());
+        let long = vec![0; 17_000];
+        assert_eq!(put(sim, &long), NETLIB_ERR_SPACE as c_int);
+
+        // A packet that does not fit says how long it is, and stays.
+        put(sim, &[2; 60]);
+        assert_eq!(netlib_sim_run(sim, Some(odd), null_mut()), NETLIB_OK as c_int);
+        let (mut bytes, mut length) = ([0; 10], 10);
+        let taken = netlib_sim_take(sim, bytes.as_mut_ptr(), &raw mut length, null_mut());
+        assert_eq!((taken, length), (NETLIB_ERR_SPACE as c_int, 60));
+        assert_eq!(take(sim), Some((NETLIB_NEXT, vec![2; 60])));
+        netlib_sim_free(sim);
+    }
+}

@@ -1,0 +1,10 @@
+//! netvm, with a server of canned answers where it needs netvmd.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod alone;
+mod answers;
+#[path = "../common/mod.rs"]
+mod common;
+mod router;
+mod served;
+mod vm;

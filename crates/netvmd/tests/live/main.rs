@@ -1,0 +1,18 @@
+//! Configurations change under traffic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod changes;
+#[path = "../common/mod.rs"]
+mod common;
+mod groups;
+
+use common::{Forward, PROGRAM};
+use netlib::Options;
+
+/// Not a test: runs as an NF if the environment says so.
+#[test]
+fn be_the_program() {
+    if std::env::var(PROGRAM).is_ok() {
+        netlib::run(&Options::new("forward"), |_| Forward).unwrap();
+    }
+}

@@ -1,0 +1,83 @@
+//! VMs that libvirt starts from the domains that netvmd prints: an NF and an ordinary guest.
+
+use std::sync::Arc;
+
+use crate::common::guest::{Image, Reaper};
+use crate::common::libvirt::Libvirt;
+use crate::common::vm_nf::{config, no_buffer_is_out, until_flowing};
+use crate::common::{Daemon, ENGINE};
+use netvm_api::{NfState, VmState};
+use rustix::process::Signal;
+
+/// The process of a VM, which must be libvirt's.
+fn process_of_libvirt(daemon: &Daemon, vm: &str) -> rustix::process::Pid {
+    let pid = daemon.vm(vm).pid.unwrap();
+    let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(arguments.contains("id=charmonitor"), "not started by libvirt: {arguments:?}");
+    rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap()
+}
+
+fn until_awaited(daemon: &Daemon, vm: &str) {
+    daemon.until_slowly("it is awaited", |daemon| daemon.vm(vm).state == VmState::Awaited);
+}
+
+#[test]
+fn libvirt_starts_an_nf() {
+    let Some(image) = Image::of_this_program() else { return };
+    let Some(libvirt) = Libvirt::start(&image.folder) else { return };
+    let text = config(&image, "doorbell") + "start = \"manual\"\n";
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    until_awaited(&daemon, "box");
+    libvirt.define(&daemon, "box");
+    libvirt.virsh(&["start", "box"]);
+    until_flowing(&daemon);
+    let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
+    assert_eq!((vm.state, nf.state, nf.pid), (VmState::Running, NfState::Running, vm.pid));
+
+    // Killed: netvmd reclaims its buffers, and libvirt can start it again.
+    rustix::process::kill_process(process_of_libvirt(&daemon, "box"), Signal::KILL).unwrap();
+    until_awaited(&daemon, "box");
+    no_buffer_is_out(&daemon);
+    libvirt.until_off(&daemon, "box");
+    libvirt.virsh(&["start", "box"]);
+    until_flowing(&daemon);
+    libvirt.virsh(&["destroy", "box"]);
+    until_awaited(&daemon, "box");
+    no_buffer_is_out(&daemon);
+}
+
+#[test]
+fn libvirt_starts_a_guest_with_a_network() {
+    let Some(image) = Image::make(2) else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let Some(libvirt) = Libvirt::start(&image.folder) else { return };
+    let normal = "forward = { normal = true }";
+    let text = format!(
+        "{}{}{}",
+        ENGINE.replace("2048", "8192"),
+        image.guest("a", normal, "start = \"manual\""),
+        image.guest("b", normal, "")
+    );
+    let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    until_awaited(&daemon, "a");
+    libvirt.define(&daemon, "a");
+    libvirt.virsh(&["start", "a"]);
+    let (mut a, mut b) = (libvirt.shell("a"), daemon.shell("b"));
+    let process = process_of_libvirt(&daemon, "a");
+    a.address(1);
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    b.must("ping -c 3 10.9.0.1");
+    b.must("ping -c 3 fd00:9::1");
+
+    // Another netvmd takes it over.
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    daemon.until_slowly("it is taken over", |daemon| daemon.vm("a").adopted);
+    assert_eq!(process_of_libvirt(&daemon, "a"), process);
+
+    libvirt.virsh(&["destroy", "a"]);
+    until_awaited(&daemon, "a");
+}

@@ -1,0 +1,6 @@
+//! Rule sets are read, and mean what their own programs say.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod classbench;
+mod filter_sets;
+mod programs;
