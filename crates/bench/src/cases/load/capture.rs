@@ -78,7 +78,6 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         peers.add(&mut subjects);
         let names = ["tcpdump", Tool::Dumpcap.name(), Tool::Pdump.name()];
         comparisons.extend(names.map(|peer| Comparison::new("capture", peer)));
-        comparisons.push(Comparison::new("capture-10M", "tcpdump lossless"));
     }
     alternate(&args.plan(), &mut subjects, &comparisons)
 }
@@ -108,10 +107,7 @@ impl Peers {
         let tcpdump = &self.tcpdump;
         subjects.push(Subject::new("tcpdump", move |plan: &Plan| {
             let stored = tcpdump.trial(LINE_RATE, plan.window)?;
-            let mut figures = stored_figures("tcpdump", stored);
-            let lossless = tcpdump.search(stored.offered_mpps() * 1e6, plan.window)?;
-            figures.push(Figure::new("tcpdump lossless", Unit::Mpps, lossless / 1e6));
-            Ok(figures)
+            Ok(stored_figures("tcpdump", stored))
         }));
         let Some(dpdk) = &self.dpdk else { return };
         for tool in [Tool::Dumpcap, Tool::Pdump] {

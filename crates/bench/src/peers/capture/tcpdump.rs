@@ -113,30 +113,6 @@ impl Tcpdump {
         let packets = captured(&text).ok_or_else(|| failed(format!("no count in: {}", text.trim())))?;
         Ok(Stored { offered: sent.packets, packets, seconds: sent.seconds })
     }
-
-    /// The highest rate between 0 and `most` at which it stores everything, found by halving, in packets per second; 0 if
-    /// there is none.
-    ///
-    /// # Errors
-    /// As [`Tcpdump::trial`].
-    pub fn search(&self, most: f64, time: Duration) -> Result<f64, BenchError> {
-        let (mut low, mut high) = (0.0, most);
-        while high - low > most / 32.0 {
-            let rate = f64::midpoint(low, high);
-            let stored = self.trial(rate, time)?;
-            let reached = stored.offered as f64 / stored.seconds;
-            if stored.packets >= stored.offered {
-                // The sender may be slower than asked for.
-                low = rate.min(reached).max(low);
-                if reached < rate * 0.98 {
-                    break;
-                }
-            } else {
-                high = rate;
-            }
-        }
-        Ok(low)
-    }
 }
 
 /// The count of its last lines.
