@@ -15,5 +15,5 @@ pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTa
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons,
-    RegionInfo, RoleInfo, ShareInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
+    RegionInfo, RoleInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
 };

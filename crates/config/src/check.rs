@@ -9,6 +9,7 @@ mod devices;
 mod memory;
 mod routers;
 mod rules;
+mod shares;
 mod vms;
 
 /// Runs every check.
@@ -18,5 +19,6 @@ pub(crate) fn all(findings: &Findings, file: &Place<'_>, host: &Host) {
     chains::check(findings, file, host);
     routers::check(findings, file, host);
     rules::check(findings, file, host);
+    shares::check(findings, file, host);
     vms::check(findings, file, host);
 }

@@ -204,6 +204,13 @@ impl Host {
         self.routers.iter().find_map(|router| Some((router, router.punted_by(port)?)))
     }
 
+    /// The router whose share of workers this port has a part of.
+    #[must_use]
+    pub fn sharing_router(&self, port: PortId) -> Option<&RouterConfig> {
+        let mut sharing = self.routers.iter().filter(|router| router.has_share());
+        sharing.find(|router| router.ports().any(|own| own == port))
+    }
+
     /// Threads of all virtual machines of a role.
     #[must_use]
     pub fn vm_threads(&self, of: RoleId) -> usize {

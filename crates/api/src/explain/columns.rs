@@ -60,7 +60,8 @@ pub const COLUMNS: &[Column] = columns! {
     "TX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
     "RX DROPPED" of PORT STATS ROUTES: "Of a router's interface: packets that the router dropped, without those that exceeded the kernel's share. Of a port: packets that the device or the kernel dropped before the engine saw them, as far as it counts them: the worker did not keep up. For a source with a rate: packets that were due and not sent.";
     "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, or port down.";
-    "WEIGHT" of PORT: "The port's `weight`: its part, beside those of others, of what is not reserved of the worker. The table is there if a port has `weight` or `reserve`.";
+    "OF ROUTER" of PORT: "If some router has a share: the router whose share of the worker the port has a part of, with the `weight` and `reserve` of that router. `-`: the port has its own.";
+    "WEIGHT" of PORT: "The port's `weight`: its part, beside those of others, of what is not reserved of the worker. The table is there if a port or router has `weight` or `reserve`.";
     "RESERVE" of PORT: "The part of the worker that no other port takes from this one.";
     "WORKER S" of PORT: "Seconds that the worker spent on packets from the port, from receiving until an NF or another port has them.";
     "US/PACKET" of PORT: "Microseconds of these for a packet.";

@@ -53,10 +53,24 @@ pub struct ShareInfo {
     pub weight: u16,
     /// Percent of the worker that it has for itself.
     pub reserve: u8,
+    /// The router whose share this is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<RouterShareInfo>,
     /// Seconds that the worker spent on its packets.
     pub worker_s: f64,
     /// Turns of the worker's loop in which it had to wait, as it had used up its share.
     pub waited: u64,
+}
+
+/// A virtual router's share of its workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RouterShareInfo {
+    /// Its name.
+    pub name: String,
+    /// Its part, beside the weights of others, of what is not reserved.
+    pub weight: u16,
+    /// Percent of each worker that it has for itself.
+    pub reserve: u8,
 }
 
 /// A queue of a port's shaper. Counts are since its `qos` was configured.

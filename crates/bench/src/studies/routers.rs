@@ -303,7 +303,8 @@ fn host(near: &str, routers: u8, core: u32) -> Host {
         };
         let id = RouterId(n.into());
         let interfaces = (0..).zip(["in", "out"]).map(interface).collect();
-        host.routers.push(RouterConfig { id, name: format!("study{n}"), interfaces, routes: Vec::new() });
+        let name = format!("study{n}");
+        host.routers.push(RouterConfig { id, name, interfaces, routes: Vec::new(), weight: 1, reserve: 0 });
         let to_router = Masked::<u64>::new(mac_bits(mac(n, 0)), (1 << 48) - 1);
         host.rules.push(Rule::from(RuleParts {
             id: RuleId(n.into()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::{EngineConfig, FRAME_HEADER, Host, Idle, MOST_RESERVED, NfStart, PortKind};
+use crate::model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, PortKind};
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 
@@ -10,7 +10,6 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices(findings, file, host);
     patches(findings, file, host);
     shapers(findings, file, host);
-    reserves(findings, file, host);
     cores(findings, file, host);
 }
 
@@ -91,24 +90,6 @@ fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
                 .at(place.of("qos"), "a shaper belongs to one worker")
                 .help("leave `queues` of the port out: one worker then sends for all")
                 .keep();
-        }
-    }
-}
-
-/// Reserves that leave other ports too little. The first worker serves every port.
-fn reserves(findings: &Findings, file: &Place<'_>, host: &Host) {
-    let mut sum = 0;
-    for (port, place) in host.ports.iter().zip(file.items("port")) {
-        sum += u32::from(port.policy.reserve);
-        if port.policy.reserve > 0 && sum > u32::from(MOST_RESERVED) {
-            findings
-                .note(Kind::Conflict, format!("ports reserve {sum} percent of a worker"))
-                .at(place.of("reserve"), "more than there is from here on")
-                .help(format!(
-                    "lower the `reserve` of some ports: all together reserve {MOST_RESERVED} percent at most"
-                ))
-                .keep();
-            return;
         }
     }
 }

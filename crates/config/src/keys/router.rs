@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use netvm_policy::{PortId, RouterId};
 use netvm_wire::MacAddr;
 
-use crate::model::{PUNT_RATE, RouterConfig, RouterInterface};
+use crate::model::{MOST_RESERVED, PUNT_RATE, RouterConfig, RouterInterface};
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan, Word};
@@ -14,7 +14,14 @@ use crate::syntax::table::{Keys, Numbered, Table};
 
 impl Numbered for RouterConfig {
     fn numbered(number: usize) -> Self {
-        Self { id: RouterId(number as u16), name: String::new(), interfaces: Vec::new(), routes: Vec::new() }
+        Self {
+            id: RouterId(number as u16),
+            name: String::new(),
+            interfaces: Vec::new(),
+            routes: Vec::new(),
+            weight: 1,
+            reserve: 0,
+        }
     }
 }
 
@@ -24,6 +31,8 @@ impl Keys for RouterConfig {
         let help = "a router needs at least one: add a [[router.interface]]";
         table.required(("interface", help), &mut self.interfaces, Items("[[router.interface]]"));
         table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
+        table.key("weight", &mut self.weight, Number(1..=1000));
+        table.key("reserve", &mut self.reserve, Number(0..=MOST_RESERVED.into()));
         let Some(reader) = table.reader() else { return };
         super::static_route::check(reader, &self.interfaces, &self.routes);
         let mut seen = BTreeMap::new();

@@ -22,6 +22,10 @@ pub struct RouterConfig {
     pub interfaces: Vec<RouterInterface>,
     /// Routes that netvmd gives it; other routes in the namespace stay.
     pub routes: Vec<StaticRoute>,
+    /// Its part, beside the weights of others, of what workers have not reserved. Its ports divide it.
+    pub weight: u16,
+    /// Percent of each worker that others do not take from it.
+    pub reserve: u8,
 }
 
 /// A static route in a router's main table.
@@ -56,6 +60,17 @@ impl RouterConfig {
     #[must_use]
     pub fn namespace(&self) -> String {
         format!("netvm-{}", self.name)
+    }
+
+    /// Whether its ports divide a share of workers that is the router's.
+    #[must_use]
+    pub const fn has_share(&self) -> bool {
+        self.weight != 1 || self.reserve != 0
+    }
+
+    /// The ports of its interfaces, with the punt ports. Several interfaces may have one port.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> {
+        self.interfaces.iter().flat_map(|interface| [interface.port, interface.punt])
     }
 
     /// The interface that has this punt port.

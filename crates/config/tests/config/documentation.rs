@@ -90,7 +90,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "v", ports = ["e"], kernel = "/k", initrd = "/i" },
             { name = "w", role = "y", image = "/i", node = 0 },
         ]
-        router = [{ name = "z", routes = [{ to = "::/0", via = "::1", interface = "i", metric = 1 }, { to = "10.0.0.0/8", blackhole = true }], interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"], urpf = "strict" }] }]
+        router = [{ name = "z", weight = 2, reserve = 1, routes = [{ to = "::/0", via = "::1", interface = "i", metric = 1 }, { to = "10.0.0.0/8", blackhole = true }], interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"], urpf = "strict" }] }]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },

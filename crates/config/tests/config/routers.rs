@@ -116,6 +116,8 @@ via = "10.0.0.9" | via = [] | 0 | bad_value | at least one value
 via = "10.0.0.9" | metric = 3 | 0 | missing_key | `blackhole = true`
 via = "10.0.0.9" | blackhole = true⏎via = "10.0.0.9" | 0 | conflict | keep one
 interface = "lan"⏎metric | interface = "dmz"⏎metric | 0 | unknown_name | name one of its
+name = "blue"⏎ | name = "blue"⏎weight = 0 | 1 | bad_value | from 1 to 1000
+name = "blue"⏎ | name = "blue"⏎reserve = 91 | 1 | bad_value | from 0 to 90
 [[router.routes]]⏎to = "203.0.113.0/24" | [[router.routes]]⏎to = "192.0.2.0/24" | 0 | duplicate | another `metric`
 from = "uplink" | to = "uplink" | 2 | conflict | leave `to` out
 forward = { router = "blue" } | forward = { router = "bleu" } | 0 | unknown_name | `blue`
@@ -190,6 +192,60 @@ fn routers_and_punt_ports_have_limits() {
         let finding = error.findings().iter().find(|finding| finding.kind() == Kind::TooMany).unwrap();
         assert_eq!(finding.remedy(), Some(remedy));
     }
+}
+
+/// `GOOD` with these keys in port `inside` and router `blue`.
+fn shares(port: &str, router: &str) -> String {
+    let text = edited(GOOD, "interface = \"nv-inside\"", &format!("interface = \"nv-inside\"\n{port}"));
+    edited(&text, "name = \"blue\"\n", &format!("name = \"blue\"\n{router}\n"))
+}
+
+#[test]
+fn a_router_has_a_share_of_which_its_ports_have_parts() {
+    let host = host(&shares("weight = 3\nreserve = 10", "weight = 4\nreserve = 30"));
+    let blue = host.router_named("blue").unwrap();
+    assert_eq!((blue.weight, blue.reserve, blue.has_share()), (4, 30, true));
+    let sharing: Vec<bool> = host.ports.iter().map(|port| host.sharing_router(port.id).is_some()).collect();
+    assert_eq!(sharing, [true; 4], "both ports and both punt ports");
+    assert_eq!(host.port_named("blue.lan").unwrap().policy.weight, 3);
+    let host = crate::host(GOOD);
+    assert!(!host.routers[0].has_share() && host.sharing_router(host.ports[0].id).is_none());
+    assert_eq!(
+        planned(GOOD, &shares("", "weight = 2")),
+        "~ router blue: weight 1 → 2\nno traffic is disturbed\n",
+        "it changes live"
+    );
+}
+
+#[test]
+fn shares_that_cannot_be_are_errors() {
+    let found = |text: &str| -> Vec<(Kind, String)> {
+        findings(text).iter().map(|one| (one.kind(), one.remedy().unwrap_or_default().to_owned())).collect()
+    };
+    // More than the router has.
+    let found_one = found(&shares("reserve = 31", "reserve = 30"));
+    assert!(
+        matches!(&found_one[..], [(Kind::Conflict, remedy)] if remedy.contains("raise the router's")),
+        "{found_one:?}"
+    );
+    assert!(found(&shares("reserve = 30", "reserve = 30")).is_empty());
+    // More than a worker has; what ports reserve within a router counts once.
+    let other = "\n[[port]]\nname = \"x\"\nkind = \"sink\"\nreserve = 50\n";
+    let text = |reserve: u8| format!("{}{other}", shares("reserve = 20", &format!("reserve = {reserve}")));
+    assert!(found(&text(40)).is_empty());
+    let found_one = found(&text(41));
+    assert!(
+        matches!(&found_one[..], [(Kind::Conflict, remedy)] if remedy.contains("90 percent")),
+        "{found_one:?}"
+    );
+    // A worker serves ports, not routers.
+    let red = "\n[[router]]\nname = \"red\"\ninterface = [{ name = \"x\", port = \"uplink\", vlan = 9 }]\n\
+               [[rule]]\nfrom = \"uplink\"\nrouter = \"red\"\n";
+    let found_one = found(&format!("{}{red}", shares("", "weight = 2")));
+    assert!(
+        matches!(&found_one[..], [(Kind::Conflict, remedy)] if remedy.contains("its own port")),
+        "{found_one:?}"
+    );
 }
 
 fn changed(from: &str, to: &str) -> String {

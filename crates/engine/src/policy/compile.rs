@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Prefilter, Table};
-use netvm_config::model::{AclDefault, Action, Host, Police, PortConfig};
+use netvm_config::model::{AclDefault, Action, Host, Police, PortConfig, RouterConfig};
 use netvm_policy::{
     Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, egress_classes, flatten, ingress_classes,
 };
@@ -347,6 +347,10 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             chains,
             is_monitored: policy.monitor,
             share: Share { weight: policy.weight, reserve: policy.reserve },
+            router_share: self.host.sharing_router(port.id).map(|router| {
+                let RouterConfig { id, weight, reserve, .. } = *router;
+                (id, Share { weight, reserve })
+            }),
         })
     }
 

@@ -26,7 +26,7 @@ pub use trace::Step;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_config::model::{Host, Police};
+use netvm_config::model::{Host, Police, RouterConfig};
 use netvm_policy::{Rule, RuleId, Side, UsedFields};
 use netvm_switch::Meter;
 
@@ -71,12 +71,18 @@ impl Policy {
         let ports = |host: &Host| -> Vec<_> {
             host.ports.iter().map(|port| (port.id, port.policy.clone())).collect()
         };
+        let shares = |host: &Host| -> Vec<_> {
+            let sharing = host.routers.iter().filter(|router| router.has_share());
+            let ports = |router: &RouterConfig| -> Vec<_> { router.ports().collect() };
+            sharing.map(|router| (router.id, router.weight, router.reserve, ports(router))).collect()
+        };
         let chains =
             |host: &Host| -> Vec<_> { host.chains.iter().map(|chain| (chain.id, chain.output)).collect() };
         one.rules == other.rules
             && one.policy == other.policy
             && one.switch == other.switch
             && ports(one) == ports(other)
+            && shares(one) == shares(other)
             && chains(one) == chains(other)
     }
 

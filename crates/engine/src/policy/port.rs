@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvm_classifier::{NONE, Prefilter, Table};
+use netvm_config::model::RouterId;
 use netvm_policy::{Flat, FlatList};
 use netvm_switch::{Guard, Meter};
 use netvm_wire::FlowKey;
@@ -98,6 +99,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) is_monitored: bool,
     /// What it gets of its workers.
     pub(crate) share: Share,
+    /// The router that its share is a part of, and that router's, if it has one.
+    pub(crate) router_share: Option<(RouterId, Share)>,
 }
 
 /// Policy for packets to send.

@@ -105,8 +105,14 @@ pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host
     }
     let interfaces =
         vec![interface("lan", LAN, inside, IN, LAN_PUNT), interface("wan", WAN, outside, OUT, WAN_PUNT)];
-    let routers =
-        vec![RouterConfig { id: RouterId(0), name: "blue".to_owned(), interfaces, routes: Vec::new() }];
+    let routers = vec![RouterConfig {
+        id: RouterId(0),
+        name: "blue".to_owned(),
+        interfaces,
+        routes: Vec::new(),
+        weight: 1,
+        reserve: 0,
+    }];
     Host { ports, routers, ..Host::default() }
 }
 

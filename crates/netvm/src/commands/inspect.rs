@@ -2,7 +2,8 @@
 
 use comfy_table::Cell;
 use netvm_api::{
-    ChainInfo, ChainState, Client, Drift, GroupInfo, HugePages, Idle, NfInfo, NfState, PortInfo, Status,
+    ChainInfo, ChainState, Client, Drift, GroupInfo, HugePages, Idle, NfInfo, NfState, PortInfo,
+    RouterShareInfo, ShareInfo, Status,
 };
 use serde::Serialize;
 
@@ -167,16 +168,29 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
 
 /// The shares of workers.
 fn draw_shares(ports: &[PortInfo], output: &Output) -> String {
-    let mut table =
-        output.table(&["PORT", ">WEIGHT", ">RESERVE", ">WORKER S", ">US/PACKET", ">WAITED", ">RX DROPPED"]);
-    for (port, share) in ports.iter().filter_map(|port| Some((port, port.share.as_ref()?))) {
+    let columns =
+        ["PORT", "OF ROUTER", ">WEIGHT", ">RESERVE", ">WORKER S", ">US/PACKET", ">WAITED", ">RX DROPPED"];
+    let shares = || ports.iter().filter_map(|port| Some((port, port.share.as_ref()?)));
+    let has_routers = shares().any(|(_, share)| share.router.is_some());
+    let is_shown = |(n, _): &(usize, &str)| has_routers || *n != 1;
+    let shown: Vec<&str> =
+        columns.into_iter().enumerate().filter(is_shown).map(|(_, column)| column).collect();
+    let mut table = output.table(&shown);
+    let of_router = |share: &ShareInfo| match &share.router {
+        Some(RouterShareInfo { name, weight, reserve }) => format!("{name} ({weight}, {reserve} %)"),
+        None => "-".to_owned(),
+    };
+    for (port, share) in shares() {
         let each = if port.rx_packets == 0 {
             "-".to_owned()
         } else {
             format!("{:.3}", share.worker_s * 1e6 / port.rx_packets as f64)
         };
-        table.add_row(vec![
-            Cell::new(&port.name),
+        let mut row = vec![Cell::new(&port.name)];
+        if has_routers {
+            row.push(Cell::new(of_router(share)));
+        }
+        row.extend([
             Cell::new(share.weight),
             Cell::new(format!("{} %", share.reserve)),
             Cell::new(format!("{:.1}", share.worker_s)),
@@ -184,6 +198,7 @@ fn draw_shares(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(count(share.waited)),
             Cell::new(count(port.rx_dropped)),
         ]);
+        table.add_row(row);
     }
     lines(table)
 }

@@ -9,10 +9,10 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
     AddressBytes, ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NameBytes, NfInfo, NfState,
-    PortInfo, Reasons, RegionInfo, ShareInfo, StageInfo, Stats, TopQuery, TopTalkers, TxQueueInfo,
-    WorkerInfo,
+    PortInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TopQuery, TopTalkers,
+    TxQueueInfo, WorkerInfo,
 };
-use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig};
+use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntClass, PuntCounts,
     QueueView, RoleTotals, RouterView, StageView, WorkerView,
@@ -150,10 +150,11 @@ pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
 fn port_infos(views: &Views) -> Vec<PortInfo> {
     let view = |port: &PortConfig| views.ports.iter().find(|view| view.id == port.id);
     let shares = |port: &PortConfig| (port.policy.weight, port.policy.reserve) != (1, 0);
-    let is_shared = views.host.ports.iter().any(shares);
+    let is_shared =
+        views.host.ports.iter().any(shares) || views.host.routers.iter().any(RouterConfig::has_share);
     let info = |port| {
         let view = view(port)?;
-        let share = is_shared.then(|| share_info(port, view));
+        let share = is_shared.then(|| share_info(&views.host, port, view));
         Some(PortInfo { share, ..port_info(&views.host, port, view) })
     };
     views.host.ports.iter().filter_map(info).collect()
@@ -199,10 +200,16 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     }
 }
 
-fn share_info(port: &PortConfig, view: &PortView) -> ShareInfo {
+fn share_info(host: &Host, port: &PortConfig, view: &PortView) -> ShareInfo {
+    let router = host.sharing_router(port.id).map(|router| RouterShareInfo {
+        name: router.name.clone(),
+        weight: router.weight,
+        reserve: router.reserve,
+    });
     ShareInfo {
         weight: port.policy.weight,
         reserve: port.policy.reserve,
+        router,
         worker_s: view.worker_time.as_secs_f64(),
         waited: view.waited,
     }

@@ -12,19 +12,23 @@ use proptest::sample::Index;
 /// Port, a quarter of the VLAN, whether it has addresses, punt rate, uRPF.
 type RawInterface = (Index, u16, bool, u32, Option<Urpf>);
 
-pub fn router() -> impl Strategy<Value = (String, Vec<RawInterface>)> {
+/// Suffix of the name, interfaces, weight.
+type RawRouter = (String, Vec<RawInterface>, u16);
+
+pub fn router() -> impl Strategy<Value = RawRouter> {
     let urpf = prop::option::of(prop::sample::select(vec![Urpf::Strict, Urpf::Loose]));
     let interface = (any::<Index>(), 0u16..=1000, any::<bool>(), 1u32..=100_000_000, urpf);
-    ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4))
+    ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4), 1u16..=1000)
 }
 
 /// Gives the host routers, and has them take the place of switching here and there.
-pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
+pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
     let ports = host.ports.len();
-    for (n, (suffix, interfaces)) in (0u8..).zip(routers) {
+    for (n, (suffix, interfaces, weight)) in (0u8..).zip(routers) {
         let id = RouterId(n.into());
         let name = format!("r{n}{suffix}");
-        let mut router = RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new() };
+        let mut router =
+            RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new(), weight, reserve: 0 };
         for (place, (port, vlan, addressed, punt_rate, urpf)) in (0u8..).zip(interfaces) {
             let port = host.ports[port.index(ports)].clone();
             let addresses = ["10.0.0.1/24", "2001:db8::1/64"].map(|address| address.parse().unwrap());
@@ -58,6 +62,7 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
         }
         host.routers.push(router);
     }
+    share(host);
     let Some(first) = host.routers.first().map(|router| router.id) else { return };
     for rule in host.rules.iter_mut().filter(|rule| rule.actions.terminal == Some(Action::Normal)) {
         rule.actions.terminal = Some(Action::Router(first));
@@ -67,5 +72,20 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
     }
     for chain in host.chains.iter_mut().filter(|chain| chain.output == Output::Normal) {
         chain.output = Output::Router(first);
+    }
+}
+
+/// Leaves shares to routers that have no port in common with another, and lets them reserve what their ports do.
+fn share(host: &mut Host) {
+    let ports: Vec<Vec<PortId>> = host.routers.iter().map(|router| router.ports().collect()).collect();
+    for (n, router) in host.routers.iter_mut().enumerate() {
+        let is_elsewhere =
+            |port: &PortId| ports.iter().enumerate().any(|(other, ports)| other != n && ports.contains(port));
+        if ports[n].iter().any(is_elsewhere) {
+            router.weight = 1;
+            continue;
+        }
+        let mine = host.ports.iter().filter(|port| ports[n].contains(&port.id));
+        router.reserve = mine.map(|port| port.policy.reserve).sum();
     }
 }

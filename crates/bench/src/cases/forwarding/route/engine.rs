@@ -99,8 +99,14 @@ fn host(core: u32, is_routed: bool) -> Host {
             host_end: RouterInterface::host_end_of("bench", name),
         };
         let interfaces = vec![interface("in", 0, ROUTER_MAC), interface("out", OUT, OUT_MAC)];
-        host.routers =
-            vec![RouterConfig { id: RouterId(0), name: "bench".to_owned(), interfaces, routes: Vec::new() }];
+        host.routers = vec![RouterConfig {
+            id: RouterId(0),
+            name: "bench".to_owned(),
+            interfaces,
+            routes: Vec::new(),
+            weight: 1,
+            reserve: 0,
+        }];
     }
     host
 }
