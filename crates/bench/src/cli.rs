@@ -214,10 +214,36 @@ pub struct E1000Args {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
           default_value = "64,1500")]
     pub sizes: Vec<u16>,
-    /// Packets per second that are offered to the guest
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000),
-          default_value = "5000,50000,200000,1000000")]
-    pub rates: Vec<u64>,
+    /// What a guest that receives is offered, as multiples of what it can take
+    #[arg(long, value_delimiter = ',', value_parser = load, default_value = "0.1,0.5,1,2,5,20")]
+    pub loads: Vec<Load>,
+    /// Cases whose names contain one of these, such as `e1000-csb` or `-rx` [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Leave out the changed driver (send combining, CSB), which is built for Linux 6.1
+    #[arg(long)]
+    pub stock_driver: bool,
+}
+
+/// A multiple of what a guest can take, in hundredths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load(u32);
+
+impl Load {
+    /// The multiple.
+    pub fn factor(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
+}
+
+/// Parses a multiple of what a guest can take.
+fn load(text: &str) -> Result<Load, String> {
+    let load: f64 = text.parse().map_err(|_| format!("{text} is not a number"))?;
+    if (0.01..=1000.0).contains(&load) {
+        Ok(Load((load * 100.0).round() as u32))
+    } else {
+        Err("it must be from 0.01 to 1000".to_owned())
+    }
 }
 
 impl BenchArgs {

@@ -99,9 +99,11 @@ impl Port {
     /// Its counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
+        let device = self.shared.lock();
         Counts {
             requests: self.shared.requests.load(Ordering::Relaxed),
-            interrupts: self.shared.lock().interrupts.count,
+            doorbells: device.doorbells,
+            interrupts: device.interrupts.count,
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Status {
 pub struct Counts {
     /// Messages of QEMU: accesses to registers that are not mapped, mostly.
     pub requests: u64,
+    /// Those that write TDT or RDT: none come while the client has these pages mapped.
+    pub doorbells: u64,
     /// Interrupts signalled.
     pub interrupts: u64,
 }

@@ -7,7 +7,9 @@
 //! ```text
 //! send MAC TO BYTES MILLIS [RATE]   sends frames of this length to MAC address TO, RATE per second, or flat out
 //!                                   -> sent PACKETS in MICROS
-//! receive MAC MILLIS                receives, from the first packet on   -> received PACKETS in MICROS
+//! receive MAC MILLIS                receives, from the first packet on
+//!                                   -> received PACKETS in MICROS, dropped PACKETS (by the socket, as it was full)
+//! driver FILE [PARAMETER]...        loads a driver of e1000 cards in place of the one that is there   -> driver FILE works
 //! ```
 
 use std::ffi::CString;
@@ -46,6 +48,7 @@ fn handle(line: &str) -> io::Result<String> {
             let rate = rate.first().map(|rate| number(rate)).transpose()?;
             send([to, mac], number(bytes)? as usize, (Duration::from_millis(number(millis)?), rate))
         }
+        ["driver", file, parameters @ ..] => load_driver(file, &parameters.join(" ")),
         ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
         _ => Err(io::Error::other("unknown order")),
     }
@@ -94,7 +97,50 @@ fn receive(mac: &str, time: Duration) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    Ok(format!("received {received} in {}", start.unwrap_or(asked).elapsed().as_micros()))
+    let micros = start.unwrap_or(asked).elapsed().as_micros();
+    Ok(format!("received {received} in {micros}, dropped {}", dropped(&socket)?))
+}
+
+/// Packets that a socket had no room for.
+fn dropped(socket: &OwnedFd) -> io::Result<u32> {
+    // SAFETY: all zeros are valid numbers.
+    let mut statistics: libc::tpacket_stats = unsafe { zeroed() };
+    let mut size = size_of::<libc::tpacket_stats>() as u32;
+    // SAFETY: the structure and its size outlive the call.
+    check(unsafe {
+        let place = (&raw mut statistics).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, place, &raw mut size)
+    })?;
+    Ok(statistics.tp_drops)
+}
+
+/// Loads a module in place of the e1000 driver; all interfaces are up when this returns.
+fn load_driver(file: &str, parameters: &str) -> io::Result<String> {
+    let script = format!(
+        "rmmod e1000; insmod /modules/{file} {parameters} || exit 1; cd /sys/class/net; for name in eth*; do \
+         echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; ip link set $name promisc on up; done"
+    );
+    let status = std::process::Command::new("/bin/sh").args(["-c", &script]).status()?;
+    let asked = Instant::now();
+    while !status.success() || !are_up()? {
+        if !status.success() || asked.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!("{status}; its interfaces are not up")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(format!("driver {file} works"))
+}
+
+/// Whether all interfaces have a link.
+fn are_up() -> io::Result<bool> {
+    for entry in std::fs::read_dir("/sys/class/net")? {
+        // An interface that is down has none that could be read.
+        if !std::fs::read_to_string(entry?.path().join("carrier")).is_ok_and(|carrier| carrier.trim() == "1")
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Sends back what is received.

@@ -24,7 +24,8 @@ use phy::Phy;
 use registers::{
     BAR_BYTES, CTRL, CTRL_EXT, CTRL_EXT_EE_RST, CTRL_FD, CTRL_PHY_RST, CTRL_RST, CTRL_SLU, CTRL_SPEED_1000,
     EECD, EEMNGCTL, EERD, EIAC, EITR, EITR_END, END, IAM, ICR, ICS, IMC, IMS, ITR, IVAR, LEDCTL, MDIC, PBA,
-    RAH, RAL, STATUS, STATUS_FD, STATUS_LU, STATUS_SPEED_1000, VET, cause, statistic,
+    RAH, RAL, RECEIVE_RING, STATUS, STATUS_FD, STATUS_LU, STATUS_SPEED_1000, TRANSMIT_RING, VET, cause, ring,
+    statistic,
 };
 
 /// A checksum to be computed: over the bytes from `from` to `end` (`None`: all), stored at `at`.
@@ -68,6 +69,8 @@ pub(crate) struct Device {
     csb: Option<(u64, Arc<Csb>)>,
     /// When one was last mapped.
     csb_mapped: Option<u64>,
+    /// Writes to TDT and RDT that came as requests.
+    pub(crate) doorbells: u64,
     /// Register that the I/O window accesses.
     io_address: u32,
     /// A ring lies outside guest memory: reported once.
@@ -88,6 +91,7 @@ impl Device {
             context: TxContext::default(),
             csb: None,
             csb_mapped: None,
+            doorbells: 0,
             io_address: 0,
             has_bad_ring: false,
         };
@@ -218,6 +222,8 @@ impl Device {
 
     /// Writes BAR 0 at a multiple of 4.
     pub(crate) fn write(&mut self, offset: u32, value: u32) {
+        self.doorbells +=
+            u64::from(offset == RECEIVE_RING + ring::TAIL || offset == TRANSMIT_RING + ring::TAIL);
         match offset {
             CTRL if value & CTRL_RST != 0 => self.reset(),
             CTRL => {

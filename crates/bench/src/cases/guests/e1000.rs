@@ -1,90 +1,53 @@
-//! `e1000`: packets from a guest to its host and back by six network cards of one guest, whose kernel and drivers are its
-//! distribution's:
+//! `e1000`: packets of guests by six network cards, whose kernel is their distribution's:
 //!
 //! ```text
-//!  e1000 (82540EM) ── vfio-user ── netvm            e1000
-//!  e1000e (82574L) ── vfio-user ── netvm            e1000e
+//!  e1000 (82540EM) ── vfio-user ── netvm            e1000, with several drivers
+//!  e1000e (82574L) ── vfio-user ── netvm            e1000e: doorbells stay mapped
 //!  virtio-net ── vhost-user ── netvm                vhost-user
-//!  e1000 (QEMU's own) ── TAP ── kernel              qemu-e1000
+//!  e1000 (QEMU's own) ── TAP ── kernel              qemu-e1000, with several drivers
 //!  e1000e (QEMU's own) ── TAP ── kernel             qemu-e1000e
 //!  virtio-net ── TAP ── kernel                      qemu-virtio
 //! ```
 //!
-//! Cases are `CARD-tx-64B` and `CARD-tx-1500B`, in million frames per second that arrive at the host, FCS included in
-//! the length. A program in the guest sends by AF_PACKET, one frame for each notification of its driver. The engine
-//! drops what it receives, and the kernel frames to an address that it does not have. `… requests` are messages of QEMU
-//! to netvm per packet, each of which is an exit of the guest, and `… interrupts` interrupts per packet.
+//! Cases are NICs, a card with a driver (`card.rs`), in one direction, in million packets per second:
+//! - `NIC-tx-64B`: a guest sends to its host, by AF_PACKET, one frame for each notification of its driver. The engine drops
+//!   what it receives, and the kernel frames to an address that it does not have.
+//! - `NIC-gg-64B`: a guest sends to another one, through netvm or the kernel's bridge.
+//! - `NIC-rx-2x`: a guest receives twice what it can take, 64 bytes each: from a source of the engine, or by AF_PACKET on
+//!   the TAP. A NIC whose guest receives less of more has receive livelock.
 //!
-//! `CARD-rx-RATE` are packets per second that the program in the guest received, of 64 bytes, when so many thousands per
-//! second were offered to the card: by a source of the engine, or by AF_PACKET on the TAP. A card whose guest receives
-//! less of more has receive livelock.
+//! Per packet: `… requests` are messages of QEMU to netvm, each an exit of the guest, `… doorbells` those of them that write
+//! TDT or RDT, which a client with KVM leaves mapped, and `… interrupts` interrupts.
 
+mod card;
 mod guest;
+mod receive;
+mod send;
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
 use netvm_config::model::{Action, CardModel, Idle, PortKind, VhostDma, VhostMode};
-use netvm_engine::PortView;
-use netvm_wire::MacAddr;
 
 use crate::cli::E1000Args;
 use crate::error::BenchError;
 use crate::machine::Cores;
-use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::measure::harness::{Comparison, Figure, Subject, alternate};
+use crate::measure::probe::ip;
 use crate::measure::report::{Row, Unit};
 use crate::setup::layout::{Layout, paced};
 use crate::setup::rig::Rig;
 use crate::studies::network;
+use card::{Card, Driver, Nic, Place};
 use guest::{Guest, Image};
+use receive::{Capacity, Received};
 
 const FCS: u16 = 4;
 /// Bytes of frames that the guest receives, without FCS.
 const SHORTEST: u16 = 60;
-/// How much longer packets are sent than the guest counts them.
-const MARGIN: Duration = Duration::from_millis(500);
-/// Frames go to this address, which nobody has.
-const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
 /// Limit for the guest to answer, beyond the time that it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A card of the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Card {
-    E1000,
-    E1000e,
-    VhostUser,
-    QemuE1000,
-    QemuE1000e,
-    QemuVirtio,
-}
-
-impl Card {
-    const ALL: [Self; 6] =
-        [Self::E1000, Self::E1000e, Self::VhostUser, Self::QemuE1000, Self::QemuE1000e, Self::QemuVirtio];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::E1000 => "e1000",
-            Self::E1000e => "e1000e",
-            Self::VhostUser => "vhost-user",
-            Self::QemuE1000 => "qemu-e1000",
-            Self::QemuE1000e => "qemu-e1000e",
-            Self::QemuVirtio => "qemu-virtio",
-        }
-    }
-
-    /// Its MAC address in the guest.
-    pub(super) const fn mac(self) -> MacAddr {
-        MacAddr([2, 0, 0, 0, 0x20, self as u8])
-    }
-
-    /// Its TAP interface, if QEMU serves it.
-    pub(super) fn tap(self) -> Option<String> {
-        let is_qemus = matches!(self, Self::QemuE1000 | Self::QemuE1000e | Self::QemuVirtio);
-        is_qemus.then(|| network::interface(self as u32))
-    }
-}
 
 /// Runs the benchmark.
 ///
@@ -92,163 +55,232 @@ impl Card {
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
+    let is_wanted = |case: &str| args.only.is_empty() || args.only.iter().any(|part| case.contains(part));
+    let mut nics = Nic::all();
+    nics.retain(|nic| !(args.stock_driver && nic.driver.is_changed()));
+    let goes_to_guest = |nic: &Nic| args.sizes.iter().any(|size| is_wanted(&to_guest(*nic, *size)));
+    let guests = 1 + usize::from(nics.iter().any(goes_to_guest));
     // Outside the namespace, as its kernel may have to be downloaded.
-    let image = Image::make()?;
+    let image = Image::make(!args.stock_driver)?;
     network::enter()?;
-    let bench = Bench::start(&image, cores)?;
-    let bench = std::cell::RefCell::new(bench);
-    let (mut subjects, mut comparisons): (Vec<Subject<'_>>, Vec<_>) = (Vec::new(), Vec::new());
-    for size in &args.sizes {
-        let of = move |card: Card| format!("{}-tx-{size}B", card.name());
-        for card in Card::ALL {
-            let name = of(card);
-            let bench = &bench;
+    let bench = RefCell::new(Bench::start(&image, cores, guests)?);
+    let bench = &bench;
+    let mut subjects: Vec<Subject<'_>> = Vec::new();
+    for nic in &nics {
+        let nic = *nic;
+        for size in args.sizes.iter().copied() {
+            let name = to_host(nic, size);
+            if is_wanted(&name) {
+                subjects.push(Subject::new(name.clone(), move |plan| {
+                    bench.borrow_mut().to_host(&name, (nic, size - FCS), plan)
+                }));
+            }
+            let name = to_guest(nic, size);
+            if is_wanted(&name) {
+                subjects.push(Subject::new(name.clone(), move |plan| {
+                    bench.borrow_mut().to_guest(&name, (nic, size - FCS), plan)
+                }));
+            }
+        }
+        let name = receiving(nic);
+        if is_wanted(&name) && matches!(nic.driver, Driver::Stock | Driver::Csb) {
+            let mut capacity = Capacity::default();
             subjects.push(Subject::new(name.clone(), move |plan| {
-                bench.borrow_mut().transmit(&name, (card, size - FCS), plan)
+                bench.borrow_mut().loads(&name, (nic, args.loads.as_slice(), &mut capacity), plan)
             }));
         }
-        let others = [Card::QemuE1000, Card::VhostUser, Card::QemuVirtio];
-        for other in others {
-            comparisons.push(Comparison::new(of(Card::E1000), of(other)));
-        }
-        for other in others.into_iter().chain([Card::QemuE1000e]) {
-            comparisons.push(Comparison::new(of(Card::E1000e), of(other)));
-        }
     }
-    let of = |card: Card, rate: u64| format!("{}-rx-{}k", card.name(), rate as f64 / 1e3);
-    for card in Card::ALL {
-        for rate in args.rates.iter().copied() {
-            let (name, bench) = (of(card, rate), &bench);
-            subjects.push(Subject::new(name.clone(), move |plan| {
-                bench.borrow_mut().receive(&name, (card, rate), plan)
-            }));
-        }
-        if let [.., before, last] = args.rates.as_slice() {
-            comparisons.push(Comparison::new(of(card, *last), of(card, *before)));
-        }
-    }
-    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+    alternate(&args.bench.plan(), &mut subjects, &comparisons(args, &nics))
 }
 
-/// The engine and the guest.
+fn to_host(nic: Nic, size: u16) -> String {
+    format!("{}-tx-{size}B", nic.name())
+}
+
+fn to_guest(nic: Nic, size: u16) -> String {
+    format!("{}-gg-{size}B", nic.name())
+}
+
+fn receiving(nic: Nic) -> String {
+    format!("{}-rx", nic.name())
+}
+
+/// What is compared: netvm's cards with QEMU's e1000 and with vhost-user, loads beyond what a guest can take with its best.
+fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
+    let stock = |card| Nic { card, driver: Driver::Stock };
+    let mut found = Vec::new();
+    for size in args.sizes.iter().copied() {
+        for case in [to_host, to_guest] {
+            for nic in nics.iter().copied().filter(|nic| matches!(nic.card, Card::E1000 | Card::E1000e)) {
+                for other in [Card::QemuE1000, Card::VhostUser].map(stock) {
+                    found.push(Comparison::new(case(nic, size), case(other, size)));
+                }
+            }
+        }
+    }
+    for nic in nics.iter().copied() {
+        let name = receiving(nic);
+        let beyond = args.loads.iter().map(|load| load.factor()).filter(|load| *load >= 1.0);
+        found.extend(beyond.map(|load| Comparison::new(format!("{name}-{load}x"), format!("{name}-best"))));
+    }
+    found
+}
+
+/// What the ports do.
+#[derive(Clone, Copy, Debug)]
+enum Traffic {
+    /// They drop what guests send.
+    None,
+    /// So many packets per second are sent to a card of the first guest.
+    Load(Card, u64),
+    /// The first guest's card sends to the second one's.
+    Between(Card),
+}
+
+/// What a card has counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Packets that its guest has sent, and received.
+    sent: u64,
+    received: u64,
+    /// Of netvm's e1000 cards.
+    card: Option<netvm_engine::CardCounts>,
+}
+
+impl Counts {
+    /// What packets have cost since `before`, for each.
+    fn costs(&self, before: &Self, name: &str, packets: u64) -> Vec<Figure> {
+        let (Some(before), Some(after)) = (before.card, self.card) else { return Vec::new() };
+        let figure = |what: &str, count: u64| {
+            Figure::new(format!("{name} {what}"), Unit::PerPacket, count as f64 / packets.max(1) as f64)
+        };
+        vec![
+            figure("requests", after.requests - before.requests),
+            figure("doorbells", after.doorbells - before.doorbells),
+            figure("interrupts", after.interrupts - before.interrupts),
+        ]
+    }
+}
+
+/// The engine and the guests.
 struct Bench<'a> {
-    // Dropped first: the guest goes before its cards.
-    guest: Guest,
+    // Dropped first: guests go before their cards.
+    guests: Vec<Guest>,
     rig: Rig,
     image: &'a Image,
     core: u32,
+    driver: Driver,
+    /// The kernel's bridge between the guests.
+    bridge: String,
 }
 
 impl<'a> Bench<'a> {
-    fn start(image: &'a Image, cores: Cores) -> Result<Self, BenchError> {
-        for tap in Card::ALL.into_iter().filter_map(Card::tap) {
-            crate::measure::probe::ip(&["tuntap", "add", &tap, "mode", "tap"])?;
-            crate::measure::probe::ip(&["link", "set", &tap, "up"])?;
+    fn start(image: &'a Image, cores: Cores, guests: usize) -> Result<Self, BenchError> {
+        let places = (0..guests).flat_map(|guest| Card::ALL.map(|card| Place { guest, card }));
+        for tap in places.filter_map(Place::tap) {
+            ip(&["tuntap", "add", &tap, "mode", "tap"])?;
+            ip(&["link", "set", &tap, "up"])?;
         }
-        let mut rig = Rig::start(&host(image.folder(), cores.engine, None), &[])?;
-        let guest = Guest::start(image, &mut rig)?;
-        Ok(Self { guest, rig, image, core: cores.engine })
+        let bridge = network::interface(99);
+        ip(&["link", "add", &bridge, "type", "bridge"])?;
+        ip(&["link", "set", &bridge, "up"])?;
+        let rig = Rig::start(&host((image.folder(), cores.engine), guests, Traffic::None), &[])?;
+        let (core, driver) = (cores.engine, Driver::Stock);
+        let mut bench = Self { guests: Vec::new(), rig, image, core, driver, bridge };
+        for guest in 0..guests {
+            let started = Guest::start(image, guest, &mut bench.rig)?;
+            bench.guests.push(started);
+        }
+        Ok(bench)
     }
 
-    /// Frames that have arrived from a card.
-    fn arrived(&mut self, card: Card) -> u64 {
-        match card.tap() {
-            Some(tap) => network::counter(&tap, "rx_packets"),
-            None => self.view(card).map_or(0, |view| view.rx_packets),
+    /// Loads a NIC's driver in all guests, if it has to be another one.
+    fn use_driver(&mut self, nic: Nic) -> Result<(), BenchError> {
+        if nic.has_drivers() && nic.driver != self.driver {
+            for guest in 0..self.guests.len() {
+                self.order(guest, &format!("driver {}", nic.driver.module()))?;
+                self.answer(guest, "driver ")?;
+            }
+            self.driver = nic.driver;
         }
+        Ok(())
     }
 
-    fn view(&mut self, card: Card) -> Option<PortView> {
+    fn order(&mut self, guest: usize, order: &str) -> Result<(), BenchError> {
+        self.guests.get_mut(guest).map_or(Ok(()), |guest| guest.order(order))
+    }
+
+    fn answer(&mut self, guest: usize, start: &str) -> Result<String, BenchError> {
+        let guest = self.guests.get_mut(guest);
+        guest.map_or(Ok(String::new()), |guest| guest.answer(&mut self.rig, start, PATIENCE))
+    }
+
+    /// What a guest has received, as soon as it says so.
+    fn received(&mut self, guest: usize) -> Result<Received, BenchError> {
+        let answer = self.answer(guest, "received ")?;
+        Received::parse(&answer)
+            .ok_or_else(|| BenchError::Guest { problem: format!("it said: received {answer}") })
+    }
+
+    fn counts(&mut self, place: Place) -> Counts {
+        if let Some(tap) = place.tap() {
+            let count = |name: &str| network::counter(&tap, name);
+            return Counts { sent: count("rx_packets"), received: count("tx_packets"), card: None };
+        }
         // The ports are in the same order.
-        self.rig.engine().ports().into_iter().nth(card as usize)
+        let number = place.guest * Card::OURS.len() + place.card as usize;
+        let view = self.rig.engine().ports().into_iter().nth(number);
+        view.map_or_else(Counts::default, |view| Counts {
+            sent: view.rx_packets,
+            received: view.tx_packets,
+            card: view.card,
+        })
     }
 
-    /// The guest sends frames of a length without FCS.
-    fn transmit(&mut self, name: &str, (card, bytes): (Card, u16), plan: &Plan) -> Measured {
-        // It sends somewhat longer than is measured.
-        let time = plan.warm_up + plan.window + Duration::from_millis(300);
-        let before = self.arrived(card);
-        self.guest.order(&format!("send {} {NOBODY} {bytes} {}", card.mac(), time.as_millis()))?;
-        let start = std::time::Instant::now();
-        while self.arrived(card) == before {
-            if start.elapsed() > PATIENCE {
-                return Err(BenchError::Nothing { what: name.to_owned(), seconds: PATIENCE.as_secs_f64() });
+    /// Directs what guests send, and sends to them.
+    fn direct(&mut self, traffic: Traffic) -> Result<(), BenchError> {
+        for guest in 0..self.guests.len() {
+            for card in Card::ALL {
+                let Some(tap) = (Place { guest, card }).tap() else { continue };
+                match traffic {
+                    Traffic::Between(between) if between == card => {
+                        ip(&["link", "set", &tap, "master", &self.bridge])?;
+                    }
+                    _ => ip(&["link", "set", &tap, "nomaster"])?,
+                }
             }
-            self.rig.run(Duration::from_millis(5))?;
         }
-        self.rig.run(plan.warm_up)?;
-        let (start, first, counts) = (std::time::Instant::now(), self.arrived(card), self.view(card));
-        self.rig.run(plan.window)?;
-        let (seconds, packets) = (start.elapsed().as_secs_f64(), self.arrived(card) - first);
-        let after = self.view(card);
-        self.guest.answer(&mut self.rig, "sent ", PATIENCE)?;
-        let mut figures = vec![Figure::new(name, Unit::Mpps, packets as f64 / seconds / 1e6)];
-        let is_ours = card.tap().is_none();
-        let counts = [counts, after].map(|view| view.and_then(|view| view.card).filter(|_| is_ours));
-        if let [Some(before), Some(after)] = counts {
-            let per_packet = |count: u64| count as f64 / packets.max(1) as f64;
-            let mut push = |what: &str, count| {
-                figures.push(Figure::new(format!("{name} {what}"), Unit::PerPacket, per_packet(count)));
-            };
-            push("requests", after.requests - before.requests);
-            push("interrupts", after.interrupts - before.interrupts);
-        }
-        Ok(figures)
-    }
-
-    /// So many packets per second are offered to a card.
-    fn receive(&mut self, name: &str, (card, rate): (Card, u64), plan: &Plan) -> Measured {
-        let time = plan.warm_up + plan.window;
-        self.guest.order(&format!("receive {} {}", card.mac(), time.as_millis()))?;
-        self.guest.answer(&mut self.rig, "receiving", PATIENCE)?;
-        let sending = time + MARGIN;
-        let sender = match card.tap() {
-            Some(tap) => Some(guest::sender(&tap, (card, SHORTEST, rate), sending)?),
-            None => {
-                let host = host(self.image.folder(), self.core, Some((card, rate)));
-                self.rig.engine().apply(&host)?;
-                None
-            }
-        };
-        self.rig.run(sending)?;
-        match sender {
-            Some(sender) => drop(sender),
-            None => self.rig.engine().apply(&host(self.image.folder(), self.core, None))?,
-        }
-        let answer = self.guest.answer(&mut self.rig, "received ", PATIENCE)?;
-        let mut words = answer.split(" in ").map_while(|word| word.parse::<f64>().ok());
-        let (Some(packets), Some(micros)) = (words.next(), words.next()) else {
-            return Err(BenchError::Guest { problem: format!("it said: received {answer}") });
-        };
-        if packets == 0.0 && card.tap().is_none() {
-            return Err(BenchError::Nothing { what: name.to_owned(), seconds: time.as_secs_f64() });
-        }
-        Ok(vec![Figure::new(name, Unit::Mpps, packets / micros.max(1.0))])
+        let place = (self.image.folder(), self.core);
+        Ok(self.rig.engine().apply(&host(place, self.guests.len(), traffic))?)
     }
 }
 
-/// The sockets of netvm's ports in a folder.
-pub(super) fn socket(folder: &Path, card: Card) -> std::path::PathBuf {
-    folder.join(format!("{}.sock", card.name()))
-}
-
-/// `load`: the card to which so many packets per second are sent.
-fn host(folder: &Path, core: u32, load: Option<(Card, u64)>) -> netvm_config::model::Host {
+/// The configuration: netvm's cards of so many guests, whose sockets are in a folder, and a worker on a core.
+fn host((folder, core): (&Path, u32), guests: usize, traffic: Traffic) -> netvm_config::model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
-    let e1000 =
-        |card: Card, model| PortKind::E1000 { path: socket(folder, card), mac: Some(card.mac()), model };
-    let first = layout.port("e1000", e1000(Card::E1000, CardModel::E1000), 1500);
-    let second = layout.port("e1000e", e1000(Card::E1000e, CardModel::E1000e), 1500);
-    let path = socket(folder, Card::VhostUser);
-    let kind = PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off };
-    let vhost = layout.port("vhost-user", kind, 1500);
-    for port in [first, second, vhost] {
-        layout.rule(port, Action::Drop);
+    let places: Vec<Place> =
+        (0..guests).flat_map(|guest| Card::OURS.map(|card| Place { guest, card })).collect();
+    let mut ports = Vec::new();
+    for place in &places {
+        let (path, mac) = (folder.join(place.socket()), Some(place.mac()));
+        let kind = match place.card {
+            Card::VhostUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
+            Card::E1000e => PortKind::E1000 { path, mac, model: CardModel::E1000e },
+            _ => PortKind::E1000 { path, mac, model: CardModel::E1000 },
+        };
+        ports.push(layout.port(&format!("{}-{}", place.card.name(), place.guest), kind, 1500));
     }
-    if let Some((card, rate)) = load {
+    let port_of = |guest, card| {
+        let number = places.iter().position(|place| *place == Place { guest, card });
+        number.and_then(|number| ports.get(number)).map_or(Action::Drop, |port| Action::Port(*port))
+    };
+    for (place, port) in places.iter().zip(&ports) {
+        let goes_on = place.guest == 0 && matches!(traffic, Traffic::Between(card) if card == place.card);
+        layout.rule(*port, if goes_on { port_of(1, place.card) } else { Action::Drop });
+    }
+    if let Traffic::Load(card, rate) = traffic {
         let source = layout.port("load", paced(SHORTEST, rate), 1500);
-        let ports = [first, second, vhost];
-        layout.rule(source, ports.get(card as usize).map_or(Action::Drop, |port| Action::Port(*port)));
+        layout.rule(source, port_of(0, card));
     }
     layout.build()
 }

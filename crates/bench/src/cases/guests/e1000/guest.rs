@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvm_vm::{Accel, Boot, CardKind, Machine, Sockets, Version};
 
-use super::{Card, socket};
+use super::card::{Card, Place};
 use crate::error::BenchError;
 use crate::setup::guest::{BOOT, beside, make_image, version_of, vfio_user_client};
 use crate::setup::rig::Rig;
@@ -26,17 +26,20 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes it.
+    /// Makes it; with the changed e1000 driver, if it is wanted.
     ///
     /// # Errors
     /// [`BenchError::Guest`] without a QEMU that can give guests netvm's cards, or if the image cannot be made.
-    pub fn make() -> Result<Self, BenchError> {
+    pub fn make(with_changed_driver: bool) -> Result<Self, BenchError> {
         let qemu = vfio_user_client()?;
         let version = version_of(&qemu)?;
         let program = beside("netvm-bench-packet", "netvm-bench")?;
         let mut file = program.as_os_str().to_owned();
         file.push(":bin/netvm-bench-packet");
         let mut words: Vec<std::ffi::OsString> = vec!["--drivers".into(), "--file".into(), file];
+        if with_changed_driver {
+            words.push("--e1000-csb".into());
+        }
         for module in ["e1000", "e1000e", "virtio_pci", "virtio_net"] {
             words.extend(["--module".into(), module.into()]);
         }
@@ -54,13 +57,14 @@ impl Image {
     }
 
     /// A card of netvm's.
-    fn card(&self, card: Card) -> netvm_vm::Card {
-        let kind = if card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
-        let (name, mac) = (card.name().to_owned(), card.mac().to_string());
-        netvm_vm::Card { name, kind, socket: socket(self.folder(), card), connects: true, mac, queues: 1 }
+    fn card(&self, place: Place) -> netvm_vm::Card {
+        let kind = if place.card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
+        let (name, mac) = (place.card.name().to_owned(), place.mac().to_string());
+        let socket = self.folder().join(place.socket());
+        netvm_vm::Card { name, kind, socket, connects: true, mac, queues: 1 }
     }
 
-    fn arguments(&self) -> Vec<std::ffi::OsString> {
+    fn arguments(&self, guest: usize) -> Vec<std::ffi::OsString> {
         let boot = Boot::Kernel {
             kernel: self.folder().join("kernel"),
             initrd: Some(self.folder().join("initrd")),
@@ -73,28 +77,29 @@ impl Image {
             node: None,
             accel: Accel::Tcg,
             boot,
-            cards: [Card::E1000, Card::E1000e, Card::VhostUser].map(|card| self.card(card)).to_vec(),
+            cards: Card::OURS.map(|card| self.card(Place { guest, card })).to_vec(),
         };
         let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
         let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
         for (card, model) in
             [(Card::QemuE1000, "e1000"), (Card::QemuE1000e, "e1000e"), (Card::QemuVirtio, "virtio-net-pci")]
         {
-            let (name, tap) = (card.name(), card.tap().unwrap_or_default());
+            let place = Place { guest, card };
+            let (name, tap) = (card.name(), place.tap().unwrap_or_default());
             pair("-netdev", format!("tap,id={name},ifname={tap},script=no,downscript=no,vhost=off"));
-            pair("-device", format!("{model},netdev={name},mac={},romfile=", card.mac()));
+            pair("-device", format!("{model},netdev={name},mac={},romfile=", place.mac()));
         }
         arguments
     }
 }
 
-/// Sends frames of a length to a card by its TAP interface, so many per second for a time, or until dropped.
+/// Sends frames of a length to a guest's card by its TAP interface, so many per second for a time, or until dropped.
 ///
 /// # Errors
 /// [`BenchError::System`].
 pub fn sender(
     tap: &str,
-    (card, bytes, rate): (Card, u16, u64),
+    (receiver, bytes, rate): (Place, u16, u64),
     time: Duration,
 ) -> Result<Sender, BenchError> {
     let starting = || BenchError::system("cannot start a sender");
@@ -102,7 +107,7 @@ pub fn sender(
     let mut command = Command::new(beside("netvm-bench-packet", "netvm-bench")?);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut sender = Sender(command.spawn().map_err(starting())?);
-    let order = format!("send {} {} {bytes} {} {rate}\n", mac.trim(), card.mac(), time.as_millis());
+    let order = format!("send {} {} {bytes} {} {rate}\n", mac.trim(), receiver.mac(), time.as_millis());
     if let Some(orders) = &mut sender.0.stdin {
         orders.write_all(order.as_bytes()).map_err(starting())?;
     }
@@ -129,14 +134,14 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts it, and waits until it takes orders.
+    /// Starts the guest with this number, and waits until it takes orders.
     ///
     /// # Errors
     /// [`BenchError::Guest`].
-    pub fn start(image: &Image, rig: &mut Rig) -> Result<Self, BenchError> {
+    pub fn start(image: &Image, number: usize, rig: &mut Rig) -> Result<Self, BenchError> {
         let starting = || BenchError::system(format!("cannot start {}", image.qemu.display()));
         let mut command = Command::new(&image.qemu);
-        command.args(image.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(image.arguments(number)).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(starting())?;
         let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(BenchError::Guest { problem: "QEMU has no standard streams".to_owned() });

@@ -1,0 +1,145 @@
+//! Network cards of the guests, and the drivers of those that have several.
+
+use netvm_wire::MacAddr;
+
+use crate::studies::network;
+
+/// A card of each guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Card {
+    E1000,
+    E1000e,
+    VhostUser,
+    QemuE1000,
+    QemuE1000e,
+    QemuVirtio,
+}
+
+impl Card {
+    pub const ALL: [Self; 6] =
+        [Self::E1000, Self::E1000e, Self::VhostUser, Self::QemuE1000, Self::QemuE1000e, Self::QemuVirtio];
+    /// Those that netvm serves, in the order of their ports.
+    pub const OURS: [Self; 3] = [Self::E1000, Self::E1000e, Self::VhostUser];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::E1000 => "e1000",
+            Self::E1000e => "e1000e",
+            Self::VhostUser => "vhost-user",
+            Self::QemuE1000 => "qemu-e1000",
+            Self::QemuE1000e => "qemu-e1000e",
+            Self::QemuVirtio => "qemu-virtio",
+        }
+    }
+
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::E1000 | Self::E1000e | Self::VhostUser)
+    }
+}
+
+/// A card of one of the guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub guest: usize,
+    pub card: Card,
+}
+
+impl Place {
+    /// Its MAC address.
+    pub const fn mac(self) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0x20 + self.guest as u8, self.card as u8])
+    }
+
+    /// Its TAP interface, if QEMU serves it.
+    pub fn tap(self) -> Option<String> {
+        let number = self.guest * Card::ALL.len() + self.card as usize;
+        (!self.card.is_ours()).then(|| network::interface(number as u32))
+    }
+
+    /// The name of its socket, if netvm serves it.
+    pub fn socket(self) -> String {
+        format!("{}-{}.sock", self.card.name(), self.guest)
+    }
+}
+
+/// The driver of the 82540EM, and how it is told to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// As the kernel loads it.
+    Stock,
+    /// It sets no interval between interrupts.
+    Plain,
+    /// An interval of 64 µs (`itr=250` of the paper).
+    Itr,
+    /// Send combining.
+    Sc,
+    ScItr,
+    /// A communication status block.
+    Csb,
+}
+
+impl Driver {
+    /// All, and before them the stock one, which is there when the guest has booted.
+    pub const ALL: [Self; 6] = [Self::Stock, Self::Plain, Self::Itr, Self::Sc, Self::ScItr, Self::Csb];
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Stock => "",
+            Self::Plain => "-plain",
+            Self::Itr => "-itr",
+            Self::Sc => "-sc",
+            Self::ScItr => "-sc-itr",
+            Self::Csb => "-csb",
+        }
+    }
+
+    /// Whether the kernel's own driver cannot do it.
+    pub const fn is_changed(self) -> bool {
+        matches!(self, Self::Sc | Self::ScItr | Self::Csb)
+    }
+
+    /// Module and parameters, for both cards of this kind.
+    pub const fn module(self) -> &'static str {
+        match self {
+            Self::Stock => "e1000.ko",
+            Self::Plain => "e1000.ko InterruptThrottleRate=0,0",
+            Self::Itr => "e1000.ko InterruptThrottleRate=15625,15625",
+            Self::Sc => "e1000-csb.ko csb=0 send_combining=1 InterruptThrottleRate=0,0",
+            Self::ScItr => "e1000-csb.ko csb=0 send_combining=1 InterruptThrottleRate=15625,15625",
+            Self::Csb => "e1000-csb.ko InterruptThrottleRate=0,0",
+        }
+    }
+}
+
+/// A card with a driver: what is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nic {
+    pub card: Card,
+    pub driver: Driver,
+}
+
+impl Nic {
+    /// All, in an order in which drivers are seldom changed.
+    pub fn all() -> Vec<Self> {
+        let of = |driver| Card::ALL.into_iter().map(move |card| Self { card, driver });
+        Driver::ALL.into_iter().flat_map(of).filter(|nic| nic.is_possible()).collect()
+    }
+
+    /// A card other than the 82540EM has one driver, and QEMU's has no block.
+    fn is_possible(self) -> bool {
+        match self.card {
+            Card::E1000 => true,
+            Card::QemuE1000 => self.driver != Driver::Csb,
+            _ => self.driver == Driver::Stock,
+        }
+    }
+
+    /// Whether it matters which driver the 82540EM has.
+    pub fn has_drivers(self) -> bool {
+        matches!(self.card, Card::E1000 | Card::QemuE1000)
+    }
+
+    pub fn name(self) -> String {
+        format!("{}{}", self.card.name(), self.driver.suffix())
+    }
+}

@@ -1,0 +1,121 @@
+//! A guest receives what the host offers: multiples of what it can take (the paper's Figure 3).
+
+use std::time::Duration;
+
+use super::card::{Nic, Place};
+use super::guest::sender;
+use super::{Bench, Counts, SHORTEST, Traffic};
+use crate::cli::Load;
+use crate::error::BenchError;
+use crate::measure::harness::{Figure, Measured, Plan};
+use crate::measure::report::Unit;
+
+/// How much longer packets are sent than the guest counts them.
+const MARGIN: Duration = Duration::from_millis(500);
+/// Packets per second with which the search for what a guest can take begins, and ends at the latest.
+const FEWEST: u64 = 4000;
+const MOST: u64 = 4_000_000;
+/// A load that a guest takes less of than this is beyond what it can take.
+const TAKEN: f64 = 0.8;
+
+/// What a guest's program has received.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    pub(super) packets: f64,
+    micros: f64,
+    /// Packets that its socket had no room for.
+    dropped: f64,
+}
+
+impl Received {
+    /// Reads `PACKETS in MICROS, dropped PACKETS`.
+    pub(super) fn parse(answer: &str) -> Option<Self> {
+        let (packets, rest) = answer.split_once(" in ")?;
+        let (micros, dropped) = rest.split_once(", dropped ")?;
+        let numbers = [packets, micros, dropped].map(|number| number.parse().ok());
+        let [Some(packets), Some(micros), Some(dropped)] = numbers else { return None };
+        Some(Self { packets, micros, dropped })
+    }
+
+    /// Million packets per second.
+    pub(super) fn rate(self) -> f64 {
+        self.packets / self.micros.max(1.0)
+    }
+}
+
+/// What the guest can take by a NIC, in million packets per second, as found so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Capacity(f64);
+
+impl Bench<'_> {
+    /// The first guest receives loads, each a multiple of what it can take, which the first run finds out. Its best is the
+    /// most that it took of any.
+    pub(super) fn loads(
+        &mut self,
+        name: &str,
+        (nic, loads, capacity): (Nic, &[Load], &mut Capacity),
+        plan: &Plan,
+    ) -> Measured {
+        self.use_driver(nic)?;
+        if capacity.0 == 0.0 {
+            *capacity = self.find_capacity(nic, plan)?;
+        }
+        let (mut figures, mut best): (Vec<Figure>, f64) = (Vec::new(), 0.0);
+        for load in loads.iter().map(|load| load.factor()) {
+            let case = format!("{name}-{load}x");
+            let offered = (capacity.0 * 1e6 * load) as u64;
+            let (received, before, after) = self.receive((nic, offered.max(1)), plan)?;
+            best = best.max(received.rate());
+            figures.push(Figure::new(&case, Unit::Mpps, received.rate()));
+            let dropped = received.dropped / received.packets.max(1.0);
+            figures.push(Figure::new(format!("{case} dropped"), Unit::PerPacket, dropped));
+            figures.extend(after.costs(&before, &case, after.received - before.received));
+        }
+        figures.push(Figure::new(format!("{name}-best"), Unit::Mpps, best));
+        Ok(figures)
+    }
+
+    /// Doubles the load until the guest takes no more, twice.
+    fn find_capacity(&mut self, nic: Nic, plan: &Plan) -> Result<Capacity, BenchError> {
+        let (mut best, mut beyond, mut offered): (f64, _, _) = (0.0, 0, FEWEST);
+        while beyond < 2 && offered <= MOST {
+            let rate = self.receive((nic, offered), plan)?.0.rate();
+            best = best.max(rate);
+            beyond = if rate * 1e6 < offered as f64 * TAKEN { beyond + 1 } else { 0 };
+            offered *= 2;
+        }
+        Ok(Capacity(best))
+    }
+
+    /// So many packets per second are offered to a card. Returns what the guest's program received, and what the card has
+    /// counted before and after.
+    fn receive(
+        &mut self,
+        (nic, rate): (Nic, u64),
+        plan: &Plan,
+    ) -> Result<(Received, Counts, Counts), BenchError> {
+        let receiver = Place { guest: 0, card: nic.card };
+        let time = plan.warm_up + plan.window;
+        let before = self.counts(receiver);
+        self.order(0, &format!("receive {} {}", receiver.mac(), time.as_millis()))?;
+        self.answer(0, "receiving")?;
+        let sending = time + MARGIN;
+        let process = match receiver.tap() {
+            Some(tap) => Some(sender(&tap, (receiver, SHORTEST, rate), sending)?),
+            None => {
+                self.direct(Traffic::Load(nic.card, rate))?;
+                None
+            }
+        };
+        self.rig.run(sending)?;
+        match process {
+            Some(process) => drop(process),
+            None => self.direct(Traffic::None)?,
+        }
+        let received = self.received(0)?;
+        if received.packets == 0.0 && nic.card.is_ours() {
+            return Err(BenchError::Nothing { what: nic.name(), seconds: time.as_secs_f64() });
+        }
+        Ok((received, before, self.counts(receiver)))
+    }
+}

@@ -1,0 +1,86 @@
+//! A guest sends: to the host, and to the other guest.
+
+use std::time::{Duration, Instant};
+
+use netvm_wire::MacAddr;
+
+use super::card::{Nic, Place};
+use super::{Bench, PATIENCE, Traffic};
+use crate::error::BenchError;
+use crate::measure::harness::{Figure, Measured, Plan};
+use crate::measure::report::Unit;
+
+/// Frames go to this address, which nobody has.
+const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
+/// How much longer than planned a guest sends: what its peer needs to begin.
+const MARGIN: Duration = Duration::from_millis(1500);
+
+impl Bench<'_> {
+    /// The first guest sends frames of a length without FCS, which are dropped.
+    pub(super) fn to_host(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
+        self.use_driver(nic)?;
+        let sender = Place { guest: 0, card: nic.card };
+        let time = plan.warm_up + plan.window + Duration::from_millis(300);
+        self.begin_sending((sender, NOBODY), bytes, time)?;
+        self.rig.run(plan.warm_up)?;
+        let (start, before) = (Instant::now(), self.counts(sender));
+        self.rig.run(plan.window)?;
+        let (seconds, after) = (start.elapsed().as_secs_f64(), self.counts(sender));
+        self.answer(0, "sent ")?;
+        let mut figures =
+            vec![Figure::new(name, Unit::Mpps, (after.sent - before.sent) as f64 / seconds / 1e6)];
+        figures.extend(after.costs(&before, name, after.sent - before.sent));
+        Ok(figures)
+    }
+
+    /// The first guest sends to the second one, which receives.
+    pub(super) fn to_guest(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
+        self.use_driver(nic)?;
+        let [sender, receiver] = [0, 1].map(|guest| Place { guest, card: nic.card });
+        self.direct(Traffic::Between(nic.card))?;
+        let begun = self.begin_sending((sender, receiver.mac()), bytes, plan.warm_up + plan.window + MARGIN);
+        let measured = begun.and_then(|()| self.receive_there((sender, receiver), name, plan));
+        self.direct(Traffic::None)?;
+        measured
+    }
+
+    fn receive_there(&mut self, (sender, receiver): (Place, Place), name: &str, plan: &Plan) -> Measured {
+        self.rig.run(plan.warm_up)?;
+        let order = format!("receive {} {}", receiver.mac(), plan.window.as_millis());
+        self.order(1, &order)?;
+        self.answer(1, "receiving")?;
+        let before = [self.counts(sender), self.counts(receiver)];
+        let received = self.received(1)?;
+        let after = [self.counts(sender), self.counts(receiver)];
+        self.answer(0, "sent ")?;
+        if received.packets == 0.0 {
+            return Err(BenchError::Nothing { what: name.to_owned(), seconds: plan.window.as_secs_f64() });
+        }
+        let mut figures = vec![Figure::new(name, Unit::Mpps, received.rate())];
+        figures.extend(after[0].costs(&before[0], name, after[0].sent - before[0].sent));
+        let there = format!("{name} receiver");
+        figures.extend(after[1].costs(&before[1], &there, after[1].received - before[1].received));
+        Ok(figures)
+    }
+
+    /// Has a guest send, and waits for the first frame.
+    fn begin_sending(
+        &mut self,
+        (sender, to): (Place, MacAddr),
+        bytes: u16,
+        time: Duration,
+    ) -> Result<(), BenchError> {
+        let before = self.counts(sender).sent;
+        let order = format!("send {} {to} {bytes} {}", sender.mac(), time.as_millis());
+        self.order(sender.guest, &order)?;
+        let start = Instant::now();
+        while self.counts(sender).sent == before {
+            if start.elapsed() > PATIENCE {
+                let what = format!("{} of guest {}", sender.card.name(), sender.guest);
+                return Err(BenchError::Nothing { what, seconds: PATIENCE.as_secs_f64() });
+            }
+            self.rig.run(Duration::from_millis(5))?;
+        }
+        Ok(())
+    }
+}
