@@ -72,13 +72,13 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
             let name = to_host(nic, size);
             if is_wanted(&name) {
                 subjects.push(Subject::new(name.clone(), move |plan| {
-                    bench.borrow_mut().to_host(&name, (nic, size - FCS), plan)
+                    bench.borrow_mut().send_to_host(&name, (nic, size - FCS), plan)
                 }));
             }
             let name = to_guest(nic, size);
             if is_wanted(&name) {
                 subjects.push(Subject::new(name.clone(), move |plan| {
-                    bench.borrow_mut().to_guest(&name, (nic, size - FCS), plan)
+                    bench.borrow_mut().send_to_guest(&name, (nic, size - FCS), plan)
                 }));
             }
         }

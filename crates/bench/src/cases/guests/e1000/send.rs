@@ -17,7 +17,7 @@ const MARGIN: Duration = Duration::from_millis(1500);
 
 impl Bench<'_> {
     /// The first guest sends frames of a length without FCS, which are dropped.
-    pub(super) fn to_host(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
+    pub(super) fn send_to_host(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
         self.use_driver(nic)?;
         let sender = Place { guest: 0, card: nic.card };
         let time = plan.warm_up + plan.window + Duration::from_millis(300);
@@ -34,7 +34,7 @@ impl Bench<'_> {
     }
 
     /// The first guest sends to the second one, which receives.
-    pub(super) fn to_guest(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
+    pub(super) fn send_to_guest(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
         self.use_driver(nic)?;
         let [sender, receiver] = [0, 1].map(|guest| Place { guest, card: nic.card });
         self.direct(Traffic::Between(nic.card))?;
