@@ -4,7 +4,7 @@
 # shellcheck disable=SC2154
 
 # "a|b" is met by either package, and a is what gets installed.
-# What netvm is built with, and what the demo runs. Add libclang (see libclang_packages).
+# What netvm is built with, and what the demo runs.
 demo_packages=(
     gcc
     libc6-dev
@@ -17,7 +17,7 @@ demo_packages=(
     ca-certificates
     util-linux
 )
-# What tests, lint and benchmarks need besides.
+# What tests, lint and benchmarks need besides. Add libclang (see libclang_packages).
 test_packages=(
     build-essential
     dpdk-dev # dpdk-testpmd, which the benchmarks compare with
@@ -57,6 +57,7 @@ setup() {
         *) die "setup takes --nightly, --guests or nothing, not '$1'" ;;
     esac
     setup_packages "${demo_packages[@]}" "${test_packages[@]}"
+    setup_libclang
     setup_rust
     setup_lint_tools
     case ${1:-} in
@@ -83,11 +84,9 @@ say_cost() {
     local -a missing=()
     local rust
     if has_apt; then
-        mapfile -t missing < <(missing_packages "${demo_packages[@]}" && libclang_packages)
+        mapfile -t missing < <(missing_packages "${demo_packages[@]}")
         if ((${#missing[@]} > 0)); then
             apt_update
-            # Now that apt-get knows what there is.
-            mapfile -t missing < <(missing_packages "${demo_packages[@]}" && libclang_packages)
             note "packages: $(apt_cost "${missing[@]}")"
         fi
     fi
@@ -154,8 +153,8 @@ install_missing() {
     if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
 }
 
-# libclang_packages: what bindgen lacks, one a line: libclang and the headers of its version. libclang-dev has both, and
-# 240 MB of static libraries.
+# libclang_packages: what bindgen lacks, with which a test compares the bindings to DPDK, one a line: libclang and the headers of its
+# version. libclang-dev has both, and 240 MB of static libraries.
 libclang_packages() {
     local version
     [[ -n $(missing_packages libclang-dev) ]] || return 0
@@ -167,20 +166,21 @@ libclang_packages() {
     fi
 }
 
-# setup_packages ENTRY...: those, and libclang.
-setup_packages() {
+setup_libclang() {
     local -a libclang=()
-    if has_apt; then
-        if [[ -n $(libclang_packages) ]]; then
-            # Which version it is, the lists of packages say.
-            [[ -n $(apt-cache show --no-all-versions libclang1 2>/dev/null) ]] || apt_update
-            mapfile -t libclang < <(libclang_packages)
-        fi
-        install_missing "$@" "${libclang[@]}"
-    fi
+    if ! has_apt || [[ -z $(libclang_packages) ]]; then return; fi
+    # Which version it is, the lists of packages say.
+    [[ -n $(apt-cache show --no-all-versions libclang1 2>/dev/null) ]] || apt_update
+    mapfile -t libclang < <(libclang_packages)
+    install_missing "${libclang[@]}"
+}
+
+# setup_packages ENTRY...: those, and checks of what no package manager did.
+setup_packages() {
+    install_missing "$@"
     command -v pkg-config >/dev/null ||
         die "pkg-config is missing; ./dev installs packages on Debian and Ubuntu only:" \
-            "install it, libclang, and these: $*"
+            "install it, and these: $*"
     pkg-config --atleast-version="$min_dpdk" libdpdk ||
         die "DPDK $min_dpdk or later is needed, and pkg-config finds" \
             "'$(pkg-config --modversion libdpdk 2>/dev/null || echo none)':" \

@@ -1,7 +1,9 @@
-//! Finds libdpdk through pkg-config, compiles the shim and generates the bindings to it.
+//! Finds libdpdk through pkg-config, compiles the shim, and has the C compiler say the constants that depend on DPDK's build.
 
 use std::env;
 use std::error::Error;
+use std::fmt::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,45 +24,20 @@ const LIBRARIES: [&str; 9] = [
     "rte_vhost",
 ];
 
-/// DPDK functions that are bound directly; everything else goes through the shim's `netvm_*`.
-const FUNCTIONS: [&str; 22] = [
-    "rte_version",
-    "rte_get_tsc_hz",
-    "rte_eal_get_runtime_dir",
-    "rte_eal_has_hugepages",
-    "rte_thread_unregister",
-    "rte_mempool_avail_count",
-    "rte_mempool_free",
-    "rte_extmem_unregister",
-    "rte_mem_virt2phy",
-    "rte_ring_create",
-    "rte_ring_free",
-    "rte_dev_probe",
-    "rte_eth_dev_get_port_by_name",
-    "rte_eth_dev_adjust_nb_rx_tx_desc",
-    "rte_eth_rx_queue_setup",
-    "rte_eth_tx_queue_setup",
-    "rte_eth_dev_start",
-    "rte_eth_dev_is_removed",
-    "rte_eth_promiscuous_enable",
-    "rte_eth_promiscuous_disable",
-    "rte_acl_free",
-    "netvm_.*",
-];
-
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
     for part in [
         "acl.c",
         "acl.h",
-        "vhost/dma_channel.c",
-        "vhost/dma_channel.h",
+        "bindings/constants.c",
         "mbuf_free.h",
         "offload.c",
         "offload.h",
         "port.c",
         "shim.c",
         "shim.h",
+        "vhost/dma_channel.c",
+        "vhost/dma_channel.h",
         "vhost/vhost.c",
         "vhost/vhost.h",
         "vhost/vring.c",
@@ -121,40 +98,38 @@ fn build() -> Result<(), Box<dyn Error>> {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
 
-    bindings(&out, &flags)
+    constants(&shim, &out)
 }
 
-/// Generates `bindings.rs`: the allow-listed functions and the shim's definitions. It leaves out DPDK's own structures:
-/// lib.rs declares them as handles, because netvm must not rely on their layout.
-fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
-    let mut builder = bindgen::Builder::default()
-        .header("src/shim.h")
-        .header("src/acl.h")
-        .header("src/offload.h")
-        .header("src/vhost/vhost.h")
-        .header("src/vhost/vring.h")
-        .header("src/vhost/dma_channel.h")
-        .clang_args(flags)
-        .clang_arg("-DALLOW_EXPERIMENTAL_API")
-        .rust_edition(bindgen::RustEdition::Edition2024)
-        .allowlist_var("NETVM_.*")
-        .allowlist_type("netvm_.*|rte_iova_t|phys_addr_t")
-        .allowlist_recursively(false)
-        .prepend_enum_name(false)
-        .generate_comments(false)
-        .layout_tests(false)
-        .use_core()
-        .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()));
-    for function in FUNCTIONS {
-        builder = builder.allowlist_function(function);
+/// Writes `constants.rs`: what `constants.c` asks the compiler for.
+fn constants(shim: &cc::Build, out: &Path) -> Result<(), Box<dyn Error>> {
+    let assembly = out.join("constants.s");
+    let mut compiler = shim.try_get_compiler()?.to_command();
+    compiler.args(["-S", "-fno-lto", "src/bindings/constants.c", "-o"]).arg(&assembly);
+    let output = compiler.output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
     }
-    let bindings = builder.generate().map_err(|error| {
-        format!(
-            "bindgen could not read DPDK's headers (libclang comes with the package libclang-dev): {error}"
-        )
-    })?;
-    bindings.write_to_file(out.join("bindings.rs"))?;
+
+    let mut text = String::new();
+    for line in fs::read_to_string(assembly)?.lines() {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["@netvm", "constant", kind, name, value] => {
+                writeln!(text, "pub const {name}: {kind} = {};", immediate(value))?;
+            }
+            ["@netvm", "structure", name, bytes] => {
+                writeln!(text, "const _: () = assert!(size_of::<{name}>() == {});", immediate(bytes))?;
+            }
+            _ => {}
+        }
+    }
+    fs::write(out.join("constants.rs"), text)?;
     Ok(())
+}
+
+/// A number as assemblers write it: `$` before it on x86, `#` on Arm.
+fn immediate(text: &str) -> &str {
+    text.trim_start_matches(['$', '#'])
 }
 
 /// All of pkg-config's compiler flags, including those for the instruction set, which the pkg-config crate drops and
@@ -171,7 +146,7 @@ fn c_flags() -> Result<Vec<String>, Box<dyn Error>> {
 fn missing(error: &pkg_config::Error) -> String {
     format!(
         "DPDK {OLDEST} or newer was not found: {}\n\
-         Debian and Ubuntu: apt install libdpdk-dev libclang-dev pkg-config\n\
+         Debian and Ubuntu: apt install libdpdk-dev pkg-config\n\
          DPDK installed elsewhere: set PKG_CONFIG_PATH to the directory that holds libdpdk.pc",
         error.to_string().lines().find(|line| !line.trim().is_empty()).unwrap_or_default()
     )

@@ -42,11 +42,7 @@ handles! {
     rte_acl_ctx
 }
 
-#[allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
-mod bindings {
-    use super::{rte_acl_ctx, rte_eth_rxconf, rte_eth_txconf, rte_mbuf, rte_mempool, rte_ring};
-
-    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
-}
+#[allow(missing_docs, non_camel_case_types)]
+mod bindings;
 
 pub use bindings::*;
