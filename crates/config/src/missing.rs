@@ -1,10 +1,10 @@
-//! Things that a file names and this machine does not have. Only the program that will use them can look them up; this
+//! Things that a file names and this machine does not have, or has for somebody else. Only the program that will use them can look them up; this
 //! crate knows their places in the file.
 
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
 
-/// Something that a key of the file names and this machine does not have.
+/// Something that a key of the file names and this machine does not have, or that another program uses, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The table, such as `port` or `engine`.
@@ -15,12 +15,18 @@ pub struct Missing {
     pub key: &'static str,
     /// What is missing and the remedy.
     pub message: String,
+    /// It is there, and another program uses it, too: a warning.
+    pub is_shared: bool,
 }
 
 impl Missing {
     pub(crate) fn note(self, findings: &Findings, file: &Place<'_>) {
         let place = file.items(self.table).into_iter().nth(self.item).or_else(|| file.table(self.table));
         let span = place.map_or_else(|| file.header.clone(), |place| place.of(self.key));
-        findings.note(Kind::Missing, self.message).at(span, "not on this machine").keep();
+        let (kind, label) = match self.is_shared {
+            true => (Kind::SharedInterface, "another program's, too"),
+            false => (Kind::Missing, "not on this machine"),
+        };
+        findings.note(kind, self.message).at(span, label).keep();
     }
 }

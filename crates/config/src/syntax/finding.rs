@@ -91,6 +91,8 @@ kinds! {
         Unused = "config::unused",
         /// An NF or VM on the core of a busy-polling worker.
         SharedCore = "config::shared_core",
+        /// An interface that another program of this machine manages.
+        SharedInterface = "config::shared_interface",
     }
 }
 

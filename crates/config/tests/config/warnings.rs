@@ -251,3 +251,19 @@ fn a_file_that_cannot_be_read_is_named() {
     std::fs::remove_file(&path).unwrap();
     assert!(error.render(false).contains(&format!("{}:2:1", path.display())), "{}", error.render(false));
 }
+
+#[test]
+fn an_interface_that_another_program_manages_is_a_warning_at_its_line() {
+    let text = "[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"eth1\"\nforward = { normal = true }\n";
+    let shared = |is_shared| {
+        netvm_config::parse_on("host.toml", text, |_| {
+            let message = "eth1 is managed by somebody".to_owned();
+            vec![netvm_config::Missing { table: "port", item: 0, key: "interface", message, is_shared }]
+        })
+    };
+    let warnings = shared(true).unwrap().warnings;
+    let found = warnings.iter().find(|finding| finding.kind() == Kind::SharedInterface).unwrap();
+    assert!(found.is_warning() && found.position().0 == 4, "{}", found.render(false));
+    assert!(found.render(false).contains("another program's, too"), "{}", found.render(false));
+    assert!(shared(false).is_err());
+}

@@ -99,13 +99,13 @@ impl Lookup {
             "core {core}: netvmd may use only {:?}: correct `cores`, or the CPU affinity of netvmd",
             self.cores
         );
-        Some(Missing { table, item, key: "cores", message })
+        Some(Missing { table, item, key: "cores", message, is_shared: false })
     }
 }
 
 /// Checks a namespace's name; a namespace that exists is taken over.
 fn namespace(item: usize, name: &str) -> Option<Missing> {
-    let missing = |message| Some(Missing { table: "router", item, key: "name", message });
+    let missing = |message| Some(Missing { table: "router", item, key: "name", message, is_shared: false });
     match crate::routers::is_taken(name) {
         Ok(false) => None,
         Ok(true) => missing(format!(

@@ -16,8 +16,64 @@ const TUN: &str = "/dev/net/tun";
 
 /// What a port needs and this machine does not have.
 pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Missing> {
-    let missing = |(key, message)| Missing { table: "port", item, key, message };
-    find(port, running).into_iter().map(missing).collect()
+    let missing = |(key, message)| Missing { table: "port", item, key, message, is_shared: false };
+    let found: Vec<Missing> = find(port, running).into_iter().map(missing).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let shared = |(key, message)| Missing { table: "port", item, key, message, is_shared: true };
+    managed(port).map(shared).into_iter().collect()
+}
+
+/// A program that takes interfaces down and gives them addresses.
+struct Manager {
+    name: &'static str,
+    /// Below /run: a file for each interface, named by its index.
+    folder: &'static str,
+    /// The lines of the file that say that the interface is the program's.
+    says_so: &'static [&'static str],
+    /// How it is told to leave `INTERFACE` alone.
+    remedy: &'static str,
+}
+
+const MANAGERS: &[Manager] = &[
+    Manager {
+        name: "NetworkManager",
+        folder: "NetworkManager/devices",
+        says_so: &["managed=true"],
+        remedy: "`nmcli device set INTERFACE managed no`",
+    },
+    Manager {
+        name: "systemd-networkd",
+        folder: "systemd/netif/links",
+        says_so: &["ADMIN_STATE=configuring", "ADMIN_STATE=configured"],
+        remedy: "write [Match] Name=INTERFACE and [Link] Unmanaged=yes to a file in /etc/systemd/network, and \
+                 `networkctl reload`",
+    },
+];
+
+/// A port on an interface that another program manages, too. Managers know the interfaces of the first network namespace.
+fn managed(port: &PortConfig) -> Option<(&'static str, String)> {
+    let (PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface }) = &port.kind else {
+        return None;
+    };
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    if namespace("self")? != namespace("1")? {
+        return None;
+    }
+    Some(("interface", manager(Path::new("/run"), interface, index(interface).ok()?)?))
+}
+
+fn manager(run: &Path, interface: &str, index: u32) -> Option<String> {
+    let manager = MANAGERS.iter().find(|manager| {
+        let state = fs::read_to_string(run.join(manager.folder).join(index.to_string())).unwrap_or_default();
+        state.lines().any(|line| manager.says_so.contains(&line))
+    })?;
+    Some(format!(
+        "interface {interface} is managed by {}, which may take it down or give it addresses while netvm uses it: {}",
+        manager.name,
+        manager.remedy.replace("INTERFACE", interface)
+    ))
 }
 
 fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
@@ -159,4 +215,34 @@ fn no_output(path: &Path) -> Option<String> {
         return Some(format!("{} is a folder: name a file in it", path.display()));
     }
     no_folder(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn managers_of_interfaces_are_named_with_the_remedy() {
+        let run = tempfile::tempdir().unwrap();
+        for (file, state) in [
+            ("NetworkManager/devices/2", "[device]\nmanaged=true\nnm-owned=false\n"),
+            ("NetworkManager/devices/3", "[device]\nmanaged=false\n"),
+            ("systemd/netif/links/3", "ADMIN_STATE=configured\nOPER_STATE=routable\n"),
+            ("systemd/netif/links/4", "ADMIN_STATE=unmanaged\nOPER_STATE=off\n"),
+        ] {
+            let path = run.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, state).unwrap();
+        }
+        let says = |index| manager(run.path(), "eth1", index);
+        let text = says(2).unwrap();
+        assert!(
+            text.contains("eth1 is managed by NetworkManager") && text.contains("nmcli device set eth1"),
+            "{text}"
+        );
+        let text = says(3).unwrap();
+        assert!(text.contains("by systemd-networkd") && text.contains("Name=eth1"), "{text}");
+        assert_eq!(says(4), None);
+        assert_eq!(says(5), None);
+    }
 }

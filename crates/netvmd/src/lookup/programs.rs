@@ -11,7 +11,7 @@ use crate::vms::{VmProblem, VmRecipe};
 impl Lookup {
     /// What an NF needs and this machine does not have.
     pub(super) fn nf(&self, item: usize, nf: &NfConfig) -> Vec<Missing> {
-        let missing = |key, message| Missing { table: "nf", item, key, message };
+        let missing = |key, message| Missing { table: "nf", item, key, message, is_shared: false };
         let (command, user, cores, limits) = match &nf.start {
             NfStart::Managed { command, user, cores, limits, .. } => (command, user, cores, limits),
             NfStart::External { users } => {
@@ -46,6 +46,7 @@ impl Lookup {
             item,
             key: problem.key(),
             message: problem.to_string(),
+            is_shared: false,
         };
         problems.into_iter().map(missing).collect()
     }
