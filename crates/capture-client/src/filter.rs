@@ -1,7 +1,8 @@
 //! libpcap's language for filters, compiled by libpcap to classic BPF. A text that does not compile is pointed at.
 
 use netvm_api::FilterProgram;
-use pcap::{BpfProgram, Capture, Linktype};
+
+use crate::libpcap;
 
 /// A filter does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,9 +25,6 @@ pub enum FilterError {
         /// The filter.
         text: String,
     },
-    /// libpcap's answer cannot be read.
-    #[error("libpcap gave a program that cannot be read: {0}")]
-    Program(String),
 }
 
 /// What may follow a beginning that makes sense.
@@ -57,8 +55,8 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let why = match compile_once(text) {
-        Ok(program) => return instructions(&program),
+    let why = match libpcap::compile(text) {
+        Ok(program) => return Ok(program),
         Err(why) => why,
     };
     let text = text.to_owned();
@@ -66,7 +64,7 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
         return Err(FilterError::Meaning { why, text });
     }
     let can_go_on = |front: &str| {
-        GOES_ON.iter().any(|more| match compile_once(&format!("{front}{more}")) {
+        GOES_ON.iter().any(|more| match libpcap::compile(&format!("{front}{more}")) {
             Ok(_) => true,
             // The words fit; what they mean does not.
             Err(why) => !why.contains("syntax error"),
@@ -77,26 +75,6 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
     let at = text[..wrong.map_or(end, |(start, _)| start)].chars().count();
     let why = if wrong.is_none() { "it ends too early".to_owned() } else { why };
     Err(FilterError::Syntax { why, text, at })
-}
-
-/// Compiles a text; libpcap's reason if it does not.
-fn compile_once(text: &str) -> Result<BpfProgram, String> {
-    let dead = Capture::dead(Linktype::ETHERNET).map_err(|error| error.to_string())?;
-    dead.compile(text, true).map_err(|error| match error {
-        pcap::Error::PcapError(why) => why,
-        other => other.to_string(),
-    })
-}
-
-fn instructions(program: &BpfProgram) -> Result<FilterProgram, FilterError> {
-    // An instruction gives its fields as text only: `code jt jf k`.
-    let read = |line: String| {
-        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-        let mut next = || numbers.next().and_then(Result::ok);
-        let instruction = (|| Some((next()? as u16, next()? as u8, next()? as u8, next()?)))();
-        instruction.ok_or(FilterError::Program(line))
-    };
-    program.get_instructions().iter().map(|instruction| read(instruction.to_string())).collect()
 }
 
 /// Where each word begins and ends: names and numbers, and other characters alone.

@@ -2,12 +2,14 @@
 //!
 //! In come records from the workers' rings, out goes a pcapng file or text, on the client's side of the API: netvmd opens
 //! no file and waits for nobody. [`Session`] starts a capture, [`run`] reads it to its end.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod clock;
 mod describe;
 mod filter;
 mod last_burst;
+#[allow(unsafe_code)]
+mod libpcap;
 mod output;
 mod pump;
 mod session;

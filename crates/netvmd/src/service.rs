@@ -1,13 +1,15 @@
 //! netvmd as a system service: log lines on standard error, signals, and sd_notify(3) messages to the service manager.
 
-use std::io::{self, IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::Metadata;
-use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -15,20 +17,79 @@ use tracing_subscriber::{Layer, fmt};
 
 use crate::telemetry::{TRACED, Traces};
 
+/// Lines that wait for a slow reader of the log, at most.
+const QUEUED_LINES: usize = 16_384;
+/// Limit for the last lines when netvmd ends.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Passes lines to the thread that writes them.
+#[derive(Clone, Debug)]
+struct LineQueue(SyncSender<Option<Vec<u8>>>);
+
+impl Write for LineQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // A line that does not fit is lost.
+        let _ = self.0.try_send(Some(line.to_vec()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits for the lines in the queue when it is dropped.
+#[derive(Debug)]
+struct LastLines {
+    queue: LineQueue,
+    /// Closed when all is written.
+    written: Receiver<()>,
+}
+
+impl Drop for LastLines {
+    fn drop(&mut self) {
+        // Fails if the queue is full: then nobody reads.
+        if self.queue.0.try_send(None).is_ok() {
+            let _ = self.written.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+/// Starts the thread that writes lines.
+fn write_lines(mut to: impl Write + Send + 'static) -> LastLines {
+    let (queue, lines) = sync_channel(QUEUED_LINES);
+    let (end, written) = sync_channel(0);
+    let write = move || {
+        while let Ok(Some(line)) = lines.recv() {
+            // Who cannot be told cannot be told that either.
+            let _ = to.write_all(&line);
+        }
+        drop(end);
+    };
+    if let Err(error) = thread::Builder::new().name("netvm-log".into()).spawn(write) {
+        eprintln!("netvmd: there is no log: {error}");
+    }
+    LastLines { queue: LineQueue(queue), written }
+}
+
 /// Writes what is left of log lines and traces when it is dropped: keep it until the program ends.
 #[derive(Debug)]
 pub struct Logging {
     _traces: Option<Traces>,
-    _lines: WorkerGuard,
+    _lines: LastLines,
 }
 
 /// Starts logging, and traces of changes if the environment names a collector. Each line begins with the UTC time, except
 /// under systemd, whose journal adds it. A thread of its own writes the lines, because a full pipe would block the daemon;
 /// lines that do not fit its queue are lost.
 pub fn start_logging(level: LevelFilter) -> Logging {
-    let (writer, guard) = tracing_appender::non_blocking(stderr());
-    let lines =
-        fmt::layer().compact().with_target(false).with_ansi(stderr().is_terminal()).with_writer(writer);
+    let last_lines = write_lines(stderr());
+    let queue = last_lines.queue.clone();
+    let lines = fmt::layer()
+        .compact()
+        .with_target(false)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(move || queue.clone());
     let lines = if std::env::var_os("JOURNAL_STREAM").is_some() {
         lines.without_time().boxed()
     } else {
@@ -54,7 +115,7 @@ pub fn start_logging(level: LevelFilter) -> Logging {
     if let Some(error) = problem {
         tracing::warn!("no traces are sent: {error}");
     }
-    Logging { _traces: traces, _lines: guard }
+    Logging { _traces: traces, _lines: last_lines }
 }
 
 /// A request by signal.
@@ -112,5 +173,53 @@ pub fn notify(state: &str) {
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(error) = sent {
         tracing::warn!("cannot send {state} to the service manager: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Takes nothing as long as the other end of its gate is there.
+    struct Pipe {
+        gate: Receiver<()>,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let _ = self.gate.recv();
+            self.written.lock().unwrap().write(line)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_pipe_loses_lines_and_delays_nobody() {
+        let (open, gate) = sync_channel(0);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let last_lines = write_lines(Pipe { gate, written: Arc::clone(&written) });
+        let mut queue = last_lines.queue.clone();
+        for line in 0..QUEUED_LINES + 100 {
+            queue.write_all(format!("{line}\n").as_bytes()).unwrap();
+        }
+        drop(open);
+        let count = || written.lock().unwrap().iter().filter(|byte| **byte == b'\n').count();
+        let end = Instant::now() + Duration::from_secs(60);
+        while count() < QUEUED_LINES {
+            assert!(Instant::now() < end, "{} lines were written", count());
+            thread::sleep(Duration::from_millis(10));
+        }
+        // One may have been in the thread's hand.
+        assert!(count() <= QUEUED_LINES + 1, "{} lines", count());
+        queue.write_all(b"the end\n").unwrap();
+        drop(last_lines);
+        assert!(written.lock().unwrap().ends_with(b"the end\n"), "the last line was not waited for");
     }
 }
