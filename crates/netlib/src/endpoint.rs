@@ -16,7 +16,7 @@ mod burst;
 
 pub use burst::{Burst, ThreadContext};
 
-use self::backoff::{Backoff, LONGEST_SLEEP, Step};
+use self::backoff::{Backoff, LONGEST_SLEEP, PRESSED_SLEEP, Step};
 use crate::packet::{PortId, RoleId, Verdict};
 use crate::rx_rings::RxRings;
 use crate::shared::{Shared, Stop, Waiting};
@@ -306,9 +306,8 @@ impl Endpoint {
     }
 
     fn sleep(&mut self, longest: Duration) {
-        // Under backpressure the thread wakes early to clear it.
-        let most =
-            if self.tx_rings.update_backpressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
+        // Under backpressure the thread wakes early to clear it, in case that the ring's reader missed it.
+        let most = if self.tx_rings.update_backpressure() { PRESSED_SLEEP } else { LONGEST_SLEEP };
         let longest = longest.min(most);
         let Some(wake) = self.shared.eventfds.of_nf_thread(self.nf_thread()) else {
             return self.sleep_unwoken(longest);
@@ -320,15 +319,18 @@ impl Endpoint {
             // Resets the count now, because packets were waiting when the thread woke. The descriptor does not block.
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
+        let mut is_over = false;
         if self.rx_rings.prepare_wait() && !self.table.is_stale() {
             self.counters[NfCounter::Sleeps as usize] += 1;
             self.publish_counters();
             let end = self.shared.sleep(wake, longest);
             self.is_signalled = end.is_signalled;
+            is_over = !end.is_signalled;
             self.check_control(clock::cycles(), end.engine_is_gone);
         }
         self.rx_rings.end_wait();
-        if !has_silent {
+        // Nobody has anything: the next sleep follows at once. To spin first would take the core from an NF that shares it.
+        if !has_silent && !is_over {
             self.backoff.reset();
         }
     }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
+use std::time::Duration;
 
 use netvm_region::{Balance, MAX_NF_THREADS, MAX_ROLES, Sticky, Table, TableReader, clock};
 use netvm_ring::{Descriptor, VerdictKind};
@@ -26,6 +27,13 @@ use crate::shared::Shared;
 /// engine. The engine never waits, so NFs that wait for each other in a loop do not deadlock. Without a loop a packet
 /// waits until there is room: the last NF of the line always makes progress.
 const DETOUR_AFTER_MICROS: u64 = 2000;
+
+/// How long a thread that waits for room yields its core before it sleeps: the ring's reader, which may share the core, has a
+/// full ring before it. A scheduler that is fair gives a thread that only yields half of the core.
+const YIELD_MICROS: u64 = 20;
+/// The first sleep, and the longest. Each is twice the one before.
+const FIRST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// Buckets of sticky flows, as a power of two: one for each value of a descriptor's hash.
 const STICKY_ORDER: u32 = 8;
@@ -61,6 +69,7 @@ pub(crate) struct TxRings {
     /// Bit mask of NF threads whose ring has pending descriptors or backpressure.
     active: u64,
     detour_after: u64,
+    yield_for: u64,
     detoured: u64,
     engine_is_gone: bool,
 }
@@ -73,7 +82,7 @@ impl TxRings {
         };
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
         let nf_threads = (0..MAX_NF_THREADS).map(|_| None).collect();
-        let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
+        let [detour_after, yield_for] = [DETOUR_AFTER_MICROS, YIELD_MICROS].map(clock::cycles_in_micros);
         Self {
             shared,
             thread,
@@ -84,6 +93,7 @@ impl TxRings {
             tick: 0,
             active: 0,
             detour_after,
+            yield_for,
             detoured: 0,
             engine_is_gone: false,
         }
@@ -278,13 +288,13 @@ impl TxRings {
             return;
         };
         let capacity = tx_ring.producer.memory().capacity();
-        let enough = if tx_ring.has_backpressure { capacity / 2 } else { capacity / 4 };
-        let room = tx_ring.producer.room(enough);
-        if room < capacity / 4 {
+        if tx_ring.producer.room(capacity / 4) < capacity / 4 {
             // Sets it again if need be: the ring's reader may have cleared it.
             tx_ring.has_backpressure = true;
             set_backpressure(region, &tx_ring.chains, self.me);
-        } else if tx_ring.has_backpressure && room >= capacity / 2 {
+        }
+        // Looks again after it was set: the reader may have emptied the ring just before, and then does not clear it.
+        if tx_ring.has_backpressure && tx_ring.producer.room(capacity / 2) >= capacity / 2 {
             tx_ring.has_backpressure = false;
             clear_backpressure(region, &tx_ring.chains, self.me);
         }
@@ -326,26 +336,31 @@ impl TxRings {
         heartbeat.store(heartbeat.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Waits for room. Gives up when a new table is published, because the NF thread may be gone.
+    /// Waits for room: a slot at first, and once it has slept half of the ring, so that it seldom wakes. Gives up when a new
+    /// table is published, because the NF thread may be gone.
     #[cold]
     fn wait_for_nf_thread(&mut self, reader: &TableReader, index: usize) -> bool {
         self.publish();
         let looped = reader.table().looped != 0;
-        let (start, mut turn) = (clock::cycles(), 0u32);
+        let (start, mut sleep) = (clock::cycles(), None);
         while !reader.is_stale() && !self.engine_is_gone {
             self.beat();
-            std::thread::yield_now();
-            if let Some(tx_ring) = &mut self.nf_threads[index]
-                && tx_ring.has_room()
-            {
-                return true;
-            }
-            if looped && clock::cycles().wrapping_sub(start) > self.detour_after {
+            let waited = clock::cycles().wrapping_sub(start);
+            if looped && waited > self.detour_after {
                 return false;
             }
-            turn = turn.wrapping_add(1);
-            if turn.is_multiple_of(1024) {
+            if waited <= self.yield_for {
+                std::thread::yield_now();
+            } else {
+                let next = sleep.map_or(FIRST_SLEEP, |last: Duration| (last * 2).min(LONGEST_SLEEP));
+                std::thread::sleep(next);
+                sleep = Some(next);
                 self.engine_is_gone = self.shared.engine_is_gone();
+            }
+            let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
+            let wanted = if sleep.is_some() { tx_ring.producer.memory().capacity() / 2 } else { 1 };
+            if tx_ring.has_room_for(wanted) {
+                return true;
             }
         }
         false

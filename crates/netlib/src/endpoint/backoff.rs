@@ -26,6 +26,9 @@ pub(super) struct Backoff {
 
 /// Longest sleep before a thread checks its rings and the control memory by itself.
 pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The same while a ring that the thread writes to is too full. The ring's reader opens the chain again; only what it missed
+/// waits for so long.
+pub(super) const PRESSED_SLEEP: Duration = Duration::from_millis(1);
 /// Shortest and longest sleep of a thread without wake-ups.
 const MIN_SLEEP: Duration = Duration::from_micros(20);
 const MAX_UNWOKEN_SLEEP: Duration = Duration::from_millis(1);

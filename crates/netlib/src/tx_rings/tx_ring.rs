@@ -26,7 +26,12 @@ impl TxRing {
 
     #[inline(always)]
     pub(super) fn has_room(&mut self) -> bool {
-        self.room_for(1) > 0
+        self.has_room_for(1)
+    }
+
+    #[inline(always)]
+    pub(super) fn has_room_for(&mut self, wanted: u32) -> bool {
+        self.room_for(wanted) >= wanted
     }
 
     /// Number of free slots. Asks the ring only if fewer than `wanted` are known.
