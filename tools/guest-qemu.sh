@@ -2,6 +2,8 @@
 # A QEMU with a vfio-user client, for machines whose own is older than 10.1: see --help.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=tools/unpack-debian.sh
+source tools/unpack-debian.sh
 
 usage() {
     cat <<'END2'
@@ -22,50 +24,13 @@ die() {
 target=${CARGO_TARGET_DIR:-target}
 folder=$(realpath -m "${1:-$target/guest/qemu}")
 suite=${NETVM_GUEST_SUITE:-trixie-backports}
-mirror=${NETVM_GUEST_MIRROR:-http://deb.debian.org/debian}
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
 [[ ! -x $folder/qemu-system-x86_64 ]] || exit 0
-[[ $(uname -m) == x86_64 ]] || die "Debian's packages for x86-64 are unpacked, and this machine is $(uname -m)"
-for tool in apt-get dpkg-deb; do
-    command -v "$tool" >/dev/null || die "$tool is missing: use a QEMU of 10.1 or later of your distribution"
-done
-[[ -r $keys ]] || die "$keys is missing: install the package debian-archive-keyring"
-
 mkdir -p "$(dirname "$folder")"
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# apt-get's own user reads and writes here, where there is one.
-chmod 755 "$work"
-mkdir -p "$work"/apt/{lists,archives}/partial "$work"/apt/parts
-: >"$work/apt/status"
-for name in "${suite%-backports}" "$suite"; do
-    printf 'deb [signed-by=%s] %s %s main\n' "$keys" "$mirror" "$name"
-done | sort -u >"$work/apt/sources.list"
-# A state of its own: this machine's packages and sources have no part in it.
-cat >"$work/apt/apt.conf" <<END2
-Dir::State "$work/apt";
-Dir::State::status "$work/apt/status";
-Dir::State::Lists "$work/apt/lists";
-Dir::Cache "$work/apt";
-Dir::Cache::archives "$work/apt/archives";
-Dir::Etc::SourceList "$work/apt/sources.list";
-Dir::Etc::SourceParts "$work/apt/parts";
-Dir::Etc::Preferences "$work/apt/none";
-Dir::Etc::PreferencesParts "$work/apt/parts";
-APT::Install-Recommends "false";
-APT::Architecture "amd64";
-Acquire::Languages "none";
-Debug::NoLocking "true";
-END2
-export APT_CONFIG=$work/apt/apt.conf
-log=$work/log
-apt-get update >"$log" 2>&1 || die "apt-get update of $suite: $(tail -n 3 "$log")"
-apt-get install -y --download-only -t "$suite" qemu-system-x86 >"$log" 2>&1 ||
-    die "apt-get download of QEMU from $suite: $(tail -n 3 "$log")"
-for package in "$work"/apt/archives/*.deb; do
-    dpkg-deb --extract "$package" "$work/root"
-done
-rm -rf "$work/apt" "$log" "$work"/root/usr/share/{doc,man,locale}
+unpack_debian "$work" "${suite%-backports} $suite" qemu-system-x86 >"$work/problem" ||
+    die "$(cat "$work/problem") (a QEMU of 10.1 or later of your distribution will do, too)"
+rm "$work/problem"
 cat >"$work/qemu-system-x86_64" <<'END2'
 #!/bin/sh
 root=$(dirname "$(readlink -f "$0")")/root/usr

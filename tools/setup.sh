@@ -106,6 +106,9 @@ apt_cost() {
 # setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
 setup_bench() {
     [[ $1 != container ]] || install_missing iperf3
+    if [[ $1 == router && " $* " != *" --skip-peers "* ]]; then
+        step "grout" tools/peer-grout.sh "$target_dir/guest/grout" </dev/null || die "this benchmark needs grout: --skip-peers leaves it out"
+    fi
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
         policy | vhost | container | latency)

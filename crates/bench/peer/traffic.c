@@ -135,19 +135,17 @@ int netvm_bench_traffic_attach(const struct netvm_bench_traffic *traffic)
 		return -EBUSY;
 	RTE_ETH_FOREACH_DEV(port) {
 		char name[RTE_ETH_NAME_MAX_LEN];
-		struct rte_eth_dev_info info;
 
 		if (rte_eth_dev_get_name_by_port(port, name) != 0 || strncmp(name, "net_null", 8) != 0)
 			continue;
-		if (rte_eth_dev_info_get(port, &info) != 0 || info.nb_rx_queues == 0)
-			return -EAGAIN;
 		source.next = 0;
 		source.flows = traffic->flows;
 		source.new_macs = traffic->new_macs;
 		source.destinations = traffic->destinations;
 		source.port = port;
 		source.callback = rte_eth_add_rx_callback(port, 0, write_burst, NULL);
-		return source.callback != NULL ? port : -rte_errno;
+		/* EINVAL: the program has not set up the queue yet. Its rte_eth_dev_info is another one in another release. */
+		return source.callback != NULL ? port : rte_errno == EINVAL ? -EAGAIN : -rte_errno;
 	}
 	return -EAGAIN;
 }
@@ -160,15 +158,75 @@ void netvm_bench_traffic_detach(void)
 }
 
 #ifdef NETVM_BENCH_PLUGIN
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct netvm_bench_traffic wanted;
 
 /* The second guest's port, as crates/bench/src/peers/guests.rs has it. */
 #define SECOND_GUEST 2
+
+/* Packets sent, in a file of 8 bytes that another process maps; only the sending thread writes it. */
+static volatile uint64_t *sent;
+
+static uint16_t count_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, void *user)
+{
+	RTE_SET_USED(port);
+	RTE_SET_USED(queue);
+	RTE_SET_USED(mbufs);
+	RTE_SET_USED(user);
+	*sent += count;
+	return count;
+}
+
+/* Counts what leaves by the second null port, if NETVM_BENCH_SENT names a file. */
+static int count_sent(void)
+{
+	const char *path = getenv("NETVM_BENCH_SENT");
+	int port = source.port;
+
+	if (path == NULL)
+		return 0;
+	int file = open(path, O_RDWR);
+	void *memory = file < 0 ? MAP_FAILED : mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+
+	if (file >= 0)
+		close(file);
+	if (memory == MAP_FAILED)
+		return -errno;
+	sent = memory;
+	/* Every queue: the program may have one for each of its threads. */
+	do {
+		uint16_t queue = 0;
+
+		port = (int)rte_eth_find_next((uint16_t)(port + 1));
+		while (port < RTE_MAX_ETHPORTS && rte_eth_add_tx_callback((uint16_t)port, queue, count_burst, NULL) != NULL)
+			queue++;
+		if (queue > 0)
+			return 0;
+		usleep(5000);
+		port = source.port;
+	} while (true);
+}
+
+/* Destinations in network order, from a file that is mapped. */
+static int read_destinations(const char *path)
+{
+	struct stat status;
+	int file = open(path, O_RDONLY);
+
+	if (file < 0 || fstat(file, &status) != 0 || status.st_size < 4)
+		return -EINVAL;
+	wanted.destinations = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, file, 0);
+	close(file);
+	wanted.flows = (uint64_t)status.st_size / sizeof(uint32_t);
+	return wanted.destinations == MAP_FAILED ? -errno : 0;
+}
 
 /* The program sets up ports at any time: poll until one exists, then create the file. */
 static void *attach_when_ready(void *path)
@@ -184,7 +242,7 @@ static void *attach_when_ready(void *path)
 	}
 	while ((got = netvm_bench_traffic_attach(&wanted)) == -EAGAIN)
 		usleep(5000);
-	if (got >= 0) {
+	if (got >= 0 && count_sent() == 0) {
 		FILE *file = fopen(path, "w");
 
 		if (file != NULL)
@@ -196,6 +254,7 @@ static void *attach_when_ready(void *path)
 __attribute__((constructor)) static void start(void)
 {
 	const char *flows = getenv("NETVM_BENCH_FLOWS"), *new_macs = getenv("NETVM_BENCH_NEW_MACS");
+	const char *destinations = getenv("NETVM_BENCH_DESTINATIONS");
 	char *ready = getenv("NETVM_BENCH_READY");
 	pthread_t thread;
 
@@ -203,6 +262,8 @@ __attribute__((constructor)) static void start(void)
 		return;
 	wanted.flows = strtoull(flows, NULL, 10);
 	wanted.new_macs = new_macs != NULL;
+	if (destinations != NULL && read_destinations(destinations) != 0)
+		return;
 	source.replace = getenv("NETVM_BENCH_BULK") != NULL;
 	if (pthread_create(&thread, NULL, attach_when_ready, ready) == 0)
 		pthread_detach(thread);

@@ -86,6 +86,14 @@ pub enum BenchError {
         /// The package that has it.
         package: &'static str,
     },
+    /// grout is not there.
+    #[error(
+        "grout is not in {folder}: unpack it by tools/peer-grout.sh, or skip comparisons with --skip-peers"
+    )]
+    NoGrout {
+        /// Where it should be.
+        folder: PathBuf,
+    },
     /// A peer failed.
     #[error("{peer}: {problem}")]
     Peer {

@@ -77,6 +77,9 @@ fn trials_count_every_packet() {
         "routers --kind=netvm --routers=3 --size=1518",
         "routers --kind=kernel-macvlan --routers=3",
         "routers --kind=kernel-veth --routers=3",
+        "routers --kind=netvm --beside=1000",
+        "routers --kind=kernel-macvlan --beside=1000",
+        "routers --kind=kernel-veth --beside=1000",
     ] {
         let output = bench(&format!("{measurement} --rate=2000 --seconds=0.3")).unwrap();
         let progress = String::from_utf8_lossy(&output.stderr);
@@ -86,6 +89,12 @@ fn trials_count_every_packet() {
         assert!(count("sent_packets") > 400, "{measurement}: {trial}");
         assert_eq!(count("received_packets"), count("sent_packets"), "{measurement}: {trial}");
         assert_eq!(trial["loss"], 0.0, "{measurement}: {trial}");
+        // Half as many through another router.
+        if measurement.contains("--beside") {
+            assert_eq!(trial["beside_loss"], 0.0, "{measurement}: {trial}");
+            let offered = trial["beside_offered"].as_f64().unwrap();
+            assert!((500.0..=1100.0).contains(&offered), "{measurement}: {trial}");
+        }
     }
     let output = bench("way --platform=guest --way=netvm-port --rate=1").unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

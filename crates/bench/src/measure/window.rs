@@ -288,6 +288,13 @@ impl CpuTime {
         Self::of_threads(pid, "")
     }
 
+    /// Of each thread of a process, by its number.
+    pub fn of_each_thread(pid: u32) -> Vec<(String, Self)> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let time = |task: fs::DirEntry| Some((task.file_name().into_string().ok()?, Self::of_task(&task)?));
+        tasks.filter_map(time).collect()
+    }
+
     /// Of the threads of a process whose names begin with `prefix`.
     pub fn of_threads(pid: u32, prefix: &str) -> Self {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Self::default() };

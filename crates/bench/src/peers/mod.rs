@@ -8,6 +8,7 @@ use crate::error::BenchError;
 
 pub mod capture;
 pub mod fib;
+pub mod grout;
 pub mod guests;
 pub mod ovs;
 pub mod ring;

@@ -86,6 +86,14 @@ impl RouteTable {
         self
     }
 
+    /// The IPv4 routes without those that other routers refuse.
+    pub fn possible(&self) -> impl Iterator<Item = &(IpNet, NextHopId)> {
+        self.routes.iter().filter(|(net, _)| match net {
+            IpNet::V4(net) => !matches!(net.network().octets()[0], 0 | 127 | 224..),
+            IpNet::V6(_) => false,
+        })
+    }
+
     /// The update for netvm's tables.
     pub fn update(&self) -> Update {
         let routes = self.routes.iter().map(|(net, id)| (*net, Some(*id)));

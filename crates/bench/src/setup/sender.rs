@@ -1,4 +1,4 @@
-//! Sends UDP at a chosen rate from a network namespace of its own, over veth pairs.
+//! Sends UDP at chosen rates from a network namespace of its own, over veth pairs.
 
 use std::ffi::CString;
 use std::io;
@@ -56,24 +56,23 @@ pub struct Sent {
 /// A sending thread. Its namespace ends with it.
 #[derive(Debug)]
 pub struct Sender {
-    orders: Channel<(f64, Duration)>,
-    results: Receiver<Result<Sent, BenchError>>,
+    orders: Channel<(Vec<f64>, Duration)>,
+    results: Receiver<Result<Vec<Sent>, BenchError>>,
 }
 
 impl Sender {
-    /// Starts the thread on a core. It makes the veth pair, whose near end is in the namespace of this process.
+    /// Starts the thread on a core. It makes a veth pair for each stream, whose near end is in the namespace of this process.
     ///
     /// # Errors
     /// The thread could not set itself up.
-    pub fn start(stream: Stream, core: u32) -> Result<Self, BenchError> {
-        let (orders, inbox) = channel();
+    pub fn start(streams: Vec<Stream>, core: u32) -> Result<Self, BenchError> {
+        let (orders, inbox) = channel::<(Vec<f64>, Duration)>();
         let (outbox, results) = channel();
-        let work = move || match set_up(&stream, core) {
-            Ok(socket) => {
-                let _ = outbox.send(Ok(Sent::default()));
-                let mut frames = Frames::new(&stream);
-                while let Ok((rate, time)) = inbox.recv() {
-                    let _ = outbox.send(frames.send(&socket, rate, time));
+        let work = move || match set_up(&streams, core) {
+            Ok(mut lanes) => {
+                let _ = outbox.send(Ok(Vec::new()));
+                while let Ok((rates, time)) = inbox.recv() {
+                    let _ = outbox.send(send(&mut lanes, &rates, time));
                 }
             }
             Err(error) => drop(outbox.send(Err(error))),
@@ -86,23 +85,23 @@ impl Sender {
         sender.result(Duration::from_secs(30)).map(|_| sender)
     }
 
-    /// Begins to send at a rate in packets per second.
-    pub fn send(&self, rate: f64, time: Duration) {
+    /// Begins to send, each stream at its rate in packets per second.
+    pub fn send(&self, rates: &[f64], time: Duration) {
         // A thread that has ended says so in the result.
-        let _ = self.orders.send((rate, time));
+        let _ = self.orders.send((rates.to_vec(), time));
     }
 
     /// What was sent, if the thread has done so within `patience`.
-    fn result(&self, patience: Duration) -> Result<Sent, BenchError> {
+    fn result(&self, patience: Duration) -> Result<Vec<Sent>, BenchError> {
         let ended = |_| BenchError::system("the sending thread")(io::Error::other("it ended or hangs"));
         self.results.recv_timeout(patience).map_err(ended)?
     }
 
-    /// What was sent; `None` while it still sends.
+    /// What was sent of each stream; `None` while it still sends.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll(&self) -> Result<Option<Sent>, BenchError> {
+    pub fn poll(&self) -> Result<Option<Vec<Sent>>, BenchError> {
         match self.results.try_recv() {
             Ok(result) => result.map(Some),
             Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),
@@ -111,17 +110,57 @@ impl Sender {
     }
 }
 
-fn set_up(stream: &Stream, core: u32) -> Result<OwnedFd, BenchError> {
+/// A stream, and the socket that it leaves by.
+struct Lane {
+    socket: OwnedFd,
+    frames: Frames,
+}
+
+fn set_up(streams: &[Stream], core: u32) -> Result<Vec<Lane>, BenchError> {
     pin(core).map_err(BenchError::system(format!("cannot pin to core {core}")))?;
     leave_network()?;
     // Without router solicitations the kernel sends nothing of its own. A kernel without IPv6 lacks the file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-    let (near, home) = (stream.interface.as_str(), std::process::id().to_string());
-    let queues = "numtxqueues 1 numrxqueues 1";
-    let add = format!("link add far {queues} type veth peer name {near} {queues} netns {home}");
-    ip(&add.split_whitespace().collect::<Vec<_>>())?;
-    ip(&["link", "set", "far", "arp", "off", "up"])?;
-    open("far").map_err(BenchError::system("a packet socket to send"))
+    let (home, queues) = (std::process::id(), "numtxqueues 1 numrxqueues 1");
+    let lane = |(n, stream): (usize, &Stream)| -> Result<Lane, BenchError> {
+        let (far, near) = (format!("far{n}"), &stream.interface);
+        let add = format!("link add {far} {queues} type veth peer name {near} {queues} netns {home}");
+        ip(&add.split_whitespace().collect::<Vec<_>>())?;
+        ip(&["link", "set", &far, "arp", "off", "up"])?;
+        let socket = open(&far).map_err(BenchError::system("a packet socket to send"))?;
+        Ok(Lane { socket, frames: Frames::new(stream) })
+    };
+    streams.iter().enumerate().map(lane).collect()
+}
+
+/// Sends each stream at its rate for a time. They take turns, a burst of each that has one due.
+fn send(lanes: &mut [Lane], rates: &[f64], time: Duration) -> Result<Vec<Sent>, BenchError> {
+    let (start, mut sent) = (Instant::now(), vec![Sent::default(); lanes.len()]);
+    loop {
+        let elapsed = start.elapsed();
+        if elapsed >= time {
+            sent.iter_mut().for_each(|sent| sent.seconds = elapsed.as_secs_f64());
+            return Ok(sent);
+        }
+        let mut next = Some(time);
+        for ((Lane { socket, frames }, rate), sent) in lanes.iter_mut().zip(rates).zip(&mut sent) {
+            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let count = due.saturating_sub(sent.packets).min(BURST as u64) as usize;
+            if count == 0 {
+                let due = Duration::from_secs_f64((sent.packets + 1) as f64 / rate);
+                next = next.map(|next| next.min(due));
+                continue;
+            }
+            frames.prepare(count);
+            let passed = frames.pass(socket, count).map_err(BenchError::system("cannot send packets"))?;
+            sent.packets += count as u64;
+            sent.refused += (count - passed) as u64;
+            next = None;
+        }
+        if let Some(next) = next.filter(|next| *next > elapsed + NAP) {
+            thread::sleep(next - elapsed - NAP / 2);
+        }
+    }
 }
 
 fn open(name: &str) -> io::Result<OwnedFd> {
@@ -175,31 +214,6 @@ impl Frames {
             is_spread: stream.is_spread,
             next: 0,
             flow: 0,
-        }
-    }
-
-    /// Sends at a rate for a time.
-    fn send(&mut self, socket: &OwnedFd, rate: f64, time: Duration) -> Result<Sent, BenchError> {
-        let (start, mut sent) = (Instant::now(), Sent::default());
-        loop {
-            let elapsed = start.elapsed();
-            if elapsed >= time {
-                sent.seconds = elapsed.as_secs_f64();
-                return Ok(sent);
-            }
-            let due = (elapsed.as_secs_f64() * rate) as u64;
-            let count = due.saturating_sub(sent.packets).min(BURST as u64) as usize;
-            if count == 0 {
-                let next = Duration::from_secs_f64((sent.packets + 1) as f64 / rate).min(time);
-                if next > elapsed + NAP {
-                    thread::sleep(next - elapsed - NAP / 2);
-                }
-                continue;
-            }
-            self.prepare(count);
-            let passed = self.pass(socket, count).map_err(BenchError::system("cannot send packets"))?;
-            sent.packets += count as u64;
-            sent.refused += (count - passed) as u64;
         }
     }
 

@@ -7,6 +7,8 @@
 //!                        near ── netvm's router, one of N by MAC address ────────── out ── sink   netvm
 //! ```
 //!
+//! With `--beside`, a second router has its own pair of interfaces and its own stream, at a rate of its own (section 4.4, table 1).
+//!
 //! Every router has an interface on `near` and one on `out`, told apart by their MAC addresses, and the sender takes the
 //! routers in turn, burst by burst (Rathore, Hidell and Sjödin, sections 3 and 4.3). Packets count once they leave by
 //! `out`. The kernel's own namespaces, routes and neighbours are configured; netvm's routers have a table without a
@@ -37,7 +39,8 @@ use crate::setup::rig::Rig;
 use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
 use crate::setup::sender::{BURST, Sender, Stream};
 
-const OUT: &str = "out";
+/// Interfaces that packets leave by: of the routers, and of the one beside.
+const OUT: [&str; 2] = ["out", "out1"];
 /// The MAC address of the packets' next hop, which takes no packet: it only has to be known.
 const SINK: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
@@ -78,6 +81,9 @@ pub struct RoutersArgs {
     /// Bytes of a frame, FCS included
     #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
     pub size: u16,
+    /// Packets per second at the same time through a second router with interfaces of its own; with one of --routers
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub beside: Option<u64>,
     /// The trials.
     #[command(flatten)]
     pub trials: TrialArgs,
@@ -99,36 +105,47 @@ const fn destination(router: u8) -> [u8; 4] {
 /// [`BenchError`] if the routers cannot be set up.
 pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
     let [sending, receiving] = two_cores(&args.trials)?;
+    let pairs = if args.beside.is_some() { 2 } else { 1 };
+    // The router beside comes last.
+    let all = if args.beside.is_some() { 2 } else { args.routers };
     network::enter()?;
-    let near = network::interface(0);
+    let near: Vec<String> = (0..pairs).map(network::interface).collect();
     let table = table(args)?;
     let is_spread = table.is_some();
-    let destinations = match &table {
-        Some(table) => spread(table, args.routers),
-        None => (0..args.routers).map(|n| (mac(n, 0), destination(n))).collect(),
+    let to = |routers: std::ops::Range<u8>| match &table {
+        Some(table) => spread(table, routers),
+        None => routers.map(|n| (mac(n, 0), destination(n))).collect(),
     };
-    let stream = Stream { interface: near.clone(), size: args.size, is_multi: true, is_spread, destinations };
-    let sender = Sender::start(stream, sending)?;
+    let stream = |(n, interface): (u8, &String)| Stream {
+        interface: interface.clone(),
+        size: args.size,
+        is_multi: true,
+        is_spread,
+        destinations: if args.beside.is_some() { to(n..n + 1) } else { to(0..all) },
+    };
+    let sender = Sender::start((0..).zip(&near).map(stream).collect(), sending)?;
     namespaces()?;
     // The sink's namespace has an address for nobody: packets end in its interface.
     run("netns add sink")?;
     ip(&["netns", "exec", "sink", "sh", "-c", SETTINGS])?;
     let queues = "numtxqueues 1 numrxqueues 1";
-    run(&format!("link add {OUT} {queues} type veth peer name eth0 netns sink {queues}"))?;
-    run("-n sink link set eth0 arp off up")?;
-    run(&format!("link set {OUT} arp off up"))?;
-    network::bring_up(&near, receiving)?;
+    for (near, out) in near.iter().zip(OUT) {
+        run(&format!("link add {out} {queues} type veth peer name end-{out} netns sink {queues}"))?;
+        run(&format!("-n sink link set end-{out} arp off up"))?;
+        run(&format!("link set {out} arp off up"))?;
+        network::bring_up(near, receiving)?;
+    }
     let rig = match args.kind {
-        Kind::Netvm => Some(netvm(&near, (args.routers, table.as_ref()), receiving)?),
+        Kind::Netvm => Some(netvm(&near, (all, table.as_ref()), receiving)?),
         Kind::KernelMacvlan | Kind::KernelVeth => {
-            kernel(args.kind, &near, args.routers)?;
-            (0..args.routers).try_for_each(|n| load(n, table.as_ref()))?;
+            kernel(args.kind, &near, all)?;
+            (0..all).try_for_each(|n| load(n, table.as_ref()))?;
             None
         }
     };
-    network::pin_threads(&near, receiving);
+    near.iter().for_each(|near| network::pin_threads(near, receiving));
     let mut routers = Routers { near, core: receiving, rig };
-    trial::run(&args.trials, args.size, &sender, &mut routers)
+    trial::run(&args.trials, (args.size, args.beside), &sender, &mut routers)
 }
 
 /// The routes of each router, if there is more than one.
@@ -141,10 +158,10 @@ fn table(args: &RoutersArgs) -> Result<Option<RouteTable>, BenchError> {
 }
 
 /// Random addresses of the table, each burst at the next router.
-fn spread(table: &RouteTable, routers: u8) -> Vec<(MacAddr, [u8; 4])> {
+fn spread(table: &RouteTable, routers: std::ops::Range<u8>) -> Vec<(MacAddr, [u8; 4])> {
     const COUNT: usize = 1 << 16;
     let addresses = destinations(table, COUNT).into_iter().map(u32::to_ne_bytes);
-    let router = (0..routers).cycle().flat_map(|n| std::iter::repeat_n(mac(n, 0), BURST));
+    let router = routers.cycle().flat_map(|n| std::iter::repeat_n(mac(n, 0), BURST));
     router.zip(addresses).collect()
 }
 
@@ -152,13 +169,11 @@ fn spread(table: &RouteTable, routers: u8) -> Vec<(MacAddr, [u8; 4])> {
 fn load(router: u8, table: Option<&RouteTable>) -> Result<(), BenchError> {
     let Some(table) = table else { return Ok(()) };
     let file = format!("/run/netns/.routes{router}");
-    // The kernel takes no routes to these.
-    let is_possible = |net: &IpNet| match net {
-        IpNet::V4(net) => !matches!(net.network().octets()[0], 0 | 127 | 224..),
-        IpNet::V6(_) => false,
-    };
-    let nets = table.routes.iter().map(|(net, _)| net).filter(|net| is_possible(net));
-    let lines: String = nets.map(|net| format!("route replace {net} via 10.101.{router}.2\n")).collect();
+    let lines: String = table
+        .possible()
+        .map(|(net, _)| net)
+        .map(|net| format!("route replace {net} via 10.101.{router}.2\n"))
+        .collect();
     std::fs::write(&file, lines).map_err(BenchError::system(format!("cannot write {file}")))?;
     run(&format!("-n router{router} -batch {file}"))
 }
@@ -177,19 +192,23 @@ fn run(words: &str) -> Result<(), BenchError> {
 
 /// What forwards the packets.
 struct Routers {
-    near: String,
+    /// The interfaces that packets come in by, one or two.
+    near: Vec<String>,
     core: u32,
     rig: Option<Rig>,
 }
 
 impl Sink for Routers {
     fn counts(&mut self) -> Result<Counts, BenchError> {
-        let mut counts = Counts { received: network::counter(OUT, "tx_packets"), ..Counts::default() };
+        let [received, beside] = OUT.map(|out| network::counter(out, "tx_packets"));
+        let mut counts = Counts { received, beside, ..Counts::default() };
         counts.drops.insert("backlog", network::backlog_drops(self.core));
-        counts.drops.insert("interface", network::counter(&self.near, "rx_dropped"));
-        counts.drops.insert("out", network::counter(OUT, "tx_dropped"));
+        let near = self.near.iter().map(|near| network::counter(near, "rx_dropped")).sum();
+        counts.drops.insert("interface", near);
+        counts.drops.insert("out", OUT.map(|out| network::counter(out, "tx_dropped")).iter().sum());
         if let Some(rig) = &mut self.rig {
-            counts.drops.insert("port", rig.engine().ports().first().map_or(0, |view| view.rx_dropped));
+            let ports = rig.engine().ports();
+            counts.drops.insert("port", ports.iter().map(|view| view.rx_dropped).sum());
             let sample = rig.sample();
             counts
                 .drops
@@ -209,29 +228,37 @@ impl Sink for Routers {
     }
 }
 
+/// Which of so many pairs of interfaces a router has.
+fn pair_of(router: u8, pairs: usize) -> usize {
+    usize::from(router) % pairs
+}
+
 /// Namespaces that route in the kernel.
-fn kernel(kind: Kind, near: &str, routers: u8) -> Result<(), BenchError> {
-    let sides = [(near, "in", "bridge-in"), (OUT, "out", "bridge-out")];
+fn kernel(kind: Kind, near: &[String], routers: u8) -> Result<(), BenchError> {
     if kind == Kind::KernelVeth {
-        for (interface, _, bridge) in sides {
-            run(&format!("link add {bridge} type bridge mcast_snooping 0"))?;
-            run(&format!("link set {bridge} arp off up"))?;
-            run(&format!("link set {interface} master {bridge}"))?;
+        for (n, (near, out)) in near.iter().zip(OUT).enumerate() {
+            for (interface, side) in [(near.as_str(), "in"), (out, "out")] {
+                let bridge = format!("bridge-{side}{n}");
+                run(&format!("link add {bridge} type bridge mcast_snooping 0"))?;
+                run(&format!("link set {bridge} arp off up"))?;
+                run(&format!("link set {interface} master {bridge}"))?;
+            }
+            // Nobody answers from there.
+            bridge(&format!("fdb replace {SINK} dev {out} master static"))?;
         }
-        // Nobody answers from there.
-        bridge(&format!("fdb replace {SINK} dev {OUT} master static"))?;
     }
     for n in 0..routers {
         let name = format!("router{n}");
         run(&format!("netns add {name}"))?;
         ip(&["netns", "exec", &name, "sh", "-c", SETTINGS])?;
-        for (side, (interface, end, bridge_name)) in (0..).zip(sides) {
+        let pair = pair_of(n, near.len());
+        for (side, (interface, end)) in (0..).zip([(near[pair].as_str(), "in"), (OUT[pair], "out")]) {
             let (mac, network) = (mac(n, side), 100 + side);
             match kind {
                 Kind::KernelVeth => {
-                    let outer = format!("{end}{n}");
+                    let outer = format!("{end}{n}x");
                     run(&format!("link add {outer} type veth peer name {end} netns {name} address {mac}"))?;
-                    run(&format!("link set {outer} master {bridge_name} up"))?;
+                    run(&format!("link set {outer} master bridge-{end}{pair} up"))?;
                     bridge(&format!("fdb replace {mac} dev {outer} master static"))?;
                 }
                 _ => run(&format!(
@@ -261,7 +288,7 @@ fn bridge(words: &str) -> Result<(), BenchError> {
 }
 
 /// An engine with the routers.
-fn netvm(near: &str, (routers, table): (u8, Option<&RouteTable>), core: u32) -> Result<Rig, BenchError> {
+fn netvm(near: &[String], (routers, table): (u8, Option<&RouteTable>), core: u32) -> Result<Rig, BenchError> {
     let mut rig = Rig::start(&host(near, routers, core), &[])?;
     for n in 0..routers {
         let id = NextHopId(1);
@@ -276,10 +303,12 @@ fn netvm(near: &str, (routers, table): (u8, Option<&RouteTable>), core: u32) -> 
     Ok(rig)
 }
 
-fn host(near: &str, routers: u8, core: u32) -> Host {
+fn host(near: &[String], routers: u8, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
-    for interface in [near, OUT] {
-        layout.port(interface, PortKind::AfXdp { interface: interface.to_owned(), generic: false }, 1500);
+    for (near, out) in near.iter().zip(OUT) {
+        for interface in [near.as_str(), out] {
+            layout.port(interface, PortKind::AfXdp { interface: interface.to_owned(), generic: false }, 1500);
+        }
     }
     // In place of the ports to the routers' kernels: packets sent to them are counted and freed.
     let once = SourceConfig { count: Some(1), ..SourceConfig::default() };
@@ -289,27 +318,31 @@ fn host(near: &str, routers: u8, core: u32) -> Host {
         }
     }
     let mut host = layout.build();
+    let pairs = near.len();
     for n in 0..routers {
+        let port = |side: u8| PortId(2 * pair_of(n, pairs) as u16 + u16::from(side));
         let interface = |(side, name): (u8, &str)| RouterInterface {
             name: name.to_owned(),
-            port: PortId(side.into()),
+            port: port(side),
             vlan: None,
             mac: mac(n, side),
             addresses: Vec::new(),
             punt_rate: PUNT_RATE,
             urpf: None,
-            punt: PortId(2 + 2 * u16::from(n) + u16::from(side)),
+            punt: PortId(2 * (pairs as u16 + u16::from(n)) + u16::from(side)),
             host_end: RouterInterface::host_end_of(&format!("study{n}"), name),
         };
         let id = RouterId(n.into());
         let interfaces = (0..).zip(["in", "out"]).map(interface).collect();
+        // Routers with interfaces of their own have a share each, and the same.
+        let weight = if pairs > 1 { 2 } else { 1 };
         let name = format!("study{n}");
-        host.routers.push(RouterConfig { id, name, interfaces, routes: Vec::new(), weight: 1, reserve: 0 });
+        host.routers.push(RouterConfig { id, name, interfaces, routes: Vec::new(), weight, reserve: 0 });
         let to_router = Masked::<u64>::new(mac_bits(mac(n, 0)), (1 << 48) - 1);
         host.rules.push(Rule::from(RuleParts {
             id: RuleId(n.into()),
             name: format!("study{n}"),
-            matches: Match { from: vec![PortId(0)], destination_mac: vec![to_router], ..Match::default() },
+            matches: Match { from: vec![port(0)], destination_mac: vec![to_router], ..Match::default() },
             actions: Actions { terminal: Some(Action::Router(id)), ..Actions::default() },
         }));
     }

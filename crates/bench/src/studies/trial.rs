@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::error::BenchError;
-use crate::setup::sender::Sender;
+use crate::setup::sender::{Sender, Sent};
 
 /// Between two looks at a receiver.
 pub const TICK: Duration = Duration::from_millis(5);
@@ -42,6 +42,8 @@ pub struct TrialArgs {
 pub struct Counts {
     /// Packets that arrived.
     pub received: u64,
+    /// Packets of the stream beside that arrived.
+    pub beside: u64,
     /// Flows that the monitor saw.
     pub flows: u64,
     /// Drops by place.
@@ -73,23 +75,54 @@ pub struct Trial {
     flows: u64,
     /// Lost packets by place, as far as they are counted there.
     drops: BTreeMap<&'static str, u64>,
+    /// The stream beside, if there is one.
+    #[serde(flatten)]
+    beside: Option<Beside>,
 }
 
-/// Runs the trials that the options or the standard input ask for, and prints each.
+/// What became of a stream at a rate of its own.
+#[derive(Debug, Serialize)]
+struct Beside {
+    /// Packets per second that were sent.
+    beside_offered: f64,
+    /// Packets per second that arrived.
+    beside_received: f64,
+    /// The lost share, from 0 to 1.
+    beside_loss: f64,
+}
+
+impl Beside {
+    fn of(sent: &Sent, received: u64) -> Self {
+        Self {
+            beside_offered: sent.packets as f64 / sent.seconds,
+            beside_received: received as f64 / sent.seconds,
+            beside_loss: sent.packets.saturating_sub(received) as f64 / sent.packets.max(1) as f64,
+        }
+    }
+}
+
+/// Runs the trials that the options or the standard input ask for, and prints each. `beside`: the rate of the sender's second
+/// stream.
 ///
 /// # Errors
 /// The sender or the receiver failed, or a line is no rate.
-pub fn run(args: &TrialArgs, size: u16, sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
-    wait_for_first(sender, sink)?;
+pub fn run(
+    args: &TrialArgs,
+    (size, beside): (u16, Option<u64>),
+    sender: &Sender,
+    sink: &mut impl Sink,
+) -> Result<(), BenchError> {
+    let rates = |rate: f64| std::iter::once(rate).chain(beside.map(|rate| rate as f64)).collect::<Vec<_>>();
+    wait_for_first(beside.is_some(), sender, sink)?;
     if let Some(rate) = args.rate {
-        return print(&trial(args, (rate as f64, size), sender, sink)?);
+        return print(&trial(args, (&rates(rate as f64), size), sender, sink)?);
     }
     for line in io::stdin().lock().lines() {
         let line = line.map_err(BenchError::system("cannot read standard input"))?;
         let rate = line.trim().parse().ok().filter(|rate| (1.0..=1e9).contains(rate));
         let wrong = || io::Error::other(format!("'{line}' is no rate from 1 to 1e9 packets per second"));
         let rate = rate.ok_or_else(wrong).map_err(BenchError::system("standard input"))?;
-        print(&trial(args, (rate, size), sender, sink)?)?;
+        print(&trial(args, (&rates(rate), size), sender, sink)?)?;
     }
     Ok(())
 }
@@ -100,27 +133,28 @@ fn print(trial: &Trial) -> Result<(), BenchError> {
     text.and_then(|text| writeln!(out, "{text}")).map_err(BenchError::system("printing"))
 }
 
-/// Sends a few packets until one arrives.
-fn wait_for_first(sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
+/// Sends a few packets until one of each stream arrives.
+fn wait_for_first(has_beside: bool, sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
     let start = Instant::now();
-    while sink.counts()?.received == 0 {
+    let has_come = |counts: Counts| counts.received > 0 && (counts.beside > 0 || !has_beside);
+    while !has_come(sink.counts()?) {
         if start.elapsed() > PATIENCE {
             let what = "from the sender to the receiver".to_owned();
             return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
         }
-        send(TRY.0, TRY.1, sender, sink)?;
+        send(&[TRY.0; 2], TRY.1, sender, sink)?;
         sink.pause(STILL)?;
     }
     Ok(())
 }
 
 fn send(
-    rate: f64,
+    rates: &[f64],
     time: Duration,
     sender: &Sender,
     sink: &mut impl Sink,
-) -> Result<crate::setup::sender::Sent, BenchError> {
-    sender.send(rate, time);
+) -> Result<Vec<Sent>, BenchError> {
+    sender.send(rates, time);
     loop {
         sink.pause(TICK)?;
         if let Some(sent) = sender.poll()? {
@@ -136,7 +170,7 @@ fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
     while since.elapsed() < STILL && start.elapsed() < SETTLES {
         sink.pause(TICK)?;
         let now = sink.counts()?;
-        if now.received != counts.received {
+        if (now.received, now.beside) != (counts.received, counts.beside) {
             since = Instant::now();
         }
         counts = now;
@@ -146,13 +180,14 @@ fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
 
 fn trial(
     args: &TrialArgs,
-    (rate, size): (f64, u16),
+    (rates, size): (&[f64], u16),
     sender: &Sender,
     sink: &mut impl Sink,
 ) -> Result<Trial, BenchError> {
-    send(rate, args.warm_up, sender, sink)?;
+    send(rates, args.warm_up, sender, sink)?;
     let before = settled(sink)?;
-    let sent = send(rate, args.seconds, sender, sink)?;
+    let streams = send(rates, args.seconds, sender, sink)?;
+    let sent = streams.first().copied().unwrap_or_default();
     let after = settled(sink)?;
     let received = after.received.saturating_sub(before.received);
     let mut drops: BTreeMap<_, _> = after
@@ -174,5 +209,6 @@ fn trial(
         lost_packets: lost,
         flows: after.flows - before.flows,
         drops,
+        beside: streams.get(1).map(|sent| Beside::of(sent, after.beside.saturating_sub(before.beside))),
     })
 }

@@ -133,11 +133,11 @@ pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
         is_spread: false,
         destinations: vec![(GUEST_MAC, DESTINATION)],
     };
-    let sender = Sender::start(stream, sending)?;
+    let sender = Sender::start(vec![stream], sending)?;
     network::bring_up(&interface, receiving)?;
     let mut receiver = Receiver::start(args, &interface, (receiving, guest))?;
     network::pin_threads(&interface, receiving);
-    trial::run(&args.trials, args.size, &sender, &mut receiver)
+    trial::run(&args.trials, (args.size, None), &sender, &mut receiver)
 }
 
 /// The sender's core, and that of all that receives.

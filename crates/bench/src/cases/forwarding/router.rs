@@ -5,6 +5,8 @@
 //! - `netvm-N`, `kernel-veth-N`, `kernel-macvlan-N`: the same router behind AF_XDP ports, and namespaces of the kernel, all
 //!   with the same source on the other core: the sender of `routers` (see [`crate::studies::routers`]), as fast as it can.
 //!   `… offered` is what it sent: where a router forwards about as much, the source is the limit.
+//! - `grout-N`: grout (DPDK's graph router) with the same traffic from the same null port as `engine-N`, to a null port; also
+//!   per second of its datapath thread's CPU time.
 //!
 //! N is the number of routes, `full` for all that there are.
 
@@ -19,6 +21,7 @@ use crate::cli::RouterArgs;
 use crate::error::BenchError;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
+use crate::peers::grout::Grout;
 use crate::setup::routes::{ALL, IpFamily, RouteTable, Size, destinations};
 
 /// More packets a second than the sender can send.
@@ -49,6 +52,10 @@ struct Other<'a> {
 pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
     let core = args.bench.cores()?.engine;
     let (mut subjects, mut comparisons) = (Vec::new(), Vec::new());
+    let has_grout = !args.bench.skip_peers;
+    if has_grout {
+        Grout::find()?;
+    }
     let name = |routes: u32| if routes == ALL { "full".to_owned() } else { routes.to_string() };
     for routes in &args.routes {
         let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?.some(*routes);
@@ -58,6 +65,14 @@ pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
         let case = format!("engine-{}", name(*routes));
         subjects
             .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
+        if has_grout {
+            let (case, cores) = (format!("grout-{}", name(*routes)), args.bench.cores()?);
+            comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
+            subjects.push(Subject::new(case.clone(), move |plan| {
+                let grout = Grout::start(&table, to, cores)?;
+                Ok(vec![Figure::new(case.clone(), Unit::Mpps, grout.measure(plan)?)])
+            }));
+        }
         for kind in KINDS {
             if kind != KINDS[0] && args.bench.skip_peers {
                 continue;

@@ -7,6 +7,7 @@
 
 use netvm_config::model::{Idle, Output, PortKind};
 use netvm_engine::DropReason;
+use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
@@ -59,7 +60,7 @@ fn work_for(fast: f64, probe: f64, wanted: f64) -> u32 {
 
 fn loads(work: u32, capacity: f64, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let mut figures = Vec::new();
-    let (mut best, mut last) = (0.0, 0.0);
+    let (mut best, mut last, mut least) = (0.0, 0.0, f64::INFINITY);
     for load in LOADS {
         let what = format!("offered-{load}x");
         let rate = (capacity * load * 1e6) as u64;
@@ -68,12 +69,18 @@ fn loads(work: u32, capacity: f64, cores: Cores, plan: &Plan) -> Result<Vec<Figu
         best = f64::max(best, last);
         figures.push(Figure::new(format!("delivered-{load}x"), Unit::Mpps, last));
         if load > 1.0 {
+            least = f64::min(least, last);
+            // What the first NF worked on in vain.
+            let worked = window.of_nf(0, NfCounter::Received).max(1) as f64;
+            let lost = (worked - window.sent() as f64).max(0.0) / worked * 100.0;
+            figures.push(Figure::new(format!("lost-after-work-{load}x"), Unit::Percent, lost));
             let dropped = window.dropped_in_all().max(1) as f64;
             let at_entry = window.dropped(DropReason::ChainFull) as f64 / dropped * 100.0;
             figures.push(Figure::new(format!("drops-at-entry-{load}x"), Unit::Percent, at_entry));
         }
     }
     figures.push(Figure::new("10x/best", Unit::Ratio, last / best));
+    figures.push(Figure::new("least/best", Unit::Ratio, least / best));
     Ok(figures)
 }
 

@@ -63,7 +63,7 @@ impl Tcpdump {
             is_spread: false,
             destinations: vec![(MacAddr([2, 0, 0, 0, 0, 1]), [10, 255, 0, 1])],
         };
-        let sender = Sender::start(stream, cores.engine)?;
+        let sender = Sender::start(vec![stream], cores.engine)?;
         ip(&["link", "set", INTERFACE, "up"])?;
         Ok(Self { sender, folder: sandbox.to_owned(), core: cores.nf })
     }
@@ -93,11 +93,11 @@ impl Tcpdump {
             }
             sleep(TICK);
         }
-        self.sender.send(rate, time);
+        self.sender.send(&[rate], time);
         let sent = loop {
             sleep(TICK);
             if let Some(sent) = self.sender.poll()? {
-                break sent;
+                break sent.into_iter().next().unwrap_or_default();
             }
         };
         sleep(SETTLES);
