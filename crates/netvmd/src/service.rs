@@ -57,11 +57,11 @@ impl Drop for LastLines {
 
 /// Starts the thread that writes lines.
 fn write_lines(mut to: impl Write + Send + 'static) -> LastLines {
-    let (queue, lines) = sync_channel(QUEUED_LINES);
+    let (queue, lines) = sync_channel::<Option<Vec<u8>>>(QUEUED_LINES);
     let (end, written) = sync_channel(0);
     let write = move || {
         while let Ok(Some(line)) = lines.recv() {
-            // Who cannot be told cannot be told that either.
+            // Standard error is gone, so this error cannot be reported either.
             let _ = to.write_all(&line);
         }
         drop(end);
