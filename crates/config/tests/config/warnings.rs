@@ -254,7 +254,8 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn an_interface_that_another_program_manages_is_a_warning_at_its_line() {
-    let text = "[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"eth1\"\nforward = { normal = true }\n";
+    let text =
+        "[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"eth1\"\nforward = { normal = true }\n";
     let shared = |is_shared| {
         netvm_config::parse_on("host.toml", text, |_| {
             let message = "eth1 is managed by somebody".to_owned();
