@@ -51,6 +51,8 @@ fn generated() -> String {
     builder
         .clang_args(String::from_utf8(flags.stdout).unwrap().split_whitespace())
         .clang_arg("-DALLOW_EXPERIMENTAL_API")
+        // Outside of a build script, bindgen does not know the compiler; the oldest with this edition will do.
+        .rust_target(bindgen::RustTarget::stable(85, 0).unwrap())
         .rust_edition(bindgen::RustEdition::Edition2024)
         .allowlist_var("NETVM_.*")
         .allowlist_type("netvm_.*|rte_iova_t|phys_addr_t")

@@ -41,7 +41,9 @@ impl Outsider {
     fn start(daemon: &Daemon, role: &str, user: Option<u32>) -> Self {
         let copy = daemon.folder.0.join("outsider");
         if !copy.exists() {
-            std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+            // By another process: a test that forks meanwhile would keep a file busy that this one writes.
+            let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+            assert!(copied.unwrap().success(), "cp");
         }
         let mut command = Command::new(copy);
         command.args(["--exact", "be_the_program", "--nocapture", "--test-threads=1"]);
