@@ -173,7 +173,9 @@ fn invalid_capacities_are_refused() {
 
 #[test]
 fn every_slot_has_its_own_words_and_rows_are_contiguous() {
-    for capacity in (1..=16).map(|order| 1u32 << order) {
+    // Miri takes minutes for large rings, and their words are found as those of small ones.
+    let largest = if cfg!(miri) { 10 } else { 16 };
+    for capacity in (1..=largest).map(|order| 1u32 << order) {
         let mut taken = vec![false; capacity as usize];
         for index in 0..capacity {
             let position = word_position(index, capacity);
