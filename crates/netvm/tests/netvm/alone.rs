@@ -1,6 +1,7 @@
 //! The commands that need no netvmd, and the errors when none runs.
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::common::{file, folder, netvm, program, run};
@@ -224,13 +225,21 @@ fn tables_of(file: &str) -> &'static [&'static str] {
     match file {
         "change.rs" => &["netvm config history"],
         "explain.rs" => &["netvm explain"],
-        "inspect.rs" => &["netvm status", "netvm port", "netvm nf", "netvm chain", "netvm group"],
-        "policy.rs" => &["netvm policy show", "netvm flow list", "netvm flow top", "netvm mac"],
-        "router.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
+        "policy/mod.rs" => &["netvm policy show", "netvm flow list", "netvm flow top", "netvm mac"],
+        "router/mod.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
         "stats.rs" => &["netvm stats"],
-        "vm.rs" => &["netvm vm list"],
+        "vm/mod.rs" => &["netvm vm list"],
+        _ if file.starts_with("inspect/") => {
+            &["netvm status", "netvm port", "netvm nf", "netvm chain", "netvm group"]
+        }
         _ => &[],
     }
+}
+
+/// The sources in a folder and its subfolders.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
 /// The heads of columns in a source file: texts in capitals between `table(&[` or `vec![` and `]`.
@@ -248,15 +257,14 @@ fn heads(source: &str) -> Vec<String> {
 
 #[test]
 fn every_column_is_explained() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/commands");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/commands"));
     let mut found = std::collections::BTreeSet::new();
-    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_file())
-    {
-        let (file, source) = (entry.file_name(), std::fs::read_to_string(entry.path()).unwrap());
+    for path in sources(folder) {
+        let (file, source) = (path.strip_prefix(folder).unwrap(), std::fs::read_to_string(&path).unwrap());
         let source = source.split("#[cfg(test)]").next().unwrap();
         // Nouns of counts are not columns.
         let source: String = source.lines().filter(|line| !line.contains("plural(")).collect();
-        if !source.contains(".table(") {
+        if !source.contains("output.table(") {
             continue;
         }
         let commands = tables_of(file.to_str().unwrap());

@@ -40,7 +40,7 @@ pub async fn router(
         RouterCommand::Del { name, prefix, metric } => {
             output.done(&client.remove_routes(&name, &RemoveRoutes { prefix, metric }).await?)
         }
-        RouterCommand::Lookup(arguments) => super::lookup(&arguments, output.json),
+        RouterCommand::Lookup(arguments) => lookup(&arguments, output.json),
         RouterCommand::Show { name, limit, all, family, prefix, address } => {
             let routers = client.routers().await?;
             if routers.iter().all(|router| router.name != name) {

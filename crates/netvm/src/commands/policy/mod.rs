@@ -1,15 +1,20 @@
 //! `netvm policy`, `netvm flow` and `netvm mac`.
 
+mod import;
+mod packet;
+
 use netvm_api::{
     AddRule, Client, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position, TopTalkers, TraceReply,
 };
 
-use super::{packet, stats};
+use super::stats;
 use crate::cli::PolicyCommand;
 use crate::daemon;
 use crate::error::CliError;
 use crate::format::{bytes, count, duration};
 use crate::output::{Output, lines};
+
+pub use import::import;
 
 /// Runs a `policy` command.
 pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) -> Result<(), CliError> {
@@ -34,7 +39,7 @@ pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) ->
             if output.json { output.value(&reply) } else { output.text(&draw_steps(&reply)) }
         }
         PolicyCommand::Eval { classbench, trace } => daemon::policy_eval(&classbench, &trace),
-        PolicyCommand::Import(arguments) => super::import(output, &arguments),
+        PolicyCommand::Import(arguments) => import(output, &arguments),
     }
 }
 

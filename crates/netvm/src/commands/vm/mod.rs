@@ -1,13 +1,13 @@
 //! `netvm vm`.
 
+mod console;
+
 use netvm_api::{Client, StopVm, VmInfo, VmState};
 
 use crate::cli::VmCommand;
 use crate::error::CliError;
 use crate::format::duration;
 use crate::output::{Output, Tone, lines};
-
-mod console;
 
 /// Runs a `vm` command.
 pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<(), CliError> {

@@ -1,0 +1,92 @@
+//! `netvm chain` and `netvm group`.
+
+use comfy_table::Cell;
+use netvm_api::{ChainInfo, ChainState, Client, GroupInfo};
+
+use super::{select, show};
+use crate::error::CliError;
+use crate::format::{bytes, count};
+use crate::output::{Output, Tone, lines};
+
+/// Prints chains.
+pub async fn chain(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
+    let chains = select("chain", client.chains().await?, name, |chain: &ChainInfo| &chain.name)?;
+    show(&chains, output, |chains| draw_chains(chains, output))
+}
+
+fn draw_chains(chains: &[ChainInfo], output: &Output) -> String {
+    let mut table = output.table(&[
+        ">ID",
+        "CHAIN",
+        "HOPS",
+        "OUTPUT",
+        "STATE",
+        ">ENTERED",
+        ">LEFT",
+        ">DROPPED AT ENTRY",
+        ">DROPPED INSIDE",
+    ]);
+    for chain in chains {
+        let state = match chain.state {
+            ChainState::Up => output.cell("up", Tone::Good),
+            ChainState::Bypassed => output.cell("bypassed", Tone::Doubtful),
+            ChainState::Down => output.cell("down", Tone::Bad),
+        };
+        table.add_row(vec![
+            Cell::new(chain.id),
+            Cell::new(&chain.name),
+            Cell::new(chain.hops.join(" → ")),
+            Cell::new(chain.output.as_deref().unwrap_or("-")),
+            state,
+            Cell::new(count(chain.entered)),
+            Cell::new(count(chain.left)),
+            Cell::new(count(chain.dropped_at_entry)),
+            Cell::new(count(chain.dropped_inside)),
+        ]);
+    }
+    lines(table)
+}
+
+/// Prints trust groups.
+pub async fn group(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
+    let groups = select("group", client.groups().await?, name, |group: &GroupInfo| &group.name)?;
+    show(&groups, output, |groups| draw_groups(groups, output))
+}
+
+fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
+    let mut table = output.table(&[
+        ">ID",
+        "GROUP",
+        ">NFS",
+        ">NODE",
+        "PAGES",
+        ">SIZE",
+        ">BUFFERS",
+        ">BUFFER SIZE",
+        ">FREE",
+        ">IN ENGINE",
+        ">IN NFS",
+        ">RECLAIMED",
+        ">LONGEST RECLAIM",
+    ]);
+    for group in groups {
+        for region in &group.regions {
+            table.add_row([
+                group.id.to_string(),
+                group.name.clone(),
+                group.instances.to_string(),
+                region.node.to_string(),
+                region.pages.clone(),
+                bytes(region.bytes),
+                count(region.buffers.into()),
+                region.buffer_size.to_string(),
+                count(region.free.into()),
+                count(region.in_engine.into()),
+                count(region.in_nfs.into()),
+                count(group.reclaimed_total),
+                format!("{:.1} ms", group.longest_reclaim_ms),
+            ]);
+        }
+    }
+    lines(table)
+}

@@ -1,0 +1,120 @@
+//! `netvm port`.
+
+use comfy_table::Cell;
+use netvm_api::{Client, PortInfo, RouterShareInfo, ShareInfo};
+
+use super::{select, show};
+use crate::error::CliError;
+use crate::format::count;
+use crate::output::{Output, Tone, lines};
+
+/// Prints ports.
+pub async fn port(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
+    let ports = select("port", client.ports().await?, name, |port: &PortInfo| &port.name)?;
+    show(&ports, output, |ports| draw_ports(ports, output))
+}
+
+fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
+    let mut table = output.table(&[
+        ">ID",
+        "PORT",
+        "KIND",
+        "DRIVER",
+        "LINK",
+        ">QUEUES",
+        ">MTU",
+        "GROUP",
+        ">RX PACKETS",
+        ">RX BYTES",
+        ">TX PACKETS",
+        ">TX BYTES",
+        ">RX DROPPED",
+        ">TX DROPPED",
+    ]);
+    for port in ports {
+        let link = if port.link { output.cell("up", Tone::Good) } else { output.cell("down", Tone::Bad) };
+        table.add_row(vec![
+            Cell::new(port.id),
+            Cell::new(&port.name),
+            Cell::new(&port.kind),
+            Cell::new(&port.driver_mode),
+            link,
+            Cell::new(port.queues),
+            Cell::new(port.mtu),
+            Cell::new(port.group.as_deref().unwrap_or("-")),
+            Cell::new(count(port.rx_packets)),
+            Cell::new(count(port.rx_bytes)),
+            Cell::new(count(port.tx_packets)),
+            Cell::new(count(port.tx_bytes)),
+            Cell::new(count(port.rx_dropped)),
+            Cell::new(count(port.tx_dropped)),
+        ]);
+    }
+    let mut text = lines(table);
+    if ports.iter().any(|port| port.share.is_some()) {
+        text.push('\n');
+        text.push_str(&draw_shares(ports, output));
+    }
+    if ports.iter().any(|port| !port.tx_queues.is_empty()) {
+        text.push('\n');
+        text.push_str(&draw_queues(ports, output));
+    }
+    text
+}
+
+/// The shares of workers.
+fn draw_shares(ports: &[PortInfo], output: &Output) -> String {
+    let columns =
+        ["PORT", "OF ROUTER", ">WEIGHT", ">RESERVE", ">WORKER S", ">US/PACKET", ">WAITED", ">RX DROPPED"];
+    let shares = || ports.iter().filter_map(|port| Some((port, port.share.as_ref()?)));
+    let has_routers = shares().any(|(_, share)| share.router.is_some());
+    let is_shown = |(n, _): &(usize, &str)| has_routers || *n != 1;
+    let shown: Vec<&str> =
+        columns.into_iter().enumerate().filter(is_shown).map(|(_, column)| column).collect();
+    let mut table = output.table(&shown);
+    let of_router = |share: &ShareInfo| match &share.router {
+        Some(RouterShareInfo { name, weight, reserve }) => format!("{name} ({weight}, {reserve} %)"),
+        None => "-".to_owned(),
+    };
+    for (port, share) in shares() {
+        let each = if port.rx_packets == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:.3}", share.worker_s * 1e6 / port.rx_packets as f64)
+        };
+        let mut row = vec![Cell::new(&port.name)];
+        if has_routers {
+            row.push(Cell::new(of_router(share)));
+        }
+        row.extend([
+            Cell::new(share.weight),
+            Cell::new(format!("{} %", share.reserve)),
+            Cell::new(format!("{:.1}", share.worker_s)),
+            Cell::new(each),
+            Cell::new(count(share.waited)),
+            Cell::new(count(port.rx_dropped)),
+        ]);
+        table.add_row(row);
+    }
+    lines(table)
+}
+
+/// The queues of shapers.
+fn draw_queues(ports: &[PortInfo], output: &Output) -> String {
+    let columns =
+        ["PORT", "QUEUE", ">TX PACKETS", ">TX BYTES", ">WAITING", ">WAITING BYTES", ">QUEUE FULL", ">CODEL"];
+    let mut table = output.table(&columns);
+    for (port, queue) in ports.iter().flat_map(|port| port.tx_queues.iter().map(move |queue| (port, queue))) {
+        table.add_row(vec![
+            Cell::new(&port.name),
+            Cell::new(&queue.name),
+            Cell::new(count(queue.packets)),
+            Cell::new(count(queue.bytes)),
+            Cell::new(count(queue.waiting_packets)),
+            Cell::new(count(queue.waiting_bytes)),
+            Cell::new(count(queue.dropped_full)),
+            Cell::new(count(queue.dropped_codel)),
+        ]);
+    }
+    lines(table)
+}

@@ -1,0 +1,90 @@
+//! `netvm status`.
+
+use netvm_api::{Client, Drift, HugePages, Idle, Status};
+
+use crate::commands::change::age;
+use crate::error::CliError;
+use crate::format::{bytes, count, duration, plural};
+use crate::output::{Output, lines};
+
+/// Prints the state of netvmd and its workers.
+pub async fn status(client: &Client, output: &Output) -> Result<(), CliError> {
+    let status = client.status().await?;
+    if output.json { output.value(&status) } else { output.text(&draw_status(&status, output)) }
+}
+
+fn draw_status(status: &Status, output: &Output) -> String {
+    let file = status.config.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+    let pages = match status.huge_pages {
+        HugePages::All => "all packet memory in huge pages",
+        HugePages::Some => "packet memory partly in huge pages",
+        HugePages::None => "no packet memory in huge pages",
+    };
+    let mut text = format!(
+        "netvmd {} on {}, process {}, up {}\nconfiguration {file}: {}, {}, {}\n{pages}, clock {:.3} GHz\n\n",
+        status.version,
+        status.dpdk,
+        status.pid,
+        duration(status.uptime_s),
+        plural(status.ports as usize, "port"),
+        plural(status.nfs as usize, "NF instance"),
+        plural(status.chains as usize, "chain"),
+        status.clock_hz as f64 / 1e9,
+    );
+    let mut table = output.table(&[
+        "WORKER",
+        ">CORE",
+        ">NODE",
+        "IDLE",
+        ">BUSY",
+        ">SLEEPS",
+        ">COPIES",
+        ">COPIED",
+        ">LONGEST TURN",
+    ]);
+    for worker in &status.workers {
+        table.add_row([
+            worker.id.to_string(),
+            worker.core.to_string(),
+            worker.node.to_string(),
+            match worker.idle {
+                Idle::Poll => "poll".to_owned(),
+                Idle::Adaptive => "adaptive".to_owned(),
+            },
+            format!("{:.1} %", worker.busy_percent),
+            count(worker.sleeps),
+            count(worker.copies),
+            bytes(worker.copied_bytes),
+            format!("{:.0} µs", worker.longest_turn_us),
+        ]);
+    }
+    text.push_str(&lines(table));
+    text.push_str(&draw_configuration(status, &file));
+    if !status.problems.is_empty() {
+        text.push_str("\nproblems:\n");
+        text.extend(status.problems.iter().map(|problem| format!("  {problem}\n")));
+    }
+    text
+}
+
+/// What runs, if it is something else than the configuration file.
+fn draw_configuration(status: &Status, file: &str) -> String {
+    let mut notes = Vec::new();
+    if let Some(seconds) = status.confirm_within_s {
+        notes.push(format!("netvmd goes back in {seconds} s unless you confirm: netvm config confirm"));
+    }
+    match &status.drift {
+        Drift::None => {}
+        Drift::Changes { changes } => {
+            let runs = status.revision.as_ref().map_or_else(String::new, |revision| {
+                format!(" (last applied: {}, {} ago)", revision.source, age(revision))
+            });
+            let count = plural(usize::try_from(*changes).unwrap_or(usize::MAX), "difference");
+            notes.push(format!(
+                "what runs is not what {file} has: {count}{runs}. See them: netvm plan {file}"
+            ));
+        }
+        Drift::Unreadable { reason } => notes.push(format!("a restart would fail: {reason}")),
+    }
+    notes.iter().map(|note| format!("\n{note}\n")).collect()
+}
