@@ -40,7 +40,7 @@ mod workers;
 
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
-use crate::port::patch::PatchLinks;
+use crate::port::builtin::patch::PatchLinks;
 use crate::worker::Event;
 pub use apply::ApplyError;
 use captures::Captures;

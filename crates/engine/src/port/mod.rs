@@ -11,16 +11,13 @@ pub(crate) use context::PortContext;
 use shaper::Shaper;
 
 mod buffers;
-pub(crate) mod capture;
+pub(crate) mod builtin;
 mod context;
 pub(crate) mod ethdev;
 pub(crate) mod guest;
 pub(crate) mod kernel;
 pub(crate) mod missed;
-pub(crate) mod patch;
 pub(crate) mod shaper;
-pub(crate) mod sink;
-pub(crate) mod source;
 pub(crate) mod xsk;
 
 /// How an idle worker learns that a device has packets.

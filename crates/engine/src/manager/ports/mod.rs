@@ -13,9 +13,9 @@ use netvm_vnet::container::Namespace;
 use crate::counters::QueueCounters;
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
-use crate::port::capture::Progress;
+use crate::port::builtin::capture::Progress;
+use crate::port::builtin::patch::PatchEnd;
 use crate::port::missed::{LongestFrame, Missed};
-use crate::port::patch::PatchEnd;
 
 pub use interface::{InterfaceState, InterfaceView};
 pub(crate) use open::{new_shaper, open, own_buffers, xsk_memory};

@@ -8,10 +8,11 @@ use dpdk::{Batch, Mbuf, PortNumber};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriteError};
 use netvm_region::clock;
 
-use super::{Arrival, Device, PortContext, sink::swallow};
+use super::sink::swallow;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::memory::Memory;
+use crate::port::{Arrival, Device, PortContext};
 
 /// Progress of a capture port, shared with the manager.
 #[derive(Debug, Default)]

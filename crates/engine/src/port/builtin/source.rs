@@ -12,8 +12,9 @@ use dpdk::Batch;
 use netvm_config::model::SourceConfig;
 use netvm_region::clock;
 
-use super::{Arrival, Device, PortContext, sink::swallow};
+use super::sink::swallow;
 use crate::memory::Memory;
+use crate::port::{Arrival, Device, PortContext};
 
 /// The first cache line of a frame: Ethernet, IPv4 and UDP headers and padding.
 const TEMPLATE_BYTES: usize = 64;

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dpdk::{Batch, Mbuf};
 
-use super::{Arrival, Device, PortContext};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
+use crate::port::{Arrival, Device, PortContext};
 
 /// Packets that wait in one direction.
 const ROOM: usize = 1024;
