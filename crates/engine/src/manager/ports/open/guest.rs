@@ -1,0 +1,69 @@
+//! Opens ports that are a guest's network card.
+
+use std::sync::Arc;
+
+use dpdk::{DmaChannel, VhostMode, VhostOptions, VhostPort, VhostQueue};
+use netvm_config::model::{self, CardModel, PortConfig};
+
+use super::{Opened, Queues, local_workers};
+use crate::ids::WorkerId;
+use crate::manager::ports::{OpenProblem, PortMode};
+use crate::memory::Memory;
+use crate::port::Device;
+use crate::port::guest::e1000::E1000Device;
+use crate::port::guest::vhost::VhostDevice;
+
+pub(super) fn open_vhost(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    (path, mode): (&std::path::Path, model::VhostMode),
+    dma: &model::VhostDma,
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    let mode = match mode {
+        model::VhostMode::Server => VhostMode::Server,
+        model::VhostMode::Client => VhostMode::Client,
+    };
+    let queues = config.queues.max(1);
+    let options = VhostOptions { path: path.to_owned(), mode, queues, segmentation: true };
+    let (dma, fallback) = match dma {
+        model::VhostDma::Off => (None, None),
+        model::VhostDma::Auto => match DmaChannel::any(eal) {
+            Ok(Some(dma)) => (Some(dma), None),
+            Ok(None) => (None, Some("no DMA device is free".to_owned())),
+            Err(error) => (None, Some(error.to_string())),
+        },
+        model::VhostDma::Device(name) => (Some(DmaChannel::open(eal, name, None)?), None),
+    };
+    let driver = dma
+        .as_ref()
+        .map_or_else(|| "vhost-user".to_owned(), |dma| format!("vhost-user, copies by {}", dma.name()));
+    let (port, queues) = VhostPort::open(eal, &options, dma)?;
+    let local = local_workers(memories);
+    let device = |(n, queue): (usize, VhostQueue)| -> (WorkerId, Box<dyn Device>) {
+        (local[n % local.len()], Box::new(VhostDevice::new(queue, Arc::clone(&memories[0]))))
+    };
+    let queues = queues.into_iter().enumerate().map(device).collect();
+    let mode = PortMode { driver, fallback };
+    Ok(Opened { vhost: Some(port), mode, ..Opened::new(queues, String::new()) })
+}
+
+pub(super) fn open_e1000(
+    config: &PortConfig,
+    (path, model): (&std::path::Path, CardModel),
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    if config.queues > 1 {
+        return Err(OpenProblem::OneQueue { wanted: config.queues });
+    }
+    let mac = config.card_mac().unwrap_or_default().0;
+    let model = match model {
+        CardModel::E1000 => netvm_e1000::Model::I82540,
+        CardModel::E1000e => netvm_e1000::Model::I82574,
+    };
+    let options = netvm_e1000::Options { path: path.to_owned(), model, mac };
+    let (port, queue) = netvm_e1000::Port::open(&options)?;
+    let device = E1000Device::new(queue, Arc::clone(&memories[0]));
+    let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+    Ok(Opened { card: Some(port), ..Opened::new(queues, "e1000 over vfio-user".to_owned()) })
+}

@@ -1,0 +1,175 @@
+//! Opens a port: from its configuration to device queues for workers.
+
+mod builtin;
+mod guest;
+mod kernel;
+mod xsk;
+
+use std::sync::Arc;
+
+use dpdk::{Device as EthKind, PortBuilder, VhostPort};
+use netvm_config::model::{PortConfig, PortKind};
+use netvm_switch::qos::QosError;
+use netvm_vnet::Watch;
+use netvm_vnet::container::Namespace;
+
+use super::{OpenError, OpenProblem, PortMode, PortState, interface};
+use crate::ids::WorkerId;
+use crate::memory::Memory;
+use crate::port::builtin::capture::Progress;
+use crate::port::builtin::patch::{PatchEnd, PatchLinks};
+use crate::port::ethdev::EthDevice;
+use crate::port::missed::{LongestFrame, Missed};
+use crate::port::shaper::Shaper;
+use crate::port::{Device, PortQueue};
+
+pub(crate) use xsk::{XskMemory, own_buffers, xsk_memory};
+
+/// Device queues of one port, each with its worker.
+type Queues = Vec<(WorkerId, Box<dyn Device>)>;
+
+/// Opens a port that receives, for each worker, into `memories[worker]`. `xsk` applies to AF_XDP, `links` to patch ports.
+pub(crate) fn open(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    memories: &[Arc<Memory>],
+    (xsk, links): (XskMemory, &mut PatchLinks),
+) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
+    let opened = open_kind(eal, config, memories, (xsk, links))
+        .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
+    let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
+    for (worker, device) in opened.queues {
+        match by_worker.iter_mut().find(|(other, _)| *other == worker) {
+            Some((_, devices)) => devices.push(device),
+            None => by_worker.push((worker, vec![device])),
+        }
+    }
+    let waits = match &config.kind {
+        PortKind::Pcap { paced, .. } => !paced,
+        PortKind::Source(source) => source.lossless,
+        _ => false,
+    };
+    let workers = by_worker.iter().map(|(worker, _)| *worker).collect();
+    let state = PortState {
+        config: config.clone(),
+        mode: opened.mode,
+        interface: interface::of(&config.kind).and_then(interface::index),
+        memories: memories.iter().map(|memory| memory.id).collect(),
+        workers,
+        closing: Vec::new(),
+        progress: opened.progress,
+        queues: Arc::default(),
+        eth: opened.eth,
+        vhost: opened.vhost,
+        card: opened.card,
+        patch: opened.patch,
+        tap: opened.tap,
+        namespace: opened.namespace,
+        reported: [0; 2],
+        missed: opened.missed,
+        longest: opened.longest,
+        refused_before: interface::of(&config.kind).map_or(0, interface::refused),
+    };
+    let queue = |(worker, devices): (WorkerId, _)| {
+        (worker, PortQueue::new(config.id, memories[worker.index()].id, waits, devices))
+    };
+    Ok((state, by_worker.into_iter().map(queue).collect()))
+}
+
+/// The shaper that a port is to have.
+pub(crate) fn new_shaper(config: &PortConfig) -> Result<Option<Box<Shaper>>, OpenError> {
+    let fail = |problem: QosError| OpenError { name: config.name.clone(), problem: problem.into() };
+    let shaper = config.policy.qos.as_ref().map(|qos| Shaper::new(qos).map(Box::new));
+    shaper.transpose().map_err(fail)
+}
+
+struct Opened {
+    queues: Queues,
+    mode: PortMode,
+    eth: Option<dpdk::Port>,
+    vhost: Option<VhostPort>,
+    card: Option<netvm_e1000::Port>,
+    patch: Option<PatchEnd>,
+    tap: Option<Watch>,
+    namespace: Option<Namespace>,
+    progress: Option<Arc<Progress>>,
+    missed: Vec<Missed>,
+    longest: Option<LongestFrame>,
+}
+
+impl Opened {
+    fn new(queues: Queues, driver: String) -> Self {
+        let mode = PortMode { driver, fallback: None };
+        Self {
+            queues,
+            mode,
+            eth: None,
+            vhost: None,
+            card: None,
+            patch: None,
+            tap: None,
+            namespace: None,
+            progress: None,
+            missed: Vec::new(),
+            longest: None,
+        }
+    }
+}
+
+fn open_kind(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    memories: &[Arc<Memory>],
+    (xsk, links): (XskMemory, &mut PatchLinks),
+) -> Result<Opened, OpenProblem> {
+    let device = match &config.kind {
+        PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
+        PortKind::AfPacket { .. } | PortKind::Tap { .. } | PortKind::Container(_) => {
+            return kernel::open(config, memories);
+        }
+        PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
+        PortKind::AfXdp { interface, generic } => {
+            return xsk::open(config, (interface, *generic), xsk, memories);
+        }
+        PortKind::VhostUser { path, mode, dma } => {
+            return guest::open_vhost(eal, config, (path, *mode), dma, memories);
+        }
+        PortKind::E1000 { path, model, .. } => return guest::open_e1000(config, (path, *model), memories),
+        PortKind::Patch { peer } => return Ok(builtin::open_patch(links.end(config.id, *peer), memories)),
+        PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
+            return builtin::open(config, memories);
+        }
+    };
+    open_ethdev(eal, config, device, memories)
+}
+
+/// The workers that get the port's queues: those with the memory of the first worker, into which the port receives.
+fn local_workers(memories: &[Arc<Memory>]) -> Vec<WorkerId> {
+    let local = |(_, memory): &(u8, &Arc<Memory>)| memory.id == memories[0].id;
+    (0u8..).zip(memories).filter(local).map(|(worker, _)| WorkerId(worker)).collect()
+}
+
+fn open_ethdev(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    device: EthKind,
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    let driver = match &device {
+        EthKind::Null { .. } => "DPDK net_null",
+        _ => "DPDK",
+    };
+    let builder = PortBuilder::new(device)
+        .queues(config.queues.max(1), config.queues.max(1))
+        .mtu(config.mtu)
+        .promiscuous(true);
+    let started = builder.start(eal, &memories[0].pool)?;
+    let mut queues: Queues = Vec::new();
+    let local = local_workers(memories);
+    for (n, (rx, tx)) in started.rx.into_iter().zip(started.tx).enumerate() {
+        let worker = local[n % local.len()];
+        queues.push((worker, Box::new(EthDevice::new(rx, tx, Arc::clone(&memories[0])))));
+    }
+    let missed = vec![Missed::Device(started.port.clone())];
+    Ok(Opened { eth: Some(started.port), missed, ..Opened::new(queues, driver.to_owned()) })
+}
