@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod apply;
-mod crash;
+mod failover {
+    mod crash;
+    mod hang;
+    mod standby;
+}
 mod flow_verdicts;
 mod forward;
 mod groups;
-mod hang;
 mod order;
 mod stamps;
-mod standby;
 #[path = "../support/mod.rs"]
 mod support;
 mod view;

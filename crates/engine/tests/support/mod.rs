@@ -9,7 +9,6 @@ pub mod guest;
 pub mod guests;
 pub mod nf;
 pub mod pcap;
-pub mod raw;
 pub mod rogue;
 pub mod rogues;
 pub mod vm;

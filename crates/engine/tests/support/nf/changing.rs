@@ -2,7 +2,7 @@
 
 use netvm_ring::{Descriptor, VerdictKind};
 
-use crate::support::raw::{Attached, attach};
+use super::raw::{Attached, attach};
 
 /// What an NF makes of a burst.
 pub type Change = fn(&mut Vec<Descriptor>);

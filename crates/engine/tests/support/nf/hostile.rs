@@ -7,7 +7,7 @@ use netvm_region::Mapping;
 use netvm_ring::Descriptor;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::support::raw::{Attached, attach};
+use super::raw::{Attached, attach};
 
 /// xorshift64*: fast, and the same on every run.
 struct Random(u64);

@@ -3,6 +3,7 @@
 mod changing;
 mod flow_verdicts;
 mod hostile;
+mod raw;
 
 use std::time::Duration;
 

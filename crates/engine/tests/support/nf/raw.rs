@@ -1,6 +1,4 @@
 //! An NF that attaches without netlib, and has its rings to itself.
-#![allow(dead_code, reason = "each test binary uses a part")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
