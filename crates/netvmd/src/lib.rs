@@ -8,15 +8,12 @@ mod attach;
 mod daemon;
 mod engine_thread;
 mod events;
-mod interfaces;
 mod lookup;
 mod offline;
 mod process;
 mod routers;
 mod run;
-mod rundir;
 mod runtime;
-mod service;
 mod supervisor;
 mod telemetry;
 mod vms;
@@ -27,5 +24,4 @@ pub use offline::{
     EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary, eval,
     policy_eval, replay,
 };
-pub use run::{DaemonError, run};
-pub use service::{Logging, start_logging};
+pub use run::{DaemonError, Logging, run, start_logging};

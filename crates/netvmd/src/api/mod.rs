@@ -26,7 +26,6 @@ use crate::engine_thread::EngineGone;
 
 mod capture;
 mod change;
-mod download;
 mod nfs;
 mod observe;
 mod policy;
@@ -123,7 +122,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::TOP_TALKERS, get(traffic::top))
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
-        .route(path::CAPTURE_FILE, post(download::start))
+        .route(path::CAPTURE_FILE, post(capture::download::start))
         .route(path::RESTART, post(change::restart))
         .route(path::LAST_BURST, get(capture::last_burst))
         .route(path::STOP, post(change::stop))

@@ -3,11 +3,9 @@
 pub(crate) mod backoff;
 mod cgroup;
 pub(crate) mod cores;
-mod landlock;
 mod output;
 pub(crate) mod program;
 pub(crate) mod sandbox;
-mod seccomp;
 pub(crate) mod spawn;
 
 use std::os::unix::process::ExitStatusExt;
@@ -18,8 +16,7 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-pub use sandbox::Confinement;
-pub use seccomp::FilterError;
+pub use sandbox::{Confinement, FilterError};
 pub use spawn::RecipeError;
 
 /// A process that netvmd started; killed on drop if its command was set up so.

@@ -15,9 +15,8 @@ use netvm_config::model::NfLimits;
 
 use super::cgroup::Cgroup;
 use super::cores::{CoreSet, CoresError};
-use super::landlock::Domain;
 use super::program::{Program, ProgramError};
-use super::sandbox::{Confinement, Fallback, Sandbox, Step};
+use super::sandbox::{Confinement, Domain, Fallback, Sandbox, Step};
 use crate::account::{Account, AccountError};
 
 /// Where no cgroup counts the tasks of an NF, the most that all processes of its user may have: the kernel counts by user.

@@ -1,5 +1,9 @@
 //! Starts the daemon's parts in order, runs its main loop, and shuts everything down.
 
+mod interfaces;
+mod rundir;
+mod service;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +13,6 @@ use netvm_config::model::{Host, NfStart};
 use netvm_config::{ConfigError, Finding};
 use netvm_engine::{Engine, InstanceId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use tokio::sync::Notify;
 
 use crate::api::{self, ServeError};
@@ -20,15 +23,16 @@ use crate::daemon::{
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::events::Events;
-use crate::interfaces;
 use crate::lookup::Lookup;
 use crate::process::cores::allowed;
 use crate::process::{Confinement, FilterError};
 use crate::routers::Routers;
-use crate::rundir::{RunDir, RunDirError, check_owner};
-use crate::service::{self, Request, Signals};
 use crate::supervisor::Supervisor;
 use crate::vms::Machines;
+use rundir::{RunDir, RunDirError, check_owner};
+use service::{Request, Signals};
+
+pub use service::{Logging, start_logging};
 
 /// Limit for external NFs to leave at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);

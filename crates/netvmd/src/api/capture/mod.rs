@@ -1,5 +1,7 @@
 //! Packet capture: the request, the rings' memory over the upgraded connection, and the end when the client closes it.
 
+pub(super) mod download;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -15,14 +15,19 @@
 //! Everything is prepared before the fork: the child of a multi-threaded process may only make async-signal-safe calls
 //! and must not allocate.
 
+mod landlock;
+mod seccomp;
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::cgroup::Cgroups;
-use super::landlock::Domain;
-use super::seccomp::{FilterError, Filters};
 use crate::account::Account;
+use seccomp::Filters;
+
+pub(super) use self::landlock::Domain;
+pub use seccomp::FilterError;
 
 /// Limit of an NF's open files: enough for netlib and the NF.
 const OPEN_FILES: libc::rlim_t = 1024;

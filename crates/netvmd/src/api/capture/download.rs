@@ -18,7 +18,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Failure;
+use crate::api::Failure;
 use crate::daemon::Daemon;
 use crate::process::program::Program;
 
@@ -33,7 +33,7 @@ const START: Duration = Duration::from_secs(10);
 
 type Chunk = Result<Bytes, std::io::Error>;
 
-pub(super) async fn start(
+pub(in crate::api) async fn start(
     State(daemon): State<Arc<Daemon>>,
     request: Result<Json<CaptureFile>, JsonRejection>,
 ) -> Result<Response, Failure> {

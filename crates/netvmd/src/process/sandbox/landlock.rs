@@ -33,7 +33,7 @@ impl Domain {
     ///
     /// # Errors
     /// The folder that cannot be opened, and the kernel's error.
-    pub(super) fn of_nf(writable: &[PathBuf]) -> Result<Option<Self>, (PathBuf, io::Error)> {
+    pub(in crate::process) fn of_nf(writable: &[PathBuf]) -> Result<Option<Self>, (PathBuf, io::Error)> {
         let Some(Self(mut rules)) = Self::forbidding(AccessFs::from_write(RIGHTS)) else { return Ok(None) };
         let in_folder = AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
         let in_file = AccessFs::WriteFile | AccessFs::Truncate;
