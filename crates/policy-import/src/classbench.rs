@@ -23,8 +23,7 @@
 use netvm_wire::{IpProto, NetError};
 use thiserror::Error;
 
-use super::field::Field;
-use super::ranges::{Ranges, prefix_range};
+use super::algebra::{Field, Ranges, prefix_range};
 use super::{Imported, ImportedRule, IpVersion, Note, Token, Why};
 use netvm_policy::Actions;
 use netvm_policy::Masked;

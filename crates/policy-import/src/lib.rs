@@ -9,14 +9,12 @@
 mod algebra;
 mod chains;
 pub mod classbench;
-mod field;
 mod interfaces;
 pub mod iptables;
 mod limit;
 mod names;
 pub mod nft;
 mod note;
-mod ranges;
 
 pub use chains::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 pub use interfaces::Interfaces;

@@ -4,10 +4,8 @@ use netvm_wire::IpProto;
 
 use super::rule::{Draft, RuleReader, Stop};
 use crate::IpVersion;
-use crate::algebra::product;
-use crate::field::Field;
+use crate::algebra::{Field, Ranges, product};
 use crate::names::number;
-use crate::ranges::Ranges;
 use netvm_policy::Match;
 
 impl RuleReader<'_> {

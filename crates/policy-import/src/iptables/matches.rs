@@ -6,10 +6,8 @@ use netvm_wire::{IpProto, MacAddr, TcpFlags};
 
 use super::rule::{Draft, RuleReader, Stop};
 use super::words::Word;
-use crate::algebra::{other_flags, other_macs};
-use crate::field::Field;
+use crate::algebra::{Field, Ranges, other_flags, other_macs, prefix_range};
 use crate::names::{dscp, number, protocol, tcp_flag};
-use crate::ranges::{Ranges, prefix_range};
 use crate::{IpVersion, Why};
 use netvm_policy::Masked;
 use netvm_policy::{Match, mac_bits};

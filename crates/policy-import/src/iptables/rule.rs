@@ -4,12 +4,10 @@ use std::collections::HashMap;
 
 use super::words::Word;
 use super::{IptablesError, syntax};
-use crate::algebra::{product, with_transport_header};
+use crate::algebra::{Field, Ranges, product, with_transport_header};
 use crate::chains::{End, Step};
-use crate::field::Field;
 use crate::limit::{Limit, seconds};
 use crate::names::number;
-use crate::ranges::Ranges;
 use crate::{Interfaces, IpVersion, Note, Why};
 use netvm_policy::Match;
 

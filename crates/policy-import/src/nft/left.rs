@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::rule::{RuleReader, Stop};
 use super::single;
 use super::symbols::Kind;
-use crate::field::Field;
+use crate::algebra::Field;
 use crate::{IpVersion, Why};
 use netvm_policy::Match;
 use netvm_policy::Span;

@@ -7,8 +7,7 @@ use super::left::{Left, Target};
 use super::rule::{Draft, RuleReader, Stop};
 use super::symbols::Kind;
 use crate::Why;
-use crate::algebra::{macs, other_flags, other_macs, product, without};
-use crate::ranges::Ranges;
+use crate::algebra::{Ranges, macs, other_flags, other_macs, prefix_range, product, without};
 use netvm_policy::Match;
 use netvm_policy::{Masked, Span};
 
@@ -339,7 +338,7 @@ fn mac_match(target: Target, masks: Vec<Masked<u64>>) -> Match {
 
 /// The mask of a prefix of numbers of `bits` bits.
 const fn prefix_mask(length: u8, bits: u8) -> u128 {
-    let (first, _) = crate::ranges::prefix_range(u128::MAX >> (128 - bits), length, bits);
+    let (first, _) = prefix_range(u128::MAX >> (128 - bits), length, bits);
     first
 }
 

@@ -6,7 +6,7 @@ use super::rule::{RuleReader, Stop};
 use super::single;
 use super::symbols::Kind;
 use crate::Why;
-use crate::ranges::{Ranges, prefix_range};
+use crate::algebra::{Ranges, prefix_range};
 
 impl<'a> RuleReader<'a> {
     /// The values of a right side.

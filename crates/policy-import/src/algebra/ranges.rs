@@ -2,26 +2,26 @@
 
 /// Disjoint, non-adjacent ranges in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ranges(Vec<(u128, u128)>);
+pub(crate) struct Ranges(Vec<(u128, u128)>);
 
 impl Ranges {
     /// A range; `first` must not exceed `last`.
-    pub(super) fn one(first: u128, last: u128) -> Self {
+    pub(crate) fn one(first: u128, last: u128) -> Self {
         Self([(first, last)].into())
     }
 
     /// One value.
-    pub(super) fn single(value: u128) -> Self {
+    pub(crate) fn single(value: u128) -> Self {
         Self::one(value, value)
     }
 
     /// All numbers from 0 to `highest`.
-    pub(super) fn all(highest: u128) -> Self {
+    pub(crate) fn all(highest: u128) -> Self {
         Self::one(0, highest)
     }
 
     /// The union of ranges.
-    pub(super) fn union(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
+    pub(crate) fn union(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
         let mut sorted: Vec<_> = ranges.into_iter().collect();
         sorted.sort_unstable();
         let mut joined: Vec<(u128, u128)> = Vec::with_capacity(sorted.len());
@@ -35,17 +35,17 @@ impl Ranges {
     }
 
     /// The ranges.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u128, u128)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, u128)> + '_ {
         self.0.iter().copied()
     }
 
     /// Whether the set is empty.
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The complement within 0 to `highest`.
-    pub(super) fn complement(&self, highest: u128) -> Self {
+    pub(crate) fn complement(&self, highest: u128) -> Self {
         let mut gaps = Vec::with_capacity(self.0.len() + 1);
         let mut next = Some(0);
         for (first, last) in self.iter() {
@@ -66,7 +66,7 @@ impl Ranges {
     }
 
     /// The intersection.
-    pub(super) fn intersect(&self, other: &Self) -> Self {
+    pub(crate) fn intersect(&self, other: &Self) -> Self {
         let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
         let mut common = Vec::new();
         while let (Some(a), Some(b)) = (left.peek().copied(), right.peek().copied()) {
@@ -80,7 +80,7 @@ impl Ranges {
     }
 
     /// The fewest prefixes (value, length) of `bits`-bit numbers with the same values.
-    pub(super) fn prefixes(&self, bits: u8) -> Vec<(u128, u8)> {
+    pub(crate) fn prefixes(&self, bits: u8) -> Vec<(u128, u8)> {
         let mut prefixes = Vec::new();
         for (mut first, last) in self.iter() {
             loop {
@@ -106,7 +106,7 @@ const fn block(bits: u8) -> u128 {
 }
 
 /// First and last number of a prefix of `bits`-bit numbers; bits of `value` beyond the length are ignored.
-pub(super) const fn prefix_range(value: u128, length: u8, bits: u8) -> (u128, u128) {
+pub(crate) const fn prefix_range(value: u128, length: u8, bits: u8) -> (u128, u128) {
     let free = block(bits.saturating_sub(length));
     (value & !free, value | free)
 }

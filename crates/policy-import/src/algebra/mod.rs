@@ -3,14 +3,18 @@
 //! A match with addresses also has an EtherType, here or in every match that it is combined with: only then is "other
 //! addresses" its complement.
 
+mod field;
+mod ranges;
+#[cfg(test)]
+pub(super) mod tests;
+
+use netvm_policy::{Masked, Match, PortId};
 use netvm_wire::{Fragment, IpNet};
 
 use super::IpVersion;
-use super::field::Field;
-use super::ranges::Ranges;
-use netvm_policy::Masked;
-use netvm_policy::Match;
-use netvm_policy::PortId;
+
+pub(super) use field::Field;
+pub(super) use ranges::{Ranges, prefix_range};
 
 /// Bits of a MAC address.
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
@@ -246,6 +250,3 @@ fn tidy(masks: Vec<Masked<u64>>) -> Vec<Masked<u64>> {
 fn common_masks(a: &[Masked<u64>], b: &[Masked<u64>]) -> Vec<Masked<u64>> {
     a.iter().flat_map(|a| b.iter().filter_map(|b| a.intersect(b))).collect()
 }
-
-#[cfg(test)]
-pub(super) mod tests;

@@ -4,15 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netvm_wire::{Fragment, IpNet, IpProto, PortRange, VlanId};
 
-use super::IpVersion;
-use super::ranges::{Ranges, prefix_range};
+use super::{Ranges, prefix_range};
+use crate::IpVersion;
 use netvm_policy::Match;
 use netvm_policy::Span;
 
 /// A field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as the fields of Match")]
-pub(super) enum Field {
+pub(crate) enum Field {
     /// Addresses of a version; the rule also has its EtherType.
     Source(IpVersion),
     Destination(IpVersion),
@@ -30,7 +30,7 @@ pub(super) enum Field {
 
 impl Field {
     /// All fields, with addresses of this version.
-    pub(super) const fn all(version: IpVersion) -> [Self; 12] {
+    pub(crate) const fn all(version: IpVersion) -> [Self; 12] {
         [
             Self::Source(version),
             Self::Destination(version),
@@ -48,7 +48,7 @@ impl Field {
     }
 
     /// The highest value in packets.
-    pub(super) const fn highest(self) -> u128 {
+    pub(crate) const fn highest(self) -> u128 {
         match self {
             Self::Source(version) | Self::Destination(version) => version.highest(),
             Self::Vlan | Self::InnerVlan => VlanId::MAX as u128,
@@ -60,7 +60,7 @@ impl Field {
     }
 
     /// The match of packets with one of the values; `None` without values.
-    pub(super) fn among(self, values: &Ranges) -> Option<Match> {
+    pub(crate) fn among(self, values: &Ranges) -> Option<Match> {
         let values = values.intersect(&Ranges::all(self.highest()));
         let mut matches = Match::default();
         if values.is_empty() {
@@ -71,7 +71,7 @@ impl Field {
     }
 
     /// The values that fit; `None` if all do.
-    pub(super) fn get(self, from: &Match) -> Option<Ranges> {
+    pub(crate) fn get(self, from: &Match) -> Option<Ranges> {
         match self {
             Self::Source(_) => nets(&from.source),
             Self::Destination(_) => nets(&from.destination),
@@ -89,7 +89,7 @@ impl Field {
     }
 
     /// Restricts the field to these values, at least one.
-    pub(super) fn set(self, to: &mut Match, values: &Ranges) {
+    pub(crate) fn set(self, to: &mut Match, values: &Ranges) {
         let any = *values == Ranges::all(self.highest());
         let values = || if any { None } else { Some(values.iter()) }.into_iter().flatten();
         let short = || values().map(|(first, last)| (first as u16, last as u16));
@@ -145,7 +145,7 @@ fn nets(nets: &[IpNet]) -> Option<Ranges> {
 }
 
 /// The network address.
-pub(super) fn address_of(net: IpNet) -> IpAddr {
+fn address_of(net: IpNet) -> IpAddr {
     match net {
         IpNet::V4(net) => net.network().into(),
         IpNet::V6(net) => net.network().into(),
