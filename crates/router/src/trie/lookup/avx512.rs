@@ -11,10 +11,11 @@ use std::arch::x86_64::{
     _mm512_srlv_epi32, _mm512_storeu_si512,
 };
 
-use super::bits::Key;
-use super::node::{Entry, Line, SLOTS, WORDS};
-use super::{ROOT, SHIFTS, Start, View};
+use super::{SHIFTS, Start, View};
 use crate::next_hop::NextHopId;
+use crate::trie::ROOT;
+use crate::trie::bits::Key;
+use crate::trie::node::{Entry, Line, SLOTS, WORDS};
 
 /// Addresses per vector.
 const LANES: usize = 16;

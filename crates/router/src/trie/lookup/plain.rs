@@ -10,10 +10,10 @@
 use std::hint::select_unpredictable;
 use std::mem;
 
-use super::bits::Key;
-use super::node::{Entry, Line, WORDS, leaf_of_slot, leaves_of};
 use super::{BURST, SHIFTS, Start, View};
 use crate::next_hop::NextHopId;
+use crate::trie::bits::Key;
+use crate::trie::node::{Entry, Line, WORDS, leaf_of_slot, leaves_of};
 
 /// Like [`View::lookup`]; inlined where other instructions are there.
 #[inline(always)]

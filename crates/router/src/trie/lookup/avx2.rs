@@ -11,10 +11,11 @@ use std::arch::x86_64::{
     _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
-use super::bits::Key;
-use super::node::{Entry, Line, SLOTS, WORDS};
-use super::{ROOT, SHIFTS, Start, View, plain};
+use super::{SHIFTS, Start, View, plain};
 use crate::next_hop::NextHopId;
+use crate::trie::ROOT;
+use crate::trie::bits::Key;
+use crate::trie::node::{Entry, Line, SLOTS, WORDS};
 
 /// Addresses per vector.
 const LANES: usize = 8;
