@@ -1,10 +1,7 @@
-//! Arbitrary frames and capture files.
+//! Arbitrary frames.
 
-use std::io::{Cursor, Read};
 use std::net::IpAddr;
-use std::path::Path;
 
-use netvm_capture::{CaptureReader, Timestamp};
 use netvm_flowmon::{Name, names};
 use netvm_wire::{
     EtherType, FlowKey, FrameBuilder, Headers, IpProto, MacAddr, Malformed, TcpFlags, Transport, VlanId,
@@ -181,54 +178,4 @@ pub fn flow_names(data: &[u8]) {
         assert!(!text.is_empty() && text.len() <= Name::MAX);
         assert!(text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'));
     }
-}
-
-/// Reads a capture at once, and again in pieces as a pipe delivers it.
-pub fn capture_read(data: &[u8]) {
-    let mut input = Input::new(data);
-    let piece = 1 + usize::from(input.u8());
-    let file = input.rest();
-    let at_once = read(file.len(), Cursor::new(file.to_vec()));
-    let in_pieces = read(file.len(), Pieces { rest: Cursor::new(file.to_vec()), piece });
-    assert_eq!(at_once, in_pieces);
-}
-
-struct Pieces {
-    rest: Cursor<Vec<u8>>,
-    piece: usize,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let length = buffer.len().min(self.piece);
-        self.rest.read(&mut buffer[..length])
-    }
-}
-
-/// Timestamp, length on the wire and bytes of a frame.
-type CapturedFrame = (Timestamp, u32, Vec<u8>);
-
-/// The frames and the error that ended reading, or the error that prevented opening.
-fn read(
-    length: usize,
-    source: impl Read + Send + 'static,
-) -> Result<(Vec<CapturedFrame>, Option<String>), String> {
-    let mut reader =
-        CaptureReader::from_source(Path::new("fuzz"), source).map_err(|error| error.to_string())?;
-    let (mut frames, mut bytes) = (Vec::new(), 0);
-    let end = loop {
-        match reader.next_frame() {
-            Ok(Some(frame)) => {
-                bytes += frame.data.len();
-                assert!(bytes <= length, "the frames have more bytes than the file");
-                assert!(frame.orig_len as usize >= frame.data.len());
-                frames.push((frame.timestamp, frame.orig_len, frame.data.to_vec()));
-            }
-            Ok(None) => break None,
-            Err(error) => break Some(error.to_string()),
-        }
-    };
-    assert!(matches!(reader.next_frame(), Ok(None)), "a frame follows the end");
-    assert_eq!(reader.frames(), frames.len() as u64);
-    Ok((frames, end))
 }

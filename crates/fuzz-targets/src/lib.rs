@@ -21,22 +21,18 @@
 #![allow(clippy::expect_used, reason = "a body reports by panicking, and its own set-up must work")]
 
 mod attach;
+mod capture;
 mod e1000;
-mod filter;
 mod frames;
 mod input;
-mod memory;
-mod nf;
-mod ring;
 mod routes;
+mod shared;
 mod text;
 
 pub use attach::attach_message;
+pub use capture::{capture_filter, capture_read};
 pub use e1000::e1000;
-pub use filter::capture_filter;
-pub use frames::{capture_read, flow_names, wire_parse};
-pub use memory::{control_header, table};
-pub use nf::nf_descriptors;
-pub use ring::ring_peer;
+pub use frames::{flow_names, wire_parse};
 pub use routes::route_updates;
+pub use shared::{control_header, nf_descriptors, ring_peer, table};
 pub use text::{config_parse, rule_files};
