@@ -14,7 +14,6 @@ mod manager;
 mod memory;
 mod policy;
 mod port;
-mod punt;
 mod router;
 mod snapshot;
 mod tap;
@@ -39,5 +38,5 @@ pub use manager::{
 pub use netvm_e1000::Counts as CardCounts;
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
-pub use punt::{PuntClass, PuntCounts};
+pub use router::{PuntClass, PuntCounts};
 pub use worker::{FlowCounts, Span};

@@ -11,8 +11,7 @@ use netvm_wire::MacAddr;
 
 use super::{Engine, PortView};
 use crate::ids::PortId;
-use crate::punt::{PuntClass, PuntCounts, PuntLimits};
-use crate::router::{InterfacePath, RouterPath};
+use crate::router::{InterfacePath, PuntClass, PuntCounts, PuntLimits, RouterPath};
 
 mod builder;
 mod trace;

@@ -14,8 +14,7 @@ use netvm_tap::Direction;
 
 use super::egress::send_out;
 use crate::drop_reason::DropReason;
-use crate::punt::PuntClass;
-use crate::router::{InterfacePath, RouterPath};
+use crate::router::{InterfacePath, PuntClass, RouterPath};
 use crate::worker::act::police::limit;
 use crate::worker::act::vlan::{retag_all, set_vlan};
 use crate::worker::packet::retag::{Retag, retag};

@@ -7,7 +7,7 @@ use dpdk::Mbuf;
 use netvm_router::{NextHopId, Tables};
 use netvm_wire::{EtherType, FlowKey, IpProto, MacAddr};
 
-use crate::punt::PuntClass;
+use crate::router::PuntClass;
 use crate::worker::packet::keys::key_of;
 
 /// Why the kernel gets a packet.
@@ -126,7 +126,7 @@ fn of_own(key: &FlowKey) -> PuntClass {
     }
 }
 
-/// A hash of a packet's destination, for [`DestinationLimit`](crate::punt::DestinationLimit).
+/// A hash of a packet's destination, for [`DestinationLimit`](crate::router::DestinationLimit).
 pub(crate) fn destination_hash(router: u16, mbuf: &Mbuf) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let address = key_of(mbuf).map_or(0, |key| key.destination.v6_bits());

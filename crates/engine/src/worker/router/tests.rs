@@ -10,8 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::punt::PuntLimits;
-use crate::router::InterfacePath;
+use crate::router::{InterfacePath, PuntLimits};
 
 const PORT: PortId = PortId(0);
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

@@ -27,7 +27,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
-use crate::punt::DestinationLimit;
+use crate::router::DestinationLimit;
 use crate::tap::{Passing, Place, Taps};
 use flows::Flows;
 use handoff::Handoff;

@@ -1,5 +1,7 @@
 //! Virtual routers in the workers' snapshot.
 
+mod punt;
+
 use std::sync::Arc;
 
 use netvm_config::model::{RouterId, Urpf};
@@ -7,7 +9,9 @@ use netvm_router::Tables;
 use netvm_wire::{MacAddr, VlanId};
 
 use crate::ids::PortId;
-use crate::punt::PuntLimits;
+
+pub(crate) use punt::{DestinationLimit, PuntLimits};
+pub use punt::{PuntClass, PuntCounts};
 
 /// An interface of a router.
 #[derive(Clone, Debug)]
