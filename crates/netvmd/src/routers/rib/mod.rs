@@ -1,0 +1,295 @@
+//! The routing information base of a router: kernel changes come in, updates of the engine's FIB go out. No I/O.
+//!
+//! The engine forwards a packet only if it can do so exactly as the kernel would; it punts all others, also those for
+//! routes that this module does not understand. For each prefix, in this order:
+//! 1. prefixes of the kernel's `local` table are punted, whatever is more specific in `main`;
+//! 2. the route of `main` with the lowest metric decides: its gateways, or punt for a connected one, so that the kernel
+//!    resolves the neighbour;
+//! 3. a neighbour that the kernel has resolved, in a network connected by its interface, is a host route.
+//!
+//! Custom policy routing rules (`ip rule`) make the engine punt everything, because the destination no longer decides
+//! alone.
+
+mod change;
+mod hops;
+mod nets;
+#[cfg(test)]
+mod tests;
+mod updates;
+mod view;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use netvm_router::NextHopId;
+use netvm_wire::{IpNet, MacAddr};
+
+use hops::{Hops, PUNT};
+use nets::{as_host, host};
+
+pub use change::{Change, Counts, Destination, Link, Neighbour, RouteKey, RouteTarget, Select};
+pub use hops::{Gateway, Peer};
+pub use nets::containing;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Kernel,
+    Blackhole,
+    Connected(u32),
+    By(NextHopId),
+}
+
+/// A route of the kernel's main table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
+    target: Target,
+    /// Its nexthop object.
+    nexthop: Option<NonZeroU32>,
+}
+
+/// A router's routing information base.
+#[derive(Debug, Default)]
+pub struct Rib {
+    /// Names of the router's netvm interfaces, in the engine's order.
+    interfaces: Vec<String>,
+    links: BTreeMap<u32, Link>,
+    /// Addresses by interface, with their prefix lengths.
+    addresses: BTreeMap<(u32, IpAddr), u8>,
+    local: BTreeSet<IpNet>,
+    /// The local prefixes longer than one address, and the prefixes that are never forwarded.
+    wide: Vec<IpNet>,
+    routes: BTreeMap<RouteKey, Route>,
+    /// Nexthop objects that routes use, and by how many.
+    nexthops: HashMap<NonZeroU32, u32>,
+    neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
+    has_rules: bool,
+    /// The namespace has chains of type `nat`.
+    has_nat: bool,
+    hops: Hops,
+    /// Next hops in use for neighbours' host routes.
+    held: BTreeMap<IpNet, NextHopId>,
+    /// The routes that the engine has.
+    sent: BTreeMap<IpNet, NextHopId>,
+    dirty: BTreeSet<IpNet>,
+    all_dirty: bool,
+    sent_macs: Vec<(u16, MacAddr)>,
+}
+
+/// Which links are interfaces of the engine.
+#[derive(Clone, Copy)]
+struct Interfaces<'a> {
+    links: &'a BTreeMap<u32, Link>,
+    names: &'a [String],
+}
+
+impl Interfaces<'_> {
+    /// The engine's interface of a link or of the one under a macvlan, and whether the link is up.
+    fn find(self, index: u32) -> Option<(u16, bool)> {
+        let link = self.links.get(&index)?;
+        let place = |link: &Link| self.names.iter().position(|name| *name == link.name);
+        let under = || place(self.links.get(&link.macvlan?.0)?);
+        Some((place(link).or_else(under)? as u16, link.is_up))
+    }
+}
+
+impl Rib {
+    /// An empty RIB.
+    pub fn new(interfaces: Vec<String>) -> Self {
+        let mut rib = Self { interfaces, ..Self::default() };
+        rib.all_changed();
+        rib
+    }
+
+    /// Replaces everything by a dump. The next updates hold only the differences.
+    pub fn resync(&mut self, all: impl IntoIterator<Item = Change>) {
+        let before = std::mem::take(&mut self.routes);
+        self.links.clear();
+        self.addresses.clear();
+        self.local.clear();
+        self.neighbours.clear();
+        self.has_rules = false;
+        for change in all {
+            match change {
+                Change::Route { key, .. } if self.routes.contains_key(&key) => {
+                    // For equal keys, the kernel uses the first IPv4 route, and either IPv6 route.
+                    if !key.net.is_v4() {
+                        self.insert(key, Route { target: Target::Kernel, nexthop: None });
+                    }
+                }
+                // A dump leaves nothing unclear.
+                other => drop(self.apply(other)),
+            }
+        }
+        // Last, so that next hops still in use keep their ids.
+        before.into_values().for_each(|route| self.release_route(route));
+        self.all_changed();
+    }
+
+    /// Applies a change. True if only a dump can tell the new state.
+    #[must_use]
+    pub fn apply(&mut self, change: Change) -> bool {
+        match change {
+            Change::Link(index, link) => {
+                let before = self.links.insert(index, link.clone());
+                if before.as_ref() != Some(&link) {
+                    self.all_changed();
+                }
+                // The kernel removes IPv4 routes with their interface without an event.
+                before.is_some_and(|before| before.is_up && !link.is_up)
+            }
+            Change::LinkGone(index) => {
+                self.links.remove(&index);
+                self.all_changed();
+                true
+            }
+            Change::Address(index, address, length) => {
+                self.addresses.insert((index, address), length);
+                false
+            }
+            Change::AddressGone(index, address) => {
+                self.addresses.remove(&(index, address));
+                true
+            }
+            Change::Local(net) => {
+                if self.local.insert(net) {
+                    self.local_changed(net);
+                }
+                false
+            }
+            Change::LocalGone(net) => {
+                if self.local.remove(&net) {
+                    self.local_changed(net);
+                }
+                // The kernel also removes routes with this source address.
+                true
+            }
+            Change::Route { key, target, replaces, nexthop } => {
+                let target = self.target(&target);
+                self.route(key, Route { target, nexthop }, replaces)
+            }
+            Change::RouteGone { key, target } => self.route_gone(key, &target),
+            Change::Neighbour(peer, neighbour) => {
+                self.neighbour(peer, neighbour);
+                false
+            }
+            Change::Rule => {
+                self.has_rules = true;
+                self.all_changed();
+                false
+            }
+            Change::Nexthop(id) => NonZeroU32::new(id).is_some_and(|id| self.nexthops.contains_key(&id)),
+            Change::Unclear => true,
+        }
+    }
+
+    fn route(&mut self, key: RouteKey, route: Route, replaces: bool) -> bool {
+        let before = self.insert(key, route);
+        if before != Some(route.target) {
+            self.net_changed(key.net);
+        }
+        // A second route with this key: only the kernel knows their order.
+        before.is_some_and(|before| !replaces && before != route.target)
+    }
+
+    /// Returns the target of the route that this one replaces.
+    fn insert(&mut self, key: RouteKey, route: Route) -> Option<Target> {
+        if let Some(id) = route.nexthop {
+            *self.nexthops.entry(id).or_default() += 1;
+        }
+        let before = self.routes.insert(key, route)?;
+        self.release_route(before);
+        Some(before.target)
+    }
+
+    fn release_route(&mut self, route: Route) {
+        self.release(route.target);
+        if let Some(id) = route.nexthop
+            && let Entry::Occupied(mut users) = self.nexthops.entry(id)
+        {
+            *users.get_mut() -= 1;
+            if *users.get() == 0 {
+                users.remove();
+            }
+        }
+    }
+
+    fn route_gone(&mut self, key: RouteKey, target: &RouteTarget) -> bool {
+        let Some(before) = self.routes.get(&key).copied() else { return false };
+        let gone = self.target(target);
+        self.release(gone);
+        if gone != before.target {
+            // Another route with this key existed, or this one had several gateways.
+            return true;
+        }
+        self.routes.remove(&key);
+        self.release_route(before);
+        self.net_changed(key.net);
+        false
+    }
+
+    fn neighbour(&mut self, peer: Peer, neighbour: Option<Neighbour>) {
+        let (index, address) = peer;
+        let before = match neighbour {
+            Some(neighbour) => self.neighbours.insert((address, index), neighbour),
+            None => self.neighbours.remove(&(address, index)),
+        };
+        if before.map(|before| before.mac) != neighbour.map(|neighbour| neighbour.mac) {
+            self.hops.touch(peer);
+            self.dirty.insert(host(address));
+        }
+    }
+
+    fn target(&mut self, target: &RouteTarget) -> Target {
+        match target {
+            RouteTarget::Kernel => Target::Kernel,
+            RouteTarget::Blackhole => Target::Blackhole,
+            RouteTarget::Connected(index) => Target::Connected(*index),
+            RouteTarget::Gateways(gateways) => match self.hops.take(gateways) {
+                PUNT => Target::Kernel,
+                id => Target::By(id),
+            },
+        }
+    }
+
+    fn release(&mut self, target: Target) {
+        if let Target::By(id) = target {
+            self.hops.release(id);
+        }
+    }
+
+    /// Marks a prefix and the neighbours in it for update.
+    fn net_changed(&mut self, net: IpNet) {
+        self.dirty.insert(net);
+        let range = nets::range(net);
+        let inside = self.neighbours.range((*range.start(), 0)..=(*range.end(), u32::MAX));
+        self.dirty.extend(inside.map(|((address, _), _)| host(*address)));
+    }
+
+    fn local_changed(&mut self, net: IpNet) {
+        if as_host(net).is_some() {
+            self.dirty.insert(net);
+        } else {
+            self.all_changed();
+        }
+    }
+
+    fn all_changed(&mut self) {
+        let wide = self.local.iter().copied().filter(|net| as_host(*net).is_none());
+        self.wide = nets::not_forwarded().chain(wide).collect();
+        self.hops.touch_all();
+        self.all_dirty = true;
+    }
+
+    /// Notes whether the namespace has NAT; true if that is new.
+    pub const fn set_nat(&mut self, has_nat: bool) -> bool {
+        let is_new = self.has_nat != has_nat;
+        self.has_nat = has_nat;
+        is_new
+    }
+
+    fn interfaces(&self) -> Interfaces<'_> {
+        Interfaces { links: &self.links, names: &self.interfaces }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a [`Rib`] shows: to the API, and to the code that probes neighbours.
+
+use std::net::IpAddr;
+use std::ops::Bound;
+
+use netvm_router::NextHopId;
+use netvm_wire::{IpNet, MacAddr};
+
+use super::hops::{BLACKHOLE, PUNT};
+use super::{Counts, Destination, Neighbour, Peer, Rib, Select, nets};
+
+impl Rib {
+    /// Neighbours with their MAC addresses on interfaces of the router, by address.
+    pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, &str, Neighbour)> {
+        self.neighbours.iter().filter_map(|((address, index), neighbour)| {
+            let name = &self.links.get(index)?.name;
+            self.interfaces.contains(name).then_some((*address, &**name, *neighbour))
+        })
+    }
+
+    /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, as
+    /// it does not see the packets.
+    pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
+        self.hops.peers().filter(|(index, address)| {
+            self.interfaces().find(*index).is_some_and(|(_, is_up)| is_up)
+                && self.neighbours.get(&(*address, *index)).is_none_or(|neighbour| neighbour.is_stale)
+        })
+    }
+
+    /// Whether policy routing rules exist, and whether next hops ran out.
+    pub const fn limitations(&self) -> (bool, bool) {
+        (self.has_rules, self.hops.refused() > 0)
+    }
+
+    /// The sizes of the tables.
+    pub fn counts(&self) -> Counts {
+        let v4 = self.routes.keys().filter(|key| key.net.is_v4()).count();
+        Counts {
+            routes_v4: v4,
+            routes_v6: self.routes.len() - v4,
+            next_hops: self.hops.count(),
+            neighbours: self.neighbours.len(),
+            refused: self.hops.refused(),
+            has_rules: self.has_rules,
+            has_nat: self.has_nat,
+        }
+    }
+
+    /// The engine's routes by prefix, with their destinations, as far as they are selected.
+    pub fn routes(&self, select: Select) -> Box<dyn Iterator<Item = (IpNet, Destination<'_>)> + '_> {
+        let first = select.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.sent.range((first, Bound::Unbounded)).map(|(net, id)| (*net, *id));
+        let shown = |(net, id)| (net, self.destination(id));
+        match select.address {
+            None => Box::new(behind.filter(move |(net, _)| select.holds(*net)).map(shown)),
+            Some(address) => {
+                let found = nets::ancestry(address).find_map(|net| Some((net, *self.sent.get(&net)?)));
+                let is_behind = move |net| select.after.is_none_or(|after| after < net);
+                Box::new(
+                    found.filter(|(net, _)| select.holds(*net) && is_behind(*net)).map(shown).into_iter(),
+                )
+            }
+        }
+    }
+
+    fn destination(&self, id: NextHopId) -> Destination<'_> {
+        match id {
+            PUNT | NextHopId::LOCAL | NextHopId::RESOLVE | NextHopId::KERNEL => Destination::Kernel,
+            BLACKHOLE => Destination::Blackhole,
+            id => match self.hops.gateways(id) {
+                [only] if only.is_glean() => Destination::Kernel,
+                gateways => Destination::Gateways(gateways),
+            },
+        }
+    }
+
+    /// The addresses of interfaces, with their prefix lengths; without link-local ones of IPv6.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr, u8)> {
+        let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let shown = self.addresses.iter().filter(move |((_, address), _)| !is_link_local(*address));
+        shown
+            .filter_map(|((index, address), length)| Some((&*self.links.get(index)?.name, *address, *length)))
+    }
+
+    /// The MAC address of a neighbour, and the name of its interface.
+    pub fn peer(&self, (index, address): Peer) -> (Option<MacAddr>, Option<&str>) {
+        let mac = self.neighbours.get(&(address, index)).map(|neighbour| neighbour.mac);
+        (mac, self.links.get(&index).map(|link| &*link.name))
+    }
+}
