@@ -4,23 +4,10 @@
 //! configuration has lost them. They outlive netvmd; the next one takes them over as they are: routes, neighbours, and
 //! the daemons inside.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
-
-use netvm_wire::IpNet;
-
-use crate::engine_thread::EngineHandle;
-use crate::runtime::blocking;
-
 mod follow;
 mod kernel;
 mod links;
+mod managed;
 mod namespace;
 mod offload;
 mod rib;
@@ -28,17 +15,28 @@ mod static_routes;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netvm_config::model::{Host, RouterConfig, RouterId, StaticRoute};
+use netvm_wire::IpNet;
+
+use crate::engine_thread::EngineHandle;
+use crate::runtime::blocking;
 use follow::{Follower, NetlinkSockets};
-use links::{Interface, LinkError, Links, Silenced};
-pub(crate) use namespace::is_taken;
-use namespace::{Namespace, NamespaceError};
-pub use rib::{Counts, Destination, Neighbour, Rib, Select};
+use links::{LinkError, Links, Silenced};
+use managed::{DesiredRouter, ManagedRouter, announce, configure, each_end, make, remove, remove_others};
+use namespace::NamespaceError;
 use static_routes::{RemoveError, RouteError};
+
+pub use managed::Mtus;
+pub(crate) use namespace::is_taken;
+pub use rib::{Counts, Destination, Neighbour, Rib, Select};
 
 /// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
 const FOLDER: &str = "routers";
-/// Default MTU in bytes.
-const ETHERNET: u32 = 1500;
 
 /// A router cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -80,18 +78,6 @@ pub enum RouterError {
         /// The kernel's error.
         source: io::Error,
     },
-}
-
-/// An existing router.
-#[derive(Debug)]
-struct ManagedRouter {
-    namespace: Namespace,
-    /// While its kernel is followed: its id and interfaces in the engine.
-    followed: Option<(RouterId, Vec<String>)>,
-    /// An earlier netvmd left it, and this one has not served it yet.
-    is_inherited: bool,
-    /// New interfaces, whose addresses are announced once packets pass.
-    unannounced: Vec<Interface>,
 }
 
 /// The virtual routers.
@@ -314,159 +300,4 @@ fn of_engine(router: &RouterConfig) -> (RouterId, Vec<String>) {
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// MTUs of the interfaces that ports are on, in bytes.
-pub type Mtus = BTreeMap<PortId, u32>;
-
-/// The desired state of a router.
-#[derive(Debug)]
-struct DesiredRouter {
-    name: String,
-    namespace: String,
-    interfaces: Vec<Interface>,
-    /// Interfaces of its AF_XDP ports.
-    port_interfaces: Vec<String>,
-    routes: Vec<StaticRoute>,
-}
-
-impl DesiredRouter {
-    fn all(host: &Host, mtus: &Mtus) -> Vec<Self> {
-        let mtu = |port: PortId| {
-            let own = host.port(port).map_or(ETHERNET, |port| u32::from(port.mtu));
-            mtus.get(&port).map_or(own, |mtu| own.min(*mtu))
-        };
-        let interface = |one: &RouterInterface| Interface {
-            name: one.name.clone(),
-            host_end: one.host_end.clone(),
-            mac: one.mac.0,
-            mtu: mtu(one.port),
-            addresses: one.addresses.iter().map(|one| (one.address, one.length)).collect(),
-        };
-        let router = |one: &RouterConfig| Self {
-            name: one.name.clone(),
-            namespace: one.namespace(),
-            interfaces: one.interfaces.iter().map(interface).collect(),
-            port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
-            routes: one.routes.clone(),
-        };
-        host.routers.iter().map(router).collect()
-    }
-}
-
-fn port_interface(host: &Host, port: PortId) -> Option<String> {
-    match &host.port(port)?.kind {
-        PortKind::AfXdp { interface, .. } => Some(interface.clone()),
-        _ => None,
-    }
-}
-
-fn make(
-    all: &mut BTreeMap<String, ManagedRouter>,
-    folder: &Path,
-    router: &DesiredRouter,
-) -> Result<(), RouterError> {
-    let name = &router.name;
-    let system = |what| move |source| RouterError::System { router: name.clone(), what, source };
-    let made = match all.entry(name.clone()) {
-        Entry::Occupied(made) => made.into_mut(),
-        Entry::Vacant(place) => {
-            let (namespace, is_inherited) = Namespace::take(&router.namespace)
-                .map_err(|source| RouterError::Namespace { router: name.clone(), source })?;
-            if is_inherited {
-                tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
-            }
-            place.insert(ManagedRouter { namespace, followed: None, is_inherited, unannounced: Vec::new() })
-        }
-    };
-    let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
-    noted.map_err(system("cannot record it in the run directory"))?;
-    links::start_forwarding(&made.namespace)
-        .map_err(system("cannot bring up loopback and enable forwarding"))?;
-    let new = configure(router, &made.namespace)?;
-    made.unannounced.extend(new);
-    let routed = made.namespace.inside(|| static_routes::set(&router.routes));
-    let routed = routed.map_err(system("cannot enter its namespace"))?;
-    routed.map_err(|source| RouterError::Route { router: name.clone(), source })
-}
-
-/// Creates or changes a router's interfaces to their desired state; returns those that it created.
-fn configure(router: &DesiredRouter, namespace: &Namespace) -> Result<Vec<Interface>, RouterError> {
-    let (name, what) = (&router.name, "cannot open a netlink socket");
-    let failed = |source| RouterError::System { router: name.clone(), what, source };
-    let mut links = Links::new(name, namespace).map_err(failed)?;
-    let mut new = Vec::new();
-    for interface in &router.interfaces {
-        if links.configure(interface)? {
-            new.push(interface.clone());
-        }
-    }
-    Ok(new)
-}
-
-/// Announces the addresses of new interfaces.
-fn announce(name: &str, made: &mut ManagedRouter) {
-    let new = std::mem::take(&mut made.unannounced);
-    if new.is_empty() {
-        return;
-    }
-    let announced = Links::new(name, &made.namespace).and_then(|links| links.announce(&new));
-    if let Err(error) = announced {
-        tracing::warn!("router {name}: cannot announce its addresses: {error}");
-    }
-}
-
-/// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
-fn remove_others(all: &mut BTreeMap<String, ManagedRouter>, folder: &Path, wanted: &[DesiredRouter]) {
-    let find = |name: &str| wanted.iter().find(|router| router.name == name);
-    for (name, made) in all.extract_if(.., |name, _| find(name).is_none()) {
-        remove(&name, made.namespace, folder);
-    }
-    for (name, made) in &*all {
-        let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
-        let keep = |end: &str| interfaces.iter().any(|interface| interface.host_end == end);
-        if let Err(error) = each_end(name, &made.namespace, |end| !keep(end), Links::remove) {
-            tracing::warn!("router {name}: cannot remove interfaces: {error}");
-        }
-    }
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if all.contains_key(&name) {
-            continue;
-        }
-        let namespace = fs::read_to_string(entry.path()).unwrap_or_default();
-        match Namespace::take(&namespace) {
-            Ok((namespace, _)) => {
-                tracing::info!(
-                    "router {name}: removing it: a killed netvmd left it, and the configuration does not have it"
-                );
-                remove(&name, namespace, folder);
-            }
-            Err(error) => tracing::warn!("router {name}: {error}"),
-        }
-    }
-}
-
-fn remove(name: &str, namespace: Namespace, folder: &Path) {
-    // Explicitly, because the kernel removes a namespace's interfaces some time after the namespace.
-    if let Err(error) = each_end(name, &namespace, |_| true, Links::remove) {
-        tracing::warn!("router {name}: cannot remove its interfaces: {error}");
-    }
-    if let Err(error) = namespace.remove() {
-        tracing::warn!("router {name}: {error}");
-    }
-    // If the file stays, the next netvmd removes the router again.
-    let _ = fs::remove_file(folder.join(name));
-}
-
-/// Does something to the outer ends of a router's interfaces that `selects` selects.
-fn each_end<'a>(
-    name: &'a str,
-    namespace: &'a Namespace,
-    selects: impl Fn(&str) -> bool,
-    work: impl Fn(&mut Links<'a>, &str) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut links = Links::new(name, namespace)?;
-    let ends = links.ends()?;
-    ends.iter().filter(|end| selects(end)).try_for_each(|end| work(&mut links, end))
 }

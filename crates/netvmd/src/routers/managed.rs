@@ -1,0 +1,189 @@
+//! Brings namespaces and interfaces of routers to the state that a configuration wants.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use std::{fs, io};
+
+use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
+
+use super::links::{self, Interface, Links};
+use super::namespace::Namespace;
+use super::{RouterError, static_routes};
+
+/// Default MTU in bytes.
+const ETHERNET: u32 = 1500;
+
+/// MTUs of the interfaces that ports are on, in bytes.
+pub type Mtus = BTreeMap<PortId, u32>;
+
+/// An existing router.
+#[derive(Debug)]
+pub(super) struct ManagedRouter {
+    pub(super) namespace: Namespace,
+    /// While its kernel is followed: its id and interfaces in the engine.
+    pub(super) followed: Option<(RouterId, Vec<String>)>,
+    /// An earlier netvmd left it, and this one has not served it yet.
+    pub(super) is_inherited: bool,
+    /// New interfaces, whose addresses are announced once packets pass.
+    unannounced: Vec<Interface>,
+}
+
+/// The desired state of a router.
+#[derive(Debug)]
+pub(super) struct DesiredRouter {
+    pub(super) name: String,
+    namespace: String,
+    pub(super) interfaces: Vec<Interface>,
+    /// Interfaces of its AF_XDP ports.
+    pub(super) port_interfaces: Vec<String>,
+    routes: Vec<StaticRoute>,
+}
+
+impl DesiredRouter {
+    pub(super) fn all(host: &Host, mtus: &Mtus) -> Vec<Self> {
+        let mtu = |port: PortId| {
+            let own = host.port(port).map_or(ETHERNET, |port| u32::from(port.mtu));
+            mtus.get(&port).map_or(own, |mtu| own.min(*mtu))
+        };
+        let interface = |one: &RouterInterface| Interface {
+            name: one.name.clone(),
+            host_end: one.host_end.clone(),
+            mac: one.mac.0,
+            mtu: mtu(one.port),
+            addresses: one.addresses.iter().map(|one| (one.address, one.length)).collect(),
+        };
+        let router = |one: &RouterConfig| Self {
+            name: one.name.clone(),
+            namespace: one.namespace(),
+            interfaces: one.interfaces.iter().map(interface).collect(),
+            port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
+            routes: one.routes.clone(),
+        };
+        host.routers.iter().map(router).collect()
+    }
+}
+
+fn port_interface(host: &Host, port: PortId) -> Option<String> {
+    match &host.port(port)?.kind {
+        PortKind::AfXdp { interface, .. } => Some(interface.clone()),
+        _ => None,
+    }
+}
+
+pub(super) fn make(
+    all: &mut BTreeMap<String, ManagedRouter>,
+    folder: &Path,
+    router: &DesiredRouter,
+) -> Result<(), RouterError> {
+    let name = &router.name;
+    let system = |what| move |source| RouterError::System { router: name.clone(), what, source };
+    let made = match all.entry(name.clone()) {
+        Entry::Occupied(made) => made.into_mut(),
+        Entry::Vacant(place) => {
+            let (namespace, is_inherited) = Namespace::take(&router.namespace)
+                .map_err(|source| RouterError::Namespace { router: name.clone(), source })?;
+            if is_inherited {
+                tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
+            }
+            place.insert(ManagedRouter { namespace, followed: None, is_inherited, unannounced: Vec::new() })
+        }
+    };
+    let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
+    noted.map_err(system("cannot record it in the run directory"))?;
+    links::start_forwarding(&made.namespace)
+        .map_err(system("cannot bring up loopback and enable forwarding"))?;
+    let new = configure(router, &made.namespace)?;
+    made.unannounced.extend(new);
+    let routed = made.namespace.inside(|| static_routes::set(&router.routes));
+    let routed = routed.map_err(system("cannot enter its namespace"))?;
+    routed.map_err(|source| RouterError::Route { router: name.clone(), source })
+}
+
+/// Creates or changes a router's interfaces to their desired state; returns those that it created.
+pub(super) fn configure(
+    router: &DesiredRouter,
+    namespace: &Namespace,
+) -> Result<Vec<Interface>, RouterError> {
+    let (name, what) = (&router.name, "cannot open a netlink socket");
+    let failed = |source| RouterError::System { router: name.clone(), what, source };
+    let mut links = Links::new(name, namespace).map_err(failed)?;
+    let mut new = Vec::new();
+    for interface in &router.interfaces {
+        if links.configure(interface)? {
+            new.push(interface.clone());
+        }
+    }
+    Ok(new)
+}
+
+/// Announces the addresses of new interfaces.
+pub(super) fn announce(name: &str, made: &mut ManagedRouter) {
+    let new = std::mem::take(&mut made.unannounced);
+    if new.is_empty() {
+        return;
+    }
+    let announced = Links::new(name, &made.namespace).and_then(|links| links.announce(&new));
+    if let Err(error) = announced {
+        tracing::warn!("router {name}: cannot announce its addresses: {error}");
+    }
+}
+
+/// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
+pub(super) fn remove_others(
+    all: &mut BTreeMap<String, ManagedRouter>,
+    folder: &Path,
+    wanted: &[DesiredRouter],
+) {
+    let find = |name: &str| wanted.iter().find(|router| router.name == name);
+    for (name, made) in all.extract_if(.., |name, _| find(name).is_none()) {
+        remove(&name, made.namespace, folder);
+    }
+    for (name, made) in &*all {
+        let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
+        let keep = |end: &str| interfaces.iter().any(|interface| interface.host_end == end);
+        if let Err(error) = each_end(name, &made.namespace, |end| !keep(end), Links::remove) {
+            tracing::warn!("router {name}: cannot remove interfaces: {error}");
+        }
+    }
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if all.contains_key(&name) {
+            continue;
+        }
+        let namespace = fs::read_to_string(entry.path()).unwrap_or_default();
+        match Namespace::take(&namespace) {
+            Ok((namespace, _)) => {
+                tracing::info!(
+                    "router {name}: removing it: a killed netvmd left it, and the configuration does not have it"
+                );
+                remove(&name, namespace, folder);
+            }
+            Err(error) => tracing::warn!("router {name}: {error}"),
+        }
+    }
+}
+
+pub(super) fn remove(name: &str, namespace: Namespace, folder: &Path) {
+    // Explicitly, because the kernel removes a namespace's interfaces some time after the namespace.
+    if let Err(error) = each_end(name, &namespace, |_| true, Links::remove) {
+        tracing::warn!("router {name}: cannot remove its interfaces: {error}");
+    }
+    if let Err(error) = namespace.remove() {
+        tracing::warn!("router {name}: {error}");
+    }
+    // If the file stays, the next netvmd removes the router again.
+    let _ = fs::remove_file(folder.join(name));
+}
+
+/// Does something to the outer ends of a router's interfaces that `selects` selects.
+pub(super) fn each_end<'a>(
+    name: &'a str,
+    namespace: &'a Namespace,
+    selects: impl Fn(&str) -> bool,
+    work: impl Fn(&mut Links<'a>, &str) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut links = Links::new(name, namespace)?;
+    let ends = links.ends()?;
+    ends.iter().filter(|end| selects(end)).try_for_each(|end| work(&mut links, end))
+}
