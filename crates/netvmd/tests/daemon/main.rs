@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod apply;
-mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod flows;
