@@ -1,7 +1,10 @@
 //! Virtual routers between captures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod changes;
 mod forwarding;
 mod plan;
+mod punt;
 #[path = "../support/mod.rs"]
 mod support;
+mod urpf;

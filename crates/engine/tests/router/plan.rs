@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use netvm_config::model::{
     EngineConfig, Forward, Host, PortConfig, PortKind, RouterConfig, RouterId, RouterInterface,
@@ -12,6 +13,8 @@ use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
 
 use crate::support::Rig;
 use crate::support::pcap::{Scratch, finish};
+
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Ports, by number: those of the interfaces, and those to the kernel.
 pub const LAN: u16 = 0;
@@ -141,7 +144,7 @@ pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     rig.engine.update_router(RouterId(0), update.clone()).unwrap();
     let routes = update.routes.iter().filter(|(net, _)| matches!(net, IpNet::V4(_))).count();
     let known = |engine: &netvm_engine::Engine| engine.routers()[0].routes.0 == routes;
-    assert!(rig.until(super::forwarding::LIMIT, known), "{}", rig.story());
+    assert!(rig.until(LIMIT, known), "{}", rig.story());
     let free = rig.free_buffers();
     rig.engine.apply(host).unwrap();
     free
