@@ -1,8 +1,10 @@
 //! Who may capture.
 
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use super::*;
+use common::hosts::succeeds;
 
 /// A group that no user of this machine needs to have.
 const GROUP: u32 = 54_321;
