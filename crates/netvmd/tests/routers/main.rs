@@ -4,13 +4,13 @@
 mod churn;
 #[path = "../common/mod.rs"]
 mod common;
-mod daemons;
 mod frr;
-mod full_table;
+mod links;
 mod many;
 mod neighbours;
 mod patch;
 mod site;
+mod static_routes;
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::Folder;
 use common::download::{PORT, download, serve};
 use common::hosts::{Host, are_possible, asking, run, within};
-use common::{Daemon, Folder};
-use netvm_api::{Done, PortInfo, RouteAction, Status, path};
+use netvm_api::{Done, RouteAction, path};
 use netvm_config::model::RouterInterface;
 use rustix::process::Signal;
 use site::{ENGINE, Site, start, start_in};
@@ -237,175 +237,6 @@ fn routers_with_the_same_addresses_are_isolated_and_a_scan_does_not_disturb() {
     let _: netvm_api::ApplyReply =
         daemon.post(path::APPLY, &(ENGINE.to_owned() + &red.config() + &blue.config()));
     assert!(blue.client.pings("10.2.0.2"), "{}", daemon.log());
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
-}
-
-#[test]
-fn static_routes_follow_the_configuration() {
-    if !are_possible() {
-        return;
-    }
-    let site = Site::new("s");
-    let with = |routes: &str| {
-        ENGINE.to_owned()
-            + &site.config().replace("[[router]]\n", &format!("[[router]]\nroutes = [{routes}]\n"))
-    };
-    site.server.ip("address add 172.16.0.1/32 dev lo");
-    let mut daemon = Daemon::start(&with(
-        "{ to = \"172.16.0.0/24\", via = \"10.2.0.2\" }, { to = \"2001:db8:3::/48\", via = \"2001:db8:2::2\", \
-         interface = \"wan\", metric = 7 }, { to = \"172.17.0.0/16\", via = [\"10.2.0.2\", \"10.2.0.3\"] }, \
-         { to = \"172.18.0.0/16\", blackhole = true }, { to = \"172.19.0.0/16\", interface = \"wan\" }",
-    ));
-    assert!(site.client.pings("172.16.0.1"), "{}", daemon.log());
-    let routes = || {
-        let (v4, v6) = ("ip -n", "ip -6 -n");
-        [v4, v6].map(|ip| run(&format!("{ip} {} route show", site.namespace()))).concat()
-    };
-    let before = routes();
-    for words in [
-        "172.16.0.0/24 via 10.2.0.2 dev wan proto 110",
-        "2001:db8:3::/48 via 2001:db8:2::2 dev wan proto 110 metric 7",
-        "nexthop via 10.2.0.3 dev wan weight 1",
-        "blackhole 172.18.0.0/16 proto 110",
-        "172.19.0.0/16 dev wan proto 110 scope link",
-    ] {
-        assert!(before.contains(words), "{words}\n{before}");
-    }
-    // What has not changed stays, and so do routes of others.
-    site.ip("route add 172.20.0.0/16 via 10.2.0.2");
-    let fewer = with(
-        "{ to = \"172.16.0.0/24\", via = \"10.2.0.2\" }, { to = \"172.18.0.0/16\", via = \"10.2.0.2\" }",
-    );
-    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &fewer);
-    let after = routes();
-    assert!(after.contains("172.20.0.0/16") && after.contains("172.18.0.0/16 via 10.2.0.2"), "{after}");
-    assert!(!after.contains("172.17.0.0/16") && !after.contains("2001:db8:3::"), "{after}");
-    // A route that the kernel refuses changes nothing.
-    for (route, says) in [
-        ("{ to = \"172.20.0.0/16\", via = \"10.2.0.2\" }", "has a route of others"),
-        ("{ to = \"172.21.0.0/16\", via = \"192.0.2.9\" }", "is in no network"),
-    ] {
-        let (_, error) = daemon.post_failing(path::APPLY, with(route));
-        assert!(error.message.contains(says), "{error}");
-        assert_eq!(routes(), after);
-    }
-    // Routes beside those of the configuration.
-    let at = path::ROUTES.replace("{router}", &site.router);
-    let add = |route: &str| {
-        serde_json::to_string(&netvm_api::AddRoutes { toml: format!("routes = [{route}]") }).unwrap()
-    };
-    let _: Done = daemon.post(&at, &add("{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }"));
-    assert!(routes().contains("172.30.0.0/16 via 10.2.0.2 dev wan proto static metric 5"), "{}", routes());
-    for (route, says) in [
-        ("{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }", "has a route of others"),
-        ("{ to = \"172.31.0.0/16\", via = \"192.0.2.9\" }", "is in no network"),
-        ("{ to = \"172.31.0.0/16\", interface = \"lam\" }", "no interface `lam`"),
-    ] {
-        let (status, error) = daemon.post_failing(&at, add(route));
-        let text = format!("{error} {:?}", error.diagnostics);
-        assert!(status == 422 && text.contains(says), "{status} {text}");
-    }
-    // It stays when a configuration is applied.
-    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &fewer);
-    assert!(routes().contains("172.30.0.0/16"), "{}", routes());
-    let delete = |prefix: &str| daemon.request("DELETE", &format!("{at}?prefix={prefix}"), "");
-    for (prefix, status, says) in [
-        ("172.30.0.0/16", 200, "removed"),
-        ("172.30.0.0/16", 422, "no route to 172.30.0.0/16"),
-        ("172.16.0.0/24", 422, "belongs to the configuration"),
-        ("10.2.0.0/16", 422, "is not static"),
-        ("10.2.0.1/16", 400, "write it as in"),
-    ] {
-        let (found, text) = delete(prefix);
-        assert!(found == status && text.contains(says), "{prefix}: {found} {text}");
-    }
-    assert!(!routes().contains("172.30.0.0/16"), "{}", routes());
-    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
-    daemon.until("the server is a neighbour", |daemon| {
-        let all: Vec<netvm_api::NeighbourInfo> =
-            daemon.get(&path::NEIGHBOURS.replace("{router}", &site.router));
-        all.iter().any(|one| one.address == "10.2.0.2" && one.interface == "wan" && one.mac.len() == 17)
-    });
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
-}
-
-#[test]
-fn links_and_interfaces_that_come_and_go_are_followed() {
-    if !are_possible() {
-        return;
-    }
-    let site = Site::new("l");
-    let mut daemon = start(&[&site]);
-    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
-    let carrier =
-        |name: &str| !run(&format!("ip -n {} -o link show {name}", site.namespace())).contains("NO-CARRIER");
-    let says = |daemon: &Daemon, words: &str| {
-        daemon.get::<Status>(path::STATUS).problems.iter().any(|problem| problem.contains(words))
-    };
-    let has_link = |daemon: &Daemon, side: &str| {
-        let ports: Vec<PortInfo> = daemon.get(path::PORTS);
-        ports.iter().find(|port| port.name == format!("{}-{side}", site.router)).unwrap().link
-    };
-    // The other end of the client's cable goes down.
-    site.client.ip("link set eth0 down");
-    daemon.until("the link is down", |daemon| says(daemon, "-lan: link down") && !has_link(daemon, "lan"));
-    daemon.until("the router's interface has no carrier", |_| !carrier("lan") && carrier("wan"));
-    site.client.ip("link set eth0 up");
-    site.client.ip("route add default via 10.1.0.1");
-    site.client.ip("address replace 2001:db8:1::2/64 dev eth0 nodad");
-    site.client.ip("-6 route replace default via 2001:db8:1::1");
-    daemon.until("the link is up", |daemon| has_link(daemon, "lan") && carrier("lan"));
-    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
-    daemon.await_log("link up");
-    // The server's interface is removed and made again, twice; other changes are possible meanwhile.
-    for _ in 0..2 {
-        site.server.unplug();
-        daemon.until("it is gone", |daemon| says(daemon, "is gone") && !has_link(daemon, "wan"));
-        daemon.until("the router's interface has no carrier", |_| !carrier("wan"));
-        let more = format!("{ENGINE}{}\n[[port]]\nname = \"spare\"\nkind = \"sink\"\n", site.config());
-        let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &more);
-        site.server.plug();
-        site.server.ip("route add default via 10.2.0.1");
-        assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
-        assert!(has_link(&daemon, "wan") && carrier("wan"));
-    }
-    // A smaller MTU: the router says so, and its senders follow (RFC 1191, RFC 8201).
-    run(&format!("ip link set {} mtu 1270", site.server.port()));
-    site.server.ip("link set eth0 mtu 1270");
-    daemon.until("the MTU is noticed", |daemon| says(daemon, "that of interface"));
-    let mtu = |size: u32| {
-        run(&format!("ip -n {} -o link show wan", site.namespace())).contains(&format!(" mtu {size} "))
-    };
-    daemon.until("the router's interface follows", |_| mtu(1270));
-    assert!(within(Duration::from_secs(20), || {
-        site.client.output("busybox ping -c 1 -W 1 -s 1472 10.2.0.2").status.success()
-    }));
-    let known = site.client.ip_output("route get 10.2.0.2");
-    assert!(known.contains("mtu 1270"), "{known}");
-    // Below what IPv6 needs (RFC 8200 section 5) the kernel takes its addresses away; they come back.
-    run(&format!("ip link set {} mtu 1400", site.server.port()));
-    site.server.ip("link set eth0 mtu 1400");
-    site.server.ip("address replace 2001:db8:2::2/64 dev eth0 nodad");
-    site.server.ip("-6 route replace default via 2001:db8:2::1");
-    daemon.until("the router's interface follows", |_| mtu(1400));
-    assert!(site.client.pings("2001:db8:2::2"), "{}", daemon.log());
-    assert!(within(Duration::from_secs(20), || {
-        site.client.output("busybox ping6 -c 1 -W 1 -s 1452 2001:db8:2::2").status.success()
-    }));
-    let known = site.client.ip_output("-6 route get 2001:db8:2::2");
-    assert!(known.contains("mtu 1400"), "{known}");
-    // What the kernel refuses is counted: here the other end of the cable takes less than the port's interface says.
-    run(&format!("ip link set {} mtu 1500", site.server.port()));
-    daemon.until("the router's interface follows", |_| mtu(1500));
-    site.client.ip("route flush cache");
-    daemon.until("it is counted", |daemon| {
-        assert!(!site.client.output("busybox ping -c 1 -W 1 -s 1472 10.2.0.2").status.success());
-        format!("{:?}", daemon.stats().drops).contains("tx-refused")
-    });
-    site.server.ip("link set eth0 mtu 1500");
-    daemon.until("all is well", |daemon| daemon.get::<Status>(path::STATUS).problems.is_empty());
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
 }

@@ -1,5 +1,8 @@
 //! FRR and BIRD in network namespaces, with folders of their own.
 
+mod daemons;
+mod full_table;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

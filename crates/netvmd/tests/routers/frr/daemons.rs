@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use netvm_api::{Done, RouterRoutes, path};
 
-use super::common::download::PORT;
-use super::common::hosts::{Host, are_possible, asking, within};
-use super::common::{Daemon, Folder};
-use super::frr::{Daemons, are_installed};
-use super::site::ENGINE;
+use super::{Daemons, are_installed};
+use crate::common::download::PORT;
+use crate::common::hosts::{Host, are_possible, asking, within};
+use crate::common::{Daemon, Folder};
+use crate::site::ENGINE;
 
 /// Prefixes that both peers announce.
 const PREFIXES: usize = 10_000;

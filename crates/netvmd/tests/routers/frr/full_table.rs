@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use netvm_api::{Done, path};
 
-use super::common::download::PORT;
-use super::common::hosts::{Host, are_possible, within};
 use super::daemons::{Net, Outage};
-use super::frr::{Daemons, are_installed};
+use super::{Daemons, are_installed};
+use crate::common::download::PORT;
+use crate::common::hosts::{Host, are_possible, run, within};
 
 /// Set by `./dev check-release`.
 const WANTED: &str = "NETVM_TEST_FULL_TABLE";
@@ -77,5 +77,5 @@ fn a_full_table_by_bgp_is_in_the_engine_soon() {
 }
 
 fn run_in(net: &Net, words: &str) {
-    super::common::hosts::run(&format!("ip -n {} {words}", net.namespace()));
+    run(&format!("ip -n {} {words}", net.namespace()));
 }
