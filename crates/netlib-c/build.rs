@@ -4,8 +4,15 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 6] =
-    ["src/status.rs", "src/options.rs", "src/endpoint.rs", "src/packet.rs", "src/callback.rs", "src/sim.rs"];
+const SOURCES: [&str; 7] = [
+    "src/status.rs",
+    "src/options.rs",
+    "src/attach.rs",
+    "src/endpoint.rs",
+    "src/packet.rs",
+    "src/callback.rs",
+    "src/sim.rs",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let variable = |name| env::var(name);

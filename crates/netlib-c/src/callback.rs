@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use netlib::{Error, Verdict};
 
-use crate::endpoint::{borrow, netlib_attach, netlib_detach, netlib_endpoint, netlib_t};
+use crate::attach::{netlib_attach, netlib_detach, netlib_t};
+use crate::endpoint::{borrow, netlib_endpoint};
 use crate::options::netlib_options;
 use crate::packet::{netlib_packet, verdict};
 use crate::status::{Failure, guard, netlib_status};

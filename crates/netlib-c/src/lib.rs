@@ -6,6 +6,7 @@
 // The types have C names.
 #![allow(non_camel_case_types)]
 
+mod attach;
 mod callback;
 mod endpoint;
 mod options;
@@ -13,11 +14,11 @@ mod packet;
 mod sim;
 mod status;
 
+pub use attach::{netlib_attach, netlib_detach, netlib_get_endpoint, netlib_stop, netlib_t, netlib_threads};
 pub use callback::{netlib_callback, netlib_run, netlib_serve};
 pub use endpoint::{
-    netlib_attach, netlib_count, netlib_detach, netlib_endpoint, netlib_epoch, netlib_get_endpoint,
-    netlib_port, netlib_receive, netlib_role, netlib_send, netlib_stop, netlib_t, netlib_thread,
-    netlib_threads, netlib_withdraw,
+    netlib_count, netlib_endpoint, netlib_epoch, netlib_port, netlib_receive, netlib_role, netlib_send,
+    netlib_thread, netlib_withdraw,
 };
 pub use options::{netlib_options, netlib_options_init, netlib_waiting};
 pub use packet::{
