@@ -1,0 +1,192 @@
+//! `way`: packets from a sender in a namespace into a program, by one of the ways that Linux and netvm offer.
+//!
+//! ```text
+//!  core A                core B
+//!  sender ── far veth ── near: libpcap, TPACKET_V3, AF_XDP or XDP, and netvm-bench-way     platform host
+//!                        near: netvm's AF_XDP port ── rule that drops                      host, netvm-port
+//!                        near: netvm's AF_XDP port ── NF process                           host, netvm-nf
+//!                        near: netvm's AF_XDP port ── vhost-user ── guest: the same ways   platform guest
+//!                        near: netvm's AF_XDP port ── e1000 ── guest: the same ways        platform guest-e1000
+//!                        near: netvm's AF_XDP port ── ivshmem ── NF in a VM                guest, netvm-nf
+//! ```
+//!
+//! All that receives has one core, the kernel's share too (Schultz and Crowley, section IV). Every way has a buffer of
+//! about 2 MB or 2,048 packets, so that none does better by a queue.
+
+mod receiver;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use netvm_vm::{Accel, CardKind};
+use netvm_wire::MacAddr;
+
+use super::network;
+use super::trial::{self, TrialArgs};
+use crate::error::BenchError;
+use crate::machine::allowed_cores;
+use crate::setup::guest::{Guest, beside};
+use crate::setup::sender::{Sender, Stream};
+use receiver::Receiver;
+
+const PROGRAM: &str = "netvm-bench-way";
+const GUEST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const DESTINATION: [u8; 4] = [10, 255, 0, 1];
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Platform {
+    /// In a process of the host
+    Host,
+    /// In a virtual machine, with a card on a vhost-user port
+    Guest,
+    /// In a virtual machine, with an e1000 card
+    #[value(name = "guest-e1000")]
+    GuestE1000,
+}
+
+/// The way into the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// libpcap
+    Libpcap,
+    /// The mapped ring of a packet socket, version 3
+    TpacketV3,
+    /// An AF_XDP socket
+    AfXdp,
+    /// Counted in the kernel by an XDP program
+    Xdp,
+    /// Counted by netvm's engine at its AF_XDP port
+    NetvmPort,
+    /// An NF of netvm
+    NetvmNf,
+}
+
+/// What is done with each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Monitor {
+    /// Counts packets and bytes
+    Null,
+    /// Also enters each into a table of flows
+    Flow,
+}
+
+/// The flows of the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Flows {
+    /// All packets are of one flow
+    Single,
+    /// Each packet is of a flow of its own
+    Multi,
+}
+
+/// Options of `way`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct WayArgs {
+    /// Where the program runs
+    #[arg(long, default_value = "host")]
+    pub platform: Platform,
+    /// The way of packets into it
+    #[arg(long)]
+    pub way: Way,
+    /// What it does with each packet
+    #[arg(long, default_value = "null")]
+    pub monitor: Monitor,
+    /// The flows of the traffic
+    #[arg(long, default_value = "single")]
+    pub flows: Flows,
+    /// Bytes of a frame, FCS included
+    #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
+    pub size: u16,
+    /// QEMU's accelerator: emulation or KVM
+    #[arg(long, value_parser = ["tcg", "kvm"], default_value = "tcg")]
+    pub accel: String,
+    /// The trials.
+    #[command(flatten)]
+    pub trials: TrialArgs,
+}
+
+/// Runs the trials.
+///
+/// # Errors
+/// [`BenchError`] if the way cannot be set up.
+pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
+    let [sending, receiving] = two_cores(&args.trials)?;
+    // Outside the namespace, as its kernel may have to be downloaded.
+    let guest = image(args, receiving)?;
+    network::enter()?;
+    let interface = network::interface(0);
+    let stream = Stream {
+        interface: interface.clone(),
+        size: args.size,
+        is_multi: args.flows == Flows::Multi,
+        is_spread: false,
+        destinations: vec![(GUEST_MAC, DESTINATION)],
+    };
+    let sender = Sender::start(vec![stream], sending)?;
+    network::bring_up(&interface, receiving)?;
+    let mut receiver = Receiver::start(args, &interface, (receiving, guest))?;
+    network::pin_threads(&interface, receiving);
+    trial::run(&args.trials, (args.size, None), &sender, &mut receiver)
+}
+
+/// The sender's core, and that of all that receives.
+///
+/// # Errors
+/// [`BenchError::Cores`] without two cores.
+pub fn two_cores(args: &TrialArgs) -> Result<[u32; 2], BenchError> {
+    let list = if args.cores.is_empty() { allowed_cores() } else { args.cores.clone() };
+    match list.as_slice() {
+        [sending, receiving, ..] if sending != receiving => Ok([*sending, *receiving]),
+        _ => Err(BenchError::Cores { wanted: 2, have: list.len().min(1) }),
+    }
+}
+
+fn program() -> Result<PathBuf, BenchError> {
+    beside(PROGRAM, PROGRAM)
+}
+
+/// Options of the program.
+fn arguments(args: &WayArgs, interface: &str) -> Vec<String> {
+    let word = |value: Option<clap::builder::PossibleValue>| {
+        value.map_or(String::new(), |value| value.get_name().to_owned())
+    };
+    vec![
+        format!("--way={}", word(args.way.to_possible_value())),
+        format!("--monitor={}", word(args.monitor.to_possible_value())),
+        format!("--interface={interface}"),
+    ]
+}
+
+/// The guest in which the program is to run; `None` if it is to run here.
+fn image(args: &WayArgs, core: u32) -> Result<Option<Guest>, BenchError> {
+    let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
+    let words = arguments(args, "eth0");
+    match (args.platform, args.way) {
+        (Platform::Host, _) => Ok(None),
+        (Platform::Guest | Platform::GuestE1000, Way::NetvmPort) => {
+            let problem = "the engine does not run in a guest: choose the platform host".to_owned();
+            Err(BenchError::Guest { problem })
+        }
+        (Platform::GuestE1000, Way::NetvmNf) => {
+            let problem = "an NF in a VM has no network card: choose the platform guest".to_owned();
+            Err(BenchError::Guest { problem })
+        }
+        (Platform::Guest, Way::NetvmNf) => {
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            Guest::nf(&program()?, &words, accel, core).map(Some)
+        }
+        (platform, _) => {
+            let command = format!("program {}", words.join(" "));
+            Guest::with_interface(&program()?, (&command, card(platform)), accel, core).map(Some)
+        }
+    }
+}
+
+/// The card of an ordinary guest.
+const fn card(platform: Platform) -> CardKind {
+    match platform {
+        Platform::GuestE1000 => CardKind::VfioUser,
+        Platform::Host | Platform::Guest => CardKind::VhostUser,
+    }
+}
