@@ -4,5 +4,6 @@
 mod common;
 mod errors;
 mod lifecycle;
+mod rings;
 mod traffic;
 mod veth;
