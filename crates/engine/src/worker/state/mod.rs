@@ -27,6 +27,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
+use crate::port::PortContext;
 use crate::router::DestinationLimit;
 use crate::tap::{Passing, Place, Taps};
 use flows::Flows;
@@ -166,6 +167,12 @@ impl Datapath {
     pub(crate) fn flush_ports(&mut self) -> usize {
         let taps = self.is_tapped.then_some(&self.taps);
         self.ports.flush(self.clock.now, &self.memories, (&self.counters, taps))
+    }
+
+    /// The counters and captures of a port's devices.
+    #[inline(always)]
+    pub(crate) fn port_context(&self, port: PortId) -> PortContext<'_> {
+        PortContext::new(port, &self.counters, self.is_tapped.then_some(&self.taps))
     }
 
     /// Shows packets to the captures. Call it only while [`Datapath::is_tapped`].

@@ -9,7 +9,6 @@ use dpdk::{Batch, Mbuf};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
-use crate::port::PortContext;
 use crate::worker::state::Datapath;
 
 /// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns those for which no buffer
@@ -43,7 +42,7 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
 /// port.
 pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets: &[Mbuf]) -> Batch {
     let mut copies = Batch::new();
-    let cx = PortContext::new(port, &dp.counters, dp.is_tapped.then_some(&dp.taps));
+    let cx = dp.port_context(port);
     let mut keep = |packet: &Mbuf, copy: Option<Mbuf>| match copy {
         Some(copy) => drop(copies.push(copy)),
         None => cx.note_drop(DropReason::NoBuffer, packet),

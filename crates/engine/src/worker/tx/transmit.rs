@@ -77,23 +77,17 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else { return };
     match shaper.push(dscp, mbuf, dp.clock.now) {
         Ok(()) => dp.ports.mark_unsent(port),
-        Err(full) => drop_one(dp, port, DropReason::QueueFull, full),
+        Err(full) => dp.port_context(port).note_drop(DropReason::QueueFull, &full),
     }
 }
 
 /// Drops what waits in the shaper of a port that closes.
 pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<PortQueue> {
-    let port = queue.port;
+    let cx = dp.port_context(queue.port);
     while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
-        drop_one(dp, port, DropReason::PortDown, mbuf);
+        cx.note_drop(DropReason::PortDown, &mbuf);
     }
     queue
-}
-
-fn drop_one(dp: &Datapath, port: PortId, reason: DropReason, mbuf: Mbuf) {
-    let mut one = Batch::new();
-    let _ = one.push(mbuf);
-    dp.drop_at_port(port, reason, &mut one);
 }
 
 /// Hands packets to the worker that can send them; what its ring has no room for is dropped.
