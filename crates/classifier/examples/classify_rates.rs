@@ -12,7 +12,7 @@ use netvm_classifier::{Classifier, Limits, Table};
 use netvm_policy::arbitrary::Generator;
 use netvm_policy::{Actions, Cube};
 use netvm_policy_import::classbench::{self, Flags};
-use netvm_wire::{Address, EtherType, FlowKey, IpProto};
+use netvm_wire::FlowKey;
 
 const KEYS: usize = 1 << 14;
 const BURST: usize = 32;
@@ -84,15 +84,7 @@ fn keys(cubes: &[Cube], drawn: u64) -> Vec<FlowKey> {
         if drawn > 0 && generator.once_in(drawn) {
             return generator.key_in(generator.clone().pick(cubes).expect("rules"));
         }
-        FlowKey {
-            source: Address::from_v4_bits(generator.bits() as u32),
-            destination: Address::from_v4_bits(generator.bits() as u32),
-            source_port: generator.bits() as u16,
-            destination_port: generator.bits() as u16,
-            protocol: IpProto(generator.bits() as u8),
-            ether_type: EtherType::IPV4,
-            ..generator.uniform_key()
-        }
+        generator.uniform_v4_key()
     };
     (0..KEYS).map(&mut key).collect()
 }

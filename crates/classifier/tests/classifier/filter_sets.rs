@@ -8,7 +8,7 @@ use crate::common::{eal, entries, filter_sets, scan};
 use netvm_classifier::{Classifier, Limits, NONE};
 use netvm_policy::Cube;
 use netvm_policy::arbitrary::Generator;
-use netvm_wire::{Address, EtherType, FlowKey, IpProto};
+use netvm_wire::FlowKey;
 
 fn headers() -> usize {
     match std::env::var("NETVM_ACL_HEADERS") {
@@ -18,20 +18,12 @@ fn headers() -> usize {
     }
 }
 
-/// Half from the rules, half uniform; ports for every protocol.
+/// Half from the rules, half uniform.
 fn header(generator: &mut Generator, cubes: &[Cube], n: usize) -> FlowKey {
     if n.is_multiple_of(2) {
         return generator.key_in(generator.clone().pick(cubes).unwrap());
     }
-    FlowKey {
-        source: Address::from_v4_bits(generator.bits() as u32),
-        destination: Address::from_v4_bits(generator.bits() as u32),
-        source_port: generator.bits() as u16,
-        destination_port: generator.bits() as u16,
-        protocol: IpProto(generator.bits() as u8),
-        ether_type: EtherType::IPV4,
-        ..generator.uniform_key()
-    }
+    generator.uniform_v4_key()
 }
 
 fn check(classifier: &Classifier, entries: &[Vec<Cube>], count: usize, seed: u64) -> usize {

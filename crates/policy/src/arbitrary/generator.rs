@@ -121,6 +121,19 @@ impl Generator {
         })
     }
 
+    /// An IPv4 key independent of rules, with ports for every protocol, as headers of ClassBench have them.
+    pub fn uniform_v4_key(&mut self) -> FlowKey {
+        FlowKey {
+            source: Address::from_v4_bits(self.bits() as u32),
+            destination: Address::from_v4_bits(self.bits() as u32),
+            source_port: self.bits() as u16,
+            destination_port: self.bits() as u16,
+            protocol: IpProto(self.bits() as u8),
+            ether_type: EtherType::IPV4,
+            ..self.uniform_key()
+        }
+    }
+
     fn vlan(&mut self) -> Option<VlanId> {
         if self.once_in(2) { None } else { VlanId::new(self.bits() as u16 & 0xfff).ok() }
     }
