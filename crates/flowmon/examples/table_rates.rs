@@ -4,10 +4,13 @@
 //! tables in turns.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on stops")]
 
+#[path = "../tests/flowmon/frames.rs"]
+mod frames;
+
 use std::time::Instant;
 
+use frames::FlowFrame;
 use netvm_flowmon::{AnyMeter, Settings, TableKind};
-use netvm_wire::{FrameBuilder, MacAddr};
 
 const PACKETS: usize = 1 << 19;
 const ROUNDS: usize = 15;
@@ -23,12 +26,7 @@ fn main() {
         let settings = Settings { idle: u64::MAX, active: u64::MAX, sampling: 1, names: 0 };
         let kinds = [TableKind::Null, TableKind::DLeft, TableKind::Tagged];
         let mut meters = kinds.map(|kind| AnyMeter::new((kind, flows), settings, None));
-        let mut frame = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]))
-            .ip([10, 0, 0, 0].into(), [192, 0, 2, 1].into())
-            .udp(1, 2)
-            .frame_len(60)
-            .to_vec()
-            .unwrap();
+        let mut frame = FlowFrame::new();
         let mut times = [const { Vec::new() }; 3];
         let mut random = 1u64;
         for round in 0..ROUNDS + 2 {
@@ -40,8 +38,8 @@ fn main() {
                         .wrapping_add(1_442_695_040_888_963_407);
                     // The first rounds bring all flows in.
                     let flow = if round < 2 { round * PACKETS + n } else { (random >> 33) as usize } % flows;
-                    frame[26..30].copy_from_slice(&(0x0a00_0000 + flow as u32).to_be_bytes());
-                    meter.packet(&frame, netvm_wire::parse(&frame).ok().as_ref(), (1, n as u64));
+                    let frame = frame.of(flow as u32);
+                    meter.packet(frame, netvm_wire::parse(frame).ok().as_ref(), (1, n as u64));
                 }
                 meter.commit();
                 if round >= 2 {

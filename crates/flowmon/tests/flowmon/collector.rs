@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use crate::common::{Nfcapd, captures, clock, options};
+use crate::frames::FlowFrame;
 use netvm_capture::CaptureReader;
 use netvm_flowmon::export::{Exporter, Options};
 use netvm_flowmon::{Amount, AnyMeter, Settings, TableKind};
-use netvm_wire::{FrameBuilder, MacAddr};
 use rtrb::RingBuffer;
 
 const SETTINGS: Settings = Settings { idle: 1 << 40, active: 1 << 50, sampling: 1, names: 4096 };
@@ -66,20 +66,14 @@ fn nfcapd_stores_a_million_flows() {
     let exporter = Exporter::start(&options(Some(collector.target()))).unwrap();
     // Half of the flows find the table full: those before them give way, and are exported.
     let mut meter = meter(&exporter, (TableKind::Tagged, 1 << 18));
-    let mut frame = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]))
-        .ip([10, 0, 0, 0].into(), [192, 0, 2, 1].into())
-        .udp(1, 2)
-        .frame_len(60)
-        .to_vec()
-        .unwrap();
+    let mut frame = FlowFrame::new();
     let mut total = Amount::default();
     for n in 0..FLOWS {
-        frame[26..30].copy_from_slice(&(0x0a00_0000 + n).to_be_bytes());
         // The ring is emptied at the pace of the exporter: what does not fit would be counted as lost.
         while n.is_multiple_of(1000) && meter.counts().records > exporter.totals().exported + 40_000 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        count(&mut meter, &frame, clock().cycles + u64::from(n));
+        count(&mut meter, frame.of(n), clock().cycles + u64::from(n));
         total.add(Amount { packets: 1, bytes: 60, octets: 46 });
     }
     meter.finish(wait());
@@ -117,12 +111,10 @@ fn a_tcp_collector_that_is_away_is_waited_for_and_costs_the_meter_nothing() {
     let target = format!("ipfix:tcp:{address}").parse().unwrap();
     let exporter = Exporter::start(&options(Some(target))).unwrap();
     let mut away = meter(&exporter, (TableKind::Tagged, 64));
-    let mut frames = 0u64;
+    let (mut frame, mut frames) = (FlowFrame::new(), 0u64);
     let mut send = |meter: &mut AnyMeter, flows: u32| {
         for n in 0..flows {
-            let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
-            let builder = builder.ip((0x0a00_0000 + n).to_be_bytes().into(), [192, 0, 2, 1].into());
-            count(meter, &builder.udp(1, 2).to_vec().unwrap(), clock().cycles);
+            count(meter, frame.of(n), clock().cycles);
             frames += 1;
         }
     };
@@ -159,12 +151,10 @@ fn a_udp_collector_that_is_away_is_reported_and_bounded() {
     let exporter = Exporter::start(&options(Some(target))).unwrap();
     let mut away = meter(&exporter, (TableKind::Tagged, 64));
     let end = Instant::now() + Duration::from_secs(30);
-    let mut n = 0u32;
+    let (mut frame, mut n) = (FlowFrame::new(), 0u32);
     while !exporter.totals().is_away {
         assert!(Instant::now() < end, "{:?}", exporter.totals());
-        let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
-        let builder = builder.ip((0x0a00_0000 + n).to_be_bytes().into(), [192, 0, 2, 1].into());
-        count(&mut away, &builder.udp(1, 2).to_vec().unwrap(), clock().cycles);
+        count(&mut away, frame.of(n), clock().cycles);
         n += 1;
         std::thread::sleep(Duration::from_micros(200));
     }

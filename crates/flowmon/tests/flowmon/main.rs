@@ -3,4 +3,5 @@
 
 mod collector;
 mod common;
+mod frames;
 mod model;
