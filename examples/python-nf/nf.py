@@ -17,7 +17,7 @@ def packet(packet):
     tcp = ETHERNET + 4 * (frame[ETHERNET] & 0x0F)
     if len(frame) < tcp + 4:
         return netvm.DROP
-    # A copy: the memory is somebody else's once the packet has gone on.
+    # A copy: another program owns the memory once the packet has gone on.
     source = bytes(frame[ETHERNET + 12 : ETHERNET + 16])
     port = int.from_bytes(frame[tcp + 2 : tcp + 4], "big")
     if port == KNOCK:

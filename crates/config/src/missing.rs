@@ -1,4 +1,4 @@
-//! Things that a file names and this machine does not have, or has for somebody else. Only the program that will use them can look them up; this
+//! Things that a file names and this machine does not have, or that another program uses. Only the program that will use them can look them up; this
 //! crate knows their places in the file.
 
 use crate::syntax::finding::{Findings, Kind};

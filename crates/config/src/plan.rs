@@ -131,7 +131,7 @@ pub enum Effect {
         /// How many processes; `None`: all.
         replicas: Option<u16>,
     },
-    /// All replicas of an NF are stopped and started again; an NF that attaches by itself is told to leave.
+    /// All replicas of an NF are stopped and started again; netvmd asks an NF that attaches by itself to leave.
     NfRestarted {
         /// Its role.
         role: String,

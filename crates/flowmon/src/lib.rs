@@ -1,4 +1,4 @@
-//! Flow monitoring without DPDK: who talks to whom, how much, and under which name.
+//! Flow monitoring without DPDK: which addresses exchange how much, under which names.
 //!
 //! ```text
 //!  frames ──▶ Meter (packet thread) ──ring of records──▶ Exporter (a thread of its own) ──▶ IPFIX, eve lines, top talkers

@@ -223,7 +223,7 @@ impl<T: FlowTable> Meter<T> {
         }
     }
 
-    /// Whether somebody takes the records. Without anybody, none are made from here on.
+    /// Whether the other end of the ring exists. Without it, the meter makes no more records.
     pub fn is_read(&mut self) -> bool {
         if self.out.as_ref().is_some_and(Producer::is_abandoned) {
             self.out = None;

@@ -116,7 +116,7 @@ impl EngineHandle {
         Self { events, ..self }
     }
 
-    /// What the engine and those who use it notice.
+    /// Notices of the engine and of the code that uses it.
     pub(crate) const fn events(&self) -> &Events {
         &self.events
     }

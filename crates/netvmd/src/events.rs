@@ -85,7 +85,7 @@ impl Events {
         (events, self.0.followers.subscribe())
     }
 
-    /// What a follower is told that lost `count` events.
+    /// The event that a follower gets which lost `count` events.
     pub(crate) fn lost(&self, count: u64) -> Event {
         self.0.lost.fetch_add(count, Ordering::Relaxed);
         let kind = EventKind::Lost;

@@ -111,7 +111,7 @@ pub enum Action {
     Allow,
     /// Nowhere.
     Drop,
-    /// Nowhere, and the sender is told: TCP reset, else ICMP or ICMPv6 administratively prohibited.
+    /// Nowhere, with an answer to the sender: TCP reset, else ICMP or ICMPv6 administratively prohibited.
     Reject,
     /// Out of a port.
     Port(PortId),

@@ -238,7 +238,7 @@ impl Mapping {
     }
 
     fn first_hole(&self) -> u64 {
-        // The offset that this moves is used by nobody: the memory is mapped.
+        // No code uses the offset that this moves: the memory is mapped.
         seek(&self.fd, SeekFrom::Hole(0)).unwrap_or_default()
     }
 

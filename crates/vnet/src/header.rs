@@ -61,7 +61,7 @@ pub struct Segments {
     pub v6: bool,
     /// UDP, else TCP.
     pub udp: bool,
-    /// Congestion was seen on the way: to be told to the receiver's kernel.
+    /// Congestion on the way, for the receiver's kernel.
     pub ecn: bool,
 }
 

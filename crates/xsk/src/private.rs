@@ -30,7 +30,7 @@ pub struct PrivateXsk {
     xsk: Xsk,
     memory: Mapping,
     stride: u32,
-    /// Buffers of nobody else. It and `staged` never grow beyond their initial capacity.
+    /// Buffers of this socket alone. It and `staged` never grow beyond their initial capacity.
     free: Vec<u32>,
     staged: Vec<TxFrame>,
     /// Buffers that the kernel may have to receive into, and those that it has: others are left to send from.

@@ -52,7 +52,7 @@ impl Client {
         Self { socket, short: SHORT, long: LONG, trace }
     }
 
-    /// The same, by the socket of those who may capture if this user may not use the API's.
+    /// The same. If this user may not use the API's socket, by the one of `capture_group`.
     #[must_use]
     pub fn for_capture(self) -> Self {
         let socket = self.socket.with_file_name(CAPTURE_SOCKET);

@@ -11,7 +11,7 @@ pub const CAPTURE_PROTOCOL: &str = "netvm-capture";
 /// Instructions of classic BPF: operation, two jumps and a constant of each.
 pub type FilterProgram = Vec<(u16, u8, u8, u32)>;
 
-/// The socket for those who may capture and look, but change nothing: beside the API's.
+/// The socket of `capture_group`, beside the API's: its clients may look and capture, but change nothing.
 pub const CAPTURE_SOCKET: &str = "capture.sock";
 
 /// What to capture.

@@ -105,7 +105,7 @@ kinds! {
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Its number, from 1 in the order of events since netvmd started; 0 for what only this client is told.
+    /// Its number, from 1 in the order of events since netvmd started; 0 for an event that only this client gets.
     pub number: u64,
     /// When, in seconds since 1970.
     pub at: f64,

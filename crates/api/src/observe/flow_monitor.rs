@@ -24,7 +24,7 @@ pub struct FlowMonitorInfo {
     pub is_collector_away: bool,
 }
 
-/// Who and what the most bytes belong to, among the records so far: a flow that goes on is there as far as its last
+/// The addresses and names with the most bytes in the records so far: a flow that goes on is there as far as its last
 /// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TopTalkers {

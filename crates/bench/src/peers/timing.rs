@@ -16,7 +16,7 @@ const SUB_BITS: u32 = 7;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 const INTERVAL: u64 = 0;
 const WORDS: usize = 3 + BUCKETS;
-/// Longest time that is told apart, in nanoseconds.
+/// Longest time that the histogram resolves, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
 
 /// The file.

@@ -169,7 +169,7 @@ mod tests {
         }
         assert!(told(1000));
         assert!(!CLOSED.lock().unwrap().contains(&1001));
-        // Memory that is known to nobody yet, met while a message is handled.
+        // Memory that no part of the library knows yet, met while it handles a message.
         let start = missing(1 << 20);
         message(1001);
         // SAFETY: as above.

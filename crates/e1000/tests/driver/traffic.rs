@@ -21,7 +21,7 @@ fn a_client_finds_a_card_and_its_doorbell_pages() {
     assert_eq!(client.call(DEVICE_GET_INFO, &words(&[16, 0, 0, 0]), None).unwrap().0, words(&[16, 3, 9, 5]));
     let config = client.region(READ, (7, 0), 64, &[]);
     assert_eq!(config[16..20], [0x86, 0x80, 0x0e, 0x10]);
-    // Without room for the mapped area, the client is told how much it takes.
+    // Without room for the mapped area, the answer says how much it takes.
     let (short, fd) = client.call(REGION_INFO, &region_info(0, 32), None).unwrap();
     assert_eq!((&short[..16], short.len(), fd.is_some()), (&words(&[64, 15, 0, 32])[..], 32, false));
     let (info, fd) = client.call(REGION_INFO, &region_info(0, 64), None).unwrap();

@@ -54,7 +54,7 @@ pub(crate) struct LinkSums {
 /// All workers.
 pub(crate) struct Workers {
     handles: Vec<WorkerHandle>,
-    /// The rings of the flow monitors, until somebody takes them.
+    /// The rings of the flow monitors, until the exporter takes them.
     pub(crate) records: Vec<Consumer<Record>>,
     /// By worker: which region of a trust group is on its NUMA node.
     regions: Vec<u8>,

@@ -118,7 +118,7 @@ fn note_pending(packet: &mut Mbuf, header: &Header) -> Option<()> {
     note(packet, pending(header, front, packet.pkt_len() as usize).ok()?)
 }
 
-/// What the kernel has to be told of a packet.
+/// What the kernel must know of a packet.
 fn header_for(packet: &Mbuf) -> Header {
     let pending = match (packet.oversized(), packet.unfinished()) {
         (Some(Oversized { l2, l3, l4, size, v6, udp }), _) => {

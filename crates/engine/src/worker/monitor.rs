@@ -2,7 +2,7 @@
 //! packets' fronts. Out: records of flows that ended or go on for long, into a ring that netvmd's exporter empties. Packets
 //! go on as they were.
 //!
-//! The worker owns its table, and nobody else reads it: what others need leaves it as a record. If the ring is full, flows
+//! The worker owns its table, and no other thread reads it: a flow leaves it as a record. If the ring is full, flows
 //! stay past their time-outs, and what then gives way is lost and counted. (Two tables that change places would spare the worker the search
 //! for time-outs, but at each change it would begin with a cold one, and every long flow would be in pieces.)
 //!

@@ -1,5 +1,4 @@
-//! NFs that have those wait who use the eventfds that they share with them: nobody does, but NFs of their own trust
-//! group.
+//! NFs that fill the eventfds which they share with others: only NFs of their own trust group wait for them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -27,7 +26,7 @@ fn adaptive() -> EngineConfig {
     EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() }
 }
 
-/// Runs in a thread of its own what may be kept for ever.
+/// Runs something that may block forever, in its own thread.
 fn in_time(body: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
     let thread = thread::spawn(move || {
@@ -37,11 +36,11 @@ fn in_time(body: impl FnOnce() + Send + 'static) {
     match is_done.recv_timeout(SOON * 3) {
         Ok(()) => thread.join().unwrap(),
         Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
-        Err(RecvTimeoutError::Timeout) => panic!("somebody waits for an eventfd"),
+        Err(RecvTimeoutError::Timeout) => panic!("a thread waits for an eventfd"),
     }
 }
 
-/// An NF without a process: this one has what it shares.
+/// An NF without a process: this process holds its descriptors and memory.
 fn admit(rig: &mut Rig, role: &str) -> InstanceId {
     let (role, name) = (role.to_owned(), "by hand".to_owned());
     let hello =
@@ -51,17 +50,17 @@ fn admit(rig: &mut Rig, role: &str) -> InstanceId {
     id
 }
 
-/// What wakes the first thread of an NF.
+/// The eventfd that wakes the first thread of an NF.
 fn eventfd_of(rig: &Rig, id: InstanceId) -> OwnedFd {
     let nf_thread = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].nf_thread;
     rig.engine.descriptors(id).unwrap().nf_threads[nf_thread.index()].try_clone_to_owned().unwrap()
 }
 
-/// How many packets an NF that is played here sends back, one at a time.
+/// How many packets an NF that this test plays returns, one at a time.
 const ROUNDS: usize = 31;
 
-/// Takes `ROUNDS` packets as this NF, and gives them back one by one to a worker that sleeps. A quarter of them left by
-/// the port in the time that it returns: others may have waited for a core.
+/// Takes `ROUNDS` packets as this NF, and returns them one by one to a worker that sleeps. Returns the time within which
+/// a quarter of them left by the port: the rest may have waited for a core.
 fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
     let control = rig.control_of(id);
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
@@ -99,7 +98,7 @@ fn holders(eventfd: &OwnedFd) -> usize {
     all.filter(|fd| number(fd.as_ref().unwrap().file_name().to_str().unwrap()).as_ref() == Some(&own)).count()
 }
 
-/// Nobody can write to it from here on without waiting, as long as it is not read.
+/// From here on, writing to it blocks until it is read.
 fn fill(eventfd: BorrowedFd<'_>) {
     while rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).is_err() {
         let _ = rustix::io::read(eventfd, &mut [0; 8]);
@@ -112,8 +111,8 @@ fn two_groups(count: [Option<u64>; 2]) -> Host {
     two_lines([&["a"], &["b"]], count.map(|count| source(60, count, true)))
 }
 
-/// Does something to an engine with an NF of role `a` that is played here. Not where the kernel does not signal
-/// eventfds for this process, so that nothing is promised.
+/// Runs a test on an engine with an NF of role `a` that the test plays. Skips it where the kernel does not signal eventfds
+/// for this process, because netvm promises nothing there.
 fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
     in_time(move || {
         let mut rig = Rig::new(&EngineConfig::default());
@@ -126,7 +125,7 @@ fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static)
     });
 }
 
-/// As any process can that shares the descriptor.
+/// Any process that shares the descriptor can do this.
 fn make_blocking(fd: BorrowedFd<'_>) {
     fcntl_setfl(fd, fcntl_getfl(fd).unwrap() - OFlags::NONBLOCK).unwrap();
 }
@@ -171,7 +170,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
     in_time(|| {
         let mut rig = Rig::new(&adaptive());
         let (mut host, path) = with_guest(line(&["fw"], Some(0), true));
-        // What the guest sends is not of this kind.
+        // Packets of the guest do not match.
         let matches = Match { from: vec![PortId(2)], ether_type: vec![EtherType::ARP], ..Match::default() };
         let actions = Actions { terminal: Some(Action::Chain(ChainId(0))), ..Actions::default() };
         host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
@@ -187,7 +186,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         let mut sent = 0;
         let mut sends = || {
             assert!(consumer.prepare_wait(), "it was handed a packet");
-            // The worker sleeps meanwhile. Where others keep the cores busy, it gets there later.
+            // The worker falls asleep meanwhile; on a busy machine, later.
             thread::sleep(Duration::from_millis(if sent < 200 { 1 } else { 10 }));
             sent += 1;
             turn = (turn + 1) % 256;
@@ -211,7 +210,7 @@ fn a_worker_does_not_wait_for_the_eventfd_of_an_nf() {
         let control = rig.control_of(id);
         // SAFETY: the only other end of this ring, as nothing else plays this NF.
         let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
-        // It says that it sleeps, and makes room for packets, for which it is to be woken.
+        // It announces that it sleeps, and makes room for packets: these must wake it.
         for _ in 0..3 {
             assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.story());
             let _ = consumer.prepare_wait();
@@ -231,7 +230,7 @@ fn the_manager_does_not_wait_for_the_eventfd_of_an_nf() {
         for eventfd in rig.engine.descriptors(id).unwrap().nf_threads {
             fill(eventfd);
         }
-        // A table that differs is told of to all that sleep.
+        // A changed table wakes all threads that sleep.
         let mut other = host.clone();
         other.nfs.push(nf(2, "c", 0));
         other.chains[0] = chain(0, &[0, 2], OnFailure::Drop, 1);
@@ -244,7 +243,7 @@ fn the_manager_does_not_wait_for_the_eventfd_of_an_nf() {
     });
 }
 
-/// More than what no honest group's wake takes (`netvm_notify::RateLimit`).
+/// Longer than a wake of an honest group takes (`netvm_notify::RateLimit`).
 const COSTLY: Duration = Duration::from_millis(8);
 
 #[test]
@@ -258,7 +257,7 @@ fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
     let (mut consumer, mut producer) =
         unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
-    // It says that it sleeps whenever it has taken its packets.
+    // It announces that it sleeps whenever it has taken its packets.
     let mut sleep = || {
         let mut packets = [Descriptor::default(); 64];
         let count = consumer.pop(&mut packets);
@@ -304,7 +303,7 @@ fn each_group_wakes_a_worker_that_sleeps() {
     let nfs = [("a", 1), ("b", 3)].map(|(role, out)| (role, admit(&mut rig, role), out));
     for (role, id, out) in nfs {
         let time = time_to_be_heard(&mut rig, id, out);
-        // A worker that nobody wakes sleeps for 20 ms.
+        // Without a wake-up, a worker sleeps for 20 ms.
         assert!(time < Duration::from_millis(5), "{role}: {time:?}");
     }
 }

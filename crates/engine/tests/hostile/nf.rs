@@ -32,7 +32,7 @@ fn a_hostile_nf_harms_nobody_else() {
         let left = rig.engine.chains()[1].left;
         assert!(left > last, "the honest chain stands still: {}", rig.story());
         last = left;
-        // The hostile one dies now and then, in the middle of whatever it does, and another comes.
+        // The hostile NF dies now and then, at any point, and another attaches.
         if start.elapsed() > Duration::from_secs(kills + 1) {
             kills += 1;
             rig.kill(hostile);
@@ -44,7 +44,7 @@ fn a_hostile_nf_harms_nobody_else() {
     // No packet of its chain left more often than packets were handed to it.
     let chain = &rig.engine.chains()[0];
     assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
-    // The honest chain lost nothing, and nothing came out of its port but its own.
+    // The honest chain lost nothing, and only its own packets left by its port.
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
     let settled = |engine: &netvm_engine::Engine| {
         engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
@@ -53,7 +53,7 @@ fn a_hostile_nf_harms_nobody_else() {
     let honest = &rig.engine.chains()[1];
     assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
     assert_eq!(rig.sent(3), honest.left);
-    // And the pools are whole again.
+    // The pools have all their buffers again.
     let whole = |engine: &netvm_engine::Engine| {
         engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
     };
@@ -80,7 +80,7 @@ fn buffers_of_a_liar_are_found_while_those_it_accuses_live_on() {
     assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
     let audited = |notice: &Notice| if let Notice::Audited { buffers, .. } = notice { *buffers } else { 0 };
     assert_eq!(rig.notices.iter().map(audited).sum::<u64>(), 300, "{:?}", rig.notices);
-    // Nothing was taken from the honest NF, which works on.
+    // The honest NF has lost nothing, and goes on.
     let honest = &rig.engine.instances()[0].threads[0];
     assert!(honest.violations.is_empty(), "{}", rig.story());
     let left = rig.engine.chains()[0].left;

@@ -41,7 +41,7 @@ pub fn connected(rig: &mut Rig, id: u16) {
     assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.story());
 }
 
-/// All buffers come back to the pool once nobody sends any more.
+/// All buffers come back to the pool once all traffic has stopped.
 pub fn no_buffer_is_lost(rig: &mut Rig) {
     let home = rig.until(SOON, |engine| {
         let groups = engine.groups();

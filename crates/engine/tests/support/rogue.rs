@@ -1,4 +1,4 @@
-//! A guest that speaks vhost-user well enough to be let in, and then writes what it likes into its rings.
+//! A guest that speaks enough vhost-user to connect, and then writes anything into its rings.
 //!
 //! Messages are those of QEMU's `docs/interop/vhost-user.rst`, rings those of virtio 1.2 section 2.7.
 #![allow(dead_code, reason = "each test binary uses a part")]
@@ -23,14 +23,14 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 pub mod random;
 
-/// Version 1, and the same for a message whose success is to be told.
+/// Version 1, and the same for a message that asks for an answer.
 const VERSION: u32 = 1;
 const NEED_REPLY: u32 = 1 | 1 << 3;
 
 pub const MEMORY: usize = 4 << 20;
-/// Where nothing is mapped before the guest's memory, which the other side maps below that.
+/// An address before the guest's memory where nothing is mapped; the other side maps below it.
 const GUARD: usize = 4 << 20;
-/// Where the guest says that its memory is in its own address space.
+/// The address of its memory in its own address space, as the guest gives it.
 const USER: u64 = 0x10_0000_0000;
 pub const ENTRIES: u32 = 256;
 /// Where the buffers of the first ring begin, and bytes to those of the next.
@@ -52,7 +52,7 @@ impl Rogue {
     /// One region, which is not where the guest's memory was.
     const ELSEWHERE: [u64; 5] = [1, 1 << 30, MEMORY as u64, USER, 0];
 
-    /// Connects and is let in, with virtio features of its choice.
+    /// Connects and negotiates virtio features of its choice.
     pub fn connect(path: &Path, features: u64) -> Self {
         let rogue = Self::reach(path);
         rogue.begin(features);
@@ -60,7 +60,7 @@ impl Rogue {
         rogue
     }
 
-    /// Connects, and says nothing yet.
+    /// Connects, and sends nothing yet.
     pub fn reach(path: &Path) -> Self {
         let memfd = memfd_create("rogue", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memfd, MEMORY as u64).unwrap();
@@ -78,7 +78,7 @@ impl Rogue {
         Self { socket, memory: memory.cast(), kick, memfd }
     }
 
-    /// Says what comes before the rings.
+    /// Sends the messages that come before the rings.
     pub fn begin(&self, features: u64) {
         self.send(SET_OWNER, &[], None);
         self.features(features);
@@ -94,7 +94,7 @@ impl Rogue {
         self.send(SET_MEM_TABLE, &[1, 0, bytes, USER, 0], Some(self.memfd.as_fd()));
     }
 
-    /// Starts a ring of 256 entries where the others look for it.
+    /// Starts a ring of 256 entries at its usual place.
     pub fn start(&self, ring: u64) {
         self.size(ring, ENTRIES);
         self.base(ring, 0);
@@ -112,7 +112,7 @@ impl Rogue {
         self.send(SET_VRING_BASE, &[ring | u64::from(base) << 32], None);
     }
 
-    /// Says where the parts of a ring are in its memory.
+    /// Sends the addresses of a ring's parts in its memory.
     pub fn place(&self, ring: u64, descriptors: u64, available: u64, used: u64) {
         let [descriptors, available, used] = [descriptors, available, used].map(|at| USER.wrapping_add(at));
         self.send(SET_VRING_ADDR, &[ring, descriptors, used, available, 0], None);
@@ -122,7 +122,7 @@ impl Rogue {
         self.send(SET_VRING_CALL, &[ring], Some(self.kick.as_fd()));
     }
 
-    /// Has a ring work.
+    /// Starts a ring.
     pub fn run(&self, ring: u64) {
         self.send(SET_VRING_KICK, &[ring], Some(self.kick.as_fd()));
     }
@@ -148,7 +148,7 @@ impl Rogue {
         }
     }
 
-    /// Waits until the other side has handled all that was said.
+    /// Waits until the other side has handled all messages.
     pub fn wait_to_be_heard(&self) {
         self.send(GET_FEATURES, &[], None);
         let _ = (&self.socket).read(&mut [0; 20]);
@@ -159,7 +159,7 @@ impl Rogue {
         self.send_flagged(request, VERSION, words, fd);
     }
 
-    /// The same, and wants to be told whether it was good.
+    /// The same, and asks for an answer.
     pub fn ask(&self, request: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
         self.send_flagged(request, NEED_REPLY, words, fd);
     }
@@ -175,41 +175,41 @@ impl Rogue {
         let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
     }
 
-    /// Asks for an answer to a message again and again, and reads none, until nobody listens any more.
+    /// Asks for an answer to a message again and again, and reads none, until the other side hangs up.
     pub fn ask_and_read_nothing(&mut self, request: u32, word: u64) {
         let bytes = message(request, NEED_REPLY, &[word]);
         self.socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
         while self.socket.write_all(&bytes).is_ok() {}
     }
 
-    /// The beginning of a message that says no more.
+    /// Sends only the beginning of a message.
     pub fn begin_to_speak(&mut self) {
         let bytes = message(SET_FEATURES, VERSION, &[0]);
         self.socket.write_all(&bytes[..bytes.len() - 8]).unwrap();
     }
 
-    /// Takes pages back that it shares: nothing may be written from here on.
+    /// Takes back memory that it shares: the other side must not write to it from here on.
     pub fn shrink(&self, bytes: u64) {
         ftruncate(&self.memfd, bytes).unwrap();
     }
 
-    /// Says that its memory is elsewhere, where there is nothing.
+    /// Announces memory at an address where there is none.
     pub fn move_to_nothing(&self) {
         self.shrink(0);
         self.replace_by(self.memfd.as_fd());
     }
 
-    /// Says that its memory is a file that nobody can map.
+    /// Announces memory in a file that cannot be mapped.
     pub fn replace_by_unmappable(&self) {
         self.send(SET_MEM_TABLE, &Self::ELSEWHERE, Some(unmappable().as_fd()));
     }
 
-    /// The same, and wants to be told.
+    /// The same, and asks for an answer.
     pub fn ask_for_unmappable(&self) {
         self.ask(SET_MEM_TABLE, &Self::ELSEWHERE, Some(unmappable().as_fd()));
     }
 
-    /// Says that its memory is such a file.
+    /// Announces memory in such a file.
     pub fn replace_by(&self, file: BorrowedFd<'_>) {
         self.send(SET_MEM_TABLE, &Self::ELSEWHERE, Some(file));
     }
@@ -232,7 +232,7 @@ impl Rogue {
     }
 
     /// Offers a ring full of buffers, for the `turn`th time from 1 on: empty ones, or frames to all in its transmit
-    /// ring. Asks to be told once they are used.
+    /// ring. Asks for a notification once they are used.
     pub fn offer(&self, ring: u64, turn: u16) {
         const BYTES: u64 = 2048;
         let at = ring * RING;
@@ -256,12 +256,12 @@ impl Rogue {
         (unsafe { self.memory.add((BUFFERS * (1 + ring)) as usize) }, BUFFERS as usize)
     }
 
-    /// Takes pages out of its memory, which nobody else notices.
+    /// Takes pages out of its memory, without a sign to other processes.
     pub fn punch(&self, at: u64, bytes: u64) {
         fallocate(&self.memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes).unwrap();
     }
 
-    /// Tells of them.
+    /// Announces them.
     pub fn kick(&self) {
         rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
     }
@@ -295,7 +295,7 @@ pub fn descriptor(address: u64, bytes: u32, third: u16, fourth: u16) -> [u8; 16]
     descriptor
 }
 
-/// Memory that may not be written to, which the other side wants.
+/// Memory that the other side cannot write to, although it must.
 fn unmappable() -> OwnedFd {
     let file = memfd_create("sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&file, MEMORY as u64).unwrap();

@@ -1,4 +1,4 @@
-//! An engine with a port for a rogue, and others' traffic beside it.
+//! An engine with a port for a rogue, and honest traffic beside it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -32,7 +32,7 @@ pub fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()))
 }
 
-/// Source, sink, and a port for a rogue, which gets what is flooded.
+/// Source, sink, and a port for a rogue, which gets flooded packets.
 pub fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
     rig_of(vec![(path, dma)])
 }
@@ -60,7 +60,7 @@ pub fn rig_of(guests: Vec<(&Path, VhostDma)>) -> Option<Rig> {
     }
 }
 
-/// Does something to an engine with a port for a rogue by this socket. Every buffer comes home afterwards.
+/// Runs a test on an engine with a port for a rogue on this socket. Afterwards every buffer must be back in its pool.
 pub fn with_rig(name: &str, dma: VhostDma, body: impl FnOnce(&mut Rig, &Path)) {
     let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
@@ -76,12 +76,12 @@ pub fn is_up(engine: &Engine, id: u16) -> bool {
     view(engine, id).link == Some(true)
 }
 
-/// What is said of the rogue's port.
+/// The fault of the rogue's port.
 pub fn fault(engine: &Engine) -> Option<String> {
     view(engine, ROGUE).fault
 }
 
-/// How often faults of ports have been told of.
+/// How many port faults the engine has reported.
 pub fn told(rig: &Rig) -> usize {
     rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count()
 }
@@ -92,7 +92,7 @@ pub fn goes_on(rig: &mut Rig) -> bool {
     rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000)
 }
 
-/// Nothing comes in any more, and every buffer is back.
+/// Stops the source, and checks that every buffer is back.
 pub fn all_come_home(rig: &mut Rig) {
     let mut host = rig.engine.host().clone();
     host.ports.retain(|port| port.id.0 == 1);

@@ -1,4 +1,4 @@
-//! How often somebody is woken, and what others get meanwhile.
+//! Counts how often a thread is woken, and what other threads receive meanwhile.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::os::fd::AsFd;

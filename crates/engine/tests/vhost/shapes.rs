@@ -1,4 +1,4 @@
-//! Buffers of guests, of any shape that virtio knows: packets come whole in all of them.
+//! Guests' buffers of every shape that virtio allows: packets arrive whole in all of them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,14 +16,14 @@ const STRIDE: u64 = 0x1000;
 const TABLES: u64 = 0x10_0000;
 const NEXT: u16 = 1;
 const TABLE: u16 = 4;
-/// Of packed rings: what a driver with a wrap counter of 0 says is available.
+/// Of packed rings: the flags of an available descriptor while the driver's wrap counter is 0.
 const THERE: u16 = 1 << 15;
 
 /// The header and the frame of each packet.
 const HEADER: usize = 12;
 const FRAME: usize = 60;
 
-/// A buffer: lengths of its pieces, and whether they stand in a table of their own.
+/// A buffer: the lengths of its descriptors, and whether they are in an indirect table.
 struct Buffer {
     pieces: &'static [u32],
     indirect: bool,
@@ -37,7 +37,7 @@ const fn indirect(pieces: &'static [u32]) -> Buffer {
     Buffer { pieces, indirect: true }
 }
 
-/// Each stands for itself; but with mergeable buffers four of 20 bytes are one packet's.
+/// Each holds a packet; but with mergeable buffers, four of 20 bytes together hold one.
 const SHAPES: [Buffer; 9] = [
     direct(&[2048]),
     direct(&[HEADER as u32, FRAME as u32]),
@@ -70,7 +70,7 @@ fn fill_table(rogue: &Rogue, table: u64, first: u16, number: usize, buffer: &Buf
     }
 }
 
-/// Offers the buffers, the first of a packed ring last, and waits until all have been given back.
+/// Offers the buffers, the first of a packed ring last, and waits until the device has used all.
 fn offer(rogue: &Rogue, buffers: &[&Buffer], packed: bool) {
     let mut slot = 0u16;
     let mut first = None;
@@ -105,7 +105,7 @@ fn offer(rogue: &Rogue, buffers: &[&Buffer], packed: bool) {
     }
 }
 
-/// What is in a buffer.
+/// The content of a buffer.
 fn content(rogue: &Rogue, number: usize, buffer: &Buffer) -> Vec<u8> {
     let pieces = buffer.pieces.iter().enumerate();
     let bytes = pieces.flat_map(|(piece, bytes)| {
@@ -114,7 +114,7 @@ fn content(rogue: &Rogue, number: usize, buffer: &Buffer) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Whether the guest has been given so many buffers back, which begin at these slots.
+/// Whether the device has used so many buffers, which begin at these slots.
 fn given_back(rogue: &Rogue, buffers: &[&Buffer], packed: bool) -> bool {
     if !packed {
         return u16::from_ne_bytes(rogue.read(USED + 2)) == buffers.len() as u16;
@@ -124,7 +124,7 @@ fn given_back(rogue: &Rogue, buffers: &[&Buffer], packed: bool) -> bool {
     u16::from_ne_bytes(rogue.read(last as u64 * 16 + 14)) & 0x8080 == 0
 }
 
-/// The number and length of what has been given back as the `n`th, whose first slot is `slot`.
+/// The number and length of the `n`th used buffer, whose first slot is `slot`.
 fn given(rogue: &Rogue, n: usize, slot: usize, packed: bool) -> (u32, u32) {
     let at = if packed { slot as u64 * 16 + 8 } else { USED + 4 + n as u64 * 8 };
     let word: [u8; 8] = rogue.read(at);

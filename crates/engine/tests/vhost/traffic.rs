@@ -233,7 +233,7 @@ fn a_guard_holds_and_a_rate_does() {
 #[test]
 fn busy_guests_tell_nobody() {
     let Some((_turn, _scratch, a, b)) = two_guests() else { return };
-    // A worker that sleeps wants to be told.
+    // A worker that sleeps enables notifications.
     let mut host = host(&[&a, &b]);
     host.engine.idle = Idle::Poll;
     let mut rig = Rig::new(&host.engine);

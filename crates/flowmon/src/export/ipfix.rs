@@ -106,7 +106,7 @@ impl Ipfix {
         }
     }
 
-    /// Messages of the last session are gone: their records cannot be told apart any more.
+    /// Messages of the last session are lost, and which of their records arrived is unknown.
     fn new_session(&mut self) {
         let lost = self.messages.records() + self.message.take().map_or(0, |(_, records)| records);
         self.lose(lost.into());

@@ -75,7 +75,7 @@ fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The API for those who may look and capture.
+/// The API for `capture_group`: its clients may look and capture.
 fn capture_router(daemon: Arc<Daemon>) -> Router {
     router(daemon)
         .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))

@@ -32,7 +32,7 @@ struct Manager {
     folder: &'static str,
     /// The lines of the file that say that the interface is the program's.
     says_so: &'static [&'static str],
-    /// How it is told to leave `INTERFACE` alone.
+    /// The setting that makes it leave `INTERFACE` alone.
     remedy: &'static str,
 }
 

@@ -89,7 +89,7 @@ fn every_place_shows_what_was_sent() {
 /// tcpdump and tshark read the files.
 fn tools_agree(all: &Path, dropped: &Path, frames: usize) {
     if succeeds("tcpdump --version") {
-        // tcpdump changes its user, who may not read the test's folder.
+        // tcpdump changes its user, which may not read the test's folder.
         let output =
             Command::new("tcpdump").args(["-nr", "-"]).stdin(std::fs::File::open(all).unwrap()).output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();

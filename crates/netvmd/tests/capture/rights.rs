@@ -1,4 +1,4 @@
-//! Who may capture.
+//! Rights to capture.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -92,7 +92,7 @@ impl ReceiveBurst {
                 continue;
             };
             let room: usize = parts.iter().map(|part| part.iov_len).sum();
-            // The kernel cuts off what has no room: not to be told from a packet that just fits.
+            // The kernel cuts off what has no room; the result looks like a packet that just fits.
             let received = if bytes >= room {
                 Err(ReceiveError::TooLong)
             } else {

@@ -12,9 +12,9 @@ use crate::worker::{LatencySample, Span};
 
 /// Spans with a histogram; more, as after many changes of chains, are not measured.
 const SPANS: usize = 1024;
-/// Workers measure for so long after somebody has asked.
+/// Workers measure for this long after a request.
 const ASKED: Duration = Duration::from_secs(60);
-/// Longest latency that is told apart, in nanoseconds.
+/// Longest latency that the histogram resolves, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
 
 /// Latencies of one span, in nanoseconds.

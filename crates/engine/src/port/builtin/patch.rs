@@ -6,7 +6,7 @@
 //!      ◀─ receives ─ lane ◀── sends ────
 //! ```
 //!
-//! Cost: a lock that nobody else wants, once a burst, and two moves of the mbuf pointer for each packet: 5 cycles a packet. Packets are
+//! Cost: an uncontended lock once a burst, and two moves of the mbuf pointer for each packet: 5 cycles a packet. Packets are
 //! copied if the ports receive into different memories.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,7 +48,7 @@ impl Lane {
     fn set(&self, memory: u32) {
         let mut packets = self.lock();
         packets.clear();
-        // Relaxed: who acts on it has the lock, or asks again with it.
+        // Relaxed: code that acts on it holds the lock, or reads it again under the lock.
         self.memory.store(memory, Ordering::Relaxed);
     }
 

@@ -191,7 +191,7 @@ impl Device for E1000Device {
         if self.queue.has_packets() {
             Arrival::Waiting
         } else if self.queue.is_active() {
-            // A driver announces packets by a store to memory, of which nobody is told.
+            // A driver announces packets by a store to memory, which wakes no thread.
             Arrival::Ask
         } else {
             Arrival::Never

@@ -19,7 +19,7 @@ pub(crate) fn set_vlan(dp: &Datapath, change: SetVlan, port: PortId, batch: &mut
     retag_all(dp, (port, DropReason::TooLong), batch, |mbuf| retag(mbuf, change));
 }
 
-/// Changes packets one by one, and drops those of which `change` says that it could not.
+/// Changes packets one by one, and drops those that `change` could not change.
 pub(crate) fn retag_all(
     dp: &Datapath,
     (port, reason): (PortId, DropReason),

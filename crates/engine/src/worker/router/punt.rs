@@ -1,7 +1,7 @@
 //! The classes of packets that the kernel gets. In: why a packet is punted, and its headers. Out: the [`PuntClass`] that
 //! limits it.
 //!
-//! Predicted cost: the key of each packet, 20 cycles, and a look-up for those that are for nobody on this link.
+//! Predicted cost: the key of each packet, 20 cycles, and a look-up for those whose destination is not on this link.
 
 use dpdk::Mbuf;
 use netvm_router::{NextHopId, Tables};

@@ -14,7 +14,7 @@ const AHEAD: u64 = 1 << 15;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     pub(super) configured: Share,
-    /// Its share while the same ones have a backlog, of [`WHOLE`].
+    /// Its part of [`WHOLE`], until the set of accounts with a backlog changes.
     pub(super) share: u64,
     /// Virtual time when its last burst was done.
     pub(super) finish: u64,
@@ -57,7 +57,7 @@ impl Timeline {
     pub(super) fn begin_turn(&mut self) {
         let slowest = self.slowest.take();
         self.is_contended = slowest.is_some();
-        // Without a backlog nobody is behind.
+        // Without a backlog, no account is behind.
         self.now = later(self.now, slowest.unwrap_or(self.furthest));
     }
 

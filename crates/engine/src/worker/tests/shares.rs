@@ -1,4 +1,4 @@
-//! Ports that share a worker: who is ahead waits, and its packets stay where they are.
+//! Ports that share a worker: a port that is ahead waits, and its packets stay in its queue.
 
 use netvm_config::model::Host;
 
@@ -71,7 +71,7 @@ fn alone_a_port_never_waits_and_shares_follow_the_ports() {
         assert_eq!(rig.turn(), 2 * BURST, "turn {n}: {BURST} received and sent");
     }
     assert_eq!(rig.counters().ports[1].waited.get(), 0);
-    // The port with the reserve goes: nobody has a share.
+    // The port with the reserve is removed: no port has a share.
     rig.worker.inputs.retain(|port| *port != PortId(0));
     let (worker, policy) = (&mut rig.worker.shares, rig.worker.snapshot.policy.clone());
     worker.follow(&rig.worker.inputs, &policy);

@@ -1,4 +1,4 @@
-//! Who takes the place of an NF that is asked to leave.
+//! Which replica takes the place of an NF that the engine asks to leave.
 
 use std::time::Duration;
 

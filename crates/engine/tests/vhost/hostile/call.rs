@@ -1,4 +1,4 @@
-//! Guests that want to be told of packets by what cannot be written to: nobody waits for them.
+//! Guests whose call descriptors cannot be written to: netvm does not wait for them.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ fn full_eventfd() -> OwnedFd {
     fd
 }
 
-/// Others with no room, and their other ends.
+/// Other descriptors without room, and their other ends.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let (end, fd) = rustix::pipe::pipe().unwrap();
     fill(fd.try_clone().unwrap().into());
@@ -43,7 +43,7 @@ fn fill(mut file: std::fs::File) {
     rustix::io::ioctl_fionbio(&file, false).unwrap();
 }
 
-/// Longest time in which nothing left by the sink, until `done` and a little longer.
+/// The longest time without a packet at the sink, until shortly after `done`.
 fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Duration {
     let (mut sent, mut since, mut longest) = (rig.sent(1), Instant::now(), Duration::ZERO);
     let mut end = None;
@@ -62,7 +62,7 @@ fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Dura
     longest
 }
 
-/// A rogue that is to be told of a ring by such a descriptor.
+/// A rogue that has such a descriptor as the call of a ring.
 fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> Rogue {
     let rogue = Rogue::connect(path, VERSION_1);
     rogue.send(SET_VRING_CALL, &[ring], Some(fd.as_fd()));
@@ -70,7 +70,7 @@ fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> Rogue {
     rogue
 }
 
-/// What a full eventfd for a ring does to anybody.
+/// What a full eventfd of a ring does to netvm and to other guests.
 fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
@@ -83,7 +83,7 @@ fn full_count(name: &str, dma: VhostDma, ring: u64) {
         assert!(goes_on(&mut rig));
     }
     assert!(is_up(&rig.engine, ROGUE) && fault(&rig.engine).is_none() && told(&rig) == 0, "{}", rig.story());
-    // It was told.
+    // It was notified.
     let mut count = [0; 8];
     rustix::io::read(&fd, &mut count).unwrap();
     assert_eq!(u64::from_ne_bytes(count), u64::MAX);
@@ -127,7 +127,7 @@ fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
     assert!(wakes(&mut rig, (&fd, 1), (Duration::from_secs(60), 100), &mut take) >= 100, "{}", rig.story());
 }
 
-/// A guest that is to be told by what is no eventfd.
+/// A guest whose call descriptor is no eventfd.
 fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
     for ring in [0, 1] {
         let path = socket(name);
@@ -137,7 +137,7 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
         assert!(silence < Duration::from_secs(1), "{silence:?}");
         let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("not an eventfd"));
         assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE) && says(engine)), "{}", rig.story());
-        // It comes in as soon as it has a better one.
+        // It connects again once it has a real eventfd.
         let _rogue = connect(&path, ring, &new_eventfd().unwrap());
         assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
         assert_eq!(fault(&rig.engine), None);

@@ -1,5 +1,5 @@
-//! Guests that share what netvm would wait for, and descriptors that nobody asked for: neither packets nor other guests
-//! wait, and nothing stays open.
+//! Guests that share memory whose access blocks, and descriptors that netvm did not ask for: neither packets nor other
+//! guests wait, and netvm closes every descriptor.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +15,10 @@ use dpdk::vhost_user::{
 use netvm_config::model::VhostDma;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Descriptors are all of the process's, and counted.
+/// The tests count the descriptors of the whole process, so one runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A guest that hands over a file without a server harms nobody.
+/// A guest that shares a file of a FUSE server that does not answer delays only itself.
 fn unserved(name: &str, says: impl Fn(&Rogue, BorrowedFd<'_>), why: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(deaf) = Deaf::open(MEMORY as u64) else { return };
@@ -32,7 +32,7 @@ fn unserved(name: &str, says: impl Fn(&Rogue, BorrowedFd<'_>), why: &str) {
     assert!(says_why, "{}", rig.story());
     assert!(rogue.is_hung_up_on());
     assert!(goes_on(&mut rig), "{}", rig.story());
-    // The thread that closes the file waits for its server, and nothing waits for that thread.
+    // The thread that closes the file waits for its server; no other thread waits for that one.
     let _again = Rogue::connect(&paths[0], VERSION_1);
     let _guest = Rogue::connect(&paths[1], VERSION_1);
     let both_up = |engine: &_| is_up(engine, ROGUE) && is_up(engine, OTHER);
@@ -99,7 +99,7 @@ fn catch_faults(rogue: &Rogue) -> Option<OwnedFd> {
         println!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error());
         return None;
     }
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: a new descriptor, which has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let (at, bytes) = rogue.buffers(0);
     let mut api = [0xaau64, 0, 0];
@@ -137,7 +137,7 @@ fn nobody_waits_for_a_guest_that_catches_faults_in_its_own_mapping() {
         assert!(filled, "turn {turn}: {}", rig.story());
     }
     assert!(!is_readable(&faults, Duration::ZERO));
-    // It would have been told of this process's.
+    // The descriptor would report the faults of this process.
     rogue.punch(BUFFERS, BUFFERS);
     let at = rogue.buffers(0).0 as usize;
     // SAFETY: mapped for as long as the rogue lives, which is until the thread has ended.

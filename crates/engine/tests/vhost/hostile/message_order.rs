@@ -1,7 +1,7 @@
-//! Guests that say what is no nonsense, but not in the order in which it would be safe: they are hung up on.
+//! Guests that send valid messages in an unsafe order: netvm disconnects them.
 //!
-//! DPDK's library takes most messages at any time. What becomes of each of these without the rules of
-//! `crates/dpdk/src/vhost/protocol.rs` is said beside it.
+//! DPDK's library accepts most messages at any time. The comment of each test says what the library would do without the
+//! rules of `crates/dpdk/src/vhost/messages/protocol.rs`.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use netvm_engine::Engine;
 const END: u64 = MEMORY as u64;
 const SPLIT: u64 = VERSION_1;
 
-/// Rings that are where the others look for them, but for one part.
+/// Rings at their usual place, except for one part.
 const DESCRIPTORS: u64 = 0x10_0000;
 const AVAILABLE: u64 = 0x20_0000;
 const USED: u64 = 0x30_0000;
 
-/// Somebody who says this is hung up on, and nobody else suffers.
+/// netvm disconnects a guest that sends this, and other guests notice nothing.
 fn refused(name: &str, says: impl Fn(&mut Rogue)) {
     with_rig(name, VhostDma::Off, |rig, path| {
         for visit in 0..5 {
@@ -38,7 +38,7 @@ fn refused(name: &str, says: impl Fn(&mut Rogue)) {
     });
 }
 
-/// What is said of a port whose guest was hung up on.
+/// The fault of a port whose guest netvm disconnected.
 #[test]
 fn the_port_says_so_once_until_another_guest_comes() {
     with_rig("says", VhostDma::Off, |rig, path| {
@@ -63,18 +63,18 @@ fn the_port_says_so_once_until_another_guest_comes() {
     });
 }
 
-/// Lets a worker get hold of what was started.
+/// Lets a worker begin with the ring that was started.
 fn pause() {
     sleep(Duration::from_millis(50));
 }
 
-/// Gives all entries of an available ring a head, and says that so many are new.
+/// Writes a head into all entries of an available ring, and makes so many available.
 fn offer(rogue: &Rogue, head: u16, count: u16) {
     (0..256).for_each(|entry| rogue.write(AVAILABLE + 4 + 2 * entry, head.to_ne_bytes()));
     rogue.write(AVAILABLE + 2, count.to_ne_bytes());
 }
 
-/// Descriptors behind the end of the memory are read.
+/// The library would read descriptors behind the end of the memory.
 #[test]
 fn a_ring_does_not_grow_while_it_runs() {
     refused("grows", |rogue| {
@@ -91,7 +91,8 @@ fn a_ring_does_not_grow_while_it_runs() {
     });
 }
 
-/// The same: the size is kept although the message fails, and so is the connection, as an answer is wanted.
+/// The same: the library would keep the size although the message fails, and also the connection, because the guest asks
+/// for an answer.
 #[test]
 fn a_size_that_is_refused_does_not_count() {
     refused("odd", |rogue| {
@@ -108,7 +109,7 @@ fn a_size_that_is_refused_does_not_count() {
     });
 }
 
-/// The list of used buffers is gone.
+/// The library would have freed the list of used buffers.
 #[test]
 fn a_ring_that_was_stopped_needs_its_size_again() {
     refused("unsized", |rogue| {
@@ -125,7 +126,7 @@ fn a_ring_that_was_stopped_needs_its_size_again() {
     });
 }
 
-/// There never was one.
+/// The library would never have made that list.
 #[test]
 fn so_does_one_that_is_new() {
     refused("new", |rogue| {
@@ -138,7 +139,7 @@ fn so_does_one_that_is_new() {
     });
 }
 
-/// The parts of a packed ring are taken for those of a split one, which are longer.
+/// The library would take the parts of a packed ring for those of a split one, which are longer.
 #[test]
 fn a_ring_is_placed_again_when_its_kind_changes() {
     refused("kind", |rogue| {
@@ -156,7 +157,7 @@ fn a_ring_is_placed_again_when_its_kind_changes() {
     });
 }
 
-/// The list of used buffers was made for shorter entries.
+/// The library would have made the list of used buffers for shorter entries.
 #[test]
 fn it_is_sized_again_then_too() {
     refused("resized", |rogue| {
@@ -178,7 +179,7 @@ fn it_is_sized_again_then_too() {
     });
 }
 
-/// A split ring with event indexes is longer by two bytes.
+/// The library would read the event index, two bytes behind a split ring.
 #[test]
 fn or_when_event_indexes_come() {
     refused("events", |rogue| {
@@ -194,7 +195,7 @@ fn or_when_event_indexes_come() {
     });
 }
 
-/// A descriptor behind the end of the memory is read.
+/// The library would read a descriptor behind the end of the memory.
 #[test]
 fn a_packed_ring_begins_within_itself() {
     refused("base", |rogue| {
@@ -208,7 +209,7 @@ fn a_packed_ring_begins_within_itself() {
     });
 }
 
-/// The same, as where it went on the last time stays where it was.
+/// The same, because the library keeps the index of the last start.
 #[test]
 fn it_does_so_when_it_was_longer_before() {
     refused("shorter", |rogue| {
@@ -228,7 +229,7 @@ fn it_does_so_when_it_was_longer_before() {
     });
 }
 
-/// Half of the word by which it is told not to notify is behind the end of the memory.
+/// Half of the word that suppresses its notifications is behind the end of the memory.
 #[test]
 fn a_ring_that_runs_stays_where_it_is() {
     refused("moves", |rogue| {
@@ -258,7 +259,7 @@ fn rings_that_run_stay_in_the_memory() {
     });
 }
 
-/// What the rings were in is written to, as the connection stays when an answer is wanted.
+/// The library would write to the old memory of the rings: it keeps the connection when the guest asks for an answer.
 #[test]
 fn memory_that_cannot_be_mapped_ends_it_even_if_an_answer_is_wanted() {
     refused("unmapped", |rogue| {
@@ -271,7 +272,7 @@ fn memory_that_cannot_be_mapped_ends_it_even_if_an_answer_is_wanted() {
     });
 }
 
-/// 200 areas of 1 MB are written to, of a file of 4 MB.
+/// The library would write to 200 areas of 1 MB of a file of 4 MB.
 #[test]
 fn there_is_no_memory_for_what_is_under_way() {
     refused("inflight", |rogue| {
@@ -280,7 +281,7 @@ fn there_is_no_memory_for_what_is_under_way() {
     });
 }
 
-/// A ring that is gone with its queue pair is started.
+/// The library would start a ring that it has freed with its queue pair.
 #[test]
 fn rings_of_further_pairs_go_with_the_feature() {
     refused("pairs", |rogue| {
@@ -300,7 +301,7 @@ fn rings_of_further_pairs_go_with_the_feature() {
     });
 }
 
-/// One more packet is received than there is room for.
+/// The library would receive one more packet than there is room for.
 #[test]
 fn nobody_announces_a_guest() {
     refused("rarp", |rogue| {
@@ -315,7 +316,7 @@ fn nobody_announces_a_guest() {
     });
 }
 
-/// More is written to the list of used buffers than there are entries, and to the ring.
+/// The library would write more entries to the list of used buffers and to the ring than they have.
 #[test]
 fn a_ring_is_no_shorter_than_a_burst() {
     refused("short", |rogue| {
@@ -337,7 +338,7 @@ fn a_ring_is_no_shorter_than_a_burst() {
     });
 }
 
-/// Files are mapped, memory is allocated, or another message is waited for.
+/// The library would map files, allocate memory, or wait for another message.
 #[test]
 fn nothing_is_heard_of_what_is_not_offered() {
     with_rig("other", VhostDma::Off, |rig, path| {

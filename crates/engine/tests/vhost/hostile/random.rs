@@ -1,4 +1,5 @@
-//! Guests that write nonsense into their rings, and say nonsense: the engine stands, and others' traffic goes on.
+//! Guests that write random bytes into their rings and send random messages: the engine survives, and other traffic goes
+//! on.
 //!
 //! `NETVM_HOSTILE_SECONDS` says for how long (4 by default).
 
@@ -27,7 +28,7 @@ fn nor_does_it_if_a_dma_engine_copies() {
     with_rig("noise-dma", VhostDma::Device("dma_skeleton0".to_owned()), noise);
 }
 
-/// A guest that writes and says nonsense.
+/// A guest that writes random bytes and sends random messages.
 fn noise(rig: &mut Rig, path: &Path) {
     let seconds = std::env::var("NETVM_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -43,7 +44,7 @@ fn noise(rig: &mut Rig, path: &Path) {
                 };
                 let mut rogue = Rogue::connect(path, features);
                 if visits.is_multiple_of(3) {
-                    // Some packets that are right, so that a worker is at its rings.
+                    // Some valid packets, so that a worker uses its rings.
                     rogue.offer(1, 1);
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -66,7 +67,7 @@ fn noise(rig: &mut Rig, path: &Path) {
         });
         let (start, mut taken) = (Instant::now(), 0);
         let has_tried = |taken| taken > 0 && done.load(Ordering::Relaxed) > 1;
-        // Longer where others have the cores.
+        // Longer on a busy machine.
         while start.elapsed() < Duration::from_secs(seconds) || !has_tried(taken) && start.elapsed() < SOON {
             if !goes_on(rig) {
                 stop.store(true, Ordering::Relaxed);
@@ -169,7 +170,7 @@ fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
             rogue.scribble(&mut generator);
             std::thread::sleep(Duration::from_millis(2));
             for _ in 0..8 {
-                // The worker waits while it is handled, and finds much that is new.
+                // The worker waits while the library handles the message, and then finds many new descriptors.
                 rogue.send(SET_VRING_ERR, &[generator.roll() & 1, generator.roll() & 3], None);
                 rogue.scribble(&mut generator);
             }

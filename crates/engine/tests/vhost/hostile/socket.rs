@@ -8,7 +8,7 @@ use crate::support::rogues::{OTHER, ROGUE, SOON, VERSION_1, goes_on, is_up, rig_
 use dpdk::vhost_user::SET_VRING_ERR;
 use netvm_config::model::VhostDma;
 
-/// Packets go on, others come in, and the rogue is hung up on.
+/// Packets go on, another guest connects, and netvm disconnects the rogue.
 fn others_go_on(mut rig: Rig, mut rogue: Rogue, other: &Path) {
     assert!(goes_on(&mut rig), "{}", rig.story());
     let _guest = Rogue::connect(other, VERSION_1);
@@ -24,7 +24,7 @@ fn nobody_waits_for_a_guest_to_read_what_it_is_answered() {
     let mut rogue = Rogue::connect(&paths[0], VERSION_1);
     assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
     rogue.offer(0, 1);
-    // It is answered while the library has the locks of all rings.
+    // The library answers while it holds the locks of all rings.
     rogue.ask_and_read_nothing(SET_VRING_ERR, 1 << 8);
     others_go_on(rig, rogue, &paths[1]);
 }

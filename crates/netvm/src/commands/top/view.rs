@@ -211,7 +211,7 @@ fn chain_row(chain: &ChainInfo, before: &Stats, span: Span, nfs: &[NfRow]) -> Ch
     }
 }
 
-/// The hop that holds its chain up: whose ring is fullest, else who has most to do; `None` if no hop is near its limit.
+/// The bottleneck of a chain: the hop with the fullest ring, else the busiest; `None` if no hop is near its limit.
 fn bottleneck(hops: &[HopRow]) -> Option<usize> {
     let most = |of: fn(&HopRow) -> f64, limit: f64| {
         let most = hops.iter().enumerate().max_by(|(_, a), (_, b)| of(a).total_cmp(&of(b)));

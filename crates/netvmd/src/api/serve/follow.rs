@@ -64,7 +64,7 @@ fn capture_socket(daemon: &Daemon) -> PathBuf {
     daemon.options.run_dir.join(CAPTURE_SOCKET)
 }
 
-/// Serves the socket of those who may capture.
+/// Serves the socket of `capture_group`.
 async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Server)> {
     let (socket, name) = (capture_socket(daemon), group.to_owned());
     let gid = blocking(move || account::group(&name)).await;

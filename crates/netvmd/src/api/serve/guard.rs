@@ -1,4 +1,4 @@
-//! Who may ask what. The kernel guards the Unix socket; the loopback address is guarded by a token, and only reads, or captures,
+//! Access to the API. The kernel guards the Unix socket; the loopback address is guarded by a token, and only reads, or captures,
 //! if that is configured. Requests
 //! of foreign web pages are refused on both, since a browser reaches a socket that `ssh -L` forwards.
 

@@ -23,7 +23,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for telling a client that there are too many.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Clients that are told so at a time; further ones are only disconnected.
+/// Most clients at a time that get this answer; netvmd disconnects others without one.
 const REFUSALS: usize = 64;
 /// Largest head of a request in bytes.
 const HEAD: usize = 32 << 10;

@@ -84,7 +84,7 @@ fn a_thousand_clients_and_a_slow_one_disturb_nobody() {
     let alone = rate(&daemon);
     let crowd: Vec<TcpStream> = (0..1000).filter_map(|_| TcpStream::connect(address).ok()).collect();
     assert!(crowd.len() > 900, "{}", crowd.len());
-    // Those who are too many are told, as far as they are not too many for that, too.
+    // A client beyond the limit gets an answer, until too many wait for one.
     let is_told = |_: &Daemon| read(address).contains("which is its limit: try again later");
     daemon.until("a client is told", is_told);
     let mut slow = UnixStream::connect(daemon.api_socket()).unwrap();

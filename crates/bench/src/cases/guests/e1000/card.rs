@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// The driver of the 82540EM, and how it is told to work.
+/// The driver of the 82540EM, and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// As the kernel loads it.
