@@ -11,7 +11,7 @@ use netvm_region::NfCounter;
 const SOON: Duration = Duration::from_secs(30);
 /// For what must not happen.
 const MEANWHILE: Duration = Duration::from_millis(400);
-/// The source's flows, told by the last byte of their address.
+/// The source's flows, by the last byte of their address.
 const FLOWS: u32 = 64;
 
 /// A chain of roles. `says` lists the roles that may return per-flow verdicts, with the longest idle time in seconds.
@@ -52,7 +52,7 @@ fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowVerdict>)> {
     flows.iter().map(|flow| (number(flow), flow.verdicts.clone())).collect()
 }
 
-/// Waits until a counter has stood still for a while in which `moves` has gone on.
+/// Waits until a counter has not changed for a while in which `moves` has.
 fn stands_still(rig: &mut Rig, still: impl Fn(&Engine) -> u64, moves: impl Fn(&Engine) -> u64) -> bool {
     let (mut last, mut since, mut moved) = (u64::MAX, Instant::now(), 0);
     rig.until(SOON, |engine| {

@@ -70,8 +70,8 @@ fn drops_and_packets_that_go_on_take_turns() {
     assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.story());
 }
 
-/// The first of a chain drops some, so that what the last one returns is not all that the first was handed; and what
-/// two were handed comes back by one.
+/// The first NF of a chain drops packets, so the last one returns fewer than the first received; and one NF returns
+/// packets that two received.
 #[test]
 fn what_was_handed_to_others_comes_back_by_the_last() {
     let mut host: Host = line(&["a", "b", "last"], Some(COUNT), true);

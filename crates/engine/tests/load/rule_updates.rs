@@ -22,7 +22,7 @@ const CHANGES: u32 = 1000;
 /// The number of the first of these.
 const FIRST: u32 = 1 << 14;
 const FLOWS: u32 = 1024;
-/// How soon a new rule is to act.
+/// The time in which a new rule must act.
 const SOON: Duration = Duration::from_millis(10);
 
 fn rule(id: u32, source: Ipv4Addr, destination_ports: PortRange, terminal: Action) -> Rule {
@@ -44,7 +44,7 @@ fn diverts(id: u32, flow: u32) -> Rule {
     rule(id, Ipv4Addr::from_bits(0x0a00_0000 | flow), PortRange::ANY, Action::Port(PortId(2)))
 }
 
-/// Rules that match nothing of what flows.
+/// Rules that match none of the packets.
 fn others(first: u32, count: u32) -> impl Iterator<Item = Rule> {
     (first..first + count).map(|n| {
         let ports = PortRange::new((n % 500) as u16, (n % 500 + n % 7) as u16).unwrap();
@@ -72,7 +72,7 @@ fn start(host: &Host) -> Rig {
     rig
 }
 
-/// Ends the traffic, and returns how many packets came, how many were diverted, and that none was lost.
+/// Ends the traffic, checks that no packet was lost, and returns how many were received and diverted.
 fn stop(rig: &mut Rig) -> (u64, u64) {
     let host = rig.engine.host().clone();
     rig.engine.apply(&Host { ports: host.ports[1..].to_vec(), ..host }).unwrap();
@@ -94,7 +94,7 @@ fn longest_turn(engine: &Engine) -> Duration {
     Duration::from_nanos(cycles * 1000 / clock::cycles_in_micros(1).max(1))
 }
 
-/// How long threads of this process were ready to run and had no CPU, but for those that stand back for others.
+/// How long threads of this process waited for a CPU, except the rule compiler.
 fn waited() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let waited = tasks.filter_map(|task| {
@@ -232,7 +232,7 @@ fn single_rules_act_at_once() {
     add_one_by_one(others(FIRST + CHANGES, RULES).collect());
 }
 
-/// With the largest of the public filter sets, the rules of which let pass what they match.
+/// With the largest of the public filter sets; its rules allow what they match.
 #[test]
 fn single_rules_act_at_once_among_thousands() {
     let _alone = super::alone();

@@ -1,4 +1,4 @@
-//! A port scans with tuples that never come again; TCP connections between two other ports are set up as ever.
+//! A port scans with tuples that never repeat; TCP connections between two other ports are set up as fast as without it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,13 +14,13 @@ use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_wire::{IpNet, PortRange};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Rules, none of which is for anything that comes.
+/// Rules that match none of the packets.
 const RULES: u32 = 1000;
 /// Times that each of calm and attack is measured, in turn, and connections each time.
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 60;
 const SERVICE: u16 = 7777;
-/// What asks the server to end.
+/// The byte that ends the server.
 const END: u8 = b'q';
 
 /// A network namespace with one interface, whose other end is here; gone at the end.

@@ -25,7 +25,7 @@ fn v6() -> FrameBuilder<'static> {
     FrameBuilder::new(A, B).ip(ip("2001:db8::1"), ip("2001:db8::2"))
 }
 
-/// A datagram to that port, of which there are no two.
+/// A datagram to that port, different from all others.
 fn datagram(to: u16, number: u32) -> Vec<u8> {
     v4().udp(1000, to).payload(&number.to_be_bytes()).to_vec().unwrap()
 }
@@ -35,7 +35,7 @@ fn datagrams(to: impl IntoIterator<Item = u16>) -> Vec<Vec<u8>> {
     (0u32..).zip(to).map(|(n, to)| datagram(to, n)).collect()
 }
 
-/// What is done with datagrams to a port.
+/// The action for datagrams to a port.
 fn on(id: u32, destination: u16, actions: Actions) -> Rule {
     let destination_ports = vec![PortRange::single(destination)];
     let matches = Match { destination_ports, protocol: vec![IpProto::UDP], ..Match::default() };
@@ -52,7 +52,7 @@ fn leaving(mut rule: Rule, port: u16) -> Rule {
     rule
 }
 
-/// Frames come in by port 0; ports 1 to `outs` are there; what is allowed goes out of port 1.
+/// Port 0 receives the frames; ports 1 to `outs` exist; allowed packets leave by port 1.
 fn host(scratch: &Scratch, frames: &[Vec<u8>], outs: u16, rules: Vec<Rule>) -> Host {
     let mut ports = vec![scratch.port(0, frames)];
     ports[0].policy.forward = Forward::Port(PortId(1));

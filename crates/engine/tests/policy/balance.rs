@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Rig, line};
 use netvm_config::model::EngineConfig;
 
-/// Microseconds that each replica takes for a packet: asleep, so that neither keeps the other from its work.
+/// Microseconds that each replica sleeps for a packet, so that neither takes the other's core.
 const FAST: u64 = 500;
 const SLOW: u64 = 2_000;
 const SAMPLES: u32 = 2_000;

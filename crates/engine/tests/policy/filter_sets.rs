@@ -1,5 +1,4 @@
-//! Public filter sets through the whole engine: a capture comes in, and every packet goes where a plain linear scan
-//! says.
+//! Public filter sets in the whole engine: it sends every packet of a capture where a plain linear scan would.
 //!
 //! `NETVM_TEST_HEADERS` says how many headers for each set; the full number is 100,000.
 

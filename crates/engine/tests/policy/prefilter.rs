@@ -1,5 +1,5 @@
-//! Bursts of which rules match some packets, none, and what no prefilter is asked about: each packet goes where a plain
-//! scan of the rules says, and those of a flow in their order.
+//! Bursts in which rules match some packets, none, or packets that skip the prefilter: each packet goes where a plain scan
+//! of the rules sends it, in order within each flow.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ fn rule(id: u32, matches: Match, terminal: Option<Action>) -> Rule {
     Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
 }
 
-/// Telnet is dropped, and what one host sends is counted.
+/// Drops Telnet, and counts the packets of one host.
 fn rules(to: &[PortId]) -> Vec<Rule> {
     let telnet = Match {
         protocol: vec![IpProto::TCP],

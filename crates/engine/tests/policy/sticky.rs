@@ -1,4 +1,5 @@
-//! Flows that stick to their replica: two of unequal speed get as much as they can do, and no flow is reordered.
+//! Flows that stick to their replica: two of unequal speed get as many packets as they can handle, in order within each
+//! flow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use netvm_config::model::{Balance, EngineConfig, Host, PortKind};
 use netvm_engine::{Engine, InstanceId};
 use netvm_wire::{FrameBuilder, MacAddr};
 
-/// Microseconds that each replica takes for a packet: asleep, so that neither keeps the other from its work.
+/// Microseconds that each replica sleeps for a packet, so that neither takes the other's core.
 const FAST: u64 = 1_500;
 const SLOW: u64 = 6_000;
-/// Slots of a ring: more than there will be in it, as a full one would hold up what is for the other, too.
+/// Slots of a ring: it never fills up, because a full one would delay packets for the other replica, too.
 const RING: u32 = 2048;
 /// Flows, how many of them are under way at a time, and packets of each.
 const FLOWS: u32 = 300;

@@ -16,7 +16,7 @@ fn mac(last: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, last])
 }
 
-/// A frame, by the last byte of its source, of which there are no two with one number.
+/// A frame that ends with `number`, from the source with this last byte.
 fn frame(from: u8, to: MacAddr, number: u8) -> Vec<u8> {
     let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
     builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
@@ -232,7 +232,7 @@ fn another_size_of_the_address_table_acts_at_once() {
     assert_eq!(rig.engine.addresses().len(), 0, "the new table has learnt nothing yet");
 }
 
-/// Where no rule looks at packets, what is inside makes no difference, and neither does which packets come in a row.
+/// Without rules, neither the content of packets nor their order changes where they go.
 #[test]
 fn frames_in_a_row_go_each_its_own_way() {
     let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);

@@ -7,7 +7,7 @@ use netvm_engine::{DropReason, PortId};
 use netvm_router::{NextHopId, Update};
 use netvm_wire::MacAddr;
 
-/// The route changes under full load: each packet leaves by the one or the other, and none is lost.
+/// The route changes under full load: each packet leaves by the old or the new one, and none is lost.
 #[test]
 fn routes_change_under_load_without_a_loss() {
     let mut ports: Vec<PortConfig> = vec![port(LAN, "lan", source(60, None, false))];

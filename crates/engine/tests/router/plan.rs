@@ -40,13 +40,13 @@ pub fn v6(to: &str) -> FrameBuilder<'static> {
     FrameBuilder::new(HOST, IN).ip(ip("2001:db8::9"), ip(to)).ttl(64)
 }
 
-/// A datagram that has a route, of which there are no two.
+/// A datagram that has a route, different from all others.
 pub fn datagram(of_v6: bool, number: u32) -> Vec<u8> {
     let frame = if of_v6 { v6("2001:db8:1::2") } else { v4("192.0.2.2") };
     frame.udp(1000, 53).payload(&number.to_be_bytes()).to_vec().unwrap()
 }
 
-/// A frame with a tag, if the VLAN is none of 0.
+/// A frame with a tag, unless `vlan` is 0.
 pub fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     if vlan == 0 {
         return frame.to_vec();
@@ -90,7 +90,7 @@ pub fn routes() -> Update {
     }
 }
 
-/// A router whose interfaces have these VLANs on these ports; what comes in by the LAN goes to it.
+/// A router whose interfaces have these VLANs on these ports; it gets all packets from the LAN.
 pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host {
     let interface = |name: &str, port, vlan, mac, punt| RouterInterface {
         name: name.to_owned(),
@@ -119,8 +119,8 @@ pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host
     Host { ports, routers, ..Host::default() }
 }
 
-/// The same between captures: `frames` come in by the LAN, `from_kernel` from the kernel for the other interface. IP
-/// packets of more than 150 bytes are too long for that.
+/// The same between captures: the LAN receives `frames`, the other interface's kernel sends `from_kernel`. That interface's
+/// MTU is 150 bytes.
 pub fn host(scratch: &Scratch, frames: &[Vec<u8>], from_kernel: &[Vec<u8>], vlans: (u16, u16)) -> Host {
     let mut ports = vec![
         scratch.port(LAN, frames),
@@ -150,7 +150,7 @@ pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     free
 }
 
-/// What came of captures.
+/// The outcome of captures.
 pub struct Played {
     /// Drops at all ports, by reason.
     pub drops: BTreeMap<&'static str, u64>,

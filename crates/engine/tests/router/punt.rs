@@ -44,7 +44,7 @@ fn the_kernel_gets_what_only_it_can_answer() {
         let frames: Vec<Vec<u8>> = kept.iter().map(|frame| tagged(frame, inside)).collect();
         let scratch = Scratch::new();
         let seen = Played::new(&scratch, &frames, &[], (inside, 20), &routes());
-        // What they get has no tag, and is otherwise as it came.
+        // The kernel gets packets without their tags, and otherwise unchanged.
         let got = scratch.sent(LAN_PUNT);
         assert_eq!(got.len(), kept.len(), "{:?}", seen.drops);
         let (got, kept): (BTreeSet<_>, BTreeSet<_>) = (got.iter().collect(), kept.iter().collect());

@@ -8,7 +8,7 @@ use netvm_config::model::Urpf;
 use netvm_router::{NextHop, NextHopId};
 use netvm_wire::{FrameBuilder, parse};
 
-/// What becomes of a packet by the source that it claims.
+/// What a router does with a packet because of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Out,
@@ -36,7 +36,7 @@ fn sources_are_believed_by_the_way_back() {
             .chain([("10.0.0.1/32", local), ("203.0.113.0/24", kernel), ("2001:db8::/64", 10)])
             .map(|(net, id)| plan::route(net, id)),
     );
-    // Source, and what becomes of it with strict and with loose checks.
+    // Source, and its outcome with strict and with loose checks.
     let cases = [
         ("10.0.0.9", Out, Out),
         ("10.0.0.77", Out, Out),

@@ -14,7 +14,7 @@ const PROGRAM: &str = "dpdk-testpmd";
 /// One test at a time: guests poll, and there may be two cores only.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A turn, if the program is installed; says so if not.
+/// The lock of guests, if the program is installed; else prints that the test is skipped.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
     if Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).output().is_err() {
         println!("SKIP: no {PROGRAM} (package dpdk-dev)");
@@ -38,7 +38,7 @@ pub struct Guest<'a> {
     pub others: Vec<String>,
     /// Arguments of testpmd itself.
     pub arguments: Vec<&'a str>,
-    /// What is typed at its prompt.
+    /// Commands for its prompt.
     pub commands: &'a str,
 }
 
@@ -104,9 +104,8 @@ impl Running {
     }
 }
 
-/// Ends guests in good order, so that captures are whole; all of them together. What ends leaves its session's group of
-/// processes (autogroup, sched(7)): with idle priority it gets next to no time on a core where others of the group poll
-/// on.
+/// Ends all guests together and in order, so that captures are complete. Each leaves its autogroup (sched(7)) first: with
+/// idle priority it would get almost no time on a core where others of the group poll.
 pub fn quit(mut guests: Vec<Running>) {
     for guest in &mut guests {
         if let Some(mut prompt) = guest.prompt.take() {

@@ -59,7 +59,7 @@ pub fn frames(count: u16) -> Vec<Vec<u8>> {
     (0..count).map(of).collect()
 }
 
-/// A guest that sends the frames, and one that keeps what it gets.
+/// A guest that sends the frames, and one that records what it receives.
 pub fn transfer(
     rig: &mut Rig,
     scratch: &Scratch,
@@ -116,7 +116,7 @@ pub fn flood(path: &Path) -> Running {
     guest.start()
 }
 
-/// One that swallows all.
+/// One that discards all packets.
 pub fn swallow(path: &Path) -> Running {
     swallow_by(path, "")
 }
@@ -135,7 +135,7 @@ pub fn goes_on(rig: &mut Rig) {
     assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.story());
 }
 
-/// A turn, a folder, and sockets in it for two guests.
+/// The lock of guests, a folder, and sockets in it for two of them.
 pub fn two_guests() -> Option<(MutexGuard<'static, ()>, Scratch, PathBuf, PathBuf)> {
     let (turn, scratch) = (turn()?, Scratch::new());
     let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));

@@ -55,7 +55,7 @@ impl Rig {
         Control::open(fds.control.try_clone_to_owned().unwrap()).unwrap()
     }
 
-    /// Starts an NF process and lets it in.
+    /// Starts an NF process and admits it.
     pub fn attach(&mut self, role: &str, kind: &str, standby: bool) -> InstanceId {
         let (ours, theirs) = netvm_attach::pair().unwrap();
         let number = theirs.as_raw_fd();
@@ -112,7 +112,7 @@ impl Rig {
         })
     }
 
-    /// Kills an NF as hard as can be, and tells the engine once its process is gone.
+    /// Kills an NF with SIGKILL, and reports it to the engine once its process has ended.
     pub fn kill(&mut self, id: InstanceId) {
         let index = self.nfs.iter().position(|nf| nf.id == id).unwrap();
         let mut nf = self.nfs.remove(index);
@@ -136,7 +136,7 @@ impl Rig {
         self.engine.groups().iter().flat_map(|group| &group.memories).map(|memory| memory.free).collect()
     }
 
-    /// Everything that counts something, for messages.
+    /// All counters, for messages.
     pub fn story(&self) -> String {
         let drops: BTreeMap<_, _> = self.engine.chains().into_iter().map(|chain| (chain.id, chain)).collect();
         format!(
@@ -231,7 +231,7 @@ pub fn two_lines(roles: [&[&str]; 2], sources: [PortKind; 2]) -> Host {
     host
 }
 
-/// The host with one NF, `fw`, in a chain that ends like this; what leads there is the caller's to say.
+/// The host with one NF, `fw`, in a chain with this output; the caller adds the rules that lead to it.
 pub fn behind_nf(host: Host, output: Output) -> Host {
     Host {
         groups: vec![group(0, 1024, 2048)],

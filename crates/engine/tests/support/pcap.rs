@@ -43,7 +43,7 @@ impl Scratch {
         self.0.join(format!("out{id}.pcap"))
     }
 
-    /// A capture port: `frames` come in by it, 1 ms apart, as fast as they can; what goes out is kept.
+    /// A capture port: it receives `frames`, stamped 1 ms apart, as fast as it can, and records what it sends.
     pub fn port(&self, id: u16, frames: &[Vec<u8>]) -> PortConfig {
         let input = (!frames.is_empty()).then(|| self.0.join(format!("in{id}.pcap")));
         if let Some(path) = &input {
@@ -53,7 +53,7 @@ impl Scratch {
         super::port(id, &format!("p{id}"), kind)
     }
 
-    /// What went out of port `id`; to be asked when the port is closed.
+    /// What port `id` sent. Call it when the port is closed.
     pub fn sent(&self, id: u16) -> Vec<Vec<u8>> {
         read(&self.output(id))
     }
@@ -69,7 +69,7 @@ pub fn read(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// What came of captures.
+/// The outcome of captures.
 pub struct Seen {
     /// Drops by port.
     pub drops: BTreeMap<u16, DropCounts>,
@@ -88,7 +88,7 @@ pub fn play(host: &Host, nfs: &[&str]) -> Seen {
     }
 }
 
-/// Applies a host: NFs and the ports that packets leave by first, so that nothing is dropped for want of them.
+/// Applies a host: NFs and the ports that packets leave by first, so that no packet is dropped for lack of them.
 pub fn start(rig: &mut Rig, host: &Host, nfs: &[&str]) {
     let mut quiet = host.clone();
     for port in &mut quiet.ports {
@@ -103,7 +103,7 @@ pub fn start(rig: &mut Rig, host: &Host, nfs: &[&str]) {
     rig.engine.apply(host).unwrap();
 }
 
-/// Waits until every capture has been read to its end and everything that came of it is done.
+/// Waits until every capture has been read to its end, and all its packets have been handled.
 pub fn finish(rig: &mut Rig) {
     let limit = Duration::from_secs(60);
     let all = rig.until(limit, |engine| engine.ports().iter().all(|port| port.done != Some(false)));

@@ -14,16 +14,16 @@ use netvm_vm::GuestMemory;
 
 use super::Rig;
 
-/// How long a guest may take to boot and attach, on a machine that has much else to do.
+/// How long a guest may take to boot and attach on a busy machine.
 const BOOT: Duration = Duration::from_secs(120);
 
 /// A kernel and an initramfs with one program.
 #[derive(Debug)]
 pub struct Image {
     folder: PathBuf,
-    /// Processors, as QEMU is told. With one possible processor, the translator makes no atomic instructions.
+    /// Processors, as for QEMU's `-smp`. With one possible processor, the translator makes no atomic instructions.
     pub processors: &'static str,
-    /// How the guest wakes others.
+    /// How the guest wakes the engine and other NFs.
     pub notify: NotifyMode,
     /// Threads of the NF.
     pub threads: u16,
@@ -146,7 +146,7 @@ impl Rig {
         vm
     }
 
-    /// What a VM says when it has booted.
+    /// A line that the VM prints once it has booted.
     pub fn ready_message(&mut self, vm: &mut Vm) -> ReadyMessage {
         let start = std::time::Instant::now();
         while start.elapsed() < BOOT {
@@ -162,7 +162,7 @@ impl Rig {
         panic!("the guest said nothing:\n{}", vm.console());
     }
 
-    /// Kills a VM as hard as can be, and tells the engine.
+    /// Kills a VM with SIGKILL, and reports it to the engine.
     pub fn kill_vm(&mut self, mut vm: Vm) {
         vm.child.kill().unwrap();
         vm.child.wait().unwrap();

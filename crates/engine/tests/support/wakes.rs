@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Rig;
 
-/// Does something again and again for so long, but no longer than it takes for an eventfd to be signalled `enough`
-/// times; returns how often it was. Says how many packets left by another's port.
+/// Repeats something for so long, or until an eventfd has been signalled `enough` times; returns how often it was. Prints
+/// how many packets left by another port meanwhile.
 pub fn wakes(
     rig: &mut Rig,
     (eventfd, port): (&impl AsFd, u16),

@@ -1,6 +1,6 @@
 //! NFs in VMs: the same programs, the same chains, the same memory.
 //!
-//! `NETVM_HOSTILE_SECONDS` says for how long a hostile guest does what it likes (5 by default).
+//! `NETVM_HOSTILE_SECONDS` says for how long a hostile guest runs (5 by default).
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn capture_port(input: &Path, output: &Path) -> PortConfig {
     port(0, "capture", kind)
 }
 
-/// Process, VM, process: every capture comes out as it went in.
+/// Process, VM, process: every capture leaves unchanged.
 #[test]
 fn every_capture_passes_a_vm_between_two_processes() {
     let captures = captures();
@@ -249,7 +249,7 @@ fn a_vm_has_threads_and_regions_as_a_process_does() {
     assert_eq!(view.threads.len(), 2);
 }
 
-/// A guest that restarts or panics ends its VM, which is then taken back as one that was killed.
+/// A guest that restarts or panics ends its VM; the engine then takes its buffers back as after a kill.
 #[test]
 fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
     for how in ["reboot -f", "echo c >/proc/sysrq-trigger"] {

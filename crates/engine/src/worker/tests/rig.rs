@@ -254,7 +254,7 @@ impl Rig {
         self
     }
 
-    /// Starts a turn in that tick of the coarse clock.
+    /// Starts a turn at that tick of the coarse clock.
     pub(super) fn tick(&mut self, tick: u64) {
         self.worker.dp.start_turn(tick * cycles_per_tick());
     }
@@ -264,7 +264,7 @@ impl Rig {
         self.worker.turn::<false>()
     }
 
-    /// What latencies were measured of since the last call.
+    /// The latencies measured since the last call.
     pub(super) fn measured(&mut self) -> Vec<Span> {
         std::iter::from_fn(|| self.latency.pop().ok()).map(|sample| sample.span).collect()
     }
@@ -308,7 +308,7 @@ impl Rig {
     }
 }
 
-/// The host of a configuration with sinks `p0`, `p1`, ..., of which each has lines of its own, and rules for `p0`.
+/// The host of a configuration with sinks `p0`, `p1`, ..., each with its own lines, and rules for `p0`.
 pub(super) fn rules(ports: &[&str], rules: &[&str]) -> Host {
     let mut text = String::new();
     for (n, port) in ports.iter().enumerate() {

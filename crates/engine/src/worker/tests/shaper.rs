@@ -1,4 +1,4 @@
-//! What leaves by a port with a shaper, and when.
+//! Which packets leave by a port with a shaper, and when.
 
 use netvm_switch::TICKS_PER_SECOND;
 
@@ -9,7 +9,7 @@ use crate::ids::PortId;
 /// Bytes of a frame.
 const SIZE: usize = 250;
 
-/// 125 frames a second, of which 18 at once; what comes in by `p0` leaves by `p1`.
+/// 125 frames a second, in bursts of 18; packets from `p0` leave by `p1`.
 fn rig(queues: &str) -> Rig {
     let qos = format!("qos = {{ bits = 250_000, bit_burst = 36_000, queues = [{queues}] }}");
     Rig::of(&rules(&["forward = { out = \"p1\" }", &qos], &[]))

@@ -9,8 +9,7 @@ use crate::ids::PortId;
 const BURST: usize = 64;
 const TURNS: usize = 4000;
 
-/// Tries until one shows what it should. Shares are of cycles, so that interruptions of the test count, too, and on a busy
-/// machine there are many.
+/// Repeats a check until it succeeds: shares are of cycles, and on a busy machine interruptions of the test count, too.
 fn undisturbed(attempt: impl Fn() -> Result<(), String>) {
     const ATTEMPTS: usize = 20;
     let failures: Vec<String> = (0..ATTEMPTS).map_while(|_| attempt().err()).collect();
@@ -100,7 +99,7 @@ fn a_router_is_served_as_one_and_divides_its_share_among_its_ports() {
             && taken[..3].iter().all(|port| port * 6 > many && *port < many * 2 / 3);
         is_right.then_some(()).ok_or_else(|| format!("{taken:?}"))
     });
-    // Without a share of theirs, each port counts for itself.
+    // Without any share in the configuration, workers do not divide their time.
     let mut alone = host;
     alone.routers.iter_mut().for_each(|router| router.weight = 1);
     assert!(!Rig::of(&alone).worker.shares.are_in_use());

@@ -102,8 +102,8 @@ pub(crate) fn finish(
     }
 }
 
-/// Notes anew what is left to be done with packets that come back from an NF which takes offload work, and drops those
-/// of which that cannot be said any more.
+/// Finds the remaining offload work of packets that an NF with offloads has returned, and drops those whose headers no
+/// longer allow it.
 #[cold]
 pub(crate) fn renew(dp: &Datapath, memory: MemoryId, batch: &mut Batch) {
     let mut renewed = Batch::new();

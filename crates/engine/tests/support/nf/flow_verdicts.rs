@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use netlib::{Idle, NetworkFunction, Options, Packet, Verdict};
 
 const KINDS: [&str; 5] = ["skip", "drop", "drop-one", "forge", "withdraw"];
-/// Last byte of the source address, which tells the flows of the built-in source apart.
+/// Last byte of the source address, which differs among flows of the built-in source.
 const FLOW_BYTE: usize = 29;
 
 struct FlowVerdicts {

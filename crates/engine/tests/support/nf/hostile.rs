@@ -1,4 +1,4 @@
-//! NFs that attack: one writes noise over all that it maps, one lies in the owner table.
+//! NFs that attack: one writes random bytes over all that it maps, one forges the owner table.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -138,7 +138,7 @@ pub fn be_hostile() -> ! {
     }
 }
 
-/// Writes into the owner table that another NF thread has what it has itself.
+/// Writes into the owner table that another NF thread has this NF's buffers.
 pub fn be_a_liar() -> ! {
     let Attached { control, region, socket: _socket, .. } = attach("liar");
     // SAFETY: this process's end.

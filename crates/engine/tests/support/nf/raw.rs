@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use netvm_attach::{Hello, Ready};
 use netvm_region::{Control, Mapping, Region};
 
-/// What an NF has that attached without netlib.
+/// Descriptors and memory of an NF that attached without netlib.
 pub struct Attached {
     pub fds: Wakes,
     pub control: Control,
