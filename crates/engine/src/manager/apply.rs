@@ -1,7 +1,7 @@
 //! Applying a configuration to the running engine, as a whole or not at all.
 //!
 //! Everything that can fail (memory, ports) is created first, beside what runs. Then the workers get the new objects
-//! and a new snapshot, and what is no longer configured is removed. A port that changes must be closed before it can be
+//! and a new snapshot, and the manager removes what is no longer configured. A port that changes must be closed before it can be
 //! opened again; if that fails, it is opened as it was.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a port's devices count by, and show the packets to that they drop.
+//! The counters and captures of a port, for its devices.
 
 use dpdk::Mbuf;
 

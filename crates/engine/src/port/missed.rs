@@ -1,5 +1,5 @@
-//! What the manager and a device tell each other off the packet path: packets that the device dropped before a worker saw
-//! them, which the statistics code reads, and the longest frame that its interface sends.
+//! What the manager and a device exchange off the packet path: the count of packets that the device dropped before a worker
+//! saw them, and the longest frame that its interface sends.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! The shaper of a port. In: packets to send, each with its DSCP. Out: bursts for the device, in the order and at the
 //! rate that the port's `qos` says; `netvm_switch::qos` decides both.
 //!
-//! Packets wait in the engine's memory for the port, so those of other trust groups are copied first: a queue that
-//! stands holds nobody else's buffers.
+//! Packets wait in the engine's memory for the port, so those of other trust groups are copied first: a standing
+//! queue holds no buffers of other groups.
 //!
 //! Predicted cost: 60 cycles a packet (its key, two moves of the mbuf pointer, one update of a token bucket), on ports
 //! that have a shaper; others look at one pointer per burst.

@@ -39,7 +39,7 @@ pub(crate) enum Place {
     Router(RouterId),
 }
 
-/// Packets at a place, as far as they share it.
+/// What packets at one place have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passing {
     pub(crate) place: Place,

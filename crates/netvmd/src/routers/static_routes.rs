@@ -81,7 +81,7 @@ pub(super) fn add(routes: &[StaticRoute]) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// Removes the static routes to a prefix that somebody added, in the calling thread's namespace. `metric`: only those with
+/// Removes the static routes to a prefix that a client added, in the calling thread's namespace. `metric`: only those with
 /// it.
 ///
 /// # Errors

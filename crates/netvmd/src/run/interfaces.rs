@@ -1,5 +1,5 @@
-//! Follows the interfaces of ports: says when a link or an interface is lost and when it is back, opens a port again when
-//! its interface has been made again, and passes carriers on to the interfaces of routers.
+//! Follows the interfaces of ports: reports when a link or an interface is lost and when it is back, opens a port again
+//! when its interface exists again, and passes carriers on to the interfaces of routers.
 //!
 //! Netlink events only wake it. It then compares everything with what should be, so that no event can be missed for
 //! long.

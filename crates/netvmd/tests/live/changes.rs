@@ -261,7 +261,7 @@ fn what_was_applied_is_remembered_and_can_be_saved() {
         (second.clone(), 0o640)
     );
     assert_eq!(status(&daemon).drift, Drift::None);
-    // A file that is wrong, or gone, is said.
+    // netvmd reports a file that is wrong or missing.
     std::fs::write(folder.config(), "[[port]").unwrap();
     assert!(matches!(status(&daemon).drift, Drift::Unreadable { .. }));
     std::fs::write(folder.config(), &second).unwrap();

@@ -28,14 +28,14 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// What a filter says of a packet.
+/// The result of a filter for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is wanted.
+    /// The filter matches it.
     Accept,
-    /// It is not.
+    /// It does not.
     Reject,
-    /// It loads bytes that the packet has and the given front of it has not.
+    /// It loads bytes of the packet that are behind the given front of it.
     Beyond,
 }
 

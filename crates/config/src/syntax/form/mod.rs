@@ -34,7 +34,7 @@ impl Form<bool> for Flag {
     }
 }
 
-/// A key that is there to be `true`.
+/// A key whose only value is `true`.
 pub(crate) struct Yes;
 
 impl Form<bool> for Yes {

@@ -1,5 +1,5 @@
-//! Patch ports: two ports of the engine with a link between them, without a device. What one sends comes in by the other in the
-//! next turn of its worker. So L2 switching reaches a router, and a router another one.
+//! Patch ports: two ports of the engine with a link between them, without a device. The other port receives what one
+//! sends, in the next turn of its worker. So L2 switching reaches a router, and a router another one.
 //!
 //! ```text
 //!  one ── sends ──▶ lane ── receives ──▶ other

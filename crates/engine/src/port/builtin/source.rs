@@ -1,5 +1,5 @@
-//! The built-in traffic source: UDP over IPv4 in as many flows as asked for, at a rate or flat out; what goes out by it
-//! is counted and freed.
+//! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or flat out. It counts and
+//! frees packets that it is to send.
 //!
 //! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which
 //! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, and traffic whose flows do not come again for minutes. A

@@ -1,5 +1,5 @@
 //! Out of an NF's ring. In: descriptors that an NF thread has returned. Out: packets that were out, in runs with the
-//! same verdict, to the next hop, out of the chain, to another role, or nowhere, as far as the NF may say so. A chain or
+//! same verdict, to the next hop, out of the chain, to another role, or nowhere, within the NF's rights. A chain or
 //! hop that is not the NF's, a port or role that it may not name: the packets are dropped and counted.
 //!
 //! Cost: one look at the chain per run. What taking back costs: see [`crate::inflight`].

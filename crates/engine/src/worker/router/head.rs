@@ -20,7 +20,7 @@ pub(crate) const V4: usize = 20;
 pub(crate) const V6: usize = 40;
 const _: () = assert!(ETHERNET + TAG + V6 <= COPY && TAG <= ROOM);
 
-/// What is to become of a packet, as far as its headers say.
+/// What a router does with a packet, as far as its headers decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A route is to be looked up for an IPv4 packet of `length` bytes.

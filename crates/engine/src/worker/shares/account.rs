@@ -2,7 +2,7 @@
 
 use crate::policy::Share;
 
-/// All that is divided.
+/// The whole worker, or all that an owner has.
 pub(super) const WHOLE: u64 = 1 << 16;
 /// The smallest share, which bounds how far a virtual time goes ahead.
 const LEAST: u64 = WHOLE / 4096;
@@ -10,7 +10,7 @@ const LEAST: u64 = WHOLE / 4096;
 /// one turn.
 const AHEAD: u64 = 1 << 15;
 
-/// What an owner, or a port of an owner, has had.
+/// How much of the worker an owner, or a port of an owner, has used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     pub(super) configured: Share,
@@ -43,7 +43,7 @@ impl Account {
 }
 
 impl Timeline {
-    /// Looks at an account's virtual time at the begin of a turn.
+    /// Looks at an account's virtual time at the beginning of a turn.
     #[inline(always)]
     pub(super) fn look_at(&mut self, account: &Account) {
         let may_have = account.has_backlog || account.is_due;

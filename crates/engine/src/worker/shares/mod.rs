@@ -1,18 +1,17 @@
-//! Shares of the worker's time among its ports. In: the cycles that each port's packets took. Out: which ports are left out of a
-//! turn. Packets of those stay in the port's queue, where the device or the kernel drops them before any work is spent.
+//! Shares of the worker's time among its ports. In: the cycles that each port's packets took. Out: the ports that a turn
+//! leaves out. Their packets stay in the port's queue, where the device or the kernel drops them before any work is spent.
 //!
 //! Start-time fair queueing (P. Goyal, H. M. Vin and H. Cheng, ACM SIGCOMM 1996) of bursts, by cycles: each port has a virtual
 //! time, which runs the slower, the larger its share is. A port is left out while it is ahead of the slowest port with a
-//! backlog. So ports with a backlog get their shares, and what some do not use goes to the others: no cycle is lost to a
-//! reserve.
+//! backlog. So ports with a backlog get their shares, and others get what these do not use: a reserve wastes no cycle.
 //!
 //! There are two levels, as in that paper's section 3. The worker is divided among owners: virtual routers with a share of their
 //! own, and ports that belong to none. A router's share is divided among its ports in the same way, by virtual times within the
 //! router.
 //!
-//! The share of an owner is its `reserve`, and its `weight`'s part of what the reserves of owners with a backlog leave. What is
-//! measured is the time of receiving and of everything until packets are in an NF's ring or with the port that sends them;
-//! what comes back from NFs and sending itself are not.
+//! The share of an owner is its `reserve`, and its `weight`'s part of what the reserves of owners with a backlog leave. The time of
+//! receiving counts, and of everything until packets are in an NF's ring or with the port that sends them; packets that come
+//! back from NFs and sending itself do not count.
 //!
 //! Predicted cost where a port or router of the configuration has a `weight` or `reserve`: a time stamp and 30 instructions for
 //! each port and turn, about a cycle a packet in bursts of 64; elsewhere a branch.
@@ -27,10 +26,10 @@ use crate::policy::{Policy, Share};
 use crate::worker::state::BURST;
 use account::{Account, Demand, Timeline, WHOLE, reserve};
 
-/// Most cycles that a burst is charged for, some 16,000 a packet: a worker that loses its core meanwhile is away for longer, which is
-/// no port's doing.
+/// Most cycles that a burst is charged for, some 16,000 a packet: a worker that loses its core meanwhile is away for longer, and
+/// no port pays for that.
 const MOST: u64 = 1 << 20;
-/// Packets of a burst from which on the port has more: what a TAP or packet socket gives at once.
+/// A burst of this many packets means that the port has a backlog: a TAP or packet socket gives no more at once.
 const BACKLOG: usize = BURST / 2;
 
 /// A port by which the worker receives.
@@ -60,7 +59,7 @@ pub(crate) struct Shares {
     timeline: Timeline,
     /// When the current port's turn began.
     began: u64,
-    /// Another port has a backlog, or one less.
+    /// The set of ports with a backlog has changed.
     is_changed: bool,
 }
 
