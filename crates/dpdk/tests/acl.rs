@@ -8,7 +8,7 @@ use netvm_cpu::Level;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Little memory, so that it can be filled.
+/// So little memory that the test can fill it.
 fn eal() -> Eal {
     Eal::init(&EalOptions { huge_pages: HugePages::Off, memory_mib: 64, ..EalOptions::default() }).unwrap()
 }
@@ -55,7 +55,7 @@ fn fits(rule: &[AclValue], key: &[u8; 16]) -> bool {
     })
 }
 
-/// Half of the fields take everything; the others are of few values, so that rules and keys meet.
+/// Half of the fields match everything; the others have few values, so that rules match keys.
 fn rule() -> impl Strategy<Value = Vec<AclValue>> {
     let fields = FIELDS.map(|field| {
         let most = u32::MAX >> (32 - 8 * u32::from(field.bytes));
@@ -181,7 +181,7 @@ fn too_little_memory_is_an_error_and_leaves_none_behind() {
     let few = rules(100);
     let error = few.build::<16>(eal(), 1000, None).unwrap_err();
     assert!(matches!(error, AclError::TooLarge { rules: 100, needed: 1001.., bytes: 1000 }), "{error}");
-    // More rules than fit in the EAL's memory, let alone what they are compiled to.
+    // More rules than fit in the EAL's memory, even before they are compiled.
     let many = rules(900_000);
     for _ in 0..3 {
         let error = many.build::<16>(eal(), usize::MAX, None).unwrap_err();

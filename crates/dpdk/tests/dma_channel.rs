@@ -1,4 +1,4 @@
-//! What becomes of packets when a DMA engine has too little room, refuses, or never finishes.
+//! Packets whose DMA engine has too little room, refuses them, or never finishes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -28,14 +28,14 @@ fn soon(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A guest that sends a frame once it forwards, and keeps what it gets.
+/// A guest that sends a frame once it forwards, and records what it receives.
 fn start(folder: &Path) -> Running {
     Guest::new(&guest::socket(folder, "guest"))
         .capture(&folder.join("hello.pcap"), &folder.join("got.pcap"))
         .start()
 }
 
-/// A port whose guest keeps what it gets.
+/// A port whose guest records what it receives.
 struct Bench {
     pool: Arc<Pool>,
     port: VhostPort,
@@ -75,7 +75,7 @@ impl Bench {
         Some(bench)
     }
 
-    /// Until the guest forwards: it has set up its rings for good.
+    /// Waits until the guest forwards, so that it has set up its rings.
     fn wait_for_guest(&mut self) {
         let mut batch = Batch::new();
         soon("no guest", || self.queue.receive(&self.pool, &mut batch, 32) > 0);
@@ -109,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// The frames that the guest got are those that were made.
+    /// Checks that the guest received the frames that were sent.
     fn check(self) {
         std::thread::sleep(Duration::from_millis(300));
         let Self { guest, folder, made, .. } = self;
@@ -181,7 +181,7 @@ fn a_device_that_never_finishes_is_given_up_and_every_buffer_is_back() {
     assert!(bench.port.dma().unwrap().stuck);
     bench.queue.reap();
     assert!(!bench.queue.is_copying());
-    // The next guest is served by the processor.
+    // For the next guest, the processor copies.
     bench.guest = start(&bench.folder);
     bench.wait_for_guest();
     bench.made = 0;

@@ -1,5 +1,5 @@
-//! Starting the EAL. It starts once per process, so what needs a fresh one runs as a child: an ignored test of this
-//! binary, by name.
+//! Starting the EAL. It starts once per process, so a test that needs a fresh one starts a child: this binary with the name
+//! of an ignored test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -37,7 +37,7 @@ fn passed(output: Output) -> Output {
 fn affinity() -> Vec<usize> {
     // SAFETY: a bit mask, for which all zeroes is a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is as large as is said.
+    // SAFETY: the size is that of `set`.
     assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) }, 0);
     // SAFETY: the index is within the set.
     (0..1024).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
@@ -70,7 +70,7 @@ fn child_starts() {
     for directory in ["/run/dpdk", "/tmp/dpdk"] {
         assert!(!Path::new(directory).join(&prefix).exists());
     }
-    // Started by another thread than uses it.
+    // The thread that starts it is not the one that uses it.
     let moved = std::thread::spawn(|| Eal::get().map(|eal| eal.register_thread().is_ok())).join().unwrap();
     assert_eq!(moved, Some(true));
 }
@@ -236,7 +236,7 @@ fn everything_but_kernel_interfaces_works_without_privileges() {
     let mut command = Command::new(&copy);
     command.args(["--exact", "child_is_nobody", "--ignored", "--nocapture"]);
     command.uid(NOBODY).gid(NOBODY).current_dir("/").env_clear();
-    // Where a DPDK that is not the distribution's may be.
+    // The folder of a DPDK that is not the distribution's.
     command.envs(env::vars_os().filter(|(name, _)| name == "LD_LIBRARY_PATH"));
     let output = command.output();
     fs::remove_file(&copy).unwrap();

@@ -40,7 +40,7 @@ proptest! {
         let mut held = Vec::new();
         loop {
             let mut batch = Batch::new();
-            // One by one at the end: a pool gives all that are asked for or none.
+            // One by one at the end: a pool gives either all requested packets or none.
             if pool.alloc_into(&mut batch, 7) == 0 && pool.alloc_into(&mut batch, 1) == 0 {
                 break;
             }
@@ -90,7 +90,7 @@ fn pools_that_cannot_be_are_refused() {
 #[test]
 fn too_little_eal_memory_is_said() {
     struct Claimed;
-    // SAFETY: not what it says, but the pool cannot be made, so nothing is ever written there.
+    // SAFETY: the memory is not as described, but the pool cannot be made, so nothing writes to it.
     unsafe impl PacketMemory for Claimed {
         fn base(&self) -> NonNull<u8> {
             NonNull::<u64>::dangling().cast()

@@ -12,7 +12,7 @@ use dpdk::{
     Batch, BufferLayout, Device, Mbuf, Pool, PoolOptions, PortBuilder, PortError, RxQueue, Started, TxQueue,
 };
 
-/// Local experimental EtherType 1 (IEEE 802): tells our frames from those of the kernel.
+/// Local experimental EtherType 1 (IEEE 802): separates our frames from those of the kernel.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -51,7 +51,7 @@ fn send(tx: &mut TxQueue, packet: Mbuf) {
     }
 }
 
-/// The next `count` frames of ours from any of the queues.
+/// The next `count` of our frames from any of the queues.
 fn receive(queues: &mut [RxQueue], count: usize) -> Vec<Vec<u8>> {
     let (mut frames, mut batch, start) = (Vec::new(), Batch::new(), Instant::now());
     while frames.len() < count {

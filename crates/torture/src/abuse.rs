@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// Bytes of no protocol, and requests that are wrong, long, or never end.
+/// Random bytes, and requests that are malformed, long, or never end.
 pub fn api(socket: &Path, random: &mut fastrand::Rng) {
     let Ok(mut stream) = UnixStream::connect(socket) else { return };
     let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
@@ -25,12 +25,12 @@ pub fn api(socket: &Path, random: &mut fastrand::Rng) {
             body.len()
         ),
     };
-    // It may refuse at any point.
+    // netvmd may refuse at any point.
     let _ = stream.write_all(text.as_bytes());
     let _ = stream.read(&mut [0; 4096]);
 }
 
-/// NFs that say nothing, anything, or send descriptors that nobody asked for.
+/// NFs that send nothing, random bytes, or unrequested descriptors.
 pub fn attach(socket: &Path, random: &mut fastrand::Rng) {
     for _ in 0..random.u8(1..24) {
         let Ok(peer) = netvm_attach::connect(socket) else { return };

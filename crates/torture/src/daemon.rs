@@ -151,7 +151,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended; what it made ends with it.
+        // It may have ended, and its processes with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = remove_link();

@@ -37,7 +37,7 @@ pub fn null(pool: &Arc<Pool>) -> Started {
         .unwrap()
 }
 
-/// A device of one DPDK ring: what is sent to it is received from it, and it holds 1,023 packets.
+/// A device over one DPDK ring: it returns the packets that are sent to it, and holds 1,023.
 pub fn ring_port(pool: &Arc<Pool>) -> Started {
     let device = Device::Vdev { driver: "net_ring".into(), arguments: String::new() };
     PortBuilder::new(device).start(eal(), pool).unwrap()
@@ -58,7 +58,7 @@ pub fn bytes(packet: &dpdk::Mbuf) -> Vec<u8> {
     bytes
 }
 
-/// Whether the tests run as root; if not, says what is skipped.
+/// Whether the tests run as root; if not, prints what is skipped.
 pub fn root_or_skip(what: &str) -> bool {
     // SAFETY: no arguments, cannot fail.
     let root = unsafe { libc::geteuid() } == 0;

@@ -39,7 +39,7 @@ pub fn sealed(bytes: u64) -> std::fs::File {
     file.into()
 }
 
-/// What came out of the card.
+/// What the card sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packet {
     pub bytes: Vec<u8>,
@@ -150,7 +150,7 @@ impl Card {
         self.client.set(TX + TAIL, self.tx);
     }
 
-    /// What the worker takes: up to `most` packets, and how many were malformed.
+    /// Takes up to `most` packets as the worker does; also returns how many were malformed.
     pub fn transmit(&mut self, most: usize) -> (Vec<Packet>, u64) {
         let mut packets = Vec::new();
         let mut turn = turn(&mut self.queue);

@@ -1,5 +1,5 @@
-//! The communication status block: packets without register accesses, interrupts that the driver asks for, and blocks that
-//! are not what they should be.
+//! The communication status block: packets without register accesses, interrupts on the driver's request, and malformed
+//! blocks.
 
 use std::os::fd::OwnedFd;
 
@@ -176,13 +176,13 @@ fn blocks_that_cannot_be_are_not_used() {
         driver.card.client.set(CSBAL, address as u32);
         driver.card.client.set(CSBAH, (address >> 32) as u32);
         drop(turn(&mut driver.card.queue));
-        // The registers announce packets as ever.
+        // The registers still announce packets.
         driver.card.send(&[&frame([2; 6], 60)], (8, 0), 0);
         assert_eq!(driver.card.transmit(8).0.len(), 1, "{address:#x}");
         driver.card.put(&frame(MAC, 60)).unwrap();
     }
     assert!(driver.card.port.status().fault.is_some(), "blocks outside memory are reported");
-    // One that the client takes away while it is in use. Blocks are not mapped more than once a millisecond.
+    // One that the client unmaps while the card uses it. Blocks are not mapped more than once a millisecond.
     std::thread::sleep(std::time::Duration::from_millis(5));
     driver.card.client.set(CSBAL, (FIRST + BLOCK) as u32);
     driver.card.client.set(CSBAH, 0);

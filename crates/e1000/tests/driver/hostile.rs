@@ -1,4 +1,4 @@
-//! Clients and drivers that do not keep to the protocol.
+//! Clients and drivers that break the protocol.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use super::card::*;
 use super::client::*;
 
-/// Waits for the port to disconnect its client; why it did.
+/// Waits until the port has disconnected its client; returns the reason.
 fn disconnected(port: &Port) -> Option<Fault> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while port.status().is_connected {
@@ -21,7 +21,7 @@ fn disconnected(port: &Port) -> Option<Fault> {
     port.status().fault
 }
 
-/// A card serves the next client as if nothing had been.
+/// Checks that a card serves the next client normally.
 fn serves_the_next(mut card: Card) {
     card.reconnect();
     assert_eq!(card.client.get(RCTL), 0, "reset");

@@ -81,7 +81,7 @@ fn a_vector_is_signalled_once_and_disabled_until_its_driver_enables_it() {
     let (mut card, [rx, tx, other]) = with_vectors();
     card.put(&frame(MAC, 60)).unwrap();
     assert!(is_signalled(&rx) && !is_signalled(&tx) && !is_signalled(&other));
-    // The driver has not seen to it yet.
+    // The driver has not handled it yet.
     card.put(&frame(MAC, 60)).unwrap();
     assert!(!is_signalled(&rx));
     assert_eq!(card.client.get(IMS) & (RXQ0 | TXQ0), TXQ0);

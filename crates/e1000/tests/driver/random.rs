@@ -8,7 +8,7 @@ use netvm_e1000::Model;
 use super::card::*;
 
 const MODELS: [Model; 2] = [Model::I82540, Model::I82574];
-/// What a random step may be.
+/// The kinds of random steps.
 type Step = fn(&mut Card, &mut Random);
 
 /// Random numbers that a seed repeats (SplitMix64).
@@ -32,7 +32,7 @@ fn time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(1))
 }
 
-/// A card that sends and receives, whatever another one does.
+/// A card that sends and receives, independently of the other one.
 struct Neighbour {
     card: Card,
     packets: u32,
@@ -74,7 +74,7 @@ fn disturb(step: Step) {
     assert!(steps > 0 && neighbour.packets > 0);
 }
 
-/// What the worker does, if the driver uses the card.
+/// A turn of the worker, if the driver uses the card.
 fn take_turn(card: &mut Card) {
     let Some(mut turn) = card.queue.turn() else { return };
     turn.transmit(32, |sent| {

@@ -1,4 +1,4 @@
-//! Packets, interrupts and what a driver reads.
+//! Packets, interrupts, and registers as a driver reads them.
 
 use std::os::fd::OwnedFd;
 

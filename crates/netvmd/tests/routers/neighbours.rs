@@ -110,7 +110,7 @@ fn senders_are_told_of_a_shorter_way() {
     }
     let before = router(&daemon, &site);
     for (ping, address) in [("ping", "172.20.0.1"), ("ping6", "2001:db8:20::1")] {
-        // Nobody answers.
+        // No host answers.
         let is_told = || {
             client.output(&format!("busybox {ping} -c 1 -W 1 {address}"));
             let route = client.ip_output(&format!("route get {address}"));
