@@ -1,6 +1,5 @@
 //! A user without permission for the socket. In a test binary of its own, because a file open for writing cannot be
-//! executed
-//! (ETXTBSY) and other threads that fork inherit the open file.
+//! executed (ETXTBSY), and other threads that fork inherit the open file.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;

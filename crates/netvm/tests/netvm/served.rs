@@ -307,7 +307,7 @@ fn top_marks_the_slowest_nf() {
     assert!(text.contains("▶ firewall #0"), "{text}");
     assert!(squeeze(&text).iter().any(|line| line.starts_with("chain web chain-full 1.00 k")), "{text}");
     assert!(text.contains("CYCLES/PACKET") && text.contains("16,000 of 16,384 buffers free"), "{text}");
-    // What matters is there on 40 columns, too.
+    // The most important parts fit into 40 columns, too.
     let narrow = top("40", &["--once"]).good();
     assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     assert!(narrow.contains("▶firewall") && narrow.contains("DROPPED/S"), "{narrow}");
@@ -318,7 +318,7 @@ fn top_marks_the_slowest_nf() {
     assert!(top("80", &[]).failed(1).contains("not a terminal: use `netvm top --once`"));
 }
 
-/// As somebody at a terminal: `script` gives it one.
+/// Runs it on a terminal that `script` provides.
 #[test]
 fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     let server = server();

@@ -1,4 +1,4 @@
-//! What NFs had when they ended, and captures whose output ends.
+//! The last packets of NFs that ended, and captures whose output ends.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ fn the_packet_at_which_an_nf_died_is_kept() {
     assert!(last.role == "first" && last.packets.len() <= 64, "{last:?}");
     let fatal = last.packets.iter().find(|packet| packet.data == bytes(&sent[23])).expect("the packet");
     assert!(fatal.port.as_deref() == Some("left") && fatal.length as usize == sent[23].len());
-    // The others of the burst are packets that were sent, too.
+    // The other packets of the burst were sent, too.
     let known: Vec<String> = sent.iter().map(|frame| bytes(frame)).collect();
     let marked = last.packets.iter().filter(|packet| packet.data.starts_with("020000000002"));
     let places: Vec<_> = marked.map(|packet| known.iter().position(|data| *data == packet.data)).collect();

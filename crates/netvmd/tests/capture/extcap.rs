@@ -23,7 +23,7 @@ fn tshark_captures_by_extcap() {
     let folder = site.daemon.folder.0.join("extcap");
     std::fs::create_dir(&folder).unwrap();
     std::fs::copy(program, folder.join("netvm-extcap")).unwrap();
-    // In a mount namespace of its own, where our folder stands in for the one of the system.
+    // In its own mount namespace, where our folder replaces that of the system.
     let folders = Command::new("tshark").args(["-G", "folders"]).output().unwrap();
     let folders = String::from_utf8(folders.stdout).unwrap();
     let is_global = |line: &&str| line.starts_with("Extcap path:") || line.starts_with("Global Extcap path:");

@@ -1,4 +1,4 @@
-//! Packet capture on a running netvmd: what each place shows is, byte for byte, what was sent.
+//! Packet capture on a running netvmd: each place shows the sent packets, byte for byte.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 #[path = "../common/mod.rs"]
@@ -135,13 +135,13 @@ impl Site {
         runtime.block_on(Session::start(&self.client(), request))
     }
 
-    /// Sends frames from the left host, not faster than a slow machine takes them.
+    /// Sends frames from the left host, slowly enough for a slow machine.
     fn send(&self, frames: Vec<Vec<u8>>) {
         let send = move || {
             let options = SocketOptions { interface: "eth0".to_owned(), queues: 1 };
             let socket = packet_socket::open(&options).unwrap().queues.remove(0);
             for (n, frame) in frames.iter().enumerate() {
-                // Before the frame, what offload work it has: none.
+                // Before the frame, a header without offload work.
                 while rustix::io::write(&socket, &[&[0; 10][..], frame].concat()).is_err() {
                     std::thread::sleep(Duration::from_millis(1));
                 }

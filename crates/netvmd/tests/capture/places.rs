@@ -1,4 +1,4 @@
-//! What each place shows, slow readers, and what cannot be captured.
+//! The packets of each place, slow readers, and requests that are refused.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -48,7 +48,7 @@ fn every_place_shows_what_was_sent() {
 
     for (place, frames) in &expected {
         let captured = read(&file(place));
-        // What goes in and what comes out is shown burst by burst.
+        // A place shows received and sent packets burst by burst.
         let sorted = |mut frames: Vec<Vec<u8>>| {
             frames.sort();
             frames

@@ -34,11 +34,11 @@ fn a_group_may_capture_and_change_nothing() {
     assert_eq!(status(&site.daemon.api_socket(), GROUP, &[ports]), 0);
     assert_eq!(status(&socket, GROUP + 1, &[ports]), 0);
     assert_eq!(status(&socket, GROUP, &[ports]), 200);
-    // 426: the upgrade is missing; the request is not refused.
+    // 426: only the upgrade is missing.
     assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/capture"]), 426);
     assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/stop"]), 403);
     assert_eq!(status(&socket, GROUP, &["-X", "DELETE", "http://netvm/v1/policy/rules/all"]), 403);
-    // A capture by this socket.
+    // A capture on this socket.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = Client::new(Some(&socket));
     let session = runtime.block_on(Session::start(&client, &request(&["left"], MARKED))).unwrap();

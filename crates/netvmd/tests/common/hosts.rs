@@ -83,7 +83,7 @@ impl Host {
         run(&format!("ip -n {} {words}", self.name));
     }
 
-    /// What `ip` prints inside.
+    /// The output of `ip` inside.
     pub fn ip_output(&self, words: &str) -> String {
         run(&format!("ip -n {} {words}", self.name))
     }

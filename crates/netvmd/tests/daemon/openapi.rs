@@ -1,4 +1,4 @@
-//! `GET /openapi.json` describes every route, and what netvmd answers is as it says.
+//! `GET /openapi.json` describes every route, and netvmd's answers follow it.
 
 use netvm_api::path;
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn merged(all: &Value, schema: &Value) -> Value {
     whole
 }
 
-/// What in `value` is not as `schema` says, with its place.
+/// The parts of `value` that break `schema`, each with its place.
 fn mismatches(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let target = all.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{name} is missing"));

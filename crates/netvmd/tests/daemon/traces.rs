@@ -1,4 +1,4 @@
-//! Traces of changes, as a collector gets them.
+//! Traces of changes, as a collector receives them.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A trace and a span of the caller.
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// A collector, which passes on what it gets.
+/// A collector, which passes on what it receives.
 fn collector() -> (String, Receiver<ExportTraceServiceRequest>) {
     let (sender, received) = channel();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! A guest whose e1000 driver is changed (tools/e1000): by a communication status block, and by send combining, it announces
-//! packets with fewer writes to registers, which it counts as kicks.
+//! A guest with the changed e1000 driver (tools/e1000): a communication status block and send combining save writes to
+//! registers, which the driver counts as kicks.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::machine::{Boot, Guest};
 /// Pings of a flood.
 const PINGS: u64 = 200;
 
-/// Loads the changed driver in place of the one that is there.
+/// Replaces the driver with the changed one.
 fn load(shell: &mut Shell, parameters: &str) {
     shell.must(&format!("rmmod e1000; insmod /modules/e1000-csb.ko {parameters}"));
     shell.address(2);
@@ -72,11 +72,11 @@ fn a_changed_driver_announces_packets_in_memory() {
     ));
     let mut guest = Guest::start(&qemu, &image.folder.0, (&[card], Boot::Kernel));
     let mut shell = guest.shell(&daemon);
-    // The kernel's own driver takes the card for what it always was.
+    // The kernel's own driver works with the card as before.
     shell.must("[ $(cat /sys/class/net/eth0/device/subsystem_device) = 0x1101 ]");
     shell.until("ping -c 1 -W 2 10.9.0.1");
 
-    // Without a block, the changed driver is like the other.
+    // Without a block, the changed driver works like the other.
     load(&mut shell, "csb=0");
     let [sent, _] = flood(&mut shell);
     assert!(sent >= PINGS, "{sent} kicks for {PINGS} packets");
@@ -97,7 +97,7 @@ fn a_changed_driver_announces_packets_in_memory() {
     shell.until("ping -c 1 -W 2 10.9.0.1");
     assert_eq!(flood(&mut shell), [0, 0]);
 
-    // A machine that is reset forgets it, and so does a driver that knows nothing of it.
+    // A reset of the machine ends the use of the block, and so does a driver without support for it.
     shell.must("ping -q -A 10.9.0.1 >/dev/null & (sleep 1; reboot -f) & true");
     drop(shell);
     std::thread::sleep(std::time::Duration::from_secs(3));

@@ -8,14 +8,14 @@ const PROGRAM: &str = "/usr/bin/dpdk-testpmd";
 /// Its plug-ins: the driver, and memory pools.
 const PLUG_INS: [&str; 2] = ["librte_net_e1000.so", "librte_mempool_ring.so"];
 
-/// Where DPDK's plug-ins are.
+/// The folder of DPDK's plug-ins.
 fn plug_ins() -> Option<PathBuf> {
     let libraries = Path::new("/usr/lib").join(format!("{}-linux-gnu/dpdk", std::env::consts::ARCH));
     let folders = std::fs::read_dir(libraries).ok()?.map_while(Result::ok).map(|entry| entry.path());
     folders.filter(|path| Path::new(PROGRAM).exists() && path.join(PLUG_INS[0]).exists()).max()
 }
 
-/// What the guest's image needs: arguments of its script. None, and a line that says so, without dpdk-testpmd.
+/// Arguments of the script that makes the guest's image. Without dpdk-testpmd: none, and a line that says so.
 pub fn files() -> Vec<String> {
     let Some(folder) = plug_ins() else {
         println!("SKIP: DPDK in a guest: dpdk-testpmd is not installed (./dev setup installs it)");
@@ -29,7 +29,7 @@ pub fn files() -> Vec<String> {
     words
 }
 
-/// Starts it on the guest's interface; whether it could be there. Two lcores share a processor.
+/// Starts it on the guest's interface; returns whether the image has it. Two lcores share a processor.
 pub fn start(shell: &mut Shell, interface: &str) -> bool {
     if shell.run("[ -e /bin/dpdk-testpmd ]").1 != 0 {
         return false;
@@ -51,7 +51,7 @@ pub fn start(shell: &mut Shell, interface: &str) -> bool {
     true
 }
 
-/// Ends it, and shows what it said.
+/// Ends it, and prints its output.
 pub fn stop(shell: &mut Shell) -> String {
     shell.run("killall sleep; killall -9 dpdk-testpmd; cat /tmp/testpmd").0
 }

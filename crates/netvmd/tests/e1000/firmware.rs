@@ -1,4 +1,4 @@
-//! iPXE in a guest, and what it boots: DHCP and HTTP servers behind the switch.
+//! iPXE in a guest, and the DHCP and HTTP servers behind the switch that it boots from.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use super::common::hosts::{Host, succeeds};
 use super::machine::COMMAND_LINE;
 
-/// Where distributions put it.
+/// The folder where distributions install it.
 const IPXE: [&str; 2] = ["/usr/lib/ipxe/ipxe.lkrn", "/boot/ipxe.lkrn"];
 
-/// iPXE, if this machine has what it takes to boot by it; if not, prints that this is skipped.
+/// iPXE, if this machine can boot a guest with it; if not, prints that this is skipped.
 pub fn find() -> Option<PathBuf> {
     let found = IPXE.into_iter().map(PathBuf::from).find(|path| path.exists());
     if found.is_none() {

@@ -6,16 +6,16 @@ use std::process::{Child, Command, Stdio};
 use super::common::Daemon;
 use super::common::guest::Shell;
 
-/// What the guest boots.
+/// How the guest boots.
 #[derive(Clone, Copy)]
 pub enum Boot<'a> {
     /// The image's kernel.
     Kernel,
-    /// iPXE, which loads what the network tells it to by its own driver of the card.
+    /// iPXE, which boots from the network with its own driver of the card.
     Firmware(&'a Path),
 }
 
-/// A guest; killed as hard as can be on drop.
+/// A guest; killed with SIGKILL on drop.
 pub struct Guest {
     child: Child,
     console: PathBuf,

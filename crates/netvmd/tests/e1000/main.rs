@@ -54,19 +54,19 @@ fn jumbo_frames_pass(shell: &mut Shell, host: &Host) {
     host.ip("link set eth0 mtu 9000");
     shell.must("ip link set eth0 mtu 9000");
     shell.until("ping -c 1 -W 2 10.9.0.1");
-    // Not to be fragmented, neither there nor back.
+    // Unfragmented in both directions.
     shell.must("ping -c 3 -s 8972 10.9.0.1");
     assert!(host.output("busybox ping -c 3 -W 5 -s 8972 10.9.0.2").status.success());
     shell.must("ip link set eth0 mtu 1500");
     shell.until("ping -c 1 -W 2 10.9.0.1");
 }
 
-/// A file to the guest and one from it, with checksums and segments left to the card.
+/// A file to the guest and one from it; the card does checksums and segmentation.
 fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
     let there = folder.0.join("file");
     let make = format!("dd if=/dev/urandom of=/tmp/file bs=1024 count={FILE_KIB}");
     shell.must(&make);
-    // One may run since the last time.
+    // One may still run from the last time.
     shell.must("killall httpd; httpd -p 80 -h /tmp");
     let fetched = host.output(&format!("busybox wget -q -O {} http://10.9.0.2/file", there.display()));
     assert!(fetched.status.success(), "{fetched:?}");
@@ -162,7 +162,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     vlan_works(&mut shell, "eth0");
     jumbo_frames_pass(&mut shell, &host);
 
-    // The driver goes, and comes again.
+    // The driver is unloaded and loaded again.
     shell.must("rmmod e1000");
     shell.must("insmod /modules/e1000.ko");
     shell.address(2);

@@ -1,4 +1,4 @@
-//! What netvmd looks up before a change, what it remembers of changes, and how it goes back.
+//! Look-ups before a change, the history of changes, and how netvmd goes back.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn config(names: &[&str]) -> String {
     format!("{ENGINE}{lanes}")
 }
 
-/// One item for each kind of thing that this machine lacks, with the keys and what the findings of each say.
+/// One item for each kind of thing that this machine lacks, with its keys and the words of its findings.
 const LACKING: &[(&str, &[(&str, &str)])] = &[
     ("[engine]\ncores = [1023]\n", &[("cores", "core 1023: netvmd may use only")]),
     (
@@ -133,7 +133,7 @@ fn more_queues_than_the_interface_has_are_found_too() {
     assert!(status == 422 && error.diagnostics.iter().any(is_named), "{error:?}");
 }
 
-/// The user database is a pipe that nobody writes to: a look-up waits until somebody opens it.
+/// The user database is a pipe without a writer: a look-up waits until a writer opens it.
 #[test]
 fn a_slow_user_database_delays_only_the_change_that_asks_it() {
     if !is_root() {

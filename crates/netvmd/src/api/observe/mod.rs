@@ -1,4 +1,4 @@
-//! What others watch netvmd by: metrics, events and latencies.
+//! Monitoring of netvmd: metrics, events and latencies.
 
 pub(super) mod events;
 pub(super) mod latency;

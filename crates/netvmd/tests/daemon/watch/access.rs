@@ -1,4 +1,4 @@
-//! What clients of the loopback address may do, and peers that misuse it.
+//! Rights of clients of the loopback address, and peers that misuse it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use netvm_api::{Status, path};
 use super::{ask, authorization, free_address, until_served, watched};
 use crate::common::Daemon;
 
-/// What a request without a token is answered, if anything.
+/// The answer to a request without a token, if there is one.
 fn read(address: SocketAddr) -> String {
     let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
@@ -40,7 +40,7 @@ fn the_loopback_address_needs_a_token_and_only_reads() {
     assert_eq!(ask(address, "GET /v1/stats", &[&token, foreign], "").0, 403);
     let own = format!("origin: http://{address}");
     assert_eq!(ask(address, "GET /v1/stats", &[&token, &own], "").0, 200);
-    // The page itself has no secrets, and no way for a text to become a script.
+    // The page itself has no secrets, and never turns text into a script.
     let (status, head, body) = ask(address, "GET /", &[], "");
     assert!(status == 200 && head.contains("default-src 'none'; script-src 'self'"), "{head}");
     assert!(body.contains("<script type=\"module\" src=\"/web/app.js\">"), "{body}");
@@ -49,7 +49,7 @@ fn the_loopback_address_needs_a_token_and_only_reads() {
         assert!(status == 200 && !body.contains("innerHTML") && !body.contains("eval("), "{file}");
     }
     assert_eq!(ask(address, "GET /web/../token", &[&token], "").0, 404);
-    // Elsewhere, and nowhere.
+    // Another address, and one that is taken.
     let other = free_address();
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &watched(other));
     until_served(other);
@@ -91,7 +91,7 @@ fn a_thousand_clients_and_a_slow_one_disturb_nobody() {
     for _ in 0..200 {
         slow.write_all(b"GET /v1/stats HTTP/1.1\r\nhost: netvm\r\n\r\n").unwrap();
     }
-    // Other tests run beside this one: a second without disturbance among several.
+    // Other tests run beside this one: of several seconds, one must be undisturbed.
     daemon.until("packets flow as before", |daemon| rate(daemon) > 0.9 * alone);
     drop(crowd);
     daemon.until("there is room again", |_| read(address).starts_with("HTTP/1.1 401"));

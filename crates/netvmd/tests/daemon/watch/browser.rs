@@ -74,7 +74,7 @@ impl Browser {
         self.ask("Runtime.evaluate", &script)["result"]["value"].clone()
     }
 
-    /// Waits until an expression holds; `seen` is one that says more when it does not.
+    /// Waits until an expression holds. The failure shows the value of `seen`.
     pub fn until(&mut self, expression: &str, seen: &str) {
         let start = Instant::now();
         while self.value(expression) != true {

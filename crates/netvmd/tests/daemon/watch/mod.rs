@@ -1,4 +1,4 @@
-//! What others watch netvmd by: events, metrics, the web page; and peers that misuse them.
+//! Monitoring of netvmd: events, metrics, the web page; and peers that misuse them.
 
 mod access;
 mod browser;

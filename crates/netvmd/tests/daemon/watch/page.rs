@@ -96,7 +96,7 @@ fn grown(daemon: &Daemon) -> Router {
         }
         async move { Json(stats) }
     };
-    // A picture that comes late: the browser ends when the page has loaded.
+    // An image that arrives late: the browser ends when the page has loaded.
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/web/index.html")).unwrap();
     let page = page.replace("</body>", "<img src=\"/late\" alt=\"\"></body>");
     let fixed = |value: Value| get(move || async move { Json(value) });
