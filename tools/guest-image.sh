@@ -140,7 +140,7 @@ write_disk() {
     local kib free_kib=8192
     need mformat mcopy syslinux
     kib=$((($(stat -c %s "$work/kernel") + $(stat -c %s "$work/initrd")) / 1024 + free_kib))
-    # A key that somebody presses on the console must not stop it.
+    # A key on the console must not stop it.
     cat >"$work/syslinux.cfg" <<'END'
 DEFAULT linux
 NOESCAPE 1

@@ -18,10 +18,10 @@ study() {
         die "study needs the name of a study first: ./dev study NAME [--quick] [--resume] [--seed N];" \
             "studies/ has $(basename -s .toml -a studies/*.toml | paste -sd ' ')"
     install_missing "${study_libraries[@]}" >&2
-    # A mistake in the study's file is said by this, before anything is built.
+    # Reports mistakes in the study's file before anything is built.
     listed=$(runner -m study "$@" --packages) || exit 1
     mapfile -t programs < <(printf '%s' "${listed:+$listed$'\n'}")
-    # A quick run shows that the study works; nobody quotes its figures.
+    # A quick run shows that the study works; its figures are not for quoting.
     [[ " $* " != *" --quick "* ]] || profile=demo
     if [[ " $* " != *" --list "* && " $* " != *" --report "* ]]; then
         if ((${#programs[@]} > 0)); then

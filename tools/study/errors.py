@@ -1,4 +1,4 @@
-"""What is said to the user."""
+"""Errors that the user sees."""
 
 
 class StudyError(Exception):

@@ -160,7 +160,7 @@ class Reader:
         return value
 
     def check_keys(self) -> None:
-        """Refuses keys that nobody reads: they are mistakes of spelling."""
+        """Refuses unknown keys: they are mistakes of spelling."""
         for name, known in TABLES.items():
             found = self.data if not name else self.data.get(name, {})
             for index, table in enumerate(found if isinstance(found, list) else [found]):

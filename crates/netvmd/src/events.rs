@@ -69,7 +69,7 @@ impl Events {
             log.history.pop_front();
         }
         log.history.push_back(event.clone());
-        // Within the lock, so that followers see them in order. Without followers, nobody gets it.
+        // Within the lock, so that followers see them in order. Sending fails without followers.
         let _ = self.0.followers.send(event);
     }
 

@@ -81,7 +81,7 @@ impl Traces {
 impl Drop for Traces {
     /// Sends what is left.
     fn drop(&mut self) {
-        // The client has said what is wrong.
+        // The client has logged the error.
         let _ = self.provider.shutdown_with_timeout(LAST_TIMEOUT);
     }
 }

@@ -103,7 +103,7 @@ class Command:
         return line.strip()
 
     def failed(self, what: str) -> StudyError:
-        """An error with the last lines that the command said."""
+        """An error with the last lines that the command printed."""
         time.sleep(0.05)
         self.errors.seek(0)
         said = self.errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]

@@ -18,7 +18,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from ..studyfile import Response, Study
 from .analysis import Variance, estimate, levels, main_effects, varied
 
-# Okabe and Ito's, told apart by the colour-blind, on white and on black.
+# Okabe and Ito's, distinct also for the colour-blind, on white and on black.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a"]
 # Lines and text, which the page shows in the colour of its text.
 INK = "#010203"

@@ -1,4 +1,4 @@
-"""Reading study files, and what is said of mistakes."""
+"""Reading study files, and the messages about mistakes."""
 
 import tempfile
 import unittest
@@ -66,7 +66,7 @@ class Mistakes(unittest.TestCase):
     """Each names the line and the remedy."""
 
     def check(self, old: str, new: str, line: int, *words: str) -> None:
-        """Replaces a part of the good file, and looks for words in what is said."""
+        """Replaces a part of the good file, and looks for words in the message."""
         self.assertIn(old, GOOD)
         with self.assertRaises(StudyError) as caught:
             load(GOOD.replace(old, new, 1))

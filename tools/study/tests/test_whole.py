@@ -62,7 +62,7 @@ class Whole(unittest.TestCase):
         (self.folder / "small.toml").write_text(text + more, encoding="utf-8")
 
     def run_study(self, *options: str) -> tuple[int, str]:
-        """Runs it; the status and what it said."""
+        """Runs it; returns the status and the output."""
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             status = main([str(self.folder / "small.toml"), "--out", str(self.out), *options])

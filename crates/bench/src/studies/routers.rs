@@ -9,7 +9,7 @@
 //!
 //! With `--beside`, a second router has its own pair of interfaces and its own stream, at a rate of its own (section 4.4, table 1).
 //!
-//! Every router has an interface on `near` and one on `out`, told apart by their MAC addresses, and the sender takes the
+//! Every router has an interface on `near` and one on `out`, each with its own MAC address, and the sender takes the
 //! routers in turn, burst by burst (Rathore, Hidell and Sjödin, sections 3 and 4.3). Packets count once they leave by
 //! `out`. The kernel's own namespaces, routes and neighbours are configured; netvm's routers have a table without a
 //! kernel behind it, since nothing of the traffic is for a kernel.
@@ -125,7 +125,7 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
     };
     let sender = Sender::start((0..).zip(&near).map(stream).collect(), sending)?;
     namespaces()?;
-    // The sink's namespace has an address for nobody: packets end in its interface.
+    // The sink's namespace does not have the destination address: packets end in its interface.
     run("netns add sink")?;
     ip(&["netns", "exec", "sink", "sh", "-c", SETTINGS])?;
     let queues = "numtxqueues 1 numrxqueues 1";

@@ -79,7 +79,7 @@ pub(super) fn message(device: i32) {
     HANDLED.set(device);
 }
 
-/// The message takes the device's memory away, which nobody uses any more.
+/// The message takes the device's memory away; no worker uses it any more.
 pub(super) fn forget_pieces(device: i32) {
     if let Some(memory) = memory(device) {
         memory.forget();

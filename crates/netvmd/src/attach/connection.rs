@@ -55,7 +55,7 @@ impl From<io::Error> for SessionError {
 /// The thread's end of a connection.
 pub(super) struct Connection {
     socket: OwnedFd,
-    /// Hangs up when nobody needs the connection any more.
+    /// Hangs up when the NF's session no longer needs the connection.
     hold: PipeReader,
 }
 

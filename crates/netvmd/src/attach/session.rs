@@ -23,7 +23,7 @@ pub struct Session {
     _hold: Hold,
 }
 
-/// An NF that has said that it is ready.
+/// An NF that has sent that it is ready.
 #[derive(Debug)]
 struct Attached {
     admitted: Admitted,

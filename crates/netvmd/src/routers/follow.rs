@@ -351,7 +351,7 @@ impl Followed {
         self.warned = (has_rules, is_full);
     }
 
-    /// NAT in the namespace does nothing to what the engine forwards, and nobody would notice.
+    /// NAT in the namespace does not apply to packets that the engine forwards, and no counter would show it.
     fn look_for_nat(&mut self) {
         let Some(chains) = &mut self.sockets.nat_chains else { return };
         match chains.are_there() {

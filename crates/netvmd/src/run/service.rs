@@ -48,7 +48,7 @@ struct LastLines {
 
 impl Drop for LastLines {
     fn drop(&mut self) {
-        // Fails if the queue is full: then nobody reads.
+        // Fails if the queue is full: the reader has stalled.
         if self.queue.0.try_send(None).is_ok() {
             let _ = self.written.recv_timeout(LAST_LINES);
         }

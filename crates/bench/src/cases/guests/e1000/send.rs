@@ -10,7 +10,7 @@ use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan};
 use crate::measure::report::Unit;
 
-/// Frames go to this address, which nobody has.
+/// Frames go to this address, which no interface has.
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
 /// How much longer than planned a guest sends: what its peer needs to begin.
 const MARGIN: Duration = Duration::from_millis(1500);
