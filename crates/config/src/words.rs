@@ -66,7 +66,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> +
     slip.map(|(_, candidate)| candidate).or_else(part)
 }
 
-/// The names nearest to one that there is not, the nearest first; at most three.
+/// The names nearest to an unknown one, the nearest first; at most three.
 #[must_use]
 pub fn nearest_names<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let folded = fold(name);

@@ -98,7 +98,7 @@ pub enum CliError {
     NoLookUp(Box<CliError>),
     /// The program netvmd could not look up what a file names.
     #[error(
-        "`{program} check` failed: {error}. Is it of the version of this program ({})? `netvm check --offline` checks the file alone",
+        "`{program} check` failed: {error}. Does it have the version of this program ({})? `netvm check --offline` checks the file alone",
         env!("CARGO_PKG_VERSION")
     )]
     LookUp {

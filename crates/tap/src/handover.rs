@@ -31,7 +31,7 @@ pub enum HandoverError {
     #[error("netvmd closed the connection: see its log")]
     Closed,
     /// The message is not one of this version.
-    #[error("netvmd sent what is no capture: {0}. Is it of the version of this program?")]
+    #[error("netvmd did not send a capture: {0}. Does it have the version of this program?")]
     Message(String),
 }
 

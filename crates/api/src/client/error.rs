@@ -51,7 +51,7 @@ pub enum ClientError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The answer does not belong to this API.
-    #[error("the answer to `{request}` is not netvmd's: {what}. Is {} its socket, and is it of the version of this program ({})?", path.display(), env!("CARGO_PKG_VERSION"))]
+    #[error("the answer to `{request}` is not netvmd's: {what}. Is {} its socket, and does it have the version of this program ({})?", path.display(), env!("CARGO_PKG_VERSION"))]
     Protocol {
         /// The request.
         request: String,

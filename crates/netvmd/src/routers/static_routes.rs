@@ -57,7 +57,7 @@ pub enum RemoveError {
     )]
     Configured(IpNet),
     /// A daemon or the kernel made it, and would make it again.
-    #[error("the route to {0} is not static (protocol {1}): it goes when what made it removes it")]
+    #[error("the route to {0} is not static (protocol {1}): the program that made it must remove it")]
     Foreign(IpNet, u8),
     /// The kernel refuses.
     #[error("route to {0}: {1}")]

@@ -26,7 +26,7 @@ pub enum FilterError {
     #[error("instruction {0} of the filter jumps out of it")]
     Jump(usize),
     /// Scratch memory is out of range.
-    #[error("instruction {0} of the filter uses scratch memory that there is not")]
+    #[error("instruction {0} of the filter uses scratch memory that does not exist")]
     Scratch(usize),
     /// A division by the constant 0.
     #[error("instruction {0} of the filter divides by 0")]
