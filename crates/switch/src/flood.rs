@@ -3,13 +3,14 @@
 //! A [`Bridge`] is immutable and shared by all workers; a new configuration builds a new one. The addresses are in the
 //! [`crate::Fdb`].
 
-use std::num::NonZeroU8;
+use std::fmt;
+use std::num::NonZeroU16;
 
 use netvm_wire::MacAddr;
 use thiserror::Error;
 
 use crate::fdb::{Fdb, MAX_PORTS};
-use crate::port_set::PortSet;
+use crate::port_sets::{PortSet, PortSets};
 use crate::vlan::{Tagging, VlanError, VlanPort};
 
 /// All VLAN ids; VLAN-unaware ports use 0.
@@ -21,7 +22,7 @@ pub struct BridgePort {
     /// VLAN mode of the port.
     pub vlan: VlanPort,
     /// Split-horizon group: ports of one group do not send to each other.
-    pub group: Option<NonZeroU8>,
+    pub group: Option<NonZeroU16>,
     /// Limit of learned addresses; `None`: the database's default.
     pub limit: Option<u32>,
     /// Limit of new addresses per second; `None`: the database's default.
@@ -44,8 +45,8 @@ pub enum BridgeError {
 pub enum Forward {
     /// Out of one port.
     Port(u16),
-    /// Out of each of these ports, at least one.
-    Flood(PortSet),
+    /// Out of each port that [`Bridge::flood`] gives, at least one.
+    Flood,
     /// Nowhere.
     Drop(NotForwarded),
 }
@@ -72,13 +73,12 @@ pub enum NotForwarded {
 }
 
 /// The ports of L2 switching and which ports each may send to.
-#[derive(Debug)]
 pub struct Bridge {
     ports: Box<[Option<BridgePort>]>,
-    /// Members per VLAN.
-    members: Box<[PortSet]>,
-    /// Per port, the ports it may send to.
-    reach: Box<[PortSet]>,
+    /// By VLAN.
+    members: PortSets,
+    /// By port, the ports it may send to.
+    reach: PortSets,
 }
 
 impl Bridge {
@@ -87,33 +87,44 @@ impl Bridge {
     /// # Errors
     /// [`BridgeError`] if a number is too large or listed twice.
     pub fn new(given: impl IntoIterator<Item = (u16, BridgePort)>) -> Result<Self, BridgeError> {
-        let mut ports: Box<[_]> = (0..MAX_PORTS).map(|_| None).collect();
+        let mut ports = Vec::new();
         for (number, port) in given {
-            let slot = ports.get_mut(usize::from(number)).ok_or(BridgeError::Port(number))?;
-            if slot.replace(port).is_some() {
+            let index = usize::from(number);
+            if index >= MAX_PORTS {
+                return Err(BridgeError::Port(number));
+            }
+            if ports.len() <= index {
+                ports.resize(index + 1, None);
+            }
+            if ports[index].replace(port).is_some() {
                 return Err(BridgeError::Duplicate(number));
             }
         }
         let numbered = || (0..).zip(&ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
-        let members = |vlan| {
-            numbered().filter(|(_, port)| port.vlan.is_member(vlan)).map(|(number, _)| number).collect()
-        };
-        let members = (0..VLANS as u16).map(members).collect();
-        let reach = |(from, port): (u16, &Option<BridgePort>)| {
-            let Some(port) = port else { return PortSet::EMPTY };
+        let mut members = PortSets::new(VLANS, ports.len());
+        for (number, port) in numbered() {
+            port.vlan.vlans().for_each(|vlan| members.insert(vlan.into(), number));
+        }
+        let mut reach = PortSets::new(ports.len(), ports.len());
+        for (from, port) in numbered() {
             let apart = |other: &BridgePort| other.group.is_none() || other.group != port.group;
             let others = numbered().filter(|(number, other)| *number != from && apart(other));
-            others.map(|(number, _)| number).collect()
-        };
-        let reach = (0..).zip(&ports).map(reach).collect();
-        Ok(Self { ports, members, reach })
+            others.for_each(|(number, _)| reach.insert(from.into(), number));
+        }
+        Ok(Self { ports: ports.into(), members, reach })
+    }
+
+    /// Whether a port is in the bridge.
+    #[must_use]
+    pub fn has(&self, port: u16) -> bool {
+        self.port(port).is_some()
     }
 
     /// Sets the learning limits of the ports in a forwarding database. Ports outside the bridge learn nothing.
     pub fn set_limits(&self, fdb: &Fdb) {
         let options = fdb.options();
-        for (number, port) in (0..).zip(&self.ports) {
-            let limits = port.as_ref().map(|port| {
+        for number in 0..MAX_PORTS as u16 {
+            let limits = self.port(number).map(|port| {
                 (port.limit.unwrap_or(options.limit), port.new_per_second.unwrap_or(options.new_per_second))
             });
             let (limit, quota) = limits.unwrap_or((0, 0));
@@ -146,27 +157,26 @@ impl Bridge {
         match behind {
             Some(port) if !destination.is_multicast() => self.unicast(ingress, vlan, port),
             _ if is_link_local(destination) => Forward::Drop(NotForwarded::LinkLocal),
-            _ => match self.flood(ingress, vlan) {
-                ports if ports.is_empty() => Forward::Drop(NotForwarded::NoMembers),
-                ports => Forward::Flood(ports),
-            },
+            _ if self.flood(ingress, vlan).next().is_none() => Forward::Drop(NotForwarded::NoMembers),
+            _ => Forward::Flood,
         }
     }
 
-    /// The ports that a frame of `vlan` from port `ingress` floods.
+    /// The ports that a frame of `vlan` from port `ingress` floods, in ascending order.
     #[inline]
-    #[must_use]
-    pub fn flood(&self, ingress: u16, vlan: u16) -> PortSet {
-        self.members_of(vlan) & self.reach_of(ingress)
+    pub fn flood(&self, ingress: u16, vlan: u16) -> impl Iterator<Item = u16> + '_ {
+        self.members_of(vlan).common(self.reach_of(ingress))
     }
 
     #[inline]
     fn unicast(&self, ingress: u16, vlan: u16, port: u16) -> Forward {
-        if self.flood(ingress, vlan).contains(port) {
+        let (is_member, is_reached) =
+            (self.members_of(vlan).contains(port), self.reach_of(ingress).contains(port));
+        if is_member && is_reached {
             Forward::Port(port)
         } else if port == ingress {
             Forward::Drop(NotForwarded::SamePort)
-        } else if self.members_of(vlan).contains(port) {
+        } else if is_member {
             Forward::Drop(NotForwarded::SplitHorizon)
         } else {
             Forward::Drop(NotForwarded::NotMember)
@@ -179,13 +189,20 @@ impl Bridge {
     }
 
     #[inline]
-    fn members_of(&self, vlan: u16) -> PortSet {
-        self.members.get(usize::from(vlan)).copied().unwrap_or_default()
+    fn members_of(&self, vlan: u16) -> PortSet<'_> {
+        self.members.get(vlan.into())
     }
 
     #[inline]
-    fn reach_of(&self, port: u16) -> PortSet {
-        self.reach.get(usize::from(port)).copied().unwrap_or_default()
+    fn reach_of(&self, port: u16) -> PortSet<'_> {
+        self.reach.get(port.into())
+    }
+}
+
+impl fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = (0u16..).zip(&self.ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
+        f.debug_map().entries(ports).finish()
     }
 }
 
@@ -210,15 +227,11 @@ mod tests {
         VlanId::new(vlan).unwrap()
     }
 
-    fn port(vlan: VlanPort, group: u8) -> BridgePort {
-        BridgePort { vlan, group: NonZeroU8::new(group), limit: None, new_per_second: None }
+    fn port(vlan: VlanPort, group: u16) -> BridgePort {
+        BridgePort { vlan, group: NonZeroU16::new(group), limit: None, new_per_second: None }
     }
 
-    fn set(ports: &[u16]) -> PortSet {
-        ports.iter().copied().collect()
-    }
-
-    /// Ports 1 and 2 of group 1, port 3 of no group, uplink 4, port 5 of another VLAN, and VLAN-unaware port 255.
+    /// Ports 1 and 2 of group 7, port 3 of no group, uplink 900, port 5 of another VLAN, and VLAN-unaware port 255.
     fn bridge() -> Bridge {
         let access = VlanPort::Access(id(10));
         let uplink = VlanPort::Trunk { allowed: [id(10), id(20)].into_iter().collect(), native: None };
@@ -226,7 +239,7 @@ mod tests {
             (1, port(access.clone(), 7)),
             (2, port(access.clone(), 7)),
             (3, port(access, 0)),
-            (4, port(uplink, 0)),
+            (900, port(uplink, 0)),
             (5, port(VlanPort::Access(id(20)), 7)),
             (255, port(VlanPort::Unaware, 0)),
         ])
@@ -236,29 +249,35 @@ mod tests {
     #[test]
     fn floods_skip_the_ingress_port_and_its_group() {
         let bridge = bridge();
+        let flooded = |ingress, vlan| bridge.flood(ingress, vlan).collect::<Vec<_>>();
+        let empty = [(900, 30), (255, 0), (9, 10), (256, u16::MAX), (1023, 10), (u16::MAX, 10)];
         for destination in [MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1]), GUEST] {
             let forward = |ingress, vlan| bridge.forward(ingress, vlan, destination, None);
-            assert_eq!(forward(1, 10), Forward::Flood(set(&[3, 4])));
-            assert_eq!(forward(3, 10), Forward::Flood(set(&[1, 2, 4])));
-            assert_eq!(forward(4, 10), Forward::Flood(set(&[1, 2, 3])));
-            assert_eq!(forward(4, 20), Forward::Flood(set(&[5])));
-            assert_eq!(forward(4, 30), Forward::Drop(NotForwarded::NoMembers));
-            assert_eq!(forward(255, 0), Forward::Drop(NotForwarded::NoMembers));
-            assert_eq!(forward(9, 10), Forward::Drop(NotForwarded::NoMembers), "a port outside the bridge");
-            assert_eq!(forward(256, u16::MAX), Forward::Drop(NotForwarded::NoMembers));
+            for (ingress, vlan) in [(1, 10), (3, 10), (900, 10), (900, 20)] {
+                assert_eq!(forward(ingress, vlan), Forward::Flood);
+            }
+            for (ingress, vlan) in empty {
+                assert_eq!(forward(ingress, vlan), Forward::Drop(NotForwarded::NoMembers));
+            }
         }
+        assert_eq!(flooded(1, 10), [3, 900]);
+        assert_eq!(flooded(3, 10), [1, 2, 900]);
+        assert_eq!(flooded(900, 10), [1, 2, 3]);
+        assert_eq!(flooded(900, 20), [5]);
+        assert!(empty.iter().all(|(ingress, vlan)| flooded(*ingress, *vlan).is_empty()));
     }
 
     #[test]
     fn known_destinations_are_checked_against_vlan_and_group() {
         let bridge = bridge();
         let forward = |ingress, vlan, behind| bridge.forward(ingress, vlan, GUEST, Some(behind));
-        assert_eq!(forward(1, 10, 4), Forward::Port(4));
+        assert_eq!(forward(1, 10, 900), Forward::Port(900));
         assert_eq!(forward(1, 10, 1), Forward::Drop(NotForwarded::SamePort));
         assert_eq!(forward(1, 10, 2), Forward::Drop(NotForwarded::SplitHorizon));
         assert_eq!(forward(1, 10, 5), Forward::Drop(NotForwarded::NotMember));
         assert_eq!(forward(1, 10, 300), Forward::Drop(NotForwarded::NotMember));
-        assert_eq!(bridge.forward(1, 10, MacAddr::BROADCAST, Some(4)), Forward::Flood(set(&[3, 4])));
+        assert_eq!(forward(1, 10, 2000), Forward::Drop(NotForwarded::NotMember));
+        assert_eq!(bridge.forward(1, 10, MacAddr::BROADCAST, Some(900)), Forward::Flood);
     }
 
     #[test]
@@ -276,8 +295,8 @@ mod tests {
         let bridge = bridge();
         assert_eq!(bridge.ingress(1, None), Some(Ok(10)));
         assert_eq!(bridge.ingress(1, Some(10)), Some(Err(VlanError::Tagged)));
-        assert_eq!((bridge.ingress(9, None), bridge.ingress(900, None)), (None, None));
-        assert_eq!((bridge.egress(4, 20), bridge.egress(4, 30)), (Some(Tagging::Tagged), None));
+        assert_eq!((bridge.ingress(9, None), bridge.ingress(901, None)), (None, None));
+        assert_eq!((bridge.egress(900, 20), bridge.egress(900, 30)), (Some(Tagging::Tagged), None));
         assert_eq!(bridge.egress(9, 10), None);
     }
 
@@ -301,7 +320,7 @@ mod tests {
     #[test]
     fn invalid_and_duplicate_ports_are_refused() {
         let port = || port(VlanPort::Unaware, 0);
-        assert_eq!(Bridge::new([(256, port())]).unwrap_err(), BridgeError::Port(256));
+        assert_eq!(Bridge::new([(1024, port())]).unwrap_err(), BridgeError::Port(1024));
         assert_eq!(Bridge::new([(1, port()), (1, port())]).unwrap_err(), BridgeError::Duplicate(1));
     }
 
@@ -315,16 +334,16 @@ mod tests {
                     native
                 }),
         ];
-        (vlan, 0..3u8).prop_map(|(vlan, group)| port(vlan, group))
+        (vlan, 0..3u16).prop_map(|(vlan, group)| port(vlan, group))
     }
 
     proptest! {
         /// Asks each port on its own whether it may receive the frame.
         #[test]
         fn a_flood_reaches_every_eligible_port(
-            ports in prop::collection::btree_map(0..256u16, any_port(), 1..12),
+            ports in prop::collection::btree_map(0..1024u16, any_port(), 1..12),
             vlan in 0..5u16,
-            behind in 0..256u16,
+            behind in 0..1024u16,
         ) {
             let bridge = Bridge::new(ports.clone()).unwrap();
             for (from, own) in &ports {
@@ -332,12 +351,14 @@ mod tests {
                     let apart = own.group.is_none() || own.group != other.group;
                     to != *from && apart && other.vlan.egress(vlan).is_some()
                 };
-                let wanted: PortSet = ports.iter().filter(|(to, other)| may(**to, other)).map(|(to, _)| *to).collect();
-                prop_assert_eq!(bridge.flood(*from, vlan), wanted);
-                let unicast = bridge.forward(*from, vlan, GUEST, Some(behind));
-                prop_assert_eq!(unicast == Forward::Port(behind), wanted.contains(behind));
+                let wanted: Vec<u16> = ports.iter().filter(|(to, other)| may(**to, other)).map(|(to, _)| *to).collect();
+                prop_assert_eq!(&bridge.flood(*from, vlan).collect::<Vec<_>>(), &wanted);
+                for behind in wanted.iter().copied().chain([behind]) {
+                    let unicast = bridge.forward(*from, vlan, GUEST, Some(behind));
+                    prop_assert_eq!(unicast == Forward::Port(behind), wanted.contains(&behind));
+                }
                 let group = bridge.forward(*from, vlan, MacAddr::BROADCAST, None);
-                prop_assert_eq!(matches!(group, Forward::Flood(ports) if ports == wanted), !wanted.is_empty());
+                prop_assert_eq!(group == Forward::Flood, !wanted.is_empty());
             }
         }
     }

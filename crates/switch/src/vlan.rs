@@ -100,6 +100,16 @@ impl VlanPort {
     pub fn is_member(&self, vlan: u16) -> bool {
         self.egress(vlan).is_some()
     }
+
+    /// The VLANs that the port is a member of.
+    pub(crate) fn vlans(&self) -> impl Iterator<Item = u16> + '_ {
+        let (one, trunk) = match self {
+            Self::Unaware => (Some(NO_VLAN), None),
+            Self::Access(own) => (Some(own.get()), None),
+            Self::Trunk { allowed, native } => (native.map(VlanId::get), Some(allowed)),
+        };
+        one.into_iter().chain(trunk.into_iter().flat_map(VlanSet::iter).map(VlanId::get))
+    }
 }
 
 /// The VLAN that a tag names; a priority tag names none.

@@ -1,6 +1,6 @@
 //! L2 switching, for packets whose action is `normal`.
 
-use std::num::NonZeroU8;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use netvm_config::model::{Action, Forward, Host, Output, PortConfig, VlanMode};
@@ -41,7 +41,7 @@ impl Switching {
         let bridged = |port: &&PortConfig| {
             let group =
                 port.policy.split_horizon.as_ref().and_then(|name| groups.iter().position(|g| *g == name));
-            let group = group.and_then(|n| NonZeroU8::new(u8::try_from(n + 1).unwrap_or(u8::MAX)));
+            let group = group.and_then(|n| NonZeroU16::new(u16::try_from(n + 1).unwrap_or(u16::MAX)));
             let vlan = vlan_of(&port.policy.vlan);
             (port.id.0, BridgePort { vlan, group, limit: Some(port.policy.mac_limit), new_per_second: None })
         };
@@ -70,11 +70,7 @@ impl Switching {
     /// Puts it into force: sets limits and forgets addresses of ports that are no longer switched.
     pub(crate) fn adopt(&self) {
         self.bridge.set_limits(&self.fdb);
-        for port in
-            (0..netvm_region::MAX_PORTS as u16).filter(|port| self.bridge.ingress(*port, None).is_none())
-        {
-            self.fdb.remove_port(port);
-        }
+        self.fdb.retain_ports(|port| self.bridge.has(port));
         self.bridge.set_limits(&self.fdb);
     }
 }

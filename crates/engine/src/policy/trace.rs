@@ -155,7 +155,9 @@ impl Policy {
         steps.push(Step::Switched(known.map(PortId)));
         match switching.bridge.forward(from.0, vlan, fields.destination_mac, known) {
             Forward::Port(out) => self.trace_out(from, PortId(out), key, steps),
-            Forward::Flood(ports) => steps.extend(ports.iter().map(PortId).map(Step::Out)),
+            Forward::Flood => {
+                steps.extend(switching.bridge.flood(from.0, vlan).map(PortId).map(Step::Out));
+            }
             Forward::Drop(_) => steps.push(Step::Dropped(DropReason::Filtered)),
         }
     }

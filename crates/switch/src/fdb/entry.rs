@@ -1,26 +1,32 @@
 //! One entry of the forwarding database: a 64-bit word.
 //!
 //! ```text
-//!  63                                          17  16  15       8 7        0
-//! +----------------------------------------------+---+-----------+----------+
-//! | tag                                          | s |   port    |  stamp   |
-//! +----------------------------------------------+---+-----------+----------+
-//! s: the entry is in the secondary bucket of its key.   stamp: 0 empty, 1 to 254 last seen, 255 static
+//!  63                                          17  16  15         6 5      0
+//! +----------------------------------------------+---+-------------+--------+
+//! | tag                                          | s |    port     | stamp  |
+//! +----------------------------------------------+---+-------------+--------+
+//! s: the entry is in the secondary bucket of its key.   stamp: 0 empty, 1 to 62 last seen, 63 static
 //! ```
 
+use super::MAX_PORTS;
 use super::mix::BucketPair;
 
 /// Bits of the tag.
 pub(super) const TAG_BITS: u32 = 47;
 
 const KEY_SHIFT: u32 = 16;
-const PORT_SHIFT: u32 = 8;
+const PORT_SHIFT: u32 = 6;
+const PORT_MASK: u64 = (1 << (KEY_SHIFT - PORT_SHIFT)) - 1;
+const STAMP_MASK: u64 = (1 << PORT_SHIFT) - 1;
+const _: () = assert!(MAX_PORTS as u64 <= PORT_MASK + 1);
 /// Stamp of static entries.
-pub(super) const STATIC: u8 = 255;
+pub(super) const STATIC: u8 = STAMP_MASK as u8;
 /// Learned entries are stamped with the time in units, modulo this, plus 1.
-const PERIOD: u32 = 254;
+const PERIOD: u32 = STATIC as u32 - 1;
+/// The maximum age is `1 << UNITS_LOG` units, or up to twice as many.
+const UNITS_LOG: u32 = 4;
 /// A stamp at most this many units ahead comes from a thread whose clock runs ahead.
-const AHEAD: u32 = 8;
+const AHEAD: u32 = 2;
 
 /// An entry as its slot stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +36,9 @@ impl Entry {
     pub const EMPTY: Self = Self(0);
 
     pub const fn new_learned(pair: &BucketPair, is_secondary: bool, port: u16, stamp: u8) -> Self {
-        Self(key(pair.tag, is_secondary) << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
+        Self(
+            key(pair.tag, is_secondary) << KEY_SHIFT | (port as u64 & PORT_MASK) << PORT_SHIFT | stamp as u64,
+        )
     }
 
     pub const fn new_static(pair: &BucketPair, is_secondary: bool, port: u16) -> Self {
@@ -40,12 +48,12 @@ impl Entry {
     /// The same key with another port and stamp.
     #[inline]
     pub const fn with(self, port: u16, stamp: u8) -> Self {
-        Self(self.0 >> KEY_SHIFT << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
+        Self(self.0 >> KEY_SHIFT << KEY_SHIFT | (port as u64 & PORT_MASK) << PORT_SHIFT | stamp as u64)
     }
 
     #[inline]
     pub const fn is_empty(self) -> bool {
-        self.0 & 0xff == 0
+        self.0 & STAMP_MASK == 0
     }
 
     #[inline]
@@ -60,12 +68,12 @@ impl Entry {
 
     #[inline]
     pub const fn port(self) -> u16 {
-        (self.0 >> PORT_SHIFT & 0xff) as u16
+        (self.0 >> PORT_SHIFT & PORT_MASK) as u16
     }
 
     #[inline]
     pub const fn stamp(self) -> u8 {
-        self.0 as u8
+        (self.0 & STAMP_MASK) as u8
     }
 
     pub const fn tag(self) -> u64 {
@@ -106,13 +114,13 @@ pub(super) const fn key(tag: u64, is_secondary: bool) -> u64 {
 pub(super) struct Ageing {
     /// A unit is `1 << shift` ticks.
     shift: u32,
-    /// Entries idle for more units have expired: 64 to 127 if `max_age` is at least 64 ticks.
+    /// Entries idle for more units have expired: 16 to 32 if `max_age` is at least 16 ticks.
     units: u32,
 }
 
 impl Ageing {
     pub const fn new(max_age: u32) -> Self {
-        let shift = (max_age | 64).ilog2() - 6;
+        let shift = (max_age | 1 << UNITS_LOG).ilog2() - UNITS_LOG;
         Self { shift, units: max_age.div_ceil(1 << shift) }
     }
 
@@ -157,14 +165,14 @@ mod tests {
 
     #[test]
     fn entries_expire_soon_after_their_maximum_age() {
-        for max_age in [1, 10, 63, 64, 100, 3000, 65_537, 10_000_000] {
+        for max_age in [1, 10, 15, 16, 31, 63, 64, 100, 3000, 65_537, 10_000_000] {
             let ageing = Ageing::new(max_age);
-            assert!(ageing.units <= 128, "{} units", ageing.units);
+            assert!(ageing.units <= 32, "{} units", ageing.units);
             for seen in [0, 12_345, u32::MAX / 2] {
                 let entry = Entry(u64::from(ageing.stamp(seen)));
                 let expired = |after: u32| ageing.is_expired(entry, ageing.stamp(seen + after));
                 assert!(!expired(0) && !expired(max_age - 1) && !expired(max_age), "{max_age}");
-                let late = max_age + 2 * max_age.div_ceil(64) + 1;
+                let late = max_age + 2 * max_age.div_ceil(16) + 1;
                 assert!(expired(late), "{max_age}: not after {late}");
                 // A thread whose clock is one unit behind.
                 let behind = ageing.stamp(seen.saturating_sub(1 << ageing.shift));
@@ -177,10 +185,10 @@ mod tests {
     fn an_entry_returns_the_fields_it_was_made_of() {
         let pair = BucketPair { primary: 1, secondary: 2, tag: (1 << TAG_BITS) - 1 };
         for is_secondary in [false, true] {
-            let entry = Entry::new_learned(&pair, is_secondary, 255, 254);
+            let entry = Entry::new_learned(&pair, is_secondary, 1023, 62);
             assert_eq!(
                 (entry.tag(), entry.is_secondary(), entry.port(), entry.stamp()),
-                (pair.tag, is_secondary, 255, 254)
+                (pair.tag, is_secondary, 1023, 62)
             );
             assert!(
                 entry.is_learned()
@@ -189,7 +197,7 @@ mod tests {
             );
             let fixed = Entry::new_static(&pair, is_secondary, 7);
             assert!(fixed.is_static() && !fixed.is_learned() && fixed.port() == 7 && fixed.tag() == pair.tag);
-            assert_eq!(fixed.with(255, 254), entry);
+            assert_eq!(fixed.with(1023, 62), entry);
         }
         assert!(Entry::EMPTY.is_empty());
     }

@@ -1,6 +1,6 @@
 //! Learning: records the port that a source address sends from.
 //!
-//! [`Fdb::learn`] runs for every packet. A known address costs one cache line read, and one write in 1/64 to 1/128 of
+//! [`Fdb::learn`] runs for every packet. A known address costs one cache line read, and one write in 1/16 to 1/32 of
 //! the ageing time. New and moved addresses take the slow path.
 
 use netvm_wire::MacAddr;

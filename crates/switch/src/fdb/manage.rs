@@ -18,7 +18,7 @@ pub struct Binding {
     pub mac: MacAddr,
     /// The port.
     pub port: u16,
-    /// Ticks since the address was last seen, to 1/64 of the ageing time; `None` for a static entry.
+    /// Ticks since the address was last seen, to 1/16 of the ageing time; `None` for a static entry.
     pub idle: Option<u32>,
 }
 
@@ -78,9 +78,10 @@ impl Fdb {
         (0..self.buckets.len()).map(sweep).sum()
     }
 
-    /// Removes every address of a port, static ones too, and returns how many it removed. For a port that is deleted.
-    pub fn remove_port(&self, port: u16) -> usize {
-        self.sweep_all(|entry| !entry.is_empty() && entry.port() == port)
+    /// Removes every address, static ones too, of ports that are not to be kept, and returns how many it removed. For ports
+    /// that are deleted.
+    pub fn retain_ports(&self, keep: impl Fn(u16) -> bool) -> usize {
+        self.sweep_all(|entry| !entry.is_empty() && !keep(entry.port()))
     }
 
     /// Binds an address of a VLAN to a port. The entry replaces what was learned of the address, does not move or age,

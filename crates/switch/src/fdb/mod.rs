@@ -46,7 +46,7 @@ pub use mix::FdbKey;
 pub const TICKS_PER_SECOND: u32 = 10;
 
 /// Number of ports.
-pub const MAX_PORTS: usize = if cfg!(loom) { 4 } else { 256 };
+pub const MAX_PORTS: usize = if cfg!(loom) { 4 } else { 1024 };
 
 /// Entries per bucket: one cache line.
 const WAYS: usize = if cfg!(loom) { 2 } else { 8 };

@@ -71,7 +71,7 @@ pub(crate) fn learn_and_look_up(
     let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
     match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
         Forward::Port(out) => PackedAction::switch_to(PortId(out), epoch(switching, PortId(out))),
-        Forward::Flood(_) => PackedAction::new(Action::Flood),
+        Forward::Flood => PackedAction::new(Action::Flood),
         Forward::Drop(NotForwarded::NotMember) => PackedAction::new(Action::WrongVlan),
         Forward::Drop(_) => PackedAction::new(Action::Filter),
     }

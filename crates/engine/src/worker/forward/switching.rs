@@ -90,7 +90,7 @@ fn flood(dp: &mut Datapath, switching: &Switching, origin: Origin<'_>, packet: M
     let Some(vlan) = vlan else {
         return dp.drop_at_port(origin.port, DropReason::WrongVlan, &mut whole);
     };
-    let mut ports = switching.bridge.flood(origin.port.0, vlan).iter().map(PortId).peekable();
+    let mut ports = switching.bridge.flood(origin.port.0, vlan).map(PortId).peekable();
     while let Some(out) = ports.next() {
         let mut one = Batch::new();
         if ports.peek().is_none() {
