@@ -19,7 +19,7 @@ pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
 pub(crate) use decision::{DENY, Decision, Extras, Outcome, SPOOFED};
 pub use error::PolicyError;
-pub(crate) use port::{EgressPolicy, IngressPolicy, Lookup, Share, Shortcut};
+pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share, Shortcut};
 pub(crate) use switching::Switching;
 pub use trace::Step;
 

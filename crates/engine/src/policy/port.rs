@@ -11,6 +11,10 @@ use netvm_wire::FlowKey;
 use super::decision::Outcome;
 use crate::ids::{ChainId, PortId};
 
+/// The flow cache numbers what packets leave by from here on, a number for each egress port and class of ingress ports. What
+/// they come in by has its [`PortId`].
+pub(crate) const FIRST_EGRESS: u16 = netvm_region::MAX_PORTS as u16;
+
 /// The compiled rules of one side, and where their decisions begin.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
@@ -108,8 +112,11 @@ pub(crate) struct IngressPolicy {
 pub(crate) struct EgressPolicy {
     /// By class of the ingress port.
     pub(crate) lookups: Box<[Lookup]>,
-    /// Class of each ingress port, by [`PortId`].
-    pub(crate) classes: Box<[u8]>,
+    /// Class of each ingress port, by [`PortId`]; all egress ports share it.
+    pub(crate) classes: Arc<[u16]>,
+    /// The number in the flow cache of packets whose ingress port has the first class; those of other classes have the next
+    /// ones. `None`: no numbers were left, and decisions are looked up each time.
+    pub(crate) cached: Option<u16>,
     pub(crate) meter: Option<Arc<Meter>>,
     /// Outcome for packets without a matching rule.
     pub(crate) undecided: Outcome,
@@ -119,7 +126,7 @@ pub(crate) struct EgressPolicy {
 
 impl EgressPolicy {
     /// The class of an ingress port.
-    pub(crate) fn class(&self, from: PortId) -> u8 {
+    pub(crate) fn class(&self, from: PortId) -> u16 {
         self.classes.get(from.index()).copied().unwrap_or(0)
     }
 

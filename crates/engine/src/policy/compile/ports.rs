@@ -12,7 +12,7 @@ use super::{Built, Stop};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, put};
 use crate::policy::decision::{ALLOW, DENY, Outcome};
-use crate::policy::port::{Lookup, Shortcut};
+use crate::policy::port::{FIRST_EGRESS, Lookup, Shortcut};
 use crate::policy::{EgressPolicy, IngressPolicy, MeterOf, Share};
 
 impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compilation<'_, F> {
@@ -84,11 +84,13 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
         ports: &[PortId],
     ) -> Result<Vec<Option<EgressPolicy>>, Stop> {
         let classes = egress_classes(leading, ports);
-        let mut class_of = vec![0u8; MAX_PORTS];
-        for (n, class) in (0u8..).zip(&classes.from) {
-            class.iter().for_each(|port| class_of[port.index()] = n);
+        let mut class_of = vec![0; MAX_PORTS];
+        for (n, class) in classes.from.iter().enumerate() {
+            class.iter().for_each(|port| class_of[port.index()] = n as u16);
         }
+        let class_of: Arc<[u16]> = class_of.into();
         let mut egress = Vec::new();
+        let mut cached = Some(FIRST_EGRESS);
         for to in &classes.to {
             let mut lookups = Vec::new();
             for from in &classes.from {
@@ -97,7 +99,9 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
             }
             for port in self.host.ports.iter().filter(|port| to.contains(&port.id)) {
                 if let Some(policy) = self.egress_of(port, &lookups, &class_of)? {
-                    put(&mut egress, port.id.index(), policy);
+                    let next = cached.and_then(|first| first.checked_add(lookups.len() as u16));
+                    let cached = std::mem::replace(&mut cached, next).filter(|_| next.is_some());
+                    put(&mut egress, port.id.index(), EgressPolicy { cached, ..policy });
                 }
             }
         }
@@ -108,7 +112,7 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
         &mut self,
         port: &PortConfig,
         lookups: &[Lookup],
-        class_of: &[u8],
+        classes: &Arc<[u16]>,
     ) -> Result<Option<EgressPolicy>, Stop> {
         let (otherwise, undecided) = match port.policy.acl_out {
             AclDefault::Allow => (ALLOW, Outcome::Allow),
@@ -121,6 +125,13 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
             return Ok(None);
         }
         let lookups = lookups.iter().map(|lookup| Lookup { otherwise, ..lookup.clone() }).collect();
-        Ok(Some(EgressPolicy { lookups, classes: class_of.into(), meter, undecided, looks }))
+        Ok(Some(EgressPolicy {
+            lookups,
+            classes: Arc::clone(classes),
+            cached: None,
+            meter,
+            undecided,
+            looks,
+        }))
     }
 }

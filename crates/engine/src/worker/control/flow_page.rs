@@ -4,8 +4,9 @@ use netvm_flow::{Counters, Entry, Moment};
 use netvm_wire::FlowKey;
 
 use crate::ids::{PortId, WorkerId};
+use crate::policy::FIRST_EGRESS;
 use crate::worker::state::flow_verdicts::{MAX_VERDICTS, Verdict};
-use crate::worker::state::flows::{EGRESS_PORTS, Flows};
+use crate::worker::state::flows::Flows;
 
 /// Slots of the cache that are looked through at a time: some tens of microseconds.
 const SLOTS: usize = 4096;
@@ -69,7 +70,7 @@ impl FlowPage {
         // With verdicts, each flow is looked up once more.
         let slots = if flows.verdicts.any() { SLOTS / 8 } else { SLOTS };
         // What is cached for packets on their way out is not a flow of its own.
-        let comes_in = |entry: &Entry| entry.port() < EGRESS_PORTS;
+        let comes_in = |entry: &Entry| entry.port() < FIRST_EGRESS;
         let entries = cache.entries_from(start, slots, moment).filter(|(_, entry)| comes_in(entry));
         for (_, entry) in entries.take(self.rows.capacity()) {
             self.rows.push(FlowRow {

@@ -20,14 +20,9 @@ use crate::worker::classify::prefilter::prefilter;
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::packet_set::{PacketSet, first_bits};
 use crate::worker::state::burst::{Context, Origin};
-use crate::worker::state::flows::EGRESS_PORTS;
 use crate::worker::state::lookup_results::PackedAction;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::transmit::transmit;
-
-/// Ingress classes whose decisions the flow cache keeps; those of further ones are looked up each time.
-const CACHED_CLASSES: u16 = 1 << 7;
-const _: () = assert!(netvm_region::MAX_PORTS <= 1 << 8);
 
 /// A port that packets are to leave by, with its rules.
 #[derive(Clone, Copy)]
@@ -126,9 +121,11 @@ fn look_up(dp: &mut Datapath, egress: &Egress<'_>, batch: &Batch) -> EgressResul
 }
 
 /// Finds the decisions for packets of one class: in the flow cache, else by the rules.
-fn decide(dp: &mut Datapath, (egress, class): (&Egress<'_>, u8), keys: &[FlowKey], decisions: &mut [u32]) {
+fn decide(dp: &mut Datapath, (egress, class): (&Egress<'_>, u16), keys: &[FlowKey], decisions: &mut [u32]) {
     let Some(lookup) = egress.policy.lookups.get(usize::from(class)) else { return };
-    let Some(port) = cached_port(egress.out, class) else { return lookup.decide(keys, decisions) };
+    let Some(port) = egress.policy.cached.map(|first| first + class) else {
+        return lookup.decide(keys, decisions);
+    };
     let moment = Moment { generation: egress.cx.snapshot.policy.generation, now: dp.clock.tick };
     let cache = &mut dp.flows.cache;
     let mut slots = [Slot::FIRST; BURST];
@@ -194,10 +191,4 @@ fn find_unmatched(lookup: &Lookup, packets: &[Mbuf], decisions: &mut [u32; BURST
 fn passes(decision: &Decision, egress: &EgressPolicy) -> bool {
     let outcome = decision.outcome.resolved(Outcome::Allow, egress.undecided);
     decision.extras.is_none() && !matches!(outcome, Outcome::Drop(_) | Outcome::Reject)
-}
-
-/// The port in the flow cache for packets that leave by `out` and came in by ports of a class.
-fn cached_port(out: PortId, class: u8) -> Option<u16> {
-    let class = u16::from(class);
-    (class < CACHED_CLASSES).then_some(EGRESS_PORTS | class << 8 | out.0)
 }

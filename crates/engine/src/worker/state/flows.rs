@@ -8,9 +8,6 @@ use super::flow_verdicts::FlowVerdicts;
 use super::lookup_results::{LookupResults, PackedAction};
 use crate::ids::PortId;
 
-/// Cached flows of packets that leave have a port from here on; those of packets that come in have their [`PortId`].
-pub(crate) const EGRESS_PORTS: u16 = 1 << 15;
-
 pub(crate) struct Flows {
     pub(crate) cache: FlowCache,
     pub(crate) verdicts: FlowVerdicts,
