@@ -2,6 +2,7 @@
 
 mod punt;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_config::model::{RouterId, Urpf};
@@ -33,13 +34,19 @@ pub(crate) struct InterfacePath {
     pub(crate) punts: Arc<PuntLimits>,
 }
 
-/// Maps a port and VLAN (0: untagged) to a router interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct At {
-    port: u16,
-    vlan: u16,
-    interface: u16,
+/// The interfaces of a router on one port.
+#[derive(Debug)]
+struct OnPort {
+    port: PortId,
+    /// The lowest VLAN of an interface (0: untagged).
+    first: u16,
+    /// Index of the interface with each VLAN from there to the highest, or [`NONE`]: 8 KiB at most, and a line where the VLANs
+    /// are in a row.
+    interfaces: Box<[u16]>,
 }
+
+/// No interface has this index.
+const NONE: u16 = u16::MAX;
 
 /// A router.
 pub(crate) struct RouterPath {
@@ -49,37 +56,45 @@ pub(crate) struct RouterPath {
     pub(crate) tables: Arc<Tables>,
     /// Some interface looks at sources.
     pub(crate) checks_sources: bool,
-    /// Sorted by port, then by VLAN.
-    at: Box<[At]>,
+    /// Sorted by port.
+    on: Box<[OnPort]>,
+    /// Punt ports, sorted, with their interfaces.
+    punts: Box<[(PortId, u16)]>,
 }
 
-/// The interfaces of a router on one port.
+/// The interfaces of a router on one port; none where the port has none.
 #[derive(Clone, Copy)]
-pub(crate) struct Here<'a>(&'a [At]);
+pub(crate) struct Here<'a> {
+    first: u16,
+    interfaces: &'a [u16],
+}
 
 impl RouterPath {
     pub(crate) fn new(id: RouterId, interfaces: Box<[InterfacePath]>, tables: Arc<Tables>) -> Self {
-        let at = |(n, interface): (u16, &InterfacePath)| At {
-            port: interface.port.0,
-            vlan: interface.vlan.map_or(0, VlanId::get),
-            interface: n,
-        };
-        let mut at: Box<[At]> = (0..).zip(&interfaces).map(at).collect();
-        at.sort_unstable();
+        let mut by_port: BTreeMap<PortId, BTreeMap<u16, u16>> = BTreeMap::new();
+        for (n, interface) in (0..).zip(&interfaces) {
+            let vlan = interface.vlan.map_or(0, VlanId::get);
+            by_port.entry(interface.port).or_default().insert(vlan, n);
+        }
+        let on = by_port.into_iter().map(|(port, vlans)| OnPort::new(port, &vlans)).collect();
+        let mut punts: Box<[_]> = (0..).zip(&interfaces).map(|(n, interface)| (interface.punt, n)).collect();
+        punts.sort_unstable();
         let checks_sources = interfaces.iter().any(|interface| interface.urpf.is_some());
-        Self { id, interfaces, tables, checks_sources, at }
+        Self { id, interfaces, tables, checks_sources, on, punts }
     }
 
     /// The interfaces on a port.
     pub(crate) fn on(&self, port: PortId) -> Here<'_> {
-        let first = self.at.partition_point(|at| at.port < port.0);
-        let count = self.at[first..].partition_point(|at| at.port == port.0);
-        Here(&self.at[first..first + count])
+        match self.on.binary_search_by_key(&port, |on| on.port) {
+            Ok(n) => Here { first: self.on[n].first, interfaces: &self.on[n].interfaces },
+            Err(_) => Here { first: 0, interfaces: &[] },
+        }
     }
 
     /// The interface whose punt port this is.
     pub(crate) fn punted_by(&self, port: PortId) -> Option<&InterfacePath> {
-        self.interfaces.iter().find(|interface| interface.punt == port)
+        let n = self.punts.binary_search_by_key(&port, |(punt, _)| *punt).ok()?;
+        self.interface(self.punts[n].1)
     }
 
     /// The interface with this index.
@@ -89,24 +104,31 @@ impl RouterPath {
     }
 }
 
+impl OnPort {
+    /// `vlans`: the index of the interface with each VLAN.
+    fn new(port: PortId, vlans: &BTreeMap<u16, u16>) -> Self {
+        let first = vlans.keys().next().copied().unwrap_or(0);
+        let last = vlans.keys().next_back().copied().unwrap_or(0);
+        let interfaces = (first..=last).map(|vlan| vlans.get(&vlan).copied().unwrap_or(NONE)).collect();
+        Self { port, first, interfaces }
+    }
+}
+
 impl Here<'_> {
     #[inline(always)]
     pub(crate) const fn is_empty(self) -> bool {
-        self.0.is_empty()
+        self.interfaces.is_empty()
     }
 
     #[inline(always)]
     pub(crate) const fn is_one(self) -> bool {
-        self.0.len() == 1
+        self.interfaces.len() == 1
     }
 
-    /// Index of the interface with this VLAN (0: untagged).
+    /// Index of the interface with this VLAN (0: untagged). A load without a search: VLANs of a burst may be in any order.
     #[inline(always)]
     pub(crate) fn with(self, vlan: u16) -> Option<u16> {
-        if let [only] = self.0 {
-            return (only.vlan == vlan).then_some(only.interface);
-        }
-        let index = self.0.binary_search_by_key(&vlan, |at| at.vlan).ok()?;
-        self.0.get(index).map(|at| at.interface)
+        let found = self.interfaces.get(usize::from(vlan.wrapping_sub(self.first)));
+        found.copied().filter(|interface| *interface != NONE)
     }
 }
