@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use netvm_config::model::{Group, Host, PortConfig};
 
 use super::nfs::group::GroupState;
-use super::ports::{self, OpenError, PortState};
+use super::ports::{self, OpenError, PortState, XskQueues};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
 use crate::memory::Memory;
@@ -182,19 +182,20 @@ impl Engine {
             self.close_port(config.id)?;
         }
         let mut opened = Vec::new();
+        let xsk = XskQueues::of(host);
         for config in closed {
             // It is tried again later.
-            opened.extend(self.open_port(host, config).ok());
+            opened.extend(self.open_port((host, &xsk), config).ok());
         }
         for config in to_open {
-            match self.open_port(host, config) {
+            match self.open_port((host, &xsk), config) {
                 Ok(port) => opened.push(port),
                 Err(error) => {
                     drop(opened);
                     for config in &to_close {
                         // It was open a moment ago. If it cannot be opened again, that is the graver error.
                         let before = Arc::clone(&self.host);
-                        let port = self.open_port(&before, config)?;
+                        let port = self.open_port((&before, &XskQueues::of(&before)), config)?;
                         self.install_all(vec![port]);
                     }
                     return Err(error);
@@ -209,8 +210,9 @@ impl Engine {
     pub fn reopen(&mut self, ports: &[PortId]) {
         let host = Arc::clone(&self.host);
         let mut opened = Vec::new();
+        let xsk = XskQueues::of(&host);
         for config in ports.iter().filter_map(|port| host.port(*port)) {
-            match self.close_port(config.id).and_then(|()| self.open_port(&host, config)) {
+            match self.close_port(config.id).and_then(|()| self.open_port((&host, &xsk), config)) {
                 Ok(port) => {
                     self.closed_ports.remove(&config.id);
                     opened.push(port);
@@ -227,10 +229,14 @@ impl Engine {
         self.install_all(opened);
     }
 
-    fn open_port(&mut self, host: &Host, config: &PortConfig) -> Result<Opened, ApplyError> {
-        let memories = self.memories_for(host, config)?;
+    fn open_port(
+        &mut self,
+        (host, queues): (&Host, &XskQueues),
+        config: &PortConfig,
+    ) -> Result<Opened, ApplyError> {
+        let memories = self.memories_for((host, queues), config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
-        let xsk = ports::xsk_memory(host, config, buffers);
+        let xsk = queues.memory(host, config, buffers);
         let (mut state, mut queues) =
             ports::open(self.memory.eal, config, &memories, (xsk, &mut self.patches))?;
         if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
@@ -274,11 +280,15 @@ impl Engine {
     }
 
     /// For each worker, the memory into which a port receives.
-    fn memories_for(&mut self, host: &Host, config: &PortConfig) -> Result<Vec<Arc<Memory>>, ApplyError> {
+    fn memories_for(
+        &mut self,
+        (host, queues): (&Host, &XskQueues),
+        config: &PortConfig,
+    ) -> Result<Vec<Arc<Memory>>, ApplyError> {
         if let Some(group) = host.landing_group(config).and_then(|group| self.nfs.groups.get(&group)) {
             return Ok(self.workers.local(&group.memories));
         }
-        if let Some(created) = self.memory.create_own(ports::own_buffers(host))? {
+        if let Some(created) = self.memory.create_own(queues.own_buffers())? {
             let created = created.to_vec();
             self.announce_memories(&created, None);
         }

@@ -18,7 +18,7 @@ use crate::port::builtin::patch::PatchEnd;
 use crate::port::missed::{LongestFrame, Missed};
 
 pub use interface::{InterfaceState, InterfaceView};
-pub(crate) use open::{new_shaper, open, own_buffers, xsk_memory};
+pub(crate) use open::{XskQueues, new_shaper, open};
 
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ use crate::port::missed::{LongestFrame, Missed};
 use crate::port::shaper::Shaper;
 use crate::port::{Device, PortQueue};
 
-pub(crate) use xsk::{XskMemory, own_buffers, xsk_memory};
+pub(crate) use xsk::{XskMemory, XskQueues};
 
 /// Device queues of one port, each with its worker.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;

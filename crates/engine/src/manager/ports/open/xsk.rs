@@ -1,11 +1,13 @@
 //! Opens AF_XDP ports, and sizes their rings and the memory that they receive into.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netvm_config::model::{Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
 use super::{Opened, Queues, local_workers};
+use crate::ids::PortId;
 use crate::manager::ports::{OpenProblem, PortMode, interface};
 use crate::memory::Memory;
 use crate::port::missed::{LongestFrame, Missed, SocketDrops};
@@ -27,41 +29,50 @@ pub(crate) struct XskMemory {
     is_private: bool,
 }
 
-/// The memory of an AF_XDP port that lands in one of `buffers`. All ports in the engine's own memory share half of it; punt
-/// ports copy.
-pub(crate) fn xsk_memory(host: &Host, config: &PortConfig, buffers: u32) -> XskMemory {
-    let within = |share: u32, most: u32| (1 << share.max(LEAST_RING).ilog2()).min(most);
-    let is_private = host.punted_by(config.id).is_some();
-    let full = RingSizes::default().fill;
-    let entries = if is_private {
-        let punts = host.routers.iter().map(|router| router.interfaces.len() as u32).sum::<u32>();
-        within(PUNT_RINGS / punts.max(1), PUNT_RING)
-    } else {
-        match own_sockets(host) {
-            sockets if sockets > 0 && host.landing_group(config).is_none() => {
-                within(buffers / 2 / sockets, full)
-            }
-            _ => full,
-        }
-    };
-    XskMemory {
-        rings: RingSizes { fill: entries, rx: entries, tx: entries, completion: entries },
-        is_private,
+/// The AF_XDP queues of a host, counted once for all ports that open.
+#[derive(Debug)]
+pub(crate) struct XskQueues {
+    punts: BTreeSet<PortId>,
+    /// Queues that receive into the engine's own memory.
+    own: u32,
+}
+
+impl XskQueues {
+    pub(crate) fn of(host: &Host) -> Self {
+        let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
+        let punts: BTreeSet<PortId> = interfaces.map(|interface| interface.punt).collect();
+        let is_own = |port: &&PortConfig| {
+            matches!(port.kind, PortKind::AfXdp { .. })
+                && !punts.contains(&port.id)
+                && host.landing_group(port).is_none()
+        };
+        let own = host.ports.iter().filter(is_own).map(|port| u32::from(port.queues.max(1))).sum();
+        Self { punts, own }
     }
-}
 
-/// Buffers of the engine's own memory: twice what its ports' rings hold when full, within bounds.
-pub(crate) fn own_buffers(host: &Host) -> u32 {
-    (own_sockets(host) * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
-}
+    /// The memory of an AF_XDP port that lands in one of `buffers`. All ports in the engine's own memory share half of it;
+    /// punt ports copy.
+    pub(crate) fn memory(&self, host: &Host, config: &PortConfig, buffers: u32) -> XskMemory {
+        let within = |share: u32, most: u32| (1 << share.max(LEAST_RING).ilog2()).min(most);
+        let is_private = self.punts.contains(&config.id);
+        let full = RingSizes::default().fill;
+        let entries = if is_private {
+            within(PUNT_RINGS / self.punts.len().max(1) as u32, PUNT_RING)
+        } else if self.own > 0 && host.landing_group(config).is_none() {
+            within(buffers / 2 / self.own, full)
+        } else {
+            full
+        };
+        XskMemory {
+            rings: RingSizes { fill: entries, rx: entries, tx: entries, completion: entries },
+            is_private,
+        }
+    }
 
-/// AF_XDP queues that receive into the engine's own memory.
-fn own_sockets(host: &Host) -> u32 {
-    let is_own = |port: &&PortConfig| {
-        let is_shared = matches!(port.kind, PortKind::AfXdp { .. }) && host.punted_by(port.id).is_none();
-        is_shared && host.landing_group(port).is_none()
-    };
-    host.ports.iter().filter(is_own).map(|port| u32::from(port.queues.max(1))).sum()
+    /// Buffers of the engine's own memory: twice what its ports' rings hold when full, within bounds.
+    pub(crate) fn own_buffers(&self) -> u32 {
+        (self.own * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
+    }
 }
 
 pub(super) fn open(
