@@ -26,6 +26,7 @@ mod classify;
 mod control;
 mod forward;
 mod idle;
+mod inputs;
 mod latency;
 mod monitor;
 mod packet;
@@ -38,7 +39,6 @@ mod tests;
 mod tx;
 
 use crate::counters::{Stage, WorkerCounters};
-use crate::ids::PortId;
 use crate::inflight::sweep::Sweeps;
 use crate::port::PortQueue;
 use crate::snapshot::Snapshot;
@@ -49,6 +49,7 @@ pub(crate) use control::flow_page::FlowPage;
 pub(crate) use control::handle::{Setup, WorkerHandle};
 use idle::backoff::Backoff;
 use idle::wake_nfs::wake_sleepers;
+use inputs::Inputs;
 pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
@@ -71,9 +72,11 @@ struct Worker {
     dp: Datapath,
     snapshot: Arc<Snapshot>,
     /// Ports that it receives by.
-    inputs: Vec<PortId>,
+    inputs: Inputs,
     /// Which of them have to wait.
     shares: Shares,
+    /// The shares do not follow a new snapshot or port yet.
+    has_new_shares: bool,
     inbox: Consumer<Command>,
     outbox: Producer<Event>,
     backoff: Backoff,
@@ -95,8 +98,9 @@ impl Worker {
         Self {
             dp,
             snapshot: Arc::default(),
-            inputs: Vec::new(),
+            inputs: Inputs::default(),
             shares: Shares::default(),
+            has_new_shares: false,
             inbox,
             outbox,
             backoff: Backoff::new(setup.idle, setup.wake, setup.waiter),
@@ -109,6 +113,7 @@ impl Worker {
 
     fn run(mut self) {
         let mut before = clock::cycles();
+        let (mut moved, mut has_slept) = (0, false);
         while !self.stopping {
             if !self.inbox.is_empty() {
                 self.handle_commands();
@@ -117,7 +122,9 @@ impl Worker {
             }
             self.turn = self.turn.wrapping_add(1);
             self.dp.start_turn(before);
-            let moved = if self.turn.is_multiple_of(TIMED_EVERY) {
+            self.inputs.begin_turn(moved, has_slept);
+            has_slept = false;
+            moved = if self.turn.is_multiple_of(TIMED_EVERY) {
                 self.turn::<true>()
             } else {
                 self.turn::<false>()
@@ -129,7 +136,8 @@ impl Worker {
             self.count_turn(moved, now.wrapping_sub(before));
             before = now;
             if moved == 0 && self.sweeps.is_empty() {
-                if self.backoff.wait(&mut self.dp, (&self.snapshot, &self.inputs), now) {
+                has_slept = self.backoff.wait(&mut self.dp, (&self.snapshot, self.inputs.ports()), now);
+                if has_slept {
                     self.dp.counters.sleeps.add(1);
                     before = clock::cycles();
                 }
@@ -152,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// One turn: every port, every NF, everything sent. Returns how many packets moved.
+    /// One turn: every port that is due, every NF, everything sent. Returns how many packets moved.
     #[inline]
     fn turn<const TIMED: bool>(&mut self) -> usize {
         let snapshot = &*self.snapshot;
@@ -168,17 +176,20 @@ impl Worker {
             self.shares.begin_turn(clock::cycles());
         }
         let mut is_first = true;
-        for (n, port) in self.inputs.iter().enumerate() {
+        let mut word = 0;
+        while let Some((n, port)) = self.inputs.next_due(&mut word) {
             if is_shared && self.shares.has_to_wait(n, &dp.counters) {
+                self.inputs.left_out(n);
                 continue;
             }
             let clock = Stopwatch::<TIMED>::start();
-            let received = receive(dp, snapshot, *port, &mut self.burst.batch);
+            let received = receive(dp, snapshot, port, &mut self.burst.batch);
             if std::mem::take(&mut is_first) {
                 // ... then the descriptors.
                 dp.nfs.prefetch_returned();
             }
             let count = self.burst.batch.len();
+            self.inputs.polled(n, count);
             if count > 0 {
                 moved += count;
                 let clock = clock.note(dp, Stage::Receive, count);

@@ -90,6 +90,10 @@ impl Worker {
         while let Ok(command) = self.inbox.pop() {
             self.handle(command);
         }
+        if std::mem::take(&mut self.has_new_shares) {
+            // Once for all ports that start.
+            self.shares.follow(self.inputs.ports(), &self.snapshot.policy);
+        }
         self.backoff.reset();
     }
 
@@ -98,7 +102,7 @@ impl Worker {
         match command {
             Command::Snapshot(new) => {
                 let old = core::mem::replace(&mut self.snapshot, new);
-                self.shares.follow(&self.inputs, &self.snapshot.policy);
+                self.has_new_shares = true;
                 self.send(Event::Retired(Retired::Snapshot(old)));
             }
             Command::AddMemory { memory, home } => {
@@ -114,12 +118,12 @@ impl Worker {
             }
             Command::AddPort(queue) => dp.ports.add(queue),
             Command::StartPort(port) => {
-                self.inputs.push(port);
-                self.shares.follow(&self.inputs, &self.snapshot.policy);
+                self.inputs.add(port);
+                self.has_new_shares = true;
             }
             Command::RemovePort(port) => {
-                self.inputs.retain(|input| *input != port);
-                self.shares.follow(&self.inputs, &self.snapshot.policy);
+                self.inputs.remove(port);
+                self.has_new_shares = true;
                 dp.flush_ports();
                 let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
                 self.send(Event::PortRetired(port, old));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use netvm_config::model::Idle;
 use netvm_notify::EpollWaiter;
-use netvm_region::clock;
+use netvm_region::{MAX_PORTS, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::wake_nfs::wake_ahead;
@@ -37,9 +37,9 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_POLLED_SLEEP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Descriptors that can end a sleep: a punt port for each interface of many routers, too. The kernel looks at each for some
-/// 50 ns, less than waking for the others every [`LONGEST_POLLED_SLEEP`] costs.
-const MAX_FDS: usize = 1024;
+/// Descriptors that can end a sleep: one of each port (a punt port for each interface of many routers, too), the manager's and the
+/// NFs'. The kernel looks at each for some 50 ns, less than waking for the others every [`LONGEST_POLLED_SLEEP`] costs.
+const MAX_FDS: usize = MAX_PORTS + 2;
 
 pub(crate) struct Backoff {
     mode: Idle,

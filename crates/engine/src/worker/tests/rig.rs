@@ -183,12 +183,12 @@ impl Rig {
             let shaper = port.policy.qos.as_ref().map(|qos| Box::new(Shaper::new(qos).unwrap()));
             drop(queue.set_shaper(shaper));
             worker.dp.ports.add(Box::new(queue));
-            worker.inputs.push(port.id);
+            worker.inputs.add(port.id);
             snapshot.ports.add(port.id);
             wires.push(wire);
         }
         worker.snapshot = Arc::new(snapshot);
-        worker.shares.follow(&worker.inputs, &worker.snapshot.policy);
+        worker.shares.follow(worker.inputs.ports(), &worker.snapshot.policy);
         let mut rig = Self { worker, memory, wires, nfs: Vec::new(), latency };
         // In-order queues open with the first tick after that in which they were made.
         rig.tick(1);
@@ -261,6 +261,7 @@ impl Rig {
 
     /// One turn of the worker's loop.
     pub(super) fn turn(&mut self) -> usize {
+        self.worker.inputs.begin_turn(0, true);
         self.worker.turn::<false>()
     }
 

@@ -71,9 +71,9 @@ fn alone_a_port_never_waits_and_shares_follow_the_ports() {
     }
     assert_eq!(rig.counters().ports[1].waited.get(), 0);
     // The port with the reserve is removed: no port has a share.
-    rig.worker.inputs.retain(|port| *port != PortId(0));
+    rig.worker.inputs.remove(PortId(0));
     let (worker, policy) = (&mut rig.worker.shares, rig.worker.snapshot.policy.clone());
-    worker.follow(&rig.worker.inputs, &policy);
+    worker.follow(rig.worker.inputs.ports(), &policy);
     assert!(!rig.worker.shares.are_in_use());
 }
 
