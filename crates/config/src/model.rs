@@ -58,7 +58,7 @@ pub const MAX_HOPS: usize = 16;
 /// Roles that a host can have; role numbers are below it.
 pub const MAX_ROLES: usize = 128;
 /// Ports that a host can have; port numbers are below it.
-pub const MAX_PORTS: usize = 256;
+pub const MAX_PORTS: usize = 1024;
 /// Rules that a host can have; rule numbers are below it.
 pub const MAX_RULES: usize = 65_536;
 /// Elements that a field of a match, or a list of a guard, can have.

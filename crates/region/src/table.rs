@@ -30,7 +30,7 @@ pub const MAX_REPLICAS: usize = 8;
 /// Most roles of a host.
 pub const MAX_ROLES: usize = 128;
 /// Most ports of a host.
-pub const MAX_PORTS: usize = 256;
+pub const MAX_PORTS: usize = 1024;
 /// Longest name in bytes.
 pub const NAME_BYTES: usize = 32;
 

@@ -110,14 +110,19 @@ pub(crate) struct Known {
 type Named = (Option<String>, Span);
 
 impl Known {
-    /// Those of items in the file.
-    fn read(findings: &Findings, what: &'static str, limit: usize, items: Vec<Named>) -> Self {
+    /// Those of items in the file. `counted`: what counts as one, too.
+    fn read(
+        findings: &Findings,
+        (what, counted): (&'static str, &str),
+        limit: usize,
+        items: Vec<Named>,
+    ) -> Self {
         let mut known = Self { what, numbers: BTreeMap::new(), is_incomplete: false };
         if let Some((_, place)) = items.get(limit) {
             findings
                 .note(Kind::TooMany, format!("more than {limit} {what}s"))
                 .at(place.clone(), "one too many")
-                .help(format!("a host can have {limit} {what}s"))
+                .help(format!("a host can have {limit} {what}s{counted}"))
                 .keep();
         }
         for ((name, place), number) in items.into_iter().zip((0..u16::MAX).chain(std::iter::repeat(u16::MAX)))
@@ -185,8 +190,11 @@ impl Names {
             file.items(table).iter().map(|item| name(item, key, check)).collect()
         };
         let mut ports = named("port", "name", port);
-        ports.extend(file.items("router").iter().flat_map(punt_names));
-        let read = |what, limit, items| Known::read(findings, what, limit, items);
+        let punts: Vec<Named> = file.items("router").iter().flat_map(punt_names).collect();
+        let counted = if punts.is_empty() { "" } else { ", and each interface of a router takes one more" };
+        ports.extend(punts);
+        let ports = Known::read(findings, ("port", counted), MAX_PORTS, ports);
+        let read = |what, limit, items| Known::read(findings, (what, ""), limit, items);
         read("vm", MAX_VMS, named("vm", "name", any));
         read_rules(findings, file);
         let groups = read("group", MAX_GROUPS, named("group", "name", any));
@@ -194,7 +202,7 @@ impl Names {
         let has_groups = !file.items("group").is_empty();
         Self {
             groups: if has_groups { groups } else { Known::of("group", [(default.name.as_str(), 0)]) },
-            ports: read("port", MAX_PORTS, ports),
+            ports,
             roles: read("role", MAX_ROLES, named("nf", "role", any)),
             chains: read("chain", MAX_CHAINS, named("chain", "name", any)),
             routers: read("router", MAX_ROUTERS, named("router", "name", router)),
@@ -216,7 +224,7 @@ impl Names {
 /// Rules need no name, but no two can have the same.
 pub(crate) fn read_rules(findings: &Findings, file: &Place<'_>) {
     let rules = file.items("rule").iter().map(|item| name(item, "name", any)).collect();
-    Known::read(findings, "rule", MAX_RULES, rules);
+    Known::read(findings, ("rule", ""), MAX_RULES, rules);
 }
 
 fn name(item: &Place<'_>, key: &str, check: Check) -> Named {

@@ -176,7 +176,7 @@ fn punted_frames_must_fit() {
 #[test]
 fn routers_and_punt_ports_have_limits() {
     let router = |n: usize, interfaces: usize| {
-        let interface = |m: usize| format!("{{ name = \"i{m}\", port = \"p\", vlan = {} }}", n * 8 + m + 1);
+        let interface = |m: usize| format!("{{ name = \"i{m}\", port = \"p\", vlan = {} }}", n * 16 + m + 1);
         let interfaces: Vec<String> = (0..interfaces).map(interface).collect();
         format!("[[router]]\nname = \"r{n}\"\ninterface = [{}]\n", interfaces.join(", "))
     };
@@ -185,9 +185,14 @@ fn routers_and_punt_ports_have_limits() {
         format!("[[port]]\nname = \"p\"\nkind = \"sink\"\n{routers}")
     };
     assert_eq!(host(&text(64, 1)).routers.len(), 64);
-    for (text, remedy) in
-        [(text(65, 1), "a host can have 64 routers"), (text(64, 4), "a host can have 256 ports")]
-    {
+    let full = host(&text(1, 1023));
+    assert_eq!((full.routers[0].interfaces.len(), full.ports.len()), (1023, 1024));
+    let too_many_ports = "a host can have 1024 ports, and each interface of a router takes one more";
+    for (text, remedy) in [
+        (text(65, 1), "a host can have 64 routers"),
+        (text(64, 16), too_many_ports),
+        (text(1, 1024), too_many_ports),
+    ] {
         let error = parse("host.toml", &text).unwrap_err();
         let finding = error.findings().iter().find(|finding| finding.kind() == Kind::TooMany).unwrap();
         assert_eq!(finding.remedy(), Some(remedy));

@@ -126,7 +126,7 @@ fn too_many_of_anything_is_an_error() {
     let chain = |n: usize| format!("[[chain]]\nname = \"c{n}\"\nhops = [\"r0\"]\n");
     let groups = many(3, &group);
     for (what, limit, text) in [
-        ("port", 256, &(|n| many(n, &port)) as &dyn Fn(usize) -> String),
+        ("port", 1024, &(|n| many(n, &port)) as &dyn Fn(usize) -> String),
         ("group", 64, &|n| many(n, &group)),
         ("role", 128, &|n| groups.clone() + &many(n, &nf)),
         ("chain", 256, &|n| groups.clone() + &many(1, &nf) + &many(n, &chain)),

@@ -270,3 +270,31 @@ fn frames_in_a_row_go_each_its_own_way() {
     let numbers = |port: u16| -> Vec<u8> { scratch.sent(port).iter().map(|frame| frame[35]).collect() };
     assert_eq!((numbers(0), numbers(1), numbers(2)), (vec![], vec![1, 2, 3, 7, 8], vec![4, 5, 6]));
 }
+
+#[test]
+fn ports_beyond_the_first_256_switch_like_others() {
+    // Three of 1024 ports, of which two are in the highest word of each set of ports.
+    let numbers = [300, 700, 1023];
+    let of = |scratch: &Scratch, from: u16, frames: &[Vec<u8>]| {
+        let mut ports: Vec<_> =
+            numbers.iter().map(|id| scratch.port(*id, if *id == from { frames } else { &[] })).collect();
+        ports.iter_mut().for_each(|port| port.policy.forward = Forward::Normal);
+        Host { ports, ..Host::default() }
+    };
+    let mut rig = Rig::new(&EngineConfig::default());
+    for (from, frames, expected) in [
+        (300, vec![frame(10, mac(11), 0)], [0, 1, 1]),
+        (700, vec![frame(11, mac(10), 1), frame(11, MacAddr::BROADCAST, 2)], [2, 0, 1]),
+        // Ports 300 and 44, and 700 and 188, have the same low byte: no address is taken for that of another port.
+        (300, vec![frame(10, mac(11), 3), frame(10, mac(11), 4)], [0, 2, 0]),
+        (1023, vec![frame(10, mac(11), 5)], [0, 1, 0]),
+        (700, vec![frame(11, mac(10), 6)], [0, 0, 1]),
+    ] {
+        let scratch = Scratch::new();
+        start(&mut rig, &of(&scratch, from, &frames), &[]);
+        finish(&mut rig);
+        let next = Scratch::new();
+        rig.engine.apply(&of(&next, 0, &[])).unwrap();
+        assert_eq!(numbers.map(|port| scratch.sent(port).len()), expected, "from port {from}");
+    }
+}

@@ -3,6 +3,7 @@
 
 mod changes;
 mod forwarding;
+mod many;
 mod plan;
 mod punt;
 #[path = "../support/mod.rs"]

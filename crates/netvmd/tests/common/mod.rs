@@ -114,7 +114,11 @@ impl Daemon {
     }
 
     pub fn await_log(&mut self, text: &str) {
-        let deadline = Instant::now() + TIMEOUT;
+        self.await_log_within(TIMEOUT, text);
+    }
+
+    pub fn await_log_within(&mut self, patience: Duration, text: &str) {
+        let deadline = Instant::now() + patience;
         while !self.log().contains(text) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() && Instant::now() < deadline, "no `{text}` ({ended:?}):\n{}", self.log());
@@ -124,7 +128,11 @@ impl Daemon {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + TIMEOUT;
+        self.wait_within(TIMEOUT)
+    }
+
+    pub fn wait_within(&mut self, patience: Duration) -> ExitStatus {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 // Lets the rest of the log arrive.

@@ -5,6 +5,7 @@ mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod groups;
+mod many_ports;
 
 use common::{Forward, PROGRAM};
 use netlib::Options;

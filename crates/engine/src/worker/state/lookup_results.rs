@@ -33,7 +33,7 @@ pub(crate) enum Action {
 pub(crate) struct PackedAction(u32);
 
 const KIND_SHIFT: u32 = 29;
-const PORT_BITS: u32 = 8;
+const PORT_BITS: u32 = 10;
 const _: () = assert!(netvm_region::MAX_PORTS <= 1 << PORT_BITS);
 
 const SWITCH_TO: u32 = 0;
@@ -181,7 +181,7 @@ mod tests {
         let actions = [
             Action::AsDecided,
             Action::SwitchTo(PortId(0)),
-            Action::SwitchTo(PortId(255)),
+            Action::SwitchTo(PortId(1023)),
             Action::Flood,
             Action::Filter,
             Action::WrongVlan,
