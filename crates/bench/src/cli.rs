@@ -150,6 +150,15 @@ pub struct RouteArgs {
     pub destinations: Vec<u32>,
 }
 
+/// The parts of `router`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RouterPart {
+    /// Routers with tables
+    Routes,
+    /// A router with many interfaces
+    Interfaces,
+}
+
 /// Options of `router`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct RouterArgs {
@@ -162,6 +171,12 @@ pub struct RouterArgs {
     /// Numbers of routes; `full`: all of the table
     #[arg(long, value_delimiter = ',', value_parser = route_count, default_value = "1,512,full")]
     pub routes: Vec<u32>,
+    /// Numbers of interfaces of the router
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=512), default_value = "2,32,512")]
+    pub interfaces: Vec<u16>,
+    /// Run only one part [default: both]
+    #[arg(long, value_enum)]
+    pub only: Option<RouterPart>,
 }
 
 /// A number of routes, or `full`.

@@ -63,6 +63,24 @@ fn routes_are_looked_up_beside_dpdk() {
     }
 }
 
+#[test]
+fn a_router_with_512_interfaces_loses_nothing() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        println!("SKIP: needs two cores");
+        return;
+    }
+    let command = "router --json --runs 1 --seconds 0.1 --skip-peers --only interfaces --interfaces 2,512";
+    let output = bench(command).unwrap();
+    let progress = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{progress}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = report["results"].as_array().unwrap();
+    for case in ["interfaces-2", "interfaces-512", "interfaces-512/interfaces-2"] {
+        let row = results.iter().find(|row| row["case"] == case);
+        assert!(row.is_some_and(|row| row["median"].as_f64().unwrap() > 0.0), "{case}: {results:?}");
+    }
+}
+
 /// Trials of the measurements for studies: what arrives is what was sent, where that is far below the capacity.
 #[test]
 fn trials_count_every_packet() {
@@ -77,6 +95,9 @@ fn trials_count_every_packet() {
         "routers --kind=netvm --routers=3 --size=1518",
         "routers --kind=kernel-macvlan --routers=3",
         "routers --kind=kernel-veth --routers=3",
+        "routers --kind=netvm --interfaces=512",
+        "routers --kind=kernel-macvlan --interfaces=16",
+        "routers --kind=kernel-veth --interfaces=16",
         "routers --kind=netvm --beside=1000",
         "routers --kind=kernel-macvlan --beside=1000",
         "routers --kind=kernel-veth --beside=1000",

@@ -23,9 +23,21 @@ pub const FCS: u16 = 4;
 const SEND_BUFFER: libc::c_int = 64 << 20;
 /// Later than this, the sender sleeps until a burst is due.
 const NAP: Duration = Duration::from_micros(100);
-/// Where the packets' source and destination networks are; the last bytes differ.
+/// Bytes of headers.
 const ETHERNET: usize = 14;
-const UDP: usize = ETHERNET + 20;
+const TAG: usize = 4;
+const IP: usize = 20;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its VLAN tag. All destinations of a stream have one, or none has.
+    pub vlan: Option<u16>,
+    /// Its IPv4 address.
+    pub address: [u8; 4],
+}
 
 /// What is sent.
 #[derive(Clone, Debug)]
@@ -38,8 +50,8 @@ pub struct Stream {
     pub is_multi: bool,
     /// Each packet goes to the next destination, rather than each burst.
     pub is_spread: bool,
-    /// Destinations, in turn: MAC addresses and IPv4 addresses.
-    pub destinations: Vec<(MacAddr, [u8; 4])>,
+    /// Destinations, in turn.
+    pub destinations: Vec<Destination>,
 }
 
 /// What was sent.
@@ -195,7 +207,9 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 /// The frames of a burst.
 struct Frames {
     bytes: Vec<Vec<u8>>,
-    destinations: Vec<(MacAddr, [u8; 4])>,
+    /// Bytes in front of the IP header.
+    l2: usize,
+    destinations: Vec<Destination>,
     is_multi: bool,
     is_spread: bool,
     /// The next destination.
@@ -206,9 +220,11 @@ struct Frames {
 
 impl Frames {
     fn new(stream: &Stream) -> Self {
-        let frame = frame(usize::from(stream.size - FCS));
+        let is_tagged = stream.destinations.iter().any(|to| to.vlan.is_some());
+        let l2 = if is_tagged { ETHERNET + TAG } else { ETHERNET };
         Self {
-            bytes: vec![frame; BURST],
+            bytes: vec![frame(usize::from(stream.size - FCS), l2); BURST],
+            l2,
             destinations: stream.destinations.clone(),
             is_multi: stream.is_multi,
             is_spread: stream.is_spread,
@@ -219,22 +235,26 @@ impl Frames {
 
     /// Writes the destinations and flows of the next burst.
     fn prepare(&mut self, count: usize) {
+        let (ip, udp) = (self.l2, self.l2 + IP);
         for (n, frame) in self.bytes[..count].iter_mut().enumerate() {
-            let (mac, address) = self.destinations[self.next];
+            let Destination { mac, vlan, address } = self.destinations[self.next];
             if self.is_spread || n + 1 == count {
                 self.next = (self.next + 1) % self.destinations.len();
             }
             frame[..6].copy_from_slice(&mac.0);
-            frame[30..34].copy_from_slice(&address);
+            if let Some(vlan) = vlan {
+                frame[ETHERNET..ETHERNET + 2].copy_from_slice(&vlan.to_be_bytes());
+            }
+            frame[ip + 16..udp].copy_from_slice(&address);
             if self.is_multi {
                 // Four billion flows before one repeats: 24 bits of the source address, 8 of the port.
                 self.flow = self.flow.wrapping_add(1);
                 let [port, host @ ..] = self.flow.to_be_bytes();
-                frame[27..30].copy_from_slice(&host);
-                frame[UDP + 1] = port;
+                frame[ip + 13..ip + 16].copy_from_slice(&host);
+                frame[udp + 1] = port;
             }
-            let sum = checksum(&frame[ETHERNET..UDP]);
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            let sum = checksum(&frame[ip..udp]);
+            frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
         }
     }
 
@@ -266,18 +286,22 @@ impl Frames {
     }
 }
 
-/// A UDP packet in a frame of this length, without FCS.
-fn frame(length: usize) -> Vec<u8> {
+/// A UDP packet in a frame of this length, without FCS, of which `l2` bytes are Ethernet's: a tag, if there is room for one.
+fn frame(length: usize, l2: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[12..14].copy_from_slice(&[8, 0]);
-    frame[14] = 0x45;
-    frame[16..18].copy_from_slice(&((length - ETHERNET) as u16).to_be_bytes());
-    (frame[22], frame[23]) = (64, 17);
-    frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
+    if l2 > ETHERNET {
+        frame[12..14].copy_from_slice(&[0x81, 0]);
+    }
+    frame[l2 - 2..l2].copy_from_slice(&[8, 0]);
+    let (ip, udp) = frame[l2..].split_at_mut(IP);
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&((length - l2) as u16).to_be_bytes());
+    (ip[8], ip[9]) = (64, 17);
+    ip[12..16].copy_from_slice(&[10, 0, 0, 1]);
     // Ports 4096 and 9 (discard); no checksum.
-    frame[UDP..UDP + 4].copy_from_slice(&[16, 0, 0, 9]);
-    frame[UDP + 4..UDP + 6].copy_from_slice(&((length - UDP) as u16).to_be_bytes());
+    udp[..4].copy_from_slice(&[16, 0, 0, 9]);
+    udp[4..6].copy_from_slice(&((length - l2 - IP) as u16).to_be_bytes());
     frame
 }
 
@@ -295,8 +319,12 @@ mod tests {
 
     use super::*;
 
+    fn to(n: u8, vlan: Option<u16>) -> Destination {
+        Destination { mac: MacAddr([2, 0, 0, 0, 0, n]), vlan, address: [10, 1, 0, n] }
+    }
+
     fn frames(is_multi: bool) -> Frames {
-        let destinations = vec![(MacAddr([2, 0, 0, 0, 0, 1]), [10, 1, 0, 1])];
+        let destinations = vec![to(1, None)];
         Frames::new(&Stream {
             interface: "near".to_owned(),
             size: 64,
@@ -316,7 +344,7 @@ mod tests {
 
     #[test]
     fn destinations_take_turns_by_burst_or_by_packet() {
-        let destinations: Vec<_> = (0..3).map(|n| (MacAddr([2, 0, 0, 0, 0, n]), [10, 1, 0, n])).collect();
+        let destinations: Vec<_> = (0..3).map(|n| to(n, None)).collect();
         for is_spread in [false, true] {
             let destinations = destinations.clone();
             let stream =
@@ -329,6 +357,26 @@ mod tests {
             }
             let expected = if is_spread { [0, 1, 2, 0] } else { [0, 0, 1, 1] };
             assert_eq!(seen, expected.map(|n| (n, n)));
+        }
+    }
+
+    #[test]
+    fn tagged_packets_are_those_without_a_tag_but_for_it() {
+        let frames = |vlan: Option<u16>| {
+            let stream = Stream {
+                interface: "near".to_owned(),
+                size: if vlan.is_some() { 68 } else { 64 },
+                is_multi: true,
+                is_spread: true,
+                destinations: vec![to(7, vlan)],
+            };
+            let mut frames = Frames::new(&stream);
+            frames.prepare(BURST);
+            frames.bytes
+        };
+        for (plain, mut tagged) in frames(None).into_iter().zip(frames(Some(0x0123))) {
+            assert_eq!(tagged.drain(12..16).collect::<Vec<_>>(), [0x81, 0, 0x01, 0x23]);
+            assert_eq!(tagged, plain);
         }
     }
 

@@ -12,6 +12,7 @@
 //! for all addresses. Then packets pass an engine (`engine`).
 
 pub(super) mod engine;
+pub(super) mod interfaces;
 
 use std::path::PathBuf;
 use std::time::Duration;

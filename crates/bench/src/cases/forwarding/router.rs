@@ -9,6 +9,8 @@
 //!   per second of its datapath thread's CPU time.
 //!
 //! N is the number of routes, `full` for all that there are.
+//!
+//! - `interfaces-N`: netvm's router alone with N interfaces, as `engine-N`: see [`interfaces`].
 
 use std::io;
 use std::path::PathBuf;
@@ -16,8 +18,8 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::route::engine;
-use crate::cli::RouterArgs;
+use super::route::{engine, interfaces};
+use crate::cli::{RouterArgs, RouterPart};
 use crate::error::BenchError;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
@@ -52,6 +54,29 @@ struct Other<'a> {
 pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
     let core = args.bench.cores()?.engine;
     let (mut subjects, mut comparisons) = (Vec::new(), Vec::new());
+    if args.only != Some(RouterPart::Interfaces) {
+        add_routes(args, core, (&mut subjects, &mut comparisons))?;
+    }
+    if args.only != Some(RouterPart::Routes) {
+        for count in &args.interfaces {
+            let case = format!("interfaces-{count}");
+            if let Some(first) = args.interfaces.first().filter(|first| *first != count) {
+                comparisons.push(Comparison::new(case.clone(), format!("interfaces-{first}")));
+            }
+            let measure =
+                move |plan: &Plan| interfaces::run(&format!("interfaces-{count}"), core, *count, plan);
+            subjects.push(Subject::new(case, measure));
+        }
+    }
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+}
+
+/// Adds the cases of routers with tables.
+fn add_routes<'a>(
+    args: &'a RouterArgs,
+    core: u32,
+    (subjects, comparisons): (&mut Vec<Subject<'a>>, &mut Vec<Comparison>),
+) -> Result<(), BenchError> {
     let has_grout = !args.bench.skip_peers;
     if has_grout {
         Grout::find()?;
@@ -90,7 +115,7 @@ pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
             comparisons.push(Comparison::new(ours, first));
         }
     }
-    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+    Ok(())
 }
 
 impl Other<'_> {

@@ -14,7 +14,7 @@ use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::probe::ip;
 use crate::setup::guest::pinned;
-use crate::setup::sender::{Sender, Stream};
+use crate::setup::sender::{Destination, Sender, Stream};
 
 const NAME: &str = "tcpdump";
 const INTERFACE: &str = "near";
@@ -61,7 +61,11 @@ impl Tcpdump {
             size,
             is_multi: false,
             is_spread: false,
-            destinations: vec![(MacAddr([2, 0, 0, 0, 0, 1]), [10, 255, 0, 1])],
+            destinations: vec![Destination {
+                mac: MacAddr([2, 0, 0, 0, 0, 1]),
+                vlan: None,
+                address: [10, 255, 0, 1],
+            }],
         };
         let sender = Sender::start(vec![stream], cores.engine)?;
         ip(&["link", "set", INTERFACE, "up"])?;

@@ -26,7 +26,7 @@ use super::trial::{self, TrialArgs};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
 use crate::setup::guest::{Guest, beside};
-use crate::setup::sender::{Sender, Stream};
+use crate::setup::sender::{Destination, Sender, Stream};
 use receiver::Receiver;
 
 const PROGRAM: &str = "netvm-bench-way";
@@ -121,7 +121,7 @@ pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
         size: args.size,
         is_multi: args.flows == Flows::Multi,
         is_spread: false,
-        destinations: vec![(GUEST_MAC, DESTINATION)],
+        destinations: vec![Destination { mac: GUEST_MAC, vlan: None, address: DESTINATION }],
     };
     let sender = Sender::start(vec![stream], sending)?;
     network::bring_up(&interface, receiving)?;

@@ -26,11 +26,11 @@ use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
 use crate::setup::traffic::Traffic;
 
 /// Few, so that they stay in the caches.
-const BUFFERS: u32 = 4096;
+pub(super) const BUFFERS: u32 = 4096;
 /// Without FCS.
-const FRAME: u16 = 60;
+pub(super) const FRAME: u16 = 60;
 /// Destination MAC address of the traffic (`peer/traffic.c`).
-const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+pub(super) const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// The egress interface of all routes, and its MAC address.
 const OUT: u16 = 1;
 const OUT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 1]);
@@ -122,7 +122,20 @@ pub fn run(
     destinations: &'static [u32],
     plan: &Plan,
 ) -> Measured {
-    let mut rig = Rig::start(&host(core, update.is_some()), &[])?;
+    measure_host(name, &host(core, update.is_some()), (update, destinations), plan)
+}
+
+/// The same for any host with a null port. `destinations`: in network order.
+///
+/// # Errors
+/// [`BenchError`] if packets took another way.
+pub fn measure_host(
+    name: &str,
+    host: &Host,
+    (update, destinations): (Option<&Update>, &'static [u32]),
+    plan: &Plan,
+) -> Measured {
+    let mut rig = Rig::start(host, &[])?;
     let traffic = Traffic::attach_to(destinations)?;
     if let Some(update) = update {
         rig.load_routes(update)?;

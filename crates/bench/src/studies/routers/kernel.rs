@@ -1,0 +1,91 @@
+//! Namespaces that route in the kernel.
+
+use super::{Kind, Lanes, OUT, SETTINGS, SINK, mac, run};
+use crate::error::BenchError;
+use crate::measure::probe::ip;
+use crate::setup::routes::RouteTable;
+
+/// Makes the routers, with their interfaces and routes.
+pub(super) fn start(
+    kind: Kind,
+    near: &[String],
+    (lanes, table): (Lanes, Option<&RouteTable>),
+) -> Result<(), BenchError> {
+    if kind == Kind::KernelVeth {
+        for (n, (near, out)) in near.iter().zip(OUT).enumerate() {
+            for (interface, side) in [(near.as_str(), "in"), (out, "out")] {
+                let bridge = format!("bridge-{side}{n}");
+                run(&format!("link add {bridge} type bridge mcast_snooping 0"))?;
+                run(&format!("link set {bridge} arp off up"))?;
+                run(&format!("link set {interface} master {bridge}"))?;
+            }
+            // Nobody answers from there.
+            bridge(&format!("fdb replace {SINK} dev {out} master static"))?;
+        }
+    }
+    for of_router in lanes.by_router() {
+        let Some(first) = of_router.first() else { continue };
+        let name = format!("router{}", lanes.router_of(*first));
+        run(&format!("netns add {name}"))?;
+        ip(&["netns", "exec", &name, "sh", "-c", SETTINGS])?;
+        for lane in &of_router {
+            let pair = lanes.pair_of(*lane);
+            add(kind, (&near[pair], OUT[pair]), (&name, *lane, pair))?;
+        }
+        if let Some(table) = table {
+            load(&name, &of_router, table)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a router the two interfaces of a lane, on `near` and `out`.
+fn add(
+    kind: Kind,
+    (near, out): (&str, &str),
+    (router, n, pair): (&str, u8, usize),
+) -> Result<(), BenchError> {
+    for (side, (interface, end)) in (0..).zip([(near, "in"), (out, "out")]) {
+        let (mac, network, inner) = (mac(n, side), 100 + side, format!("{end}{n}"));
+        match kind {
+            Kind::KernelVeth => {
+                let outer = format!("{inner}x");
+                run(&format!("link add {outer} type veth peer name {inner} netns {router} address {mac}"))?;
+                run(&format!("link set {outer} master bridge-{end}{pair} up"))?;
+                bridge(&format!("fdb replace {mac} dev {outer} master static"))?;
+            }
+            _ => run(&format!(
+                "link add link {interface} name {inner} netns {router} address {mac} type macvlan mode private"
+            ))?,
+        }
+        run(&format!("-n {router} address add 10.{network}.{n}.1/24 dev {inner}"))?;
+        run(&format!("-n {router} link set {inner} up"))?;
+    }
+    let via = format!("10.101.{n}.2");
+    run(&format!("-n {router} neighbour replace {via} lladdr {SINK} dev out{n} nud permanent"))?;
+    run(&format!("-n {router} route add 10.200.{n}.0/24 via {via}"))
+}
+
+/// Gives a router the table, by its lanes in turn.
+fn load(router: &str, lanes: &[u8], table: &RouteTable) -> Result<(), BenchError> {
+    let file = format!("/run/netns/.{router}");
+    let nets = table.possible().map(|(net, _)| net);
+    let lines: String = nets
+        .zip(lanes.iter().cycle())
+        .map(|(net, lane)| format!("route replace {net} via 10.101.{lane}.2\n"))
+        .collect();
+    std::fs::write(&file, lines).map_err(BenchError::system(format!("cannot write {file}")))?;
+    run(&format!("-n {router} -batch {file}"))
+}
+
+/// Runs `bridge`, which comes with `ip`.
+fn bridge(words: &str) -> Result<(), BenchError> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let status =
+        std::process::Command::new("bridge").env("PATH", path).args(words.split_whitespace()).status();
+    let status = status.map_err(BenchError::system("cannot run bridge (package iproute2)"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(BenchError::system(format!("bridge {words}"))(std::io::Error::other(status.to_string())))
+}

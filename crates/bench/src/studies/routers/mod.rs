@@ -1,0 +1,285 @@
+//! `routers`: packets from one interface to another through virtual routers, of netvm or of the kernel.
+//!
+//! ```text
+//!  core A              core B
+//!  sender ── far veth ── near ── macvlan ── namespace of a router ── macvlan ── out ── sink       kernel-macvlan
+//!                        near ── bridge ── veth ── namespace ── veth ── bridge ── out ── sink     kernel-veth
+//!                        near ── netvm's router, one of N by MAC address ────────── out ── sink   netvm
+//! ```
+//!
+//! With `--beside`, a second router has its own pair of interfaces and its own stream, at a rate of its own (section 4.4, table 1).
+//!
+//! Every router has an interface on `near` and one on `out`, each with its own MAC address, and the sender takes the
+//! routers in turn, burst by burst (Rathore, Hidell and Sjödin, sections 3 and 4.3). With `--interfaces`, there is one router
+//! with so many, half of them on each side, and each packet comes in by the next one and leaves by any (figure 8); netvm tells
+//! the interfaces of a router apart by VLAN, so its packets have a tag then. Packets count once they leave by
+//! `out`. The kernel's own namespaces, routes and neighbours are configured; netvm's routers have a table without a
+//! kernel behind it, since nothing of the traffic is for a kernel.
+
+use std::ffi::CStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use netvm_engine::DropReason;
+use netvm_wire::MacAddr;
+use rustix::mount::{MountFlags, mount};
+
+use super::network;
+use super::trial::{self, Counts, Sink, TrialArgs};
+use super::way::two_cores;
+use crate::error::BenchError;
+use crate::measure::probe::ip;
+use crate::setup::rig::Rig;
+use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
+use crate::setup::sender::{BURST, Destination, Sender, Stream};
+
+mod kernel;
+mod netvm;
+
+/// Interfaces that packets leave by: of the routers, and of the one beside.
+const OUT: [&str; 2] = ["out", "out1"];
+/// The MAC address of the packets' next hop, which takes no packet: it only has to be known.
+const SINK: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+/// A router's: it forwards, takes packets from any source, and sends nothing of its own.
+const SETTINGS: &str = "cd /proc/sys/net
+    echo 1 >ipv4/ip_forward
+    for which in all default; do
+        echo 0 >ipv4/conf/$which/rp_filter
+        [ ! -e ipv6 ] || echo 1 >ipv6/conf/$which/disable_ipv6
+    done";
+
+/// What routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Namespaces with veth pairs and the kernel's bridge
+    KernelVeth,
+    /// Namespaces with macvlan interfaces
+    KernelMacvlan,
+    /// Virtual routers of netvm
+    Netvm,
+}
+
+/// Options of `routers`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct RoutersArgs {
+    /// What routes
+    #[arg(long)]
+    pub kind: Kind,
+    /// Virtual routers
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64), default_value = "1")]
+    pub routers: u8,
+    /// Interfaces of one router, an even number: half of them where packets come in [default: two of each router]
+    #[arg(long, value_parser = interface_count, conflicts_with_all = ["routers", "beside"])]
+    pub interfaces: Option<u16>,
+    /// Routes of each router besides one for each interface; more than one are of the full table, and packets go to random
+    /// addresses of them
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "1")]
+    pub routes: u32,
+    /// The full table: one prefix on each line [default: routes/prefixes.txt.gz of the shared data beside this source tree]
+    #[arg(long)]
+    pub prefixes: Option<PathBuf>,
+    /// Bytes of a frame, FCS included
+    #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
+    pub size: u16,
+    /// Packets per second at the same time through a second router with interfaces of its own; with one of --routers
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub beside: Option<u64>,
+    /// The trials.
+    #[command(flatten)]
+    pub trials: TrialArgs,
+}
+
+fn interface_count(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(count @ 2..=512) if count % 2 == 0 => Ok(count),
+        Ok(_) => Err("give an even number from 2 to 512".to_owned()),
+        Err(error) => Err(format!("{error}: give an even number from 2 to 512")),
+    }
+}
+
+/// Pairs of interfaces, one at `near` and one at `out`, and whose they are.
+#[derive(Clone, Copy, Debug)]
+struct Lanes {
+    count: u16,
+    /// All are of one router rather than of one each.
+    are_of_one: bool,
+    /// Pairs of interfaces of the host that they share.
+    pairs: usize,
+}
+
+impl Lanes {
+    fn of(args: &RoutersArgs) -> Self {
+        let pairs = if args.beside.is_some() { 2 } else { 1 };
+        match args.interfaces {
+            Some(interfaces) => Self { count: interfaces / 2, are_of_one: true, pairs },
+            // The router beside comes last.
+            None => {
+                let count = if pairs > 1 { 2 } else { args.routers.into() };
+                Self { count, are_of_one: false, pairs }
+            }
+        }
+    }
+
+    /// All of them, by number.
+    fn all(self) -> impl Iterator<Item = u8> + Clone {
+        (0..=u8::MAX).take(self.count.into())
+    }
+
+    /// The router that a lane belongs to.
+    const fn router_of(self, lane: u8) -> u8 {
+        if self.are_of_one { 0 } else { lane }
+    }
+
+    /// The lanes of each router.
+    fn by_router(self) -> Vec<Vec<u8>> {
+        if self.are_of_one { vec![self.all().collect()] } else { self.all().map(|lane| vec![lane]).collect() }
+    }
+
+    /// Which of the pairs of interfaces of the host a lane shares.
+    const fn pair_of(self, lane: u8) -> usize {
+        lane as usize % self.pairs
+    }
+
+    /// The VLAN of a lane's interfaces where netvm routes.
+    const fn vlan_of(self, lane: u8) -> Option<u16> {
+        if self.are_of_one { Some(lane as u16 + 1) } else { None }
+    }
+}
+
+/// The MAC address of a lane's interface at `near` (0) or `out` (1).
+const fn mac(lane: u8, side: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 1, side, lane])
+}
+
+/// The destination behind the second interface of a lane.
+const fn destination(lane: u8) -> [u8; 4] {
+    [10, 200, lane, 1]
+}
+
+/// Runs the trials.
+///
+/// # Errors
+/// [`BenchError`] if the routers cannot be set up.
+pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
+    let [sending, receiving] = two_cores(&args.trials)?;
+    let lanes = Lanes::of(args);
+    network::enter()?;
+    let near: Vec<String> = (0..lanes.pairs as u32).map(network::interface).collect();
+    let table = table(args)?;
+    let stream = |(n, interface): (u8, &String)| Stream {
+        interface: interface.clone(),
+        size: args.size,
+        is_multi: true,
+        is_spread: lanes.are_of_one || table.is_some(),
+        destinations: match args.beside {
+            Some(_) => to(args.kind, lanes, table.as_ref(), &[n]),
+            None => to(args.kind, lanes, table.as_ref(), &lanes.all().collect::<Vec<_>>()),
+        },
+    };
+    let sender = Sender::start((0..).zip(&near).map(stream).collect(), sending)?;
+    namespaces()?;
+    // The sink's namespace does not have the destination address: packets end in its interface.
+    run("netns add sink")?;
+    ip(&["netns", "exec", "sink", "sh", "-c", SETTINGS])?;
+    let queues = "numtxqueues 1 numrxqueues 1";
+    for (near, out) in near.iter().zip(OUT) {
+        run(&format!("link add {out} {queues} type veth peer name end-{out} netns sink {queues}"))?;
+        run(&format!("-n sink link set end-{out} arp off up"))?;
+        run(&format!("link set {out} arp off up"))?;
+        network::bring_up(near, receiving)?;
+    }
+    let rig = match args.kind {
+        Kind::Netvm => Some(netvm::start(&near, (lanes, table.as_ref()), receiving)?),
+        Kind::KernelMacvlan | Kind::KernelVeth => {
+            kernel::start(args.kind, &near, (lanes, table.as_ref()))?;
+            None
+        }
+    };
+    near.iter().for_each(|near| network::pin_threads(near, receiving));
+    let mut routers = Routers { near, core: receiving, rig };
+    trial::run(&args.trials, (args.size, args.beside), &sender, &mut routers)
+}
+
+/// The routes of each router, if there is more than one.
+fn table(args: &RoutersArgs) -> Result<Option<RouteTable>, BenchError> {
+    if args.routes == 1 {
+        return Ok(None);
+    }
+    let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?;
+    Ok(Some(table.some(args.routes)))
+}
+
+/// Where packets go that come in by these lanes in turn: burst by burst through routers, packet by packet through the interfaces
+/// of one router.
+fn to(kind: Kind, lanes: Lanes, table: Option<&RouteTable>, by: &[u8]) -> Vec<Destination> {
+    const COUNT: usize = 1 << 16;
+    let by = by.iter().copied();
+    let vlan = |lane: u8| lanes.vlan_of(lane).filter(|_| kind == Kind::Netvm);
+    let to = |lane: u8, address| Destination { mac: mac(lane, 0), vlan: vlan(lane), address };
+    let in_turn = if lanes.are_of_one { 1 } else { BURST };
+    let enter = by.clone().cycle().flat_map(|lane| std::iter::repeat_n(lane, in_turn));
+    match table {
+        Some(table) => {
+            let addresses = destinations(table, COUNT).into_iter().map(u32::to_ne_bytes);
+            enter.zip(addresses).map(|(lane, address)| to(lane, address)).collect()
+        }
+        None if lanes.are_of_one => {
+            // In no order (Fibonacci hashing: Knuth volume 3, section 6.4).
+            let leaves = (0..COUNT).map(|n| ((n * 0x9e37_79b1) >> 16) % usize::from(lanes.count));
+            enter.zip(leaves).map(|(lane, out)| to(lane, destination(out as u8))).collect()
+        }
+        None => by.map(|lane| to(lane, destination(lane))).collect(),
+    }
+}
+
+/// Names of namespaces that end with this process, however it ends.
+fn namespaces() -> Result<(), BenchError> {
+    let folder = "/run/netns";
+    std::fs::create_dir_all(folder).map_err(BenchError::system(format!("cannot create {folder}")))?;
+    mount("tmpfs", folder, "tmpfs", MountFlags::NOSUID, None::<&CStr>)
+        .map_err(BenchError::system(format!("cannot mount {folder}")))
+}
+
+fn run(words: &str) -> Result<(), BenchError> {
+    ip(&words.split_whitespace().collect::<Vec<_>>())
+}
+
+/// What forwards the packets.
+struct Routers {
+    /// The interfaces that packets come in by, one or two.
+    near: Vec<String>,
+    core: u32,
+    rig: Option<Rig>,
+}
+
+impl Sink for Routers {
+    fn counts(&mut self) -> Result<Counts, BenchError> {
+        let [received, beside] = OUT.map(|out| network::counter(out, "tx_packets"));
+        let mut counts = Counts { received, beside, ..Counts::default() };
+        counts.drops.insert("backlog", network::backlog_drops(self.core));
+        let near = self.near.iter().map(|near| network::counter(near, "rx_dropped")).sum();
+        counts.drops.insert("interface", near);
+        counts.drops.insert("out", OUT.map(|out| network::counter(out, "tx_dropped")).iter().sum());
+        if let Some(rig) = &mut self.rig {
+            let ports = rig.engine().ports();
+            counts.drops.insert("port", ports.iter().map(|view| view.rx_dropped).sum());
+            let sample = rig.sample();
+            counts
+                .drops
+                .insert("engine", DropReason::ALL.into_iter().map(|reason| sample.dropped(reason)).sum());
+        }
+        Ok(counts)
+    }
+
+    fn pause(&mut self, time: Duration) -> Result<(), BenchError> {
+        match &mut self.rig {
+            Some(rig) => rig.run(time),
+            None => {
+                std::thread::sleep(time);
+                Ok(())
+            }
+        }
+    }
+}
