@@ -20,6 +20,9 @@ use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set
 const HOST_END: &str = "nv";
 const HOST_END_LENGTH: usize = 14;
 
+/// The group of interfaces that are about to be removed (`ip link set group`): "nvrm".
+const REMOVED: u32 = 0x6e76_726d;
+
 /// Below this MTU an interface has no IPv6 (RFC 8200 section 5), and the kernel refuses addresses.
 const LEAST_IPV6_MTU: u32 = 1280;
 
@@ -166,6 +169,34 @@ impl<'a> Links<'a> {
         message.header.index = index;
         match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
             // Already gone.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes interfaces by their outer ends, all at once: removing one takes the kernel milliseconds, in which it waits for
+    /// its processors, and removing a group hardly longer.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn remove_all(&mut self, host_ends: &[String]) -> io::Result<()> {
+        let mut removed = 0;
+        for host_end in host_ends {
+            let Some(index) = self.index_outside(host_end)? else { continue };
+            let mut message = LinkMessage::default();
+            message.attributes.push(LinkAttribute::Group(REMOVED));
+            match change_link(&mut self.outside, index, message) {
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                other => other.map(|()| removed += 1)?,
+            }
+        }
+        if removed == 0 {
+            return Ok(());
+        }
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::Group(REMOVED));
+        match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
+            // Already gone, also with those that another netvmd removes.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             other => other,
         }

@@ -142,7 +142,7 @@ pub(super) fn remove_others(
     for (name, made) in &*all {
         let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
         let keep = |end: &str| interfaces.iter().any(|interface| interface.host_end == end);
-        if let Err(error) = each_end(name, &made.namespace, |end| !keep(end), Links::remove) {
+        if let Err(error) = remove_ends(name, &made.namespace, |end| !keep(end)) {
             tracing::warn!("router {name}: cannot remove interfaces: {error}");
         }
     }
@@ -166,7 +166,7 @@ pub(super) fn remove_others(
 
 pub(super) fn remove(name: &str, namespace: Namespace, folder: &Path) {
     // Explicitly, because the kernel removes a namespace's interfaces some time after the namespace.
-    if let Err(error) = each_end(name, &namespace, |_| true, Links::remove) {
+    if let Err(error) = remove_ends(name, &namespace, |_| true) {
         tracing::warn!("router {name}: cannot remove its interfaces: {error}");
     }
     if let Err(error) = namespace.remove() {
@@ -176,14 +176,15 @@ pub(super) fn remove(name: &str, namespace: Namespace, folder: &Path) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-/// Does something to the outer ends of a router's interfaces that `selects` selects.
-pub(super) fn each_end<'a>(
-    name: &'a str,
-    namespace: &'a Namespace,
-    selects: impl Fn(&str) -> bool,
-    work: impl Fn(&mut Links<'a>, &str) -> io::Result<()>,
-) -> io::Result<()> {
+/// Removes the outer ends of a router's interfaces that `selects` selects.
+fn remove_ends(name: &str, namespace: &Namespace, selects: impl Fn(&str) -> bool) -> io::Result<()> {
     let mut links = Links::new(name, namespace)?;
-    let ends = links.ends()?;
-    ends.iter().filter(|end| selects(end)).try_for_each(|end| work(&mut links, end))
+    let ends: Vec<String> = links.ends()?.into_iter().filter(|end| selects(end)).collect();
+    links.remove_all(&ends)
+}
+
+/// Takes the carrier from a router's interfaces.
+pub(super) fn take_down(name: &str, namespace: &Namespace) -> io::Result<()> {
+    let mut links = Links::new(name, namespace)?;
+    links.ends()?.iter().try_for_each(|end| links.take_down(end))
 }

@@ -26,8 +26,8 @@ use netvm_wire::IpNet;
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
 use follow::{Follower, NetlinkSockets};
-use links::{LinkError, Links, Silenced};
-use managed::{DesiredRouter, ManagedRouter, announce, configure, each_end, make, remove, remove_others};
+use links::{LinkError, Silenced};
+use managed::{DesiredRouter, ManagedRouter, announce, configure, make, remove, remove_others, take_down};
 use namespace::NamespaceError;
 use static_routes::{RemoveError, RouteError};
 
@@ -278,7 +278,7 @@ impl Routers {
                 remove(&name, made.namespace, &self.folder);
                 continue;
             }
-            if let Err(error) = each_end(&name, &made.namespace, |_| true, Links::take_down) {
+            if let Err(error) = take_down(&name, &made.namespace) {
                 tracing::warn!("router {name}: cannot take down its interfaces: {error}");
             }
             left.push(made.namespace.name().to_owned());

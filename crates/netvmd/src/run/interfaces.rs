@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_config::model::{Host, PortId};
@@ -26,6 +26,10 @@ const MOST: usize = 256;
 const SETTLING: Duration = Duration::from_millis(20);
 /// Interval of comparisons without an event: for guests and NICs, which send none, and ports that do not open yet.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// With many ports the interval is so many times as long as a comparison takes, ...
+const REST: u32 = 100;
+/// ... and at most this.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The state of a port that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +50,14 @@ pub(crate) async fn follow(daemon: &Daemon) {
         }
     };
     loop {
+        let began = Instant::now();
         if compare(daemon, &mut logged).await.is_err() {
             // The engine has ended, and the daemon ends with it.
             return std::future::pending().await;
         }
+        let interval = (began.elapsed() * REST).clamp(INTERVAL, LONGEST_INTERVAL);
         tokio::select! {
-            () = sleep(INTERVAL) => {}
+            () = sleep(interval) => {}
             () = next(&mut events) => sleep(SETTLING).await,
         }
     }
