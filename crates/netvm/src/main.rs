@@ -73,7 +73,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
 /// Runs a command that netvmd answers.
 async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<(), CliError> {
     match command {
-        CliCommand::Status => commands::status(client, output).await,
+        CliCommand::Status { wait } => commands::status(client, output, wait).await,
         CliCommand::Port { name } => commands::port(client, output, name.as_deref()).await,
         CliCommand::Nf { command: Some(NfCommand::LastWords { role, write }), .. } => {
             commands::last_words(client, output, (&role, write)).await

@@ -40,7 +40,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Show netvmd, its workers and current problems
-    Status,
+    Status {
+        /// Wait until netvmd serves requests, at most so many seconds
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "30")]
+        wait: Option<u64>,
+    },
     /// Show ports: driver, link state and packet counts
     Port {
         /// Show only this port

@@ -165,6 +165,10 @@ fn a_dead_socket_is_reported_with_a_remedy() {
         assert!(error.starts_with(&format!("netvm: no netvmd answers on {path}: ")), "{error}");
         assert!(error.contains("Start it with `netvmd --config FILE`"), "{error}");
     }
+    let start = std::time::Instant::now();
+    let error = run(program().args(["--socket", path, "status", "--wait", "1"])).failed(1);
+    assert!(error.contains("no netvmd answers"), "{error}");
+    assert!(start.elapsed() >= std::time::Duration::from_secs(1), "{:?}", start.elapsed());
     // The socket of a killed netvmd, given by the environment.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let error = run(program().env("NETVM_API", path).args(["--json", "port"])).failed(1);

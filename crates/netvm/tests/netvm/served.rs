@@ -90,6 +90,19 @@ fn has(text: &str, line: &str) {
 }
 
 #[test]
+fn status_waits_for_a_netvmd_that_starts() {
+    let folder = folder();
+    let socket = folder.path().join("api.sock");
+    let waiting =
+        std::thread::spawn(move || run(program().arg("--socket").arg(socket).args(["status", "--wait"])));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waiting.is_finished());
+    let router = Router::new().route(path::STATUS, get(|| async { Json(status()) }));
+    let _server = Server::start_in(folder.path().to_owned(), router);
+    has(&waiting.join().unwrap().good(), "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
+}
+
+#[test]
 fn tables_show_every_object() {
     let server = server();
     let text = server.netvm(&["status"]).good();

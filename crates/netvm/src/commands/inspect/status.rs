@@ -1,15 +1,27 @@
 //! `netvm status`.
 
-use netvm_api::{Client, Drift, HugePages, Idle, Status};
+use std::time::{Duration, Instant};
+
+use netvm_api::{Client, ClientError, Drift, HugePages, Idle, Status};
+use tokio::time::sleep;
 
 use crate::commands::change::age;
 use crate::error::CliError;
 use crate::format::{bytes, count, duration, plural};
 use crate::output::{Output, lines};
 
-/// Prints the state of netvmd and its workers.
-pub async fn status(client: &Client, output: &Output) -> Result<(), CliError> {
-    let status = client.status().await?;
+/// Time between two looks for a netvmd that starts.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Prints the state of netvmd and its workers, after waiting so many seconds at most for a netvmd that starts.
+pub async fn status(client: &Client, output: &Output, wait: Option<u64>) -> Result<(), CliError> {
+    let end = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
+    let status = loop {
+        match client.status().await {
+            Err(ClientError::NotRunning { .. }) if Instant::now() < end => sleep(AGAIN).await,
+            status => break status?,
+        }
+    };
     if output.json { output.value(&status) } else { output.text(&draw_status(&status, output)) }
 }
 
