@@ -3,6 +3,7 @@
 mod capture;
 mod policy;
 mod router;
+mod vm;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use clap_complete::Shell;
 pub use capture::CaptureArgs;
 pub use policy::{ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
+pub use vm::VmCommand;
 
 /// Inspect and control netvmd
 #[derive(Debug, Parser)]
@@ -257,41 +259,6 @@ pub struct ApplyArgs {
     /// Go back after this many seconds, unless `netvm config confirm` comes before
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub confirm: Option<u64>,
-}
-
-/// `netvm vm`.
-#[derive(Debug, Subcommand)]
-pub enum VmCommand {
-    /// List VMs: state, ports and restarts
-    List,
-    /// Start a stopped VM
-    Start {
-        /// The VM's name
-        name: String,
-    },
-    /// Press a VM's power button; power it off after 20 s. It stays down until it is started
-    Stop {
-        /// The VM's name
-        name: String,
-        /// Power off at once
-        #[arg(long)]
-        force: bool,
-    },
-    /// Attach this terminal to a VM's serial console; ^] detaches
-    Console {
-        /// The VM's name
-        name: String,
-    },
-    /// Print QEMU's command line, to run the VM by hand
-    Args {
-        /// The VM's name
-        name: String,
-    },
-    /// Print the VM as a libvirt domain, for `virsh define`
-    LibvirtXml {
-        /// The VM's name
-        name: String,
-    },
 }
 
 /// `netvm flow`.

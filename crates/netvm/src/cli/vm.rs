@@ -1,0 +1,38 @@
+//! `netvm vm`.
+
+use clap::Subcommand;
+
+/// `netvm vm`.
+#[derive(Debug, Subcommand)]
+pub enum VmCommand {
+    /// List VMs: state, ports and restarts
+    List,
+    /// Start a stopped VM
+    Start {
+        /// The VM's name
+        name: String,
+    },
+    /// Press a VM's power button; power it off after 20 s. It stays down until it is started
+    Stop {
+        /// The VM's name
+        name: String,
+        /// Power off at once
+        #[arg(long)]
+        force: bool,
+    },
+    /// Attach this terminal to a VM's serial console; ^] detaches
+    Console {
+        /// The VM's name
+        name: String,
+    },
+    /// Print QEMU's command line, to run the VM by hand
+    Args {
+        /// The VM's name
+        name: String,
+    },
+    /// Print the VM as a libvirt domain, for `virsh define`
+    LibvirtXml {
+        /// The VM's name
+        name: String,
+    },
+}
