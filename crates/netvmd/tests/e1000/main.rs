@@ -271,15 +271,20 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
     daemon.until_slowly("the guest has booted", |daemon| daemon.vm("vm").trouble.is_none());
     let pid = daemon.vm("vm").pid;
 
-    // QEMU does not connect to a new netvmd; the new one says so, and serves the others at once.
+    // QEMU does not connect to a new netvmd; the new one says so. One time in ten QEMU 11.1 aborts when its vfio-user server
+    // dies (its thread `IO vfio-user` gets SIGABRT). netvmd then starts the VM again.
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
-    daemon.until_slowly("the guest is taken over", |daemon| {
+    daemon.until_slowly("the guest is taken over, or started again", |daemon| {
         let vm = daemon.vm("vm");
-        assert!(vm.last_exit.is_none(), "it ended: {:?}\n{}", vm.last_exit, daemon.log());
-        vm.adopted && vm.trouble.is_some()
+        vm.pid.is_some() && vm.adopted == vm.trouble.is_some()
     });
+    if !daemon.vm("vm").adopted {
+        assert_ne!(daemon.vm("vm").pid, pid);
+        daemon.shell("vm").address(2);
+        return;
+    }
     assert_eq!(daemon.vm("vm").pid, pid);
     let trouble = daemon.vm("vm").trouble.unwrap_or_default();
     assert!(
