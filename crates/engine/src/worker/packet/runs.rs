@@ -2,6 +2,9 @@
 
 use dpdk::{Batch, Mbuf};
 
+/// Packets of a batch.
+const MAX: usize = Batch::CAPACITY;
+
 /// Splits a batch into runs of packets with the same key, in order, and gives each to `each`, which empties it.
 pub(crate) fn runs<K: PartialEq + Copy>(
     batch: &mut Batch,
@@ -28,29 +31,48 @@ pub(crate) fn runs<K: PartialEq + Copy>(
 
 /// Splits a batch into packets with the same key, in order among themselves, and gives each group to `each`, which
 /// empties it. `key` gets the index of a packet in the batch.
+///
+/// Cost: a compare with the key of each group so far, and two moves, for each packet.
 pub(crate) fn groups<K: PartialEq>(
     batch: &mut Batch,
     key: impl Fn(usize) -> K,
     mut each: impl FnMut(K, &mut Batch),
 ) {
-    let mut indexes = [0u8; Batch::CAPACITY];
-    for (n, index) in (0u8..).zip(&mut indexes) {
-        *index = n;
-    }
-    while !batch.is_empty() {
-        let chosen = key(indexes[0].into());
-        let (mut same, mut others) = (Batch::new(), Batch::new());
-        for (n, mbuf) in batch.drain().enumerate() {
-            let index = indexes[n];
-            // Each is as large as the batch that they come from: there is room.
-            if key(index.into()) == chosen {
-                let _ = same.push(mbuf);
-            } else {
-                indexes[others.len()] = index;
-                let _ = others.push(mbuf);
+    let count = batch.len();
+    // A group is the list of its packets: the first and the last of each group, and the next of each packet.
+    let (mut firsts, mut lasts, mut nexts) = ([0u8; MAX], [0u8; MAX], [0u8; MAX]);
+    let mut known = 0;
+    for n in 0..count {
+        let this = key(n);
+        match firsts[..known].iter().position(|first| key((*first).into()) == this) {
+            Some(group) => {
+                nexts[usize::from(lasts[group])] = n as u8;
+                lasts[group] = n as u8;
+            }
+            None => {
+                (firsts[known], lasts[known]) = (n as u8, n as u8);
+                known += 1;
             }
         }
-        each(chosen, &mut same);
-        batch.append(&mut others);
+    }
+    if known == 1 {
+        return each(key(0), batch);
+    }
+    let mut packets = [const { None }; MAX];
+    for (slot, mbuf) in packets.iter_mut().zip(batch.drain()) {
+        *slot = Some(mbuf);
+    }
+    let mut same = Batch::new();
+    for (first, last) in firsts[..known].iter().zip(lasts) {
+        let mut n = *first;
+        loop {
+            // Each is as large as the batch that they come from: there is room.
+            let _ = packets[usize::from(n)].take().map(|mbuf| same.push(mbuf));
+            if n == last {
+                break;
+            }
+            n = nexts[usize::from(n)];
+        }
+        each(key((*first).into()), &mut same);
     }
 }

@@ -30,6 +30,29 @@ fn the_first_packets_of_a_burst_conform_and_the_others_are_policed() {
 }
 
 #[test]
+fn packets_of_a_burst_leave_by_many_ports_each_in_order() {
+    const OUTPUTS: u16 = 20;
+    let rule = |n: u16| format!("match = {{ protocol = \"udp\", destination_ports = {n} }}\nout = \"p{n}\"");
+    let mut ports = vec!["forward = { out = \"p1\" }"];
+    ports.resize(1 + usize::from(OUTPUTS), "");
+    let made: Vec<_> = (1..=OUTPUTS).map(rule).collect();
+    let made: Vec<_> = made.iter().map(String::as_str).collect();
+    let mut rig = Rig::of(&rules(&ports, &made));
+    // In no order, and some to each port.
+    let frames: Vec<_> =
+        (0..64u16).map(|n| (1 + n * 7 % OUTPUTS, udp(n as u8, 2, 1 + n * 7 % OUTPUTS))).collect();
+    frames.iter().for_each(|(_, frame)| rig.receive(0, frame));
+    while rig.turn() > 0 {}
+    for port in 1..=OUTPUTS {
+        let expected: Vec<_> =
+            frames.iter().filter(|(to, _)| *to == port).map(|(_, frame)| frame.clone()).collect();
+        assert!(expected.len() >= 3);
+        assert_eq!(rig.sent(port.into()), expected, "port {port}");
+    }
+    rig.assert_nothing_leaked();
+}
+
+#[test]
 fn tags_are_set_replaced_and_removed() {
     let ten = VlanId::new(10).unwrap();
     for (change, expected) in [("20", VlanId::new(20).ok()), ("\"none\"", None)] {
