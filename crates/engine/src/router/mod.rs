@@ -45,6 +45,8 @@ struct OnPort {
     interfaces: Box<[u16]>,
 }
 
+/// The state of so many interfaces, four lines for each, takes a quarter of a first cache of 32 KiB.
+const FEW: usize = 32;
 /// No interface has this index.
 const NONE: u16 = u16::MAX;
 
@@ -95,6 +97,12 @@ impl RouterPath {
     pub(crate) fn punted_by(&self, port: PortId) -> Option<&InterfacePath> {
         let n = self.punts.binary_search_by_key(&port, |(punt, _)| *punt).ok()?;
         self.interface(self.punts[n].1)
+    }
+
+    /// Whether it has more interfaces than a core's first cache holds beside the packets.
+    #[inline(always)]
+    pub(crate) fn has_many_interfaces(&self) -> bool {
+        self.interfaces.len() > FEW
     }
 
     /// The interface with this index.

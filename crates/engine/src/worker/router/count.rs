@@ -6,42 +6,31 @@
 use dpdk::{Batch, Mbuf};
 
 use super::head::TAG;
-use super::{RouteVerdict, RouterBurst};
+use super::{RouteVerdict, RouterBurst, prefetch};
 use crate::counters::{InterfaceCounters, WorkerCounters};
 use crate::router::{InterfacePath, RouterPath};
 
-/// Packets of a burst in a row.
-#[derive(Clone, Copy)]
-struct Run {
-    /// Where they came in, by the interface's number.
+/// Packets that came in by one interface.
+struct Received {
+    /// The interface's number.
     interface: u16,
-    is_tagged: bool,
-    verdict: RouteVerdict,
     packets: u64,
     bytes: u64,
+    dropped: u64,
 }
 
-impl Run {
-    /// Counts them. `bytes` are of the packets as they are now, with the tag of the way out if there is one.
+impl Received {
+    const fn by(interface: u16) -> Self {
+        Self { interface, packets: 0, bytes: 0, dropped: 0 }
+    }
+
     fn count(&self, router: &RouterPath, counters: &WorkerCounters) {
-        let of = |number: u16| router.interface(number).map(|one| (one, counters_of(one, counters)));
-        let without_tags =
-            |tagged: bool| if tagged { self.bytes - self.packets * TAG as u64 } else { self.bytes };
-        let out = match self.verdict {
-            RouteVerdict::Out { interface, .. } => of(interface),
-            RouteVerdict::Punt { .. } | RouteVerdict::Drop(_) => None,
-        };
-        let bytes = without_tags(out.map_or(self.is_tagged, |(out, _)| out.vlan.is_some()));
-        if let Some((_, counters)) = of(self.interface) {
-            counters.rx_packets.add(self.packets);
-            counters.rx_bytes.add(bytes);
-            if let RouteVerdict::Drop(_) = self.verdict {
-                counters.rx_dropped.add(self.packets);
-            }
-        }
-        if let Some((_, counters)) = out {
-            counters.tx_packets.add(self.packets);
-            counters.tx_bytes.add(bytes);
+        let Some(interface) = router.interface(self.interface) else { return };
+        let counters = counters_of(interface, counters);
+        counters.rx_packets.add(self.packets);
+        counters.rx_bytes.add(self.bytes);
+        if self.dropped > 0 {
+            counters.rx_dropped.add(self.dropped);
         }
     }
 }
@@ -69,27 +58,62 @@ impl RouterBurst {
         counters: &WorkerCounters,
     ) {
         let packets = batch.as_slice();
-        let run = |n: usize| Run {
-            interface: self.heads[n].interface(),
-            is_tagged: self.heads[n].is_tagged(),
-            verdict: self.verdicts[n],
-            packets: 0,
-            bytes: 0,
-        };
-        if is_alike {
-            let bytes = packets.iter().map(length).sum();
-            return Run { packets: packets.len() as u64, bytes, ..run(0) }.count(router, counters);
+        if router.has_many_interfaces() && !is_alike {
+            self.prefetch_counters(router, packets.len(), counters);
         }
-        let mut current = run(0);
-        for (n, mbuf) in packets.iter().enumerate() {
-            let head = &self.heads[n];
-            let is_other = (head.interface(), head.is_tagged()) != (current.interface, current.is_tagged);
-            if is_other || self.verdicts[n] != current.verdict {
-                std::mem::replace(&mut current, run(n)).count(router, counters);
+        let mut received = Received::by(self.heads[0].interface());
+        let mut first = 0;
+        while first < packets.len() {
+            let end = if is_alike { packets.len() } else { self.end_of_run(first, packets.len()) };
+            let (head, verdict) = (&self.heads[first], self.verdicts[first]);
+            let count = (end - first) as u64;
+            // Of the packets as they are now, with the tag of the way out if there is one.
+            let mut bytes = packets[first..end].iter().map(length).sum();
+            let out = match verdict {
+                RouteVerdict::Out { interface, .. } => router.interface(interface),
+                RouteVerdict::Punt { .. } | RouteVerdict::Drop(_) => None,
+            };
+            if out.map_or(head.is_tagged(), |out| out.vlan.is_some()) {
+                bytes -= count * TAG as u64;
             }
-            current.packets += 1;
-            current.bytes += length(mbuf);
+            if let Some(out) = out {
+                let counters = counters_of(out, counters);
+                counters.tx_packets.add(count);
+                counters.tx_bytes.add(bytes);
+            }
+            if head.interface() != received.interface {
+                received.count(router, counters);
+                received = Received::by(head.interface());
+            }
+            received.packets += count;
+            received.bytes += bytes;
+            if let RouteVerdict::Drop(_) = verdict {
+                received.dropped += count;
+            }
+            first = end;
         }
-        current.count(router, counters);
+        received.count(router, counters);
+    }
+
+    /// Fetches the counters of the interfaces by which packets leave: adds to them would wait for one after the other.
+    fn prefetch_counters(&self, router: &RouterPath, packets: usize, counters: &WorkerCounters) {
+        for verdict in &self.verdicts[..packets] {
+            if let RouteVerdict::Out { interface, .. } = verdict
+                && let Some(interface) = router.interface(*interface)
+            {
+                prefetch(std::ptr::from_ref(&counters_of(interface, counters).tx_packets).cast());
+            }
+        }
+    }
+
+    /// The end of the packets from `first` on that came in by one interface and have one verdict.
+    #[inline(always)]
+    fn end_of_run(&self, first: usize, count: usize) -> usize {
+        let key = |n: usize| {
+            let head = &self.heads[n];
+            (self.verdicts[n], head.interface(), head.is_tagged())
+        };
+        let of = key(first);
+        (first + 1..count).find(|n| key(*n) != of).unwrap_or(count)
     }
 }

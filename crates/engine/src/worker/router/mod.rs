@@ -32,11 +32,16 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::router::{DestinationLimit, Here, PuntClass, RouterPath};
 pub(crate) use count::counters_of;
-use head::ETHERNET;
 pub(crate) use head::{Class, Head, V4, V6};
+use head::{ETHERNET, TAG};
 pub(crate) use punt::{PuntCause, class_of, destination_hash};
 pub(crate) use urpf::{Source, judge_source};
 
+/// Bytes of the headers of packets that leave.
+const UNTAGGED_V4: usize = ETHERNET + V4;
+const UNTAGGED_V6: usize = ETHERNET + V6;
+const TAGGED_V4: usize = UNTAGGED_V4 + TAG;
+const TAGGED_V6: usize = UNTAGGED_V6 + TAG;
 /// Packets of a burst.
 const MAX: usize = Batch::CAPACITY;
 
@@ -166,6 +171,17 @@ impl RouterBurst {
 }
 
 impl<A> Family<A> {
+    /// Fetches the interfaces of the next hops, which the caches of a core do not hold beside the packets.
+    fn prefetch_interfaces(&self, router: &RouterPath) {
+        for id in &self.found[..self.count] {
+            if let NextHop::Via(hop) = router.tables.next_hop(*id)
+                && let Some(interface) = router.interface(hop.interface)
+            {
+                prefetch(std::ptr::from_ref(interface).cast());
+            }
+        }
+    }
+
     /// Does what the next hops say about packets with an IP header of `header` bytes.
     #[inline(always)]
     fn follow(
@@ -175,6 +191,9 @@ impl<A> Family<A> {
         verdicts: &mut [RouteVerdict; MAX],
         batch: &mut Batch,
     ) {
+        if router.has_many_interfaces() {
+            self.prefetch_interfaces(router);
+        }
         let packets = batch.as_mut_slice();
         for n in 0..self.count {
             let index = usize::from(self.indexes[n]);
@@ -215,12 +234,14 @@ const fn punted(head: &Head, cause: PuntCause) -> RouteVerdict {
 fn write_back(head: &Head, header: usize, mbuf: &mut Mbuf) -> bool {
     let (old, new) = (head.old(header), head.rewritten(header));
     // Copies of a known length are a few instructions.
-    let replaced = match (new.first_chunk::<{ ETHERNET + V4 }>(), new.first_chunk::<{ ETHERNET + V6 }>()) {
-        (Some(short), _) if new.len() == short.len() => mbuf.replace_front(old, short),
-        (_, Some(long)) if new.len() == long.len() => mbuf.replace_front(old, long),
-        _ => mbuf.replace_front(old, new),
+    let replaced = match new.len() {
+        UNTAGGED_V4 => new.first_chunk::<UNTAGGED_V4>().map(|new| mbuf.replace_front(old, new)),
+        TAGGED_V4 => new.first_chunk::<TAGGED_V4>().map(|new| mbuf.replace_front(old, new)),
+        UNTAGGED_V6 => new.first_chunk::<UNTAGGED_V6>().map(|new| mbuf.replace_front(old, new)),
+        TAGGED_V6 => new.first_chunk::<TAGGED_V6>().map(|new| mbuf.replace_front(old, new)),
+        _ => None,
     };
-    replaced.is_ok()
+    matches!(replaced, Some(Ok(_)))
 }
 
 /// Rewrites the copy of a packet's header for its next hop.
