@@ -38,11 +38,15 @@ test_packages=(
     frr     # routing daemons, which the tests of virtual routers run in namespaces; where systemd runs, both packages
     bird2   # start a service that netvm has no use for: systemctl disable --now frr bird
     nftables # a test makes NAT in a router's namespace
+    iptables # iptables-restore checks what the import of rules is tested with
 )
 # What `./dev bench policy`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
+# Readers of IPFIX, which not every distribution has.
+ipfix_readers=(libfixbuf-tools)
 # What the tests of metrics and of the web page use if it is there (`./dev check-release` installs it).
+# shellcheck disable=SC2034
 watch_peers=(prometheus chromium)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
@@ -57,6 +61,7 @@ setup() {
         *) die "setup takes --nightly, --guests or nothing, not '$1'" ;;
     esac
     setup_packages "${demo_packages[@]}" "${test_packages[@]}"
+    install_available "${ipfix_readers[@]}"
     setup_libclang
     setup_rust
     setup_lint_tools
@@ -117,10 +122,11 @@ setup_bench() {
     esac
 }
 
-# setup_watch: what this distribution has of what the tests of metrics and of the web page use.
-setup_watch() {
+# install_available PACKAGE...: those that this distribution has.
+install_available() {
     local name
-    for name in "${watch_peers[@]}"; do
+    has_apt || return 0
+    for name in "$@"; do
         if [[ -n $(apt-cache show --no-all-versions "$name" 2>/dev/null) ]]; then install_missing "$name"; fi
     done
 }

@@ -131,8 +131,8 @@ pub fn check_with_fixbuf(session: &[u8], records: u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("session.ipfix");
     fs::write(&path, session).unwrap();
-    let Ok(output) = Command::new("ipfix2json").arg("--in").arg(&path).output() else {
-        println!("SKIP: ipfix2json is not installed: apt-get install libfixbuf-tools");
+    let Ok(output) = Command::new("ipfixDump").args(["--data", "--in"]).arg(&path).output() else {
+        println!("SKIP: ipfixDump is not installed: apt-get install libfixbuf-tools");
         return;
     };
     let text = String::from_utf8_lossy(&output.stdout);
