@@ -65,20 +65,31 @@ pub(crate) fn deliver(
     batch: &mut Batch,
 ) -> usize {
     if dp.ports.has_offload_work && !all_plain(batch) {
-        let memory = delivery.cx.memory;
-        let as_they_come = replicas.offloads && dp.memories.home_of(replicas.group) == Some(memory);
-        let receiver = Receiver { memory, takes: if as_they_come { Takes::Nf } else { Takes::Nothing } };
-        let mut delivered = 0;
-        finish(dp, receiver, batch, |dp, batch| {
-            delivered += deliver_finished(dp, delivery, replicas, batch);
-        });
-        return delivered;
+        return finish_and_deliver(dp, delivery, replicas, batch);
     }
     deliver_finished(dp, delivery, replicas, batch)
 }
 
+/// Does the offload work that the NFs do not take, and hands the packets over.
+#[inline(never)]
+fn finish_and_deliver(
+    dp: &mut Datapath,
+    delivery: &Delivery<'_>,
+    replicas: Replicas<'_>,
+    batch: &mut Batch,
+) -> usize {
+    let memory = delivery.cx.memory;
+    let as_they_come = replicas.offloads && dp.memories.home_of(replicas.group) == Some(memory);
+    let receiver = Receiver { memory, takes: if as_they_come { Takes::Nf } else { Takes::Nothing } };
+    let mut delivered = 0;
+    finish(dp, receiver, batch, |dp, batch| {
+        delivered += deliver_finished(dp, delivery, replicas, batch);
+    });
+    delivered
+}
+
 /// Hands over packets without offload work that the NFs do not take.
-#[inline]
+#[inline(always)]
 fn deliver_finished(
     dp: &mut Datapath,
     delivery: &Delivery<'_>,
