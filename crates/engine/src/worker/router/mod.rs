@@ -233,15 +233,27 @@ const fn punted(head: &Head, cause: PuntCause) -> RouteVerdict {
 #[inline(always)]
 fn write_back(head: &Head, header: usize, mbuf: &mut Mbuf) -> bool {
     let (old, new) = (head.old(header), head.rewritten(header));
-    // Copies of a known length are a few instructions.
-    let replaced = match new.len() {
-        UNTAGGED_V4 => new.first_chunk::<UNTAGGED_V4>().map(|new| mbuf.replace_front(old, new)),
-        TAGGED_V4 => new.first_chunk::<TAGGED_V4>().map(|new| mbuf.replace_front(old, new)),
-        UNTAGGED_V6 => new.first_chunk::<UNTAGGED_V6>().map(|new| mbuf.replace_front(old, new)),
-        TAGGED_V6 => new.first_chunk::<TAGGED_V6>().map(|new| mbuf.replace_front(old, new)),
-        _ => None,
+    let replaced = if header == V4 {
+        replace_front::<UNTAGGED_V4, TAGGED_V4>(mbuf, old, new)
+    } else {
+        replace_front::<UNTAGGED_V6, TAGGED_V6>(mbuf, old, new)
     };
-    matches!(replaced, Some(Ok(_)))
+    replaced.is_some()
+}
+
+/// Replaces the first `old` bytes by `PLAIN` or `TAGGED` ones. Copies of a known length are a few instructions.
+#[inline(always)]
+fn replace_front<const PLAIN: usize, const TAGGED: usize>(
+    mbuf: &mut Mbuf,
+    old: u16,
+    new: &[u8],
+) -> Option<()> {
+    let replaced = if new.len() == PLAIN {
+        mbuf.replace_front(old, new.first_chunk::<PLAIN>()?)
+    } else {
+        mbuf.replace_front(old, new.first_chunk::<TAGGED>()?)
+    };
+    replaced.ok()
 }
 
 /// Rewrites the copy of a packet's header for its next hop.
@@ -250,10 +262,10 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     let Next { router, next_hop, id, length, header } = next;
     let hop = match next_hop {
         NextHop::Via(hop) => Some(hop),
-        NextHop::Blackhole => return RouteVerdict::Drop(DropReason::Blackhole),
-        NextHop::Ecmp(_) => next_hop.choose(flow_hash(key_of(mbuf).ok())),
-        NextHop::Punt => return punted(head, PuntCause::of(id)),
-        NextHop::Glean(_) => return punted(head, PuntCause::Miss),
+        other => match choose((other, id), head, mbuf) {
+            Ok(hop) => hop,
+            Err(verdict) => return verdict,
+        },
     };
     let is_back = hop.is_some_and(|hop| hop.interface == head.interface());
     let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop)));
@@ -269,6 +281,23 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
         return punted(head, PuntCause::Kernel);
     }
     RouteVerdict::Out { port: out.port, interface }
+}
+
+/// The gateway of several that a packet's flow keeps to, or what happens to a packet that has none. Not inlined, so that a packet
+/// with one gateway costs a compare.
+#[inline(never)]
+fn choose<'a>(
+    (next_hop, id): (&'a NextHop, NextHopId),
+    head: &Head,
+    mbuf: &Mbuf,
+) -> Result<Option<&'a Hop>, RouteVerdict> {
+    match next_hop {
+        NextHop::Via(hop) => Ok(Some(hop)),
+        NextHop::Ecmp(_) => Ok(next_hop.choose(flow_hash(key_of(mbuf).ok()))),
+        NextHop::Blackhole => Err(RouteVerdict::Drop(DropReason::Blackhole)),
+        NextHop::Punt => Err(punted(head, PuntCause::of(id))),
+        NextHop::Glean(_) => Err(punted(head, PuntCause::Miss)),
+    }
 }
 
 /// Whether the packet is a guest's segment that is still to be cut, into packets no longer than `mtu`.
