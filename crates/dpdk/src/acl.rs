@@ -22,10 +22,10 @@ use netvm_cpu::Level;
 use crate::log::{c_string, reason};
 use crate::{Eal, NumaNode};
 
-/// Held while rules are compiled.
+/// Locked while rules are compiled: one compilation at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Bytes of all freed ACLs. Locked while one is freed, so that it stays consistent with the heap's figures.
+/// Bytes of all freed ACLs. Locked while an ACL is freed, so that the number stays consistent with the heap's statistics.
 static FREED: Mutex<usize> = Mutex::new(0);
 
 /// How a rule matches a field.
@@ -72,10 +72,10 @@ pub enum AclError {
     /// A rule lacks a value for a field, has one out of the field's range, or an invalid priority.
     #[error("rule {0} of an ACL is invalid: a value or its priority is out of range")]
     Rule(usize),
-    /// There is no rule.
-    #[error("an ACL without rules")]
+    /// The builder has no rules.
+    #[error("an ACL needs at least one rule")]
     Empty,
-    /// They take more memory than allowed.
+    /// The compiled rules take more memory than allowed.
     #[error("{rules} compiled rules take {needed} bytes, but only {bytes} are allowed")]
     TooLarge {
         /// How many rules.
@@ -85,7 +85,7 @@ pub enum AclError {
         /// Bytes allowed.
         bytes: usize,
     },
-    /// DPDK has no memory for them, or they differ too much to be compiled into one ACL.
+    /// DPDK has too little memory, or the rules differ too much to be compiled into one ACL.
     #[error(
         "DPDK cannot compile {rules} rules: its memory is full ({free} bytes are free), or they differ too much"
     )]
@@ -115,7 +115,7 @@ pub struct AclBuilder {
 }
 
 impl AclBuilder {
-    /// No rules yet, over keys of these fields.
+    /// A builder without rules, for keys of these fields.
     ///
     /// # Errors
     /// [`AclError::Layout`] if they do not make a key.
@@ -203,12 +203,12 @@ impl AclBuilder {
     /// reports the size only afterwards, so they may take more for a moment; memory that ports and pools take meanwhile
     /// counts too.
     ///
-    /// Rules are compiled by one thread at a time. It takes ordinary memory besides, and time: for 1,000 rules 20 to
-    /// 900 ms and up to 400 MB, for 10,000 rules up to 8 s and 1.3 GB, by how many overlap in how many fields
+    /// One thread at a time compiles rules. Compilation also takes ordinary memory, and time: 20 to 900 ms and up to 400 MB
+    /// for 1,000 rules, up to 8 s and 1.3 GB for 10,000 rules, depending on how many rules overlap in how many fields
     /// (ClassBench sets, one 2.3 GHz core).
     ///
     /// # Errors
-    /// [`AclError`]; those of size and complexity go away when there are fewer rules.
+    /// [`AclError`]; fewer rules avoid errors of size and complexity.
     pub fn build<const N: usize>(
         &self,
         _eal: Eal,
@@ -241,7 +241,7 @@ impl AclBuilder {
             node: NumaNode::to_signed(node),
         };
         let mut context = std::ptr::null_mut();
-        // One at a time, so that the memory taken meanwhile is this ACL's, apart from memory freed.
+        // One compilation at a time, so that memory allocated in the meantime belongs to this ACL.
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let before = heap_used();
         // SAFETY: the arrays have the lengths given; `rule` has added a value for each field of each rule. DPDK copies
@@ -261,7 +261,7 @@ impl AclBuilder {
     }
 }
 
-/// Figures of the EAL's heap; rules exist only after the EAL is initialised.
+/// Statistics of the EAL's heap; rules exist only after the EAL is initialised.
 fn heap() -> sys::netvm_heap {
     let mut heap = sys::netvm_heap { used: 0, longest_free: 0 };
     // SAFETY: writes the structure.
@@ -269,7 +269,7 @@ fn heap() -> sys::netvm_heap {
     heap
 }
 
-/// Bytes allocated, including those that freed ACLs had.
+/// Bytes allocated, including the bytes of freed ACLs.
 fn heap_used() -> usize {
     let freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
     heap().used.saturating_add(*freed)
@@ -289,7 +289,7 @@ unsafe impl<const N: usize> Send for Acl<N> {}
 unsafe impl<const N: usize> Sync for Acl<N> {}
 
 impl<const N: usize> Acl<N> {
-    /// Keys that go into DPDK with one call.
+    /// Keys that one call to DPDK classifies.
     pub const BURST: usize = sys::NETVM_ACL_BURST as usize;
 
     fn new(context: NonNull<sys::rte_acl_ctx>, bytes: usize) -> Self {
@@ -298,8 +298,7 @@ impl<const N: usize> Acl<N> {
         acl
     }
 
-    /// Classifies with the instructions of a level, which the processor must have, from now on. New rules use
-    /// [`Level::current`].
+    /// Sets the level of instructions for classification, which the processor must have. The default is [`Level::current`].
     pub fn use_level(&mut self, level: Level) {
         let bits = level.vector_bits().into();
         // SAFETY: the context is alive and compiled for keys of at most N bytes.

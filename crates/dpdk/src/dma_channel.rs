@@ -1,7 +1,7 @@
 //! DMA engines that copy packets to guests (DPDK's dmadev: Intel DSA and IOAT, and others).
 //!
-//! A [`DmaChannel`] is one device, for one [`crate::VhostPort`]: a guest that makes its device fail is alone with it.
-//! The device must take the process's own addresses (shared virtual addressing, as Linux's `idxd` driver gives it).
+//! A [`DmaChannel`] is one device for one [`crate::VhostPort`], so a guest that makes its device fail affects no other
+//! guest. The device must accept the process's virtual addresses (shared virtual addressing, as with Linux's `idxd` driver).
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -17,12 +17,12 @@ const NAME: usize = sys::NETVM_DMA_NAME as usize;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaChannelError {
     /// No device has this name.
-    #[error("there is no DMA device {name}{}; `dpdk-devbind.py --status-dev dma` lists those of this machine", quoted(.said))]
+    #[error("there is no DMA device {name}{}; `dpdk-devbind.py --status-dev dma` lists those of this machine", quoted(.log))]
     Unknown {
         /// The name requested.
         name: String,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
     /// Another port uses it.
     #[error("DMA device {name} copies for another port: give each port a device of its own")]
@@ -30,7 +30,7 @@ pub enum DmaChannelError {
         /// The name requested.
         name: String,
     },
-    /// It cannot use the process's addresses.
+    /// The device cannot use the process's virtual addresses.
     #[error(
         "DMA device {name} cannot use virtual addresses: use one that Linux's idxd driver serves with shared virtual \
          addressing"
@@ -39,30 +39,30 @@ pub enum DmaChannelError {
         /// The name requested.
         name: String,
     },
-    /// It does not start.
-    #[error("DMA device {name} does not start: {}{}", reason(*.errno), quoted(.said))]
+    /// DPDK cannot start the device.
+    #[error("cannot start DMA device {name}: {}{}", reason(*.errno), quoted(.log))]
     Refused {
         /// The name requested.
         name: String,
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
 }
 
 /// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaChannelStats {
-    /// Copies handed to it.
+    /// Copies submitted to the device.
     pub submitted: u64,
-    /// Of these, done.
+    /// Of these, completed copies.
     pub completed: u64,
-    /// Of these, failed.
+    /// Of these, failed copies.
     pub errors: u64,
 }
 
-/// A device that is started; stopped when dropped.
+/// A started device; dropping it stops the device.
 pub struct DmaChannel {
     number: i32,
     name: String,
@@ -85,18 +85,18 @@ impl DmaChannel {
         let mut buffer = [0 as c_char; NAME];
         let known = !name.is_empty() && name.len() < NAME && !name.contains('\0');
         if !known {
-            return Err(DmaChannelError::Unknown { name: name.to_owned(), said: String::new() });
+            return Err(DmaChannelError::Unknown { name: name.to_owned(), log: String::new() });
         }
         for (place, byte) in buffer.iter_mut().zip(name.bytes()) {
             *place = byte as c_char;
         }
-        start(&mut buffer, descriptors.unwrap_or(0)).map_err(|(errno, said)| {
+        start(&mut buffer, descriptors.unwrap_or(0)).map_err(|(errno, log)| {
             let name = name.to_owned();
             match errno {
-                libc::ENODEV => DmaChannelError::Unknown { name, said },
+                libc::ENODEV => DmaChannelError::Unknown { name, log },
                 libc::EBUSY => DmaChannelError::Busy { name },
                 libc::ENOTSUP => DmaChannelError::Addresses { name },
-                _ => DmaChannelError::Refused { name, errno, said },
+                _ => DmaChannelError::Refused { name, errno, log },
             }
         })
     }
@@ -109,7 +109,7 @@ impl DmaChannel {
         match start(&mut [0; NAME], 0) {
             Ok(dma) => Ok(Some(dma)),
             Err((libc::ENODEV, _)) => Ok(None),
-            Err((errno, said)) => Err(DmaChannelError::Refused { name: "(any)".to_owned(), errno, said }),
+            Err((errno, log)) => Err(DmaChannelError::Refused { name: "(any)".to_owned(), errno, log }),
         }
     }
 
@@ -146,7 +146,7 @@ fn start(name: &mut [c_char; NAME], descriptors: u16) -> Result<DmaChannel, (i32
     // SAFETY: `name` has the length that the function expects and is NUL-terminated; `control` excludes other callers.
     let number = unsafe { sys::netvm_dma_open(name.as_mut_ptr(), descriptors) };
     if number < 0 {
-        return Err((-number, control.said()));
+        return Err((-number, control.log()));
     }
     // SAFETY: the function has left it NUL-terminated; the array lives for longer than the reference.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();

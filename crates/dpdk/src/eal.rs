@@ -1,11 +1,11 @@
 //! DPDK's environment abstraction layer (EAL): started once per process, and threads that are registered with it.
 //!
-//! The EAL pins the thread that starts it and makes it the main lcore. This module starts and parks a thread for that,
-//! so that the caller's affinity does not change; packet threads are ordinary threads that call
+//! The EAL makes the thread that starts it the main lcore, and pins it. So that the caller's affinity does not change, this
+//! module starts the EAL on a new thread, which then sleeps. Packet threads are ordinary threads that call
 //! [`Eal::register_thread`].
 //!
 //! Without free huge pages (or with [`HugePages::Off`]) the EAL's memory, which holds mbuf headers and driver state but
-//! no packets, is ordinary memory, and nothing needs privileges. Either way nothing is left in the file system.
+//! no packets, is ordinary memory, and nothing needs privileges. In both cases no files remain.
 //!
 //! Starting takes about 140 ms on processors that do not report their TSC frequency: DPDK measures it for 100 ms and
 //! loads all driver plug-ins of a Debian system in 30 ms. The plug-in directory is fixed when DPDK is built, and DPDK
@@ -40,11 +40,11 @@ pub struct EalOptions {
     /// Memory limit for mbuf headers and drivers, in MiB; see [`crate::Pool::eal_bytes`]. Ordinary memory is reserved,
     /// but allocated only when used.
     pub memory_mib: u32,
-    /// Names this program among those that use DPDK; the process id is added.
+    /// Distinguishes this program from other DPDK programs; the process id is appended.
     pub file_prefix: String,
     /// Enables PCI, so that ports can be opened on PCI devices; no device is touched before.
     pub pci: bool,
-    /// How much of its log goes to standard error.
+    /// How much of DPDK's log goes to standard error.
     pub log_level: LogLevel,
     /// Further arguments, as DPDK documents them (`--force-max-simd-bitwidth=512`). DPDK 25.11 ends the process for an
     /// unknown or repeated one.
@@ -67,24 +67,24 @@ impl Default for EalOptions {
 /// The EAL could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EalError {
-    /// Started before with other options; a process starts it once.
+    /// The process has already started the EAL, with other options.
     #[error(
-        "DPDK was started before in this process with other options: start it once, with options that suit all users"
+        "this process has already started DPDK with other options: start it once, with options that suit all users"
     )]
     OtherOptions,
     /// An argument contains a NUL byte.
     #[error("a DPDK argument contains a NUL byte: {0:?}")]
     Nul(String),
-    /// No thread could be made.
+    /// The thread cannot be started.
     #[error("cannot start DPDK's main thread: {}", reason(*.0))]
     Thread(i32),
-    /// DPDK refused. It cannot be started again in this process.
-    #[error("DPDK cannot start: {}{}; {}", reason(*.errno), quoted(.said), remedy(*.errno))]
+    /// DPDK cannot start. This process cannot try again.
+    #[error("DPDK cannot start: {}{}; {}", reason(*.errno), quoted(.log), remedy(*.errno))]
     Refused {
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
 }
 
@@ -100,10 +100,10 @@ fn remedy(errno: i32) -> &'static str {
 /// A thread could not be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThreadError {
-    /// It is already registered, and its guard is alive.
+    /// The thread is already registered, and its guard is alive.
     #[error("this thread is registered with DPDK already")]
     Registered,
-    /// DPDK has no more lcore ids, 128 in most builds.
+    /// DPDK has no free lcore id; most builds have 128.
     #[error("DPDK cannot register another thread: {}", reason(*.0))]
     Refused(i32),
 }
@@ -169,7 +169,7 @@ impl Eal {
         started.as_ref().is_some_and(|(options, _)| options.pci)
     }
 
-    /// Gives this thread its own caches in all pools. Without them, every burst goes to the pool's shared store.
+    /// Gives this thread its own cache in each pool. Without a cache, every burst uses the pool's shared store.
     ///
     /// # Errors
     /// [`ThreadError`] if it is registered already or DPDK has no more ids.
@@ -221,14 +221,14 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// How often [`cycles`] counts in a second, as DPDK measured it when the EAL started.
+/// The frequency of [`cycles`], as DPDK measured it when the EAL started.
 #[must_use]
 pub fn tsc_hz(_eal: Eal) -> u64 {
     // SAFETY: the EAL is initialised, as the argument proves, and with it the value that this reads.
     unsafe { dpdk_sys::rte_get_tsc_hz() }
 }
 
-/// Runs rte_eal_init on a thread that stays; the outer error is one after which another attempt may succeed.
+/// Runs rte_eal_init on a thread that never ends. After the outer error another attempt may succeed.
 fn start(arguments: Vec<CString>) -> Result<Outcome, EalError> {
     let (done, outcome) = mpsc::sync_channel(1);
     let main = move || {
@@ -244,7 +244,7 @@ fn start(arguments: Vec<CString>) -> Result<Outcome, EalError> {
             // keeps this from being called twice.
             match unsafe { dpdk_sys::netvm_eal_init(count, pointers.as_mut_ptr()) } {
                 0 => Ok(()),
-                error => Err(EalError::Refused { errno: -error, said: control.said() }),
+                error => Err(EalError::Refused { errno: -error, log: control.log() }),
             }
         };
         remove_runtime_directory();
@@ -273,7 +273,7 @@ fn remove_runtime_directory() {
     // SAFETY: DPDK keeps the buffer NUL-terminated.
     let path = unsafe { CStr::from_ptr(path) };
     if let Some(path) = path.to_str().ok().filter(|path| !path.is_empty()).map(Path::new) {
-        // Both fail, rightly, if the directory is not empty.
+        // Both calls fail if the directory is not empty, as intended.
         let _ = fs::remove_dir(path);
         let _ = path.parent().map(fs::remove_dir);
     }
@@ -285,7 +285,7 @@ fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
         "netvm".into(),
         format!("--lcores=0@{}", first_allowed_cpu()),
         format!("--file-prefix={}-{}", options.file_prefix, std::process::id()),
-        // Catch at least warnings: some drivers give their reasons there.
+        // At least warnings: some drivers log the reason of an error at this level.
         format!("--log-level=*:{}", options.log_level.max(LogLevel::Warning).name()),
         "--no-telemetry".into(),
     ];
@@ -298,7 +298,7 @@ fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
         list.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), memory.to_string()]);
     }
     if options.pci {
-        // An allow-list of one function that does not exist: devices are probed when a port asks for them.
+        // An allow-list with a single device that does not exist: DPDK probes a device only when a port opens it.
         list.push("--allow=pci:0000:00:00.0".into());
     } else {
         list.extend(["--no-pci".into(), "--iova-mode=va".into()]);
@@ -313,7 +313,7 @@ fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
     list
 }
 
-/// The core that DPDK's main thread is bound to; it sleeps there.
+/// The core of DPDK's main thread, which sleeps there.
 fn first_allowed_cpu() -> usize {
     // SAFETY: a cpu_set_t is a bit mask, for which all zeroes is a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

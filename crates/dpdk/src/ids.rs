@@ -1,4 +1,4 @@
-//! Numbers that must not be mixed up.
+//! Newtypes for port, queue and NUMA node numbers.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ pub struct QueueId(pub u16);
 pub struct NumaNode(pub u32);
 
 impl NumaNode {
-    /// The node that DPDK or sysfs gives as `number`; negative means unknown.
+    /// Converts a number from DPDK or sysfs; a negative number means unknown.
     #[must_use]
     pub fn from_signed(number: i32) -> Option<Self> {
         u32::try_from(number).ok().map(Self)
     }
 
-    /// As DPDK's functions take it: -1 for "any".
+    /// The argument for DPDK's functions: -1 means any node.
     pub(crate) fn to_signed(node: Option<Self>) -> i32 {
         node.and_then(|node| i32::try_from(node.0).ok()).unwrap_or(-1)
     }

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How much of DPDK's log goes to standard error. The log of a failing call is always part of its error.
+/// The level of DPDK's log that goes to standard error. The log of a failing call is always part of its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Errors while packets move. The log of a call that succeeds is left out.
+    /// Errors on the packet path. The log of a successful control call is discarded.
     #[default]
     Error,
     /// Possible problems.
@@ -34,14 +34,14 @@ impl LogLevel {
     }
 }
 
-/// Locked during every call that creates, changes or removes something in DPDK: most of these are not thread-safe, and
-/// the log is captured for one caller at a time.
+/// Locked during every call that creates, changes or removes an object in DPDK: most of these calls are not thread-safe,
+/// and only one caller at a time can capture the log.
 static CONTROL: Mutex<()> = Mutex::new(());
 
 /// Whether to discard the log of a successful call: drivers also log errors that they recover from.
 static QUIET: AtomicBool = AtomicBool::new(true);
 
-/// Sets how much goes to standard error from now on.
+/// Sets the level of the log that goes to standard error.
 pub(crate) fn set_level(level: LogLevel) {
     QUIET.store(level == LogLevel::Error, Ordering::Relaxed);
     // RTE_LOG_ERR is 4, and each further level one more.
@@ -49,7 +49,7 @@ pub(crate) fn set_level(level: LogLevel) {
     unsafe { dpdk_sys::netvm_log_print_up_to(4 + level as u32) };
 }
 
-/// Exclusive use of DPDK's control functions.
+/// Exclusive access to DPDK's control functions.
 pub(crate) struct Control {
     catching: bool,
     _turn: MutexGuard<'static, ()>,
@@ -65,7 +65,7 @@ impl Control {
     }
 
     /// Ends the capture and returns the log since `enter`, for an error message.
-    pub(crate) fn said(mut self) -> String {
+    pub(crate) fn log(mut self) -> String {
         self.take()
     }
 
@@ -82,7 +82,7 @@ impl Control {
 }
 
 impl Drop for Control {
-    /// The call has succeeded.
+    /// Called after success: the log is not part of an error.
     fn drop(&mut self) {
         let text = self.take();
         if !text.is_empty() && !QUIET.load(Ordering::Relaxed) {
@@ -93,8 +93,8 @@ impl Drop for Control {
 }
 
 /// DPDK's log lines as the end of an error message.
-pub(crate) fn quoted(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+pub(crate) fn quoted(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { String::new() } else { format!(" (DPDK says: {})", lines.join("; ")) }
 }
 

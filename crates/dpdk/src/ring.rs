@@ -1,7 +1,7 @@
 //! DPDK's `rte_ring` of mbuf pointers with one producer and one consumer.
 //!
-//! This is what DPDK's multi-process applications hand packets over with. netvm does not use it between processes: a
-//! benchmark compares its own rings with it. So it is thin: one call into C per burst.
+//! DPDK's multi-process applications pass packets by such rings. netvm uses them only in a benchmark, as a peer of its own
+//! rings. The wrapper is thin: one call into C per burst.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::{Batch, Eal, NumaNode};
 /// A ring could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// Not a power of two, or too many.
-    #[error("a ring of {0} slots: a power of two from 2 to 1048576 is possible")]
+    /// The number of slots is not a power of two, or too large.
+    #[error("a ring cannot have {0} slots: use a power of two from 2 to 1048576")]
     Slots(u32),
     /// DPDK refused.
-    #[error("DPDK cannot make a ring of {slots} slots: {}{}", reason(libc::ENOMEM), quoted(.said))]
+    #[error("DPDK cannot make a ring of {slots} slots: {}{}", reason(libc::ENOMEM), quoted(.log))]
     Refused {
         /// The number requested.
         slots: u32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
 }
 
@@ -36,11 +36,11 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// The end that packets go in at.
+/// The end of the ring at which packets are enqueued.
 #[derive(Debug)]
 pub struct RingProducer(Arc<Inner>);
 
-/// The end that packets come out at.
+/// The end of the ring at which packets are dequeued.
 #[derive(Debug)]
 pub struct RingConsumer(Arc<Inner>);
 
@@ -75,7 +75,7 @@ pub fn ring(
     // SAFETY: a NUL-terminated name, which DPDK copies.
     let ring = unsafe { sys::rte_ring_create(name.as_ptr(), slots, node, sys::NETVM_RING_SPSC) };
     let Some(ring) = NonNull::new(ring) else {
-        return Err(RingError::Refused { slots, said: control.said() });
+        return Err(RingError::Refused { slots, log: control.log() });
     };
     let inner = Arc::new(Inner(ring));
     Ok((RingProducer(Arc::clone(&inner)), RingConsumer(inner)))

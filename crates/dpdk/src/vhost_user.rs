@@ -1,5 +1,4 @@
-//! Numbers of vhost-user messages (vhost-user, "Front-end message types"): those that netvm serves, and those that it
-//! refuses.
+//! Numbers of vhost-user messages (vhost-user, "Front-end message types"), both supported and refused ones.
 
 #![allow(missing_docs, reason = "the specification says what they are")]
 

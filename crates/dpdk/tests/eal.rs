@@ -86,7 +86,7 @@ fn child_is_refused() {
     let wrong = EalOptions { arguments: vec!["--vfio-intr=nonsense".into()], ..options() };
     let error = Eal::init(&wrong).unwrap_err();
     assert!(
-        matches!(&error, EalError::Refused { errno: libc::EINVAL, said } if said.contains("vfio")),
+        matches!(&error, EalError::Refused { errno: libc::EINVAL, log } if log.contains("vfio")),
         "{error}"
     );
     assert!(error.to_string().contains("check the arguments given to DPDK"), "{error}");
@@ -98,8 +98,8 @@ fn child_is_refused() {
 #[test]
 fn an_unknown_argument_is_named_even_if_dpdk_ends_the_process() {
     let output = child("child_gives_unknown").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("no-such-option"), "{said}");
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && log.contains("no-such-option"), "{log}");
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn too_much_memory_is_refused_with_what_dpdk_says() {
 #[ignore = "a child of another test"]
 fn child_wants_too_much() {
     let error = Eal::init(&EalOptions { memory_mib: 600 << 20, ..options() }).unwrap_err();
-    let EalError::Refused { said, .. } = &error else { panic!("{error}") };
-    assert!(!said.is_empty() && error.to_string().contains(said.lines().last().unwrap()), "{error}");
+    let EalError::Refused { log, .. } = &error else { panic!("{error}") };
+    assert!(!log.is_empty() && error.to_string().contains(log.lines().last().unwrap()), "{error}");
 }
 
 #[test]
@@ -253,6 +253,6 @@ fn child_is_nobody() {
     forward(eal, 1000);
     let tap = Device::Vdev { driver: "net_tap".into(), arguments: "iface=nobodytap".into() };
     let tap = PortBuilder::new(tap).start(eal, &pool(64)).unwrap_err();
-    let PortError::Attach { said, .. } = &tap else { panic!("{tap}") };
-    assert!(said.contains("Operation not permitted") || said.contains("Permission denied"), "{tap}");
+    let PortError::Attach { log, .. } = &tap else { panic!("{tap}") };
+    assert!(log.contains("Operation not permitted") || log.contains("Permission denied"), "{tap}");
 }

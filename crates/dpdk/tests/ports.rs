@@ -86,8 +86,8 @@ fn invalid_options_are_refused_with_a_reason() {
     let error = refused(vdev("net_no_such", ""));
     assert!(matches!(error, PortError::Attach { .. }), "{error}");
     assert!(error.to_string().contains("librte-net"), "{error}");
-    let PortError::Attach { said, .. } = refused(vdev("net_null", "bogus=1")) else { panic!() };
-    assert!(!said.is_empty());
+    let PortError::Attach { log, .. } = refused(vdev("net_null", "bogus=1")) else { panic!() };
+    assert!(!log.is_empty());
     assert!(matches!(refused(vdev("net_null", "a\0b")), PortError::Name { .. }));
 
     let address = "0000:00:1f.7".parse().unwrap();

@@ -1,4 +1,4 @@
-//! A card without its socket and thread: its user passes the messages of a client. For fuzzing.
+//! A card without its socket and thread, for fuzzing: the caller passes a client's messages.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

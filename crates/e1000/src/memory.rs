@@ -24,7 +24,7 @@ pub(crate) struct MapRequest {
     /// First guest address.
     pub(crate) first: u64,
     pub(crate) bytes: u64,
-    /// Where it begins in the file.
+    /// Start of the range in the file.
     pub(crate) offset: u64,
     pub(crate) writable: bool,
 }
@@ -98,7 +98,7 @@ impl Range {
 #[derive(Debug)]
 pub(crate) struct Page {
     base: NonNull<AtomicU32>,
-    /// Where the page is in the memory of the guest that it is from.
+    /// Address of the page in the mapping of the guest's memory.
     origin: *const u8,
 }
 
@@ -169,12 +169,12 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Unmaps all.
+    /// Unmaps all ranges.
     pub(crate) fn clear(&mut self) {
         self.ranges.clear();
     }
 
-    /// The bytes from an address on that are contiguous here, at most `most`.
+    /// The bytes from an address on that are contiguous in this process, at most `most`.
     #[inline]
     fn chunk(&self, address: u64, most: usize, write: bool) -> Option<(*mut u8, usize)> {
         let holds = |range: &&Range| address.wrapping_sub(range.first) < range.bytes;
@@ -187,7 +187,7 @@ impl GuestMemory {
         Some((range.base.as_ptr().wrapping_add(offset as usize), left.min(most)))
     }
 
-    /// Maps the page with an address once more. `None` if the guest cannot write there.
+    /// Maps the page that contains an address a second time. `None` if the guest cannot write there.
     pub(crate) fn page(&self, address: u64) -> Option<Page> {
         let (origin, _) = self.chunk(address & !(PAGE - 1), PAGE as usize, true)?;
         // SAFETY: ranges are of whole pages, so that `chunk` has found one that is mapped and shared. With an old size of 0
@@ -202,7 +202,7 @@ impl GuestMemory {
         self.chunk(address & !(PAGE - 1), PAGE as usize, true).is_some()
     }
 
-    /// Whether a page is still that of this address.
+    /// Whether `page` still is the page at this address.
     #[inline]
     pub(crate) fn holds(&self, address: u64, page: &Page) -> bool {
         self.chunk(address & !(PAGE - 1), PAGE as usize, true)

@@ -15,7 +15,7 @@ use crate::status::{Fault, Status};
 use crate::vfio::session::{Refused, Session};
 use crate::vfio::stream::{Message, Stream, StreamError};
 
-/// What the thread serves.
+/// State of the thread.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) model: Model,
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Answers the requests that are there.
+    /// Answers pending requests.
     fn answer(&self, stream: &mut Stream, session: &mut Session) -> Result<(), StreamError> {
         stream.flush()?;
         while !stream.is_blocked() {

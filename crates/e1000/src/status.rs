@@ -1,4 +1,4 @@
-//! What a port says of its guest.
+//! The status of a port's guest.
 
 use crate::memory::MapError;
 
@@ -33,12 +33,12 @@ pub struct Status {
     pub faults: u32,
 }
 
-/// What the card has cost besides its packets, since the port was opened.
+/// Requests and interrupts of the card, since the port was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages of QEMU: accesses to registers that are not mapped, mostly.
     pub requests: u64,
-    /// Those that write TDT or RDT: none come while the client has these pages mapped.
+    /// Of these, writes of TDT or RDT; none while the client has these pages mapped.
     pub doorbells: u64,
     /// Interrupts signalled.
     pub interrupts: u64,
@@ -52,7 +52,7 @@ impl From<MapError> for Fault {
             MapError::TooMany => "it has too many ranges",
             MapError::Unsealed => "it is not a memfd that is sealed against shrinking",
             MapError::Huge => "it has huge pages: leave hugetlb out",
-            MapError::Short => "its file is shorter than it says",
+            MapError::Short => "its file is shorter than the range",
             MapError::Map => "this process has no address space for it",
         })
     }

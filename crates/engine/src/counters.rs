@@ -20,7 +20,7 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// Sets what is no sum, such as a length. Only the counter's writer may call it.
+    /// Sets a value that is not a sum, such as a length. Only the counter's writer may call it.
     #[inline(always)]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Counter {
     }
 }
 
-/// What a worker's flow monitor has counted; all 0 without one.
+/// Counters of a worker's flow monitor; all 0 without one.
 #[derive(Debug, Default)]
 pub struct MonitorCounters {
     /// Packets, sampled or not.
@@ -42,9 +42,9 @@ pub struct MonitorCounters {
     pub flows: Counter,
     /// Records made.
     pub records: Counter,
-    /// Flows that gave way because the table was full.
+    /// Flows evicted because the table was full.
     pub evicted: Counter,
-    /// Records lost because the exporter was behind.
+    /// Records lost because the exporter was too slow.
     pub lost_records: Counter,
 }
 
@@ -64,7 +64,7 @@ impl Drops {
         self.0[reason as usize].add(by);
     }
 
-    /// How many were dropped for a reason.
+    /// Packets dropped for a reason.
     #[must_use]
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[reason as usize].get()
@@ -88,9 +88,9 @@ pub struct PortCounters {
     pub tx_bytes: Counter,
     /// Drops of packets received here before they entered a chain, and of packets to be sent here.
     pub drops: Drops,
-    /// Of the virtual router's interface whose punt port it is.
+    /// If it is a punt port: counters of the virtual router's interface.
     pub interface: InterfaceCounters,
-    /// Cycles that its packets took, and turns in which it had to wait; counted where a port has a share of the worker.
+    /// Cycles that its packets took, and turns in which it had to wait; counted if a port has a share of the worker.
     pub cycles: Counter,
     /// See `cycles`.
     pub waited: Counter,
@@ -105,7 +105,7 @@ pub struct InterfaceCounters {
     pub rx_packets: Counter,
     /// See `rx_packets`.
     pub rx_bytes: Counter,
-    /// Packets of these that the router dropped, without those for which the kernel has no share left.
+    /// Of these, packets that the router dropped, except those dropped by a punt limit.
     pub rx_dropped: Counter,
     /// Packets sent, and their bytes without FCS and the interface's tag.
     pub tx_packets: Counter,
@@ -124,7 +124,7 @@ pub(crate) struct QueueCounters {
     pub(crate) full: Counter,
     /// Packets that CoDel dropped.
     pub(crate) late: Counter,
-    /// What waits now.
+    /// Packets and bytes that wait now.
     pub(crate) waiting_packets: Counter,
     pub(crate) waiting_bytes: Counter,
 }
@@ -163,7 +163,7 @@ pub struct LinkCounters {
     pub returned: Counter,
     /// Drops because of its verdict, an invalid descriptor, or its full ring.
     pub drops: Drops,
-    /// Violations: things that no honest NF does.
+    /// Violations: events that no correct NF causes.
     pub violations: [Counter; Violation::COUNT],
     /// Packets with an accepted per-flow verdict.
     pub flows_decided: Counter,
@@ -229,7 +229,7 @@ pub struct WorkerCounters {
     pub busy_cycles: Counter,
     /// Packets received or collected in these turns.
     pub busy_packets: Counter,
-    /// How often the worker slept.
+    /// Number of sleeps.
     pub sleeps: Counter,
     /// Packets copied from one region to another.
     pub copies: Counter,

@@ -84,8 +84,8 @@ DropReason {
     NoOutput = "no-output",
     /// The packet is longer than the MTU of the interface that it would leave by.
     ExceedsMtu = "exceeds-mtu",
-    /// The kernel or the interface's driver dropped it after netvm had sent it: no room at the other end of a veth pair, or
-    /// a smaller MTU or an interface that is down there. The interface's own counters say so, which other senders share.
+    /// The kernel or the interface's driver dropped it after netvm had sent it: the other end of a veth pair has no room, a
+    /// smaller MTU, or is down. netvm reads this from the interface's own counters, which include other senders.
     TxRefused = "tx-refused",
     /// The transmit queue is full.
     TxFull = "tx-full",
@@ -104,7 +104,7 @@ DropReason {
     /// An invalid IP header: length, version, checksum, or an address that cannot occur on a link (RFC 1812 sections
     /// 5.2.2 and 5.3.7, RFC 4291 section 2.5).
     BadIpHeader = "bad-ip-header",
-    /// The route to its source does not lead back where it came from, or there is none (RFC 3704).
+    /// The route to its source does not lead back to the interface that received it, or there is no route (RFC 3704).
     Urpf = "urpf",
     /// A blackhole route.
     Blackhole = "blackhole",
@@ -114,15 +114,15 @@ DropReason {
 }
 
 counted! {
-/// What an NF did that no honest NF does. No packet is dropped: the NF did not own one.
+/// A violation: an event that no correct NF causes. No packet is dropped: the NF did not own one.
 Violation {
     /// A buffer number outside the region.
     BufferOutOfRange = "buffer-out-of-range",
-    /// A buffer that this NF thread does not have from this worker: invented, or returned twice.
+    /// A buffer that this worker did not hand to this NF thread: invented, or returned twice.
     BufferNotOut = "buffer-not-out",
     /// An impossible ring index.
     RingIndex = "ring-index",
-    /// Waking it took as long as if thousands waited on its eventfd; any NF of its group can cause this.
+    /// A wake-up took as long as if thousands of threads waited on the eventfd; any NF of the group can cause this.
     CostlyWake = "costly-wake",
     /// A control message that does not exist.
     UnknownMessage = "unknown-message",

@@ -1,5 +1,5 @@
-//! Checks at build time that the limits of netvm-config (what a file may say) and of netvm-region (sizes in shared
-//! memory) agree. Neither crate depends on the other; the engine uses both.
+//! Checks at build time that the limits of netvm-config (values in a file) and of netvm-region (sizes in shared memory)
+//! agree. Neither crate depends on the other; the engine uses both.
 
 use netvm_config::model;
 

@@ -27,8 +27,8 @@ pub struct Memory {
     region: Arc<Region>,
     /// Buffers that NFs have.
     pub(crate) in_flight: Arc<InFlightTable>,
-    /// For captures, per buffer: time stamp; original length, with the number of the capture port plus 1 in the upper
-    /// half. A stamp of another port is a left-over of an earlier packet in the same buffer.
+    /// For capture ports, per buffer: the time stamp, and the original length with the number of the capture port plus 1 in the
+    /// upper half. A stamp of another port belongs to an earlier packet in the same buffer.
     stamps: Box<[[AtomicU64; 2]]>,
 }
 
@@ -139,14 +139,14 @@ pub(crate) fn pools_over(
             buffers: geometry.large,
             ..layout
         };
-        // A segment of 64 KB pays for the store.
+        // Without a cache: for a segment of 64 KB, the cost of the shared store does not matter.
         let options = PoolOptions { cache: 0, ..options };
         Pool::over_region(eal, &format!("large-{id}"), buffers, layout, options)
     });
     Ok(Pools { pool, large: large.transpose()? })
 }
 
-/// The node, if this machine has it; a configured topology may invent nodes.
+/// The node, if this machine has it; a configured topology may name other nodes.
 fn existing(node: u32) -> Option<NumaNode> {
     std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists().then_some(NumaNode(node))
 }

@@ -11,10 +11,10 @@ use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::policy::{DecisionCounters, Policy};
 use crate::router::RouterPath;
 
-/// How one of several replicas is chosen.
+/// How a hop chooses one of several replicas.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
-    /// The one whose ring holds the fewest packets.
+    /// The replica whose ring holds the fewest packets.
     LeastOccupied,
     /// By the flow's hash.
     FlowHash,
@@ -33,7 +33,7 @@ pub(crate) enum Target {
         hop: u8,
         /// How to choose.
         choice: Choice,
-        /// All NFs of the group take offload work as it comes.
+        /// All NFs of the group accept packets with pending offloads.
         offloads: bool,
         /// The replicas; not empty.
         links: Box<[LinkId]>,
@@ -50,21 +50,21 @@ pub(crate) enum Target {
     Drop(DropReason),
 }
 
-/// The replicas that a hop can be entered by.
+/// The replicas of a hop.
 #[derive(Clone, Copy)]
 pub(crate) struct Replicas<'a> {
     /// The group of these NFs.
     pub(crate) group: GroupId,
     pub(crate) hop: u8,
     pub(crate) choice: &'a Choice,
-    /// All NFs of the group take offload work as it comes.
+    /// All NFs of the group accept packets with pending offloads.
     pub(crate) offloads: bool,
     /// Not empty.
     pub(crate) links: &'a [LinkId],
 }
 
 impl Target {
-    /// The NFs that packets go to, if it is NFs.
+    /// The replicas, if the target is an NF.
     #[inline(always)]
     pub(crate) fn replicas(&self) -> Option<Replicas<'_>> {
         match self {
@@ -89,10 +89,10 @@ pub(crate) struct ChainPath {
     pub(crate) roles: Vec<u16>,
     /// Whether a hop chooses by flow hash; descriptors then carry the hash.
     pub(crate) hashed: bool,
-    /// Memories whose backpressure words close the chain's entry, each with a bit mask of the chain's NF threads: any
-    /// NF of the group can set the bits of others.
+    /// Memories whose backpressure words close the chain's entry, each with a bit mask of the chain's NF threads. The mask is
+    /// necessary because any NF of the group can set the bits of others.
     pub(crate) watched: Vec<(MemoryId, u64)>,
-    /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may give none.
+    /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may not give any.
     pub(crate) longest: Vec<u16>,
     /// Links of later hops at which packets enter another trust group.
     pub(crate) crossings: Vec<LinkId>,

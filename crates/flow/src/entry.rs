@@ -89,7 +89,7 @@ impl Line {
     /// Branch-free comparison.
     #[inline(always)]
     pub(crate) fn is(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).fold(0, |differences, (ours, theirs)| differences | (ours ^ theirs)) == 0
+        self.0.iter().zip(&other.0).fold(0, |differences, (one, other)| differences | (one ^ other)) == 0
     }
 }
 

@@ -66,13 +66,13 @@ pub enum IvshmemError {
     },
     /// The engine uses another layout.
     #[error(
-        "PCI device {device} has layout {theirs}, this NF layout {LAYOUT_VERSION}: build the NF from the netvm version of the host"
+        "PCI device {device} has layout {found}, this NF layout {LAYOUT_VERSION}: build the NF from the netvm version of the host"
     )]
     Layout {
         /// Its PCI address.
         device: String,
         /// Its layout version.
-        theirs: u64,
+        found: u64,
     },
     /// An emulated VM has one possible processor: QEMU then translates atomic instructions into ordinary ones.
     #[error(
@@ -145,8 +145,8 @@ impl Devices {
 
     /// The memories of the NF with this control memory.
     pub(crate) fn into_memories(mut self, control: Control) -> Result<Memories, IvshmemError> {
-        if let Some((device, theirs)) = self.unsupported {
-            return Err(IvshmemError::Layout { device, theirs });
+        if let Some((device, found)) = self.unsupported {
+            return Err(IvshmemError::Layout { device, found });
         }
         let header = *control.header();
         let table = self.table.take().ok_or(IvshmemError::Missing("a next-hop table"))?;

@@ -71,12 +71,12 @@ pub struct ControlHeader {
 pub enum ControlError {
     /// The engine uses another layout.
     #[error(
-        "the engine uses layout {theirs}, this NF layout {}: build both from the same netvm",
+        "the engine uses layout {found}, this NF layout {}: build both from the same netvm",
         LAYOUT_VERSION
     )]
     Layout {
         /// The version in the header.
-        theirs: u32,
+        found: u32,
     },
     /// The memory is not control memory, or its numbers are inconsistent.
     #[error("the memory passed is not the control memory of an NF ({0})")]
@@ -230,7 +230,7 @@ impl Control {
             return Err(ControlError::Unsound("magic"));
         }
         if header.layout != LAYOUT_VERSION {
-            return Err(ControlError::Layout { theirs: header.layout });
+            return Err(ControlError::Layout { found: header.layout });
         }
         header.check()?;
         if header.bytes > whole {

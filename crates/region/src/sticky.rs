@@ -24,21 +24,21 @@ impl Sticky {
         Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }
     }
 
-    /// The replica of a flow, by its hash: its current one if that `is_there`, otherwise the one that `best` returns.
+    /// The replica of a flow, by its hash: its current one if that `is_available`, otherwise the one that `best` returns.
     /// Numbers of replicas are below `u16::MAX`; ticks wrap around.
     #[inline]
     pub fn choose(
         &self,
         hash: u64,
         now: u16,
-        is_there: impl FnOnce(u16) -> bool,
+        is_available: impl FnOnce(u16) -> bool,
         best: impl FnOnce() -> u16,
     ) -> u16 {
         let bucket = &self.buckets[hash as usize & (self.buckets.len() - 1)];
         let held = bucket.load(Ordering::Relaxed);
         let replica = (held as u16).checked_sub(1);
         let is_fresh = now.wrapping_sub((held >> 16) as u16) <= self.idle;
-        let chosen = replica.filter(|replica| is_fresh && is_there(*replica)).unwrap_or_else(best);
+        let chosen = replica.filter(|replica| is_fresh && is_available(*replica)).unwrap_or_else(best);
         bucket.store(u32::from(now) << 16 | u32::from(chosen.wrapping_add(1)), Ordering::Relaxed);
         chosen
     }

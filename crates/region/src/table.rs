@@ -136,12 +136,12 @@ pub enum TableError {
     NotATable,
     /// Another version of netvm made it.
     #[error(
-        "the next-hop table has layout {theirs}, this netlib reads {}: build the NF with the netlib of this netvm",
+        "the next-hop table has layout {found}, this netlib reads {}: build the NF with the netlib of this netvm",
         crate::LAYOUT_VERSION
     )]
     Layout {
         /// The table's layout version.
-        theirs: u64,
+        found: u64,
     },
 }
 
@@ -253,7 +253,7 @@ impl TableReader {
             return Err(TableError::NotATable);
         }
         if layout != u64::from(crate::LAYOUT_VERSION) {
-            return Err(TableError::Layout { theirs: layout });
+            return Err(TableError::Layout { found: layout });
         }
         Ok(Self { mapping, epoch: 0, table: Table::new_boxed() })
     }

@@ -64,7 +64,7 @@ pub enum NotForwarded {
     /// The destination is behind a port of the same split-horizon group.
     #[error("its destination is behind a port of the same split-horizon group")]
     SplitHorizon,
-    /// The destination is behind a port that is not a member of the VLAN, or no longer.
+    /// The destination is behind a port that is not, or no longer, a member of the VLAN.
     #[error("its destination is behind a port that is not in its VLAN")]
     NotMember,
     /// The VLAN has no other port to flood.

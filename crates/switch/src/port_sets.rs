@@ -1,24 +1,23 @@
 //! Sets of ports, one for each port or VLAN of a bridge.
 //!
-//! A set has as many words as the highest port of the bridge needs, so that a small host reads one word where the largest
-//! reads sixteen.
+//! A set has as many words as the highest port of the bridge needs: one on a small host, 16 on the largest.
 
 /// Bits of a word.
 const BITS: usize = 64;
 
-/// Sets with these numbers, all of which have the same size.
+/// Sets of the same size, by number.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PortSets {
     words: usize,
     bits: Box<[u64]>,
 }
 
-/// One of them: a bit for each port.
+/// One set: a bit for each port.
 #[derive(Clone, Copy)]
 pub(crate) struct PortSet<'a>(&'a [u64]);
 
 impl PortSets {
-    /// So many empty sets of ports below `ports`.
+    /// `sets` empty sets of ports below `ports`.
     pub fn new(sets: usize, ports: usize) -> Self {
         let words = ports.div_ceil(BITS);
         Self { words, bits: vec![0; sets * words].into() }

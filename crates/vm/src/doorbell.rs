@@ -98,18 +98,18 @@ mod tests {
     fn all_messages_are_readable_without_a_server() {
         let events: Vec<OwnedFd> = (0..96).map(|n| eventfd(n, EventfdFlags::empty()).unwrap()).collect();
         let vectors: Vec<BorrowedFd<'_>> = events.iter().map(AsFd::as_fd).collect();
-        let DoorbellServer { client: theirs, server, .. } = serve(events[95].as_fd(), &vectors).unwrap();
+        let DoorbellServer { client, server, .. } = serve(events[95].as_fd(), &vectors).unwrap();
         drop(server);
-        assert!(matches!(receive(&theirs), Some((0, None))));
-        assert!(matches!(receive(&theirs), Some((1, None))));
-        assert!(matches!(receive(&theirs), Some((-1, Some(_)))));
-        for (n, ours) in events.iter().enumerate() {
-            let Some((0, Some(event))) = receive(&theirs) else { panic!("vector {n}") };
+        assert!(matches!(receive(&client), Some((0, None))));
+        assert!(matches!(receive(&client), Some((1, None))));
+        assert!(matches!(receive(&client), Some((-1, Some(_)))));
+        for (n, original) in events.iter().enumerate() {
+            let Some((0, Some(event))) = receive(&client) else { panic!("vector {n}") };
             rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
             let mut count = [0; 8];
-            rustix::io::read(ours, &mut count).unwrap();
+            rustix::io::read(original, &mut count).unwrap();
             assert_eq!(u64::from_ne_bytes(count), n as u64 + 1);
         }
-        assert!(receive(&theirs).is_none());
+        assert!(receive(&client).is_none());
     }
 }

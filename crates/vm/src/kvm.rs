@@ -1,5 +1,5 @@
-//! Whether guests run on KVM: `/dev/kvm` may open and yet run no guest, as inside VMs whose hypervisor offers KVM only in
-//! part.
+//! Checks that guests run on KVM: opening `/dev/kvm` may succeed although no guest can run, as in VMs whose
+//! hypervisor supports nested virtualization only in part.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Size of the guest's firmware in bytes, the least that QEMU takes.
+/// Size of the guest's firmware in bytes, the minimum that QEMU accepts.
 const FIRMWARE: usize = 64 << 10;
 /// Bytes from the reset vector, where processors start, to the end of the firmware.
 const RESET_VECTOR: usize = 16;
 /// The I/O port at which the guest ends QEMU.
 const EXIT_PORT: u8 = 0xf4;
-/// What the guest writes there.
+/// The value that the guest writes to this port.
 const EXIT_VALUE: u8 = 0x10;
-/// QEMU's exit status then (`hw/misc/debugexit.c`).
+/// QEMU's exit status after that (`hw/misc/debugexit.c`).
 const EXIT_STATUS: i32 = (EXIT_VALUE as i32) << 1 | 1;
 /// Limit for the guest; it takes some 60 ms.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Guests do not run on KVM.
+/// Why guests do not run on KVM.
 #[derive(Debug, thiserror::Error)]
 pub enum KvmError {
     /// QEMU cannot be started.
@@ -41,8 +41,7 @@ pub enum KvmError {
 /// Runs a guest of three instructions on KVM, with this QEMU and the processor of [`Machine`](crate::Machine). It takes
 /// some 60 ms.
 ///
-/// # Errors
-/// [`KvmError`]: what QEMU said.
+/// # Errors [`KvmError`] with QEMU's message.
 pub fn check_kvm(qemu: &Path) -> Result<(), KvmError> {
     let firmware = firmware()?;
     // This process holds the file open until QEMU has read it.
@@ -58,7 +57,7 @@ pub fn check_kvm(qemu: &Path) -> Result<(), KvmError> {
     let start = Instant::now();
     while child.try_wait()?.is_none() {
         if start.elapsed() >= LIMIT {
-            // It may have ended just now.
+            // QEMU may have ended meanwhile.
             let _ = child.kill();
             let _ = child.wait();
             return Err(KvmError::Fails(format!("it did nothing for {} s", LIMIT.as_secs())));
@@ -85,7 +84,7 @@ fn firmware() -> io::Result<File> {
     Ok(file)
 }
 
-/// QEMU's first line, without its name; else how it ended.
+/// QEMU's first error line without the program's name; if there is none, its exit status.
 fn reason(errors: &str, status: ExitStatus) -> String {
     let line = errors.lines().map(str::trim).find(|line| !line.is_empty());
     match (line, status.signal()) {
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_guest_runs_wherever_qemu_runs_guests() {
-        // The translator runs the same guest everywhere; KVM is what the check decides.
+        // TCG runs the same guest on every machine; the check is about KVM.
         let firmware = firmware().unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), firmware.as_raw_fd());
         let status = Command::new("qemu-system-x86_64")

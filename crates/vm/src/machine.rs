@@ -16,7 +16,7 @@ const QUEUE_SIZE: u16 = 1024;
 /// crashes in `msix_set_vector_notifiers`.
 const SAFE_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 
-/// QEMU 9.2 has `reconnect-ms`, and QEMU 11 has `reconnect` no more.
+/// QEMU 9.2 added `reconnect-ms`, and QEMU 11 removed `reconnect`.
 const RECONNECTS_BY_MS: Version = Version { major: 10, minor: 0, micro: 0 };
 
 /// Linux parameter that skips the check of the timer.
@@ -66,7 +66,8 @@ pub enum CardKind {
     /// virtio-net over vhost-user.
     #[default]
     VhostUser,
-    /// An e1000 or e1000e over vfio-user: netvm has the card, and QEMU passes it on. QEMU connects once, at its start.
+    /// An e1000 or e1000e over vfio-user: netvm emulates the card, and QEMU presents it to the guest. QEMU
+    /// connects once, when it starts.
     VfioUser,
 }
 
@@ -81,7 +82,7 @@ pub struct Card {
     pub socket: PathBuf,
     /// Whether QEMU connects to the socket, with retries, and netvm listens; otherwise QEMU listens.
     pub connects: bool,
-    /// MAC address, such as 02:00:00:00:00:01. netvm's port knows that of a card over vfio-user.
+    /// MAC address, such as 02:00:00:00:00:01. For a card over vfio-user, netvm's port sets it.
     pub mac: String,
     /// Number of queue pairs.
     pub queues: u16,
@@ -230,7 +231,8 @@ pub(crate) fn monitor(qmp: &Path, version: Version) -> [String; 4] {
     ["-chardev".to_owned(), chardev, "-mon".to_owned(), "chardev=netvm-qmp,mode=control".to_owned()]
 }
 
-/// The device of a card over vfio-user, in JSON: it has no other form. Its ROM would be read by many messages.
+/// The device of a card over vfio-user, which QEMU accepts only in JSON. Without a ROM, because the guest
+/// would read it by many messages.
 #[must_use]
 pub fn vfio_user_device(socket: &Path) -> String {
     let socket = json!({ "type": "unix", "path": socket });
@@ -262,7 +264,7 @@ pub(crate) fn command_line(append: &str, accel: Accel) -> String {
 }
 
 impl Accel {
-    /// QEMU's name for it.
+    /// QEMU's name for the accelerator.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

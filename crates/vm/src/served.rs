@@ -163,7 +163,8 @@ impl ServedMemory {
         doorbell::refuse(connection)
     }
 
-    /// Sends QEMU what belongs to this socket. Hold the connection while QEMU runs; QEMU sends nothing on it.
+    /// Sends QEMU the descriptors of this socket. Hold the connection while QEMU runs; QEMU sends nothing on
+    /// it.
     ///
     /// # Errors
     /// QEMU has closed the connection, or there is no such region.

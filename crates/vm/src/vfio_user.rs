@@ -1,4 +1,4 @@
-//! QEMU as the client of a vfio-user socket, by which guests get e1000 cards.
+//! QEMU as the client of a vfio-user socket, which gives guests e1000 cards.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ pub const OLDEST_WITH_E1000: &str = "10.1";
 /// The emulator, by its usual name.
 pub const QEMU: &str = "qemu-system-x86_64";
 
-/// Whether this QEMU is a vfio-user client. Starts it for a moment.
+/// Whether this QEMU is a vfio-user client. Runs it briefly.
 #[must_use]
 pub fn is_vfio_user_client(program: &Path) -> bool {
     let asked = Command::new(program).args(["-device", "vfio-user-pci,help"]).stdin(Stdio::null()).output();

@@ -1,11 +1,11 @@
-//! Control messages of packet sockets: the VLAN tag that a packet came without.
+//! Control messages of packet sockets: the VLAN tag that the kernel removed from a packet.
 
 /// A control buffer, aligned for `cmsghdr`.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(8))]
 pub(crate) struct Control(pub(crate) [u8; 64]);
 
-/// The VLAN tag that the packet came without: its protocol and its value.
+/// The VLAN tag that the kernel removed from the packet: its protocol and its value.
 ///
 /// # Safety
 /// The kernel has filled the message and its control buffer.

@@ -29,7 +29,7 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::ENODEV) => " (`ip link` lists the interfaces of this network namespace)",
         Some(libc::EBUSY) => " (another program uses it)",
         Some(libc::EINVAL) => {
-            " (an interface of this name may be there that is no TAP, or have other queues)"
+            " (another interface of this name may exist that is not a TAP, or has other queues)"
         }
         Some(libc::ENOENT) => " (the kernel has no /dev/net/tun)",
         _ => "",

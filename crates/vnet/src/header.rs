@@ -1,4 +1,4 @@
-//! `struct virtio_net_hdr` (virtio 1.2 section 5.1.6, `linux/virtio_net.h`), and what it says of a packet.
+//! `struct virtio_net_hdr` (virtio 1.2 section 5.1.6, `linux/virtio_net.h`), and its meaning for a packet.
 //!
 //! A packet socket in a container can send any header: everything is checked against the packet.
 
@@ -8,7 +8,7 @@ const GSO_NONE: u8 = 0;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP: u8 = 5;
-/// Congestion was seen on the way: a bit besides the type (RFC 3168).
+/// Flag: the packet met congestion (RFC 3168): a bit besides the type (RFC 3168).
 const GSO_ECN: u8 = 0x80;
 
 /// Bytes of the Ethernet header without tags.
@@ -34,7 +34,7 @@ pub struct Header {
 
 const _: () = assert!(size_of::<Header>() == 10, "the layout of the kernel, without the number of buffers");
 
-/// What is still to be done with a packet.
+/// Pending offloads of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// Nothing.
@@ -65,7 +65,7 @@ pub struct Segments {
     pub ecn: bool,
 }
 
-/// A header that contradicts its packet.
+/// A header that does not fit its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The checksum would lie outside the packet.
@@ -157,7 +157,7 @@ fn ip_offset(front: &[u8]) -> Result<usize, HeaderError> {
     Err(HeaderError::Contradiction)
 }
 
-/// The header that says this of a packet.
+/// The header for pending offloads.
 #[must_use]
 pub fn header_of(pending: Pending) -> Header {
     match pending {

@@ -1,7 +1,7 @@
 //! Interfaces of the kernel that exchange offloads: a [`Queue`] of a TAP device or of a packet socket.
 //!
 //! Each packet has a `virtio_net_hdr` before it (Linux's `IFF_VNET_HDR` and `PACKET_VNET_HDR`, virtio 1.2 section
-//! 5.1.6), which says what is still to be done: a checksum to finish, or a TCP segment of up to 64 KB to be cut. Both
+//! 5.1.6), which describes pending offloads: a checksum to finish, or a TCP segment of up to 64 KB to be cut. Both
 //! directions carry it, so that a segment crosses the program as one packet, and the receiver's kernel takes it as one.
 //!
 //! ```no_run
@@ -43,7 +43,7 @@ pub use tap::TapOptions;
 /// The queues of an open interface, and what was negotiated with the kernel.
 #[derive(Debug)]
 pub struct Opened {
-    /// One for each queue that was asked for.
+    /// One for each requested queue.
     pub queues: Vec<Queue>,
     /// The offloads.
     pub offloads: Offloads,

@@ -1,5 +1,5 @@
-//! Packet sockets (packet(7)) on existing interfaces: what comes in by the interface is received here, also by the
-//! kernel's own network stack.
+//! Packet sockets (packet(7)) on existing interfaces: received packets are delivered here and to the kernel's own
+//! network stack.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -29,7 +29,7 @@ pub struct SocketOptions {
 /// [`OpenError`] names the step that failed.
 pub fn open(options: &SocketOptions) -> Result<Opened, OpenError> {
     let name = &options.interface;
-    let index = index_of(name).map_err(OpenError::of(name, "it is not there"))?;
+    let index = index_of(name).map_err(OpenError::of(name, "it does not exist"))?;
     let group = (options.queues > 1).then(new_group);
     let queues = (0..options.queues.max(1)).map(|_| socket(name, index, group)).collect::<Result<_, _>>()?;
     Ok(Opened {

@@ -106,7 +106,8 @@ impl Queue {
         Watch(Arc::clone(&self.fd))
     }
 
-    /// Counts packets that the kernel lost for want of room; `None` if this kind of interface counts them itself (`ip
+    /// Counts packets that the kernel dropped because there was no room; `None` if this kind of interface counts them
+    /// itself (`ip
     /// -s link`: dropped).
     #[must_use]
     pub fn drops(&self) -> Option<Drops> {
@@ -121,14 +122,14 @@ impl AsFd for Queue {
     }
 }
 
-/// Tells whether the TAP device of a queue is still there, in whatever namespace.
+/// Watches whether the TAP device of a queue still exists, in any namespace.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<OwnedFd>);
 
 impl Watch {
-    /// Whether it is.
+    /// Whether it exists.
     #[must_use]
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         Request::new("any").and_then(|request| request.send(self.0.as_fd(), TUNGETIFF)).is_ok()
     }
 }

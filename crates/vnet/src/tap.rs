@@ -1,4 +1,5 @@
-//! TAP devices (`Documentation/networking/tuntap.rst`): what the kernel sends by the interface is received here.
+//! TAP devices (`Documentation/networking/tuntap.rst`): packets that the kernel sends by the interface are received
+//! here.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,7 +10,7 @@ use crate::{Offloads, OpenError, Opened};
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
-/// What may be left to the other side: checksums, TCP over IPv4 and IPv6, with ECN; UDP.
+/// Offloads that may be left to the other side: checksums, TCP over IPv4 and IPv6, with ECN; UDP.
 const CHECKSUM: libc::c_ulong = 0x01;
 const TCP: libc::c_ulong = CHECKSUM | 0x02 | 0x04 | 0x08;
 const UDP: libc::c_ulong = 0x20 | 0x40;
@@ -17,7 +18,7 @@ const UDP: libc::c_ulong = 0x20 | 0x40;
 /// How a TAP device is made.
 #[derive(Clone, Debug)]
 pub struct TapOptions {
-    /// Name of the interface, which is made if it is not there.
+    /// Name of the interface, created if it does not exist.
     pub interface: String,
     /// Number of queues; flows are spread over them by the kernel.
     pub queues: u16,
@@ -64,7 +65,7 @@ fn attach(name: &str, many: bool) -> io::Result<(OwnedFd, String)> {
     Ok((fd, given))
 }
 
-/// The most that the kernel takes.
+/// Negotiates all offloads that the kernel accepts.
 fn negotiate(fd: &OwnedFd) -> io::Result<Offloads> {
     // SAFETY: the argument is a number.
     let set = |flags: libc::c_ulong| check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, flags) });

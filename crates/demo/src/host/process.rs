@@ -23,10 +23,10 @@ const TOOLS: [(&str, &str); 4] =
 /// [`Failure::MissingTools`].
 pub fn check_tools() -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    let is_installed = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
     let missing: Vec<String> = TOOLS
         .iter()
-        .filter(|(tool, _)| !is_there(tool))
+        .filter(|(tool, _)| !is_installed(tool))
         .map(
             |(tool, package)| {
                 if tool == package { (*tool).to_owned() } else { format!("{tool} (package {package})") }

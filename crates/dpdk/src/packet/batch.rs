@@ -1,7 +1,7 @@
-//! A [`Batch`] owns packets that travel together: a fixed array on a worker's stack, made once.
+//! A [`Batch`] owns the packets of a burst. It is a fixed-size array on a worker's stack, created once.
 //!
-//! Sending moves packets out of the batch into a driver and leaves the unsent ones. Dropping it frees the rest to their
-//! pools.
+//! Sending moves packets from the batch to a driver; unsent packets stay in the batch. Dropping a batch returns its packets
+//! to their pools.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -104,14 +104,14 @@ impl Batch {
         unsafe { std::slice::from_raw_parts_mut(self.mbufs.as_mut_ptr().cast(), self.len) }
     }
 
-    /// Takes all packets out, in order. Those that the iterator does not get to are freed with it.
+    /// Takes all packets out, in order. Dropping the iterator frees the packets that it has not returned.
     #[inline(always)]
     pub fn drain(&mut self) -> Drain<'_> {
         let end = std::mem::take(&mut self.len);
         Drain { batch: self, next: 0, end }
     }
 
-    /// Gives all packets to the caller.
+    /// Transfers ownership of all packets to the caller.
     #[inline(always)]
     pub fn release(&mut self) -> &[MbufPtr] {
         let len = std::mem::take(&mut self.len);
@@ -119,10 +119,10 @@ impl Batch {
         unsafe { std::slice::from_raw_parts(self.mbufs.as_ptr().cast(), len) }
     }
 
-    /// Takes packets over, as many as there is room for; returns how many.
+    /// Takes ownership of packets, as many as there is room for; returns how many.
     ///
     /// # Safety
-    /// As for [`MbufPtr::own`], of each of those that it takes.
+    /// As for [`MbufPtr::own`], for each packet that it takes.
     #[inline(always)]
     pub unsafe fn adopt(&mut self, mbufs: &[MbufPtr]) -> usize {
         let count = mbufs.len().min(self.room());
@@ -183,7 +183,7 @@ impl Batch {
         self.mbufs.as_mut_ptr().cast()
     }
 
-    /// For C functions that give packets: where they go and how many fit.
+    /// For C functions that return packets: the free slots and their number.
     ///
     /// Follow with [`Batch::assume_added`].
     #[inline(always)]
@@ -209,7 +209,7 @@ impl Batch {
     /// `count` packets have been written to [`Batch::spare`].
     ///
     /// # Safety
-    /// They have, `count` is at most the spare room, and the batch owns them from now on.
+    /// The packets were written, `count` is at most the number of free slots, and nothing else owns the packets.
     #[inline(always)]
     pub unsafe fn assume_added(&mut self, count: usize) {
         debug_assert!(count <= self.room());
@@ -258,7 +258,7 @@ impl<'a> IntoIterator for &'a mut Batch {
 
 /// Takes the packets out of a [`Batch`]; see [`Batch::drain`].
 ///
-/// While it lives the batch counts none; if it is leaked, so are its packets.
+/// The batch is empty as soon as this exists. Leaking it leaks its packets.
 #[derive(Debug)]
 pub struct Drain<'a> {
     batch: &'a mut Batch,

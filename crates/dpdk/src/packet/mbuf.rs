@@ -54,7 +54,7 @@ impl MbufPtr {
         };
     }
 
-    /// Takes the packet over.
+    /// Takes ownership of the packet.
     ///
     /// # Safety
     /// The caller owns the mbuf: it is initialised and out of its pool, the pool's memory is mapped, and no one else
@@ -65,7 +65,7 @@ impl MbufPtr {
         Mbuf(self)
     }
 
-    /// Looks at the packet, or changes it, without taking it over.
+    /// Access to the packet without taking ownership.
     ///
     /// # Safety
     /// As for [`MbufPtr::own`], for as long as the result lives.
@@ -195,7 +195,7 @@ impl Mbuf {
         unsafe { self.get::<u32, PKT_LEN>() }
     }
 
-    /// The port that it came in from.
+    /// The port that received the packet.
     #[inline(always)]
     #[must_use]
     pub fn port(&self) -> PortNumber {
@@ -203,30 +203,29 @@ impl Mbuf {
         PortNumber(unsafe { self.get::<u16, PORT>() })
     }
 
-    /// Sets the port that it came in from.
+    /// Sets the port that received the packet.
     #[inline(always)]
     pub fn set_port(&mut self, port: PortNumber) {
         // SAFETY: the field is a u16, and any number is allowed in it.
         unsafe { self.set::<u16, PORT>(port.0) };
     }
 
-    /// Two words for the owner, in the field of the NIC's hash; they last while the packet is out of its pool.
+    /// Two words for the owner, in the field of the NIC's hash. They keep their value while the packet is out of its pool.
     #[inline(always)]
     #[must_use]
-    pub fn note(&self) -> [u32; 2] {
+    pub fn user_data(&self) -> [u32; 2] {
         // SAFETY: rte_mbuf.hash is a union of eight bytes; any bytes are valid.
         unsafe { self.get::<[u32; 2], HASH>() }
     }
 
-    /// Writes [`Mbuf::note`].
+    /// Writes [`Mbuf::user_data`].
     #[inline(always)]
-    pub fn set_note(&mut self, note: [u32; 2]) {
-        // SAFETY: as in `note`; drivers look at the hash of packets that they are given to send in no mode that netvm
-        // sets.
-        unsafe { self.set::<[u32; 2], HASH>(note) };
+    pub fn set_user_data(&mut self, words: [u32; 2]) {
+        // SAFETY: as in `user_data`. In the modes that netvm uses, drivers do not read the hash of packets to send.
+        unsafe { self.set::<[u32; 2], HASH>(words) };
     }
 
-    /// Buffers that the packet is spread over; 1 for all that fit into a buffer.
+    /// Number of buffers (segments) of the packet; 1 if it fits into a buffer.
     #[inline(always)]
     #[must_use]
     pub fn nb_segs(&self) -> u16 {
@@ -234,7 +233,7 @@ impl Mbuf {
         unsafe { self.get::<u16, NB_SEGS>() }
     }
 
-    /// Owners; more than 1 only where a driver keeps a reference.
+    /// Reference count; more than 1 only if a driver keeps a reference.
     #[inline(always)]
     #[must_use]
     pub fn refcnt(&self) -> u16 {
@@ -242,7 +241,7 @@ impl Mbuf {
         unsafe { AtomicU16::from_ptr(self.0.as_ptr().byte_add(REFCNT).cast()) }.load(Ordering::Relaxed)
     }
 
-    /// The driver's report on the packet, and offload requests to it (`RTE_MBUF_F_*`).
+    /// Flags that the driver set on reception, and offload requests to it (`RTE_MBUF_F_*`).
     #[inline(always)]
     #[must_use]
     pub fn ol_flags(&self) -> u64 {
@@ -307,7 +306,7 @@ impl Mbuf {
         }
     }
 
-    /// Copies the beginning of the packet out and returns how many bytes that were: at most those of the first buffer.
+    /// Copies the beginning of the packet to `out`; returns the number of bytes, at most those in the first buffer.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let length = out.len().min(usize::from(self.data_len()));
         // SAFETY: the packet lies in its buffer: `set_bounds` keeps to that, and a driver has filled it. `out` is
@@ -317,8 +316,8 @@ impl Mbuf {
         length
     }
 
-    /// Copies the first `N` bytes out in a few moves. If the packet is shorter, this includes bytes of the buffer
-    /// behind it. Returns how many are the packet's; 0 if the buffer ends before `N` bytes.
+    /// Copies the first `N` bytes to `out` in a few moves. If the packet is shorter, this includes bytes of the buffer after
+    /// the packet. Returns how many bytes belong to the packet; 0 if the buffer ends before `N` bytes.
     #[inline(always)]
     pub fn copy_first<const N: usize>(&self, out: &mut [u8; N]) -> usize {
         if usize::from(self.data_off()) + N > usize::from(self.buf_len()) {

@@ -1,7 +1,7 @@
 //! Offloads: a packet whose checksum is not computed yet, and a TCP segment or UDP datagram to be cut into packets.
 //!
-//! Such packets come from guests ([`crate::VhostQueue::receive`]) and from interfaces of the kernel, and may go to those
-//! that accept them ([`crate::VhostQueue::accepts`]); before any other use, netvm finishes them.
+//! Such packets come from guests ([`crate::VhostQueue::receive`]) and from interfaces of the kernel, and may go to guests
+//! and interfaces that accept them ([`crate::VhostQueue::accepts`]). Before any other use, netvm finishes them.
 
 use std::ptr::NonNull;
 
@@ -23,7 +23,7 @@ pub struct Oversized {
     pub l3: u16,
     /// Bytes of the TCP header, with its options, or of the UDP header.
     pub l4: u16,
-    /// Bytes of payload per packet, as the sender claims; any value is possible.
+    /// Bytes of payload per packet, from the sender. Untrusted: any value is possible.
     pub size: u16,
     /// IPv6, else IPv4.
     pub v6: bool,
@@ -103,7 +103,7 @@ impl Mbuf {
         })
     }
 
-    /// The checksum that is not computed yet, also that of a packet to be split.
+    /// The checksum that is not computed yet, also for a packet to be split.
     #[must_use]
     pub fn unfinished(&self) -> Option<Unfinished> {
         let kind = self.ol_flags() & sys::NETVM_OFFLOAD_L4;
@@ -136,7 +136,7 @@ impl Mbuf {
         self.set_pending(transport | ip, [sum.l2, sum.l3, 0], 0);
     }
 
-    /// Takes back what [`Mbuf::set_oversized`] or [`Mbuf::set_unfinished`] noted.
+    /// Removes the marks of [`Mbuf::set_oversized`] and [`Mbuf::set_unfinished`].
     pub fn forget_pending(&mut self) {
         let ip = sys::NETVM_OFFLOAD_IPV4 | sys::NETVM_OFFLOAD_IPV6;
         self.set_ol_flags(self.ol_flags() & !(sys::NETVM_OFFLOAD_ANY | ip));
@@ -153,21 +153,20 @@ impl Mbuf {
         unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().write_unaligned(lengths) };
     }
 
-    /// Computes a missing checksum. Returns whether that worked: the position that the sender gave may lie outside the
-    /// packet.
+    /// Computes a missing checksum. Returns false if it cannot: the sender's offset may be outside of the packet.
     pub fn finish_checksum(&mut self) -> bool {
         // SAFETY: `self` owns the mbuf and its segments; the function stays within the buffers.
         unsafe { sys::netvm_offload_checksum(self.as_ptr().as_ptr()) == 0 }
     }
 
-    /// Writes the Internet checksum (RFC 1071) of the bytes from `from` to the end to `at`. Returns whether that worked:
-    /// both may lie outside the packet.
+    /// Computes the Internet checksum (RFC 1071) of the bytes from offset `from` to the end, and writes it at offset `at`.
+    /// Returns false if one of them is outside of the packet.
     pub fn finish_checksum_at(&mut self, from: u16, at: u16) -> bool {
         // SAFETY: as in `finish_checksum`.
         unsafe { sys::netvm_checksum_at(self.as_ptr().as_ptr(), from.into(), at.into()) == 0 }
     }
 
-    /// Replaces the packet's first `old` bytes by `new`; moves its beginning, not its end.
+    /// Replaces the packet's first `old` bytes by `new`. The beginning of the packet moves; the rest stays in place.
     ///
     /// # Errors
     /// [`BoundsError`] if the buffer lacks room before the packet, or the packet has fewer bytes.

@@ -1,4 +1,4 @@
-//! Packets in several buffers: made of buffers that readv(2) filled, and described for writev(2).
+//! Packets in several buffers: builds them from buffers that readv(2) filled, and describes them for writev(2).
 
 use dpdk_sys as sys;
 
@@ -11,8 +11,8 @@ pub type Part = sys::netvm_part;
 pub const MOST_PARTS: usize = Batch::CAPACITY;
 
 impl Mbuf {
-    /// Makes one packet of buffers over which `length` bytes were written one after the other, each to its end. Buffers
-    /// that they did not reach stay in the batch. `None`, and the batch as it was, if they do not fit.
+    /// Builds one packet from buffers that were filled in order with `length` bytes in total. Unused buffers stay in the batch.
+    /// `None` if the bytes do not fit; the batch is then unchanged.
     ///
     /// The buffers are as [`crate::Pool::alloc_frames_into`] gave them, without bytes.
     #[must_use]
@@ -36,7 +36,7 @@ impl Mbuf {
         Some(packet)
     }
 
-    /// Where its bytes are; `None` if in more parts than there is room for.
+    /// Addresses and lengths of its bytes; `None` if `out` is too short for all parts.
     #[must_use]
     pub fn parts<'a>(&self, out: &'a mut [Part]) -> Option<&'a [Part]> {
         // SAFETY: `self` owns the mbuf and its segments; there is room for `out.len()` parts.
@@ -45,22 +45,22 @@ impl Mbuf {
         out.get(..count as usize)
     }
 
-    /// Takes the first `length` bytes of another buffer's [`Mbuf::room`] for its own, from its beginning on.
+    /// Copies the first `length` bytes of another buffer's [`Mbuf::room`] to this packet, which then has this length.
     ///
     /// # Errors
-    /// [`BoundsError`] if either has no room for so many.
+    /// [`BoundsError`] if one of the buffers is too small.
     pub fn copy_room(&mut self, from: &Self, length: u16) -> Result<(), BoundsError> {
-        let there = from.room();
-        if there.length < usize::from(length) {
+        let source = from.room();
+        if source.length < usize::from(length) {
             return Err(BoundsError { offset: from.data_off(), length, buffer: from.buf_len(), segments: 1 });
         }
         self.set_bounds(self.data_off(), length)?;
         // SAFETY: both have room for `length` bytes, as just checked, and are different buffers.
-        unsafe { std::ptr::copy_nonoverlapping(there.bytes.cast(), self.data(), usize::from(length)) };
+        unsafe { std::ptr::copy_nonoverlapping(source.bytes.cast(), self.data(), usize::from(length)) };
         Ok(())
     }
 
-    /// Where bytes can be written to: all of the buffer behind the packet's beginning.
+    /// The writable bytes: from the beginning of the packet to the end of the buffer.
     #[must_use]
     pub fn room(&self) -> Part {
         Part { bytes: self.data().cast(), length: usize::from(self.buf_len() - self.data_off()) }

@@ -26,7 +26,7 @@ pub struct BufferLayout {
 pub const HEADROOM: u16 = dpdk_sys::NETVM_HEADROOM as u16;
 
 impl BufferLayout {
-    /// Bytes of a buffer: headroom, packet and tailroom. An mbuf numbers 65,535 at most.
+    /// Bytes of a buffer: headroom, packet and tailroom; at most 65,535, the limit of an mbuf.
     #[must_use]
     pub const fn size(&self) -> u32 {
         if self.stride > u16::MAX as u32 { u16::MAX as u32 } else { self.stride }
@@ -44,7 +44,7 @@ impl BufferLayout {
     }
 }
 
-/// Turns addresses of buffers into their numbers without a division. A copy of it stays in registers over a loop.
+/// Converts addresses of buffers to buffer numbers without a division. A copy fits into registers during a loop.
 ///
 /// With stride = odd × 2^shift, the distance of buffer i from buffer 0 is i × odd × 2^shift. Shifting is exact, and
 /// what is left is multiplied by the inverse of `odd` modulo 2^32, which undoes the multiplication by `odd`.
@@ -70,14 +70,14 @@ impl BufferIndex {
         Self { first, shift, inverse }
     }
 
-    /// The buffer of a packet of the pool; any number for a packet of another.
+    /// The buffer number of a packet of the pool; an arbitrary number for a packet of another pool.
     #[inline(always)]
     #[must_use]
     pub fn of_packet(&self, packet: &Mbuf) -> u32 {
         self.of(packet.buf_addr() as usize)
     }
 
-    /// The number of the buffer that begins at `address`; anything for an address where none begins.
+    /// The number of the buffer that begins at `address`; an arbitrary number for any other address.
     #[inline(always)]
     pub(crate) const fn of(&self, address: usize) -> u32 {
         ((address.wrapping_sub(self.first) >> self.shift) as u32).wrapping_mul(self.inverse)

@@ -1,14 +1,14 @@
-//! Lets devices on the PCI bus reach packet memory.
+//! Maps packet memory for devices on the PCI bus.
 //!
-//! DPDK maps its own memory for devices, not the caller's, which must be registered with the EAL once and mapped. With
-//! an IOMMU, devices use the addresses of this process (an IOMMU of fewer than 48 bits cannot hold them and refuses).
-//! Without one they use physical addresses, which stay valid for huge pages only, and each mbuf gets its own.
+//! DPDK maps its own memory for devices. The caller's memory must be registered with the EAL once, and then mapped for each
+//! device. With an IOMMU, devices use the virtual addresses of this process (an IOMMU of fewer than 48 bits refuses them).
+//! Without one, they use physical addresses, which stay valid only for huge pages; each mbuf gets its physical address.
 //!
-//! All devices that VFIO drives share their mappings, so one mapping serves them all until the last of them is closed.
-//! Devices that share their NIC with the kernel (mlx5 and its like) have mappings of their own.
+//! All devices under VFIO share a mapping until the last of them is closed. Devices that share their NIC with the kernel
+//! (such as mlx5) have their own mappings.
 //!
-//! No test of the project runs this, as it takes a NIC. It was tried by hand with emulated e1000 NICs in a guest: with
-//! an IOMMU and vfio-pci, and without one and uio_pci_generic.
+//! No test covers this module, because it needs a NIC. It was tested manually with emulated e1000 NICs in a guest: with an
+//! IOMMU and vfio-pci, and without an IOMMU and uio_pci_generic.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -36,35 +36,35 @@ pub enum DmaError {
         "physical addresses cannot be read from /proc/self/pagemap: run with CAP_SYS_ADMIN, or enable the IOMMU"
     )]
     NoPhysical,
-    /// A buffer that is not contiguous in physical memory.
+    /// A buffer is not contiguous in physical memory.
     #[error("buffer {0} crosses from one page to another: choose a buffer size that divides {1} bytes")]
     Split(usize, usize),
     /// The EAL refused the memory.
-    #[error("DPDK does not accept the packet memory: {}{}", reason(*.errno), quoted(.said))]
+    #[error("DPDK does not accept the packet memory: {}{}", reason(*.errno), quoted(.log))]
     Register {
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
     /// The device's driver refused it.
-    #[error("the packet memory cannot be mapped for the device: {}{}", reason(*.errno), quoted(.said))]
+    #[error("the packet memory cannot be mapped for the device: {}{}", reason(*.errno), quoted(.log))]
     Map {
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
 }
 
 /// Addresses that devices use.
 #[derive(Debug)]
 enum Addresses {
-    /// Those of this process.
+    /// The virtual addresses of this process.
     Virtual,
-    /// Physical ones, of each page of the memory.
+    /// The physical address of each page of the memory.
     Physical(Vec<u64>),
-    /// None, and why.
+    /// Devices cannot reach the memory, for this reason.
     None(DmaError),
 }
 
@@ -73,11 +73,11 @@ enum Addresses {
 struct Users {
     /// Whether the EAL knows the memory.
     registered: bool,
-    /// Ports that use the mapping that they share.
+    /// Number of ports that use the shared mapping.
     sharing: u32,
 }
 
-/// How devices reach the memory of a pool.
+/// The mappings of a pool's memory for devices.
 #[derive(Debug)]
 pub(crate) struct Dma {
     addresses: Addresses,
@@ -90,7 +90,7 @@ impl Default for Dma {
     }
 }
 
-/// A port that is to reach the memory.
+/// A port whose device needs the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DmaPort {
     pub(crate) number: PortNumber,
@@ -131,7 +131,7 @@ impl Dma {
             // SAFETY: whole pages that stay mapped (PacketMemory), with as many addresses as there are pages.
             let error = unsafe { sys::netvm_memory_register(base.cast(), iovas.as_mut_ptr(), count, page) };
             if error != 0 {
-                return Err(DmaError::Register { errno: -error, said: control.said() });
+                return Err(DmaError::Register { errno: -error, log: control.log() });
             }
             users.registered = true;
         }
@@ -140,10 +140,10 @@ impl Dma {
             for (done, &(address, iova, bytes)) in pieces.iter().enumerate() {
                 // SAFETY: memory that stays mapped, and an open port.
                 let error = unsafe { sys::netvm_port_dma_map(port.number.0, address, iova, bytes) };
-                // Not supported: a bus or driver that needs no mapping.
+                // ENOTSUP: the bus or driver needs no mapping.
                 if error != 0 && error != -libc::ENOTSUP {
                     unmap(&pieces[..done], port);
-                    return Err(DmaError::Map { errno: -error, said: control.said() });
+                    return Err(DmaError::Map { errno: -error, log: control.log() });
                 }
             }
         }
@@ -171,7 +171,7 @@ impl Dma {
         }
     }
 
-    /// The pieces to map: all at once under the process's addresses, otherwise page by page.
+    /// The pieces to map: the whole memory for virtual addresses, or each page for physical addresses.
     fn pieces(&self, memory: &dyn PacketMemory) -> Vec<Piece> {
         let (base, page) = (memory.base().as_ptr(), memory.page_bytes());
         match &self.addresses {

@@ -40,7 +40,7 @@ unsafe impl Send for HeapMemory {}
 unsafe impl Sync for HeapMemory {}
 
 impl HeapMemory {
-    /// Zeroed memory of at least `bytes` bytes, from the start of a page; none if there is not so much.
+    /// Zeroed, page-aligned memory of at least `bytes` bytes; `None` if the allocation fails.
     #[must_use]
     pub fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes.max(1).checked_next_multiple_of(4096)?, 4096).ok()?;

@@ -25,7 +25,7 @@ pub use memory::{HeapMemory, PacketMemory};
 use options::{LARGEST_STRIDE, cache_limit};
 pub use options::{PoolError, PoolOptions, Store};
 
-/// Existing pools, by address; a thread that ends its registration returns the contents of its caches to them.
+/// Addresses of the existing pools. A thread that ends its registration returns the contents of its caches to them.
 static LIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Returns the contents of this thread's caches to the pools.
@@ -119,7 +119,7 @@ impl Pool {
         let error = unsafe { sys::netvm_pool_create(&raw const spec, &raw mut mempool) };
         let Some(mempool) = NonNull::new(mempool).filter(|_| error == 0) else {
             let bytes = Self::eal_bytes(layout.buffers);
-            return Err(PoolError::Refused { name: own(), errno: -error, said: control.said(), bytes });
+            return Err(PoolError::Refused { name: own(), errno: -error, log: control.log(), bytes });
         };
         drop(control);
 
@@ -142,7 +142,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// EAL memory that the headers of a pool with this many buffers take at most, for
+    /// Upper bound of the EAL memory for the mbuf headers of a pool with this many buffers, for
     /// [`crate::EalOptions::memory_mib`].
     #[must_use]
     pub const fn eal_bytes(buffers: u32) -> u64 {
@@ -225,7 +225,7 @@ impl Pool {
         unsafe { sys::rte_mempool_avail_count(self.mempool.as_ptr()) }
     }
 
-    /// Packets that are out: with drivers, batches, or NFs.
+    /// Packets that are out of the pool: in drivers, batches or NFs.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.layout.buffers.saturating_sub(self.available())
@@ -240,12 +240,12 @@ impl Pool {
         self.dma.map_for(self.memory.as_ref(), port)
     }
 
-    /// Ends that.
+    /// Undoes [`Pool::map_for`].
     pub(crate) fn unmap_for(&self, port: DmaPort) {
         self.dma.unmap_for(self.memory.as_ref(), port);
     }
 
-    /// The first buffer that differs from its mbuf's.
+    /// The first buffer that its mbuf does not point to.
     fn first_misplaced(&self) -> Option<u32> {
         let first = self.memory.base().as_ptr() as usize + self.layout.first;
         (0..self.layout.buffers).find(|&buffer| {

@@ -1,4 +1,4 @@
-//! How a pool is made, and why it cannot be.
+//! Options of a pool, and the errors of its creation.
 
 use dpdk_sys as sys;
 
@@ -6,16 +6,16 @@ use super::HEADROOM;
 use crate::NumaNode;
 use crate::log::{quoted, reason};
 
-/// Where a pool keeps free packets that are in no thread's cache.
+/// The mempool handler, which stores free packets that are not in a thread's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// Last in, first out (`stack`): recycles the buffers that were used last, so that few stay in the processor's
-    /// caches even if packets are freed by another thread than takes them. One spinlock, taken when a thread's cache
-    /// runs over or empty. [`Store::Ring`] where that handler is not installed.
+    /// Last in, first out (`stack`): reuses the most recently used buffers, so that the working set fits into the processor's
+    /// caches even if one thread allocates packets and another frees them. Takes a spinlock when a thread's cache overflows
+    /// or is empty. Falls back to [`Store::Ring`] if the handler is not installed.
     #[default]
     Stack,
-    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all buffers when threads' caches
-    /// run over.
+    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): cycles through all buffers when threads' caches
+    /// overflow.
     Ring,
 }
 
@@ -31,10 +31,10 @@ impl Store {
 /// How a pool is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// NUMA node for the headers; any if there is none.
+    /// NUMA node for the headers; `None`: any node.
     pub node: Option<NumaNode>,
-    /// Packets that each registered thread may keep to itself: 0 to 512, and at most two thirds of the buffers. The
-    /// thread moves packets between its cache and the store when it holds more than 1.5 times as many.
+    /// Cache size of each registered thread in packets: 0 to 512, and at most two thirds of the buffers. A thread returns
+    /// packets to the store when its cache holds more than 1.5 times as many.
     pub cache: u32,
     /// Where the pool keeps its other free packets.
     pub store: Store,
@@ -51,7 +51,7 @@ impl Default for PoolOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// No buffers.
-    #[error("pool {0}: no buffers; give it one at least")]
+    #[error("pool {0}: no buffers; a pool needs at least one")]
     Empty(String),
     /// Buffers too small for a packet, or too far apart.
     #[error("pool {name}: buffers of {stride} bytes; use {} to {LARGEST_STRIDE}", HEADROOM + 64)]
@@ -99,7 +99,7 @@ pub enum PoolError {
     #[error(
         "pool {name}: DPDK cannot create it: {}{}; its headers take {} MiB of DPDK's memory, which is configured when \
          DPDK is started",
-        reason(*.errno), quoted(.said), .bytes.div_ceil(1 << 20)
+        reason(*.errno), quoted(.log), .bytes.div_ceil(1 << 20)
     )]
     Refused {
         /// The pool.
@@ -107,7 +107,7 @@ pub enum PoolError {
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
         /// EAL memory that the pool takes at most.
         bytes: u64,
     },
@@ -124,7 +124,7 @@ pub enum PoolError {
 /// Largest distance of buffers. An mbuf uses 65,535 bytes of it.
 pub(super) const LARGEST_STRIDE: u32 = 128 << 10;
 
-/// Largest cache with this many buffers: DPDK lets it grow to 1.5 times its size, which the pool must hold.
+/// Largest cache for this many buffers: DPDK lets a cache grow to 1.5 times its size, and the pool must have so many.
 pub(super) const fn cache_limit(buffers: u32) -> u32 {
     let most = buffers as u64 * 2 / 3;
     if most < sys::NETVM_CACHE_MAX as u64 { most as u32 } else { sys::NETVM_CACHE_MAX }

@@ -13,7 +13,7 @@ use crate::inherit::Opened;
 use crate::log::{Control, c_string};
 use crate::{Device, Eal, Pool, Port, PortNumber, QueueId, RxQueue, TxQueue};
 
-/// Bytes that a frame has beyond the MTU: addresses, type and a VLAN tag. Drivers strip the checksum.
+/// Bytes of a frame in addition to the MTU: addresses, type and a VLAN tag. Drivers strip the FCS.
 const FRAME_OVERHEAD: u32 = 18;
 
 /// A started port, with the handles of its queues in order.
@@ -59,7 +59,7 @@ pub struct PortBuilder {
 }
 
 impl PortBuilder {
-    /// One queue each way of 512 descriptors, the device's own MTU, not promiscuous.
+    /// One receive and one transmit queue of 512 descriptors, the device's own MTU, not promiscuous.
     pub fn new(device: Device) -> Self {
         Self {
             device,
@@ -93,7 +93,7 @@ impl PortBuilder {
         self
     }
 
-    /// Receives packets for other Ethernet addresses too. Virtual devices that know no addresses do so anyway.
+    /// Receives packets for other Ethernet addresses, too. Virtual devices without address filters always do.
     pub const fn promiscuous(mut self, on: bool) -> Self {
         self.promiscuous = on;
         self
@@ -110,7 +110,7 @@ impl PortBuilder {
     /// Virtual devices look for interfaces in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// [`PortError`] names the device, the step that failed and the reason; nothing is left behind.
+    /// [`PortError`] names the device, the step that failed and the reason. All earlier steps are undone.
     pub fn start(self, eal: Eal, pool: &Arc<Pool>) -> Result<Started, PortError> {
         let room = pool.layout().room();
         self.check(eal, room)?;
@@ -187,8 +187,8 @@ impl PortBuilder {
                 _ if error == -libc::EPERM || error == -libc::EACCES => "run as root",
                 _ => "is the driver's package (librte-net-...) installed, and are its arguments right?",
             };
-            let (device, said) = (self.name(), control.said());
-            return Err(PortError::Attach { device, errno: -error, said, remedy });
+            let (device, log) = (self.name(), control.log());
+            return Err(PortError::Attach { device, errno: -error, log, remedy });
         }
         Ok(Inner::new(PortNumber(number), self.name(), Arc::clone(pool)))
     }

@@ -49,16 +49,16 @@ impl fmt::Display for PciAddress {
 /// A device that a port is opened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Receives made-up packets at any rate, and drops the packets it sends (`net_null`).
+    /// Receives generated packets at any rate, and drops packets to send (`net_null`).
     Null {
         /// Bytes of a received packet.
         packet_bytes: u16,
-        /// Whether the bytes are copied, at either end.
+        /// Whether the driver copies the bytes of received and sent packets.
         copy: bool,
         /// Whether it receives at all.
         receive: bool,
     },
-    /// Any of DPDK's virtual devices; the driver is trusted to keep to the packets' buffers.
+    /// Any of DPDK's virtual devices. netvm trusts the driver to stay within the packets' buffers.
     Vdev {
         /// The driver's name: `net_ring`.
         driver: String,
@@ -67,8 +67,8 @@ pub enum Device {
     },
     /// A NIC that is bound to a driver for user space (vfio-pci), or has one that shares it (mlx5).
     ///
-    /// Many round the room of a buffer down to a power of two: buffers of 2,176 bytes do for an MTU of 1,500. Without
-    /// an IOMMU the pool's memory must be in huge pages, and the size of a buffer divide that of a page (4,096).
+    /// Many NICs round the room of a buffer down to a power of two: buffers of 2,176 bytes suffice for an MTU of 1,500.
+    /// Without an IOMMU, the pool's memory must be in huge pages, and the buffer size must divide the page size (4,096).
     Pci {
         /// Where it is.
         address: PciAddress,
@@ -93,13 +93,13 @@ impl Device {
         NumaNode::from_signed(fs::read_to_string(path).ok()?.trim().parse().ok()?)
     }
 
-    /// Length of the packets that it makes itself, which its driver does not hold against the buffers.
+    /// Length of the packets that the device generates; its driver does not check that they fit into the buffers.
     pub(crate) fn made_bytes(&self) -> Option<u32> {
         match self {
             Self::Null { packet_bytes, .. } => Some(u32::from(*packet_bytes)),
             Self::Vdev { driver, arguments } if driver.starts_with("net_null") => {
                 let size = arguments.split(',').find_map(|argument| argument.trim().strip_prefix("size="));
-                // The driver's own default is 64 bytes; it reads other bases than ten, so refuse those.
+                // The driver's default is 64 bytes. It accepts numbers in other bases, which this refuses.
                 Some(size.map_or(64, |size| size.parse().unwrap_or(u32::MAX)))
             }
             _ => None,

@@ -3,7 +3,7 @@
 use crate::DmaError;
 use crate::log::{quoted, reason};
 
-/// A port could not be opened, or refuses to do something.
+/// A port cannot be opened, or refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// An invalid device argument.
@@ -50,7 +50,7 @@ pub enum PortError {
     },
     /// The device uses less of a buffer than its room.
     #[error(
-        "{device}: driver {driver} would split packets over buffers with room for {room} bytes, as it rounds that down: \
+        "{device}: driver {driver} would split packets over buffers, because it rounds their room of {room} bytes down: \
          configure buffers of 128 bytes more than a power of two (2176 for an MTU of 1500)"
     )]
     Splits {
@@ -68,14 +68,14 @@ pub enum PortError {
         device: String,
     },
     /// The device cannot be attached.
-    #[error("{device}: cannot be attached: {}{}; {remedy}", reason(*.errno), quoted(.said))]
+    #[error("{device}: cannot be attached: {}{}; {remedy}", reason(*.errno), quoted(.log))]
     Attach {
         /// The port.
         device: String,
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
         /// What may help.
         remedy: &'static str,
     },
@@ -88,7 +88,7 @@ pub enum PortError {
         error: DmaError,
     },
     /// The driver refused.
-    #[error("{device}: cannot {what}: {}{}", reason(*.errno), quoted(.said))]
+    #[error("{device}: cannot {what}: {}{}", reason(*.errno), quoted(.log))]
     Refused {
         /// The port.
         device: String,
@@ -97,6 +97,6 @@ pub enum PortError {
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
 }

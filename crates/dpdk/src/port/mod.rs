@@ -1,4 +1,4 @@
-//! Ports: this file controls a running one, `builder.rs` opens it, and `queue.rs` is its packet path.
+//! Ports: `builder.rs` opens a port, this file controls it, and `queue.rs` is its packet path.
 
 mod builder;
 mod device;
@@ -68,7 +68,7 @@ pub struct PortStats {
     pub tx_errors: u64,
 }
 
-/// A running port. Clones are the same port; it is closed when all of them and all its queues are gone.
+/// A running port. Clones refer to the same port, which closes when all of them and all its queues are dropped.
 #[derive(Clone, Debug)]
 pub struct Port {
     inner: Arc<Inner>,
@@ -97,10 +97,10 @@ impl Port {
         &self.inner.pool
     }
 
-    /// Lets its device send packets of another pool than the one it receives into. NICs read packets by DMA and need
-    /// this before the first such packet; other devices send packets of any pool.
+    /// Lets the device send packets of another pool. NICs read packets by DMA and need this before the first such packet;
+    /// other devices send packets of any pool.
     ///
-    /// The port holds the pool.
+    /// The port keeps a reference to the pool.
     ///
     /// # Errors
     /// [`PortError::Dma`] if the device cannot reach the pool's memory: then do not send its packets.
@@ -160,7 +160,7 @@ impl Port {
         })
     }
 
-    /// Sets whether it also receives packets for other Ethernet addresses.
+    /// Sets promiscuous mode: the port also receives packets for other Ethernet addresses.
     ///
     /// # Errors
     /// [`PortError::Refused`] if the device cannot.
@@ -197,9 +197,9 @@ impl Inner {
         Self { number, device, pool, dma: None }
     }
 
-    /// Lets the device, one on the PCI bus, reach the pool that it receives into.
+    /// Maps the receive pool for the device, which is on the PCI bus.
     pub(crate) fn enable_dma(&mut self, driver: &str) -> Result<(), PortError> {
-        // Drivers that leave the NIC to the kernel and map memory through it.
+        // Drivers of NICs that the kernel also uses; they map memory through the kernel.
         let alone = ["mlx", "mana"].iter().any(|name| driver.contains(name));
         let port = DmaPort { number: self.number, alone };
         self.dma = Some(PortDma { port, pools: Mutex::default() });
@@ -235,7 +235,7 @@ impl Inner {
             0 => Ok(()),
             error => {
                 let (device, errno) = (self.device.clone(), -error);
-                Err(PortError::Refused { device, what, errno, said: control.said() })
+                Err(PortError::Refused { device, what, errno, log: control.log() })
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The packet path of a port: bursts from a receive queue into a batch, and from a batch to a transmit queue.
 //!
-//! A burst costs one call into DPDK, and no system call unless the port's kind needs one.
+//! A burst costs one call into DPDK, and a system call only if the driver needs one.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -89,8 +89,8 @@ impl TxQueue {
 
     /// Sends packets from the front of the batch and returns how many; the others stay in order.
     ///
-    /// The driver may never accept the first that stays (such as one longer than the MTU): drop the rest after a try
-    /// or two.
+    /// The driver may never accept the first unsent packet, for example if it is longer than the MTU. Drop the rest after one
+    /// or two attempts.
     #[inline]
     pub fn burst(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len() as u16;

@@ -1,9 +1,8 @@
-//! Adapts the burst size to how many packets a guest's ring had last time.
+//! Adapts the burst size to the number of packets in a guest's ring at the last burst.
 //!
-//! The library allocates as many mbufs as it is asked for before it looks into the ring, and frees those without a
-//! packet (`virtio_dev_tx_packed` of DPDK 22.11 to 25.11). For an empty ring that costs as much as several packets. So
-//! the first request is a little more than the ring had last time, and further requests follow only if it was fully
-//! met.
+//! The library allocates all requested mbufs before it reads the ring, and frees the unused ones (`virtio_dev_tx_packed` of
+//! DPDK 22.11 to 25.11). For an empty ring, this costs as much as several packets. So the first request is for slightly
+//! more packets than the ring had last time, and further requests follow only if the library returned all of them.
 
 use dpdk_sys as sys;
 

@@ -39,8 +39,8 @@ extern "C" fn met(device: c_int) -> c_int {
     // The library does not report the end of a connection that ends with its port.
     forget(device);
     let Some(guests) = of(device) else { return -1 };
-    // If the guest made the socket, refusing would keep the library from connecting again: it disconnects at the first
-    // message.
+    // If the guest created the socket, a refusal here would prevent the library from connecting again. Instead, netvm
+    // disconnects the guest at its first message.
     if guests.relay(device) || guests.mode == VhostMode::Client { 0 } else { -1 }
 }
 
@@ -51,12 +51,12 @@ extern "C" fn arrived(number: c_int) -> c_int {
     // SAFETY: as above; no owner uses the device yet.
     unsafe { sys::netvm_vring_learn(number) };
     guests.change(number, |devices, place| {
-        // Its vrings were enabled earlier; it becomes the newest device.
+        // The device's vrings were enabled earlier. It becomes the newest device.
         let mut device = devices.remove(place);
         device.ready = true;
         if truncated::is_marked(number) && !device.truncated {
             device.truncated = true;
-            guests.shrinks.fetch_add(1, Ordering::Relaxed);
+            guests.truncations.fetch_add(1, Ordering::Relaxed);
         }
         device.accepts = accepts;
         device.copied =
@@ -67,7 +67,8 @@ extern "C" fn arrived(number: c_int) -> c_int {
     0
 }
 
-/// The library holds none of its locks here, so an owner that waits for one gets it and leaves its read section.
+/// The guest's driver has stopped. The library holds no lock here, so an owner that waits for a lock gets it and leaves its
+/// read section.
 extern "C" fn left(device: c_int) {
     if let Some(guests) = of(device) {
         guests.change(device, |devices, place| {
@@ -83,17 +84,17 @@ extern "C" fn left(device: c_int) {
 
 extern "C" fn gone(device: c_int) {
     if let Some(guests) = of(device) {
-        // From here on its relay does not add it to the devices again.
+        // From now on, the device's relay cannot add it to the devices again.
         lock(&guests.relayed).retain(|(other, _)| *other != device);
         guests.change(device, |devices, place| {
             devices.remove(place);
         });
     }
-    truncated::handled();
+    truncated::end_message();
     forget(device);
 }
 
-/// Forgets a device whose memory is gone and that no owner uses.
+/// Removes the state of a device whose memory is unmapped and that no owner uses.
 fn forget(device: c_int) {
     truncated::forget(device);
     calls::forget(device);
@@ -110,16 +111,16 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     let Some(pending_calls) = pending_calls else {
         return if is_memory { sys::NETVM_VHOST_REFUSE_MEMORY } else { sys::NETVM_VHOST_REFUSE };
     };
-    // Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
+    // Obsolete; back ends must ignore it (vhost-user, "Front-end message types").
     if request == RESET_OWNER {
         return sys::NETVM_VHOST_PASS_OVER;
     }
-    truncated::message(device);
+    truncated::begin_message(device);
     if in_flight_dma::needs_detach(request) {
-        end_flights(device);
+        detach_dma(device);
     }
     if is_memory {
-        // Until now an owner may have been in a read section and met a missing page.
+        // Until now, an owner in a read section may have touched a missing page.
         truncated::forget_pieces(device);
     }
     if request == SET_VRING_CALL {
@@ -129,7 +130,7 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
 }
 
 /// Detaches the DMA channel from a device's rings before they change. No owner is in a read section.
-fn end_flights(device: c_int) {
+fn detach_dma(device: c_int) {
     let Some(guests) = of(device) else { return };
     let Some(in_flight_dma) = &guests.in_flight_dma else { return };
     guests.change(device, |devices, place| devices[place].copied = 0);
@@ -152,14 +153,14 @@ fn resume(device: c_int, request: u32) {
 
 extern "C" fn handled(device: c_int, request: u32) {
     if request == SET_MEM_TABLE {
-        truncated::brought(device);
+        truncated::record_pieces(device);
         // SAFETY: no owner is in a read section, and the library has just mapped the memory.
         unsafe { sys::netvm_vring_learn(device) };
     }
     if locks_vrings(request) {
         resume(device, request);
     }
-    truncated::handled();
+    truncated::end_message();
 }
 
 /// The library may hold its locks here, so this never waits.

@@ -1,7 +1,7 @@
 //! The eventfds by which guests are notified (call descriptors).
 //!
-//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So the library
-//! does not get the guests' eventfds, but one of netvm's that no one reads in place of each:
+//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So the library never
+//! gets a guest's eventfd. Instead it gets an eventfd of netvm that nothing reads:
 //!
 //! ```text
 //!   guest ── SET_VRING_CALL, eventfd ──▶ relay ── SET_VRING_CALL, another ──▶ library
@@ -40,12 +40,12 @@ fn place(device: i32, vring: usize) -> Option<&'static AtomicI32> {
 pub(super) struct PendingCalls(Mutex<VecDeque<(usize, OwnedFd)>>);
 
 impl PendingCalls {
-    /// The call descriptor of a vring, valid from the message on that the library handles next.
+    /// Adds the call descriptor of a vring; it becomes valid with the message that the library handles next.
     pub(super) fn add(&self, vring: usize, fd: OwnedFd) {
         lock(&self.0).push_back((vring, fd));
     }
 
-    /// The library is about to handle the message.
+    /// Installs the oldest pending descriptor, just before the library handles its message.
     pub(super) fn install(&self, device: i32) {
         if let Some((vring, fd)) = lock(&self.0).pop_front()
             && let Some(place) = place(device, vring)
@@ -60,7 +60,7 @@ impl PendingCalls {
     }
 }
 
-/// Closes the descriptors of a device that is gone and that no thread uses any more.
+/// Closes the descriptors of a removed device, which no thread uses any more.
 pub(super) fn forget(device: i32) {
     for place in (0..VRINGS).filter_map(|vring| place(device, vring)) {
         let known = place.swap(0, Ordering::Relaxed);

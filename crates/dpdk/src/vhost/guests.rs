@@ -60,7 +60,7 @@ impl Device {
     }
 }
 
-/// The kick descriptors of one queue.
+/// The kick descriptors (eventfds) of one queue.
 #[derive(Debug)]
 pub(super) struct Kicks {
     pub(super) waiter: EpollWaiter,
@@ -78,7 +78,7 @@ impl Kicks {
         })
     }
 
-    /// Whether the guest can kick for all packets.
+    /// Whether the queue watches a kick descriptor for every pair.
     pub(super) fn all_watched(&self) -> bool {
         self.all_watched.load(Ordering::Acquire)
     }
@@ -100,7 +100,7 @@ pub(crate) struct Guests {
     pub(super) path: CString,
     pub(super) mode: VhostMode,
     pub(super) rcu_slots: Box<[RcuSlot]>,
-    /// By queue.
+    /// Kick descriptors by queue.
     pub(super) kicks: Box<[Kicks]>,
     /// Connections, the newest last. The newest ready one is active.
     devices: Mutex<Vec<Device>>,
@@ -108,7 +108,7 @@ pub(crate) struct Guests {
     /// The port's DMA channel.
     pub(super) in_flight_dma: Option<InFlightDma>,
     /// How often a guest has truncated its memory.
-    pub(super) shrinks: AtomicU32,
+    pub(super) truncations: AtomicU32,
     /// Devices behind a relay, with their guests' call descriptors.
     pub(super) relayed: Mutex<Vec<(i32, Arc<PendingCalls>)>>,
     /// Running relay threads.
@@ -122,7 +122,7 @@ pub(super) struct Refused {
     /// Disconnects, not counting repeated ones.
     pub(super) count: u32,
     pub(super) last: Option<Refusal>,
-    /// No guest has become ready since.
+    /// True until the next guest becomes ready.
     pub(super) holds: bool,
 }
 
@@ -147,7 +147,7 @@ impl Guests {
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
             in_flight_dma: dma.map(InFlightDma::new),
-            shrinks: AtomicU32::new(0),
+            truncations: AtomicU32::new(0),
             relayed: Mutex::default(),
             relays: AtomicUsize::new(0),
             refused: Mutex::default(),
@@ -202,8 +202,8 @@ impl Guests {
         }
     }
 
-    /// Withdraws a device before the library gets a message about its memory or rings, until the library has handled
-    /// that message and all that follow meanwhile. Only the device's relay calls this; `pending_calls` identifies it.
+    /// Withdraws a device before the library gets a message about its memory or rings, until the library has handled this
+    /// message and all later ones. Only the device's relay calls this; `pending_calls` identifies it.
     ///
     /// The library locks the rings while it handles the message. An owner that waits in a read section for such a lock
     /// (to start DMA copies, for example) would never leave it. Nor may it get the lock afterwards: if the library
@@ -227,7 +227,7 @@ impl Guests {
         synchronize(&self.rcu_slots);
     }
 
-    /// Puts a relay into a new device's connection. Returns whether that worked; if not, the connection is closed.
+    /// Inserts a relay into a new device's connection. Returns false if that fails; the connection is then closed.
     pub(super) fn relay(self: &Arc<Self>, number: i32) -> bool {
         let connection = connection::take(&self.path, self.mode);
         let has_room = self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS;
@@ -255,7 +255,7 @@ impl Guests {
             drop(taken);
             guests.relays.fetch_sub(1, Ordering::Relaxed);
         };
-        // Without a thread both ends are closed.
+        // If no thread can be started, both ends close.
         std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).ok().map(|_| pending_calls)
     }
 
@@ -274,7 +274,7 @@ impl Guests {
             return;
         };
         device.truncated = true;
-        self.shrinks.fetch_add(1, Ordering::Relaxed);
+        self.truncations.fetch_add(1, Ordering::Relaxed);
         if current == Some(number) {
             self.withdraw();
         }

@@ -1,8 +1,9 @@
 //! DMA copies to a guest that are in flight.
 //!
-//! The library owns the packets until they are copied, and its records fit the rings as they were when the DMA channel
-//! was attached. So no copy may be in flight while a message changes rings or memory: the channel is detached before
-//! and attached again afterwards; in between, the processor copies. The same happens when a guest disconnects.
+//! The library owns the packets until they are copied, and its records describe the rings at the time when the DMA channel
+//! was attached. So no copy may be in flight while a message changes rings or memory. netvm detaches the channel before
+//! such a message and attaches it again afterwards; in between, the processor copies. netvm also detaches it when a guest
+//! disconnects.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,8 +18,8 @@ use crate::vhost_user::{
     SET_VRING_NUM,
 };
 
-/// Messages that change features, memory or rings. The library handles them with the vrings locked. Before other
-/// changes it reports that the guest is gone.
+/// Whether a message changes features, memory or rings. The library handles such messages with the vrings locked. Before
+/// other changes, it reports that the guest is gone.
 pub(super) const fn needs_detach(request: u32) -> bool {
     matches!(
         request,
@@ -36,7 +37,7 @@ pub(super) const fn needs_detach(request: u32) -> bool {
 #[derive(Debug)]
 pub(super) struct InFlightDma {
     dma: DmaChannel,
-    /// It did not finish in time and was stopped.
+    /// The channel did not finish in time and was stopped.
     stuck: AtomicBool,
     signaller: Signaller,
 }

@@ -5,8 +5,8 @@
 //! shares memory with netvm only. A [`VhostQueue`] serves its share of the guest's queue pairs, however many the guest
 //! uses. Each packet costs one copy.
 //!
-//! The library serves the sockets in a thread of its own, which frees a device when its guest goes. `rcu` keeps that
-//! thread and those that move packets apart. The messages of guests go through `messages` before the library sees them.
+//! The library serves the sockets in its own thread, which frees a device when its guest disconnects. `rcu` synchronises this
+//! thread with the workers. Guests' messages pass `messages` before the library gets them.
 
 mod adaptive_burst;
 mod callbacks;
@@ -38,10 +38,10 @@ pub use queue::{Accepts, VhostQueue};
 /// Which side creates the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VhostMode {
-    /// This side. Guests connect, and reconnect after a restart of this side if configured to (QEMU: `reconnect=1`).
+    /// netvm. Guests connect, and reconnect after a restart of netvm if configured to (QEMU: `reconnect=1`).
     #[default]
     Server,
-    /// The guest. This side connects as soon as the socket exists, and again after the guest restarts.
+    /// The guest. netvm connects as soon as the socket exists, and again after the guest restarts.
     Client,
 }
 
@@ -65,7 +65,7 @@ pub struct DmaChannelStatus {
     pub name: String,
     /// Its counters.
     pub stats: DmaChannelStats,
-    /// It did not finish a copy in a second, was stopped, and is not used any more.
+    /// The channel did not finish a copy within a second. It was stopped and is not used any more.
     pub stuck: bool,
 }
 
@@ -98,8 +98,8 @@ pub enum VhostError {
         /// The path.
         path: PathBuf,
     },
-    /// No protection against guests that truncate shared memory.
-    #[error("{path}: cannot be served: no thread or descriptor to watch guests: {}", reason(*.errno))]
+    /// netvm cannot watch for guests that truncate shared memory.
+    #[error("{path}: cannot be served: cannot create a thread or descriptor that watches guests: {}", reason(*.errno))]
     Watch {
         /// The socket.
         path: PathBuf,
@@ -108,14 +108,14 @@ pub enum VhostError {
     },
     /// DPDK refused.
     #[error("{path}: cannot be served: {}{}; does its directory exist, and may this process write there?",
-        reason(*.errno), quoted(.said))]
+        reason(*.errno), quoted(.log))]
     Refused {
         /// The socket.
         path: PathBuf,
         /// The error number.
         errno: i32,
         /// What DPDK logged.
-        said: String,
+        log: String,
     },
 }
 
@@ -124,7 +124,7 @@ pub enum VhostError {
 pub enum Refusal {
     /// Its messages violate the protocol.
     Protocol,
-    /// It shared a file as memory whose page faults another process or a disk serves.
+    /// It shared memory from a file whose pages come from another process or a disk.
     ServedMemory {
         /// The kernel's name of its file system; `None` if it has none, or none that is mounted for this process.
         file_system: Option<String>,
@@ -141,7 +141,7 @@ pub struct VhostStatus {
     /// It truncated memory that it shares (the file is shorter than the mapping). It stays disconnected until it
     /// connects again.
     pub truncated: bool,
-    /// No guest is connected; the last one was disconnected for this reason.
+    /// If no guest is connected: why the last guest was disconnected.
     pub refused: Option<Refusal>,
     /// Queue pairs that it uses.
     pub queue_pairs: u16,
@@ -154,9 +154,8 @@ pub struct VhostStatus {
 pub struct VhostPort(Arc<Served>);
 
 impl VhostPort {
-    /// Starts serving a socket. The queues go to the workers that move packets. The DMA channel, if there is one,
-    /// copies packets to the guest; the memory of all pools that they come from must stay mapped while the port is
-    /// open.
+    /// Starts to serve a socket. The returned queues are for the workers. The DMA channel, if any, copies packets to the guest;
+    /// the memory of all pools of these packets must stay mapped while the port is open.
     ///
     /// # Errors
     /// [`VhostError`] names the socket and the obstacle.
@@ -202,7 +201,7 @@ impl VhostPort {
         // and `control` keeps others out.
         let error = unsafe { sys::netvm_vhost_open(&raw const spec) };
         if error != 0 {
-            return Err(VhostError::Refused { path, errno: -error, said: control.said() });
+            return Err(VhostError::Refused { path, errno: -error, log: control.log() });
         }
         drop(control);
         served.open = true;
@@ -226,8 +225,8 @@ impl VhostPort {
 
     /// How often a guest has truncated its memory, since the port was opened.
     #[must_use]
-    pub fn shrinks(&self) -> u32 {
-        self.0.guests.shrinks.load(Ordering::Relaxed)
+    pub fn truncations(&self) -> u32 {
+        self.0.guests.truncations.load(Ordering::Relaxed)
     }
 
     /// How often a guest was disconnected, not counting repeated refusals, and the last reason.

@@ -17,7 +17,7 @@ use super::guests::Kicks;
 use super::rcu::{ActiveDevice, RcuSlot};
 use crate::{Batch, Pool};
 
-/// Offloads that a guest, or an interface of the kernel, accepts.
+/// Offloads that a guest or a kernel interface accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepts {
     /// TCP and UDP packets with an unfinished checksum.
@@ -54,11 +54,11 @@ pub struct VhostQueue {
     /// The pair received from last.
     turn: u32,
     adaptive_burst: AdaptiveBurst,
-    /// The device whose kicks are suppressed.
+    /// The device for which kicks are suppressed.
     quiet: Option<ActiveDevice>,
     /// Kicks are enabled.
     kicks_enabled: bool,
-    /// Before waiting: bit mask of the pairs not seen empty since kicks were enabled.
+    /// Bit mask of the pairs that were not seen empty since kicks were enabled, before a wait.
     unseen: Option<u64>,
     calls: CallSignaller,
     dma: Option<i32>,
@@ -170,7 +170,7 @@ impl VhostQueue {
             sent
         });
         let Some(sent) = sent else {
-            // Paused, or gone.
+            // The device is paused or gone.
             return self.rcu_slot().accepts().map(|_| (0, 0));
         };
         self.copying |= copying;
@@ -193,7 +193,7 @@ impl VhostQueue {
         // One per queue.
         let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
         let left = rcu_slot.read(self.fenced, |active, _| {
-            // Copies in progress were taken back when the DMA channel was stopped.
+            // If the channel was stopped, the copies in progress were taken back.
             let Some(dma) = dma.filter(|_| active.copied()) else { return 0 };
             let mut under_way = |pair: &u16| {
                 if copying >> pair & 1 == 0 {
@@ -206,7 +206,7 @@ impl VhostQueue {
             };
             (0..64).filter(|pair| under_way(pair)).fold(0, |left, pair| left | 1 << pair)
         });
-        // Paused: still in progress.
+        // While the device is paused, copies are still in progress.
         if left.is_some() || self.rcu_slot().accepts().is_none() {
             self.copying = left.unwrap_or(0);
         }
@@ -281,7 +281,7 @@ impl VhostQueue {
         &self.served.guests.kicks[usize::from(self.number)]
     }
 
-    /// Kicks are off again.
+    /// Ends a wait: suppresses kicks again.
     #[cold]
     fn end_wait(&mut self) {
         (self.kicks_enabled, self.unseen) = (false, None);

@@ -9,12 +9,12 @@
 //!   publisher: state = none;  heavy fence;  if section is odd: wait until it changes
 //! ```
 //!
-//! Sections are counted, because a publisher might never see an owner outside that enters again at once.
+//! A counter and not a flag, because a publisher might never see an owner outside of a section if it enters again at once.
 //!
-//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is inside; that needs a
-//! full fence on both sides. The publisher's is `membarrier(2)`, which makes every thread of the process execute a full
-//! fence, so the owner's can be a compiler fence: a section costs two stores and a load of lines that no other thread
-//! writes. On kernels without `membarrier` the owner's fence is a real one.
+//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is in a section. This needs a
+//! full fence on both sides. The publisher calls `membarrier(2)`, which makes every thread of the process execute a full
+//! fence, so a compiler fence is enough for the owner: a section costs two stores, and a load of lines that other threads
+//! seldom write. On kernels without `membarrier`, the owner executes a full fence.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl ActiveDevice {
     }
 }
 
-/// Stands for the device number in a word while the device is withdrawn for a moment.
+/// Replaces the device number in a word while the device is paused.
 const PAUSED: u64 = 1 << 8;
 
 /// The active device of one queue.
@@ -75,14 +75,14 @@ impl RcuSlot {
         ActiveDevice::from_word(self.state.load(Ordering::Relaxed))
     }
 
-    /// What the guest accepts, also while its device is paused; `None` without a guest.
+    /// The guest's accepted offloads, also while its device is paused; `None` without a guest.
     #[inline(always)]
     pub(super) fn accepts(&self) -> Option<u8> {
         let word = self.state.load(Ordering::Relaxed);
         (word != 0).then_some(word as u8)
     }
 
-    /// Whether the device is withdrawn for a moment only.
+    /// Whether the device is paused: withdrawn temporarily.
     pub(super) fn is_paused(&self) -> bool {
         self.state.load(Ordering::Relaxed) & !0xff == PAUSED
     }
@@ -110,7 +110,7 @@ impl RcuSlot {
         self.state.store(active.map_or(0, ActiveDevice::to_word), Ordering::Release);
     }
 
-    /// Withdraws the device for a moment.
+    /// Withdraws the device temporarily.
     pub(super) fn pause(&self, accepts: u8) {
         self.state.store(PAUSED | u64::from(accepts), Ordering::Release);
     }
@@ -149,7 +149,7 @@ pub(super) fn prepare() -> bool {
 
 fn heavy_fence() {
     fence(Ordering::SeqCst);
-    // Fails only where `prepare` did.
+    // Fails only if `prepare` failed; then owners execute full fences.
     membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
 }
 

@@ -1,12 +1,12 @@
-//! Guests that truncate memory which they share.
+//! Handles guests that truncate memory that they share.
 //!
 //! A guest passes files (memfds), which the library maps. This module records where each guest's memory is mapped. When
-//! a thread touches a page that is gone, [`lost_pages`] fills it and marks the guest, and a thread of this module
+//! a thread touches a page that is missing, [`lost_pages`] fills it and marks the guest. A thread of this module then
 //! withdraws marked guests, so that no thread uses their memory any more.
 //!
-//! A mapping is removed only when no thread uses it (see `rcu`, and the library's locks). While a thread handles a
-//! guest's message, all memory that it touches is that guest's, mapped in this module's records or not: the library
-//! reads memory that it has just mapped before it reports the mapping.
+//! The library removes a mapping only when no thread uses it (see `rcu`, and the library's locks). While a thread handles a
+//! guest's message, all missing pages that it touches belong to this guest, even if this module has no record of them yet:
+//! the library reads memory that it has just mapped before it reports the mapping.
 
 use std::cell::Cell;
 use std::io;
@@ -74,20 +74,20 @@ fn interrupted() -> bool {
     io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
 }
 
-/// This thread begins to handle a message of a device.
-pub(super) fn message(device: i32) {
+/// Records that this thread begins to handle a message of a device.
+pub(super) fn begin_message(device: i32) {
     HANDLED.set(device);
 }
 
-/// The message takes the device's memory away; no worker uses it any more.
+/// Removes the records of a device's memory, which the message replaces; no worker uses it any more.
 pub(super) fn forget_pieces(device: i32) {
     if let Some(memory) = memory(device) {
         memory.forget();
     }
 }
 
-/// It has brought memory.
-pub(super) fn brought(device: i32) {
+/// Records the memory that the message has mapped.
+pub(super) fn record_pieces(device: i32) {
     let Some(memory) = memory(device) else { return };
     let mut pieces = [sys::netvm_vhost_piece { start: 0, bytes: 0 }; PIECES];
     // SAFETY: there is room for as many pieces as the function writes; the device has memory, as the library has just
@@ -98,12 +98,12 @@ pub(super) fn brought(device: i32) {
     }
 }
 
-/// This thread has handled the message.
-pub(super) fn handled() {
+/// Records that this thread has handled the message.
+pub(super) fn end_message() {
     HANDLED.set(-1);
 }
 
-/// The device is gone, or its memory.
+/// Removes all records of a device that is gone, or whose memory is.
 pub(super) fn forget(device: i32) {
     if let Some(memory) = memory(device) {
         memory.forget();
@@ -171,10 +171,10 @@ mod tests {
         assert!(!CLOSED.lock().unwrap().contains(&1001));
         // Memory that no part of the library knows yet, met while it handles a message.
         let start = missing(1 << 20);
-        message(1001);
+        begin_message(1001);
         // SAFETY: as above.
         assert_eq!(unsafe { start.read_volatile() }, 0);
-        handled();
+        end_message();
         assert!(told(1001));
         forget(1000);
         assert!(!MEMORIES[1000].truncated.is_set() && mark_at(start as usize).is_none());

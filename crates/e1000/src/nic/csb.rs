@@ -1,7 +1,7 @@
-//! The communication status block (CSB): a block of guest memory by which a driver that knows it and the card announce
-//! packets, without accesses to registers (Rizzo, Lettieri and Maffione, "Speeding Up Packet I/O in Virtual Machines",
-//! 2013, 3.5). The driver finds out by the card's subsystem that the card knows it, and writes its address to CSBAH and
-//! then to CSBAL; 0 in CSBAL: there is none.
+//! The communication status block (CSB): a block of guest memory through which the card and a driver that supports it
+//! announce packets without register accesses (Rizzo, Lettieri and Maffione, "Speeding Up Packet I/O in Virtual
+//! Machines", 2013, 3.5). The PCI subsystem id tells the driver that the card supports it. The driver writes the
+//! block's address to CSBAH and then to CSBAL; 0 in CSBAL means no block.
 //!
 //! ```text
 //!        0           4                  8                  12
@@ -11,10 +11,11 @@
 //!  0x50  host_rdh    host_need_rxkick   host_isr           host_rxkick_at
 //! ```
 //!
-//! `guest_tdt` and `guest_rdt` stand for TDT and RDT. The worker polls them as it polls those, so that it needs no kicks:
-//! `host_need_txkick` and `host_need_rxkick` are 0. The card interrupts a driver that sent packets if `guest_need_txkick`
-//! is not 0, or when TDH passes `guest_txkick_at`; and one that received some if `guest_need_rxkick` is not 0. Both write
-//! descriptors first and then look at what the other one wants, so that one of them sees the other's last step.
+//! `guest_tdt` and `guest_rdt` stand for TDT and RDT. The worker polls them as it polls those, so that it needs no
+//! kicks: `host_need_txkick` and `host_need_rxkick` are 0. The card interrupts a driver that sent packets if
+//! `guest_need_txkick` is not 0, or when TDH passes `guest_txkick_at`; and one that received some if
+//! `guest_need_rxkick` is not 0. Both first write descriptors and then read the other side's flags, so that at least
+//! one of them sees the other's last step.
 //!
 //! `host_isr` and the cycles are not used. The block is the guest's: anything can be in it at any time.
 
@@ -25,7 +26,7 @@ use crate::memory::Page;
 /// Bytes of the block; they lie in one page.
 const BYTES: u64 = 0x60;
 
-/// Words of the block, by their place.
+/// Offsets of the words in the block.
 mod field {
     pub(super) const GUEST_TDT: u64 = 0x00;
     pub(super) const GUEST_NEED_TXKICK: u64 = 0x04;
@@ -96,7 +97,7 @@ impl Csb {
         self.load(field::GUEST_RDT)
     }
 
-    /// Spares the driver its kicks.
+    /// Tells the driver not to kick.
     pub(crate) fn refuse_kicks(&self) {
         for (field, value) in
             [(field::HOST_NEED_TXKICK, 0), (field::HOST_NEED_RXKICK, 0), (field::HOST_RXKICK_AT, NEVER)]

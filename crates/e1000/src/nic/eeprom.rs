@@ -1,11 +1,11 @@
-//! The EEPROM: 64 words, read by EERD or, bit by bit, by EECD (SDM 5.3 and 5.6, Microwire). That of an 82574 is read by
-//! EERD only.
+//! The EEPROM: 64 words, read by EERD or, bit by bit, by EECD (SDM 5.3 and 5.6, Microwire). An 82574 supports EERD
+//! only.
 
 use super::Model;
 
 /// Words.
 const WORDS: usize = 64;
-/// What all words add up to (SDM 5.6.35).
+/// The sum of all words (SDM 5.6.35).
 const SUM: u16 = 0xbaba;
 
 const CLOCK: u32 = 1;
@@ -60,7 +60,7 @@ impl Eeprom {
         [a[0], a[1], b[0], b[1], c[0], c[1]]
     }
 
-    /// What EERD holds after this is written to it.
+    /// The value of EERD after `request` is written to it.
     pub(super) fn read(&self, request: u32) -> u32 {
         const START: u32 = 1;
         // Where the address is, and the bit that says that the word is there.

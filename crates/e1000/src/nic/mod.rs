@@ -39,7 +39,7 @@ pub struct Sum {
     pub end: Option<u16>,
 }
 
-/// Work that a driver leaves to the card, as its last context descriptor says (SDM 3.3.6).
+/// Offloads that a driver requests with its last context descriptor (SDM 3.3.6).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TxContext {
     pub(crate) ip: Sum,
@@ -51,7 +51,7 @@ pub(crate) struct TxContext {
 /// Shortest time between two mappings of communication status blocks.
 const CSB_MICROS: u64 = 1000;
 
-/// All of the card that its two users, the port's thread and the worker, share by one lock.
+/// The state of the card that the port's thread and the worker share under one lock.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) model: Model,
@@ -126,7 +126,7 @@ impl Device {
         self.set(RAH, u32::from_le_bytes([e, f, 0, 0x80]));
     }
 
-    /// The client has gone: nothing of its guest stays.
+    /// Removes all state of a guest whose client has gone.
     pub(crate) fn disconnect(&mut self) {
         self.interrupts.set_line(None);
         self.interrupts.clear_vectors();
@@ -154,8 +154,8 @@ impl Device {
         self.csb.as_ref().map(|(_, csb)| csb).filter(|csb| csb.is_on())
     }
 
-    /// Looks for the block at the address that the driver has set. Returns that address; `None`: to be tried again later, as
-    /// mapping costs system calls, which a guest that changes the address all the time must not make the worker do.
+    /// Maps the block at the address that the driver has set. Returns that address; `None`: try again later, because
+    /// mapping costs system calls, and a guest that changes the address all the time must not make the worker do them.
     pub(crate) fn find_csb(&mut self) -> Option<u64> {
         let address = if self.model == Model::I82540 { self.pages.csb_address() } else { 0 };
         let is_the_same =

@@ -1,4 +1,4 @@
-//! The cards that there are.
+//! The supported cards.
 
 /// The model of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //!                       RDBAL RDBAH RDLEN RDH RDT   TDBAL TDBAH TDLEN TDH TDT
 //! ```
 //!
-//! None of them has a side effect: the worker reads what is there in each turn. So the client maps them for the guest,
-//! and writing TDT or RDT costs the guest a store. The client can write anything there at any time.
+//! None of these registers has a side effect: the worker reads them in each turn. So the client maps them for the
+//! guest, and writing TDT or RDT costs the guest a store. The client can write anything there at any time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

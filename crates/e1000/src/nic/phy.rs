@@ -65,12 +65,12 @@ impl Phy {
         if command >> 21 & 31 != ADDRESS {
             return (command | READY | ERROR, causes);
         }
-        let is_there = self.model == Model::I82540 || number == PAGE || self.registers[PAGE] == 0;
+        let exists = self.model == Model::I82540 || number == PAGE || self.registers[PAGE] == 0;
         if command & READ != 0 {
-            let value = if is_there { self.registers[number] } else { 0 };
+            let value = if exists { self.registers[number] } else { 0 };
             return (command & 0xffff_0000 | READY | u32::from(value), causes);
         }
-        if command & WRITE != 0 && is_there && !READ_ONLY.contains(&number) {
+        if command & WRITE != 0 && exists && !READ_ONLY.contains(&number) {
             self.registers[number] = command as u16;
             if number == CONTROL && command as u16 & (CONTROL_RESTART | CONTROL_RESET) != 0 {
                 // Negotiation ends at once.

@@ -102,7 +102,7 @@ pub(crate) mod cause {
     pub(crate) const LSC: u32 = 1 << 2;
     /// Few receive descriptors are left.
     pub(crate) const RXDMT0: u32 = 1 << 4;
-    /// A packet was lost for want of a descriptor.
+    /// A packet was lost because no descriptor was free.
     pub(crate) const RXO: u32 = 1 << 6;
     /// Packets were received.
     pub(crate) const RXT0: u32 = 1 << 7;
@@ -139,7 +139,7 @@ pub(crate) mod statistic {
     pub(crate) const PTC64: u32 = 0x40d8;
     pub(crate) const MPTC: u32 = 0x40f0;
     pub(crate) const BPTC: u32 = 0x40f4;
-    /// Segments that were left to the card.
+    /// Segments that the card was to cut.
     pub(crate) const TSCTC: u32 = 0x40f8;
     /// Counters of 64 bits: their low halves.
     pub(crate) const WIDE: [u32; 4] = [GORC, GOTC, TOR, TOT];

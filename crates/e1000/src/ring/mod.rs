@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pages: Arc<Pages>,
     /// The guest's driver uses the card: see [`Queue::is_active`].
     is_active: AtomicBool,
-    /// The device had something to do in time when it was looked at last.
+    /// Whether a delayed interrupt was pending at the last check.
     is_pending: AtomicBool,
     /// Requests that the port's thread has handled.
     pub(crate) requests: AtomicU64,
@@ -44,8 +44,8 @@ impl Shared {
         }
     }
 
-    /// For the port's thread. The worker holds the lock for a burst at most; it is tried some times before the kernel
-    /// is asked to wait, so that the worker need not ask it to wake this thread.
+    /// For the port's thread. The worker holds the lock for a burst at most; this spins before it waits in the kernel,
+    /// so that the worker need not make a system call to wake this thread.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Device> {
         const TRIES: usize = 2000;
         for _ in 0..TRIES {
@@ -163,7 +163,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A ring as its registers say, read once.
+/// A ring, from its registers, which are read once.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     base: u64,
@@ -208,7 +208,7 @@ fn delays(pages: &Pages, registers: u32) -> Delays {
     Delays { since_last: load(ring::DELAY), since_first: load(ring::ABSOLUTE_DELAY) }
 }
 
-/// Whether the card receives, and sends. Receive descriptors with several buffers are not known.
+/// Whether the card receives, and sends. Receive descriptors with several buffers are not supported.
 fn is_receiving(device: &Device) -> bool {
     let has_one_buffer = device.model == Model::I82540 || device.register(RCTL) & RCTL_DTYP == 0;
     device.register(RCTL) & RCTL_EN != 0 && has_one_buffer

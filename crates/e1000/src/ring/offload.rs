@@ -1,4 +1,4 @@
-//! Offload work that a guest leaves to its card, as the engine carries it beside a packet.
+//! Offloads that a guest requests from its card, as the engine carries it beside a packet.
 //!
 //! A driver that leaves a checksum to the card has put the pseudo header's sum into its field. Before a segment is cut,
 //! it also leaves the IP header's length and checksum to the card, and its pseudo header has no length (SDM 3.3.6). What
@@ -10,8 +10,8 @@ use netvm_wire::partial::transport;
 
 use super::transmit::Request;
 
-/// Does what can be done in a packet's beginning, `front`, and says what is left. `length` is that of the packet. `None`
-/// if the request contradicts the packet.
+/// Finishes offloads within a packet's beginning, `front`, and returns the pending rest. `length` is that of the
+/// packet. `None` if the request contradicts the packet.
 #[must_use]
 pub fn finish_headers(front: &mut [u8], length: usize, request: &Request) -> Option<Pending> {
     if request.segment > 0 && request.tcp {

@@ -40,7 +40,7 @@ pub enum NotTaken {
     Full,
     /// The driver has not enabled the receiver.
     Down,
-    /// The guest does not want packets to this address or VLAN.
+    /// The guest's filters exclude this address or VLAN.
     Filtered,
     /// It is longer than the guest allows.
     TooLong,
@@ -87,7 +87,7 @@ impl Receiving<'_, '_> {
         Ok(())
     }
 
-    /// A packet was given up because the guest had no descriptor for it.
+    /// Counts packets dropped because the guest had no descriptor for them.
     pub fn count_lost(&mut self, packets: u64) {
         if packets > 0 {
             self.turn.device.count(statistic::MPC, packets);

@@ -77,7 +77,7 @@ impl Descriptor {
     }
 }
 
-/// What a packet's sender leaves to the card.
+/// Offloads that a packet's sender requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The IP header's checksum, or any of a legacy descriptor.
@@ -106,7 +106,7 @@ fn context_of(descriptor: Descriptor) -> TxContext {
     }
 }
 
-/// What a packet asks for whose first descriptor is this.
+/// The offloads of a packet with this first descriptor.
 fn request_of(context: &TxContext, first: Descriptor) -> Request {
     if !first.is_extended() {
         let at = first.legacy_checksum_offset().into();
@@ -168,7 +168,7 @@ impl Sent<'_> {
     }
 }
 
-/// What became of a packet that was offered.
+/// The outcome of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Sent,
@@ -235,7 +235,7 @@ impl Device {
         let mut place = ring.head;
         let last = loop {
             if place == ring.tail {
-                // The rest of the packet is not there yet; if it can never be, the ring would be stuck.
+                // The rest of the packet is not in the ring yet; if it can never be, the ring would be stuck.
                 if first.is_none() || ring.filled() < ring.count - 1 {
                     return Step::Stop;
                 }

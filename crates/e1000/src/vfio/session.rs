@@ -1,4 +1,4 @@
-//! What each request does to the card.
+//! Handles the client's requests.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 

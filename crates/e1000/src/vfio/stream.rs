@@ -1,4 +1,4 @@
-//! A connection's bytes and descriptors. Memory is bounded: by the longest message, and by one descriptor for each.
+//! A connection's bytes and descriptors. Its memory is bounded by the longest message, with one descriptor each.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -1,12 +1,12 @@
-//! What an NF was at when it ended: the packets that it had taken out of its rings and not passed on. A sweep copies
+//! The last words of an NF: the packets that it had taken out of its rings and not passed on when it ended. A sweep copies
 //! them before it frees their buffers.
 //!
-//! A sweep finds them together with the packets that still wait in the NF's rings, which the rings tell apart. NFs write
-//! to rings, so what they say only chooses which packets are copied; a packet that another NF hands over in this moment
-//! may be among them.
+//! A sweep finds these packets together with packets that still wait in the NF's rings; the contents of the rings show
+//! which ones wait. NFs write to rings, so the rings only decide which packets are copied. A packet that another NF passes
+//! on at this moment may be among them.
 //!
-//! Their order is that in which the NF took them, by the slots of its rings, which keep a descriptor until the next lap:
-//! ring by ring, if it has several.
+//! The packets are in the order in which the NF took them, ring by ring if it has several. The slots of the rings show the
+//! order, because a slot keeps its descriptor until the next lap.
 //!
 //! Cost: nothing until an NF ends. Then one pass over its rings, and at most 64 copies of 2 KiB, for each worker.
 
@@ -19,15 +19,15 @@ use netvm_ring::RingMemory;
 use super::InFlightTable;
 use crate::ids::{PortId, WorkerId};
 
-/// Packets that are kept: a burst.
+/// Most packets that are copied: a burst.
 pub(crate) const MOST: usize = Batch::CAPACITY;
-/// Bytes that are kept of each.
+/// Bytes that are copied of each packet.
 const SNAPLEN: usize = 2048;
 
 /// A packet that an NF had when it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldPacket {
-    /// The port that it came in by.
+    /// The port that received it.
     pub port: PortId,
     /// Its length in bytes.
     pub length: u32,
@@ -38,14 +38,14 @@ pub struct HeldPacket {
 /// The rings of an NF that has ended, and room for the packets that it had.
 #[derive(Debug)]
 pub(crate) struct HeldPackets {
-    /// Has the rings from the workers.
+    /// The control memory, which has the rings from the workers.
     control: Arc<Control>,
     threads: u16,
     /// The rings from other NFs: their memory, and their index there.
     direct: Vec<(Arc<InFlightTable>, u16)>,
     /// Buffers that wait in rings, a bit each.
     waiting: Vec<u64>,
-    /// When the NF took each buffer last: a number that grows; 0 if no ring tells.
+    /// By buffer: an ascending number in the order in which the NF took the buffers; 0 if no ring shows it.
     taken: Vec<u32>,
     is_marked: bool,
     packets: Vec<Kept>,
@@ -53,7 +53,7 @@ pub(crate) struct HeldPackets {
     bytes: Vec<u8>,
 }
 
-/// What is known of a packet beside its bytes.
+/// Metadata of a copied packet.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     port: PortId,
@@ -63,7 +63,7 @@ struct Kept {
 }
 
 impl HeldPackets {
-    /// For an NF with so many threads. The manager makes it, so that the worker allocates nothing.
+    /// For an NF with this number of threads. The manager creates it, because workers do not allocate.
     pub(crate) fn new(
         (control, threads): (Arc<Control>, u16),
         direct: Vec<(Arc<InFlightTable>, u16)>,
@@ -80,14 +80,14 @@ impl HeldPackets {
         }
     }
 
-    /// With room for the numbers of so many buffers.
+    /// Adds room for this number of buffers.
     pub(crate) fn with_buffers(mut self, buffers: u32) -> Self {
         self.waiting = vec![0; (buffers as usize).div_ceil(64)];
         self.taken = vec![0; buffers as usize];
         self
     }
 
-    /// Notes which of a worker's packets wait in the rings, and when the others were taken; once.
+    /// Records which of a worker's packets wait in the rings, and the order in which the NF took the others. Does so only once.
     pub(super) fn mark_waiting(&mut self, worker: WorkerId) {
         if std::mem::replace(&mut self.is_marked, true) {
             return;
@@ -104,7 +104,7 @@ impl HeldPackets {
         direct.iter().filter_map(|(table, index)| table.ring(*index)).for_each(note);
     }
 
-    /// Copies a packet that is about to be freed, unless it waited in a ring. If there are too many, the latest stay.
+    /// Copies a packet that is about to be freed, unless it waits in a ring. If there are too many, keeps the latest.
     pub(super) fn keep(&mut self, buffer: u32, mbuf: &Mbuf) {
         let bits = self.waiting.get(buffer as usize / 64).copied().unwrap_or(0);
         if bits >> (buffer % 64) & 1 == 1 {

@@ -1,4 +1,4 @@
-//! Which packets are out with NFs, and how they come back: one worker's [`InFlight`].
+//! Tracks which packets NFs have, and takes them back: one worker's [`InFlight`].
 //!
 //! ```text
 //!              receive, allocate                  hand_out (queue open, with room)
@@ -20,30 +20,31 @@
 //! | out, in order | nobody | the in-order queue of the NF thread that it was handed to: `queue` |
 //! | out, in table | nobody | its word of the in-flight table: `table` |
 //!
-//! A packet that is out is in one queue or in the table, never in both, so it comes back once, whatever an NF returns.
-//! It comes back by the worker that handed it out, from any NF thread of the trust group.
+//! A packet that is out is in one queue or in the table, never in both. So it comes back only once, whatever an NF returns.
+//! Only the worker that handed it out can take it back, from any NF thread of the trust group.
 //!
 //! - Private and trusted: the queues (one worker's) and the table (one per memory, each word with one writer). Only the
 //!   engine maps them.
 //! - Shared and not trusted: descriptors that NFs return. A descriptor chooses the buffer; the queue or the table
 //!   decides whether the packet was out. Its bounds are checked before the mbuf gets them.
-//! - Shared, and a hint: the owner table, one byte per buffer, in which the last holder wrote which NF thread has the
-//!   buffer. It only chooses what a sweep takes (`sweep`). An NF that lies in it can hide its own buffers from a sweep;
-//!   the audit of its group (`manager/audit.rs`) then finds them by their generation.
+//! - Shared, and only a hint: the owner table, one byte per buffer, in which the last holder wrote which NF thread has the
+//!   buffer. It only decides what a sweep takes (`sweep`). An NF that writes false owners can hide its own buffers from a
+//!   sweep; the audit of its group (`manager/nfs/audit.rs`) then finds them by their generation.
 //!
 //! # Order
 //!
-//! Comparing with the queue is the cheap way back (`take_back`), so the engine learns where order holds:
+//! A comparison with the queue is the cheapest way to take packets back (`take_back`), so the engine learns which NF threads
+//! keep the order:
 //!
-//! - A thread returns what it was handed, or, as the last hop of a chain, what the first hop was handed: its *source*
-//!   is the NF thread whose queue is compared with what it returns. When the next descriptor is neither in the source's
-//!   queue nor in the table, the engine looks for the queue that it is first in and makes that the source, up to
-//!   [`MOST_CHANGES`] times in a tick.
-//! - When no queue has it in front, or the source changes too often, order is *given up* in that memory: every queue
-//!   spills and closes until the next tick. A reordering NF then costs what the table costs, and no search for each
-//!   packet.
-//! - Queues spill before anything reads the table (commands, sweeps, views), and once per tick. A new queue is closed
-//!   until the next tick, as order may have been given up before the NF attached.
+//! - A thread returns the packets that it got, or, as the last hop of a chain, the packets that the first hop got. Its
+//!   *source* is the NF thread with whose queue the engine compares what it returns. If the next descriptor is neither in
+//!   the source's queue nor in the table, the engine searches for a queue with this packet at its front, and makes it the
+//!   source, up to [`MOST_CHANGES`] times in a tick.
+//! - If no queue has the packet at its front, or the source changes too often, the engine *gives up order* in this memory:
+//!   every queue spills and closes until the next tick. A reordering NF then costs a table access for each packet, but no
+//!   search.
+//! - Queues spill before anything reads the table (commands, sweeps, views), and once per tick. A new queue is closed until
+//!   the next tick, because the engine may have given up order before the NF attached.
 //!
 //! # Cost
 //!
@@ -75,15 +76,15 @@ pub(crate) use table::InFlightTable;
 use table::OwnerWriter;
 pub(crate) use take_back::{Returned, Turn};
 
-/// Source changes of one NF thread in a tick before order is given up: more of them cost more than the table.
+/// Source changes of one NF thread in a tick before the engine gives up order: more changes cost more than the table.
 const MOST_CHANGES: u8 = 16;
 
-/// Packets handed to one NF thread by one worker. Made by the manager, owned by the worker.
+/// Packets that one worker has handed to one NF thread. The manager creates it, the worker owns it.
 #[derive(Debug)]
 pub(crate) struct ThreadInFlight {
     table: Arc<InFlightTable>,
     nf_thread: NfThreadId,
-    /// The NF thread whose queue is compared with what this one returns.
+    /// The NF thread with whose queue the packets that this one returns are compared.
     source: LinkId,
     /// How often `source` has changed in this tick.
     changes: u8,
@@ -93,7 +94,7 @@ pub(crate) struct ThreadInFlight {
 }
 
 impl ThreadInFlight {
-    /// Of the NF thread at the other end of `link`, whose buffers are those of `table`.
+    /// For the NF thread at the other end of `link`, which gets buffers of the memory of `table`.
     pub(crate) fn new(link: LinkId, nf_thread: NfThreadId, table: Arc<InFlightTable>) -> Box<Self> {
         let queue = InOrderQueue::new();
         Box::new(Self { table, nf_thread, source: link, changes: 0, order_given_up: false, queue })
@@ -176,12 +177,12 @@ impl InFlight {
         true
     }
 
-    /// Moves all packets to the table: before it is read.
+    /// Moves all packets to the table. Call before reading the table.
     pub(crate) fn spill(&mut self) {
         self.each_queue(|_, thread| thread.queue.spill(&thread.table));
     }
 
-    /// A new tick: spills, and expects order again where it was given up.
+    /// Starts a new tick: spills, and opens all queues again.
     pub(crate) fn expect_order_again(&mut self) {
         self.each_queue(|_, thread| {
             thread.queue.spill(&thread.table);
@@ -190,8 +191,8 @@ impl InFlight {
         });
     }
 
-    /// `first` is neither in front of its source's queue nor in the table: looks for the queue that it is in front of,
-    /// or gives up order. Returns whether it may be found now.
+    /// Called if `first` is neither at the front of its source's queue nor in the table. Searches for a queue with `first` at
+    /// its front, or gives up order. Returns whether another attempt may succeed.
     #[cold]
     fn find_source(&mut self, link: LinkId, first: u32) -> bool {
         let Some(thread) = self.threads[link.index()].as_deref() else { return false };
@@ -242,8 +243,8 @@ impl InFlight {
     }
 }
 
-/// Makes an NF thread the owner of packets' buffers, and notes where the packets are. Not inlined, so that its values
-/// stay in registers.
+/// Makes an NF thread the owner of packets' buffers, and stores the packets' spans. Not inlined, so that its values stay in
+/// registers.
 #[inline(never)]
 fn set_owners(owners: OwnerWriter<'_>, packets: &[Mbuf], spans: &mut [Span; Batch::CAPACITY]) {
     for (mbuf, span) in packets.iter().zip(spans) {

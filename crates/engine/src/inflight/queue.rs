@@ -1,7 +1,7 @@
 //! The in-order queue of one NF thread: the packets that one worker handed to it, oldest first.
 //!
-//! Most NFs return packets unchanged and in order. A comparison with the front of this queue then recognises them,
-//! without a look at the in-flight table or the mbufs. Packets that do not fit go to the table.
+//! Most NFs return packets unchanged and in order. A comparison with the front of this queue then recognises them, without
+//! an access to the in-flight table or the mbufs. Packets that do not fit go to the table.
 //!
 //! Cost per packet: 16 bytes written when it is handed out, and read in order when it comes back.
 
@@ -22,14 +22,14 @@ pub(super) struct InOrderQueue {
     /// Free-running indexes: the queue holds those from `head` to `tail`.
     head: u32,
     tail: u32,
-    /// What the table will say of all of them.
+    /// The mark that all packets get in the table.
     mark: Mark,
-    /// Nothing is added while it is closed.
+    /// A closed queue takes no packets.
     is_open: bool,
 }
 
 impl InOrderQueue {
-    /// Empty, and closed: the order in its memory may have been given up before the NF attached.
+    /// An empty, closed queue: the engine may have given up order in its memory before the NF attached.
     pub(super) const fn new() -> Self {
         Self {
             spans: [Span::new(0, 0, 0); CAPACITY],
@@ -72,7 +72,7 @@ impl InOrderQueue {
         self.tail = self.tail.wrapping_add(spans.len() as u32);
     }
 
-    /// The oldest packets, as far as they lie side by side.
+    /// The oldest packets, up to the wrap of the queue.
     #[inline(always)]
     pub(super) fn front(&self) -> (&[Span], &[MbufPtr]) {
         let at = self.head as usize % CAPACITY;

@@ -1,4 +1,4 @@
-//! Sweeps: the buffers of NFs that are gone come back, a slice of the table per turn, so that forwarding goes on.
+//! Sweeps: reclaim the buffers of NFs that are gone, a slice of the table per turn, so that forwarding continues.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use super::held::HeldPackets;
 use super::{InFlight, InFlightTable};
 use crate::ids::NfThreadId;
 
-/// Buffers looked at in one turn: some microseconds.
+/// Buffers that a turn checks, in some microseconds.
 const SLICE: u32 = 4096;
 
-/// A sweep of one memory, as the manager asks a worker for it.
+/// The manager's request to a worker to sweep one memory.
 #[derive(Debug)]
 pub(crate) struct SweepRequest {
-    /// Comes back with the result.
+    /// Identifies the result.
     pub(crate) ticket: u64,
     pub(crate) table: Arc<InFlightTable>,
     pub(crate) what: What,
 }
 
-/// Which of the buffers that the worker handed out are swept.
+/// The buffers to sweep, of those that the worker handed out.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// Those of NF threads that are gone.
+    /// Buffers of NF threads that are gone.
     Gone {
         /// The NF threads, a bit each.
         nf_threads: u64,
         /// Buffers that a dead producer wrote to a ring for an NF thread and did not publish.
         stranded: Vec<(u32, NfThreadId)>,
-        /// Gets copies of the packets that the NF had.
+        /// Receives copies of the packets that the NF had.
         held: Option<Box<HeldPackets>>,
     },
-    /// All, of a memory whose NFs get no more.
+    /// All buffers. The NFs of this memory get no more.
     All,
-    /// Those that were handed out before this generation.
+    /// Buffers that were handed out before this generation.
     Older {
-        /// The generation that is now.
+        /// The current generation.
         current: u8,
     },
 }
@@ -46,22 +46,22 @@ pub(crate) enum What {
 pub(crate) struct Swept {
     pub(crate) ticket: u64,
     pub(crate) buffers: u64,
-    /// When it was done.
+    /// The time of completion.
     pub(crate) at: Instant,
 }
 
 #[derive(Debug)]
 struct Sweep {
     request: SweepRequest,
-    /// Stranded buffers looked at so far.
+    /// Stranded buffers checked so far.
     stranded: usize,
-    /// The next buffer to look at, after the stranded ones.
+    /// The next buffer to check, after the stranded ones.
     next: u32,
     /// Buffers swept so far.
     buffers: u64,
 }
 
-/// The sweeps that a worker has to do, oldest first.
+/// A worker's pending sweeps, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Sweeps(VecDeque<Sweep>);
 
@@ -74,8 +74,7 @@ impl Sweeps {
         self.0.is_empty()
     }
 
-    /// Does a slice of the oldest sweep. When that was the last one, returns the result, and the request to be freed by
-    /// the manager.
+    /// Does a slice of the oldest sweep. After the last slice, returns the result, and the request, which the manager frees.
     pub(crate) fn step(&mut self, in_flight: &mut InFlight) -> Option<(Swept, SweepRequest)> {
         let Sweep { request, stranded: done, next, buffers } = self.0.front_mut()?;
         let SweepRequest { table, what, .. } = request;

@@ -97,7 +97,7 @@ impl WorkerView<'_> {
     }
 }
 
-/// How many packets the in-order queues of one worker hold, by NF thread. Each worker writes lines of its own.
+/// Number of packets in the in-order queues of one worker, by NF thread. Each worker writes its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Levels([AtomicU32; MAX_NF_THREADS]);
@@ -116,7 +116,7 @@ pub(crate) struct InFlightTable {
 }
 
 impl InFlightTable {
-    /// An empty table for the buffers of `region`, whose mbufs `buffers` tells apart.
+    /// An empty table for the buffers of `region`. `buffers` converts mbufs to buffer numbers.
     pub(crate) fn new(region: Arc<Region>, buffers: BufferIndex) -> Arc<Self> {
         let geometry = *region.geometry();
         let words = (0..geometry.numbers()).map(|_| Word::default()).collect();
@@ -172,8 +172,8 @@ impl InFlightTable {
         next
     }
 
-    /// Publishes how many packets the in-order queue of an NF thread holds. A reader that sees a lower level sees the
-    /// words to which the queue has spilled.
+    /// Publishes the number of packets in the in-order queue of an NF thread. A reader that sees a lower number also sees the
+    /// table words of the packets that the queue has spilled.
     #[inline(always)]
     pub(super) fn set_level(&self, worker: WorkerId, nf_thread: NfThreadId, level: usize) {
         self.levels[worker.index()].0[nf_thread.index()].store(level as u32, Ordering::Release);
@@ -185,7 +185,7 @@ impl InFlightTable {
         levels.map(|level| level.load(Ordering::Acquire)).sum::<u32>() + self.in_table().count() as u32
     }
 
-    /// How many buffers are with `nf_thread`: in its queues, or, by the owner table, in the table.
+    /// Number of buffers that `nf_thread` has: in its queues, or in the table and, by the owner table, with it.
     pub(crate) fn buffers_with(&self, nf_thread: NfThreadId) -> u32 {
         let levels = self.levels.iter().map(|levels| levels.0[nf_thread.index()].load(Ordering::Acquire));
         let in_queues: u32 = levels.sum();
@@ -202,8 +202,8 @@ impl InFlightTable {
         self.words.len() as u32
     }
 
-    /// Table → free, of the buffers in `range` that `worker` handed out and that are, by the owner table, with one of
-    /// `nf_threads` (a bit each); `before` sees each of them before it is freed. Returns how many.
+    /// Table → free, for buffers in `range` that `worker` handed out and whose owner, by the owner table, is one of
+    /// `nf_threads` (bit mask). Calls `before` with each buffer before it is freed. Returns their number.
     pub(super) fn sweep_gone(
         &self,
         (range, worker): (Range<u32>, WorkerId),
@@ -214,20 +214,20 @@ impl InFlightTable {
         self.sweep((range, worker), |buffer| self.region.owner(buffer).is_some_and(is_gone), before)
     }
 
-    /// Table → free, of the buffers in `range` that `worker` handed out. Returns how many.
+    /// Table → free, for buffers in `range` that `worker` handed out. Returns their number.
     pub(super) fn sweep_all(&self, range: Range<u32>, worker: WorkerId) -> u64 {
         self.sweep((range, worker), |_| true, |_, _| {})
     }
 
-    /// Table → free, of the buffers in `range` that `worker` handed out in another generation than `current`. Returns
-    /// how many.
+    /// Table → free, for buffers in `range` that `worker` handed out in another generation than `current`. Returns their
+    /// number.
     pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {
         let is_older = |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current);
         self.sweep((range, worker), is_older, |_, _| {})
     }
 
-    /// Table → free, of the buffers that `worker` handed out and that are, by the owner table, with the NF thread named
-    /// beside them. Returns how many.
+    /// Table → free, for `stranded` buffers that `worker` handed out and whose owner, by the owner table, is the given NF
+    /// thread. Returns their number.
     pub(super) fn sweep_stranded(&self, stranded: &[(u32, NfThreadId)], worker: WorkerId) -> u64 {
         let one = |(buffer, to): &(u32, NfThreadId)| {
             self.region.owner(*buffer) == Some(to.0) && self.of(worker).take(*buffer).is_ok()

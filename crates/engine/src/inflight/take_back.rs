@@ -1,13 +1,13 @@
-//! The way back: descriptors that an NF thread returned, checked against its source's queue, then against the in-flight
-//! table.
+//! Takes packets back: checks descriptors that an NF thread returned against its source's queue, then against the
+//! in-flight table.
 //!
-//! In: descriptors from the NF's ring, which may say anything. Out: a run of packets that the worker owns and that
-//! share a verdict, with bounds inside their buffers; or one control message; or one descriptor refused.
+//! In: descriptors from the NF's ring, with arbitrary contents. Out: a run of packets that the worker owns and that share a
+//! verdict, with bounds inside their buffers; or one control message; or one refused descriptor.
 //!
-//! Cost per packet in order: the low words of descriptors cross from the NF's core (8 lines for 64 packets, prefetched
-//! a run ahead), and are compared with the queue in 15 instructions, a row of slots at a time and without a branch for
-//! each. Whatever differs falls back to one descriptor at a time for the rest of the turn. The check for control
-//! messages is one branch per run: messages differ from packets in the bits that all descriptors of a run share.
+//! Cost per packet in order: the low words of descriptors come from the NF's core (8 lines for 64 packets, prefetched a run
+//! ahead). 15 instructions compare them with the queue, a row of slots at a time and without a branch for each. After a
+//! difference, the rest of the turn handles one descriptor at a time. The check for control messages is one branch per run:
+//! messages differ from packets in the bits that all descriptors of a run share.
 
 use dpdk::{Batch, MbufPtr};
 use netvm_region::Geometry;
@@ -24,7 +24,7 @@ const MIN_LENGTH: u16 = 14;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     link: LinkId,
-    /// Whole rows were the same so far.
+    /// All rows have matched so far.
     by_rows: bool,
 }
 
@@ -34,10 +34,10 @@ impl Turn {
     }
 }
 
-/// What an NF thread returned next.
+/// The next item that an NF thread returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
-    /// No descriptor, as far as is known.
+    /// No descriptor that the cached ring index shows.
     Nothing,
     /// Packets, now in the batch, with the chain, hop, action and argument of this descriptor.
     Packets(Descriptor),
@@ -45,7 +45,7 @@ pub(crate) enum Returned {
     Message(Message),
     /// A packet whose bounds leave its buffer or hold no Ethernet header; it was freed.
     BadBounds,
-    /// A descriptor of no packet that is out, or of a message that does not exist.
+    /// A descriptor without a packet that is out, or an unknown message.
     Refused(Violation),
 }
 
@@ -70,7 +70,7 @@ impl InFlight {
         Returned::Nothing
     }
 
-    /// Packets that come back in the order in which the source was handed them. Returns how many.
+    /// Takes packets that come back in the order in which the source got them. Returns their number.
     #[inline(always)]
     fn take_back_in_order(
         &mut self,
@@ -105,7 +105,7 @@ impl InFlight {
         taken
     }
 
-    /// Packets that the table has, handed out by this worker to any thread of the group. Returns how many.
+    /// Takes packets that are in the table and that this worker handed to any thread of the group. Returns their number.
     #[inline]
     fn take_back_from_table(
         &self,
@@ -119,7 +119,7 @@ impl InFlight {
             (first.verdict_key(), thread.table.geometry(), thread.table.of(self.worker));
         let (spare, room) = run.spare();
         let mut taken = 0;
-        // Whatever is unusual is left in the ring for `take_one`, so that this loop keeps few values.
+        // Leaves unusual descriptors in the ring for `take_one`, so that this loop keeps few values.
         from_nf.pop_cached(room, |descriptor| {
             let span = descriptor.span();
             if !(bits.matches(descriptor) & fits(span, geometry)) {
@@ -136,13 +136,13 @@ impl InFlight {
         });
         // The next run crosses while this one is acted on.
         from_nf.prefetch_cached(Batch::CAPACITY as u32);
-        // SAFETY: so many were written, and `into_raw` gave up each.
+        // SAFETY: this number of pointers was written, and `into_raw` gave up each packet.
         unsafe { run.assume_added(taken) };
         taken
     }
 
-    /// One descriptor that is no packet which is out and whose bounds are good. Read anew: a hostile NF may have
-    /// changed it.
+    /// Takes one descriptor that is not a packet that is out with valid bounds. Reads it again: a hostile NF may have changed
+    /// it.
     #[cold]
     fn take_one(&self, link: LinkId, from_nf: &mut Consumer) -> Returned {
         let mut returned = Returned::Nothing;
@@ -162,13 +162,13 @@ impl InFlight {
     }
 }
 
-/// Whether an NF may say that a packet is there.
+/// Whether a packet may have these bounds.
 #[inline(always)]
 fn fits(span: Span, geometry: &Geometry) -> bool {
     geometry.contains(span.buffer(), span.offset(), span.length()) & (span.length() >= MIN_LENGTH)
 }
 
-/// Whether the packet that was handed out comes back elsewhere in its buffer; its mbuf gets the new bounds.
+/// Whether the packet comes back at other bounds in its buffer; if so, sets the bounds of its mbuf.
 #[inline(never)]
 fn is_moved(handed: Span, span: Span, mbuf: MbufPtr, geometry: &Geometry) -> bool {
     if handed.buffer() != span.buffer() || !fits(span, geometry) {

@@ -1,8 +1,8 @@
 //! Applying a configuration to the running engine, as a whole or not at all.
 //!
-//! Everything that can fail (memory, ports) is created first, beside what runs. Then the workers get the new objects
-//! and a new snapshot, and the manager removes what is no longer configured. A port that changes must be closed before it can be
-//! opened again; if that fails, it is opened as it was.
+//! The manager first creates everything that can fail (memory, ports), beside the running objects. Then the workers get the
+//! new objects and a new snapshot, and the manager removes what is no longer configured. A port that changes must be closed
+//! before it can be opened again; if opening fails, the manager opens it as it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::port::PortQueue;
 use crate::port::shaper::Shaper;
 use crate::worker::Command;
 
-/// How long to wait for workers to return a port's queues.
+/// Time limit for workers to return a port's queues.
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// An open port, and its queues, which no worker has yet.
@@ -51,7 +51,7 @@ pub enum ApplyError {
     },
 }
 
-/// A port, and the shaper that it is to have.
+/// A port and its new shaper.
 type NewShaper = (PortId, Option<Box<Shaper>>);
 
 impl Engine {
@@ -97,7 +97,7 @@ impl Engine {
         self.dismiss_unconfigured(host);
         self.adopt(policy);
         self.publish_in_order();
-        // After the snapshot that says what to do with their packets.
+        // After the snapshot, which decides what happens to their packets.
         self.install_all(opened);
         self.set_shapers(host, shapers);
         for group in removed {
@@ -171,7 +171,7 @@ impl Engine {
         let is_open =
             |new: &&PortConfig| self.ports.get(&new.id).is_some_and(|old| is_same(&old.config, new));
         let to_open: Vec<&PortConfig> = host.ports.iter().filter(|new| !is_open(new)).collect();
-        // Their interfaces are lost; that must not prevent other changes.
+        // Ports with a lost interface may fail to open, which must not prevent other changes.
         let was_closed = |new: &PortConfig| {
             let same = self.host.port(new.id).is_some_and(|old| is_same(old, new));
             same && self.closed_ports.contains_key(&new.id)
@@ -184,7 +184,7 @@ impl Engine {
         let mut opened = Vec::new();
         let xsk = XskQueues::of(host);
         for config in closed {
-            // It is tried again later.
+            // If this fails, a later attempt follows.
             opened.extend(self.open_port((host, &xsk), config).ok());
         }
         for config in to_open {
@@ -193,7 +193,7 @@ impl Engine {
                 Err(error) => {
                     drop(opened);
                     for config in &to_close {
-                        // It was open a moment ago. If it cannot be opened again, that is the graver error.
+                        // The port was open until now. If it cannot be opened again, report that error instead.
                         let before = Arc::clone(&self.host);
                         let port = self.open_port((&before, &XskQueues::of(&before)), config)?;
                         self.install_all(vec![port]);
@@ -205,8 +205,8 @@ impl Engine {
         Ok(opened)
     }
 
-    /// Closes ports and opens them again, because their group has new memory or their interface has been made again. Those
-    /// that cannot be opened stay closed: try again later.
+    /// Closes ports and opens them again, because their group has new memory or their interface was created again. Ports that
+    /// cannot be opened stay closed: try again later.
     pub fn reopen(&mut self, ports: &[PortId]) {
         let host = Arc::clone(&self.host);
         let mut opened = Vec::new();
@@ -268,7 +268,7 @@ impl Engine {
         for (port, shaper) in shapers {
             let (Some(state), Some(new)) = (self.ports.get_mut(&port), host.port(port)) else { continue };
             if new.policy.qos == state.config.policy.qos {
-                // It was opened anew, with its shaper.
+                // The port was reopened with its new shaper.
                 continue;
             }
             state.config.policy.qos.clone_from(&new.policy.qos);

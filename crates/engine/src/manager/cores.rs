@@ -1,4 +1,4 @@
-//! Cores: which ones the workers run on, and which NUMA node each core is on.
+//! The cores of the workers, and their NUMA nodes.
 
 use std::fs;
 
@@ -65,7 +65,7 @@ impl Cores {
 struct Topology(Vec<Vec<u32>>);
 
 impl Topology {
-    /// The given topology; the machine's when none is given.
+    /// The given topology, or the machine's if it is empty.
     fn new(given: &[Vec<u32>]) -> Self {
         if given.is_empty() { Self(machine()) } else { Self(given.to_vec()) }
     }

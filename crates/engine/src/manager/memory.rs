@@ -22,7 +22,7 @@ pub enum GroupError {
     Pool {
         /// The group.
         name: String,
-        /// What DPDK said.
+        /// What DPDK logged.
         source: Box<dpdk::PoolError>,
     },
     /// No more file descriptors.

@@ -1,9 +1,9 @@
 //! The manager: applies configurations, admits NFs, and sends the workers the commands that follow.
 //!
-//! In come configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and
-//! the workers' events. Out go commands to the workers, the trust groups' next-hop tables, and notices. One thread owns
-//! an [`Engine`]. Its calls take effect at once where they need not wait; [`Engine::service`], called every few
-//! milliseconds, continues the rest, such as reclaiming the buffers of an NF that ended.
+//! In: configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and the
+//! workers' events. Out: commands to the workers, the trust groups' next-hop tables, and notices. One thread owns an
+//! [`Engine`]. A call does at once what needs no waiting; [`Engine::service`], called every few milliseconds, does the rest,
+//! such as reclaiming the buffers of an NF that ended.
 //!
 //! | part | what it holds |
 //! |---|---|
@@ -101,7 +101,7 @@ pub struct Engine {
 impl Engine {
     /// Starts DPDK and the workers with an empty configuration.
     ///
-    /// `pci`: DPDK probes the PCI bus, so that ports can use its NICs. It touches none until a port does.
+    /// `pci`: lets ports use NICs on the PCI bus. DPDK touches no NIC until a port uses it.
     ///
     /// # Errors
     /// [`StartError`] names what is missing and the remedy.
@@ -149,7 +149,7 @@ impl Engine {
         std::mem::take(&mut self.workers.records)
     }
 
-    /// Handles the workers' events and continues what had to wait.
+    /// Handles the workers' events, and continues work that had to wait.
     pub fn service(&mut self) {
         while let Some((worker, event)) = self.workers.next_event() {
             match event {

@@ -1,4 +1,4 @@
-//! Notices: what happened without a call.
+//! Notices: events that no call of the engine reports.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use netvm_notify::Signaller;
 
 use crate::ids::{GroupId, InstanceId, PortId, RoleId};
 
-/// What happened since the last call of [`Engine::notices`](super::Engine::notices).
+/// An event since the last call of [`Engine::notices`](super::Engine::notices).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// All buffers of an NF that ended are back.
@@ -18,7 +18,7 @@ pub enum Notice {
         role: RoleId,
         /// Buffers reclaimed.
         buffers: u64,
-        /// Time from noticing its end until the buffers that it held then were back.
+        /// Time from the detection of its end until the buffers that it held then were back.
         first_sweep: Duration,
         /// Time until the teardown was complete.
         total: Duration,
@@ -50,7 +50,7 @@ pub enum Notice {
         instance: InstanceId,
         /// Its role.
         role: RoleId,
-        /// How long it has stood still.
+        /// The time without progress.
         stalled: Duration,
     },
     /// A hung NF makes progress again. It gets packets again.
@@ -65,7 +65,7 @@ pub enum Notice {
         /// The group.
         group: GroupId,
     },
-    /// An NF damaged its group's memory, and there is none to replace it.
+    /// An NF damaged its group's memory, and no memory is free to replace it.
     GroupNotReset {
         /// The group.
         group: GroupId,
@@ -92,7 +92,7 @@ pub enum Notice {
 #[derive(Default)]
 pub(crate) struct Notices {
     queue: VecDeque<Notice>,
-    /// [`Notice::WakesMayWait`] was given.
+    /// [`Notice::WakesMayWait`] was reported.
     wakes_may_wait: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Frees large objects on a thread of its own: compiled rules, whose memory DPDK clears, and long rule lists.
+//! Frees large objects on a separate thread: compiled rules, whose memory DPDK clears, and long rule lists.
 
 use std::any::Any;
 use std::io;

@@ -1,5 +1,5 @@
-//! Counters of ports, chains and routers since they were configured. Workers count by number from their start, and the
-//! number of something removed is used again.
+//! Counters of ports, chains and routers since they were configured. Workers count by number since their start, but the
+//! number of a removed item is reused.
 
 use std::array;
 use std::collections::BTreeMap;
@@ -24,14 +24,14 @@ pub(crate) struct PortSums {
     pub(crate) drops: [u64; DropReason::COUNT],
 }
 
-/// What passed an interface of a virtual router.
+/// Counts of packets through an interface of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct InterfaceCounts {
     /// Packets received.
     pub rx_packets: u64,
     /// Bytes of these, without FCS and the interface's tag.
     pub rx_bytes: u64,
-    /// Packets of these that the router dropped, without those for which the kernel has no share left.
+    /// Of these, packets that the router dropped, except those dropped by a punt limit.
     pub rx_dropped: u64,
     /// Packets sent, forwarded or by the kernel.
     pub tx_packets: u64,
@@ -67,7 +67,7 @@ pub(crate) struct RouterSums {
     pub(crate) from_kernel: u64,
 }
 
-/// What the counters of a number were when an item got it.
+/// The values of the counters of each number when an item got the number.
 #[derive(Debug, Default)]
 pub(crate) struct Baselines {
     ports: BTreeMap<PortId, PortSums>,
@@ -132,7 +132,7 @@ impl RouterSums {
 }
 
 impl Engine {
-    /// Starts counting for what `before` did not have.
+    /// Starts the counters of items that `before` did not have.
     pub(crate) fn count_from_now(&mut self, before: &Host) {
         let (host, since) = (&self.host, &self.since);
         let (ports, chains) =
@@ -214,7 +214,7 @@ impl Engine {
     }
 }
 
-/// The baselines of these numbers: those that had an item `before` keep theirs, others get what is counted `now`.
+/// The baselines of these numbers: numbers that had an item `before` keep their baseline; others get the current counts.
 fn carry<Id: Copy + Ord, Sums: Copy>(
     known: &BTreeMap<Id, Sums>,
     ids: impl Iterator<Item = Id>,

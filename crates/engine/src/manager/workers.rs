@@ -1,7 +1,7 @@
-//! The manager's end of the workers: commands go in, events come out.
+//! The manager's interface to the workers. In: commands. Out: events.
 //!
-//! A worker handles its commands between two turns, in the order in which they were sent. A command that is answered
-//! carries a ticket, which comes back with the answer; [`Pending`] holds the tickets without an answer yet.
+//! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer carries a
+//! ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::memory::Memory;
 use crate::worker::handoff::Handoff;
 use crate::worker::{Command, Event, FlowMonitor, Flows, Latency, LatencySample, Setup, WorkerHandle};
 
-/// Samples of latency that wait for the manager, which takes them every few milliseconds.
+/// Room for latency samples; the manager takes them every few milliseconds.
 const LATENCY_SAMPLES: usize = 4096;
 
 /// Tickets of commands that workers have not answered yet.
@@ -56,7 +56,7 @@ pub(crate) struct Workers {
     handles: Vec<WorkerHandle>,
     /// The rings of the flow monitors, until the exporter takes them.
     pub(crate) records: Vec<Consumer<Record>>,
-    /// By worker: which region of a trust group is on its NUMA node.
+    /// By worker: the index of the region of a trust group that is on its NUMA node.
     regions: Vec<u8>,
     last_ticket: u64,
 }
@@ -100,7 +100,7 @@ impl Workers {
         &self.regions
     }
 
-    /// By worker: the one of a group's `memories` on its NUMA node.
+    /// By worker: the group's memory, of `memories`, that is on its NUMA node.
     pub(crate) fn local(&self, memories: &[Arc<Memory>]) -> Vec<Arc<Memory>> {
         self.regions.iter().map(|region| Arc::clone(&memories[usize::from(*region)])).collect()
     }
@@ -137,7 +137,7 @@ impl Workers {
         self.ask_all(|_, ticket| Command::Barrier(ticket))
     }
 
-    /// Asks every worker to sweep the one of a group's `memories` on its NUMA node. `what` gets the index of that
+    /// Asks every worker to sweep the group's memory, of `memories`, that is on its NUMA node. `what` gets the index of that
     /// memory.
     pub(crate) fn sweep(&mut self, memories: &[Arc<Memory>], what: impl Fn(usize) -> What) -> Pending {
         self.ask_all(|region, ticket| {
@@ -146,7 +146,7 @@ impl Workers {
         })
     }
 
-    /// Sends every worker a command that it answers, made from its region's index and a ticket.
+    /// Sends every worker a command with an answer. `command` gets the region's index and a ticket.
     fn ask_all(&mut self, command: impl Fn(usize, u64) -> Command) -> Pending {
         let mut pending = Pending::default();
         for n in 0..self.handles.len() {
@@ -182,7 +182,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // All at once: the kernel takes 30 ms to close each worker's signaller.
+        // Stops all workers at once: the kernel takes 30 ms to close each worker's signaller.
         self.send_all(|_| Command::Stop);
         for worker in &mut self.handles {
             worker.join();

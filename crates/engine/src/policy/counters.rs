@@ -43,9 +43,9 @@ impl RuleCount {
 #[derive(Debug)]
 struct Counted {
     policy: Arc<Policy>,
-    /// Its rules that a later policy did not have: another rule may have the same id now.
+    /// Rules that a later policy did not have. Another rule may have the same id now.
     deleted: BTreeSet<RuleId>,
-    /// By worker, by decision.
+    /// Counters by worker, then by decision.
     by_worker: Vec<Arc<[DecisionCounters]>>,
 }
 
@@ -104,7 +104,7 @@ impl HitCounts {
         deleted
     }
 
-    /// Forgets the counts of deleted rules, also those that workers still add with an older policy.
+    /// Discards the counts of deleted rules, including counts that workers with an older policy still add.
     fn forget(&mut self, deleted: &BTreeSet<RuleId>) {
         for rule in deleted {
             self.past.remove(rule);

@@ -79,7 +79,7 @@ impl From<Forward> for Outcome {
 /// Actions besides the outcome.
 #[derive(Debug)]
 pub(crate) struct Extras {
-    /// All must admit a packet.
+    /// Token buckets, all of which must admit a packet.
     pub(crate) meters: Box<[Arc<Meter>]>,
     /// Changes of the outer tag, applied in order.
     pub(crate) set_vlan: Box<[SetVlan]>,
@@ -127,7 +127,7 @@ impl Deref for RuleIds {
     }
 }
 
-/// Stands for every unknown number.
+/// The decision for every unknown number.
 pub(super) static DENIED: Decision =
     Decision { outcome: Outcome::Drop(DropReason::Denied), extras: None, rules: RuleIds::None };
 

@@ -11,8 +11,8 @@ use netvm_wire::FlowKey;
 use super::decision::Outcome;
 use crate::ids::{ChainId, PortId};
 
-/// The flow cache numbers what packets leave by from here on, a number for each egress port and class of ingress ports. What
-/// they come in by has its [`PortId`].
+/// The first port number in the flow cache that means egress: one number for each egress port and class of ingress ports.
+/// Entries of received packets have the [`PortId`] of the ingress port.
 pub(crate) const FIRST_EGRESS: u16 = netvm_region::MAX_PORTS as u16;
 
 /// The compiled rules of one side, and where their decisions begin.
@@ -65,12 +65,12 @@ pub(crate) struct Shortcut {
     pub(crate) is_switched: bool,
 }
 
-/// What a port is to get of each worker that serves it.
+/// A port's share of each worker that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Its part of what is not reserved, beside the weights of others.
+    /// Its weight in the time that is not reserved.
     pub(crate) weight: u16,
-    /// Percent of the worker.
+    /// Its reserve in percent of the worker's time.
     pub(crate) reserve: u8,
 }
 
@@ -101,9 +101,9 @@ pub(crate) struct IngressPolicy {
     pub(crate) chains: Box<[ChainId]>,
     /// Whether the flow monitor counts its packets.
     pub(crate) is_monitored: bool,
-    /// What it gets of its workers.
+    /// Its share of its workers.
     pub(crate) share: Share,
-    /// The router that its share is a part of, and that router's, if it has one.
+    /// If its share is a part of a router's share: the router, and the router's share.
     pub(crate) router_share: Option<(RouterId, Share)>,
 }
 
@@ -114,8 +114,8 @@ pub(crate) struct EgressPolicy {
     pub(crate) lookups: Box<[Lookup]>,
     /// Class of each ingress port, by [`PortId`]; all egress ports share it.
     pub(crate) classes: Arc<[u16]>,
-    /// The number in the flow cache of packets whose ingress port has the first class; those of other classes have the next
-    /// ones. `None`: no numbers were left, and decisions are looked up each time.
+    /// The number in the flow cache for packets whose ingress port has the first class; other classes have the following
+    /// numbers. `None` if no numbers were left: then each packet is looked up in the rules.
     pub(crate) cached: Option<u16>,
     pub(crate) meter: Option<Arc<Meter>>,
     /// Outcome for packets without a matching rule.

@@ -62,7 +62,7 @@ impl Switching {
         Ok(Some(Self { bridge, fdb, is_vlan_aware, ports }))
     }
 
-    /// Whether both share bridge and database.
+    /// Whether both use the same bridge and FDB.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.bridge, &other.bridge) && Arc::ptr_eq(&self.fdb, &other.fdb)
     }

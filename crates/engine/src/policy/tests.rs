@@ -30,7 +30,7 @@ fn host(rules: Vec<Rule>) -> Host {
 }
 
 /// The rules that a policy says match a packet.
-fn said(policy: &Policy, from: PortId, to: Option<PortId>, key: &FlowKey) -> Vec<RuleId> {
+fn matching_rules(policy: &Policy, from: PortId, to: Option<PortId>, key: &FlowKey) -> Vec<RuleId> {
     let lookup = match to {
         None => policy.ingress(from).map(|ingress| &ingress.lookup),
         Some(to) => policy.egress(to).and_then(|egress| egress.lookup(from)),
@@ -88,7 +88,7 @@ proptest! {
             });
             for (key, from) in keys.iter().zip((0..=LAST_PORT.0).cycle()).map(|(key, from)| (key, PortId(from))) {
                 for to in [None, Some(PortId(1))] {
-                    prop_assert_eq!(said(&running, from, to, key), decide(&host.rules, from, to, key).rules);
+                    prop_assert_eq!(matching_rules(&running, from, to, key), decide(&host.rules, from, to, key).rules);
                 }
             }
         }

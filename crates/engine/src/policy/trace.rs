@@ -39,9 +39,9 @@ pub enum Step {
     Switched(Option<PortId>),
     /// It enters a chain.
     Chain(ChainId),
-    /// It leaves the chain, if every NF in it passes it on as it is.
+    /// It leaves the chain, if every NF passes it on unchanged.
     Passed,
-    /// An NF of the chain must choose its port, as the chain has no output.
+    /// An NF of the chain must choose its port, because the chain has no output.
     NfDecides,
     /// It goes to a virtual router.
     Router(RouterId),
@@ -58,7 +58,7 @@ pub enum Step {
     Punted,
     /// It leaves by a port.
     Out(PortId),
-    /// Its sender gets a refusal.
+    /// Its sender gets a TCP reset or an ICMP error.
     Answered,
     /// It is dropped.
     Dropped(DropReason),

@@ -1,4 +1,4 @@
-//! Buffers of received packets: large ones for segments, and what is still to be done with a packet.
+//! Buffers of received packets: large buffers for segments, and marks of pending offloads.
 
 use dpdk::{Batch, LONGEST_HEADERS, Mbuf, Oversized, Unfinished};
 use netvm_region::Geometry;
@@ -13,7 +13,7 @@ pub(super) fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
     u32::from(buffer.buf_len()) > geometry.stride
 }
 
-/// Puts a large buffer before those of a place. Returns whether one was free.
+/// Puts a large buffer before the other buffers of a place. Returns whether one was free.
 pub(super) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> bool {
     let mut first = Batch::new();
     let is_free =
@@ -25,8 +25,8 @@ pub(super) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> 
     is_free
 }
 
-/// Notes in the mbuf what is still to be done with a packet, or does it where an mbuf cannot say it. `None` if that
-/// contradicts the packet.
+/// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the request does
+/// not fit the packet.
 pub(super) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
     match pending {
         Pending::Nothing => {}
@@ -51,7 +51,7 @@ pub(super) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
     Some(())
 }
 
-/// Puts a VLAN tag behind the addresses. Returns whether there was room.
+/// Inserts a VLAN tag after the addresses. Returns whether there was room.
 pub(super) fn insert(packet: &mut Mbuf, tag: [u8; 4]) -> bool {
     let mut front = [0u8; ADDRESSES + 4];
     if packet.copy_to(&mut front[..ADDRESSES]) < ADDRESSES {

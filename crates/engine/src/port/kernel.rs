@@ -1,8 +1,9 @@
 //! Ports on interfaces of the kernel that exchange offloads with it: TAP devices and packet sockets.
 //!
-//! A segment of up to 64 KB is received into a large buffer, crosses the engine as one packet, and leaves as one by a
-//! port that accepts it. A packet that fits an ordinary buffer is moved into one, so that no ACK holds 64 KB. While no
-//! large buffer is free, a segment takes several ordinary ones. The kernel copies each packet once in and once out.
+//! A segment of up to 64 KB is received into a large buffer, passes the engine as one packet, and leaves as one packet by a
+//! port that accepts it. A packet that fits into an ordinary buffer is moved into one, so that an ACK does not occupy 64 KB.
+//! While no large buffer is free, a segment takes several ordinary ones. The kernel copies each packet once when the engine
+//! receives it and once when it sends it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use crate::memory::Memory;
 
 /// The longest packet: a segment of 64 KB behind an Ethernet header with two tags.
 const LONGEST: usize = 65_535 + 22;
-/// Bytes of a packet's beginning that are compared with its offload request.
+/// Bytes of a packet's beginning that are checked against its offload request.
 const FRONT: usize = 256;
-/// Most packets received at once: other ports wait meanwhile.
+/// Most packets received at once, because other ports wait in the meantime.
 const MOST_AT_ONCE: usize = 32;
 
 /// One queue of an interface.
@@ -31,12 +32,12 @@ pub(crate) struct KernelDevice {
     offloads: Offloads,
     /// Buffers that the next packets are received into, each with room for the longest.
     places: [Batch; MOST_RECEIVED],
-    /// Places that the next burst gets: as many as the last one filled, or twice as many if it filled all.
+    /// Number of places for the next burst: as many as the last burst filled, or twice as many if it filled all.
     depth: usize,
     incoming: ReceiveBurst,
     unsent: Batch,
     burst: SendBurst,
-    /// The kernel had no packet the last time. Asking whether it has costs a third of trying to receive one.
+    /// The kernel had no packet the last time. A poll then costs a third of an attempt to receive.
     was_empty: bool,
     // Keeps the memory of the buffers.
     _memory: Arc<Memory>,
@@ -75,8 +76,8 @@ impl KernelDevice {
     }
 }
 
-/// A packet of `length` bytes that were written over the buffers of a place. The bytes of a short one move from the large
-/// buffer to an ordinary one.
+/// The packet of `length` bytes that was received into the buffers of a place. Copies a short packet from the large buffer
+/// to an ordinary one.
 fn take(place: &mut Batch, length: usize) -> Option<Mbuf> {
     match place.as_slice() {
         [large, .., last] if large.buf_len() > last.buf_len() && length <= last.room().length => {
@@ -106,8 +107,8 @@ fn packet_of(
     }
 }
 
-/// Notes in the mbuf what is still to be done with a packet, or does it where an mbuf cannot say it. `None` if the
-/// header contradicts the packet.
+/// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the header does
+/// not fit the packet.
 fn note_pending(packet: &mut Mbuf, header: &Header) -> Option<()> {
     if *header == Header::default() {
         return Some(());
@@ -118,7 +119,7 @@ fn note_pending(packet: &mut Mbuf, header: &Header) -> Option<()> {
     note(packet, pending(header, front, packet.pkt_len() as usize).ok()?)
 }
 
-/// What the kernel must know of a packet.
+/// The virtio-net header for the kernel.
 fn header_for(packet: &Mbuf) -> Header {
     let pending = match (packet.oversized(), packet.unfinished()) {
         (Some(Oversized { l2, l3, l4, size, v6, udp }), _) => {
@@ -227,7 +228,7 @@ impl Device for KernelDevice {
     }
 }
 
-/// Sends a burst of these packets; returns how many went, and their bytes.
+/// Sends a burst of these packets; returns the number of sent packets, and their bytes.
 fn send(burst: &mut SendBurst, queue: &Queue, packets: &[Mbuf], cx: &PortContext<'_>) -> (u64, u64) {
     let (mut sent, mut bytes) = (0, 0);
     let mut packets = packets.iter();

@@ -1,12 +1,12 @@
-//! What the manager and a device exchange off the packet path: the count of packets that the device dropped before a worker
-//! saw them, and the longest frame that its interface sends.
+//! State that the manager and a device share off the packet path: the count of packets that the device dropped before a
+//! worker received them, and the longest frame that its interface sends.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_xsk::DropCounter;
 
-/// Bytes of a frame beside the IP packet that an MTU limits: Ethernet and one tag (`is_skb_forwardable` of the kernel).
+/// Bytes of a frame in addition to the MTU: Ethernet header and one tag (`is_skb_forwardable` of the kernel).
 const FRAMING: u32 = 14 + 4;
 
 /// The longest frame that an interface sends, by its MTU, which can change at any time.
@@ -33,7 +33,7 @@ impl LongestFrame {
     }
 }
 
-/// Drop counter of an AF_XDP socket. It keeps the socket open, so the device empties it before closing.
+/// Drop counter of an AF_XDP socket. The counter keeps the socket open, so the device releases it before closing.
 #[derive(Clone, Debug)]
 pub(crate) struct SocketDrops(Arc<Mutex<Option<DropCounter>>>);
 

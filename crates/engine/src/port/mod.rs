@@ -24,9 +24,9 @@ pub(crate) mod xsk;
 pub(crate) enum Arrival<'a> {
     /// This descriptor becomes readable.
     Readable(BorrowedFd<'a>),
-    /// Packets are there now.
+    /// Packets have arrived.
     Waiting,
-    /// Only by polling the device.
+    /// The worker must poll the device.
     Ask,
     /// The device never receives.
     Never,
@@ -38,10 +38,10 @@ pub(crate) trait Device: Send {
     /// that it refuses.
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>);
 
-    /// Takes packets of `memory` for transmission and empties the batch. Drops and counts those that it cannot take.
+    /// Takes packets of `memory` for transmission and empties the batch. Drops and counts packets that it cannot take.
     fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>);
 
-    /// Sends the packets that it took; counts and returns how many went.
+    /// Sends the packets that it took; counts and returns the number of sent packets.
     fn flush(&mut self, cx: &PortContext<'_>) -> usize;
 
     /// Whether nothing waits to be sent.
@@ -51,7 +51,7 @@ pub(crate) trait Device: Send {
     /// that finds packets disables them.
     fn prepare_wait(&mut self) {}
 
-    /// How to learn about packets.
+    /// How the worker learns that packets have arrived.
     fn arrival(&self) -> Arrival<'_>;
 
     /// Offloads that it accepts in packets to send.
@@ -70,12 +70,12 @@ pub(crate) trait Device: Send {
     }
 }
 
-/// A device that gathers packets to send in a burst of its own.
+/// A device with its own burst of packets to send.
 pub(crate) trait Gathers: Device {
     /// Packets taken and not sent yet.
     fn unsent(&mut self) -> &mut Batch;
 
-    /// [`Device::enqueue`]: sends when the burst is full, and drops what still does not fit.
+    /// Implements [`Device::enqueue`]: sends when the burst is full, and drops packets that still do not fit.
     #[inline]
     fn gather(&mut self, batch: &mut Batch, cx: &PortContext<'_>) {
         self.unsent().append(batch);
@@ -97,7 +97,7 @@ pub(crate) struct PortQueue {
     pub(crate) memory: MemoryId,
     /// Receive only when the chain has room.
     pub(crate) waits_for_room: bool,
-    /// Delays and orders what is sent.
+    /// Delays and orders packets to send.
     shaper: Option<Box<Shaper>>,
     devices: Vec<Box<dyn Device>>,
     turn: usize,
@@ -129,7 +129,7 @@ impl PortQueue {
         }
     }
 
-    /// Replaces the shaper. Without a new one, the old one lets go of what it has.
+    /// Replaces the shaper. Without a new one, the old one releases its packets at once.
     pub(crate) fn set_shaper(&mut self, new: Option<Box<Shaper>>) -> Option<Box<Shaper>> {
         match (new, &mut self.shaper) {
             (None, Some(old)) => {
@@ -146,7 +146,7 @@ impl PortQueue {
         self.shaper.as_deref_mut().filter(|shaper| !shaper.is_retired())
     }
 
-    /// Passes what the shaper lets go to the device.
+    /// Passes packets that the shaper releases to the device.
     pub(crate) fn shape(&mut self, now: u64, memory: &Memory, cx: &PortContext<'_>) {
         let (Some(shaper), Some(device)) = (self.shaper.as_deref_mut(), self.devices.first_mut()) else {
             return;

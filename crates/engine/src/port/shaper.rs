@@ -1,11 +1,11 @@
 //! The shaper of a port. In: packets to send, each with its DSCP. Out: bursts for the device, in the order and at the
-//! rate that the port's `qos` says; `netvm_switch::qos` decides both.
+//! rate of the port's `qos`; `netvm_switch::qos` decides both.
 //!
 //! Packets wait in the engine's memory for the port, so those of other trust groups are copied first: a standing
 //! queue holds no buffers of other groups.
 //!
-//! Predicted cost: 60 cycles a packet (its key, two moves of the mbuf pointer, one update of a token bucket), on ports
-//! that have a shaper; others look at one pointer per burst.
+//! Predicted cost: 60 cycles per packet (its key, two moves of the mbuf pointer, one update of a token bucket) on ports
+//! with a shaper; other ports check one pointer per burst.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct Shaper {
     counters: Arc<[QueueCounters]>,
     /// Its burst is long enough for segments of 64 KB.
     pub(crate) passes_segments: bool,
-    /// It lets what it has pass at once, and takes nothing more.
+    /// It releases its packets at once, and takes no more.
     pub(crate) is_retiring: bool,
 }
 
@@ -67,7 +67,7 @@ impl Shaper {
         outcome
     }
 
-    /// Takes what may leave now into `out`, as far as it has room. Drops what has waited too long.
+    /// Moves packets that may leave now to `out`, as far as it has room. Drops packets that have waited too long.
     pub(crate) fn pop_burst(&mut self, now: u64, out: &mut Batch, cx: &PortContext<'_>) {
         while out.len() < Batch::CAPACITY {
             let next = if self.is_retiring {
@@ -100,7 +100,7 @@ impl Shaper {
         }
     }
 
-    /// Takes a packet whatever the rate.
+    /// Takes a packet regardless of the rate.
     pub(crate) fn pop_any(&mut self) -> Option<Mbuf> {
         self.qos.pop_any()
     }
@@ -109,7 +109,7 @@ impl Shaper {
         self.qos.waiting() == 0
     }
 
-    /// Whether packets go past it: it has none left and takes no more.
+    /// Whether packets bypass it: it is retiring and empty.
     #[inline]
     pub(crate) fn is_retired(&self) -> bool {
         self.is_retiring && self.is_empty()

@@ -22,15 +22,15 @@ pub(crate) struct InterfacePath {
     /// The VLAN tag of its packets.
     pub(crate) vlan: Option<VlanId>,
     pub(crate) mac: MacAddr,
-    /// Addresses besides, as VRRP has one.
+    /// Additional addresses, for example of VRRP.
     pub(crate) also: Box<[MacAddr]>,
     /// Longest IP packet.
     pub(crate) mtu: u32,
-    /// Which sources its packets may have; `None`: any.
+    /// The reverse path check of its packets' sources; `None`: no check.
     pub(crate) urpf: Option<Urpf>,
     /// The port to the router's kernel namespace.
     pub(crate) punt: PortId,
-    /// Limits what is punted to the kernel.
+    /// Limits of punted packets.
     pub(crate) punts: Arc<PuntLimits>,
 }
 
@@ -40,8 +40,8 @@ struct OnPort {
     port: PortId,
     /// The lowest VLAN of an interface (0: untagged).
     first: u16,
-    /// Index of the interface with each VLAN from there to the highest, or [`NONE`]: 8 KiB at most, and a line where the VLANs
-    /// are in a row.
+    /// Index of the interface with each VLAN from `first` to the highest, or [`NONE`]: at most 8 KiB, and one cache line if the
+    /// VLANs are consecutive.
     interfaces: Box<[u16]>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct RouterPath {
     /// In the order of the configuration, which [`netvm_router::Hop::interface`] indexes.
     pub(crate) interfaces: Box<[InterfacePath]>,
     pub(crate) tables: Arc<Tables>,
-    /// Some interface looks at sources.
+    /// Whether any interface checks sources.
     pub(crate) checks_sources: bool,
     /// Sorted by port.
     on: Box<[OnPort]>,
@@ -64,7 +64,7 @@ pub(crate) struct RouterPath {
     punts: Box<[(PortId, u16)]>,
 }
 
-/// The interfaces of a router on one port; none where the port has none.
+/// The interfaces of a router on one port; possibly none.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
     first: u16,

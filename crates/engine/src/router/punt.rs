@@ -1,12 +1,12 @@
-//! Limits on what interfaces of routers give to the kernel: a share of `punt_rate` for each class of packets, so that a scan
-//! of unused addresses takes nothing from routing protocols.
+//! Limits on packets that routers' interfaces punt to the kernel: each class of packets has a share of `punt_rate`, so that a
+//! scan of unused addresses takes nothing from routing protocols.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_config::model::Rate;
 use netvm_switch::{Meter, PolicerError};
 
-/// A class of packets that the kernel gets.
+/// A class of punted packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PuntClass {
@@ -16,14 +16,14 @@ pub enum PuntClass {
     Neighbour,
     /// Other packets for the router itself.
     Local,
-    /// Packets that the kernel answers or forwards: TTL expired, IP options, longer than the MTU of their way, without a
-    /// route, with one that only the kernel understands, or by a gateway that is not resolved.
+    /// Packets that the kernel answers or forwards: TTL expired, IP options, longer than the egress MTU, without a route, with
+    /// a route that only the kernel understands, or by an unresolved gateway.
     Kernel,
     /// Packets for neighbours whose MAC address the kernel has to resolve.
     Miss,
 }
 
-/// Percent of the rate, and the burst in hundredths of what the whole rate has in a second. A routing protocol that learns a
+/// Share of the rate in percent, and burst in hundredths of a second at the whole rate. A routing protocol that learns a
 /// table sends thousands of packets at once.
 const SHARES: [(u64, u64); PuntClass::COUNT] = [(40, 100), (15, 5), (15, 5), (20, 5), (10, 3)];
 /// The smallest burst: two of a worker.
@@ -51,9 +51,9 @@ impl PuntClass {
 /// Packets of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PuntCounts {
-    /// Given to the kernel.
+    /// Punted to the kernel.
     pub punted: u64,
-    /// Dropped, as they exceeded the share of the class or the limit of their destination.
+    /// Dropped, because they exceeded the share of the class or the limit of their destination.
     pub dropped: u64,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct PuntShare {
 }
 
 impl PuntShare {
-    /// Once for a burst, as the meter: workers share both.
+    /// Adds the counts of a burst. Workers share the counters and the meter, so both are updated only once per burst.
     pub(crate) fn count(&self, punted: usize, dropped: usize) {
         self.punted.fetch_add(punted as u64, Ordering::Relaxed);
         if dropped > 0 {
@@ -108,15 +108,15 @@ impl PuntLimits {
     }
 }
 
-/// Limits the packets of each destination that the kernel gets: those to an unresolved neighbour, so that one that never
-/// answers leaves the share of misses to others, and those that leave where they came in, for which the kernel sends an
+/// Limits punted packets by destination: packets to an unresolved neighbour, so that a neighbour that never answers does not
+/// use up the share of misses; and packets that leave by the interface that received them, for which the kernel sends an
 /// ICMP redirect.
 ///
-/// A table without chains: two destinations that meet in a slot are limited less, never more.
+/// A hash table with one entry per slot: two destinations with the same slot are limited less, never more.
 #[derive(Debug)]
 pub(crate) struct DestinationLimit {
     slots: Box<[Slot; DestinationLimit::SLOTS]>,
-    /// Cycles of a window, and the packets of a destination in it.
+    /// Length of a window in cycles, and the packets of a destination per window.
     window: u64,
     packets: u32,
 }
@@ -131,12 +131,12 @@ struct Slot {
 impl DestinationLimit {
     const SLOTS: usize = 1024;
 
-    /// For unresolved neighbours: as many packets as TCP sends at first, and some, four times a second.
+    /// For unresolved neighbours: TCP's initial window and a few more packets, four times a second.
     pub(crate) fn of_misses(hz: u64) -> Self {
         Self::new(hz / 4, 16)
     }
 
-    /// For redirects: a packet a second. The kernel waits longer and longer between those that a sender ignores.
+    /// For redirects: a packet per second. The kernel itself sends redirects more and more seldom if the sender ignores them.
     pub(crate) fn of_redirects(hz: u64) -> Self {
         Self::new(hz, 1)
     }

@@ -1,9 +1,9 @@
-//! Packet capture. In: packets at a place that they pass, or on their way to be freed, with what is known of them. Out: a
-//! copy of each that a capture asks for, in the ring of its reader, and nothing else: packets go on as they were.
+//! Packet capture. In: packets at a place of the packet path, or packets about to be dropped, with their metadata. Out: a copy
+//! of each matching packet in the ring of the capture's reader. The packets themselves do not change.
 //!
-//! Cost while nothing is captured: one branch per burst and place. While something is: a time stamp and a look-up per
-//! burst, place and capture; per packet one copy of at most `snaplen` bytes, or with a filter a copy of the packet's front
-//! first, which the filter reads, because other processes can write to the packet.
+//! Cost without captures: one branch per burst and place. With captures: a time stamp and a lookup per burst, place and
+//! capture, and one copy of at most `snaplen` bytes per packet. A filter first copies the packet's front and reads the copy,
+//! because other processes can write to the packet.
 
 pub(crate) mod places;
 
@@ -18,13 +18,13 @@ use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
 use places::Places;
 
-/// Bytes that a filter reads before it asks for the rest of a packet: all headers that libpcap's language names.
+/// Bytes that a filter reads before it needs the rest of a packet: all headers that libpcap's language names.
 const FRONT: usize = 256;
 
-/// Captures that run at a time.
+/// Most captures that run at a time.
 pub(crate) const MAX_CAPTURES: usize = 16;
 
-/// Where packets are.
+/// A place in the packet path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Port(PortId),
@@ -39,12 +39,12 @@ pub(crate) enum Place {
     Router(RouterId),
 }
 
-/// What packets at one place have in common.
+/// Metadata that packets at one place have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passing {
     pub(crate) place: Place,
     pub(crate) direction: Direction,
-    /// Why they are dropped.
+    /// The drop reason, if they are dropped.
     pub(crate) reason: Option<DropReason>,
     /// An NF's verdict and its argument.
     pub(crate) verdict: Option<(u8, u16)>,
@@ -63,7 +63,7 @@ impl Passing {
         Self { verdict: Some((kind, argument)), ..self }
     }
 
-    /// What a record says of them at an interface.
+    /// The record of these packets at an interface.
     fn record(&self, interface: u16) -> Record {
         let (chain, hop) = match self.place {
             Place::Hop { chain, hop, .. } => (chain.0, hop),
@@ -84,7 +84,7 @@ impl Passing {
     }
 }
 
-/// One capture's share of a worker.
+/// One capture's state in a worker.
 #[derive(Debug)]
 pub(crate) struct Tap {
     pub(crate) id: CaptureId,
@@ -107,14 +107,14 @@ impl Tap {
             let record = Record { original: mbuf.pkt_len(), port: mbuf.port().0, ..record };
             let length = usize::from(mbuf.data_len()).min(self.snaplen);
             // SAFETY: the engine owns the packet, whose first segment has `data_len` bytes. NFs of its group may write to
-            // them meanwhile: the copy is then as torn as the packet.
+            // them at the same time; then the copy is as inconsistent as the packet.
             unsafe { self.ring.write(record, mbuf.data(), length) };
         }
         self.ring.publish(interface);
     }
 }
 
-/// Whether a filter accepts a packet, by private copies of it.
+/// Whether a filter accepts a packet. Runs on private copies of the packet.
 fn is_wanted(filter: &Filter, mbuf: &Mbuf) -> bool {
     let mut front = [0u8; FRONT];
     let copied = mbuf.copy_to(&mut front);

@@ -1,4 +1,4 @@
-//! What one capture asks for, by number.
+//! The places of one capture, by number.
 
 use netvm_config::model::{MAX_ROLES, MAX_ROUTERS};
 use netvm_region::{MAX_CHAINS, MAX_HOPS, MAX_PORTS};
@@ -13,7 +13,7 @@ const _: () = assert!(DropReason::COUNT <= 64);
 /// For each place, the number of its interface in the capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Drops for these reasons, a bit each, instead of packets that pass.
+    /// If set, captures drops for these reasons (bit mask) instead of packets that pass.
     dropped: Option<u64>,
     ports: [u16; MAX_PORTS],
     hops: [[u16; MAX_HOPS]; MAX_CHAINS],
@@ -57,7 +57,7 @@ impl Places {
         set(&mut self.routers, router.index(), interface);
     }
 
-    /// The interface that packets belong to, if they are asked for.
+    /// The interface of packets at a place, if the capture includes them.
     #[inline]
     pub(crate) fn interface(&self, passing: &Passing) -> Option<u16> {
         match (self.dropped, passing.reason) {

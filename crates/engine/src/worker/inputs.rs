@@ -1,11 +1,11 @@
-//! The ports that a turn polls. In: how many packets each poll gave. Out: the ports of the next turn.
+//! Chooses the ports that a turn polls. In: the number of packets of each poll. Out: the ports of the next turn.
 //!
-//! A turn polls each port that had packets lately, and a few of the others in rotation. So ports that are quiet cost those that
-//! are not little: a virtual router has a punt port for each interface, which has nothing most of the time.
+//! A turn polls each port that had packets lately, and a few of the other, quiet ports in rotation. So quiet ports cost busy
+//! ports little: a virtual router has a punt port for each interface, which rarely has packets.
 //!
-//! Predicted cost: an empty poll takes 30 to 100 cycles, as the port's rings come from L2 or beyond. With 512 quiet ports and two
-//! busy ones, polling all takes 250 cycles for each packet of two bursts, this 3; a quiet port is polled every 0.1 ms then. With
-//! [`FEW`] ports or fewer, all are polled and nothing is counted.
+//! Predicted cost: an empty poll takes 30 to 100 cycles, because the port's rings are not in the L1 cache. With 512 quiet ports
+//! and two busy ones that receive full bursts, polling all ports would cost 250 cycles per packet. The rotation costs 3, and
+//! polls a quiet port every 0.1 ms. With up to [`FEW`] ports, each turn polls all of them, and nothing is counted.
 
 use arrayvec::ArrayVec;
 use netvm_region::MAX_PORTS;
@@ -14,30 +14,30 @@ use crate::ids::PortId;
 
 const WORDS: usize = MAX_PORTS / 64;
 
-/// So many ports are polled in each turn.
+/// With up to this many ports, each turn polls all of them.
 const FEW: usize = 16;
-/// A port is quiet after so many polls in a row without a packet.
+/// A port is quiet after this many consecutive polls without a packet.
 const QUIET_AFTER: u8 = 32;
-/// Quiet ports that a turn polls at least while packets come in by others, ...
+/// The least number of quiet ports that a turn polls while other ports receive packets.
 const LEAST: usize = 4;
-/// ... one more for each so many packets of the turn before, ...
+/// A turn polls one more quiet port for each of this many packets of the turn before.
 const PACKETS: usize = 32;
-/// ... and after a turn without packets.
+/// Quiet ports that a turn polls after a turn without packets.
 const WITHOUT_PACKETS: usize = 64;
 
-/// The ports by which a worker receives. It is as large as it can become, since a worker allocates nothing.
+/// The ports by which a worker receives. The size is fixed, because a worker does not allocate.
 #[derive(Debug)]
 pub(crate) struct Inputs {
     ports: ArrayVec<PortId, MAX_PORTS>,
-    /// For each, polls in a row that gave no packet.
+    /// For each port, the number of consecutive polls without a packet.
     empty: [u8; MAX_PORTS],
-    /// A bit for each that is not quiet.
+    /// Bit mask of the ports that are not quiet.
     busy: [u64; WORDS],
-    /// A bit for each that is still to be polled in this turn.
+    /// Bit mask of the ports that this turn has still to poll.
     due: [u64; WORDS],
-    /// Words that have bits of ports.
+    /// Number of words in use.
     words: usize,
-    /// The quiet port to go on with.
+    /// The next quiet port in the rotation.
     next: usize,
 }
 
@@ -68,7 +68,7 @@ impl Inputs {
         self.begin();
     }
 
-    /// No port is quiet.
+    /// Starts again with all ports busy.
     fn begin(&mut self) {
         let count = self.ports.len();
         self.words = count.div_ceil(64);
@@ -80,8 +80,8 @@ impl Inputs {
         self.next = 0;
     }
 
-    /// A turn begins, after one that moved so many packets; `has_slept`: and then slept, so that a port which cannot wake the
-    /// worker may have waited for long.
+    /// Begins a turn. `moved`: packets of the turn before; `has_slept`: the worker slept, so a port that cannot wake it may have
+    /// waited for long.
     #[inline]
     pub(crate) fn begin_turn(&mut self, moved: usize, has_slept: bool) {
         let count = self.ports.len();
@@ -114,7 +114,7 @@ impl Inputs {
         }
     }
 
-    /// A poll of the `n`th port gave so many packets.
+    /// Records the number of packets of a poll of the `n`th port.
     #[inline]
     pub(crate) fn polled(&mut self, n: usize, packets: usize) {
         if self.ports.len() <= FEW {
@@ -131,14 +131,14 @@ impl Inputs {
         }
     }
 
-    /// The `n`th port was left out of this turn, and may have packets: the next turn looks at it again.
+    /// Records that this turn left out the `n`th port, which may have packets: the next turn polls it.
     #[inline]
     pub(crate) fn left_out(&mut self, n: usize) {
         self.busy[n / 64] |= 1 << (n % 64);
     }
 }
 
-/// The lowest bits, as many as there are up to 64.
+/// A mask of the lowest `count` bits, up to 64.
 const fn first_bits(count: usize) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }

@@ -6,18 +6,17 @@
 //!  rx ── follow ──▶ deliver ── handed_out ──▶ NF ──▶ collect ── taken_back ──▶ leave ── left ──▶ transmit ── queued ──▶ flush ── sent
 //! ```
 //!
-//! A packet that is dropped or copied into another memory is no longer followed. If its mbuf were used again unseen, a
-//! sample would be wrong: reception and drops look for that. A packet for another worker's port takes its stamp along, and
-//! that worker follows it.
+//! A worker stops following a packet that is dropped or copied into another memory. An unnoticed reuse of its mbuf would make a
+//! sample wrong, so reception and drops check for it. A packet for another worker's port carries its stamp, and that worker
+//! follows it.
 //!
-//! While a slow packet is followed, no other is. A sample therefore says how many packets would have been chosen
-//! meanwhile, of those that were received; the manager counts them with the times that they must have waited, if packets
-//! keep their order. Without that, a delay of a millisecond for thousands of packets would count once (coordinated
-//! omission).
+//! While a worker follows a slow packet, it follows no other. A sample therefore includes the number of received packets that
+//! would have been chosen in the meantime. The manager counts these with the times that they must have waited if packets keep
+//! their order. Otherwise, a delay of a millisecond for thousands of packets would count only once (coordinated omission).
 //!
-//! Cost: nothing is measured until somebody asks, and a burst then costs one comparison in each of rx, collect, leave and
-//! tx. While a packet is followed, these compare all addresses of the burst: 1 cycle per packet and stage, 2 to 4 cycles
-//! per packet in all. A packet is chosen at most every 20 microseconds.
+//! Cost: measurement is off until a client requests it. Then a burst costs one comparison in each of rx, collect, leave and tx.
+//! While a worker follows a packet, these stages compare all addresses of the burst: 1 cycle per packet and stage, 2 to 4 cycles
+//! per packet in total. A packet is chosen at most every 20 microseconds.
 
 use std::cell::Cell;
 
@@ -27,20 +26,20 @@ use rtrb::Producer;
 
 use crate::ids::{ChainId, PortId};
 
-/// Shortest time from the choice of one packet to that of the next.
+/// Shortest interval between the choices of two packets.
 const INTERVAL_MICROS: u64 = 20;
-/// A packet that has not left for so long is given up.
+/// A worker gives up on a packet that has not left within this time.
 const LONGEST_MICROS: u64 = 1_000_000;
 
 /// What a sample measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Span {
-    /// From reception by the first port until the second port's device had it.
+    /// From reception by the first port until the second port's device had the packet.
     Ports(PortId, PortId),
     /// From the ring of a chain's first NF until the packet left the chain.
     Chain(ChainId),
-    /// From the ring of the NF at the first hop until the NF at the last one returned it: more than one hop where NFs
-    /// pass packets on directly.
+    /// From the ring of the NF at the first hop until the NF at the last hop returned it: several hops if NFs pass packets on
+    /// directly.
     Hops(ChainId, u8, u8),
 }
 
@@ -49,7 +48,7 @@ pub enum Span {
 pub(crate) struct LatencySample {
     pub(crate) span: Span,
     pub(crate) cycles: u64,
-    /// Packets that would have been chosen meanwhile.
+    /// Packets that would have been chosen in the meantime.
     pub(crate) missed: u32,
 }
 
@@ -72,11 +71,11 @@ pub(crate) struct Latency {
     received: u64,
     /// Chain that it entered, and when.
     chain: Option<(ChainId, u64)>,
-    /// Hop whose NF has it, and since when.
+    /// The hop whose NF has it, and since when.
     hop: Option<(u8, u64)>,
-    /// Followed here until it was queued.
+    /// A packet of this worker that was queued.
     own: Option<Queued>,
-    /// Handed over by another worker.
+    /// A queued packet that another worker handed over.
     taken: Option<Queued>,
     is_on: bool,
     /// When the next packet may be chosen.
@@ -85,9 +84,9 @@ pub(crate) struct Latency {
     missed: u32,
     interval: u64,
     longest: u64,
-    /// How many packets were chosen: decides which of a burst the next one is.
+    /// Number of chosen packets, which decides which packet of a burst is next.
     count: usize,
-    /// Bursts to leave out, so that not only the first of several ports is measured.
+    /// Bursts to skip, so that the first of several ports is not the only one measured.
     skip: u8,
     samples: Producer<LatencySample>,
 }
@@ -114,7 +113,7 @@ impl Latency {
         }
     }
 
-    /// Begins or ends measuring.
+    /// Turns the measurement on or off.
     pub(crate) fn measure(&mut self, is_on: bool) {
         if is_on != self.is_on {
             self.is_on = is_on;
@@ -132,7 +131,7 @@ impl Latency {
             .is_some_and(|followed| packets.iter().fold(false, |found, packet| found | (*packet == followed)))
     }
 
-    /// Packets were received by a port in a turn that began at `now`.
+    /// Handles packets that a port received in a turn that began at `now`.
     #[inline(always)]
     pub(crate) fn received(&mut self, port: PortId, batch: &Batch, now: u64) {
         if self.followed.get().is_none() {
@@ -140,7 +139,7 @@ impl Latency {
                 self.follow(port, batch, now);
             }
         } else if self.is_among(batch.raw()) || now.wrapping_sub(self.chosen) > self.longest {
-            // It was freed unseen, or it is held.
+            // The followed packet was freed unnoticed, or is held somewhere.
             self.followed.set(None);
         } else if now >= self.next {
             self.missed = self.missed.saturating_add(1);
@@ -163,7 +162,7 @@ impl Latency {
         self.next = now.wrapping_add(self.interval);
     }
 
-    /// The followed packet was written into the ring of an NF.
+    /// Records that the followed packet was written into the ring of an NF.
     #[cold]
     pub(crate) fn handed_out(&mut self, chain: ChainId, hop: u8) {
         let now = clock::cycles();
@@ -171,7 +170,7 @@ impl Latency {
         self.hop = Some((hop, now));
     }
 
-    /// An NF at `hop` has returned packets.
+    /// Handles packets that an NF at `hop` has returned.
     #[inline(always)]
     pub(crate) fn taken_back(&mut self, batch: &Batch, hop: u8) {
         if self.hop.is_some()
@@ -183,7 +182,7 @@ impl Latency {
         }
     }
 
-    /// Packets leave a chain.
+    /// Handles packets that leave a chain.
     #[inline(always)]
     pub(crate) fn left(&mut self, batch: &Batch) {
         if self.chain.is_some()
@@ -194,25 +193,25 @@ impl Latency {
         }
     }
 
-    /// Packets are about to be sent by a port of this worker, at the end of the turn or later.
+    /// Handles packets that a port of this worker is about to send, at the end of the turn or later.
     #[inline(always)]
     pub(crate) fn queued(&mut self, batch: &Batch, to: PortId) {
         if self.is_among(batch.raw()) {
             let Self { from, received, chosen, missed, .. } = *self;
             self.own = Some(Queued { from, to, received, since: chosen, missed });
-            // From here on the device has it, which may free it.
+            // From now on the device has the packet, and may free it.
             self.followed.set(None);
         }
     }
 
-    /// What was queued last waits in the port's shaper: its time is not measured to the end.
+    /// Discards the last queued packet, because it waits in the port's shaper.
     #[cold]
     pub(crate) fn shaped(&mut self) {
         (self.own, self.taken) = (None, None);
     }
 
-    /// The stamp of a packet that goes to another worker: the low bits of the time of its reception, or 0 if it is not the
-    /// followed one.
+    /// The stamp of a packet that goes to another worker: the low bits of its reception time, or 0 if it is not the followed
+    /// packet.
     #[inline(always)]
     pub(crate) fn hand_over(&self, packet: MbufPtr) -> u32 {
         if self.followed.get() != Some(packet) {
@@ -222,19 +221,19 @@ impl Latency {
         self.received as u32 | 1
     }
 
-    /// A packet came from another worker with its stamp, and is about to be sent.
+    /// Handles a packet that came from another worker with its stamp, and is about to be sent.
     #[cold]
     pub(crate) fn take_over(&mut self, (from, to): (PortId, PortId), stamp: u32) {
         let now = clock::cycles();
         let passed = u64::from((now as u32).wrapping_sub(stamp));
-        // Where the counters of two cores differ, more may seem to have passed than can have.
+        // If the counters of two cores differ, the elapsed time may be impossibly long.
         if self.is_on && self.taken.is_none() && passed < self.longest {
             self.taken = Some(Queued { from, to, received: now.wrapping_sub(passed), since: now, missed: 0 });
         }
     }
 
-    /// The devices have taken what they could. `is_flushed`: whether the device of a port has taken everything; `None`
-    /// without a device.
+    /// Called when the devices have taken what they could. `is_flushed`: whether the device of a port has taken everything;
+    /// `None` without a device.
     #[inline(always)]
     pub(crate) fn flushed(&mut self, now: u64, is_flushed: impl Fn(PortId) -> Option<bool>) {
         if self.own.is_some() || self.taken.is_some() {
@@ -252,7 +251,7 @@ impl Latency {
         is_flushed == Some(false) && now.wrapping_sub(queued.since) < self.longest
     }
 
-    /// Packets are freed.
+    /// Handles packets that are about to be freed.
     #[inline(always)]
     pub(crate) fn dropped(&self, batch: &Batch) {
         if self.is_among(batch.raw()) {
@@ -260,7 +259,7 @@ impl Latency {
         }
     }
 
-    /// If the manager is late, samples are lost, which does no harm.
+    /// Sends a sample. If the manager is late, the sample is lost, which is harmless.
     #[cold]
     fn sample(&mut self, span: Span, since: u64, missed: u32) {
         let cycles = clock::cycles().wrapping_sub(since);

@@ -1,6 +1,6 @@
-//! A worker: one thread on one core that does everything for its ports, chains and NFs, run to completion.
+//! A worker: one thread on one core that handles the packets of its ports, chains and NFs, run to completion.
 //!
-//! A turn of its loop, in the order of a packet's way:
+//! A turn of its loop, in the order of the packet path:
 //!
 //! ```text
 //!  rx ─┬─ blanket ───────────┬─▶ chain/entry ─▶ chain/deliver ─▶ ring of the NF
@@ -11,8 +11,8 @@
 //!  port ◀─ tx/transmit ◀─ forward/egress ◀─────────────── chain/leave
 //! ```
 //!
-//! Then `idle/wake_nfs` wakes NFs that sleep on packets, and `idle/backoff` spends the time of turns that moved
-//! nothing. Stages are functions over [`Datapath`](state::Datapath), what the worker owns.
+//! Then `idle/wake_nfs` wakes NFs that sleep while they have packets, and `idle/backoff` spins or sleeps after turns without
+//! packets. Stages are functions over [`Datapath`](state::Datapath), the state that the worker owns.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,10 +62,10 @@ use state::nf_links::Awaited;
 pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
 use tx::handoff::take_handoffs;
 
-/// Stages are timed in one of so many turns with packets.
+/// One in this many turns with packets is timed.
 const TIMED_EVERY: u32 = 16;
 
-/// Longest wait for the exporter of flows at the end.
+/// Time limit for the exporter of flows at the end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 struct Worker {
@@ -73,9 +73,9 @@ struct Worker {
     snapshot: Arc<Snapshot>,
     /// Ports that it receives by.
     inputs: Inputs,
-    /// Which of them have to wait.
+    /// Decides which of them have to wait.
     shares: Shares,
-    /// The shares do not follow a new snapshot or port yet.
+    /// The shares have to be updated for a new snapshot or port.
     has_new_shares: bool,
     inbox: Consumer<Command>,
     outbox: Producer<Event>,
@@ -148,7 +148,7 @@ impl Worker {
         self.finish();
     }
 
-    /// Lets the exporter have the records of flows that still go on.
+    /// Exports the records of flows that have not ended.
     #[cold]
     fn finish(&mut self) {
         if let Some(mut monitor) = self.dp.monitor.take() {
@@ -160,13 +160,13 @@ impl Worker {
         }
     }
 
-    /// One turn: every port that is due, every NF, everything sent. Returns how many packets moved.
+    /// One turn: polls every port that is due and every NF, and sends. Returns the number of packets moved.
     #[inline]
     fn turn<const TIMED: bool>(&mut self) -> usize {
         let snapshot = &*self.snapshot;
         let dp = &mut self.dp;
         let mut moved = 0;
-        // What NFs have returned crosses from their cores while ports are being served: first the indexes ...
+        // Prefetches what NFs have returned while ports are served: first the ring indexes ...
         dp.nfs.each(|link| link.from_nf.prefetch_index());
         if self.inputs.is_empty() {
             dp.nfs.prefetch_returned();

@@ -1,14 +1,14 @@
-//! The flow monitor (Schultz and Crowley, section III-E). In: what ports receive, a burst at a time, from private copies of the
-//! packets' fronts. Out: records of flows that ended or go on for long, into a ring that netvmd's exporter empties. Packets
-//! go on as they were.
+//! The flow monitor (Schultz and Crowley, section III-E). In: received packets, a burst at a time; it reads private copies of
+//! their fronts. Out: records of flows that ended or last long, into a ring that netvmd's exporter empties. The packets
+//! themselves do not change.
 //!
-//! The worker owns its table, and no other thread reads it: a flow leaves it as a record. If the ring is full, flows
-//! stay past their time-outs, and what then gives way is lost and counted. (Two tables that change places would spare the worker the search
-//! for time-outs, but at each change it would begin with a cold one, and every long flow would be in pieces.)
+//! The worker owns its table, and no other thread reads it: a flow leaves it as a record. If the ring is full, flows stay in
+//! the table after their time-outs; records of flows that are then evicted are lost and counted. (Two alternating tables would
+//! spare the worker the search for time-outs, but each change would start with a cold table and split every long flow.)
 //!
-//! Predicted cost per packet: 20 cycles for the copy, 40 to read the headers, and 25 (one flow) to 250 (a million) for the
-//! table. Time-outs: the whole table is looked at once a second, some slots in each turn; 65,536 flows take 0.7 ms of a
-//! core. Without a monitor: one branch per burst.
+//! Predicted cost per packet: 20 cycles for the copy, 40 to read the headers, and 25 (one flow) to 250 (a million flows) for
+//! the table. Time-outs: the worker checks the whole table once a second, some slots in each turn; 65,536 flows take 0.7 ms of
+//! a core. Without a monitor: one branch per burst.
 
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::{FlowMonitorConfig, MonitorTable};
@@ -23,15 +23,15 @@ use super::packet::keys::HEADER_BYTES;
 use crate::counters::MonitorCounters;
 use crate::ids::PortId;
 
-/// Records that wait for the exporter.
+/// Room for records in the ring to the exporter.
 const RECORDS: usize = 16_384;
-/// Names of flows that a worker keeps.
+/// Room for names of flows in a worker.
 const NAMES: u32 = 4096;
-/// Bytes of a packet in which a name is looked for.
+/// Bytes of a packet that are searched for a name.
 const NAMED: usize = 2048;
-/// Slots whose time-outs are looked at in a turn with packets: a third of a microsecond.
+/// Slots whose time-outs a turn with packets checks, in a third of a microsecond.
 const SLOTS_BUSY: usize = 32;
-/// The same without packets.
+/// The same for a turn without packets.
 const SLOTS_IDLE: usize = 2048;
 
 /// One worker's monitor.
@@ -39,12 +39,12 @@ const SLOTS_IDLE: usize = 2048;
 pub(crate) struct FlowMonitor {
     meter: AnyMeter,
     reads_names: bool,
-    /// Slots to look at before the next tick.
+    /// Slots to check before the next tick.
     due: usize,
 }
 
 impl FlowMonitor {
-    /// A monitor, and the ring of its records if it makes some: none of them if nobody takes the ring.
+    /// A monitor, and the ring of its records if it exports. If the ring is dropped, the monitor makes no records.
     pub(crate) fn new(config: &FlowMonitorConfig) -> (Self, Option<Consumer<Record>>) {
         let kind = match config.table {
             MonitorTable::Null => TableKind::Null,
@@ -85,8 +85,8 @@ impl FlowMonitor {
         self.meter.commit();
     }
 
-    /// Counts a packet of a private copy in which a name is looked for. Its headers are those of an earlier copy, as its
-    /// bytes may have changed since: each read checks its bounds.
+    /// Counts a packet, and searches a private copy for a name. The headers come from an earlier copy, and the bytes may have
+    /// changed since, so each read checks its bounds.
     #[cold]
     fn count_named(&mut self, mbuf: &Mbuf, headers: &Headers, at: (u16, u64)) {
         let mut front = [0; NAMED];
@@ -94,7 +94,7 @@ impl FlowMonitor {
         self.meter.front((&front[..copied], mbuf.pkt_len()), Some(headers), at);
     }
 
-    /// A tick of the coarse clock: the next part of the table is due.
+    /// Handles a tick of the coarse clock: the next part of the table is due.
     pub(crate) fn tick(&mut self, counters: &MonitorCounters) {
         let slots = if self.meter.is_read() { self.meter.entries().len() } else { 0 };
         self.due = slots.min(self.due + slots.div_ceil(TICKS_PER_SECOND as usize));
@@ -106,7 +106,7 @@ impl FlowMonitor {
         counters.lost_records.set(counts.lost_records);
     }
 
-    /// Looks at some of the slots that are due.
+    /// Checks some of the slots that are due.
     #[inline]
     pub(crate) fn age(&mut self, is_busy: bool, now: u64) {
         if self.due > 0 {
@@ -116,7 +116,7 @@ impl FlowMonitor {
         }
     }
 
-    /// Sends the records of all flows; calls `wait` while the exporter is behind, until that is false.
+    /// Sends the records of all flows; while the ring is full, calls `wait` until it returns false.
     pub(crate) fn finish(&mut self, wait: impl FnMut() -> bool) {
         self.meter.finish(wait);
     }

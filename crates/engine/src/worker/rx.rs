@@ -1,13 +1,14 @@
-//! From a port's rx queue to where packets go. First a burst is received, each packet marked with its port and counted;
-//! a port that waits for room gives no more packets than their chains take. Then it is dispatched: packets with the same
-//! action go together, in order, to a chain, a port, L2 switching, a router or nowhere, after the extra actions of their
-//! decision. Actions are found in one of two ways:
+//! The rx stage: receives a burst from a port's rx queue, and dispatches it. Each packet is marked with its port and counted. A
+//! port that waits for room receives no more packets than their chains have room for. Packets with the same action then go
+//! together, in order, to a chain, a port, L2 switching or a router, or are dropped, after the extra actions of their decision.
+//! There are two ways to find the actions:
 //!
-//! - blanket: the port has one decision for all packets, whatever they carry. No packet is read.
+//! - blanket: the port has one decision for all packets. No packet is read.
 //! - per flow: [`classify`] finds the action of each packet.
 //!
-//! Cost: receiving, 10 instructions a packet besides the device's (callgrind). Blanket, one look at the policy per burst. Per flow, one comparison of 8 bytes per packet if
-//! all actions are the same; otherwise a copy of the mbuf pointers per different action.
+//! Cost: receiving, 10 instructions per packet in addition to the device's (callgrind). Blanket: one check of the policy per
+//! burst. Per flow: one comparison of 8 bytes per packet if all actions are the same; otherwise a copy of the mbuf pointers for
+//! each different action.
 
 use dpdk::{Batch, PortNumber};
 use netvm_tap::Direction;
@@ -29,7 +30,7 @@ use crate::worker::state::burst::{Burst, Context, Ingress, Origin};
 use crate::worker::state::lookup_results::{Action, Alike, PackedAction, PacketAction};
 use crate::worker::state::{BURST, Datapath};
 
-/// Where a burst comes from.
+/// The origin of a burst.
 #[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
     pub(crate) origin: Origin<'a>,
@@ -64,7 +65,7 @@ pub(crate) fn receive<'a>(
     received
 }
 
-/// Counts flows, unless the port is left out.
+/// Counts flows, unless the configuration excludes the port.
 #[inline(never)]
 fn monitor(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
     if snapshot.policy.ingress(port).is_none_or(|ingress| ingress.is_monitored)
@@ -74,7 +75,7 @@ fn monitor(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) 
     }
 }
 
-/// How many packets to take: a burst, or what their chains have room for.
+/// The number of packets to take: a burst, or as many as their chains have room for.
 #[inline(always)]
 fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, MemoryId) {
     let Some(queue) = dp.ports.get(port) else { return (0, MemoryId(0)) };
@@ -88,7 +89,7 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
     (room, memory)
 }
 
-/// Counts packets, marks each with the port, and drops those that span several buffers. Returns the bytes.
+/// Counts packets, marks each with the port, and drops packets that span several buffers. Returns the number of bytes.
 #[inline(always)]
 fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     let (mut bytes, mut split) = (0, false);
@@ -116,7 +117,7 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     bytes
 }
 
-/// Sends a burst where its port's policy says; the batch is empty afterwards.
+/// Dispatches a burst by its port's policy; the batch is empty afterwards.
 #[inline]
 pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Burst) {
     let Received { origin, bytes } = received;
@@ -140,7 +141,7 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     dispatch(dp, &ingress, alike, &mut burst.batch);
 }
 
-/// Sends packets by the action that the results have for each; the batch is empty afterwards.
+/// Dispatches each packet by its action in the results; the batch is empty afterwards.
 fn dispatch_each(dp: &mut Datapath, ingress: &Ingress<'_>, burst: &mut Burst) {
     let Burst { batch, results } = burst;
     let count = batch.len();
@@ -162,14 +163,13 @@ fn dispatch_each(dp: &mut Datapath, ingress: &Ingress<'_>, burst: &mut Burst) {
     );
 }
 
-/// As [`dispatch`], for packets of a burst that has others.
+/// Like [`dispatch`], for one group of a burst with several actions.
 #[inline(never)]
 fn dispatch_group(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut Batch) {
     dispatch(dp, ingress, alike, batch);
 }
 
-/// Sends packets by the action that they share; the batch is empty afterwards. Inlined, as a call costs a burst of one port some
-/// 50 cycles.
+/// Dispatches packets with the same action; the batch is empty afterwards. Inlined, because a call costs some 50 cycles per burst.
 #[inline(always)]
 fn dispatch(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut Batch) {
     let Alike { action, bytes } = alike;
@@ -193,7 +193,7 @@ fn dispatch(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut 
         Outcome::Router(router) => route(dp, origin, router, batch),
         Outcome::Drop(reason) => dp.drop_at_port(origin.port, reason, batch),
         Outcome::Reject => reject::reject(dp, origin, batch),
-        // A port's own forward and default are none of these.
+        // A port's `forward` and default never are one of these.
         Outcome::Allow | Outcome::Undecided => dp.drop_at_port(origin.port, DropReason::NoRule, batch),
     }
 }

@@ -57,8 +57,8 @@ impl Rig {
 
     /// Starts an NF process and admits it.
     pub fn attach(&mut self, role: &str, kind: &str, standby: bool) -> InstanceId {
-        let (ours, theirs) = netvm_attach::pair().unwrap();
-        let number = theirs.as_raw_fd();
+        let (socket, nf_end) = netvm_attach::pair().unwrap();
+        let number = nf_end.as_raw_fd();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "support::nf::nf_process", "--nocapture"]).env(nf::KIND, kind);
         command.env(netvm_attach::ROLE_VARIABLE, role).env(netvm_attach::FD_VARIABLE, number.to_string());
@@ -75,13 +75,13 @@ impl Rig {
             });
         }
         let child = command.spawn().unwrap();
-        drop(theirs);
-        let (hello, _) = netvm_attach::receive::<Hello>(&ours).unwrap();
+        drop(nf_end);
+        let (hello, _) = netvm_attach::receive::<Hello>(&socket).unwrap();
         let id = self.engine.admit(&hello, standby).unwrap_or_else(|error| panic!("{error}"));
-        netvm_attach::welcome(&ours, &self.engine.descriptors(id).unwrap()).unwrap();
-        netvm_attach::receive::<Ready>(&ours).unwrap();
+        netvm_attach::welcome(&socket, &self.engine.descriptors(id).unwrap()).unwrap();
+        netvm_attach::receive::<Ready>(&socket).unwrap();
         self.engine.activate(id);
-        self.nfs.push(Nf { id, role: role.to_owned(), child, socket: ours });
+        self.nfs.push(Nf { id, role: role.to_owned(), child, socket });
         id
     }
 

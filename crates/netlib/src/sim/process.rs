@@ -99,12 +99,12 @@ impl Process {
     /// [`ProcessError`] says what failed in the program, or on this machine.
     pub fn spawn(mut command: Command, ports: &[&str], roles: &[&str]) -> Result<Self, ProcessError> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let (socket, theirs) = netvm_attach::pair().map_err(socket_error)?;
+        let (socket, nf_end) = netvm_attach::pair().map_err(socket_error)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT)).map_err(socket_error)?;
-        command.env(FD_VARIABLE, theirs.as_raw_fd().to_string());
+        command.env(FD_VARIABLE, nf_end.as_raw_fd().to_string());
         // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it owns, and does not
         // allocate.
-        unsafe { command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?)) };
+        unsafe { command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&nf_end, FdFlags::empty())?)) };
         let spawned = command.spawn();
         // Closes this process's copy of the NF's end, so that the socket closes when the NF ends.
         drop(command);

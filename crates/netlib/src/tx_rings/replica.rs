@@ -18,8 +18,8 @@ impl TxRings {
     fn sticky_replica(&mut self, replicas: &[u8], role: u16, hash: u8) -> u8 {
         let least = self.least_occupied(replicas);
         let Some(Some(sticky)) = self.sticky.get(usize::from(role)) else { return least };
-        let is_there = |nf_thread: u16| replicas.iter().any(|replica| u16::from(*replica) == nf_thread);
-        sticky.choose(hash.into(), self.tick, is_there, || least.into()) as u8
+        let is_available = |nf_thread: u16| replicas.iter().any(|replica| u16::from(*replica) == nf_thread);
+        sticky.choose(hash.into(), self.tick, is_available, || least.into()) as u8
     }
 
     fn least_occupied(&mut self, replicas: &[u8]) -> u8 {

@@ -57,7 +57,7 @@ fn another_layout_is_refused_with_its_version() {
     // SAFETY: the header's layout word; only this thread uses the memory.
     unsafe { engine.mapping.at::<u32>(8).write_volatile(LAYOUT_VERSION + 1) };
     let error = opened(&engine).unwrap_err();
-    assert!(matches!(error, ControlError::Layout { theirs } if theirs == LAYOUT_VERSION + 1), "{error}");
+    assert!(matches!(error, ControlError::Layout { found } if found == LAYOUT_VERSION + 1), "{error}");
 }
 
 #[test]

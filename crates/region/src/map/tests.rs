@@ -6,12 +6,11 @@ use rustix::fs::{FallocateFlags, fallocate};
 #[test]
 fn memory_is_shared_and_sealed_at_its_size() {
     let mine = Mapping::create("map-test", 1 << 21, Pages::HugeIfFree, Some(0)).unwrap();
-    let theirs =
-        Mapping::open("map-test", mine.as_fd().try_clone_to_owned().unwrap(), 1 << 21, true).unwrap();
+    let other = Mapping::open("map-test", mine.as_fd().try_clone_to_owned().unwrap(), 1 << 21, true).unwrap();
     // SAFETY: both mappings live, and only this thread uses them.
     unsafe {
         mine.at::<u8>(12345).as_ptr().write_volatile(7);
-        assert_eq!(theirs.at::<u8>(12345).as_ptr().read_volatile(), 7);
+        assert_eq!(other.at::<u8>(12345).as_ptr().read_volatile(), 7);
     }
     assert!(ftruncate(mine.as_fd(), 1).is_err(), "shrinking must fail");
     assert!(ftruncate(mine.as_fd(), 1 << 22).is_err(), "growing must fail");

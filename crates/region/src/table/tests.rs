@@ -79,7 +79,7 @@ fn memory_without_a_table_of_this_layout_is_refused() {
     assert!(passed([MAGIC, layout], BYTES).is_ok());
     assert!(matches!(passed([0, layout], BYTES), Err(TableError::NotATable)));
     assert!(
-        matches!(passed([MAGIC, layout + 1], BYTES), Err(TableError::Layout { theirs }) if theirs == layout + 1)
+        matches!(passed([MAGIC, layout + 1], BYTES), Err(TableError::Layout { found }) if found == layout + 1)
     );
     assert!(matches!(passed([MAGIC, layout], 4096), Err(TableError::Map(MapError::Size { .. }))));
 }

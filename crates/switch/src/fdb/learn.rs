@@ -224,7 +224,7 @@ impl Fdb {
         true
     }
 
-    /// Removes the entry of a key if it is still there.
+    /// Removes the entry of a key if the slot still has it.
     pub(super) fn remove(&self, at: Slot, key: u64) -> bool {
         let mut entry = Entry(self.buckets[at.0].0[at.1].load(Ordering::Relaxed));
         while !entry.is_empty() && entry.has(key) {

@@ -211,7 +211,7 @@ impl Fdb {
         &self.buckets[number & (self.buckets.len() - 1)]
     }
 
-    /// Port and stamp of a key's entry in a bucket; empty if the key is not there.
+    /// Port and stamp of a key's entry in a bucket; empty if the bucket does not have the key.
     #[inline]
     fn search(&self, bucket: usize, key: u64) -> Entry {
         // Reads all eight words. A branch on the way of the entry would be unpredictable.

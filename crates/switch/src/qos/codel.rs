@@ -1,4 +1,4 @@
-//! CoDel (RFC 8289): drops packets at the head of a queue in which packets have waited too long for too long.
+//! CoDel (RFC 8289): drops packets at the head of a queue whose delay has been too long for too long a time.
 //!
 //! A burst passes untouched: only a delay above `target` during a whole `interval` is a standing queue. The longer it
 //! stands, the more often a packet is dropped (RFC 8289 section 4.1: at `interval / sqrt(count)`), which is how TCP
@@ -16,7 +16,7 @@ pub struct CodelOptions {
 /// The head of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// When it came into the queue.
+    /// When it was queued.
     pub(super) since: u64,
     /// Whether packets of another full frame wait behind it. The last frame is never dropped.
     pub(super) is_followed: bool,
@@ -28,11 +28,11 @@ pub(super) struct Codel {
     options: CodelOptions,
     /// When the delay will have been above the target for an interval.
     above_until: Option<u64>,
-    /// While it drops: the time of the next drop.
+    /// While CoDel drops: the time of the next drop.
     next_drop: Option<u64>,
-    /// When it last decided to drop.
+    /// When CoDel last decided to drop.
     last_drop: u64,
-    /// Drops since it began to drop, and how many there were when it last began.
+    /// Drops since CoDel began to drop, and their number when it last began.
     count: u32,
     count_at_start: u32,
 }
@@ -43,13 +43,13 @@ impl Codel {
         Self { options, above_until, next_drop, last_drop: 0, count: 0, count_at_start: 0 }
     }
 
-    /// The queue is empty: nothing stands in it.
+    /// Notes that the queue is empty.
     pub(super) const fn on_empty(&mut self) {
         self.above_until = None;
         self.next_drop = None;
     }
 
-    /// Whether the head is to be dropped.
+    /// Whether to drop the head.
     pub(super) fn drops(&mut self, head: Head, now: u64) -> bool {
         let is_standing = self.is_standing(head, now);
         match self.next_drop {
@@ -79,7 +79,7 @@ impl Codel {
         now >= *self.above_until.get_or_insert(now + self.options.interval)
     }
 
-    /// Begins to drop; at the rate of the last time, if that is not long ago.
+    /// Begins to drop, at the rate of the previous time if that was not long ago.
     fn begin(&mut self, now: u64) {
         let grown = self.count - self.count_at_start;
         let is_recent = now.saturating_sub(self.last_drop) < 16 * self.options.interval;

@@ -1,12 +1,12 @@
-//! QoS out of a port. In: packets with their length and DSCP. Out: the same packets, in the order and at the rate that
-//! the port's queues and its shaper give, and those that must be dropped.
+//! Egress QoS of a port. Input: packets with their length and DSCP. Output: the same packets, in the order
+//! and at the rate of the port's queues and its shaper, and packets to drop.
 //!
-//! A DSCP (RFC 2474) chooses the queue. Queues with priority go first, in their order; the others share what is left by
-//! their weights (deficit round robin, Shreedhar and Varghese 1995). A shaper, which is a token bucket, limits all of
-//! them together. Each queue is bounded, and drops at its head when packets stand in it for too long
-//! ([`CodelOptions`], RFC 8289).
+//! A DSCP (RFC 2474) chooses the queue. Queues with priority are served first, in their order; the others
+//! share the remaining rate by their weights (deficit round robin, Shreedhar and Varghese 1995). A shaper,
+//! which is a token bucket, limits all queues together. Each queue is bounded, and drops at its head when its
+//! packets wait for too long ([`CodelOptions`], RFC 8289).
 //!
-//! One thread owns it. Nothing is allocated after [`Qos::new`].
+//! One thread owns a [`Qos`]. Nothing is allocated after [`Qos::new`].
 
 mod codel;
 #[cfg(test)]
@@ -32,9 +32,9 @@ pub const MAX_QUEUES: usize = 16;
 /// How a queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Before all queues behind it in the list, and before all that have a weight.
+    /// Served before the queues after it in the list, and before all queues with a weight.
     Priority,
-    /// Shares what is left with others in this proportion; at least 1.
+    /// Shares the remaining rate with other queues in this proportion; at least 1.
     Weight(u16),
 }
 
@@ -51,7 +51,7 @@ pub struct QueueOptions {
     pub codel: Option<CodelOptions>,
 }
 
-/// The shaper: at most so many bits per second.
+/// The shaper, a limit in bits per second.
 #[derive(Clone, Copy, Debug)]
 pub struct ShaperOptions {
     /// Bits per second.
@@ -78,7 +78,7 @@ pub enum QosError {
 pub enum Next<T> {
     /// Send it.
     Send(T, usize),
-    /// Drop it: its queue has been standing for too long.
+    /// Drop it: packets have waited in its queue for too long.
     Drop(T, usize),
 }
 
@@ -94,9 +94,9 @@ struct Queue<T> {
     waiting: VecDeque<Waiting<T>>,
     limit: usize,
     bytes: u64,
-    /// Bytes that it may send per round; 0: priority.
+    /// Bytes that the queue may send per round; 0: priority.
     quantum: u32,
-    /// Bytes that it may still send in this round.
+    /// Bytes that the queue may still send in this round.
     deficit: u32,
     codel: Option<Codel>,
 }
@@ -191,7 +191,7 @@ impl<T> Qos<T> {
         Some(Next::Send(sent.item, chosen))
     }
 
-    /// Takes a packet whatever the shaper and CoDel say.
+    /// Takes a packet, regardless of the shaper and CoDel.
     pub fn pop_any(&mut self) -> Option<T> {
         let queue = self.queues.iter_mut().find(|queue| !queue.waiting.is_empty())?;
         self.waiting -= 1;

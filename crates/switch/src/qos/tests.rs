@@ -61,7 +61,7 @@ fn the_number_of_queues_is_bounded() {
     assert_eq!(Qos::<u32>::new(None, &many).unwrap_err(), QosError::Queues(MAX_QUEUES + 1));
 }
 
-/// Milliseconds of delay at the head after so many seconds in which as much comes as goes, behind a burst of 100 ms.
+/// Milliseconds of delay at the head after seconds at exactly the shaper's rate, behind a burst of 100 ms.
 fn delay_after_burst(codel: Option<CodelOptions>) -> u64 {
     // 10,000 packets of 1,250 bytes per second are 100 Mbit/s.
     let options = QueueOptions { codel, limit: 5000, ..queue(&[], Service::Weight(1)) };
@@ -137,7 +137,8 @@ fn services() -> impl Strategy<Value = Vec<QueueOptions>> {
 }
 
 proptest! {
-    /// Every packet leaves once, in the order of its queue; none passes one of priority; the rate holds.
+    /// Every packet leaves once, in the order of its queue; none overtakes a packet with priority; the rate
+    /// is met.
     #[test]
     fn packets_are_neither_lost_nor_early(options in services(), steps in steps(), rate in 1_000_000u64..10_000_000_000) {
         let mut qos = Qos::new(shaper(rate), &options).unwrap();

@@ -17,15 +17,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 /// `nf_threads` are the eventfds of the NF's threads, in order.
 pub(crate) fn start(nf_threads: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    start_on(ours, nf_threads)?;
-    Ok(theirs)
+    let (netvm_end, guest_end) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    start_on(netvm_end, nf_threads)?;
+    Ok(guest_end)
 }
 
 /// Like [`start`], on an existing connection.
-pub(crate) fn start_on(ours: OwnedFd, nf_threads: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn start_on(netvm_end: OwnedFd, nf_threads: &[BorrowedFd<'_>]) -> io::Result<()> {
     let nf_threads = nf_threads.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<Vec<_>>>()?;
-    Builder::new().name("netvm-vm-wake".to_owned()).spawn(move || serve(&ours, &nf_threads))?;
+    Builder::new().name("netvm-vm-wake".to_owned()).spawn(move || serve(&netvm_end, &nf_threads))?;
     Ok(())
 }
 

@@ -1,11 +1,11 @@
 //! Takes a new guest's connection from the library and puts a relay in its place.
 //!
 //! The library does not say which descriptor a new connection has, so this module searches the process's descriptors.
-//! If the library made the socket, the connection is the one with the socket's address. If the guest made it, the
-//! connection has a peer, no address, and no `O_CLOEXEC`, which only DPDK omits. Names that a guest may have chosen are
-//! not compared. One end of a socket pair replaces the connection (`relay`), so the next guest's is the only match
-//! again. If two match, because two threads of the library connected at the same time, both are shut down, and the
-//! library connects again.
+//! If the library created the socket, the connection is the descriptor with the socket's address. If the guest created it,
+//! the connection has a peer, no address, and no `O_CLOEXEC`, which only DPDK omits. The search does not compare names that
+//! a guest may have chosen. One end of a socket pair then replaces the connection (`relay`), so that only the next guest's
+//! connection matches again. If two descriptors match, because two threads of the library connected at the same time, this
+//! module shuts down both, and the library connects again.
 
 use std::ffi::CStr;
 use std::fs;
@@ -24,16 +24,16 @@ use rustix::net::{
 use super::super::VhostMode;
 use super::relay::Relay;
 
-/// Sockets, by inode, that looked like the library's before it had any connection.
+/// Inodes of sockets that matched the search before the library had a connection.
 static FOREIGN: OnceLock<Vec<u64>> = OnceLock::new();
-/// Connections taken over, by inode.
+/// Inodes of connections that were taken over.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 fn taken() -> MutexGuard<'static, Vec<u64>> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Excludes a connection from the search until this is dropped, after its descriptors are closed.
+/// Excludes a connection from the search. Drop it after the connection's descriptors are closed.
 #[derive(Debug)]
 pub(in crate::vhost) struct Taken(u64);
 
@@ -81,7 +81,7 @@ fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     })
 }
 
-/// Shuts a connection down and discards what it holds; the kernel closes descriptors that `recv` does not ask for.
+/// Shuts a connection down and discards its queued data. The kernel closes descriptors that `recv` does not request.
 fn hang_up(fd: BorrowedFd<'_>) {
     let _ = shutdown(fd, Shutdown::Both);
     while recv(fd, &mut [0; 512], RecvFlags::DONTWAIT).is_ok_and(|(bytes, _)| bytes > 0) {}
@@ -108,12 +108,12 @@ fn is_connected(fd: BorrowedFd<'_>, own: &SocketAddrUnix) -> bool {
     getpeername(fd).is_ok_and(is_unix) && getsockname(fd) == Ok(own.as_any())
 }
 
-/// Whether it came in by the socket that the library made.
+/// Whether the library accepted it on its own socket.
 fn is_accepted(fd: BorrowedFd<'_>, path: &CStr) -> bool {
     SocketAddrUnix::new(path).is_ok_and(|own| is_connected(fd, &own))
 }
 
-/// Whether the library connected it to a socket that a guest made.
+/// Whether the library connected it to a guest's socket.
 fn is_made_by_dpdk(fd: BorrowedFd<'_>) -> bool {
     is_connected(fd, &SocketAddrUnix::new_unnamed())
         && socket_type(fd) == Ok(SocketType::STREAM)

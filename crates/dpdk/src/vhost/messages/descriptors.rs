@@ -1,11 +1,11 @@
 //! Checks that the descriptors in a guest's message cannot block netvm.
 //!
-//! A worker takes a page fault where a guest's memory has no page yet. If the memory is a file whose pages come from a
-//! process (a FUSE server, perhaps the guest's own), from the network or from a disk, the worker waits for that server,
-//! and all traffic waits with it. Even fstat, fstatfs and close can wait for it. So this module asks only what the
-//! kernel itself knows: whether the file supports seals (`F_GET_SEALS`). Only files of memory do: memfds, and files on
-//! tmpfs and hugetlbfs. More file systems are not allowed, because they may lie on a device that a process serves (loop
-//! over FUSE, nbd, ublk), and at best wait for a disk and a journal.
+//! A worker takes a page fault if a guest's memory has no page yet. If the memory is a file whose pages come from a process
+//! (a FUSE server, perhaps the guest's own), from the network or from a disk, the worker waits for that server, and all
+//! traffic waits with it. Even fstat, fstatfs and close can wait for it. So this module uses only a query that the kernel
+//! answers itself: whether the file supports seals (`F_GET_SEALS`). Only files in memory do: memfds, and files on tmpfs and
+//! hugetlbfs. Other file systems are not allowed, because a process may serve their device (loop over FUSE, nbd, ublk), and
+//! at best they wait for a disk and a journal.
 //!
 //! Kick and call descriptors must be eventfds: no other kind is known never to block.
 
@@ -21,7 +21,7 @@ use crate::vhost_user::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_
 /// Flag beside a ring's index: the message has no descriptor (vhost-user, "Front-end message types").
 const NO_FD: u64 = 1 << 8;
 
-/// Checks that a message has as many descriptors as it should, of the right kind.
+/// Checks that a message has the right number of descriptors, of the right kind.
 pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
     let first = word(payload, 0).unwrap_or(0);
     let wanted = match request {
@@ -41,7 +41,7 @@ pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(),
         .map_or(Ok(()), |fd| Err(Refusal::ServedMemory { file_system: file_system(fd) }))
 }
 
-/// Whether the kernel itself provides its pages.
+/// Whether the kernel itself provides the file's pages.
 fn is_memory_file(fd: impl AsFd) -> bool {
     fcntl_get_seals(fd).is_ok()
 }

@@ -1,4 +1,4 @@
-//! The messages of guests' front-ends on their way to the library.
+//! Messages from guests' front-ends to the library.
 //!
 //! `connection` takes over a guest's connection and puts a `relay` into it. The relay passes a message on once
 //! `protocol` allows it at this time and `descriptors` has checked that its descriptors cannot block the library.

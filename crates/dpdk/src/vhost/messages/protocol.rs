@@ -1,4 +1,4 @@
-//! The vhost-user protocol's state machine: which message a guest's front-end may send when.
+//! The state machine of the vhost-user protocol: which messages a guest's front-end may send in which state.
 //!
 //! DPDK's library accepts most messages at any time: it resizes rings in use, starts rings without a size or with freed
 //! lists, and takes parts of a packed ring for those of a split one (22.11 to 25.11). So this module checks each
@@ -65,7 +65,7 @@ impl Region {
     }
 }
 
-/// Where a ring is: its descriptors, and the areas that the driver and the device write.
+/// Addresses of a ring: its descriptors, and the areas that the driver and the device write.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     descriptors: u64,
@@ -85,7 +85,7 @@ struct Ring {
 impl Ring {
     const UNKNOWN: Self = Self { size: None, base: None, addresses: None, started: false };
 
-    /// Whether it can run with these features in this memory.
+    /// Whether the ring is valid with these features in this memory.
     fn fits(&self, features: u64, memory: &[Region]) -> bool {
         let (Some(size), Some(at)) = (self.size, self.addresses) else { return false };
         let packed = features & PACKED != 0;
@@ -110,7 +110,7 @@ impl Ring {
     }
 }
 
-/// The state that one front-end has set up.
+/// The state of one front-end.
 #[derive(Debug)]
 pub(super) struct Protocol {
     features: u64,

@@ -5,11 +5,11 @@
 //!             ◀════════════       ◀══════════
 //! ```
 //!
-//! The library reads a message in two parts and blocks on the second. It blocks until there is room for an answer, for
-//! some messages with all rings locked. It keeps the descriptors of messages that it does not handle; it asks files for
-//! their size and closes them, and a file on FUSE answers when its server likes. One thread serves all guests, so one
-//! guest could block all. The relay therefore passes on only complete and valid messages (`protocol`) with descriptors
-//! that cannot block (`descriptors`). Each connection has a relay thread, which waits only for its own guest.
+//! The library serves all guests in one thread, and a guest could block it. The library reads a message in two parts, and
+//! blocks on the second. It blocks until there is room for an answer, for some messages with all rings locked. It leaks the
+//! descriptors of messages that it does not handle. It queries the size of files and closes them, which may take
+//! arbitrarily long for a file on FUSE. The relay therefore passes on only complete and valid messages (`protocol`) with
+//! descriptors that cannot block (`descriptors`). Each connection has a relay thread, which waits only for its own guest.
 //!
 //! The relay passes answers on as they come, and disconnects a front-end that does not read them.
 
@@ -32,7 +32,7 @@ use super::descriptors;
 use super::protocol::{MOST_BYTES, Protocol, REGIONS, locks_vrings};
 use crate::vhost_user::SET_VRING_CALL;
 
-/// How long to wait for the rest of a message.
+/// Time limit for the rest of a message.
 const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Request, flags and bytes of payload (vhost-user, "Message Specification").
 const HEADER: usize = 12;
@@ -56,9 +56,9 @@ impl From<Errno> for End {
 /// A connection.
 #[derive(Debug)]
 pub(in crate::vhost) struct Relay {
-    /// To the guest.
+    /// The socket of the guest.
     pub(in crate::vhost) front: OwnedFd,
-    /// To the library.
+    /// The socket of the library.
     pub(in crate::vhost) back: OwnedFd,
     /// Call descriptors, which the library does not get.
     pub(in crate::vhost) pending_calls: Arc<PendingCalls>,
@@ -92,9 +92,9 @@ impl Relay {
             let is_whole = message.is_whole();
             let to_library = if is_whole { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let mut both = [PollFd::new(&self.back, to_library), PollFd::new(&self.front, PollFlags::IN)];
-            // While a message waits for room, nothing is read from the guest.
-            let asked = if is_whole { &mut both[..1] } else { &mut both[..] };
-            if !wait(asked, message.end)? {
+            // While a complete message waits for room, the relay reads nothing from the guest.
+            let polled = if is_whole { &mut both[..1] } else { &mut both[..] };
+            if !wait(polled, message.end)? {
                 return Err(End::Closed);
             }
             let [back, front] = both.map(|one| one.revents());
@@ -121,7 +121,7 @@ impl Relay {
         }
     }
 
-    /// Keeps the guest's call descriptor, and gives the library another one.
+    /// Stores the guest's call descriptor, and replaces it by another one for the library.
     fn keep_call(&self, message: &mut Message) -> Result<(), End> {
         let vring = message.payload().first().copied().unwrap_or(0);
         let own = netvm_notify::new_eventfd()?;
@@ -158,7 +158,7 @@ struct Message {
     bytes: [u8; HEADER + MOST_BYTES],
     have: usize,
     fds: Vec<OwnedFd>,
-    /// Deadline for the rest.
+    /// Deadline for the rest of the message.
     end: Option<Instant>,
 }
 
@@ -186,12 +186,12 @@ impl Message {
     }
 
     /// Bytes of the header, or of the message once its header is complete.
-    fn wanted(&self) -> usize {
+    fn expected(&self) -> usize {
         if self.have < HEADER { HEADER } else { HEADER.saturating_add(self.word(2) as usize) }
     }
 
     fn is_whole(&self) -> bool {
-        self.have >= HEADER && self.have == self.wanted()
+        self.have >= HEADER && self.have == self.expected()
     }
 
     /// Reads more of this message; returns whether it is complete.
@@ -199,9 +199,9 @@ impl Message {
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            let wanted = self.wanted();
+            let expected = self.expected();
             // Longer than any valid message.
-            let Some(rest) = self.bytes.get_mut(self.have..wanted) else {
+            let Some(rest) = self.bytes.get_mut(self.have..expected) else {
                 return Err(End::Refused(Refusal::Protocol));
             };
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use netvm_notify::{RateLimit, Signaller, Wake};
 use netvm_region::clock;
 
-/// Received packets since the last interrupt from which on the guest's progress sets the interval.
+/// From this number of packets received since the last interrupt, the guest's progress sets the interval.
 const MANY: u32 = 2;
 /// Longest interval that follows from the guest's progress.
 const LONGEST_MICROS: u64 = 1000;
@@ -53,8 +53,8 @@ impl Line {
         }
     }
 
-    /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. `is_urgent`: not only packets that
-    /// were sent are to be announced. Returns whether it did.
+    /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. `is_urgent`: there is more to
+    /// announce than sent packets. Returns whether it signalled.
     pub(super) fn signal(&mut self, (least, is_urgent): (u64, bool), now: u64) -> bool {
         let Some(eventfd) = &self.eventfd else { return false };
         let follows = if self.packets >= MANY || !is_urgent { 2 * self.service } else { 0 };

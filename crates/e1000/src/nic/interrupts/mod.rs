@@ -72,7 +72,7 @@ pub(crate) struct Interrupts {
     msix: [Line; VECTORS],
     /// Cycles of delays: of received and of sent packets.
     delayed: [Delayed; 2],
-    /// The driver of a communication status block polled when it was looked at last.
+    /// Whether the driver with a communication status block polled at the last check.
     was_polling: bool,
     /// When lost packets were last announced.
     overrun: Option<u64>,
@@ -124,7 +124,7 @@ impl Interrupts {
         self.was_polling = is_polling;
     }
 
-    /// Sets the client's eventfd for INTx. What the driver has enabled before is signalled at once.
+    /// Sets the client's eventfd for INTx. Signals causes that the driver has already enabled at once.
     pub(crate) fn set_line(&mut self, eventfd: Option<OwnedFd>) {
         self.line.connect(eventfd);
         self.is_masked = false;
@@ -198,7 +198,7 @@ impl Interrupts {
         self.fire(clock::cycles());
     }
 
-    /// Packets were lost for want of descriptors.
+    /// Packets were lost because no descriptor was free.
     pub(crate) fn raise_overrun(&mut self) {
         let now = clock::cycles();
         let least = clock::cycles_in_micros(OVERRUN_MICROS);
@@ -245,7 +245,7 @@ impl Interrupts {
         }
     }
 
-    /// Whether something waits for its time.
+    /// Whether a delayed interrupt is pending.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.delayed.iter().any(|delayed| delayed.due.is_some())
@@ -263,7 +263,7 @@ impl Interrupts {
         })
     }
 
-    /// What is due by now: the worker calls it in each turn.
+    /// Signals what is due; the worker calls it in each turn.
     #[inline]
     pub(crate) fn tick(&mut self) {
         if !self.is_pending() {

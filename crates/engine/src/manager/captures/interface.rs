@@ -1,5 +1,5 @@
-//! The places of a capture: each is an interface of the capture file. They are kept by name, as the numbers of ports,
-//! chains, NFs and routers belong to the configuration in force.
+//! The places of a capture: each is an interface of the capture file. A capture stores their names, because the numbers of
+//! ports, chains, NFs and routers change with the configuration.
 
 use netvm_config::model::Host;
 use netvm_config::nearest_names;
@@ -12,9 +12,9 @@ use crate::tap::places::Places;
 /// A place at which packets are captured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// What a port receives and sends.
+    /// Packets that a port receives and sends.
     Port(String),
-    /// What the NF of one hop of a chain gets and returns.
+    /// Packets that the NF of one hop of a chain gets and returns.
     Hop {
         /// The chain.
         chain: String,
@@ -25,14 +25,14 @@ pub enum Interface {
     },
     /// Drops in a chain.
     Chain(String),
-    /// What the NFs of a role get and return, whatever the chain.
+    /// Packets that the NFs of a role get and return, in any chain.
     Nf(String),
-    /// What enters and leaves a virtual router.
+    /// Packets that enter and leave a virtual router.
     Router(String),
 }
 
 impl Interface {
-    /// Its name, as `--at` takes it.
+    /// Its name, in the form for `--at`.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -41,7 +41,7 @@ impl Interface {
         }
     }
 
-    /// What it is, in words.
+    /// A description for people.
     #[must_use]
     pub fn description(&self) -> String {
         match self {
@@ -66,7 +66,7 @@ impl Interface {
         }
     }
 
-    /// Adds the numbers that it has now, as interface `number`.
+    /// Adds its current numbers to `places`, as interface `number`.
     pub(super) fn add_to(&self, places: &mut Places, number: u16, (host, short): (&Host, &[ShortChain])) {
         let with_short = |id: ChainId| {
             let shortened = short.iter().map(|short| short.chain).filter(move |chain| chain.of == id);
@@ -154,7 +154,7 @@ pub(super) fn of_place(host: &Host, name: &str, drops: bool) -> Result<Vec<Inter
     })
 }
 
-/// One hop of a chain, by position from 1 or by role, or all hops. Drops of a whole chain are at the chain, besides.
+/// One hop of a chain, by position from 1 or by role, or all hops. For drops of a whole chain, also the chain itself.
 fn of_chain(host: &Host, name: &str, drops: bool) -> Result<Option<Vec<Interface>>, CaptureError> {
     let (name, wanted) = match host.chain_named(name) {
         Some(_) => (name, None),

@@ -1,7 +1,7 @@
-//! Packet captures: what a client asks for by name becomes numbers for the workers, and a ring from each of them.
+//! Packet captures: converts the names in a client's request to numbers for the workers, and creates a ring for each worker.
 //!
-//! A chain that is captured at its hops passes the engine between all of them while the capture runs: NFs of one trust
-//! group hand packets to each other otherwise, where no worker sees them.
+//! While a capture of a chain's hops runs, packets pass the engine between all hops. Otherwise, NFs of one trust group pass
+//! packets to each other directly, and no worker sees them.
 
 mod interface;
 
@@ -30,13 +30,13 @@ const MAX_SNAPLEN: u32 = 65_535;
 pub struct CaptureSpec {
     /// Places by name; empty: all ports, or with `dropped` everything.
     pub at: Vec<String>,
-    /// Drops instead of packets that pass: for these reasons, or any if there are none.
+    /// Captures drops instead of packets that pass: for these reasons, or for all reasons if the list is empty.
     pub dropped: Option<Vec<String>>,
     /// A program of classic BPF; empty: every packet.
     pub filter: Vec<Instruction>,
     /// Longest copy of a packet; 0: whole packets.
     pub snaplen: u32,
-    /// Bytes of records that the ring of each worker has room for.
+    /// Size of each worker's ring of records in bytes.
     pub ring_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct CaptureStarted {
     pub rings: Vec<OwnedFd>,
     /// Its places; a record names one by its position.
     pub interfaces: Vec<Interface>,
-    /// What the numbers in records stand for.
+    /// The names for the numbers in records.
     pub names: CaptureNames,
 }
 
@@ -70,7 +70,7 @@ pub enum CaptureError {
     /// No such place.
     #[error("no port, chain, NF or router `{name}`{}", nearest_of(near))]
     UnknownPlace {
-        /// As given.
+        /// The name in the request.
         name: String,
         /// The nearest names.
         near: Vec<String>,
@@ -92,7 +92,7 @@ pub enum CaptureError {
         name: String,
         /// The things.
         what: String,
-        /// How to tell them apart.
+        /// The unambiguous names.
         remedy: String,
     },
     /// No such reason.
@@ -112,11 +112,11 @@ pub enum CaptureError {
     /// Nothing to capture.
     #[error("there is no port to capture at")]
     NoPlace,
-    /// The filter is not run.
+    /// The filter program is invalid.
     #[error("the filter is refused: {0}")]
     Filter(#[from] FilterError),
     /// The rings.
-    #[error("cannot make the capture's buffer: {0} (ask for less with --buffer)")]
+    #[error("cannot allocate the capture's buffer: {0} (ask for less with --buffer)")]
     Ring(#[from] RingError),
     /// The rings' descriptors.
     #[error("cannot pass the capture's buffer on: {0}")]
@@ -204,7 +204,7 @@ impl Engine {
         Ok(CaptureStarted { id, rings, interfaces, names: self.capture_names() })
     }
 
-    /// Ends a capture; nothing happens if it has ended.
+    /// Ends a capture; does nothing if it has ended.
     pub fn stop_capture(&mut self, id: CaptureId) {
         if self.captures.sessions.remove(&id).is_some() {
             self.workers.send_all(|_| Command::RemoveTap(id));
@@ -212,7 +212,7 @@ impl Engine {
         }
     }
 
-    /// Tells the workers the numbers that the captured places have in the configuration in force.
+    /// Sends the workers the numbers of the captured places in the configuration in force.
     pub(crate) fn renumber_captures(&mut self) {
         let all = self.captures.sessions.iter();
         let all: Vec<_> = all.map(|(id, session)| (*id, Arc::new(self.places_of(session)))).collect();
@@ -248,7 +248,7 @@ impl Engine {
     }
 }
 
-/// A bit for each reason; all if there are none.
+/// Bit mask of the reasons; all bits if the list is empty.
 fn reason_bits(names: &[String]) -> Result<u64, CaptureError> {
     if names.is_empty() {
         return Ok(u64::MAX);

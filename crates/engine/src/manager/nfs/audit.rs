@@ -1,7 +1,7 @@
 //! The audit of a trust group: reclaims buffers that no live NF holds, even if the owner table is false.
 //!
-//! Each NF that hands a buffer on writes the owner table. So an NF can record another one as the owner of a buffer that
-//! it holds itself, and die; the buffer would be lost for as long as the recorded owner lives. After every teardown the
+//! Each NF that passes a buffer on writes the owner table. So an NF can record another NF as the owner of a buffer that it
+//! holds itself, and die. The buffer would then be lost for as long as the recorded owner lives. After every teardown, the
 //! manager therefore audits the group, while its traffic continues:
 //!
 //! 1. A new generation begins in the in-flight table, which no NF can write: it separates buffers handed out from now
@@ -12,9 +12,9 @@
 //!    the group.
 //! 3. No NF holds the older buffers that are still out: a sweep reclaims them.
 //!
-//! Ring indexes and confirmations are claims, as is everything that NFs write. An NF that lies about them can make the
-//! audit reclaim a packet that another NF of its own trust group holds. It can overwrite that packet anyway; other
-//! groups are not affected.
+//! NFs write ring indexes and confirmations, so they are not trusted. A false one can make the audit reclaim a packet that
+//! another NF of the same trust group holds. Any NF of the group can overwrite that packet anyway; other groups are not
+//! affected.
 
 use netvm_ring::RingMemory;
 
@@ -57,7 +57,7 @@ impl Audit {
         }
     }
 
-    /// Notes a finished sweep if it is one of this audit's.
+    /// Records a finished sweep if it belongs to this audit.
     pub(crate) fn swept(&mut self, done: Swept) {
         if self.pending.answer(done.ticket) {
             self.buffers += done.buffers;
@@ -66,7 +66,7 @@ impl Audit {
 }
 
 impl Engine {
-    /// Begins an audit of a group, or has the one in progress repeated.
+    /// Begins an audit of a group, or repeats the audit in progress when it ends.
     pub(crate) fn begin_audit(&mut self, group: GroupId) {
         if let Some(audit) = self.nfs.audits.iter_mut().find(|audit| audit.group == group) {
             audit.again = true;

@@ -56,7 +56,7 @@ pub(crate) struct GroupState {
     /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared
     /// eventfd, so each group has its own.
     pub(crate) calls: Vec<Call>,
-    /// Another took its place; instances with its number belong to that one.
+    /// A new group has replaced it; instances with its number belong to the new one.
     pub(crate) is_replaced: bool,
     /// Bit mask of NF threads in use or not yet free again.
     taken: u64,

@@ -27,9 +27,9 @@ pub enum InstanceState {
     Active,
     /// Ready to replace an NF that dies.
     Standby,
-    /// Makes no progress although packets wait for it: it gets no new ones until it does.
+    /// Makes no progress although packets wait for it. It gets no new packets until it makes progress.
     Hung,
-    /// Gets no new packets; returns those that it has.
+    /// Gets no new packets, and returns the packets that it has.
     Leaving,
 }
 
@@ -42,29 +42,29 @@ pub struct GuestShape {
     pub vectors: usize,
 }
 
-/// What the watchdog's last look at an NF thread found.
+/// The watchdog's state of an NF thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     position: u64,
     /// How long packets have waited without progress.
     pub(super) stalled: Duration,
-    /// How full its fullest receive ring was at most, from 0 to 1, in about the last second: a peak that decays.
+    /// Highest fill level of its receive rings in about the last second, from 0 to 1: a peak that decays.
     pub(crate) fill: f32,
 }
 
-/// What one look at an NF thread found.
+/// One observation of an NF thread by the watchdog.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// Changes with the thread's progress.
     pub(super) position: u64,
-    /// Whether packets wait for it.
+    /// Whether packets wait for the thread.
     pub(super) waits: bool,
-    /// How full its fullest receive ring is, from 0 to 1.
+    /// Fill level of its fullest receive ring, from 0 to 1.
     pub(super) fill: f32,
 }
 
 impl Progress {
-    /// Notes a look after `step`.
+    /// Adds an observation, `step` after the last one.
     pub(super) fn note(&mut self, Look { position, waits, fill }: Look, step: Duration) {
         let stands_still = waits && position == self.position;
         let share = step.as_secs_f32().min(1.0);
@@ -93,15 +93,15 @@ pub(crate) struct Instance {
     pub(crate) nf_threads: Vec<NfThreadId>,
     /// By thread and worker.
     pub(crate) links: Vec<Vec<LinkId>>,
-    /// By thread, the counters of its links before it got them; links are reused.
+    /// By thread: the counters of its links when it got them, because links are reused.
     pub(crate) before: Vec<LinkSums>,
     pub(crate) counters: Vec<String>,
-    /// It takes offload work as it comes.
+    /// It accepts packets with pending offloads.
     pub(crate) offloads: bool,
     pub(crate) since: Instant,
     /// By thread.
     pub(crate) progress: Vec<Progress>,
-    /// The barrier after all NFs of the group know that it leaves; `None` before.
+    /// While it is leaving: the barrier after all NFs of the group have the table without it; `None` before.
     pub(crate) settling: Option<Pending>,
 }
 
@@ -150,8 +150,8 @@ impl Engine {
         self.admit_any(&hello, standby, Some(notify))
     }
 
-    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. What the
-    /// VM writes there affects only itself.
+    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. Writes of the VM
+    /// to the copy affect only the VM.
     ///
     /// # Errors
     /// [`MapError`] if memory runs out.
@@ -191,7 +191,7 @@ impl Engine {
         guest: Option<NotifyMode>,
     ) -> Result<InstanceId, AdmitError> {
         if hello.layout != LAYOUT_VERSION {
-            return Err(AdmitError::Layout { theirs: hello.layout });
+            return Err(AdmitError::Layout { found: hello.layout });
         }
         let threads = usize::from(hello.threads);
         if threads == 0 || threads > MAX_THREADS || hello.counters.len() > MAX_COUNTERS {
@@ -207,7 +207,7 @@ impl Engine {
             self.nfs.free_links(group_id).take(threads * self.workers.len()).collect();
         if free_links.len() < threads * self.workers.len() {
             return Err(AdmitError::Full {
-                what: "links between NF threads and workers (other trust groups have shares of them)",
+                what: "links between NF threads and workers (some are reserved for other trust groups)",
                 most: MAX_LINKS,
             });
         }
@@ -264,7 +264,7 @@ impl Engine {
         let ends_offloads = !instance.offloads && self.nfs.takes_offloads(group_id);
         self.nfs.instances.insert(id, instance);
         if ends_offloads {
-            // Before it gets packets: others of the group may send to it directly.
+            // Before it gets packets: other NFs of the group may then send to it directly.
             self.publish();
         }
         Ok(id)
@@ -314,7 +314,7 @@ impl Engine {
     }
 }
 
-/// Names of an NF's counters, which end up on an operator's screen.
+/// Names of an NF's counters, made safe to print on an operator's terminal.
 fn shown(counters: &[String]) -> Vec<String> {
     counters.iter().map(|name| netvm_attach::printable(name)).collect()
 }

@@ -31,12 +31,12 @@ use watchdog::Watchdog;
 pub enum AdmitError {
     /// The NF was built against another netvm.
     #[error(
-        "this NF was built for layout {theirs}, the engine has layout {}: rebuild it against this netvm's netlib",
+        "this NF was built for layout {found}, the engine has layout {}: rebuild it against this netvm's netlib",
         LAYOUT_VERSION
     )]
     Layout {
         /// The NF's layout version.
-        theirs: u32,
+        found: u32,
     },
     /// The role is not configured.
     #[error("there is no role `{role}`: the configuration has {}", list(.known))]
@@ -48,7 +48,7 @@ pub enum AdmitError {
     },
     /// Too many threads or counters.
     #[error(
-        "the NF has {threads} threads and {counters} counters: from 1 to {} threads and at most {} counters are possible",
+        "the NF has {threads} threads and {counters} counters, but the limits are 1 to {} threads and {} counters",
         MAX_THREADS,
         MAX_COUNTERS
     )]
@@ -59,7 +59,7 @@ pub enum AdmitError {
         counters: usize,
     },
     /// All of a limited resource is in use or reserved.
-    #[error("no more {what}: at most {most} are possible")]
+    #[error("no more {what}: the limit is {most}")]
     Full {
         /// The resource.
         what: &'static str,
@@ -78,13 +78,13 @@ fn list(names: &[String]) -> String {
 /// The trust groups, and the NFs attached to them.
 pub(crate) struct Nfs {
     pub(crate) groups: BTreeMap<GroupId, GroupState>,
-    /// Removed groups, until none of their buffers is out.
+    /// Removed groups with buffers that are still out.
     pub(crate) retiring: Vec<GroupState>,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     pub(crate) teardowns: Vec<Teardown>,
     pub(crate) audits: Vec<Audit>,
     pub(crate) resets: Vec<Reset>,
-    /// When the groups' memories were last checked for damage.
+    /// The time of the last check of the groups' memories for damage.
     looked_at_memory: Instant,
     /// Buffers reclaimed since the start.
     pub(crate) reclaimed: u64,
@@ -92,12 +92,12 @@ pub(crate) struct Nfs {
     pub(crate) signaller: Signaller,
     watchdog: Watchdog,
     last_instance: u32,
-    /// By role: what its NF had that ended last.
+    /// By role: the packets of its last NF that ended.
     last_bursts: BTreeMap<String, LastBurst>,
 }
 
 impl Nfs {
-    /// Whether all NFs of a group take offload work as it comes.
+    /// Whether all NFs of a group accept packets with pending offloads.
     pub(crate) fn takes_offloads(&self, group: GroupId) -> bool {
         self.instances.values().filter(|nf| nf.group == group).all(|nf| nf.offloads)
     }
@@ -130,7 +130,7 @@ impl Nfs {
         mapped.all(|other| other.has_confirmed(epoch))
     }
 
-    /// A sweep of a teardown, an audit or a reset is done.
+    /// Handles the end of a sweep of a teardown, an audit or a reset.
     pub(crate) fn swept(&mut self, done: Swept, mut request: SweepRequest) {
         for audit in &mut self.audits {
             audit.swept(done);
@@ -143,7 +143,7 @@ impl Nfs {
         }
     }
 
-    /// A worker has passed a barrier of an audit or of an NF that leaves.
+    /// Handles a worker's answer to a barrier of an audit or of a leaving NF.
     pub(crate) fn barrier_passed(&mut self, ticket: u64) {
         let audits = self.audits.iter_mut().map(|audit| &mut audit.pending);
         let leaving = self.instances.values_mut().filter_map(|instance| instance.settling.as_mut());
@@ -166,8 +166,8 @@ impl Nfs {
         self.retiring.extend(self.groups.remove(&group));
     }
 
-    /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Each of the other groups can
-    /// still get its equal share of all links.
+    /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Leaves every other group its equal
+    /// share of all links.
     fn free_links(&self, group: GroupId) -> impl Iterator<Item = LinkId> + use<> {
         let mut used = [false; MAX_LINKS];
         let mut by_group: BTreeMap<GroupId, usize> = self.groups.keys().map(|id| (*id, 0)).collect();
@@ -184,8 +184,7 @@ impl Nfs {
     }
 }
 
-/// How many more links a group may get if each other group is to have an equal share; `used` has the links of every
-/// group.
+/// Number of further links for a group, such that every other group can still get an equal share. `used`: links by group.
 fn unreserved(used: &BTreeMap<GroupId, usize>, group: GroupId) -> usize {
     let share = MAX_LINKS / used.len().max(1);
     let others = used.iter().filter(|(other, _)| **other != group);

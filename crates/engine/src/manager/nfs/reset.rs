@@ -1,10 +1,10 @@
-//! Groups whose memory a peer has damaged. In: memory that is no longer intact. Out: the same group with new memory,
-//! and notices of the NFs that lost their place.
+//! Resets groups whose memory a peer has damaged. In: damaged memory. Out: the same group with new memory, and notices
+//! about the evicted NFs.
 //!
-//! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that was given the
-//! old pages writes where no one reads. Nobody can say which NF of the group did it, so the group starts anew: all its
-//! NFs are evicted, ports that receive into its memory are opened again over new memory, and the old memory goes when
-//! its last buffer is back. Other groups' packets pass meanwhile; packets that the group had are lost.
+//! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that has the old pages
+//! writes where nothing reads. The engine cannot tell which NF of the group did it, so it resets the whole group: it evicts
+//! all its NFs, reopens ports that receive into its memory over new memory, and frees the old memory when its last buffer
+//! is back. Other groups' packets continue to pass; the group's packets are lost.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ use crate::manager::{Engine, GroupError, Notice};
 use crate::memory::Memory;
 use crate::worker::Command;
 
-/// Interval of the looks at each memory: two system calls.
+/// Interval of the checks of each memory, which take two system calls.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Pause after a reset for which there was no memory.
+/// Pause after a reset that failed because no memory was free.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A group's former memory and NFs, until all buffers are back.
+/// A group's old memory and NFs, until all buffers are back.
 pub(crate) struct Reset {
     group: GroupState,
     pub(crate) instances: Vec<Instance>,
@@ -38,7 +38,7 @@ impl Reset {
 }
 
 impl Engine {
-    /// Looks for damaged memory now and then, and continues resets.
+    /// Checks memories for damage at intervals, and continues resets.
     pub(crate) fn service_resets(&mut self) {
         for mut reset in std::mem::take(&mut self.nfs.resets) {
             if reset.pending.is_empty() {
@@ -85,9 +85,9 @@ impl Engine {
         self.notices.push(Notice::GroupReset { group: id });
         let instances = self.evict(id);
         self.publish();
-        // Only now: what workers copy into the group's memory must not reach links of the old one.
+        // Only after the links are removed: packets copied into the new memory must not reach links of the old one.
         self.announce_memories(&memories, Some(id));
-        // Behind the commands that remove the links: no worker hands out buffers of the old memory then.
+        // After the commands that remove the links, so that no worker still hands out buffers of the old memory.
         let pending = self.workers.sweep(&old.memories, |_| What::All);
         self.nfs.resets.push(Reset { group: old, instances, pending });
         self.reopen(&ports);

@@ -1,11 +1,11 @@
-//! The end of an NF: its traffic takes other ways, its buffers are reclaimed, its numbers become free.
+//! The teardown of an NF: its traffic is redirected, its buffers are reclaimed, and its numbers become free.
 //!
 //! ```text
 //!  dies ──────────────────────────────┐
 //!                                     ▼
 //!  leaves: gets no new packets, ──▶ departed: tables and snapshots without it; links drained; first sweep
 //!          sends on what it holds,            │  all NF threads of the group confirm the new table
-//!          is told to stop                    ▼
+//!          is asked to stop                   ▼
 //!                                   last sweep: what others handed to it meanwhile
 //!                                             │
 //!                                             ▼
@@ -25,15 +25,15 @@ use crate::manager::workers::Pending;
 use crate::manager::{Engine, Notice};
 use crate::worker::Command;
 
-/// Time that a leaving NF has for sending on what it holds.
+/// Time limit for a leaving NF to send on the packets that it holds.
 const GRACE: Duration = Duration::from_secs(2);
-/// Time after which every worker uses a new snapshot for certain.
+/// Time after which every worker certainly uses a new snapshot.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     FirstSweep,
-    /// Other NFs have not all confirmed the table without it.
+    /// Some NFs have not confirmed the table without it yet.
     Confirming,
     LastSweep,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Teardown {
     buffers: u64,
     since: Instant,
     first_sweep: Duration,
-    /// The packets that it had.
+    /// The packets that the NF had.
     last: LastBurst,
 }
 
@@ -74,7 +74,7 @@ impl Teardown {
         self.instance
     }
 
-    /// Notes a finished sweep if it is one of this teardown's.
+    /// Records a finished sweep if it belongs to this teardown.
     pub(crate) fn swept(&mut self, done: Swept, what: &mut What) {
         if self.pending.answer(done.ticket) {
             self.buffers += done.buffers;
@@ -92,7 +92,7 @@ impl Teardown {
 }
 
 impl Engine {
-    /// Asks an NF to leave: it gets no new packets, sends on those that it holds, and is then told to stop, whereupon
+    /// Asks an NF to leave: it gets no new packets and sends on the packets that it holds. Then the engine asks it to stop, and
     /// it closes its connection. A standby replica replaces it at once.
     pub fn dismiss(&mut self, id: InstanceId) {
         let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// The NF's process has ended (its connection is closed): begins its teardown.
+    /// Begins the teardown of an NF whose process has ended (its connection is closed).
     pub fn departed(&mut self, id: InstanceId) {
         let since = Instant::now();
         let Some(instance) = self.nfs.instances.remove(&id) else { return };
@@ -158,8 +158,8 @@ impl Engine {
         stranded
     }
 
-    /// Activates a standby replica of a role, unless the role has none or enough replicas are active (the instance that
-    /// ended was then about to become a standby itself).
+    /// Activates a standby replica of a role. Does nothing if the role has none, or if enough replicas are active because the
+    /// instance that ended was about to become a standby itself.
     pub(crate) fn promote_standby(&mut self, role: RoleId) {
         let Some(nf) = self.host.nf(role) else { return };
         let is =
@@ -178,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Begins a sweep of the buffers of an NF that has ended; `keeps`: with copies of the packets that it had.
+    /// Begins a sweep of the buffers of an NF that has ended; `keeps`: copies the packets that it had.
     fn sweep_gone(&mut self, instance: &Instance, stranded: &[(u32, NfThreadId)], keeps: bool) -> Pending {
         let Some(group) = self.nfs.groups.get(&instance.group) else { return Pending::default() };
         let nf_threads = instance.mask();
@@ -200,7 +200,7 @@ impl Engine {
         })
     }
 
-    /// The packets that the NF of a role had which ended last while it had some.
+    /// The packets of a role's last NF that ended while it held packets.
     #[must_use]
     pub fn last_burst(&self, role: &str) -> Option<&LastBurst> {
         self.nfs.last_bursts.get(role)
@@ -258,7 +258,7 @@ impl Engine {
         });
     }
 
-    /// Tells leaving NFs to stop that hold nothing any more or have used up their time.
+    /// Stops leaving NFs that hold no packets any more, or whose time is up.
     fn stop_leaving(&mut self) {
         let leaving = self.nfs.instances.values().filter(|nf| nf.state == InstanceState::Leaving);
         for (id, age) in leaving.map(|nf| (nf.id, nf.since.elapsed())).collect::<Vec<_>>() {
@@ -272,8 +272,8 @@ impl Engine {
         }
     }
 
-    /// Whether a leaving NF holds no packets. The in-flight table shows that only after every other NF has confirmed
-    /// the table without it, and every worker has then passed a barrier and so spilled what it handed out.
+    /// Whether a leaving NF holds no packets. The in-flight table is conclusive only after every other NF has confirmed the
+    /// table without it, and every worker has then passed a barrier and so spilled its queues.
     fn holds_nothing(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.nfs.instances.get(&id) else { return true };
         let Some(group) = self.nfs.groups.get(&instance.group) else { return true };

@@ -3,9 +3,9 @@
 //!
 //! An NF thread hangs if packets wait in one of its rings while neither its heartbeat nor the head of any of its rings
 //! moves, for the role's `hang_timeout`. netlib moves the heartbeat with each packet and while it waits for room in
-//! another ring, so a slow NF does not hang, nor does one that waits for a slow NF after it. A hung NF is handled as a
-//! dead one: a standby takes over, its chains bypass it or drop at their entry. Its buffers stay with it until it ends,
-//! because it may still write to them. If it makes progress again, it gets packets again.
+//! another ring, so a slow NF does not count as hung, nor does an NF that waits for a slow NF after it. The engine treats a
+//! hung NF like a dead one: a standby takes over, or its chains bypass it or drop at their entry. But the NF keeps its
+//! buffers until it ends, because it may still write to them. If it makes progress again, it gets packets again.
 //!
 //! An NF that moves its heartbeat without reading packets harms only the chains that it is in, which it could do anyway
 //! by dropping packets.
@@ -16,13 +16,13 @@ use super::instance::{Instance, InstanceState, Look, Progress};
 use crate::manager::{Engine, Notice};
 use netvm_ring::RingMemory;
 
-/// Interval of the looks.
+/// Interval of the checks.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Factor for VMs: their host may not run them for a while.
+/// Factor on the time-out for VMs, which the host may not schedule for a while.
 const GUEST_FACTOR: u32 = 5;
 
-/// When the watchdog looked last.
+/// The time of the last check.
 #[derive(Debug)]
 pub(crate) struct Watchdog(Instant);
 
@@ -31,8 +31,8 @@ impl Watchdog {
         Self(Instant::now())
     }
 
-    /// The time since the last look, if it is time for another; at most twice the interval, because NFs may have stood
-    /// still together with this thread (in a stopped machine or process).
+    /// The time since the last check, if the next one is due. At most twice the interval, because NFs may have been stopped
+    /// together with this thread (in a stopped machine or process).
     fn step(&mut self) -> Option<Duration> {
         let elapsed = self.0.elapsed();
         if elapsed < INTERVAL {
@@ -44,7 +44,7 @@ impl Watchdog {
 }
 
 impl Engine {
-    /// Looks at the NFs that get packets, now and then.
+    /// Checks the NFs that get packets, at intervals.
     pub(crate) fn service_watchdog(&mut self) {
         let Some(step) = self.nfs.watchdog.step() else { return };
         let ids: Vec<_> = self.nfs.instances.keys().copied().collect();
@@ -76,14 +76,14 @@ impl Engine {
         }
     }
 
-    /// How long an NF may stand still; `None`: for ever.
+    /// The hang time-out of an NF; `None`: it has none.
     fn hang_timeout(&self, instance: &Instance) -> Option<Duration> {
         let seconds = self.host.nf(instance.role)?.hang_timeout;
         let factor = if instance.guest.is_some() { GUEST_FACTOR } else { 1 };
         (seconds > 0).then(|| Duration::from_secs(seconds.into()) * factor)
     }
 
-    /// Looks at the rings of a thread.
+    /// Observes the rings of a thread.
     fn look(&self, instance: &Instance, thread: u16) -> Look {
         let control = &instance.control;
         let mut position = control.thread(thread).heartbeat.load(std::sync::atomic::Ordering::Relaxed);

@@ -10,24 +10,24 @@ use netvm_config::model::PortKind;
 pub struct InterfaceView {
     /// Its name.
     pub name: String,
-    /// Whether it is another one than when the port was opened: it was removed, or removed and made again.
+    /// Whether it still is the interface on which the port was opened.
     pub state: InterfaceState,
     /// Its MTU in bytes.
     pub mtu: Option<u32>,
 }
 
-/// Whether the interface that a port was opened on is there.
+/// Whether the interface of a port still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfaceState {
-    /// It is.
+    /// It exists.
     Same,
     /// It is gone.
     Gone,
-    /// Another one has its name.
+    /// Another interface has its name.
     Replaced,
 }
 
-/// The interface that a port of this kind is opened on.
+/// The interface of a port of this kind.
 pub(super) fn of(kind: &PortKind) -> Option<&str> {
     match kind {
         PortKind::AfXdp { interface, .. }
@@ -45,19 +45,19 @@ pub(super) fn of(kind: &PortKind) -> Option<&str> {
     }
 }
 
-/// The number of an interface, which no other gets while the machine runs.
+/// The index of an interface, which the kernel does not reuse.
 pub(super) fn index(name: &str) -> Option<u32> {
     number(name, "ifindex")
 }
 
-/// Whether a device is behind an interface, and not only software of this machine.
+/// Whether a hardware device is behind an interface.
 pub(super) fn has_device(name: &str) -> bool {
     std::path::Path::new("/sys/class/net").join(name).join("device").exists()
 }
 
 /// Whether an interface is up and has a carrier.
 pub(super) fn has_carrier(name: &str) -> bool {
-    // Not readable while it is down.
+    // The file cannot be read while the interface is down.
     number(name, "carrier") == Some(1u8)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn mtu(name: &str) -> Option<u32> {
     number(name, "mtu")
 }
 
-/// Packets that it or its driver did not send, of all senders.
+/// Packets that the interface or its driver did not send, of all senders.
 pub(super) fn refused(name: &str) -> u64 {
     let count = |file| number::<u64>(name, file).unwrap_or(0);
     count("statistics/tx_dropped").saturating_add(count("statistics/tx_errors"))

@@ -48,7 +48,7 @@ pub enum OpenProblem {
     /// One of the interface's queues.
     #[error(transparent)]
     Queue(#[from] netvm_xsk::QueueError),
-    /// No file descriptor for its counters.
+    /// No file descriptor is free for its counters.
     #[error("{0} (raise the limit of open files)")]
     Counter(std::io::Error),
     /// The socket of an e1000 card.
@@ -95,7 +95,7 @@ pub enum OpenProblem {
 pub struct PortMode {
     /// For example `net_null` or `AF_XDP native zero-copy`.
     pub driver: String,
-    /// What was tried first, and why it failed.
+    /// The preferred mode and why it failed, if this is a fallback.
     pub fallback: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct PortState {
     memories: Vec<MemoryId>,
     /// Workers that have its queues.
     pub(crate) workers: Vec<WorkerId>,
-    /// While it closes: workers that have not returned their queue yet.
+    /// While the port closes: workers that have not returned their queues yet.
     pub(crate) closing: Vec<WorkerId>,
     pub(crate) progress: Option<Arc<Progress>>,
     /// Counters of its shaper's queues.
@@ -118,16 +118,16 @@ pub(crate) struct PortState {
     card: Option<netvm_e1000::Port>,
     /// Its end of a link to another port.
     patch: Option<PatchEnd>,
-    /// Tells whether its TAP device is still there.
+    /// Watches whether its TAP device still exists.
     tap: Option<Watch>,
     /// The network namespace of its interface, if it is not netvm's own.
     namespace: Option<Namespace>,
-    /// Guest faults that were reported: truncated memory, refused messages.
+    /// Counts of guest faults that were reported: truncated memory, refused messages.
     reported: [u32; 2],
     missed: Vec<Missed>,
     /// For devices that check it.
     longest: Option<LongestFrame>,
-    /// Packets that its interface had refused before the port was opened.
+    /// Packets that its interface had not sent before the port was opened.
     refused_before: u64,
 }
 
@@ -140,14 +140,14 @@ impl PortState {
     pub(crate) fn link(&self) -> Option<bool> {
         match &self.config.kind {
             PortKind::Tap { interface } if self.interface != interface::index(interface) => {
-                Some(self.tap.as_ref()?.is_there())
+                Some(self.tap.as_ref()?.exists())
             }
             PortKind::AfXdp { interface, .. }
             | PortKind::AfPacket { interface }
             | PortKind::Tap { interface } => {
                 Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
-            PortKind::Container(_) => Some(self.tap.as_ref()?.is_there() && !self.is_left()),
+            PortKind::Container(_) => Some(self.tap.as_ref()?.exists() && !self.is_left()),
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::E1000 { .. } => Some(self.card.as_ref()?.status().is_connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
@@ -156,7 +156,7 @@ impl PortState {
         }
     }
 
-    /// Whether its container has ended and another namespace has taken its place.
+    /// Whether its container has ended and a new namespace has the same name.
     fn is_left(&self) -> bool {
         self.namespace.as_ref().is_some_and(Namespace::is_replaced)
     }
@@ -165,8 +165,8 @@ impl PortState {
     pub(crate) fn interface(&self) -> Option<InterfaceView> {
         // A TAP device may be in any network namespace.
         let elsewhere = |name| {
-            let is_there = self.tap.as_ref().is_some_and(Watch::is_there);
-            let state = match is_there {
+            let exists = self.tap.as_ref().is_some_and(Watch::exists);
+            let state = match exists {
                 false => InterfaceState::Gone,
                 true if self.is_left() => InterfaceState::Replaced,
                 true => InterfaceState::Same,
@@ -185,7 +185,7 @@ impl PortState {
         interface::of(&self.config.kind).map(|name| interface::view(name, self.interface))
     }
 
-    /// The fault that ended it early.
+    /// The fault that stopped the port.
     pub(crate) fn fault(&self) -> Option<String> {
         let guest = self.vhost.as_ref().map(VhostPort::status).unwrap_or_default();
         if guest.truncated {
@@ -224,9 +224,9 @@ impl PortState {
         }
         let port = self.vhost.as_ref()?;
         let (refused_guests, why) = port.refusals();
-        let now = [port.shrinks(), refused_guests];
-        let [shrinks, refusals] = std::mem::replace(&mut self.reported, now);
-        if shrinks != now[0] {
+        let now = [port.truncations(), refused_guests];
+        let [truncations, refusals] = std::mem::replace(&mut self.reported, now);
+        if truncations != now[0] {
             return Some(SHRUNK.to_owned());
         }
         why.filter(|_| refusals != now[1]).map(|why| refused(&why))

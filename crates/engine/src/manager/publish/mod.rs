@@ -1,4 +1,4 @@
-//! Publishes what changed: next-hop tables to trust groups, snapshots to workers.
+//! Publishes changes: next-hop tables to trust groups, snapshots to workers.
 
 pub(crate) mod policy;
 pub(crate) mod shortened;
@@ -20,12 +20,12 @@ use crate::worker::Command;
 use shortened::ShortChain;
 use snapshot::View;
 
-/// How long to wait for NFs to confirm a new table.
+/// Time limit for NFs to confirm a new table.
 const CONFIRMATION: Duration = Duration::from_millis(50);
 /// Buckets of flows per sticky role and worker, as a power of two: 256 KiB.
 const STICKY_ORDER: u32 = 16;
-/// Ticks without packets after which a flow may get another replica: longer than a packet waits in a full ring of a
-/// slow NF.
+/// Ticks without packets after which a flow may get another replica: longer than a packet can wait in a full ring of a slow
+/// NF.
 const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 
 /// State of chains beyond the configuration.
@@ -35,7 +35,7 @@ pub(crate) struct Chains {
     pub(crate) shortened: Vec<ShortChain>,
     /// For each sticky role, each worker's table of flows.
     pub(crate) sticky: BTreeMap<RoleId, Vec<Arc<Sticky>>>,
-    /// Chains whose packets come back to the engine after each hop, because a capture asks for them there.
+    /// Chains whose packets return to the engine after each hop, because a capture includes their hops.
     pub(crate) captured: BTreeSet<ChainId>,
 }
 
@@ -46,9 +46,9 @@ impl Engine {
         self.send_snapshots();
     }
 
-    /// [`Engine::publish`] that waits until NFs have confirmed the new tables before workers get new snapshots. An NF
-    /// that does not know its next hop yet sends packets through the engine, where packets that it sends directly later
-    /// would overtake them. Waits at most [`CONFIRMATION`] for an NF that does not answer.
+    /// As [`Engine::publish`], but waits until NFs have confirmed the new tables before workers get new snapshots. An NF that
+    /// does not know its next hop yet sends packets through the engine, and packets that it later sends directly would overtake
+    /// them. Waits at most [`CONFIRMATION`].
     pub(crate) fn publish_in_order(&mut self) {
         let published = self.publish_tables();
         let deadline = Instant::now() + CONFIRMATION;

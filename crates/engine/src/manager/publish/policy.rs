@@ -11,10 +11,10 @@ use crate::manager::Engine;
 use crate::policy::{Compiler, HitCounts, Policy, PolicyError, RuleCount};
 use crate::worker::cycles_per_tick;
 
-/// Buckets of the forwarding database to age at a time.
+/// Buckets of the FDB that one call ages.
 const AGED_AT_ONCE: usize = 64;
 
-/// The compiled rules in force, and what compiles them.
+/// The compiled rules in force, and the compiler.
 pub(crate) struct Rules {
     compiler: Compiler,
     pub(crate) policy: Arc<Policy>,
@@ -84,7 +84,7 @@ impl Engine {
         self.rules.counts.of_rule(rule)
     }
 
-    /// Ages a few addresses of the forwarding database.
+    /// Ages a few addresses of the FDB.
     pub(crate) fn service_policy(&mut self) {
         if let Some(switching) = &self.rules.policy.switching {
             switching.fdb.age(now(), AGED_AT_ONCE);

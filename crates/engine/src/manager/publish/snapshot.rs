@@ -23,13 +23,13 @@ pub(crate) struct RoleMembers {
     links: Vec<Vec<LinkId>>,
 }
 
-/// What snapshots and tables are made from.
+/// The data from which snapshots and tables are built.
 pub(crate) struct View<'a> {
     pub(crate) host: &'a Host,
     pub(crate) roles: BTreeMap<RoleId, RoleMembers>,
     /// For each group, the memory that holds its backpressure words.
     watched: BTreeMap<GroupId, MemoryId>,
-    /// The groups whose NFs take offload work as it comes.
+    /// The groups whose NFs accept packets with pending offloads.
     with_offloads: BTreeSet<GroupId>,
     routers: &'a Routers,
     rules: &'a Rules,
@@ -193,7 +193,7 @@ impl<'a> View<'a> {
         Target::Links { group: nf.group, hop, choice, offloads, links }
     }
 
-    /// The ports that a group's NFs may send to: the configured ones, or those of the chains through the group.
+    /// The ports to which a group's NFs may send: the configured ports, or the ports of the chains through the group.
     fn rights(&self, group: &model::Group) -> PortBits {
         let mut rights = PortBits::default();
         if let Some(ports) = &group.may_send_to {

@@ -1,7 +1,6 @@
-//! Builds forwarding tables on a thread of its own: a full Internet table takes seconds.
+//! Builds forwarding tables on a separate thread: a full Internet table takes seconds.
 //!
-//! In come updates and removals by ticket; out go new table versions. A version is reused once the workers have
-//! released it.
+//! In: updates and removals by ticket. Out: new table versions. A version is reused once the workers have released it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,10 +11,10 @@ use std::time::Duration;
 
 use netvm_router::{Tables, Update, Versions};
 
-/// How often the thread checks whether workers have released a version.
+/// Interval at which the thread checks whether workers have released a version.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// The thread that builds.
+/// The builder's thread.
 pub(crate) struct Builder {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! Virtual routers: route updates come in from the control plane, forwarding tables go out to the workers' snapshots.
+//! Virtual routers. In: route updates from the control plane. Out: forwarding tables for the workers' snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ struct State {
     ticket: u64,
     /// Names of its interfaces; next hops refer to their indexes.
     interfaces: Vec<String>,
-    /// MAC addresses of interfaces besides their own, by the interface's index.
+    /// Additional MAC addresses of interfaces, with the interface's index.
     macs: Vec<(u16, MacAddr)>,
     tables: Arc<Tables>,
 }
@@ -64,11 +64,11 @@ struct State {
 /// The punt rate of each interface and its limits, by punt port.
 pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<PuntLimits>)>;
 
-/// What limits the packets of routers' interfaces.
+/// Limits of routers' interfaces.
 #[derive(Default)]
 struct Limits {
     quotas: Quotas,
-    /// MTUs of the interfaces that ports are on, where they have one.
+    /// MTUs of the ports' interfaces, if known.
     mtus: BTreeMap<PortId, u32>,
 }
 
@@ -97,7 +97,7 @@ impl Routers {
         &self.paths
     }
 
-    /// The limits for a host. Interfaces whose rate is unchanged keep theirs.
+    /// The punt limits for a host. Interfaces whose rate has not changed keep their limits.
     pub(crate) fn quotas(&self, host: &Host) -> Result<Quotas, PolicerError> {
         let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
         let quota = |interface: &RouterInterface| {
@@ -211,7 +211,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives interfaces of a router MAC addresses besides their own, by the interface's index; these replace all earlier ones.
+    /// Sets additional MAC addresses of a router's interfaces, by the interface's index. Replaces all earlier ones.
     ///
     /// # Errors
     /// [`UnknownRouter`]; nothing is changed.
@@ -243,8 +243,8 @@ impl Engine {
         self.routers.states.iter().map(view).collect()
     }
 
-    /// Follows the MTUs of the interfaces that ports are on, as [`Engine::ports`] shows them: routers forward no longer
-    /// packets, and AF_XDP ports drop them.
+    /// Follows the MTUs of the ports' interfaces, from [`Engine::ports`]: routers do not forward longer packets, and AF_XDP
+    /// ports drop them.
     pub fn follow_mtus(&mut self, ports: &[PortView]) {
         let mut mtus = BTreeMap::new();
         for view in ports {
@@ -263,7 +263,7 @@ impl Engine {
         }
     }
 
-    /// What kernels of routers got, by punt port and class.
+    /// Packets punted to routers' kernels, by punt port and class.
     #[must_use]
     pub fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]> {
         self.routers.limits.quotas.iter().map(|(port, (_, limits))| (*port, limits.counts())).collect()

@@ -22,7 +22,7 @@ pub struct FlowVerdict {
     pub role: RoleId,
     /// Drop the flow's packets; otherwise bypass the NF.
     pub drops: bool,
-    /// Seconds until it expires without another packet.
+    /// Seconds until it expires if no packet follows.
     pub left: f64,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct FlowReader {
 type Done = Box<dyn FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send>;
 
 impl FlowReader {
-    /// Takes a page's rows. Rows of another policy generation are skipped: their decisions mean nothing in this one.
+    /// Takes a page's rows. Skips rows of another policy generation, whose decision numbers are invalid in this one.
     fn take(&mut self, page: &mut FlowPage) {
         let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
         let room = self.most.saturating_sub(self.flows.len());
@@ -126,7 +126,7 @@ impl Engine {
         self.workers.send_all(|worker| Command::ReadFlows(Box::new(FlowPage::new(worker, ticket))));
     }
 
-    /// A page has arrived: requests the worker's next one, or completes the request.
+    /// Handles a page: requests the worker's next page, or completes the request.
     pub(crate) fn flows_read(&mut self, mut page: Box<FlowPage>) {
         let readers = &mut self.readers;
         let Some(n) = readers.iter().position(|reader| reader.ticket == page.ticket) else { return };
@@ -143,8 +143,7 @@ impl Engine {
         }
     }
 
-    /// The steps that a packet of `length` bytes with these leading `headers` would take from a port, if NFs pass it on
-    /// unchanged. Sends nothing.
+    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on unchanged.
     #[must_use]
     pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
         let mut steps = self.rules.policy.trace(from, headers, length, now());

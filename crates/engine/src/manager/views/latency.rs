@@ -1,4 +1,4 @@
-//! Histograms of latency, of the samples that workers take.
+//! Latency histograms of the workers' samples.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -10,17 +10,17 @@ use netvm_region::clock;
 use crate::manager::Engine;
 use crate::worker::{LatencySample, Span};
 
-/// Spans with a histogram; more, as after many changes of chains, are not measured.
+/// Most spans with a histogram. Further ones, for example after many changes of chains, are not measured.
 const SPANS: usize = 1024;
 /// Workers measure for this long after a request.
 const ASKED: Duration = Duration::from_secs(60);
-/// Longest latency that the histogram resolves, in nanoseconds.
+/// The longest latency in the histogram, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
 
 /// Latencies of one span, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct LatencyView {
-    /// What was measured.
+    /// The measured part of the packet path.
     pub span: Span,
     /// How often each latency occurred, to two digits.
     pub histogram: Histogram<u32>,
@@ -30,7 +30,7 @@ pub struct LatencyView {
 #[derive(Default)]
 pub(in crate::manager) struct Latencies {
     histograms: BTreeMap<Span, Histogram<u32>>,
-    /// When measuring ends, if it is on.
+    /// The end of the measurement, while it is on.
     until: Option<Instant>,
 }
 
@@ -51,16 +51,16 @@ impl Latencies {
     }
 }
 
-/// The time of a packet, and of those that would have been measured meanwhile: if packets keep their order, they waited for
-/// what was left of it.
+/// The latency of a packet, and estimates for packets that would have been measured in the meantime: if packets keep their
+/// order, these waited for the rest of its time.
 fn waits(nanos: u64, missed: u32) -> impl Iterator<Item = u64> {
     let parts = u64::from(missed) + 1;
     (0..parts).map(move |n| nanos - nanos / parts * n)
 }
 
 impl Engine {
-    /// Latencies since they are measured, by span. Workers measure one packet in some thousands, from the first call on
-    /// until a minute after the last.
+    /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first call until
+    /// a minute after the last call.
     pub fn latencies(&mut self) -> Vec<LatencyView> {
         self.measure_latencies();
         let view = |(span, histogram): (&Span, &Histogram<u32>)| LatencyView {
@@ -70,7 +70,7 @@ impl Engine {
         self.latencies.histograms.iter().map(view).collect()
     }
 
-    /// Forgets the latencies so far; workers measure from now on, until a minute after the last call.
+    /// Discards the latencies so far. Workers measure from now on, until a minute after the last call.
     pub fn reset_latencies(&mut self) {
         self.measure_latencies();
         self.latencies.histograms.clear();

@@ -30,33 +30,33 @@ pub struct PortView {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Packets that the device dropped for lack of room before the engine saw them, as far as it counts them; for a
-    /// source, those that were due and not generated in time. Since the port was opened.
+    /// Packets that the device dropped for lack of room before the engine received them, if the device counts them; for a
+    /// source, packets that were due but not generated in time. Since the port was opened.
     pub rx_dropped: u64,
     /// Packets sent.
     pub tx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Seconds of workers that its packets took, and turns in which it had to wait for ports with a larger share left; counted
-    /// where a port has `weight` or `reserve`.
+    /// The workers' time that its packets took, and turns in which it had to wait because other ports had used less of their
+    /// share. Counted if a port has `weight` or `reserve`.
     pub worker_time: Duration,
     /// See `worker_time`.
     pub waited: u64,
     /// Drops at the port, on receive and on transmit.
     pub drops: DropCounts,
-    /// What passed the virtual router's interface whose punt port it is.
+    /// If it is a punt port: counts of the virtual router's interface.
     pub router_interface: InterfaceCounts,
     /// Queues of its shaper.
     pub queues: Vec<QueueView>,
     /// How it is driven.
     pub driver: String,
-    /// What was tried first, and why it failed.
+    /// The preferred mode and why it failed, if this is a fallback.
     pub fallback: Option<String>,
-    /// Copies that a DMA device has made for a guest: begun, done and failed.
+    /// Copies to a guest by a DMA device: begun, completed and failed.
     pub copies: Option<dpdk::DmaChannelStats>,
-    /// What a guest's e1000 card has cost besides its packets.
+    /// Requests and interrupts of a guest's e1000 card.
     pub card: Option<netvm_e1000::Counts>,
-    /// Whether the link is up, where that is known.
+    /// Whether the link is up, if known.
     pub link: Option<bool>,
     /// Its interface, for ports that have one.
     pub interface: Option<InterfaceView>,

@@ -23,7 +23,7 @@ pub struct ThreadView {
     pub standard: [u64; NfCounter::COUNT],
     /// Drops that it caused.
     pub drops: DropCounts,
-    /// Things that no honest NF does.
+    /// Events that no correct NF causes.
     pub violations: Vec<(Violation, u64)>,
     /// Packets with an accepted per-flow verdict.
     pub flows_decided: u64,
@@ -31,7 +31,7 @@ pub struct ThreadView {
     pub flows_refused: u64,
     /// Buffers that it holds, by the owner table.
     pub buffers: u32,
-    /// How full its fullest receive ring was at most, from 0 to 1, in about the last second.
+    /// Highest fill level of its receive rings in about the last second, from 0 to 1.
     pub fill: f32,
 }
 
@@ -95,7 +95,7 @@ impl Engine {
     }
 }
 
-/// What was counted between `before` and `now`, without zeros.
+/// Counts between `before` and `now`, without zeros.
 fn since<T: Copy>(kinds: &[T], now: &[u64], before: &[u64]) -> Vec<(T, u64)> {
     let counts = now.iter().zip(before).map(|(now, before)| now - before);
     kinds.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect()

@@ -22,7 +22,7 @@ pub struct RoleTotals {
     pub standard: [u64; NfCounter::COUNT],
     /// Drops that they caused, by [`DropReason`].
     pub drops: [u64; DropReason::COUNT],
-    /// Things that no honest NF does, by [`Violation`].
+    /// Events that no correct NF causes, by [`Violation`].
     pub violations: [u64; Violation::COUNT],
     /// Packets with an accepted per-flow verdict.
     pub flows_decided: u64,

@@ -20,10 +20,10 @@ use crate::policy::{MeterOf, Policy};
 /// Limit of cubes per side.
 const MOST_CUBES: usize = 1 << 18;
 
-/// A compilation. `build` makes the table of a rule list, or changes the one that it is given.
+/// A compilation. `build` builds the table of a rule list, or changes an existing one.
 pub(super) struct Compilation<'a, F> {
     pub(super) host: &'a Host,
-    /// The policy in force; its token buckets and addresses are kept.
+    /// The policy in force, whose token buckets and addresses are reused.
     running: &'a Policy,
     /// A policy for similar rules, whose results are reused.
     like: &'a Policy,
@@ -32,9 +32,9 @@ pub(super) struct Compilation<'a, F> {
     build: F,
     pub(super) decisions: Vec<Decision>,
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
-    /// Fields that distinguish flows besides those that the rules use.
+    /// The fields that distinguish flows.
     pub(super) used: UsedFields,
-    /// The prefilter of an empty rule list, compiled on demand.
+    /// The prefilter of an empty rule list, created on demand.
     nothing: Option<Arc<Prefilter>>,
     /// Bytes of the compiled rules so far.
     memory: usize,
@@ -179,7 +179,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         Ok(Decision { outcome, extras, rules: RuleIds::of(&decision.rules) })
     }
 
-    /// The token bucket of a rule or port; kept while its rates stay the same.
+    /// The token bucket of a rule or port; reused while its rates stay the same.
     pub(super) fn meter(&mut self, of: MeterOf, police: Police) -> Result<Arc<Meter>, Stop> {
         let own = self.meters.get(&of).or_else(|| self.running.meters.get(&of));
         let meter = match own.filter(|(rates, _)| *rates == police) {

@@ -43,7 +43,7 @@ impl Compiler {
         Self { eal, generation: Arc::default() }
     }
 
-    /// Compiles all rules. For thousands of rules this takes a second or more; packets flow meanwhile.
+    /// Compiles all rules. For thousands of rules this takes a second or more, while packets continue to pass.
     ///
     /// # Errors
     /// [`PolicyError`] names what is too large.

@@ -17,11 +17,11 @@ use crate::port::{Arrival, Device, PortContext};
 /// Progress of a capture port, shared with the manager.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// The input is at its end.
+    /// The input has been read to its end.
     pub(crate) done: AtomicBool,
-    /// The error that ended it early.
+    /// The error that stopped it early.
     fault: Mutex<Option<String>>,
-    /// It was reported.
+    /// The fault was reported.
     is_reported: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl Progress {
         self.fault.lock().ok()?.clone()
     }
 
-    /// The fault, the first time that there is one.
+    /// The fault, if it has not been reported yet.
     pub(crate) fn new_fault(&self) -> Option<String> {
         let fault = self.fault()?;
         (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(fault)
@@ -45,7 +45,7 @@ pub(crate) struct Capture {
     written: Vec<u8>,
     pace: Option<RateLimit>,
     progress: Arc<Progress>,
-    /// A frame without a packet buffer yet; its bytes are in `buffer`.
+    /// The time stamp and length of a frame that has no packet buffer yet; its bytes are in `buffer`.
     held: Option<(Timestamp, u32)>,
     buffer: Vec<u8>,
 }

@@ -1,5 +1,5 @@
-//! Patch ports: two ports of the engine with a link between them, without a device. The other port receives what one
-//! sends, in the next turn of its worker. So L2 switching reaches a router, and a router another one.
+//! Patch ports: two ports of the engine with a link between them, without a device. Packets that one port sends are received
+//! by the other in the next turn of its worker. So patch ports connect L2 switching to a router, or two routers.
 //!
 //! ```text
 //!  one ── sends ──▶ lane ── receives ──▶ other
@@ -20,9 +20,9 @@ use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 use crate::port::{Arrival, Device, PortContext};
 
-/// Packets that wait in one direction.
+/// Most packets that wait in one direction.
 const ROOM: usize = 1024;
-/// Nobody receives.
+/// No port receives.
 const CLOSED: u32 = u32::MAX;
 
 /// One direction.
@@ -44,7 +44,7 @@ impl Lane {
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties it, and begins to take packets of this memory, or none.
+    /// Empties the lane. From then on it takes packets of this memory, or none ([`CLOSED`]).
     fn set(&self, memory: u32) {
         let mut packets = self.lock();
         packets.clear();
@@ -58,7 +58,7 @@ impl Lane {
     }
 }
 
-/// A link between two patch ports: what comes to the one with the lower number, then the other.
+/// A link between two patch ports: the lane to the port with the lower number, then the other.
 type PatchLink = [Lane; 2];
 
 /// The links in use.
@@ -66,7 +66,7 @@ type PatchLink = [Lane; 2];
 pub(crate) struct PatchLinks(BTreeMap<[PortId; 2], Weak<PatchLink>>);
 
 impl PatchLinks {
-    /// The end of a port of its link to a peer.
+    /// A port's end of its link to a peer.
     pub(crate) fn end(&mut self, port: PortId, peer: PortId) -> PatchEnd {
         self.0.retain(|_, link| link.strong_count() > 0);
         let ends = [port.min(peer), port.max(peer)];
@@ -155,7 +155,7 @@ impl Device for Patch {
     }
 
     fn arrival(&self) -> Arrival<'_> {
-        // What the same worker has put there since, it takes before it sleeps.
+        // Packets that the same worker adds later are received before it sleeps.
         if self.0.inbox().lock().is_empty() { Arrival::Never } else { Arrival::Waiting }
     }
 

@@ -1,4 +1,4 @@
-//! The built-in sink: receives nothing, counts and frees what it is sent.
+//! The built-in sink: receives nothing, and counts and frees packets to send.
 
 use dpdk::Batch;
 

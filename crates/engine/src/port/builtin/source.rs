@@ -1,9 +1,9 @@
-//! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or flat out. It counts and
-//! frees packets that it is to send.
+//! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or as fast as possible. It counts
+//! and frees packets to send.
 //!
 //! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which
-//! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, and traffic whose flows do not come again for minutes. A
-//! packet costs one cache line of stores: it is put together in registers from a template and what is the flow's own.
+//! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, enough that no flow repeats for minutes. A packet costs one cache
+//! line of stores: registers combine a template with the fields of the flow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,13 +41,12 @@ struct RateLimit {
     hertz: u64,
     start: Option<u64>,
     sent: u64,
-    /// Packets given up, over all queues of the port.
+    /// Packets that were due but not generated, over all queues of the port.
     missed: Arc<AtomicU64>,
 }
 
 impl RateLimit {
-    /// Packets due at `now`, in whole bursts. A backlog of more than 10 ms (or one burst, if that is longer) is given
-    /// up.
+    /// Packets due at `now`, in whole bursts. Skips a backlog of more than 10 ms (or one burst, if that is longer).
     fn due(&mut self, now: u64) -> usize {
         let start = *self.start.get_or_insert(now);
         let due =
@@ -63,7 +62,7 @@ impl RateLimit {
 }
 
 impl Source {
-    /// A source as configured; frames are at least as long as their headers. `missed` counts packets given up.
+    /// A source as configured; frames are at least as long as their headers. `missed` counts skipped packets.
     pub(crate) fn new(config: &SourceConfig, missed: &Arc<AtomicU64>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];

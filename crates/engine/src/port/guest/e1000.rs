@@ -1,9 +1,9 @@
 //! The e1000 port: an Intel 82540EM card of a guest, over vfio-user. Guest memory is shared with netvm only, so packets
 //! are copied.
 //!
-//! A guest that leaves checksums and segmentation to its card sends packets with that work left; the engine does it only
-//! where a receiver needs it. The card cannot say that a received packet's checksum is left, so the engine finishes
-//! those before.
+//! A guest that uses its card's checksum and segmentation offloads sends unfinished packets; the engine finishes them only if
+//! a receiver needs it. The card cannot tell a guest that a received packet's checksum is unfinished, so the engine finishes
+//! it first.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::memory::Memory;
 use crate::port::buffers::{begin_large, insert, note};
 use crate::port::{Arrival, Device, Gathers, PortContext};
 
-/// Bytes of a packet's beginning in which offload requests are carried out.
+/// Bytes of a packet's beginning that offload requests may refer to.
 const FRONT: usize = 256;
-/// Most packets received at once: other ports wait meanwhile.
+/// Most packets received at once, because other ports wait in the meantime.
 const MOST_AT_ONCE: usize = 64;
-/// Buffers that are taken from the pool at once.
+/// Buffers taken from the pool at once.
 const SPARE: usize = 32;
 /// A VLAN tag that may be inserted.
 const TAG: usize = 4;
@@ -45,7 +45,7 @@ impl E1000Device {
     }
 }
 
-/// Copies a packet that the guest sends into buffers; `None` while too few are free. `Some(None)`: it is malformed.
+/// Copies a packet that the guest sends into buffers. `None` while too few are free; `Some(None)` if it is malformed.
 #[inline]
 fn take(sent: &Sent<'_>, spare: &mut Batch, memory: &Memory) -> Option<Option<Mbuf>> {
     let geometry = memory.region().geometry();
@@ -66,7 +66,7 @@ fn take(sent: &Sent<'_>, spare: &mut Batch, memory: &Memory) -> Option<Option<Mb
     Some(packet.and_then(|packet| finish(packet, sent)))
 }
 
-/// The same for a packet that needs a large buffer, or several.
+/// As [`take`], for a packet that needs a large buffer or several buffers.
 #[cold]
 fn take_long(sent: &Sent<'_>, memory: &Memory) -> Option<Option<Mbuf>> {
     let geometry = memory.region().geometry();
@@ -86,7 +86,7 @@ fn take_long(sent: &Sent<'_>, memory: &Memory) -> Option<Option<Mbuf>> {
     Some(is_whole.then(|| Mbuf::of_parts(&mut place, sent.length as u32)).flatten())
 }
 
-/// Carries out or notes what the guest leaves to the card. `None` if that contradicts the packet.
+/// Does or marks the offloads that the guest requests. `None` if the request does not fit the packet.
 #[inline]
 fn finish(mut packet: Mbuf, sent: &Sent<'_>) -> Option<Mbuf> {
     if sent.request != Request::default() {
@@ -122,7 +122,7 @@ impl Device for E1000Device {
         let Some(mut turn) = queue.turn() else { return };
         let malformed = turn.transmit(wanted.min(MOST_AT_ONCE), |sent| {
             let packet = take(sent, spare, memory)?;
-            // There is room for as many as wanted.
+            // `out` has room for `wanted` packets.
             Some(packet.is_some_and(|packet| out.push(packet).is_ok()))
         });
         cx.counters.drops.add(DropReason::Malformed, malformed);
@@ -142,7 +142,7 @@ impl Device for E1000Device {
             self.unsent.clear();
             return 0;
         }
-        // The port's thread has the card for a moment.
+        // The port's thread has locked the card for a moment.
         let Some(mut turn) = self.queue.turn() else { return 0 };
         let mut receiving = turn.receive();
         let (mut sent, mut bytes, mut done, mut is_full) = (0, 0, 0, false);

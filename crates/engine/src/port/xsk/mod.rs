@@ -22,7 +22,7 @@ const BURST: usize = Batch::CAPACITY;
 const BACKLOG: usize = 256;
 /// Bytes of a packet's beginning: Ethernet with two tags, IPv6 or IPv4 with options, and TCP's checksum.
 const FRONT: usize = 104;
-/// How long to wait for a driver that keeps buffers after the socket is closed.
+/// Time limit for a driver to release buffers after the socket is closed.
 const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// One queue of an interface.
@@ -33,14 +33,14 @@ pub(crate) struct XskDevice {
     backlog: ArrayVec<TxFrame, BACKLOG>,
     drops: SocketDrops,
     longest: LongestFrame,
-    /// Its packets may have unfinished checksums, as senders on this machine leave them to a NIC that is not there.
+    /// Its packets may have unfinished checksums: senders on this machine expect a NIC to finish them, but none is in between.
     finishes_checksums: bool,
     // Keeps the XDP program attached.
     _interface: Arc<Interface>,
 }
 
 impl XskDevice {
-    /// `drops` counts the packets that this socket loses; `longest` is what it sends at most.
+    /// `drops` counts the packets that this socket loses; `longest` is the longest frame that it sends.
     pub(crate) fn new(
         socket: Xsk,
         memory: Arc<Memory>,
@@ -82,7 +82,7 @@ impl XskDevice {
     }
 }
 
-/// Computes the checksum of a packet whose sender left it to a NIC.
+/// Computes an unfinished checksum.
 fn finish_checksum(mbuf: &mut Mbuf) {
     let mut front = [0u8; FRONT];
     let copied = mbuf.copy_to(&mut front);
@@ -121,8 +121,8 @@ impl Device for XskDevice {
                 let _ = out.push(mbuf);
             }
         }
-        // Once a turn, if the kernel asks for it: announces free buffers and packets to send. An interface that is down
-        // shows in the port's link state, not here.
+        // Once a turn, if the kernel needs a wake-up: announces free buffers and packets to send. If the interface is down,
+        // the port's link state shows it.
         let _ = socket.kick();
     }
 
@@ -160,7 +160,7 @@ impl Device for XskDevice {
         cx.counters.tx_packets.add(sent as u64);
         cx.counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
         self.backlog.drain(..sent);
-        // An interface that is down shows in the port's link state, not here.
+        // If the interface is down, the port's link state shows it.
         let _ = socket.kick();
         sent
     }

@@ -1,5 +1,5 @@
-//! The AF_XDP port of a router's interface, which has few packets: they are copied between the engine's buffers and memory
-//! that the kernel shares with this port alone ([`PrivateXsk`] says why).
+//! The AF_XDP port of a router's interface, which has few packets. It copies them between the engine's buffers and memory that
+//! the kernel shares with this port alone ([`PrivateXsk`] explains why).
 //!
 //! Predicted cost: a copy of at most an MTU and an mbuf for each packet, 100 to 200 cycles; the kernel takes a thousand. A
 //! turn without packets reads two words that the kernel writes.
@@ -26,7 +26,7 @@ pub(crate) struct PrivateXskDevice {
 }
 
 impl PrivateXskDevice {
-    /// `drops` counts the packets that this socket loses; `longest` is what it sends at most.
+    /// `drops` counts the packets that this socket loses; `longest` is the longest frame that it sends.
     pub(crate) fn new(
         socket: PrivateXsk,
         interface: Arc<Interface>,
@@ -51,7 +51,7 @@ impl Device for PrivateXskDevice {
                 lost += 1;
                 return;
             }
-            // The kernel's own senders leave checksums to a NIC that is not there.
+            // The kernel's own senders leave checksums to a NIC, but none is in between.
             finish_checksum(&mut mbuf);
             let _ = out.push(mbuf);
         });
@@ -85,7 +85,7 @@ impl Device for PrivateXskDevice {
         let (sent, bytes) = self.socket.flush();
         cx.counters.tx_packets.add(sent);
         cx.counters.tx_bytes.add(bytes);
-        // An interface that is down shows in the port's link state, not here.
+        // If the interface is down, the port's link state shows it.
         let _ = self.socket.kick();
         sent as usize
     }

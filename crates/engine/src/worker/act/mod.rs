@@ -1,4 +1,4 @@
-//! What rules do to packets besides sending them: rate limits, tags, copies, answers.
+//! Actions of rules besides forwarding: rate limits, VLAN tags, mirroring, rejects.
 
 use dpdk::Batch;
 
@@ -12,8 +12,8 @@ use super::state::burst::Origin;
 use crate::policy::Extras;
 use police::police;
 
-/// Does what a decision says besides where packets go: rate limits, then the tag, then the copies, which have the new
-/// tag.
+/// Applies the actions of a decision besides forwarding: rate limits, then the tag, then mirroring, so that copies have the
+/// new tag.
 #[cold]
 pub(crate) fn do_extras(dp: &mut Datapath, extras: &Extras, origin: Origin<'_>, batch: &mut Batch) {
     for meter in &extras.meters {

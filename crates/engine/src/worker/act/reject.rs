@@ -1,9 +1,9 @@
-//! In: packets that a rule rejects. Out: nothing of them, and an answer to their senders by the same port: a TCP reset,
-//! else ICMP or ICMPv6 "administratively prohibited".
+//! In: packets that a rule rejects, which are dropped. Out: an answer to each sender by the same port: a TCP reset, else
+//! ICMP or ICMPv6 "administratively prohibited".
 //!
-//! A worker sends at most 1000 answers a second, so that a flood of rejected packets is no flood of answers (RFC 1812
-//! section 4.3.2.8). Resets, ICMP errors, fragments but the first, and packets from or to a group address get none (RFC
-//! 1122 section 3.2.2).
+//! A worker sends at most 1000 answers per second, so that a flood of rejected packets does not cause a flood of answers
+//! (RFC 1812 section 4.3.2.8). Resets, ICMP errors, fragments other than the first, and packets from or to a group address
+//! get no answer (RFC 1122 section 3.2.2).
 
 use std::net::IpAddr;
 
@@ -19,13 +19,13 @@ use crate::worker::state::Datapath;
 use crate::worker::state::burst::Origin;
 use crate::worker::tx::transmit::transmit;
 
-/// Longest answer: of ICMPv6, with what of the refused packet was copied.
+/// Longest answer: ICMPv6 with the quoted part of the rejected packet.
 const LONGEST: usize = 54 + 8 + QUOTED;
-/// Most bytes of a refused packet that an answer quotes.
+/// Most bytes of a rejected packet that an answer quotes.
 const QUOTED: usize = 128;
 /// Destination unreachable, communication administratively prohibited (RFC 1812 section 5.2.7.1).
 const UNREACHABLE_V4: [u8; 2] = [3, 13];
-/// The same of ICMPv6 (RFC 4443 section 3.1).
+/// The same for ICMPv6 (RFC 4443 section 3.1).
 const UNREACHABLE_V6: [u8; 2] = [1, 1];
 
 /// Frees packets and answers their senders.
@@ -44,7 +44,7 @@ pub(crate) fn reject(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
             memory.pool.alloc_into(&mut answers, 1);
             let Some(mut buffer) = answers.pop() else { break };
             buffer.set_port(mbuf.port());
-            // The buffer may have held a packet that a capture brought.
+            // The buffer may have held a packet of a capture port.
             memory.set_stamp(&buffer, 0, 0);
             if buffer.copy_from(&answer[..length]).is_ok() {
                 let _ = answers.push(buffer);
@@ -61,7 +61,7 @@ fn admits(policer: Option<&Policer>, now: u64) -> bool {
     policer.is_some_and(|policer| policer.admit(now, 1))
 }
 
-/// Writes the answer to a frame of `frame_len` bytes that begins with `headers`; `None` if it is not to be answered.
+/// Writes the answer to a frame of `frame_len` bytes that begins with `headers`; `None` if it gets no answer.
 fn answer_to(headers: &[u8], frame_len: usize, answer: &mut [u8]) -> Option<usize> {
     let parsed = parse_prefix(headers, frame_len).ok()?;
     let key = parsed.key();
@@ -120,7 +120,7 @@ fn unreachable(
 ) -> Option<usize> {
     let key: &FlowKey = parsed.key();
     let v4 = key.source.is_v4();
-    // Errors are not answered with errors: types below 128 of ICMPv6, and all but queries of ICMP.
+    // An error gets no error as an answer: types below 128 of ICMPv6, and all ICMP types but queries.
     let is_error = match key.protocol {
         IpProto::ICMP => !matches!(key.icmp_type, 8 | 10 | 13 | 15 | 17),
         IpProto::ICMPV6 => key.icmp_type < 128,
@@ -129,7 +129,7 @@ fn unreachable(
     if is_error {
         return None;
     }
-    // The header and at least 8 bytes behind it: as much of the packet as is quoted.
+    // The quoted part: the header and at least 8 bytes after it.
     let packet = headers.get(parsed.l3_offset()..headers.len().min(parsed.payload_end()))?;
     let quoted = &packet[..packet.len().min(QUOTED)];
     let mut message = [0u8; 8 + QUOTED];

@@ -1,6 +1,6 @@
-//! In: packets whose outer VLAN tag changes. Out: those that had room for it.
+//! In: packets whose outer VLAN tag changes. Out: the changed packets, except those without room for a tag.
 //!
-//! Predicted cost: the packet's first line, and 12 bytes moved if a tag comes or goes: 10 to 15 cycles a packet.
+//! Predicted cost: the packet's first line, and 12 bytes moved to add or remove a tag: 10 to 15 cycles per packet.
 
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::SetVlan;
@@ -10,7 +10,7 @@ use crate::ids::PortId;
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::state::Datapath;
 
-/// Does what a rule says about the tag; packets without room for a tag are drops of `port`.
+/// Applies a rule's change of the tag. Packets without room for a tag are dropped and counted at `port`.
 pub(crate) fn set_vlan(dp: &Datapath, change: SetVlan, port: PortId, batch: &mut Batch) {
     let change = match change {
         SetVlan::Tag(vlan) => Retag::Set(vlan),

@@ -1,8 +1,8 @@
-//! Out of an NF's ring. In: descriptors that an NF thread has returned. Out: packets that were out, in runs with the
-//! same verdict, to the next hop, out of the chain, to another role, or nowhere, within the NF's rights. A chain or
-//! hop that is not the NF's, a port or role that it may not name: the packets are dropped and counted.
+//! Collects packets from an NF's ring. In: descriptors that an NF thread has returned. Out: packets in runs with the same
+//! verdict: to the next hop, out of the chain, to another role, or dropped. If the NF is not at this chain and hop, or may
+//! not use this port or role, the packets are dropped and counted.
 //!
-//! Cost: one look at the chain per run. What taking back costs: see [`crate::inflight`].
+//! Cost: one lookup of the chain per run. For the cost of taking packets back see [`crate::inflight`].
 
 use dpdk::Batch;
 use netvm_ring::{Descriptor, Message, VerdictKind};
@@ -20,13 +20,13 @@ use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::offload::{all_plain, renew};
 
-/// Descriptors that are taken from one NF thread in a turn, or up to a burst less one more.
+/// Descriptors taken from one NF thread in a turn; up to a burst minus one more.
 const MAX_DESCRIPTORS: usize = 4 * BURST;
 
-/// Takes what one NF thread has returned, as far as is known, and acts on it. Returns how many descriptors there were.
+/// Takes the packets that one NF thread has returned, and acts on their verdicts. Returns the number of descriptors.
 ///
-/// That is more than a port gives in a turn: otherwise rings that filled up once, while either side stood still, would
-/// stay full, as nothing takes more out of them than comes in.
+/// Takes more than a port receives in a turn. Otherwise, rings that filled up once, while either side was stopped, would
+/// stay full, because as many packets would come in as go out.
 #[inline]
 pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> usize {
     let Some(end) = dp.nfs.get(link) else { return 0 };
@@ -56,7 +56,7 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
     count
 }
 
-/// A descriptor that brought no packet.
+/// Handles a descriptor without a packet.
 #[cold]
 fn note_without_packets(dp: &Datapath, link: LinkId, returned: Returned) {
     let counters = &dp.counters.links[link.index()];
@@ -68,7 +68,7 @@ fn note_without_packets(dp: &Datapath, link: LinkId, returned: Returned) {
     }
 }
 
-/// Takes everything that an NF thread which is leaving has published; afterwards its link is of no use.
+/// Takes everything that a leaving NF thread has published. Its link is not used afterwards.
 pub(crate) fn drain(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) {
     let Some(end) = dp.nfs.get(link) else { return };
     let bursts = end.from_nf.memory().capacity() as usize / BURST + 1;
@@ -89,7 +89,7 @@ pub(crate) fn note_faults(dp: &Datapath, link: LinkId) {
     }
 }
 
-/// What the descriptors of a run have in common.
+/// The verdict that the descriptors of a run have in common.
 #[derive(Clone, Copy)]
 struct Verdict {
     chain: ChainId,
@@ -106,7 +106,7 @@ impl Verdict {
     }
 }
 
-/// The NF thread that returned packets, and what they are handled by.
+/// The NF thread that returned packets, and the context of their handling.
 #[derive(Clone, Copy)]
 struct Sender<'a> {
     cx: Context<'a>,
@@ -116,13 +116,13 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Where its packets are, by its own word.
+    /// The place of its packets, according to the NF, which is not trusted.
     const fn place(&self, verdict: Verdict) -> Place {
         Place::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
     }
 }
 
-/// Does what a verdict says; the batch is empty afterwards.
+/// Carries out a verdict; the batch is empty afterwards.
 #[inline]
 fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch) {
     if run.is_empty() {
@@ -166,7 +166,7 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
     }
 }
 
-/// On from the sender to a target of the chain that packets are in.
+/// Sends packets on to a target of their chain.
 #[inline]
 fn go_on(
     dp: &mut Datapath,
@@ -189,8 +189,8 @@ fn note_flow_verdict(
     record(dp, (sender.cx.snapshot, path), flow_verdict, run);
 }
 
-/// To the next hop of the chain with that role, in whatever group the chain leads to, else to an NF of the sender's own
-/// group: the hop stays what it is.
+/// Sends packets to the next hop of their chain with this role, in any group. If there is none, sends them to an NF of this
+/// role in the sender's own group, and the hop does not change.
 #[cold]
 fn send_to_role(
     dp: &mut Datapath,
@@ -214,7 +214,7 @@ fn send_to_role(
     }
 }
 
-/// Frees packets for what an NF said about them; counted with the NF, and with the chain unless it is not the NF's.
+/// Drops packets because of an NF's verdict. Counts them for the NF, and for the chain if the NF belongs to it.
 #[inline]
 fn refuse(dp: &Datapath, sender: Sender<'_>, (verdict, reason): (Verdict, DropReason), run: &mut Batch) {
     dp.counters.links[sender.link.index()].drops.add(reason, run.len() as u64);

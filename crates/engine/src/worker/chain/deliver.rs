@@ -1,14 +1,14 @@
-//! Into a hop. In: packets for the NFs of a hop, all from one memory. Out: their descriptors in the ring of the replica
-//! that the hop's balancing chooses, and the packets in the hands of [`InFlight`](crate::inflight::InFlight). Packets for
-//! another trust group are copied. Offload work is done first, unless all NFs of the group take it as it comes.
+//! Delivers packets to a hop. In: packets for the NFs of a hop, all from one memory. Out: their descriptors in the ring of
+//! the replica that the hop's balancing chooses; [`InFlight`](crate::inflight::InFlight) owns the packets. Packets for
+//! another trust group are copied. Pending offloads are done first, unless all NFs of the group accept them.
 //!
-//! Cost to one replica: two comparisons per burst. Least occupied: one look at each ring's indexes per burst. By hash:
-//! a key per packet. Sticky: the key of each packet (20 cycles) and a bucket (a line of 64 KiB at worst), and a burst
-//! that goes to several replicas is published once for each.
+//! Cost with one replica: two comparisons per burst. Least occupied: each ring's indexes once per burst. By hash: a key per
+//! packet. Sticky: a key per packet (20 cycles) and a bucket (a line of 64 KiB at worst); a burst for several replicas is
+//! published once for each.
 //!
-//! Predicted cost of a descriptor, in bursts of 64: 8 bytes that cross (the others are compared with what is there), and
-//! handing out: about 9 cycles a packet, in some 35 instructions. Measured: 8 to 10 at 2.6 GHz where a line takes 120
-//! cycles to the other core, 12 to 14 where it takes 430.
+//! Predicted cost of a descriptor in bursts of 64: 8 bytes that move to the other core (the other 8 bytes are only compared),
+//! and handing out: about 9 cycles per packet in some 35 instructions. Measured at 2.6 GHz: 8 to 10 cycles if a cache line
+//! takes 120 cycles to the other core, 12 to 14 if it takes 430.
 
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::MAX_REPLICAS;
@@ -27,16 +27,16 @@ use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Receiver, Takes, all_plain, finish};
 
-/// Packets of a chain on their way to its next hop or out of it.
+/// Packets of a chain that go to its next hop or leave it.
 #[derive(Clone, Copy)]
 pub(crate) struct Delivery<'a> {
     pub(crate) cx: Context<'a>,
     pub(crate) chain: ChainId,
     /// Descriptors carry the flow's hash.
     hashed: bool,
-    /// The port that all of them came in by, if known.
+    /// The ingress port of all packets, if known and the same.
     port: Option<PortId>,
-    /// The reason of drops for want of room.
+    /// The drop reason if there is no room.
     full: DropReason,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Hands packets to NFs of a hop, and drops those that find no room; the batch is empty afterwards. Returns how many
-/// were handed over.
+/// Hands packets to NFs of a hop, and drops packets without room; the batch is empty afterwards. Returns the number of
+/// packets handed out.
 #[inline]
 pub(crate) fn deliver(
     dp: &mut Datapath,
@@ -70,7 +70,7 @@ pub(crate) fn deliver(
     deliver_finished(dp, delivery, replicas, batch)
 }
 
-/// Does the offload work that the NFs do not take, and hands the packets over.
+/// Finishes offloads that the NFs do not accept, and hands out the packets.
 #[inline(never)]
 fn finish_and_deliver(
     dp: &mut Datapath,
@@ -88,7 +88,7 @@ fn finish_and_deliver(
     delivered
 }
 
-/// Hands over packets without offload work that the NFs do not take.
+/// Hands out packets whose pending offloads, if any, the NFs accept.
 #[inline(always)]
 fn deliver_finished(
     dp: &mut Datapath,
@@ -131,7 +131,7 @@ fn deliver_finished(
     }
 }
 
-/// Hands each packet to the replica of its flow; the batch is empty afterwards. Returns how many were handed over.
+/// Hands each packet to the replica of its flow; the batch is empty afterwards. Returns the number of packets handed out.
 #[inline(never)]
 fn deliver_sticky(
     dp: &mut Datapath,
@@ -148,15 +148,15 @@ fn deliver_sticky(
     let now = dp.clock.tick as u16;
     let mut choices = [0u8; BURST];
     for (choice, mbuf) in choices.iter_mut().zip(batch.as_slice()) {
-        let is_there = |link: u16| links.contains(&LinkId(link));
-        let chosen = sticky.choose(symmetric_hash_of(mbuf), now, is_there, || least(&loads, links).0);
+        let is_available = |link: u16| links.contains(&LinkId(link));
+        let chosen = sticky.choose(symmetric_hash_of(mbuf), now, is_available, || least(&loads, links).0);
         let n = links.iter().position(|link| link.0 == chosen).unwrap_or(0);
         loads[n] = loads[n].saturating_add(1);
         *choice = n as u8;
     }
     let mut shares: [Batch; MAX_REPLICAS] = std::array::from_fn(|_| Batch::new());
     for (mbuf, choice) in batch.drain().zip(choices) {
-        // Each is as large as the batch that they come from: there is room.
+        // Each share is as large as the original batch, so there is room.
         let _ = shares[usize::from(choice) % MAX_REPLICAS].push(mbuf);
     }
     let mut delivered = 0;
@@ -174,19 +174,19 @@ fn least(loads: &[u32], links: &[LinkId]) -> LinkId {
     least.map_or(LinkId(0), |(link, _)| *link)
 }
 
-/// What descriptors say about packets, and why packets without room are dropped.
+/// Contents of descriptors, and the drop reason of packets without room.
 #[derive(Clone, Copy)]
 struct AtHop {
     chain: ChainId,
     hop: u8,
     /// Descriptors carry the flow's hash.
     hashed: bool,
-    /// The port that all packets came in by, if known.
+    /// The ingress port of all packets, if known and the same.
     port: Option<PortId>,
     full: DropReason,
 }
 
-/// Hands packets to one NF thread, and drops those that its ring has no room for. Returns how many were handed over.
+/// Hands packets to one NF thread, and drops packets for which its ring has no room. Returns the number handed out.
 #[inline]
 fn enqueue_or_drop(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usize {
     let delivered = enqueue(dp, link, at, batch);
@@ -196,7 +196,7 @@ fn enqueue_or_drop(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch
     delivered
 }
 
-/// Hands packets from the front of the batch to one NF thread, as many as its ring has room for.
+/// Hands packets from the front of the batch to one NF thread, as many as fit into its ring.
 #[inline]
 fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usize {
     let worker = dp.id;
@@ -236,7 +236,7 @@ fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usi
     if followed {
         latency.handed_out(chain, hop);
     }
-    // The next burst is probably as long; its slots cross while others are being served.
+    // The next burst is probably as long. Its slots arrive while other links are served.
     link.to_nf.prefetch(0, count);
     link.note_published();
     if let Some(counters) = counters.links.get(link.id.index()) {
@@ -245,7 +245,7 @@ fn enqueue(dp: &mut Datapath, link: LinkId, at: AtHop, batch: &mut Batch) -> usi
     count as usize
 }
 
-/// The port that all packets came in by, if it is one.
+/// The ingress port of all packets, if it is the same.
 fn port_of_all(packets: &[Mbuf]) -> Option<PortId> {
     let port = packets.first()?.port();
     packets.iter().all(|mbuf| mbuf.port() == port).then_some(PortId(port.0))

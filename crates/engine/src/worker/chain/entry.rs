@@ -1,6 +1,6 @@
-//! The entry of a chain. In: packets for a chain. Out: to the NFs of its first hop. Traffic is dropped here if a later
-//! ring of the chain fills up, unless the rx stage made sure of room. NFs that write to that ring say so; the engine
-//! looks itself at rings between trust groups.
+//! The entry of a chain. In: packets for a chain. Out: to the NFs of its first hop. Drops traffic if a later ring of the
+//! chain fills up, unless the rx stage has checked for room. NFs report rings that they fill (backpressure); the engine
+//! itself checks rings between trust groups.
 //!
 //! Cost: one word per watched group and burst.
 
@@ -16,7 +16,7 @@ use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Origin;
 
-/// Packets enter a chain; the batch is empty afterwards.
+/// Sends packets into a chain; the batch is empty afterwards.
 #[inline]
 pub(crate) fn enter(dp: &mut Datapath, origin: Origin<'_>, chain: ChainId, batch: &mut Batch) {
     let Some(path) = origin.cx.snapshot.chain(chain) else {
@@ -30,7 +30,7 @@ pub(crate) fn enter(dp: &mut Datapath, origin: Origin<'_>, chain: ChainId, batch
     count_entered(dp, chain, entered);
 }
 
-/// Packets enter a chain at which NFs have said to skip these hops, one bit each; the batch is empty afterwards.
+/// Sends packets into a chain without the hops that per-flow verdicts skip (bit mask); the batch is empty afterwards.
 #[cold]
 pub(crate) fn enter_without_hops(
     dp: &mut Datapath,
@@ -42,7 +42,7 @@ pub(crate) fn enter_without_hops(
     let Some(path) = snapshot.chain(chain) else {
         return dp.drop_in_chain(chain, DropReason::NoRule, batch);
     };
-    // Hops that are skipped at the beginning need no other chain.
+    // Skipping only the first hops needs no shortened chain.
     let first = (skipped.trailing_ones() as usize).min(path.roles.len());
     let later = skipped & u16::MAX.checked_shl(first as u32).unwrap_or(0);
     let (id, path) = without_hops(dp, snapshot, chain, later).unwrap_or((chain, path));
@@ -63,7 +63,7 @@ fn count_entered(dp: &Datapath, chain: ChainId, entered: usize) {
     }
 }
 
-/// The chain without some inner hops. Asks the manager for it if there is none yet.
+/// The shortened chain without some inner hops. Requests it from the manager if it does not exist yet.
 fn without_hops<'a>(
     dp: &Datapath,
     snapshot: &'a Snapshot,
@@ -84,7 +84,7 @@ fn without_hops<'a>(
     }
 }
 
-/// How many packets the entry of a chain has room for, at most `wanted`.
+/// Room at the entry of a chain, at most `wanted` packets.
 pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: ChainId, wanted: usize) -> usize {
     let Some(path) = snapshot.chain(chain) else { return wanted };
     if is_full_inside(dp, path, chain) {
@@ -96,7 +96,7 @@ pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: Chain
                 let link = dp.nfs.get_mut(*link);
                 link.map_or(0, |link| link.room_worthwhile(wanted))
             });
-            // A burst goes to the emptiest ring as a whole; by hash it could all go to any of them.
+            // A whole burst goes to the emptiest ring. By hash, the whole burst could go to any ring.
             let room = match choice {
                 Choice::LeastOccupied => rooms.max(),
                 Choice::FlowHash | Choice::Sticky(_) => rooms.min(),
@@ -109,8 +109,7 @@ pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: Chain
     }
 }
 
-/// How many packets every ring of a chain has room for, at most `wanted`: where NFs may let flows skip them, a burst
-/// may enter at any hop.
+/// Room in every ring of a chain, at most `wanted` packets: if NFs may let flows skip them, a burst may enter at any hop.
 #[cold]
 fn room_inside(dp: &mut Datapath, path: &ChainPath, wanted: usize) -> usize {
     let links = path.targets.iter().filter_map(Target::replicas).flat_map(|replicas| replicas.links);

@@ -1,9 +1,8 @@
-//! Verdicts of NFs on whole flows, recorded. In: packets that an NF returned with such a verdict. Out: entries in
-//! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), by which the next packets of these flows are
-//! classified.
+//! Records per-flow verdicts of NFs. In: packets that an NF returned with such a verdict. Out: entries in
+//! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), which apply to the next packets of these flows.
 //!
-//! Predicted cost: an entry of the flow cache and one of the verdicts, two lines that are seldom cached: some 100 cycles,
-//! once for a flow.
+//! Predicted cost: an entry of the flow cache and one of the verdicts, two cache lines that usually miss: some 100 cycles,
+//! once per flow.
 
 use dpdk::Batch;
 
@@ -12,19 +11,19 @@ use crate::snapshot::{ChainPath, Snapshot};
 use crate::worker::state::Datapath;
 use crate::worker::state::flow_verdicts::NewVerdict;
 
-/// What an NF says about the flows of some packets.
+/// An NF's verdict on the flows of some packets.
 #[derive(Clone, Copy)]
 pub(crate) struct FlowVerdict {
     pub(crate) link: LinkId,
     pub(crate) hop: u8,
-    /// Drop the rest; otherwise: skip me.
+    /// Drop the rest of the flow; otherwise skip this NF.
     pub(crate) drops: bool,
-    /// It ends after so many seconds without a packet.
+    /// The verdict expires after this many seconds without a packet.
     pub(crate) seconds: u16,
 }
 
-/// Records a verdict for each packet whose flow is known, if the NF is the one at that hop of the chain and the
-/// configuration lets it.
+/// Records a verdict for each packet whose flow is known, if the NF is at this hop of the chain and the configuration
+/// permits it.
 pub(crate) fn record(
     dp: &mut Datapath,
     (snapshot, path): (&Snapshot, &ChainPath),
@@ -45,7 +44,7 @@ pub(crate) fn record(
     let new = NewVerdict { drops, role: link.role, hop, link: id, seconds: seconds.min(longest) };
     for mbuf in run.as_slice() {
         let port = PortId(mbuf.port().0);
-        let [slot, serial] = mbuf.note();
+        let [slot, serial] = mbuf.user_data();
         let may_have = snapshot.flow_verdict_ports.has(port);
         let entry = may_have.then(|| flows.cache.entry_of(slot, serial)).flatten();
         let key = entry.filter(|entry| entry.port() == port.0).map(netvm_flow::Entry::key);

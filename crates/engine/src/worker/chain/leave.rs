@@ -1,7 +1,7 @@
-//! Out of a chain. In: packets whose next target is no NF. Out: to the egress stage of a port, to L2 switching, to a
-//! router, or nowhere.
+//! Leaving a chain. In: packets whose next target is not an NF. Out: to the egress stage of a port, to L2 switching, to a
+//! router, or dropped.
 //!
-//! Cost of a chain that ends at a port: one counter per burst.
+//! Cost for a chain that ends at a port: one counter per burst.
 
 use dpdk::Batch;
 
@@ -16,7 +16,8 @@ use crate::worker::packet::runs::runs;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Origin;
 
-/// Packets go to a target of their chain, an NF or out of it; the batch is empty afterwards. Returns how many went.
+/// Sends packets to a target of their chain, an NF or out of it; the batch is empty afterwards. Returns the number of
+/// packets that were not dropped.
 #[inline]
 pub(crate) fn go_to(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mut Batch) -> usize {
     match target.replicas() {
@@ -25,7 +26,7 @@ pub(crate) fn go_to(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target,
     }
 }
 
-/// Packets leave their chain; the batch is empty afterwards. Returns how many left: a drop is none.
+/// Sends packets out of their chain; the batch is empty afterwards. Returns the number of packets that were not dropped.
 #[inline]
 fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mut Batch) -> usize {
     let (cx, chain) = (delivery.cx, delivery.chain);
@@ -35,7 +36,7 @@ fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mu
             dp.drop_in_chain(chain, *reason, batch);
             return 0;
         }
-        // An NF is no way out: its packets go to `deliver`.
+        // Cannot happen: packets for an NF go to `deliver`.
         Target::Links { .. } => {
             dp.drop_in_chain(chain, DropReason::NoOutput, batch);
             return 0;
@@ -43,7 +44,7 @@ fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mu
         Target::Ingress | Target::Normal | Target::Router(_) => {}
     }
     let count = count_left(dp, chain, batch);
-    // In runs that came in by one port.
+    // In runs with the same ingress port.
     runs(
         batch,
         |mbuf| PortId(mbuf.port().0),
@@ -56,7 +57,7 @@ fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mu
     count
 }
 
-/// Packets leave their chain by a port; the batch is empty afterwards. Returns how many.
+/// Sends packets out of their chain by a port; the batch is empty afterwards. Returns their number.
 #[inline]
 pub(crate) fn leave_by(dp: &mut Datapath, delivery: &Delivery<'_>, port: PortId, batch: &mut Batch) -> usize {
     let count = count_left(dp, delivery.chain, batch);

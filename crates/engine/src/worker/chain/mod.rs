@@ -1,5 +1,5 @@
-//! Through the NFs of a chain: in at its entry, to a replica of each hop, back from it, and on by its verdict until
-//! packets leave the chain.
+//! The chain stages: packets enter a chain, go to a replica of each hop, come back with a verdict, and finally leave the
+//! chain.
 
 pub(crate) mod collect;
 pub(crate) mod deliver;

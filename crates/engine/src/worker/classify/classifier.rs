@@ -1,4 +1,4 @@
-//! What every way to classify a burst uses and changes: a [`Classifier`]. A way is a [`Classify`].
+//! The ways to classify a burst implement [`Classify`]; all of them work on a [`Classifier`].
 
 use dpdk::Batch;
 use netvm_flow::Moment;
@@ -13,10 +13,10 @@ use crate::worker::state::burst::{Burst, Ingress};
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::Alike;
 
-/// A way to find the actions of a burst. All of them must find the same ones; `worker/tests/classify.rs` compares them
-/// with [`PerFlow`](super::per_flow::PerFlow).
+/// A way to find the actions of a burst. All ways must find the same actions; `worker/tests/classify.rs` compares them with
+/// [`PerFlow`](super::per_flow::PerFlow).
 pub(crate) trait Classify {
-    /// Finds the action of every packet of the burst. Packets that cannot be parsed, and need to be, are dropped first.
+    /// Finds the action of every packet of the burst. First drops packets that must be parsed but cannot be.
     fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified;
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Classifier<'a> {
     pub(crate) flows: &'a mut Flows,
     pub(crate) counters: &'a WorkerCounters,
     pub(crate) tick: u32,
-    /// While something is captured.
+    /// The captures, while there are any.
     pub(crate) taps: Option<&'a Taps>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// When a burst looks up flows: decisions of another policy are misses.
+    /// The time and policy generation of the lookups of a burst. Decisions of another policy are misses.
     #[inline(always)]
     pub(crate) fn moment(&self, ingress: &Ingress<'_>) -> Moment {
         Moment { generation: ingress.origin.cx.snapshot.policy.generation, now: self.tick }

@@ -1,8 +1,8 @@
-//! Verdicts of NFs on whole flows, applied. In: packets with their decisions. Out: the flow noted in each mbuf, for
-//! verdicts to come, and [`Action::DropFlow`](crate::worker::state::lookup_results::Action) or `SkipHops` for packets
-//! of flows with verdicts.
+//! Applies per-flow verdicts of NFs. In: packets with their decisions. Out: each mbuf marked with its flow, for later
+//! verdicts, and [`Action::DropFlow`](crate::worker::state::lookup_results::Action) or `SkipHops` for packets of flows
+//! with verdicts.
 //!
-//! Predicted cost: one look-up for each packet of a port whose chains allow such verdicts, 10 cycles; nothing for others.
+//! Predicted cost: one lookup for each packet of a port whose chains allow such verdicts, 10 cycles; nothing for others.
 
 use netvm_flow::Slot;
 

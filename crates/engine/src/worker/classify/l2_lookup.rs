@@ -1,11 +1,10 @@
-//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up where the destination is. In: packets that
-//! are to be switched. Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
+//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up the port of the destination. In: packets to
+//! switch. Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
 //!
-//! The flow cache keeps the action. It holds until an address of its port moves away (the port's epoch); once a tick
-//! the first packet of a flow refreshes its source in the forwarding database.
+//! The flow cache stores the action. It is valid until an address moves away from the port, which changes the port's epoch.
+//! Once a tick, the first packet of a flow refreshes its source in the FDB.
 //!
-//! Predicted cost: a comparison for a flow in the cache; two look-ups in the forwarding database, 40 to 100 cycles, for
-//! others.
+//! Predicted cost: a comparison for a flow in the cache; two lookups in the FDB, 40 to 100 cycles, for others.
 
 use netvm_config::model::SetVlan;
 use netvm_switch::{Forward, NotForwarded};
@@ -17,7 +16,7 @@ use crate::policy::{Decision, Outcome, Switching};
 use crate::worker::state::burst::Ingress;
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
-/// Finds the actions of those of the first `count` packets whose decision is to switch them.
+/// Finds the actions of the first `count` packets, as far as their decision is to switch them.
 #[inline]
 pub(crate) fn look_up(
     cl: &mut Classifier<'_>,
@@ -42,13 +41,13 @@ pub(crate) fn look_up(
         let tag = tag_after(decision, &results.keys[n]);
         let addresses = (results.keys[n].source_mac, results.keys[n].destination_mac, tag);
         let action = match last {
-            // Flows of one burst often are between the same two hosts.
+            // Flows of a burst are often between the same two hosts.
             Some((before, action)) if before == addresses => action,
             _ => learn_and_look_up(switching, (port, tag), &results.keys[n], cl.tick),
         };
         last = Some((addresses, action));
         results.actions[n] = action.without_epoch();
-        // Another flow of this burst may have taken the slot since.
+        // Another flow of this burst may have taken the slot in the meantime.
         let entry = cl.flows.cache.entry(results.slots[n]);
         if entry.port() == port.0 && entry.key() == results.keys[n] {
             cl.flows.cache.set_extra(results.slots[n], action.to_cached());
@@ -56,7 +55,7 @@ pub(crate) fn look_up(
     }
 }
 
-/// Learns the source of a packet that came in by a port with a tag, and looks up where the packet goes.
+/// Learns the source of a packet from its ingress port and tag, and looks up its destination.
 pub(crate) fn learn_and_look_up(
     switching: &Switching,
     (from, tag): (PortId, Option<u16>),
@@ -66,7 +65,7 @@ pub(crate) fn learn_and_look_up(
     let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else {
         return PackedAction::new(Action::WrongVlan);
     };
-    // Whether it is learnt or not makes no difference to where the packet goes.
+    // The destination does not depend on whether the address could be learned.
     let _ = switching.fdb.learn(vlan, key.source_mac, from.0, tick);
     let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
     match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
@@ -77,7 +76,7 @@ pub(crate) fn learn_and_look_up(
     }
 }
 
-/// How often addresses have moved away from a port, as far as the flow cache keeps it.
+/// The port's epoch: counts addresses that moved away, modulo the bits that the flow cache has for it.
 #[inline(always)]
 fn epoch(switching: &Switching, port: PortId) -> u32 {
     switching.fdb.port_generation(port.0) & PackedAction::EPOCH
@@ -88,7 +87,7 @@ pub(crate) fn tag_of(key: &FlowKey) -> Option<u16> {
     key.vlan.map(VlanId::get)
 }
 
-/// The tag that a packet has once its decision has changed it: the packet is switched by that.
+/// The tag of a packet after its decision has changed it, which is the one that L2 switching uses.
 fn tag_after(decision: &Decision, key: &FlowKey) -> Option<u16> {
     let change = decision.extras.as_ref().and_then(|extras| extras.set_vlan.last());
     match change {

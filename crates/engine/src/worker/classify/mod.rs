@@ -1,4 +1,4 @@
-//! What to do with the packets of a burst. In: packets of one port. Out: the action of each packet ([`Classified`]).
+//! Finds the actions for the packets of a burst. In: packets of one port. Out: the action of each packet ([`Classified`]).
 //!
 //! | way | when | reads |
 //! |---|---|---|

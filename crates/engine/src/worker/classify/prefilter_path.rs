@@ -1,6 +1,6 @@
-//! The prefilter path: for ports of whose rules most match few packets. Packets that the prefilter proves to match no
-//! rule get the port's decision for these; the others go the reference way, flow by flow. All packets of a flow go one
-//! way, as the prefilter reads only what names the flow. The burst keeps its order.
+//! The prefilter path, for ports whose rules match few packets. Packets that provably match no rule get the port's decision
+//! for such packets; the others take the reference way, flow by flow. All packets of a flow take the same way, because the
+//! prefilter reads only fields of the flow key. The burst keeps its order.
 
 use netvm_switch::Guard;
 use netvm_wire::{Address, EtherType, FlowKey, MacAddr};
@@ -51,7 +51,7 @@ impl Classify for PrefilterPath<'_> {
 }
 
 impl<'a> PrefilterPath<'a> {
-    /// Runs the prefilter; leaves the beginning and the length of each packet in the results. A packet that the port's
+    /// Runs the prefilter, and stores the beginning and the length of each packet in the results. A packet that the port's
     /// guest may not send is not proven.
     #[inline(always)]
     fn prefilter(&self, ingress: &Ingress<'_>, burst: &mut Burst) -> Prefiltered {
@@ -75,7 +75,7 @@ impl<'a> PrefilterPath<'a> {
         self.switching.map(|switching| L2FastPath { decision, switching })
     }
 
-    /// The action of packets that all have the Ethernet header of the first.
+    /// Finds the action of packets that all have the Ethernet header of the first packet.
     #[inline(always)]
     fn look_up_alike(
         &self,
@@ -90,7 +90,7 @@ impl<'a> PrefilterPath<'a> {
         results.actions[0]
     }
 
-    /// The actions of the packets that match no rule, one bit each.
+    /// Finds the actions of the packets that match no rule (bit mask).
     fn look_up_proven(
         &self,
         cl: &mut Classifier<'_>,
@@ -120,7 +120,7 @@ impl<'a> PrefilterPath<'a> {
         }
     }
 
-    /// A burst of which rules may match some packets.
+    /// Classifies a burst in which rules may match some packets.
     #[inline(never)]
     fn classify_mixed(
         &self,
@@ -170,7 +170,7 @@ impl<'a> PrefilterPath<'a> {
     }
 }
 
-/// Those of some packets that a port's guest may not send, or not by their addresses alone, one bit each.
+/// Bit mask of the packets, of `of`, that the port's guest may not send, or that need more than their addresses to decide.
 fn spoofed(guard: &Guard, of: u64, results: &LookupResults) -> u64 {
     let mut spoofed = 0;
     let mut good = None;

@@ -1,5 +1,5 @@
-//! Commands from the manager, and events to it. Everything that has to be freed goes back to the manager, so that a
-//! worker frees no memory but packets.
+//! Commands from the manager, and events to it. The manager frees all memory that a worker no longer uses: a worker itself
+//! frees only packets.
 
 use std::sync::Arc;
 
@@ -18,33 +18,33 @@ use crate::worker::Worker;
 use crate::worker::chain::collect::{drain, note_faults};
 use crate::worker::tx::transmit::{empty_shaper, shape_one};
 
-/// What the manager wants a worker to do.
+/// A command from the manager to a worker.
 pub(crate) enum Command {
-    /// Work by this snapshot.
+    /// Use this snapshot.
     Snapshot(Arc<Snapshot>),
     /// Use this memory; it is this worker's own for the group `home`.
     AddMemory { memory: Arc<Memory>, home: Option<GroupId> },
-    /// Forget it: none of its packets is with the worker any more.
+    /// Stop using this memory: the worker has none of its packets any more.
     RemoveMemory(MemoryId),
     /// Send by this queue of a port.
     AddPort(Box<PortQueue>),
-    /// Receive by it, too.
+    /// Also receive by this port.
     StartPort(PortId),
-    /// Give the queue back, after sending what it has gathered.
+    /// Send what the queue has gathered, and return the queue.
     RemovePort(PortId),
-    /// Shape what leaves by the port this way; `None`: not at all.
+    /// Replace the port's shaper; `None`: no shaper.
     SetShaper(PortId, Option<Box<Shaper>>),
     /// This worker sends for that port.
     SetOwner(PortId, Option<WorkerId>),
     /// Exchange packets with this NF thread.
     AddLink(Box<Link>, Box<ThreadInFlight>),
-    /// Take what it has returned, and give the link back.
+    /// Take what the NF thread has returned, and return the link.
     RemoveLink(LinkId),
-    /// Take back the buffers of NFs that are gone.
+    /// Reclaim the buffers of NFs that are gone.
     Sweep(SweepRequest),
-    /// Show packets to this capture.
+    /// Start this capture.
     AddTap(Box<Tap>),
-    /// Places of a capture.
+    /// Set the places of a capture.
     SetPlaces(CaptureId, Arc<Places>),
     /// End this capture.
     RemoveTap(CaptureId),
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// What a worker no longer uses.
+/// Objects that a worker no longer uses.
 #[expect(dead_code, reason = "carried to be freed by the manager")]
 pub(crate) enum Retired {
     Snapshot(Arc<Snapshot>),
@@ -67,7 +67,7 @@ pub(crate) enum Retired {
     Shaper(Box<Shaper>),
 }
 
-/// What a worker has done.
+/// An event from a worker.
 pub(crate) enum Event {
     /// A queue that this worker no longer uses, to be closed.
     PortRetired(PortId, Option<Box<PortQueue>>),
@@ -82,8 +82,7 @@ pub(crate) enum Event {
 }
 
 impl Worker {
-    /// Handles the commands that wait. Once they are answered, the in-flight table has all packets that were handed out
-    /// before.
+    /// Handles pending commands. When they are answered, the in-flight table has all packets that were handed out before.
     #[cold]
     pub(crate) fn handle_commands(&mut self) {
         self.dp.in_flight.spill();
@@ -172,8 +171,7 @@ impl Worker {
         }
     }
 
-    /// Sends an event to the manager; waits while it has a thousand to read already, which only happens when it is
-    /// stuck.
+    /// Sends an event to the manager; waits while the queue is full, which happens only if the manager is stuck.
     pub(crate) fn send(&mut self, event: Event) {
         let mut event = event;
         while let Err(rtrb::PushError::Full(back)) = self.outbox.push(event) {

@@ -1,4 +1,5 @@
-//! Pages of flows, for views: read in parts, between which packets flow. The manager owns the memory.
+//! Pages of flows, for views: a worker reads the flow cache in parts and handles packets in between. The manager owns the
+//! memory.
 
 use netvm_flow::{Counters, Entry, Moment};
 use netvm_wire::FlowKey;
@@ -8,10 +9,10 @@ use crate::policy::FIRST_EGRESS;
 use crate::worker::state::flow_verdicts::{MAX_VERDICTS, Verdict};
 use crate::worker::state::flows::Flows;
 
-/// Slots of the cache that are looked through at a time: some tens of microseconds.
+/// Slots of the cache that one page covers, in some tens of microseconds.
 const SLOTS: usize = 4096;
 
-/// One flow as the cache knows it.
+/// One flow of the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowRow {
     pub(crate) port: PortId,
@@ -23,7 +24,7 @@ pub(crate) struct FlowRow {
     pub(crate) idle: u32,
     /// Ticks since the first.
     pub(crate) age: u32,
-    /// Verdicts of NFs on it, and the ticks for which each still holds.
+    /// Verdicts of NFs on it, each with the ticks until it expires.
     pub(crate) verdicts: [Option<(Verdict, u32)>; MAX_VERDICTS],
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct FlowPage {
     pub(crate) worker: WorkerId,
     /// The request that they answer.
     pub(crate) ticket: u64,
-    /// The slot to begin at; then the next one, `None` at the end.
+    /// The next slot to read; `None` at the end.
     pub(crate) cursor: Option<usize>,
     /// Filled up to its capacity: a worker does not allocate.
     pub(crate) rows: Vec<FlowRow>,
@@ -69,7 +70,7 @@ impl FlowPage {
         let start = self.cursor.unwrap_or(0);
         // With verdicts, each flow is looked up once more.
         let slots = if flows.verdicts.any() { SLOTS / 8 } else { SLOTS };
-        // What is cached for packets on their way out is not a flow of its own.
+        // Entries of egress decisions are not flows of their own.
         let comes_in = |entry: &Entry| entry.port() < FIRST_EGRESS;
         let entries = cache.entries_from(start, slots, moment).filter(|(_, entry)| comes_in(entry));
         for (_, entry) in entries.take(self.rows.capacity()) {

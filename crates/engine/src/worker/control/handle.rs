@@ -24,11 +24,11 @@ pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) idle: Idle,
     pub(crate) handoff: Handoff,
-    /// The manager wakes the worker by it; no NF has it.
+    /// The eventfd by which the manager wakes the worker; NFs do not have it.
     pub(crate) wake: Arc<OwnedFd>,
-    /// NFs wake the worker by it.
+    /// The epoll instance by which NFs wake the worker.
     pub(crate) waiter: EpollWaiter,
-    /// The worker wakes NFs by it.
+    /// The signaller with which the worker wakes NFs.
     pub(crate) signaller: Signaller,
     pub(crate) flows: Flows,
     pub(crate) latency: Latency,
@@ -63,14 +63,14 @@ impl WorkerHandle {
         let thread = Builder::new().name(format!("netvm-worker-{id}")).spawn(move || {
             let _guard = AbortOnPanic;
             pin_to(setup.core);
-            // Without a registration the pools work too, without their caches.
+            // If this fails, the pools work without caches.
             let _registered = eal.register_thread();
             Worker::new(setup, shared, (inbox, outbox)).run();
         })?;
         Ok(Self { id, core, counters, waiter, wake, commands, events, latency, thread: Some(thread) })
     }
 
-    /// Sends a command; waits while the worker has a thousand to do already.
+    /// Sends a command; waits while the queue is full.
     pub(crate) fn send(&mut self, command: Command) {
         let mut command = command;
         while let Err(rtrb::PushError::Full(back)) = self.commands.push(command) {
@@ -98,8 +98,8 @@ impl WorkerHandle {
     }
 }
 
-/// Ends the process if its thread panics: without a worker, its ports and chains would stand still without a word. The
-/// service manager starts another process; guests live on.
+/// Aborts the process if the worker's thread panics: otherwise its ports and chains would silently stop. The service manager
+/// starts netvmd again; guests keep running.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -110,7 +110,7 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Pins the calling thread. If the core is not to be had (a container's limits), the thread stays where it is.
+/// Pins the calling thread. If it may not use the core (a container's limits), its affinity does not change.
 fn pin_to(core: u32) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core as usize);

@@ -1,9 +1,9 @@
-//! The egress stage. In: packets that are to leave by a port. Out: to the tx stage those that the port's egress rules
-//! and rate allow.
+//! The egress stage. In: packets to send by a port. Out: to the tx stage, the packets that the port's egress rules and rate
+//! allow.
 //!
-//! A port without either costs one look at the policy per burst. Else packets are looked up once more, with the key
-//! that they have now, as an NF may have changed them. The flow cache keeps the decisions, under the egress port and
-//! the class of the ingress port.
+//! A port without either costs one check of the policy per burst. Otherwise packets are looked up again with their current
+//! key, because an NF may have changed them. The flow cache stores the decisions under the egress port and the class of the
+//! ingress port.
 
 use dpdk::{Batch, Mbuf};
 use netvm_flow::{Moment, New, Options, Slot};
@@ -24,7 +24,7 @@ use crate::worker::state::lookup_results::PackedAction;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::transmit::transmit;
 
-/// A port that packets are to leave by, with its rules.
+/// An egress port with its rules.
 #[derive(Clone, Copy)]
 struct Egress<'a> {
     cx: Context<'a>,
@@ -32,7 +32,7 @@ struct Egress<'a> {
     out: PortId,
 }
 
-/// Decisions for packets that are to leave.
+/// Decisions for packets to send.
 struct EgressResults {
     decisions: [u32; BURST],
     /// Packets whose headers cannot be parsed, one bit each.
@@ -48,7 +48,7 @@ pub(crate) fn send_out(dp: &mut Datapath, cx: Context<'_>, out: PortId, batch: &
     transmit(dp, out, cx.memory, batch);
 }
 
-/// Drops what may not leave.
+/// Drops packets that may not leave.
 #[cold]
 fn check(dp: &mut Datapath, egress: &Egress<'_>, batch: &mut Batch) {
     if egress.policy.looks && !batch.is_empty() {
@@ -85,13 +85,13 @@ fn check_rules(dp: &mut Datapath, egress: &Egress<'_>, batch: &mut Batch) {
     batch.append(&mut passed);
 }
 
-/// Finds the decisions for packets that are to leave.
+/// Finds the decisions for packets to send.
 fn look_up(dp: &mut Datapath, egress: &Egress<'_>, batch: &Batch) -> EgressResults {
     let (policy, packets) = (&egress.cx.snapshot.policy, batch.as_slice());
     let class = |index: usize| egress.policy.class(PortId(packets[index].port().0));
     let count = batch.len().min(BURST);
     let mut results = EgressResults { decisions: [DENY; BURST], malformed: 0 };
-    // Packets that came in by ports of one class share a list.
+    // Packets whose ingress ports have the same class share a rule list.
     let alike = (1..count).all(|index| class(index) == class(0));
     let lookup = egress.policy.lookups.get(usize::from(class(0))).filter(|_| alike);
     let proven = lookup.map_or(0, |lookup| find_unmatched(lookup, packets, &mut results.decisions));
@@ -106,7 +106,7 @@ fn look_up(dp: &mut Datapath, egress: &Egress<'_>, batch: &Batch) -> EgressResul
     let class = |nth: usize| class(rest.list()[nth].into());
     let mut first = 0;
     while first < rest.count() {
-        // Packets in a row that came in by ports of one class.
+        // Consecutive packets whose ingress ports have the same class.
         let of = class(first);
         let end = (first..rest.count()).find(|nth| class(*nth) != of).unwrap_or(rest.count());
         if egress.policy.lookups.get(usize::from(of)).is_some() {
@@ -170,7 +170,7 @@ fn check_one(dp: &mut Datapath, egress: &Egress<'_>, number: u32, one: &mut Batc
     match decision.outcome.resolved(Outcome::Allow, policy.undecided) {
         Outcome::Drop(reason) => dp.drop_at_port(out, reason, one),
         Outcome::Reject => reject(dp, Origin::of(cx, from), one),
-        // Egress rules say only whether packets leave: the configuration has no others.
+        // Egress rules only allow or deny: the configuration permits no other actions.
         Outcome::Allow
         | Outcome::Undecided
         | Outcome::Port(_)
@@ -180,7 +180,7 @@ fn check_one(dp: &mut Datapath, egress: &Egress<'_>, number: u32, one: &mut Batc
     }
 }
 
-/// Finds packets that match no rule, one bit each, and fills in the decision for these.
+/// Finds packets that match no rule (bit mask), and fills in the decision for them.
 fn find_unmatched(lookup: &Lookup, packets: &[Mbuf], decisions: &mut [u32; BURST]) -> u64 {
     let Some(table) = &lookup.prefilter else { return 0 };
     *decisions = [lookup.unmatched(table); BURST];

@@ -1,4 +1,4 @@
-//! Which port packets leave by, and whether they may.
+//! Chooses the egress port, and applies its policy.
 
 pub(crate) mod egress;
 pub(crate) mod route;

@@ -1,4 +1,4 @@
-//! Virtual routers. In: packets for a router. Out: by the next hop's port, to the kernel by a punt port, or nowhere.
+//! Virtual routers. In: packets for a router. Out: by the next hop's port, to the kernel by a punt port, or dropped.
 //!
 //! ```text
 //!  by a punt port ──▶ tag ──▶ out of the interface's port
@@ -25,7 +25,7 @@ use crate::worker::router::{
 use crate::worker::state::burst::Origin;
 use crate::worker::state::{BURST, Datapath};
 
-/// A router, and where the packets come from that it gets.
+/// A router, and the origin of its packets.
 #[derive(Clone, Copy)]
 struct Routed<'a> {
     router: &'a RouterPath,
@@ -47,7 +47,7 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
         };
     }
     dp.tap_router(router.id, Direction::In, batch);
-    // It is there unless a router sends to a router, which none does.
+    // Always present, because a router never sends directly to another router.
     let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
     let mut redirects = Redirects { limit: &mut dp.redirect_limit, now: dp.clock.now };
     burst.decide(router, (here, &mut redirects), batch);
@@ -105,7 +105,7 @@ struct Punt<'a> {
     cause: PuntCause,
 }
 
-/// Gives packets of an interface to the kernel, as far as the shares of their classes allow; tagged ones without their tag.
+/// Punts packets of an interface to the kernel without their tag, as far as the shares of their classes allow.
 #[cold]
 fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch) {
     let Routed { router, origin } = routed;
@@ -137,7 +137,7 @@ fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch
     );
 }
 
-/// Drops what exceeds the limit of a neighbour that is not resolved.
+/// Drops packets that exceed the limit of an unresolved neighbour.
 fn limit_each_destination(dp: &mut Datapath, routed: Routed<'_>, batch: &mut Batch) {
     let now = dp.clock.now;
     let mut excess = Batch::new();
@@ -145,7 +145,7 @@ fn limit_each_destination(dp: &mut Datapath, routed: Routed<'_>, batch: &mut Bat
     for mbuf in batch.drain() {
         let destination = destination_hash(routed.router.id.0, &mbuf);
         let conforms = dp.miss_limit.admit(now, destination);
-        // Each is as large as the batch that they come from: there is room.
+        // Both are as large as the original batch, so there is room.
         let _ = if conforms { within.push(mbuf) } else { excess.push(mbuf) };
     }
     batch.append(&mut within);

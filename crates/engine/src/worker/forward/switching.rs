@@ -1,8 +1,8 @@
-//! L2 switching. In: packets and what the L2 lookup found for them. Out: one port, or each port of the VLAN, with the
-//! tag that it wants.
+//! L2 switching. In: packets with the result of the L2 lookup. Out: to one port, or to each port of the VLAN, with the tag
+//! that the port expects.
 //!
-//! Cost: one call per burst without VLANs. With VLANs the tag of each packet is read once more: 20 cycles (predicted).
-//! Flooding copies a packet for each port but the last.
+//! Cost: one call per burst without VLANs. With VLANs, the tag of each packet is read again: 20 cycles (predicted). Flooding
+//! copies a packet for each port except the last.
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf};
@@ -23,7 +23,7 @@ use crate::worker::state::lookup_results::Action;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::copy::copies_for;
 
-/// Sends packets where the L2 lookup found that they go; the batch is empty afterwards.
+/// Sends packets by the result of the L2 lookup; the batch is empty afterwards.
 #[inline]
 pub(crate) fn send(dp: &mut Datapath, origin: Origin<'_>, action: Action, batch: &mut Batch) {
     match (action, &origin.cx.snapshot.policy.switching) {
@@ -51,7 +51,7 @@ fn send_otherwise(dp: &mut Datapath, origin: Origin<'_>, action: Action, batch: 
     }
 }
 
-/// Switches packets that have left a chain, as NFs left them; the batch is empty afterwards.
+/// Switches packets that have left a chain, by their current headers; the batch is empty afterwards.
 pub(crate) fn look_up_and_send(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
     let Some(switching) = &origin.cx.snapshot.policy.switching else {
         return dp.drop_at_port(origin.port, DropReason::Filtered, batch);
@@ -108,29 +108,29 @@ fn flood(dp: &mut Datapath, switching: &Switching, origin: Origin<'_>, packet: M
     }
 }
 
-/// Gives packets that came in by `from` the tag that `out` wants, and drops those that it may not have.
+/// Gives packets from ingress port `from` the tag that `out` expects, and drops packets that `out` may not send.
 #[cold]
 fn tag_all(dp: &Datapath, (switching, from): (&Switching, PortId), out: PortId, batch: &mut Batch) {
     retag_all(dp, (out, DropReason::WrongVlan), batch, |mbuf| tag_for(switching, from, out, mbuf));
 }
 
-/// The VLAN of a packet as it is now.
+/// The VLAN of a packet by its current tag.
 fn vlan_of(switching: &Switching, from: PortId, mbuf: &Mbuf) -> Option<u16> {
     let key = key_of(mbuf).ok()?;
     switching.bridge.ingress(from.0, tag_of(&key))?.ok()
 }
 
-/// Whether the first EtherType is that of a tag.
+/// Whether the first EtherType is a VLAN tag.
 fn has_tag(mbuf: &Mbuf) -> bool {
     let mut front = [0u8; 14];
     let copied = mbuf.copy_to(&mut front);
     copied == front.len() && EtherType(u16::from_be_bytes([front[12], front[13]])).is_vlan()
 }
 
-/// Gives a packet the tag that a port wants. Returns whether it could.
+/// Gives a packet the tag that a port expects. Returns whether this was possible.
 fn tag_for(switching: &Switching, from: PortId, out: PortId, mbuf: &mut Mbuf) -> bool {
     let Ok(key) = key_of(mbuf) else { return false };
-    // A tag with a priority only names no VLAN, but is there to be changed or taken off.
+    // A priority tag has no VLAN, but may still have to be changed or removed.
     let tag = tag_of(&key).or_else(|| has_tag(mbuf).then_some(0));
     let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else { return false };
     let Some(tagging) = switching.bridge.egress(out.0, vlan) else { return false };

@@ -1,13 +1,12 @@
-//! Idle back-off. In: a turn that moved nothing. Out: time spent: spinning for some microseconds, then asleep, for
-//! longer and longer.
+//! Idle back-off, after turns without packets: the worker spins for some microseconds, then sleeps for longer and longer.
 //!
-//! To sleep and be woken costs tens of microseconds, most of all in a VM whose core halts. So a worker spins while
-//! packets are likely to come: those that NFs have, and more from ports where the last ones came at a short interval.
-//! Otherwise it soon sleeps, also because an NF that was just sent packets may be waiting for its core.
+//! A sleep and wake-up costs tens of microseconds, and more in a VM whose core halts. So a worker spins while packets are
+//! likely to come: packets that NFs have, and packets of ports that received the last ones at a short interval. Otherwise it
+//! soon sleeps, also because an NF that has just got packets may be waiting for its core.
 //!
-//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF
-//! returns packets. Ports that can only be polled, NFs in VMs that poll, and descriptors beyond the most that a sleep
-//! can wait for bound it.
+//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns
+//! packets. The sleep is limited if a port or an NF in a VM can only be polled, or if there are more descriptors than a sleep
+//! can wait for.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,32 +25,32 @@ use crate::snapshot::Snapshot;
 use crate::worker::state::Datapath;
 use crate::worker::state::nf_links::Awaited;
 
-/// How long a worker spins before it sleeps, ...
+/// Time for which a worker spins before it sleeps.
 const SPIN_MICROS: u64 = 50;
-/// ... when nothing is awaited of NFs and the last packets came in further apart than that, ...
+/// The same if no NF has packets, and the last packets were received at a longer interval than [`SPIN_MICROS`].
 const SHORT_SPIN_MICROS: u64 = 10;
-/// ... and when an NF was woken, which may first have to wake others that it hands packets on to.
+/// The same if an NF was woken, which may first have to wake the next NF.
 const SPIN_FOR_WOKEN_MICROS: u64 = 200;
 /// First and longest sleep while a port or an NF can only be polled.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_POLLED_SLEEP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Descriptors that can end a sleep: one of each port (a punt port for each interface of many routers, too), the manager's and the
-/// NFs'. The kernel looks at each for some 50 ns, less than waking for the others every [`LONGEST_POLLED_SLEEP`] costs.
+/// Descriptors that can end a sleep: one for each port (including punt ports), one for the manager and one for NFs. The
+/// kernel takes some 50 ns for each, which is less than the cost of waking up every [`LONGEST_POLLED_SLEEP`] to poll.
 const MAX_FDS: usize = MAX_PORTS + 2;
 
 pub(crate) struct Backoff {
     mode: Idle,
     since: Option<u64>,
-    /// When packets last came in, and how long after those before.
+    /// The time of the last received packets, and the interval to the ones before.
     arrived: u64,
     interval: u64,
     /// The next sleep while something can only be polled.
     polled_sleep: Duration,
-    /// The manager wakes the worker by it.
+    /// The eventfd by which the manager wakes the worker.
     wake: Arc<OwnedFd>,
-    /// NFs do.
+    /// The epoll instance by which NFs wake the worker.
     waiter: EpollWaiter,
 }
 
@@ -61,7 +60,7 @@ impl Backoff {
         Self { mode, since: None, arrived, interval, polled_sleep: SHORTEST_SLEEP, wake, waiter }
     }
 
-    /// Packets came in by a port in the turn that began at `now`.
+    /// Records that a port received packets in the turn that began at `now`.
     #[inline(always)]
     pub(crate) const fn arrived(&mut self, now: u64) {
         self.interval = now.wrapping_sub(self.arrived);
@@ -84,7 +83,7 @@ impl Backoff {
         }
     }
 
-    /// Spends the time until there may be something to do; returns whether it slept.
+    /// Spins or sleeps until there may be work; returns whether it slept.
     pub(crate) fn wait(
         &mut self,
         dp: &mut Datapath,
@@ -153,7 +152,7 @@ impl Backoff {
                 longest = longest.min(self.polled_sleep);
             }
         }
-        // Other workers hand packets over through rings that wake no worker.
+        // Rings between workers do not wake the receiving worker.
         if dp.ports.handoff.has_peers() {
             longest = longest.min(self.polled_sleep);
         }
@@ -174,13 +173,13 @@ impl Backoff {
     }
 }
 
-/// An error (a signal) ends the sleep early, which is always right.
+/// Sleeps. An error (a signal) ends the sleep early, which is harmless.
 fn poll_fds(fds: &mut [PollFd<'_>], longest: Duration) {
     let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
     let _ = poll(fds, Some(&timeout));
 }
 
-/// A socket whose interface has gone down has an error, which would end every sleep from then on.
+/// Clears errors of sockets: an interface that has gone down leaves an error, which would end every further sleep.
 fn forget_errors(fds: &[PollFd<'_>]) {
     for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
         // Taking the error clears it. The port's link shows what happened.

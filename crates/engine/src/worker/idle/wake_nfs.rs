@@ -1,7 +1,7 @@
 //! Wakes NFs that sleep while they have packets, and sometimes shortly before. In: links to which a burst was
 //! published, or a port that has packets after a sleep. Out: signals to eventfds.
 //!
-//! Cost: one fence per turn in which something was published, and a look at each link.
+//! Cost: one fence per turn in which a burst was published, and a check of each link.
 
 use netvm_region::clock;
 use netvm_ring::full_fence;
@@ -38,9 +38,8 @@ pub(crate) fn wake_sleepers(dp: &mut Datapath) {
     }
 }
 
-/// A port has packets after a sleep of this worker: the NF that they probably go to wakes while they are being
-/// received. A core that has slept for long wakes in a tenth of a millisecond, and packets are received in a fifth of
-/// that.
+/// Wakes the NF that probably gets the packets of a port that ended this worker's sleep, so that it wakes up while the worker
+/// receives them. A core that has slept for long takes a tenth of a millisecond to wake up, five times as long as receiving.
 #[cold]
 pub(crate) fn wake_ahead(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) {
     if let Some([chain]) = snapshot.policy.ingress(port).map(|ingress| &ingress.chains[..])

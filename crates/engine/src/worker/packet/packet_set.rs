@@ -1,11 +1,11 @@
-//! Some packets of a burst, as indexes.
+//! A subset of the packets of a burst, as indexes.
 
 use dpdk::Batch;
 
 /// A worker's burst.
 const BURST: usize = Batch::CAPACITY;
 
-/// Indexes of packets, rising.
+/// Indexes of packets in ascending order.
 pub(crate) struct PacketSet {
     list: [u8; BURST],
     count: usize,

@@ -1,4 +1,4 @@
-//! Changes the outer VLAN tag of a packet in place: in a private copy of its front, which is then written back.
+//! Changes the outer VLAN tag of a packet: in a private copy of its front, which is then written back.
 
 use dpdk::Mbuf;
 use netvm_wire::{EtherType, VlanId, rewrite};
@@ -11,15 +11,15 @@ const FRONT: usize = 64;
 /// How the front of a frame changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retag {
-    /// Gives the outer tag this VLAN; adds a tag where there is none.
+    /// Sets the VLAN of the outer tag; adds a tag if there is none.
     Set(VlanId),
     /// Adds a tag.
     Push(VlanId),
-    /// Takes the outer tag off, if there is one.
+    /// Removes the outer tag, if there is one.
     Strip,
 }
 
-/// Returns whether it could; a packet without headroom stays as it is.
+/// Changes the tag. Returns false if the packet has too little headroom; the packet is then unchanged.
 pub(crate) fn retag(mbuf: &mut Mbuf, change: Retag) -> bool {
     // The front of the packet with room for a tag before it, changed in private and written back.
     let mut front = [0u8; TAG as usize + FRONT];

@@ -1,11 +1,11 @@
-//! Packets of a burst in a row that have something in common.
+//! Splits bursts by a common key.
 
 use dpdk::{Batch, Mbuf};
 
 /// Packets of a batch.
 const MAX: usize = Batch::CAPACITY;
 
-/// Splits a batch into runs of packets with the same key, in order, and gives each to `each`, which empties it.
+/// Splits a batch into runs of consecutive packets with the same key, and calls `each` with each run, which it empties.
 pub(crate) fn runs<K: PartialEq + Copy>(
     batch: &mut Batch,
     mut key: impl FnMut(&Mbuf) -> K,
@@ -21,7 +21,7 @@ pub(crate) fn runs<K: PartialEq + Copy>(
             each(before, &mut run);
         }
         current = Some(this);
-        // A run is no longer than the batch it comes from: there is room.
+        // A run is not longer than the original batch, so there is room.
         let _ = run.push(mbuf);
     }
     if let Some(last) = current {
@@ -29,8 +29,8 @@ pub(crate) fn runs<K: PartialEq + Copy>(
     }
 }
 
-/// Splits a batch into packets with the same key, in order among themselves, and gives each group to `each`, which
-/// empties it. `key` gets the index of a packet in the batch.
+/// Splits a batch into groups of packets with the same key, and calls `each` with each group, which it empties. Packets of a
+/// group keep their order. `key` gets the index of a packet in the batch.
 ///
 /// Cost: a compare with the key of each group so far, and two moves, for each packet.
 pub(crate) fn groups<K: PartialEq>(
@@ -66,7 +66,7 @@ pub(crate) fn groups<K: PartialEq>(
     for (first, last) in firsts[..known].iter().zip(lasts) {
         let mut n = *first;
         loop {
-            // Each is as large as the batch that they come from: there is room.
+            // Each is as large as the original batch, so there is room.
             let _ = packets[usize::from(n)].take().map(|mbuf| same.push(mbuf));
             if n == last {
                 break;

@@ -1,5 +1,5 @@
-//! Counts what passes each interface of a router. In: a burst that was decided. Out: nothing but counts, which are with the
-//! counters of the interface's punt port.
+//! Counts packets through each interface of a router. In: a burst with its verdicts. Out: counts, stored with the counters of
+//! the interface's punt port.
 //!
 //! Cost: the length of each packet, which is in the cache; an add for each run of packets with the same interface and verdict.
 
@@ -10,7 +10,7 @@ use super::{RouteVerdict, RouterBurst, prefetch};
 use crate::counters::{InterfaceCounters, WorkerCounters};
 use crate::router::{InterfacePath, RouterPath};
 
-/// Packets that came in by one interface.
+/// Counts of packets that one interface received.
 struct Received {
     /// The interface's number.
     interface: u16,
@@ -48,8 +48,7 @@ fn length(mbuf: &Mbuf) -> u64 {
 }
 
 impl RouterBurst {
-    /// Counts the packets of a burst by the interfaces where they came in and leave. `is_alike`: all came in by one interface and
-    /// have one verdict.
+    /// Counts the packets of a burst by ingress and egress interface. `is_alike`: all have the same ingress interface and verdict.
     #[inline]
     pub(crate) fn count(
         &self,

@@ -1,5 +1,5 @@
-//! The headers that a router looks at and changes, in private memory: copied out of a packet once, checked, changed and
-//! written back as a whole, so that no process that maps the buffer can change them in between.
+//! A private copy of the headers that a router reads and changes. The router copies them once, checks and changes the copy, and
+//! writes it back as a whole, so that no process that maps the buffer can change them in between.
 
 use dpdk::Mbuf;
 use netvm_router::{Checked, check_v4, check_v6, forward_v4, forward_v6};
@@ -8,28 +8,28 @@ use netvm_wire::{EtherType, MacAddr};
 use crate::drop_reason::DropReason;
 use crate::router::{Here, InterfacePath, RouterPath};
 
-/// Bytes that are looked at: Ethernet's header, a tag, IPv6's header, in one cache line.
+/// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
 const COPY: usize = 64;
-/// Bytes free in front of them, for a tag.
+/// Free bytes before them, for a tag.
 const ROOM: usize = 8;
 pub(super) const ETHERNET: usize = 14;
 pub(super) const TAG: usize = 4;
-/// The shortest IPv4 header, which is all that is forwarded.
+/// The length of an IPv4 header without options; others are punted.
 pub(crate) const V4: usize = 20;
-/// IPv6's.
+/// The length of an IPv6 header.
 pub(crate) const V6: usize = 40;
 const _: () = assert!(ETHERNET + TAG + V6 <= COPY && TAG <= ROOM);
 
-/// What a router does with a packet, as far as its headers decide.
+/// The class of a packet by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// A route is to be looked up for an IPv4 packet of `length` bytes.
+    /// An IPv4 packet of `length` bytes that needs a route.
     V4 { destination: u32, length: u32 },
-    /// The same of IPv6.
+    /// An IPv6 packet of `length` bytes that needs a route.
     V6 { destination: [u8; 16], length: u32 },
-    /// The kernel gets it.
+    /// The router punts it to the kernel.
     Punt,
-    /// Nobody.
+    /// The router drops it.
     Drop(DropReason),
 }
 
@@ -37,13 +37,13 @@ pub(crate) enum Class {
 #[derive(Clone, Copy)]
 pub(crate) struct Head {
     bytes: [u8; ROOM + COPY],
-    /// Bytes of the packet that there are.
+    /// Bytes of the packet in the copy.
     copied: u8,
-    /// Of these, the ones in front of the IP header.
+    /// Of these, bytes before the IP header.
     l2: u8,
-    /// The first byte of what [`Head::forward`] made.
+    /// Start of the header that [`Head::forward`] wrote.
     start: u8,
-    /// Number of the interface that it came in by, [`NO_INTERFACE`] if there is none.
+    /// Number of the ingress interface; [`NO_INTERFACE`] if there is none.
     interface: u16,
 }
 
@@ -53,7 +53,7 @@ const NO_INTERFACE: u16 = u16::MAX;
 impl Head {
     pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM + COPY], copied: 0, l2: 0, start: 0, interface: 0 };
 
-    /// Copies a packet's.
+    /// Copies the headers of a packet.
     #[inline(always)]
     pub(super) fn read(&mut self, mbuf: &Mbuf) {
         let Some(line) = self.bytes.last_chunk_mut::<COPY>() else { return };
@@ -64,7 +64,7 @@ impl Head {
         self.copied = copied as u8;
     }
 
-    /// Copies those of bytes.
+    /// Copies the headers from bytes.
     pub(crate) fn of(packet: &[u8]) -> Self {
         let copied = packet.len().min(COPY);
         let mut head = Self { copied: copied as u8, ..Self::EMPTY };
@@ -72,7 +72,7 @@ impl Head {
         head
     }
 
-    /// Number of the interface that it came in by, once it is classified.
+    /// Number of the ingress interface, once the packet is classified.
     #[inline(always)]
     pub(crate) const fn interface(&self) -> u16 {
         self.interface
@@ -90,7 +90,7 @@ impl Head {
         self.ip_bytes(12).map_or(0, u32::from_be_bytes)
     }
 
-    /// That of an IPv6 packet, as on the wire.
+    /// The source address of an IPv6 packet, in network order.
     #[inline]
     pub(super) fn source_v6(&self) -> [u8; 16] {
         self.ip_bytes(8).unwrap_or_default()
@@ -100,7 +100,7 @@ impl Head {
         self.bytes.get(ROOM + usize::from(self.l2) + at..)?.first_chunk().copied()
     }
 
-    /// Finds the interface of a packet of `length` bytes, of those where it came in, and checks it.
+    /// Finds the ingress interface of a packet of `length` bytes, of those on its port, and checks the packet.
     #[inline(always)]
     pub(crate) fn classify(&mut self, router: &RouterPath, here: Here<'_>, length: u32) -> Class {
         (self.interface, self.l2) = (NO_INTERFACE, 0);
@@ -116,7 +116,7 @@ impl Head {
                 return Class::Drop(DropReason::BadIpHeader);
             };
             let tag = u16::from_be_bytes([packet[ETHERNET], packet[ETHERNET + 1]]);
-            // VLAN 0 says a priority and no VLAN (IEEE 802.1Q, table 9-2).
+            // VLAN 0 is a priority tag without a VLAN (IEEE 802.1Q, table 9-2).
             (vlan, l2) = (tag & 0x0fff, ETHERNET + TAG);
             ether_type = EtherType(u16::from_be_bytes([*high, *low]));
         }
@@ -156,8 +156,8 @@ impl Head {
         u16::from(self.l2) + header as u16
     }
 
-    /// Makes it that of a packet which was classified as one to forward and leaves by `out` for `to`, and returns what
-    /// takes the place of the first [`Self::old`] bytes. `None` if its time to live ends here.
+    /// Rewrites the headers of a packet to forward, which leaves by `out` to neighbour `to`. Returns the bytes that replace the
+    /// first [`Self::old`] bytes of the packet; `None` if its TTL expires here.
     #[inline(always)]
     pub(crate) fn forward(&mut self, out: &InterfacePath, to: MacAddr, header: usize) -> Option<&[u8]> {
         let ip = ROOM + usize::from(self.l2);
@@ -174,12 +174,12 @@ impl Head {
             let [high, low] = vlan.get().to_be_bytes();
             link[14..16].copy_from_slice(&[priority | high, low]);
         }
-        // The EtherType in front of the IP header stays where it is.
+        // The EtherType before the IP header stays in place.
         self.start = start as u8;
         self.bytes.get(start..ip + header)
     }
 
-    /// What [`Head::forward`] returned.
+    /// The bytes that [`Head::forward`] returned.
     #[inline(always)]
     pub(super) fn rewritten(&self, header: usize) -> &[u8] {
         let end = ROOM + usize::from(self.l2) + header;

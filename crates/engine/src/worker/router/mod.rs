@@ -1,5 +1,5 @@
-//! The decisions of a virtual router for a burst. In: packets that came in by one of its ports. Out: a [`RouteVerdict`]
-//! for each, and new headers on those that are forwarded.
+//! The decisions of a virtual router for a burst. In: packets that one of its ports received. Out: a [`RouteVerdict`] for
+//! each, and new headers of packets to forward.
 //!
 //! ```text
 //!  interface by port and VLAN ──▶ checked ──▶ looked up ──▶ rewritten ──▶ out of the next hop's port
@@ -8,13 +8,13 @@
 //!    └─ punted to the kernel ◀────────────────────┘
 //! ```
 //!
-//! What the kernel can do better or must know of gets there whole: nothing is lost where the table is behind it. The
-//! routes of a burst are looked up together. Of packets that leave where they came in, the kernel gets one a second for each
-//! destination, and sends a redirect.
+//! The router punts packets that the kernel can handle better or must see, unchanged, so an outdated table loses no packet. The
+//! routes of a burst are looked up together. Of packets that leave by their ingress interface, the kernel gets one per second
+//! for each destination, and sends a redirect.
 //!
-//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet and its copy 12 cycles, checks 12, route
-//! and next hop 15 where the table is in the cache, the header written back 15, sorting 5: about 60. Measured by `./dev
-//! bench route` are 73 where nothing disturbs; the look-up in a full table is six of them.
+//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet and its copy 12 cycles, checks 12, route and next
+//! hop 15 if the table is in the cache, writing back the header 15, sorting 5: about 60. `./dev bench route` measures 73 on an
+//! otherwise idle machine; the lookup in a full table takes six of them.
 
 mod count;
 mod head;
@@ -48,16 +48,16 @@ const MAX: usize = Batch::CAPACITY;
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteVerdict {
-    /// It was rewritten, and leaves by this port, which the interface of that number uses.
+    /// It was rewritten, and leaves by this port, which the interface with this number uses.
     Out { port: PortId, interface: u16 },
-    /// The kernel gets it, from the interface of that number, without the tag that it may have.
+    /// The kernel gets it from the interface with this number, without its tag.
     Punt { interface: u16, tagged: bool, cause: PuntCause },
     /// It is dropped.
     Drop(DropReason),
 }
 
 impl RouteVerdict {
-    /// What the packets share that can be sent together.
+    /// The part of the verdict that packets share if they can be sent together.
     #[inline]
     pub(crate) const fn way(self) -> Self {
         match self {
@@ -67,15 +67,16 @@ impl RouteVerdict {
     }
 }
 
-/// What decides which packets the kernel gets for a redirect.
+/// Decides which packets the kernel gets for a redirect.
 pub(crate) struct Redirects<'a> {
     pub(crate) limit: &'a mut DestinationLimit,
-    /// Cycles.
+    /// The time in cycles.
     pub(crate) now: u64,
 }
 
 impl Redirects<'_> {
-    /// Whether the kernel gets a packet that leaves where it came in: not if its share is used up, as the packet would be lost.
+    /// Whether the kernel gets a packet that leaves by its ingress interface. Not if its share is used up, because the packet
+    /// would be lost.
     #[cold]
     fn take(&mut self, router: &RouterPath, interface: u16, mbuf: &Mbuf) -> bool {
         let Some(interface) = router.interface(interface) else { return false };
@@ -84,7 +85,7 @@ impl Redirects<'_> {
     }
 }
 
-/// Packets of one family whose routes are to be looked up.
+/// Packets of one family that need a route.
 struct Family<A> {
     addresses: [A; MAX],
     found: [NextHopId; MAX],
@@ -132,8 +133,7 @@ impl RouterBurst {
         }
     }
 
-    /// Finds the verdict for every packet of a burst that came in where these interfaces are, and rewrites those that
-    /// are forwarded.
+    /// Finds the verdict for every packet of a burst from the port of these interfaces, and rewrites packets to forward.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -146,7 +146,7 @@ impl RouterBurst {
             prefetch(mbuf.data());
         }
         (v4.count, v6.count) = (0, 0);
-        // A pass of its own: a load that takes bytes of two stores waits until both are in the cache.
+        // In a separate pass: a load that overlaps two recent stores waits until both are in the cache.
         for (head, mbuf) in heads.iter_mut().zip(batch.as_slice()) {
             head.read(mbuf);
         }
@@ -171,7 +171,7 @@ impl RouterBurst {
 }
 
 impl<A> Family<A> {
-    /// Fetches the interfaces of the next hops, which the caches of a core do not hold beside the packets.
+    /// Fetches the interfaces of the next hops, which do not fit into the caches of a core together with the packets.
     fn prefetch_interfaces(&self, router: &RouterPath) {
         for id in &self.found[..self.count] {
             if let NextHop::Via(hop) = router.tables.next_hop(*id)
@@ -182,7 +182,7 @@ impl<A> Family<A> {
         }
     }
 
-    /// Does what the next hops say about packets with an IP header of `header` bytes.
+    /// Applies the next hops to packets with an IP header of `header` bytes.
     #[inline(always)]
     fn follow(
         &self,
@@ -202,7 +202,7 @@ impl<A> Family<A> {
             let next = Next { router, next_hop, id: self.found[n], length: self.lengths[n], header };
             verdicts[index] = follow(next, redirects, &mut heads[index], mbuf);
         }
-        // As for reading: the changes to a header are in the cache before it is copied back.
+        // In a separate pass, as for reading: the changes to a header are in the cache before it is copied back.
         for n in 0..self.count {
             let index = usize::from(self.indexes[n]);
             let Some(mbuf) = packets.get_mut(index) else { continue };
@@ -215,7 +215,7 @@ impl<A> Family<A> {
     }
 }
 
-/// The next hop of an IP packet of `length` bytes, `header` of them header.
+/// The next hop of an IP packet of `length` bytes, of which `header` bytes are the header.
 #[derive(Clone, Copy)]
 struct Next<'a> {
     router: &'a RouterPath,
@@ -229,7 +229,7 @@ const fn punted(head: &Head, cause: PuntCause) -> RouteVerdict {
     RouteVerdict::Punt { interface: head.interface(), tagged: head.is_tagged(), cause }
 }
 
-/// Puts a rewritten header in the place of the old one; false if there is no room.
+/// Replaces the old header by the rewritten one; false if there is no room.
 #[inline(always)]
 fn write_back(head: &Head, header: usize, mbuf: &mut Mbuf) -> bool {
     let (old, new) = (head.old(header), head.rewritten(header));
@@ -283,8 +283,8 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     RouteVerdict::Out { port: out.port, interface }
 }
 
-/// The gateway of several that a packet's flow keeps to, or what happens to a packet that has none. Not inlined, so that a packet
-/// with one gateway costs a compare.
+/// Chooses the gateway of a packet's flow among several, or returns the verdict for a packet without a gateway. Not inlined, so
+/// that a packet with a single gateway costs only a comparison.
 #[inline(never)]
 fn choose<'a>(
     (next_hop, id): (&'a NextHop, NextHopId),
@@ -300,7 +300,7 @@ fn choose<'a>(
     }
 }
 
-/// Whether the packet is a guest's segment that is still to be cut, into packets no longer than `mtu`.
+/// Whether the packet is a segment that will be cut into packets no longer than `mtu`.
 #[cold]
 fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
     mbuf.oversized().is_some_and(|cut| {
@@ -309,8 +309,8 @@ fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
     })
 }
 
-/// The hash by which a flow keeps to one of several next hops. Only the first fragment has ports: all fragments go by
-/// addresses and protocol.
+/// The hash by which all packets of a flow take the same one of several next hops. Only the first fragment has ports, so for
+/// fragments the hash covers addresses and protocol only.
 pub(crate) fn flow_hash(key: Option<FlowKey>) -> u32 {
     let tuple = key.and_then(|key| {
         let mut tuple = key.five_tuple()?;

@@ -1,7 +1,6 @@
-//! The classes of packets that the kernel gets. In: why a packet is punted, and its headers. Out: the [`PuntClass`] that
-//! limits it.
+//! Classifies punted packets. In: the cause, and the packet's headers. Out: its [`PuntClass`], whose limits apply.
 //!
-//! Predicted cost: the key of each packet, 20 cycles, and a look-up for those whose destination is not on this link.
+//! Predicted cost: the key of each packet, 20 cycles, and a lookup for packets whose destination is not on this link.
 
 use dpdk::Mbuf;
 use netvm_router::{NextHopId, Tables};
@@ -10,19 +9,19 @@ use netvm_wire::{EtherType, FlowKey, IpProto, MacAddr};
 use crate::router::PuntClass;
 use crate::worker::packet::keys::key_of;
 
-/// Why the kernel gets a packet.
+/// Why a packet is punted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntCause {
-    /// Its headers, before any look-up.
+    /// Its headers, before any lookup.
     Headers,
-    /// It is for an address of the router.
+    /// Its destination is an address of the router.
     Local,
-    /// Its destination is a neighbour that is not resolved.
+    /// Its destination is an unresolved neighbour.
     Miss,
     /// Only the kernel can forward or answer it.
     Kernel,
-    /// It leaves where it came in: the kernel forwards it, and tells the sender of a shorter way (RFC 792, RFC 4861 section 8).
-    /// The share of its class has been asked.
+    /// It leaves by its ingress interface: the kernel forwards it, and sends a redirect (RFC 792, RFC 4861 section 8). The share
+    /// of its class has already been checked.
     Redirect,
 }
 
@@ -32,8 +31,7 @@ impl PuntCause {
         match id {
             NextHopId::LOCAL => Self::Local,
             NextHopId::RESOLVE => Self::Miss,
-            // Also of gateways that are not resolved: many destinations share one, and the kernel may reach it in a way of
-            // its own.
+            // Also for unresolved gateways: many destinations share a gateway, and the kernel may reach it in another way.
             _ => Self::Kernel,
         }
     }
@@ -76,13 +74,13 @@ fn of_key(key: &FlowKey, tables: &Tables) -> PuntClass {
     }
 }
 
-/// How far a packet goes.
+/// The scope of a packet's destination.
 enum Reach {
     /// To this router.
     Own,
     /// To a multicast group.
     Group,
-    /// To somebody else.
+    /// To another host.
     Beyond,
 }
 

@@ -1,5 +1,4 @@
-//! Whatever bytes come: they are looked at within bounds, and what is forwarded is what came, but for what a router
-//! changes.
+//! For arbitrary bytes: the router reads within bounds, and forwards packets unchanged except for what a router must change.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Unicast reverse path forwarding (RFC 3704). In: packets whose routes are known. Out: those whose source is believed; the
-//! others are dropped, or punted where only the kernel knows the way back.
+//! Unicast reverse path forwarding (RFC 3704). In: packets whose routes are known. Out: packets whose source passes the check.
+//! Others are dropped, or punted if only the kernel knows the route back.
 //!
-//! Packets that have no route looked up (multicast, an expired TTL) are not checked.
+//! Packets without a route lookup (multicast, an expired TTL) are not checked.
 //!
-//! Predicted cost: a second look-up, 10 cycles a packet with a small table, where an interface of the router has `urpf`.
+//! Predicted cost: a second lookup, 10 cycles per packet with a small table, if an interface of the router has `urpf`.
 
 use netvm_config::model::Urpf;
 use netvm_router::{NextHop, NextHopId, Tables};
@@ -14,7 +14,7 @@ use super::{Family, MAX, RouteVerdict, V4, punted};
 use crate::drop_reason::DropReason;
 use crate::router::RouterPath;
 
-/// What becomes of a packet with this source.
+/// The result of the check of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Believed,
@@ -23,7 +23,7 @@ pub(crate) enum Source {
     Unknown,
 }
 
-/// Judges a source by the route to it, for a packet that came in by that interface.
+/// Checks a source by the route to it, for a packet that this interface received.
 fn judge(router: &RouterPath, interface: u16, route: NextHopId) -> Source {
     let Some(urpf) = router.interface(interface).and_then(|interface| interface.urpf) else {
         return Source::Believed;
@@ -40,7 +40,7 @@ fn judge(router: &RouterPath, interface: u16, route: NextHopId) -> Source {
     if is_back { Source::Believed } else { Source::Forged }
 }
 
-/// Judges the source of one packet, which was classified as one of a family by the length of its header.
+/// Checks the source of one packet. `header`: the length of its IP header, which also tells its family.
 pub(crate) fn judge_source(router: &RouterPath, head: &Head, header: usize) -> Source {
     let mut found = [NextHopId::PUNT];
     if header == V4 {
@@ -78,7 +78,7 @@ impl Address for [u8; 16] {
 }
 
 impl<A: Address> Family<A> {
-    /// Takes the packets out whose sources are not believed, with a verdict for each.
+    /// Removes the packets whose sources fail the check, with a verdict for each.
     #[inline(never)]
     pub(super) fn check_sources(
         &mut self,

@@ -1,30 +1,29 @@
-//! Accounts of shares: the virtual time of each, and what those with a backlog ask for together.
+//! Accounts of shares: the virtual time of each account, and the total demand of accounts with a backlog.
 
 use crate::policy::Share;
 
-/// The whole worker, or all that an owner has.
+/// The whole worker, or an owner's whole share.
 pub(super) const WHOLE: u64 = 1 << 16;
 /// The smallest share, which bounds how far a virtual time goes ahead.
 const LEAST: u64 = WHOLE / 4096;
-/// How far a port may be ahead: a burst or two of packets that are forwarded, so that ports with like shares are all served in
-/// one turn.
+/// How far a port may be ahead: one or two bursts of forwarded packets, so that a turn serves all ports with similar shares.
 const AHEAD: u64 = 1 << 15;
 
-/// How much of the worker an owner, or a port of an owner, has used.
+/// The worker's time that an owner, or a port of an owner, has used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     pub(super) configured: Share,
-    /// Its part of [`WHOLE`], until the set of accounts with a backlog changes.
+    /// Its share of [`WHOLE`], until the set of accounts with a backlog changes.
     pub(super) share: u64,
-    /// Virtual time when its last burst was done.
+    /// Virtual finish time of its last burst.
     pub(super) finish: u64,
     pub(super) has_backlog: bool,
-    /// A port that was left out with its router, and has not been looked at since: it may have a backlog. Without this, the
-    /// first of a router's ports would take all that the router gets.
+    /// The port was left out with its router and not polled since, so it may have a backlog. Without this flag, the first of a
+    /// router's ports would take the router's whole share.
     pub(super) is_due: bool,
 }
 
-/// The virtual time of accounts among which something is divided.
+/// The virtual time of accounts that share a resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeline {
     pub(super) now: u64,
@@ -32,7 +31,7 @@ pub(super) struct Timeline {
     pub(super) furthest: u64,
     /// Some account has a backlog, so others may have to wait.
     pub(super) is_contended: bool,
-    /// The earliest of the accounts with a backlog, while it is sought.
+    /// The earliest of the accounts with a backlog, during the search.
     pub(super) slowest: Option<u64>,
 }
 
@@ -43,7 +42,7 @@ impl Account {
 }
 
 impl Timeline {
-    /// Looks at an account's virtual time at the beginning of a turn.
+    /// Includes an account's virtual time at the beginning of a turn.
     #[inline(always)]
     pub(super) fn look_at(&mut self, account: &Account) {
         let may_have = account.has_backlog || account.is_due;
@@ -52,7 +51,7 @@ impl Timeline {
         }
     }
 
-    /// A turn begins; all accounts have been looked at.
+    /// Begins a turn, after [`Timeline::look_at`] for all accounts.
     #[inline(always)]
     pub(super) fn begin_turn(&mut self) {
         let slowest = self.slowest.take();
@@ -73,7 +72,7 @@ impl Timeline {
     }
 }
 
-/// What the accounts with a backlog ask for together.
+/// The total demand of the accounts with a backlog.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
     reserved: u64,
@@ -105,12 +104,12 @@ impl Demand {
     }
 }
 
-/// The reserve of an account, of [`WHOLE`].
+/// The reserve of an account as a part of [`WHOLE`].
 pub(super) fn reserve(account: &Account) -> u64 {
     u64::from(account.configured.reserve) * WHOLE / 100
 }
 
-/// Whether a virtual time is later than another. They are never far apart, and wrap.
+/// Whether a virtual time is later than another. Virtual times wrap, but are never far apart.
 #[inline(always)]
 const fn is_later(one: u64, other: u64) -> bool {
     (one.wrapping_sub(other) as i64) > 0

@@ -1,20 +1,20 @@
-//! Shares of the worker's time among its ports. In: the cycles that each port's packets took. Out: the ports that a turn
-//! leaves out. Their packets stay in the port's queue, where the device or the kernel drops them before any work is spent.
+//! Divides the worker's time among its ports. In: the cycles that each port's packets took. Out: the ports that a turn leaves
+//! out. Their packets stay in the port's queue; if it overflows, the device or the kernel drops them before any work is spent.
 //!
 //! Start-time fair queueing (P. Goyal, H. M. Vin and H. Cheng, ACM SIGCOMM 1996) of bursts, by cycles: each port has a virtual
-//! time, which runs the slower, the larger its share is. A port is left out while it is ahead of the slowest port with a
-//! backlog. So ports with a backlog get their shares, and others get what these do not use: a reserve wastes no cycle.
+//! time, which runs the slower, the larger its share is. A turn leaves out ports that are ahead of the slowest port with a
+//! backlog. So ports with a backlog get at least their shares, and unused shares go to other ports: a reserve wastes no cycle.
 //!
-//! There are two levels, as in that paper's section 3. The worker is divided among owners: virtual routers with a share of their
-//! own, and ports that belong to none. A router's share is divided among its ports in the same way, by virtual times within the
+//! There are two levels, as in section 3 of that paper. The worker's time is divided among owners: virtual routers with their own
+//! share, and ports of no such router. A router's share is divided among its ports in the same way, by virtual times within the
 //! router.
 //!
-//! The share of an owner is its `reserve`, and its `weight`'s part of what the reserves of owners with a backlog leave. The time of
-//! receiving counts, and of everything until packets are in an NF's ring or with the port that sends them; packets that come
-//! back from NFs and sending itself do not count.
+//! The share of an owner is its `reserve`, plus a part by `weight` of the time that the reserves of owners with a backlog leave.
+//! Time counts from receiving until packets are in an NF's ring or in the egress port's queue. Collecting packets from NFs and
+//! sending do not count.
 //!
-//! Predicted cost where a port or router of the configuration has a `weight` or `reserve`: a time stamp and 30 instructions for
-//! each port and turn, about a cycle a packet in bursts of 64; elsewhere a branch.
+//! Predicted cost if a port or router has a `weight` or `reserve`: a time stamp and 30 instructions for each port and turn, about
+//! a cycle per packet in bursts of 64. Otherwise a branch.
 
 mod account;
 
@@ -26,10 +26,10 @@ use crate::policy::{Policy, Share};
 use crate::worker::state::BURST;
 use account::{Account, Demand, Timeline, WHOLE, reserve};
 
-/// Most cycles that a burst is charged for, some 16,000 a packet: a worker that loses its core meanwhile is away for longer, and
-/// no port pays for that.
+/// Most cycles charged for a burst, some 16,000 per packet. If the worker loses its core, it is away for longer, which must not
+/// be charged to a port.
 const MOST: u64 = 1 << 20;
-/// A burst of this many packets means that the port has a backlog: a TAP or packet socket gives no more at once.
+/// A burst of this many packets means that the port has a backlog: a TAP or packet socket never returns more at once.
 const BACKLOG: usize = BURST / 2;
 
 /// A port by which the worker receives.
@@ -41,12 +41,12 @@ struct PortAccount {
     account: Account,
 }
 
-/// A virtual router with a share, or a port of none.
+/// A virtual router with a share, or a port that does not belong to one.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     router: Option<RouterId>,
     account: Account,
-    /// Of its ports.
+    /// The virtual times of its ports.
     ports: Timeline,
 }
 
@@ -55,17 +55,16 @@ struct Owner {
 pub(crate) struct Shares {
     ports: Vec<PortAccount>,
     owners: Vec<Owner>,
-    /// Of the owners.
+    /// The virtual times of the owners.
     timeline: Timeline,
-    /// When the current port's turn began.
+    /// Start time of the current port's burst.
     began: u64,
     /// The set of ports with a backlog has changed.
     is_changed: bool,
 }
 
 impl Shares {
-    /// Follows the ports by which the worker receives, and what the policy says of them. Ports and routers keep their virtual
-    /// time.
+    /// Updates the accounts to the worker's ports and the policy. Ports and routers keep their virtual time.
     pub(crate) fn follow(&mut self, inputs: &[PortId], policy: &Policy) {
         let configured = |port: PortId| {
             let ingress = policy.ingress(port);
@@ -82,12 +81,12 @@ impl Shares {
             let (own, router) = configured(*port);
             let known = before.ports.iter().find(|known| known.port == *port);
             let known = known.map(|known| (known.account, before.owners[known.owner]));
-            // The only port of its owner has all of the owner's share.
+            // A port that is its own owner has the whole of the owner's share.
             let configured = if router.is_some() { own } else { Share::default() };
             let account =
                 known.map_or(Account::new(configured, 0), |(account, _)| Account { configured, ..account });
             let owner = now.owner(*port, (own, router), &before);
-            // A port that comes to a router, or leaves it, begins with the others.
+            // A port that joins or leaves a router starts at the virtual time of the others.
             let ports = now.owners[owner].ports;
             let stays = known.is_some_and(|(_, known)| known.router == router.map(|(id, _)| id));
             let account = if stays { account } else { Account { finish: ports.now, ..account } };
@@ -96,7 +95,7 @@ impl Shares {
         *self = now;
     }
 
-    /// The index of a port's owner, which is added if it is not there.
+    /// The index of a port's owner, which is added if it is missing.
     fn owner(
         &mut self,
         port: PortId,
@@ -131,7 +130,7 @@ impl Shares {
         !self.ports.is_empty()
     }
 
-    /// A turn begins at `now` (cycles).
+    /// Begins a turn at `now` (cycles).
     #[inline]
     pub(crate) fn begin_turn(&mut self, now: u64) {
         if std::mem::take(&mut self.is_changed) {
@@ -148,7 +147,7 @@ impl Shares {
         self.began = now;
     }
 
-    /// Whether the `n`th port has to wait in this turn, as it or its router is ahead.
+    /// Whether the `n`th port has to wait in this turn, because it or its router is ahead.
     #[inline]
     pub(crate) fn has_to_wait(&mut self, n: usize, counters: &WorkerCounters) -> bool {
         let Some(port) = self.ports.get_mut(n) else { return false };
@@ -162,7 +161,7 @@ impl Shares {
         waits
     }
 
-    /// The `n`th port gave so many packets, and they have been handled at `now` (cycles).
+    /// Charges the `n`th port for this number of packets, whose handling ended at `now` (cycles).
     #[inline]
     pub(crate) fn charge(&mut self, n: usize, (packets, now): (usize, u64), counters: &WorkerCounters) {
         let cycles = now.wrapping_sub(std::mem::replace(&mut self.began, now));
@@ -178,8 +177,8 @@ impl Shares {
         self.is_changed |= has_backlog != std::mem::replace(&mut port.account.has_backlog, has_backlog);
     }
 
-    /// Divides the worker among the owners with a backlog, and the share of each among its ports with one. The others have the
-    /// share that they would get with one.
+    /// Divides the worker among the owners with a backlog, and the share of each owner among its ports with a backlog. Others get
+    /// the share that they would have with a backlog.
     fn divide(&mut self) {
         self.owners.iter_mut().for_each(|owner| owner.account.has_backlog = false);
         for port in self.ports.iter().filter(|port| port.account.has_backlog) {
@@ -190,7 +189,7 @@ impl Shares {
             owner.account.share = demand.share_of(&owner.account, reserve);
         }
         for (n, owner) in self.owners.iter().enumerate() {
-            // Reserves are of the worker, and shares of the router.
+            // Reserves are parts of the worker, but shares are parts of the router's share.
             let router = |account: &Account| (reserve(account) * WHOLE / owner.account.share).min(WHOLE);
             let mine = |port: &PortAccount| port.owner == n;
             let demand =

@@ -1,4 +1,4 @@
-//! What a burst carries from stage to stage: contexts by value, packets and lookup results by reference.
+//! The data that stages pass on for a burst: contexts by value, packets and lookup results by reference.
 
 use dpdk::Batch;
 
@@ -7,31 +7,31 @@ use crate::ids::{MemoryId, PortId};
 use crate::policy::IngressPolicy;
 use crate::snapshot::Snapshot;
 
-/// What every stage needs: the snapshot in force, and the memory that the packets lie in.
+/// The context of every stage: the snapshot in force, and the memory of the packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) memory: MemoryId,
 }
 
-/// Packets that came in by one port.
+/// The origin of packets that one port received.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) cx: Context<'a>,
     pub(crate) port: PortId,
-    /// The rx stage made sure that their chain has room for them.
+    /// The rx stage has checked that their chain has room.
     pub(crate) admitted: bool,
 }
 
 impl<'a> Origin<'a> {
-    /// Packets that have left a chain or are about to leave by a port.
+    /// For packets that have left a chain or are about to leave by a port.
     #[inline(always)]
     pub(crate) const fn of(cx: Context<'a>, port: PortId) -> Self {
         Self { cx, port, admitted: false }
     }
 }
 
-/// A burst at the rules of its ingress port.
+/// The context of a burst at its ingress port's rules.
 #[derive(Clone, Copy)]
 pub(crate) struct Ingress<'a> {
     pub(crate) origin: Origin<'a>,
@@ -39,14 +39,14 @@ pub(crate) struct Ingress<'a> {
 }
 
 impl Ingress<'_> {
-    /// Whether NFs on the packets' way may give verdicts on whole flows.
+    /// Whether the packets may reach NFs that may give per-flow verdicts.
     #[inline(always)]
     pub(crate) fn may_have_flow_verdicts(&self) -> bool {
         self.origin.cx.snapshot.flow_verdict_ports.has(self.origin.port)
     }
 }
 
-/// The packets between two ingress stages, and what was found out about them. Reused from burst to burst.
+/// The packets between two ingress stages, and their lookup results. Reused from burst to burst.
 pub(crate) struct Burst {
     pub(crate) batch: Batch,
     pub(crate) results: Box<LookupResults>,

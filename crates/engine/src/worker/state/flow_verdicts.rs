@@ -1,17 +1,16 @@
-//! The verdicts of NFs on whole flows: drop the rest, skip me.
+//! Per-flow verdicts of NFs: drop the rest of the flow, or skip this NF.
 //!
 //! ```text
-//!  in:   flow cache ──▶ flow's slot and serial noted in the mbuf ──▶ verdicts on the flow? ──▶ drop │ chain without the hop
-//!  back: DropFlow, SkipFlow ──▶ the mbuf's note ──▶ the flow's key as it came in ──▶ verdict into the table
+//!  in:   flow cache ──▶ flow's slot and serial written to the mbuf ──▶ verdicts on the flow? ──▶ drop │ chain without the hop
+//!  back: DropFlow, SkipFlow ──▶ slot and serial in the mbuf ──▶ the flow's key on reception ──▶ verdict into the table
 //! ```
 //!
-//! - The key is the one that the packet came in with, whatever an NF has made of it since: mbufs and the flow cache are
-//!   the engine's own memory. If the slot has another flow by then, the verdict holds for its packet alone.
-//! - Verdicts lie in a table of their own, which no traffic writes to: a scan that fills the flow cache evicts none,
-//!   and a new policy leaves them. It is read only at ports whose packets can get to an NF that may give verdicts.
-//! - A verdict holds while its flow is not idle for longer than it says, and while its link is the same: one number
-//!   that moves ends all verdicts of an NF thread. Each worker has the verdicts on packets that it received, and those
-//!   are all of a flow (RSS).
+//! - The key is the flow key on reception, even if an NF has changed the packet since: mbufs and the flow cache are private to
+//!   the engine. If the slot has another flow by then, the verdict applies to this packet only.
+//! - Verdicts are in a separate table, to which traffic does not write: a scan that fills the flow cache evicts no verdict, and
+//!   a new policy keeps them. The table is read only at ports whose packets can reach an NF that may give verdicts.
+//! - A verdict expires when its flow is idle for too long, or when its link ends: a single counter per link ends all verdicts
+//!   of an NF thread. Each worker has the verdicts on packets that it received, which are all packets of a flow (RSS).
 
 use core::cell::Cell;
 
@@ -26,23 +25,23 @@ use crate::ids::{LinkId, PortId, RoleId};
 use crate::link::MAX_LINKS;
 use crate::snapshot::ChainPath;
 
-/// Flows that can have verdicts at a time.
+/// Most flows with verdicts at a time.
 const FLOWS: u32 = 16_384;
-/// NFs that can give a verdict on one flow.
+/// Most verdicts on one flow.
 pub(crate) const MAX_VERDICTS: usize = 4;
-/// Verdicts know no generation of the policy.
+/// The generation of all entries: verdicts do not depend on the policy's generation.
 const ALWAYS: u32 = 0;
 
-/// What one NF thread says about one flow.
+/// A verdict of one NF thread on one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewVerdict {
-    /// Drop the rest; otherwise: skip me.
+    /// Drop the rest of the flow; otherwise skip this NF.
     pub(crate) drops: bool,
     /// The role of the NF, and its hop in the chain.
     pub(crate) role: RoleId,
     pub(crate) hop: u8,
     pub(crate) link: LinkId,
-    /// It ends after so many seconds without a packet.
+    /// The verdict expires after this many seconds without a packet.
     pub(crate) seconds: u16,
 }
 
@@ -55,19 +54,19 @@ pub(crate) struct Verdict {
     pub(crate) link: LinkId,
     /// [`FlowVerdicts::epochs`] of the link when it was given.
     epoch: u32,
-    /// Ticks without a packet after which it ends.
+    /// Ticks without a packet after which it expires.
     pub(crate) idle: u32,
 }
 
-/// The verdicts that one worker knows.
+/// The verdicts of one worker.
 pub(crate) struct FlowVerdicts {
-    /// By key and port: the flows with verdicts, and when the last packet of each came.
+    /// The flows with verdicts by key and port, with the time of each flow's last packet.
     table: FlowCache,
     /// By slot.
     verdicts: Box<[[Option<Verdict>; MAX_VERDICTS]]>,
-    /// By [`LinkId`]: moves when all verdicts of the link end.
+    /// By [`LinkId`]: changes when all verdicts of the link end.
     epochs: Box<[Cell<u32>]>,
-    /// Any verdict was given since the start.
+    /// Whether any verdict was given since the start.
     any: bool,
 }
 
@@ -88,8 +87,8 @@ impl FlowVerdicts {
         epoch.set(epoch.get().wrapping_add(1));
     }
 
-    /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room for it: a
-    /// flow has at most [`MAX_VERDICTS`].
+    /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room: a flow has at
+    /// most [`MAX_VERDICTS`].
     pub(crate) fn record(&mut self, port: PortId, key: &FlowKey, new: NewVerdict, now: u32) -> bool {
         let key = UsedFields::default().mask(*key);
         let NewVerdict { drops, role, hop, link, seconds } = new;
@@ -117,7 +116,7 @@ impl FlowVerdicts {
         true
     }
 
-    /// Removes verdicts on a flow that have ended.
+    /// Removes expired verdicts on a flow.
     fn remove_ended(&mut self, slot: Slot, now: u32) {
         let unused = now.wrapping_sub(self.table.entry(slot).last_used);
         for verdict in &mut self.verdicts[slot.index()] {
@@ -128,8 +127,7 @@ impl FlowVerdicts {
         }
     }
 
-    /// Finds flows with verdicts, bit `n` of the result for `keys[n]`, and their slots. Each flow found counts a
-    /// packet.
+    /// Finds flows with verdicts (bit `n` of the result for `keys[n]`) and their slots. Counts a packet for each flow found.
     pub(crate) fn look_up(&mut self, port: PortId, keys: &[FlowKey], now: u32, slots: &mut [Slot]) -> u64 {
         if !self.any {
             return 0;
@@ -149,7 +147,7 @@ impl FlowVerdicts {
         found
     }
 
-    /// What the verdicts on a flow mean for a chain; `None` if nothing.
+    /// The action of a flow's verdicts for a chain; `None` if they do not apply to it.
     pub(crate) fn action_on(&self, slot: Slot, path: &ChainPath) -> Option<Action> {
         let mut skipped = 0u16;
         let mut drops = false;
@@ -168,7 +166,7 @@ impl FlowVerdicts {
         Some(if drops { Action::DropFlow } else { Action::SkipHops(skipped) })
     }
 
-    /// For views: the verdicts on a flow, and the ticks for which each still holds if no packet comes.
+    /// For views: the verdicts on a flow, each with the ticks until it expires if no packet follows.
     pub(crate) fn of_flow(
         &self,
         port: PortId,
@@ -195,8 +193,8 @@ impl FlowVerdicts {
     }
 }
 
-/// Notes in each packet which flow it is of: the slot in the flow cache, and the serial number of its entry. `slots`
-/// and `keys` are by packet.
+/// Writes each packet's flow to its mbuf: the slot in the flow cache, and the serial number of the entry. `slots` and `keys`
+/// are by packet.
 pub(crate) fn note_flows(
     cache: &FlowCache,
     port: PortId,
@@ -205,8 +203,8 @@ pub(crate) fn note_flows(
 ) {
     for ((mbuf, key), slot) in batch.as_mut_slice().iter_mut().zip(keys).zip(slots) {
         let entry = cache.entry(*slot);
-        // Another flow of this burst may have taken the slot since.
+        // Another flow of this burst may have taken the slot in the meantime.
         let is_its_own = entry.port() == port.0 && entry.key() == *key;
-        mbuf.set_note(if is_its_own { [slot.index() as u32, entry.serial] } else { [u32::MAX, 0] });
+        mbuf.set_user_data(if is_its_own { [slot.index() as u32, entry.serial] } else { [u32::MAX, 0] });
     }
 }

@@ -1,4 +1,4 @@
-//! What one worker knows of flows: the flow cache, and the verdicts of NFs.
+//! One worker's state of flows: the flow cache, and per-flow verdicts of NFs.
 
 use netvm_config::model::{self, FlowCacheConfig};
 use netvm_flow::{CacheError, Eviction, FlowCache, Moment, New, Options};
@@ -31,7 +31,7 @@ impl Flows {
         Ok(Self { cache, verdicts: FlowVerdicts::new()? })
     }
 
-    /// A hit: fills the results at index `n`, whose slot is known, and counts the packets.
+    /// Handles a hit: fills the results at index `n`, whose slot is known, and counts the packets.
     #[inline(always)]
     pub(crate) fn hit(&mut self, results: &mut LookupResults, n: usize, counted: Counted, moment: Moment) {
         let slot = results.slots[n];
@@ -40,7 +40,7 @@ impl Flows {
         (results.decisions[n], results.actions[n]) = (hit.decision, PackedAction::from_cached(hit.extra));
     }
 
-    /// A miss that the rules have answered: caches the decision for the key at index `n`, and counts the packets.
+    /// Handles a miss after the lookup in the rules: caches the decision for the key at index `n`, and counts the packets.
     #[inline(always)]
     pub(crate) fn insert(&mut self, results: &mut LookupResults, n: usize, miss: Miss, moment: Moment) {
         let Miss { port, decision, counted } = miss;
@@ -53,7 +53,7 @@ impl Flows {
     }
 }
 
-/// A flow that the cache did not know.
+/// A flow that was not in the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Miss {
     pub(crate) port: PortId,

@@ -1,11 +1,11 @@
-//! Rings between workers: packets for ports of which only another worker has a tx queue.
+//! Rings between workers, for packets of ports for which only another worker has a tx queue.
 
 use dpdk::Mbuf;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::ids::{MemoryId, PortId, WorkerId};
 
-/// Packets that can wait between two workers.
+/// Room for packets between two workers.
 const SLOTS: usize = 1024;
 
 /// A packet on its way to a port of another worker.
@@ -14,7 +14,7 @@ pub(crate) struct Parcel {
     pub(crate) mbuf: Mbuf,
     pub(crate) memory: MemoryId,
     pub(crate) port: PortId,
-    /// When it was received, if its latency is measured; else 0.
+    /// Reception time, if its latency is measured; else 0.
     pub(crate) stamp: u32,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Handoff {
     /// By worker; `None` at this worker's own index.
     to: Vec<Option<Producer<Parcel>>>,
     pub(crate) from: Vec<Consumer<Parcel>>,
-    /// By port: the worker that sends for workers without a queue of it.
+    /// By port: the worker that sends for workers that have no queue of the port.
     owners: Vec<Option<WorkerId>>,
 }
 

@@ -1,5 +1,5 @@
-//! What classification finds for each packet of a burst: a decision of the policy, and an [`Action`] where the decision
-//! leaves open what exactly happens.
+//! The results of classification for each packet of a burst: a decision of the policy, and an [`Action`] if the decision does
+//! not determine what happens to the packet.
 
 use netvm_flow::Slot;
 use netvm_wire::FlowKey;
@@ -7,10 +7,10 @@ use netvm_wire::FlowKey;
 use super::BURST;
 use crate::ids::PortId;
 
-/// What happens to a packet beyond its decision.
+/// What happens to a packet, beyond its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// What the decision says; nothing is left open.
+    /// The decision determines it.
     AsDecided,
     /// L2 switching sends it out of this port.
     SwitchTo(PortId),
@@ -18,17 +18,17 @@ pub(crate) enum Action {
     Flood,
     /// L2 switching drops it.
     Filter,
-    /// Its VLAN is not one of its port's.
+    /// L2 switching drops it: the ingress port is not a member of its VLAN.
     WrongVlan,
-    /// An NF of its chain said to drop the rest of its flow.
+    /// An NF of its chain gave the verdict to drop the rest of its flow.
     DropFlow,
-    /// NFs at these hops of its chain said to skip them, one bit each.
+    /// NFs at these hops of its chain gave the verdict to skip them (bit mask).
     SkipHops(u16),
 }
 
 /// An [`Action`] in 32 bits: 3 bits of kind above 29 bits of argument. For [`Action::SwitchTo`] the argument is a port
-/// below an epoch, which the flow cache keeps to see whether the port still has the address; an action without its
-/// epoch is compared with others as a number.
+/// below an epoch, by which the flow cache knows whether the port still has the address. Actions without an epoch can be
+/// compared as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedAction(u32);
 
@@ -92,7 +92,7 @@ impl PackedAction {
         PortId((self.0 & ((1 << PORT_BITS) - 1)) as u16)
     }
 
-    /// The same action, to be compared with others.
+    /// The same action without its epoch, for comparisons.
     #[inline(always)]
     pub(crate) const fn without_epoch(self) -> Self {
         if self.0 >> KIND_SHIFT == SWITCH_TO { Self(self.0 & ((1 << PORT_BITS) - 1)) } else { self }
@@ -132,9 +132,9 @@ pub(crate) struct Alike {
 pub(crate) struct LookupResults {
     pub(crate) keys: [FlowKey; BURST],
     pub(crate) lengths: [u32; BURST],
-    /// The first 16 bytes as a number, where the prefilter looked at the burst.
+    /// The first 16 bytes as a number, if the prefilter judged the burst.
     pub(crate) headers: [u128; BURST],
-    /// IPv4 source addresses, where the prefilter looked at the burst of a guarded port.
+    /// IPv4 source addresses, if the prefilter judged a burst of a guarded port.
     pub(crate) sources: [[u8; 4]; BURST],
     /// Number of the decision.
     pub(crate) decisions: [u32; BURST],

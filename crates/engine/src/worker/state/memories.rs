@@ -1,4 +1,4 @@
-//! The packet memories that a worker uses: one of its own for each trust group, and those of other workers whose
+//! The packet memories that a worker uses: one on its own NUMA node for each trust group, and those of other workers whose
 //! packets it gets.
 
 use std::sync::Arc;

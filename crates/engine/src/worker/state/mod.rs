@@ -1,5 +1,5 @@
-//! [`Datapath`]: what one worker owns and its stages share, in parts that belong together. Nothing here is seen by
-//! other threads but counters, regions and the rings to NFs and other workers.
+//! [`Datapath`]: the state that one worker owns and its stages share, in parts that belong together. Other threads see only
+//! counters, regions, and the rings to NFs and other workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ pub(crate) fn cycles_per_tick() -> u64 {
     clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1)
 }
 
-/// Time as the stages see it: read once per turn.
+/// The time, read once per turn.
 #[derive(Default)]
 pub(crate) struct Clock {
     /// Cycles at the start of this turn.
@@ -67,7 +67,7 @@ pub(crate) struct Datapath {
     pub(crate) clock: Clock,
     /// The packet whose latency is measured.
     pub(crate) latency: Latency,
-    /// Counts flows, if it is configured.
+    /// The flow monitor, if configured.
     pub(crate) monitor: Option<Box<FlowMonitor>>,
     pub(crate) memories: Memories,
     /// Rings to and from NF threads.
@@ -78,11 +78,11 @@ pub(crate) struct Datapath {
     pub(crate) flows: Flows,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
-    /// Limits what the kernel gets for neighbours that are not resolved.
+    /// Limits packets punted for unresolved neighbours.
     pub(crate) miss_limit: DestinationLimit,
-    /// Limits the packets that the kernel gets for redirects.
+    /// Limits packets punted for redirects.
     pub(crate) redirect_limit: DestinationLimit,
-    /// A capture asks for packets: stages show theirs to `taps`.
+    /// Whether any capture runs: then stages pass their packets to `taps`.
     pub(crate) is_tapped: bool,
     pub(crate) taps: Taps,
     /// Limits the answers to rejected packets.
@@ -117,7 +117,7 @@ impl Datapath {
         }
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     #[inline(always)]
     pub(crate) fn start_turn(&mut self, now: u64) {
         self.clock.now = now;
@@ -149,7 +149,7 @@ impl Datapath {
         Some((self.nfs.remove(id)?, in_flight))
     }
 
-    /// Frees packets that are in no chain, and counts them at a port.
+    /// Drops packets that are in no chain, and counts them at a port.
     #[cold]
     pub(crate) fn drop_at_port(&self, port: PortId, reason: DropReason, batch: &mut Batch) {
         if let Some(counters) = self.counters.ports.get(port.index()) {
@@ -162,7 +162,7 @@ impl Datapath {
         batch.clear();
     }
 
-    /// Sends what the ports have gathered. Returns how many packets the devices took.
+    /// Sends the packets that the ports have gathered. Returns how many the devices took.
     #[inline]
     pub(crate) fn flush_ports(&mut self) -> usize {
         let taps = self.is_tapped.then_some(&self.taps);
@@ -175,13 +175,13 @@ impl Datapath {
         PortContext::new(port, &self.counters, self.is_tapped.then_some(&self.taps))
     }
 
-    /// Shows packets to the captures. Call it only while [`Datapath::is_tapped`].
+    /// Passes packets to the captures. Call it only while [`Datapath::is_tapped`].
     #[inline(always)]
     pub(crate) fn tap(&self, passing: &Passing, packets: &[Mbuf]) {
         self.taps.show(passing, packets);
     }
 
-    /// Shows packets that pass a port.
+    /// Passes packets of a port to the captures.
     #[inline(always)]
     pub(crate) fn tap_port(&self, port: PortId, direction: Direction, batch: &Batch) {
         if self.is_tapped {
@@ -189,7 +189,7 @@ impl Datapath {
         }
     }
 
-    /// Shows packets that pass a virtual router.
+    /// Passes packets of a virtual router to the captures.
     #[inline(always)]
     pub(crate) fn tap_router(&self, router: RouterId, direction: Direction, batch: &Batch) {
         if self.is_tapped {
@@ -197,7 +197,7 @@ impl Datapath {
         }
     }
 
-    /// Frees packets of a chain.
+    /// Drops packets of a chain.
     #[inline]
     pub(crate) fn drop_in_chain(&self, chain: ChainId, reason: DropReason, batch: &mut Batch) {
         if self.is_tapped {

@@ -1,4 +1,4 @@
-//! A worker's links to NF threads, and what it expects of them.
+//! A worker's links to NF threads, and whether it waits for packets from them.
 
 use netvm_notify::{RateLimit, Signaller};
 
@@ -7,7 +7,7 @@ use crate::ids::put;
 use crate::ids::{GroupId, LinkId};
 use crate::link::{Link, MAX_LINKS};
 
-/// What NFs were given since they last returned something.
+/// What NFs got since they last returned packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Nothing,
@@ -53,7 +53,7 @@ impl NfLinks {
         self.by_id[id.index()].take()
     }
 
-    /// NFs of a group may be woken.
+    /// Adds a group whose NFs this worker may wake.
     pub(crate) fn add_group(&mut self, group: GroupId) {
         put(&mut self.rate_limits, group.index(), RateLimit::new());
     }
@@ -77,20 +77,19 @@ impl NfLinks {
         }
     }
 
-    /// How many packets wait for an NF thread; the most there can be if it is gone.
+    /// Number of packets that wait for an NF thread; the maximum if it is gone.
     #[inline(always)]
     pub(crate) fn occupancy(&mut self, link: LinkId) -> u32 {
         self.get_mut(link).map_or(u32::MAX, |link| link.to_nf.occupancy())
     }
 
-    /// Prefetches what NFs have returned, a burst of each.
+    /// Prefetches a burst of each NF's returned descriptors.
     #[inline(always)]
     pub(crate) fn prefetch_returned(&mut self) {
         self.each(|link| link.from_nf.prefetch(BURST as u32));
     }
 
-    /// Wakes an NF thread if a wake-up is pending. Returns whether the kernel took longer than it does for an honest
-    /// group.
+    /// Wakes an NF thread if a wake-up is pending. Returns whether the kernel took longer than for any correct group.
     #[inline(always)]
     pub(crate) fn wake(&mut self, link: LinkId, now: u64) -> bool {
         let Self { by_id, rate_limits, signaller, .. } = self;

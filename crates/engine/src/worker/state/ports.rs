@@ -1,4 +1,4 @@
-//! A worker's queues of ports, and its rings to the workers that have the others.
+//! A worker's queues of ports, and its rings to workers that have the queues of other ports.
 
 use netvm_region::MAX_PORTS;
 
@@ -21,7 +21,7 @@ pub(crate) struct Ports {
     unsent_words: u64,
     /// Rings to workers that have the queues of other ports.
     pub(crate) handoff: Handoff,
-    /// Packets may carry offload work that their sender left to others (checksums, segments); see `tx/offload.rs`.
+    /// Packets may have pending offloads (checksums, segments); see `tx/offload.rs`.
     pub(crate) has_offload_work: bool,
 }
 
@@ -51,7 +51,7 @@ impl Ports {
         self.queues.get_mut(port.index())?.as_deref_mut()
     }
 
-    /// The port has packets to send.
+    /// Marks a port that has packets to send.
     #[inline(always)]
     pub(crate) fn mark_unsent(&mut self, port: PortId) {
         let word = port.index() / 64;
@@ -59,7 +59,7 @@ impl Ports {
         self.unsent_words |= 1 << word;
     }
 
-    /// Sends what the ports have gathered. Returns how many packets the devices took.
+    /// Sends the packets that the ports have gathered. Returns how many the devices took.
     #[inline]
     pub(crate) fn flush(
         &mut self,

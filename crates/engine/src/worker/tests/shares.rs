@@ -42,8 +42,8 @@ fn a_port_that_has_had_its_share_waits_for_the_other() {
         let (waited, cycles) = ([0, 1].map(|n| ports[n].waited.get()), [0, 1].map(|n| ports[n].cycles.get()));
         assert!(light > 0 && cycles.iter().all(|cycles| *cycles > 0), "{light} packets, {cycles:?} cycles");
         let is_right = heavy > 3 * light && waited[1] > TURNS as u64 / 2;
-        let said = || format!("{heavy} and {light} packets, waited {waited:?}, {cycles:?} cycles");
-        is_right.then_some(()).ok_or_else(said)
+        let describe = || format!("{heavy} and {light} packets, waited {waited:?}, {cycles:?} cycles");
+        is_right.then_some(()).ok_or_else(describe)
     });
     undisturbed(|| {
         let (rig, [reserved, other]) = taken("reserve = 80", "");

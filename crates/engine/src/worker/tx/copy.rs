@@ -1,8 +1,8 @@
-//! Copies of packets: into another memory for a trust group or device that cannot read the first, and within a memory
-//! for ports that get a packet besides. Nothing else copies packets. Counts what crosses.
+//! Copies packets: into another memory, for a trust group or device that cannot read the first, and within a memory, for
+//! mirrors and floods. Nothing else in the engine copies packets between buffers. Counts copies between memories.
 //!
-//! Predicted cost: a buffer, 10 cycles, and a line in and a line out for every 64 bytes: 30 cycles for a packet of 64
-//! bytes, 150 to 300 for one of 1,500. `./dev bench copy` measures it.
+//! Predicted cost: a buffer, 10 cycles, and reading and writing a cache line for every 64 bytes: 30 cycles for a packet of
+//! 64 bytes, 150 to 300 for one of 1,500. `./dev bench copy` measures it.
 
 use dpdk::{Batch, Mbuf};
 
@@ -11,8 +11,8 @@ use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 use crate::worker::state::Datapath;
 
-/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns those for which no buffer
-/// was free or long enough.
+/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns packets for which no buffer was
+/// free or large enough.
 pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut Batch) -> Batch {
     let wanted = batch.len();
     let (Some(target), Some(source)) = (dp.memories.get(to), dp.memories.get(from)) else {
@@ -38,8 +38,7 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
     lost
 }
 
-/// Copies packets within their memory, for a port that gets them besides. A copy that finds no buffer is a drop of that
-/// port.
+/// Copies packets within their memory, for an additional port. If no buffer is free, counts a drop of that port.
 pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets: &[Mbuf]) -> Batch {
     let mut copies = Batch::new();
     let cx = dp.port_context(port);
@@ -66,16 +65,16 @@ pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets:
     copies
 }
 
-/// Whether the packet fitted.
+/// Copies one packet. Returns whether it fits.
 fn copy_one((source, from): (&Memory, &Mbuf), (target, to): (&Memory, &mut Mbuf)) -> bool {
     let length = from.data_len();
     if to.set_bounds(target.region().geometry().headroom as u16, length).is_err() {
         return false;
     }
     to.set_port(from.port());
-    to.set_note(from.note());
+    to.set_user_data(from.user_data());
     // SAFETY: the engine owns both packets, and `length` bytes lie in the buffer of each. NFs of the source's group may
-    // write to the source meanwhile: the copy is then as torn as the packet.
+    // write to the source at the same time; then the copy is as inconsistent as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };
     let (time, original) = source.stamp(from);
     target.set_stamp(to, time, original);

@@ -1,8 +1,7 @@
-//! In: packets that other workers handed over, for ports of which only this worker has a tx queue. Out: to
-//! [`transmit`].
+//! In: packets that other workers handed over, for ports for which only this worker has a tx queue. Out: to [`transmit`].
 //!
-//! Predicted cost: one slot of 16 bytes from another core for each packet, a quarter of a line: 30 to 100 cycles; one
-//! look at each ring in turns without any.
+//! Predicted cost: one slot of 16 bytes from another core for each packet, a quarter of a cache line: 30 to 100 cycles. A
+//! turn without such packets checks each ring once.
 
 use dpdk::Batch;
 
@@ -10,7 +9,7 @@ use super::transmit::transmit;
 use crate::ids::PortId;
 use crate::worker::state::{BURST, Datapath};
 
-/// Sends what other workers handed over. Returns how many packets.
+/// Sends packets that other workers handed over. Returns their number.
 pub(crate) fn take_handoffs(dp: &mut Datapath) -> usize {
     let mut count = 0;
     for n in 0..dp.ports.handoff.from.len() {
@@ -25,7 +24,7 @@ pub(crate) fn take_handoffs(dp: &mut Datapath) -> usize {
                 transmit(dp, port, memory, &mut run);
             }
             target = Some((parcel.port, parcel.memory));
-            // Another worker's guest may have left offload work.
+            // A packet of another worker's guest may have pending offloads.
             dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
             if parcel.stamp != 0 {
                 let from = PortId(parcel.mbuf.port().0);

@@ -1,4 +1,4 @@
-//! Into a port's tx queue.
+//! The tx stage: packets into a port's tx queue.
 
 pub(crate) mod copy;
 pub(crate) mod handoff;

@@ -1,8 +1,8 @@
-//! Offload work that guests and the kernel leave to others: checksums, and cutting TCP segments and UDP datagrams. In:
-//! packets with such work. Out: packets that their receiver takes: plain ones, except for guests, kernel interfaces and
-//! NFs that take more. What such an NF returns is looked at anew, as it may have changed every header.
+//! Finishes pending offloads of guests and the kernel: checksums, and cutting TCP segments and UDP datagrams. In: packets with
+//! pending offloads. Out: packets that their receiver accepts: finished packets, or unfinished ones for guests, kernel
+//! interfaces and NFs that accept them. Packets from such an NF are parsed again, because it may have changed any header.
 //!
-//! Cost for other packets: a look at each one's flags, and only in an engine with such ports.
+//! Cost for other packets: a check of each packet's flags, only in an engine with such ports.
 
 use dpdk::{Accepts, Batch, Mbuf, Oversized, Unfinished};
 use netvm_wire::partial::{Transport, transport};
@@ -14,24 +14,24 @@ use crate::memory::Memory;
 use crate::tap::{Passing, Place};
 use crate::worker::state::Datapath;
 
-/// Bytes that are looked at for headers: the longest of TCP and IPv4 behind two VLAN tags, and some more.
+/// Bytes that are searched for headers: the longest TCP and IPv4 headers after two VLAN tags, and some more.
 const FRONT: usize = 192;
 
-/// The memory of some packets, and the work that their receiver does itself.
+/// The memory of some packets, and the offloads that their receiver accepts.
 #[derive(Clone, Copy)]
 pub(crate) struct Receiver {
     pub(crate) memory: MemoryId,
     pub(crate) takes: Takes,
 }
 
-/// Packets that a receiver takes as they are.
+/// Packets that a receiver accepts unchanged.
 #[derive(Clone, Copy)]
 pub(crate) enum Takes {
-    /// Plain ones.
+    /// Only finished packets in one buffer.
     Nothing,
-    /// What a port accepts.
+    /// Packets with offloads that a port accepts.
     Port(Accepts),
-    /// Those in one buffer whose offload work can be found anew in their bytes.
+    /// Packets in one buffer whose pending offloads can be found again from their bytes.
     Nf,
 }
 
@@ -49,14 +49,14 @@ impl Takes {
     }
 }
 
-/// Whether no packet has offload work.
+/// Whether no packet has pending offloads.
 #[inline(always)]
 pub(crate) fn all_plain(batch: &Batch) -> bool {
     batch.as_slice().iter().all(Mbuf::is_plain)
 }
 
-/// Does the work that the receiver does not, and gives the packets to `each`, in order and batch by batch, which it
-/// empties. A packet whose work cannot be done is a drop of the port that it came in by.
+/// Finishes offloads that the receiver does not accept, and calls `each` with the packets, in order and batch by batch, which
+/// it empties. A packet that cannot be finished is dropped and counted at its ingress port.
 #[cold]
 pub(crate) fn finish(
     dp: &mut Datapath,
@@ -82,7 +82,7 @@ pub(crate) fn finish(
                 }
                 match dp.memories.get(receiver.memory).map(|memory| segment(memory, &mbuf, &segmenter, n)) {
                     Some(Ok(packet)) => {
-                        // There is room: see above.
+                        // There is room, see above.
                         let _ = done.push(packet);
                     }
                     Some(Err(reason)) => count_drop(dp, &mbuf, reason),
@@ -102,8 +102,8 @@ pub(crate) fn finish(
     }
 }
 
-/// Finds the remaining offload work of packets that an NF with offloads has returned, and drops those whose headers no
-/// longer allow it.
+/// Finds the pending offloads of packets that an NF with offloads has returned, and drops packets whose headers no longer
+/// allow them.
 #[cold]
 pub(crate) fn renew(dp: &Datapath, memory: MemoryId, batch: &mut Batch) {
     let mut renewed = Batch::new();
@@ -114,7 +114,7 @@ pub(crate) fn renew(dp: &Datapath, memory: MemoryId, batch: &mut Batch) {
             None => Err(DropReason::NoBuffer),
         };
         match outcome {
-            // As many as there were.
+            // As many packets as before, so there is room.
             Ok(()) => drop(renewed.push(mbuf)),
             Err(reason) => count_drop(dp, &mbuf, reason),
         }
@@ -127,7 +127,7 @@ fn renew_one(memory: &Memory, mbuf: &mut Mbuf) -> Result<(), DropReason> {
     let (before, segments) = (mbuf.unfinished().ok_or(malformed)?, mbuf.oversized());
     let Front { mut bytes, transport } = front(mbuf).ok_or(malformed)?;
     let Transport { l2, l3, v6, udp, length, pseudo_sum } = transport;
-    // The NF may have changed addresses, or what it took for a checksum.
+    // The NF may have changed addresses, or the unfinished checksum.
     let sum_at = usize::from(transport.partial().at);
     bytes[sum_at..sum_at + 2].copy_from_slice(&pseudo_sum.to_be_bytes());
     mbuf.forget_pending();
@@ -149,21 +149,21 @@ fn renew_one(memory: &Memory, mbuf: &mut Mbuf) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// A packet's beginning, and TCP or UDP in it.
+/// The beginning of a packet with a TCP or UDP header.
 struct Front {
     bytes: [u8; FRONT],
     transport: Transport,
 }
 
 impl Front {
-    /// Whether an mbuf's note says the same.
+    /// Whether the mbuf's mark agrees with the headers.
     fn says(&self, noted: Unfinished) -> bool {
         let Transport { l2, l3, udp, .. } = self.transport;
         noted == Unfinished { l2, l3, udp }
     }
 }
 
-/// The beginning of a packet that ends where its TCP or UDP does, with all of that header's fixed part.
+/// Parses the beginning of a packet that ends with its TCP or UDP payload and has the whole fixed part of that header.
 fn front(mbuf: &Mbuf) -> Option<Front> {
     let mut bytes = [0u8; FRONT];
     let copied = mbuf.copy_to(&mut bytes);
@@ -183,7 +183,7 @@ fn count_drop(dp: &Datapath, mbuf: &Mbuf, reason: DropReason) {
     }
 }
 
-/// What cuts a packet, by a private copy of its headers, which NFs that map the buffer cannot change.
+/// The segmenter of a packet, with a private copy of its headers, which NFs that map the buffer cannot change.
 fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
     let mut headers = [0u8; MAX_HEADERS];
     let copied = whole.copy_to(&mut headers);
@@ -194,7 +194,7 @@ fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
     Segmenter::new(headers, lengths, carries, whole.pkt_len() as usize - bytes, cut.size).ok()
 }
 
-/// Packet `n` of a segment, in a buffer of its own.
+/// Packet `n` of a segment, in its own buffer.
 fn segment(memory: &Memory, whole: &Mbuf, segmenter: &Segmenter, n: usize) -> Result<Mbuf, DropReason> {
     let mut buffers = Batch::new();
     memory.pool.alloc_into(&mut buffers, 1);
@@ -208,6 +208,6 @@ fn segment(memory: &Memory, whole: &Mbuf, segmenter: &Segmenter, n: usize) -> Re
     let (headers, header_bytes) = segmenter.headers(n, u16::from_be_bytes(sum.to_ne_bytes()));
     buffer.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
     buffer.set_port(whole.port());
-    buffer.set_note(whole.note());
+    buffer.set_user_data(whole.user_data());
     Ok(buffer)
 }

@@ -1,8 +1,8 @@
-//! The tx stage. In: packets of one memory for one port. Out: into the port's queue, which gathers them into bursts and
-//! sends them once per turn or when a burst is full, or into the ring of the worker that has the queue. Packets are
-//! copied here if the device can only send from a memory of its own.
+//! The tx stage. In: packets of one memory for one port. Out: to the port's queue, which gathers them into bursts and sends
+//! them once per turn or when a burst is full; or to the ring of the worker that has the queue. If the device can only send
+//! from its own memory, packets are copied here.
 //!
-//! A port with a shaper takes them into its queues first, by DSCP.
+//! A port with a shaper first puts them into the shaper's queues, by DSCP.
 //!
 //! Cost: four comparisons per burst, and 8 bytes moved per packet.
 
@@ -34,7 +34,7 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
     enqueue(dp, port, memory, batch);
 }
 
-/// Packets that the port takes as they are.
+/// Enqueues packets that the port accepts unchanged.
 #[inline]
 fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
     dp.tap_port(port, Direction::Out, batch);
@@ -61,7 +61,7 @@ fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch)
     ports.mark_unsent(port);
 }
 
-/// Packets of a port with a shaper: they wait in its queues.
+/// Puts packets into the queues of the port's shaper.
 #[cold]
 fn shape(dp: &mut Datapath, port: PortId, batch: &mut Batch) {
     dp.latency.shaped();
@@ -72,7 +72,7 @@ fn shape(dp: &mut Datapath, port: PortId, batch: &mut Batch) {
 
 /// Puts a packet into the port's shaper, or drops it.
 pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
-    // What has no IP header has the default code point.
+    // Packets without an IP header have the default code point.
     let dscp = key_of(&mbuf).map_or(0, |key| key.dscp);
     let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else { return };
     match shaper.push(dscp, mbuf, dp.clock.now) {
@@ -81,7 +81,7 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     }
 }
 
-/// Drops what waits in the shaper of a port that closes.
+/// Drops the packets in the shaper of a port that closes.
 pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<PortQueue> {
     let cx = dp.port_context(queue.port);
     while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
@@ -90,7 +90,7 @@ pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<Port
     queue
 }
 
-/// Hands packets to the worker that can send them; what its ring has no room for is dropped.
+/// Hands packets to the worker that can send them; drops packets for which its ring has no room.
 fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
     let Some(ring) = dp.ports.handoff.ring_for(port) else {
         return dp.drop_at_port(port, DropReason::PortDown, batch);

@@ -76,7 +76,7 @@ pub(crate) fn open(
     Ok((state, by_worker.into_iter().map(queue).collect()))
 }
 
-/// The shaper that a port is to have.
+/// Creates the shaper of a port.
 pub(crate) fn new_shaper(config: &PortConfig) -> Result<Option<Box<Shaper>>, OpenError> {
     let fail = |problem: QosError| OpenError { name: config.name.clone(), problem: problem.into() };
     let shaper = config.policy.qos.as_ref().map(|qos| Shaper::new(qos).map(Box::new));
@@ -143,7 +143,7 @@ fn open_kind(
     open_ethdev(eal, config, device, memories)
 }
 
-/// The workers that get the port's queues: those with the memory of the first worker, into which the port receives.
+/// The workers that get the port's queues: those that use the same memory as the first worker, into which the port receives.
 fn local_workers(memories: &[Arc<Memory>]) -> Vec<WorkerId> {
     let local = |(_, memory): &(u8, &Arc<Memory>)| memory.id == memories[0].id;
     (0u8..).zip(memories).filter(local).map(|(worker, _)| WorkerId(worker)).collect()

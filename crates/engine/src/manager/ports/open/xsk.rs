@@ -21,11 +21,11 @@ const PUNT_RINGS: u32 = 16_384;
 /// The fewest entries of a ring.
 const LEAST_RING: u32 = 64;
 
-/// What an AF_XDP port receives into.
+/// The memory into which an AF_XDP port receives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XskMemory {
     rings: RingSizes,
-    /// Memory of its own rather than the engine's.
+    /// The port has private memory, instead of the engine's.
     is_private: bool,
 }
 
@@ -50,8 +50,8 @@ impl XskQueues {
         Self { punts, own }
     }
 
-    /// The memory of an AF_XDP port that lands in one of `buffers`. All ports in the engine's own memory share half of it;
-    /// punt ports copy.
+    /// The memory of an AF_XDP port that receives into a memory of `buffers` buffers. All ports in the engine's own memory
+    /// share half of it; punt ports copy.
     pub(crate) fn memory(&self, host: &Host, config: &PortConfig, buffers: u32) -> XskMemory {
         let within = |share: u32, most: u32| (1 << share.max(LEAST_RING).ilog2()).min(most);
         let is_private = self.punts.contains(&config.id);
@@ -85,7 +85,7 @@ pub(super) fn open(
     let options = XskOptions {
         queues: Some(config.queues.max(1).into()),
         mode,
-        // A punt port is the end of a veth pair, which does not filter.
+        // A punt port is the end of a veth pair, which does not filter addresses.
         promiscuous: !xsk.is_private,
         rings: xsk.rings,
         ..XskOptions::default()

@@ -1,4 +1,4 @@
-//! Eight packets at a time, a field of all of them in a vector.
+//! Judges eight packets at a time; a vector holds one field of all of them.
 
 use core::arch::x86_64::*;
 
@@ -144,7 +144,7 @@ fn words(table: &[u32; BUCKETS], buckets: __m256i) -> __m256i {
     unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), buckets) }
 }
 
-/// What has the size of a vector, as one.
+/// Loads a value of the size of a vector.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn load<T: Copy>(bytes: &T) -> __m256i {

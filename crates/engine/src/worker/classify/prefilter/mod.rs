@@ -1,14 +1,13 @@
-//! The prefilter: which packets of a burst provably match no rule of their port. In: packets, and the prefilter of the
-//! rules. Out: one bit each ([`Prefiltered`]), and the beginning of each packet.
+//! The prefilter: finds packets of a burst that provably match no rule of their port. In: packets, and the prefilter of the
+//! rules. Out: a bit mask ([`Prefiltered`]), and the beginning of each packet.
 //!
-//! The first 48 bytes of each packet are copied once, and everything is read from the copy: NFs and guests may write to
-//! packets at any time. The prefilter judges untagged whole IPv4 without options whose TCP or UDP lengths fit: frames
-//! that the parser takes without an error. All others (malformed packets, fragments) are not proven, and go the
-//! reference way.
+//! The prefilter copies the first 48 bytes of each packet once, and reads only the copy, because NFs and guests may write to
+//! packets at any time. It judges untagged, unfragmented IPv4 without options whose TCP or UDP lengths fit: frames that the
+//! parser accepts. Other packets (such as malformed packets and fragments) are not proven, and take the reference way.
 //!
-//! Predicted cost at 2.3 GHz with AVX2, eight packets at a time: copies 1.5 cycles a packet, turning rows into columns
-//! 1.5, checks 1, two gathers of 8 words from 16 KiB each 1.5, the mbuf's fields 1; four more gathers for eight of
-//! which one is not proven by these.
+//! Predicted cost per packet at 2.3 GHz with AVX2, eight packets at a time: copies 1.5 cycles, turning rows into columns
+//! 1.5, checks 1, two gathers of 8 words from 16 KiB each 1.5, the mbuf's fields 1. If these do not prove all eight packets,
+//! four more gathers follow.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -20,18 +19,18 @@ use netvm_classifier::Prefilter;
 use crate::worker::packet::packet_set::first_bits;
 use crate::worker::state::BURST;
 
-/// Packets that are judged at a time.
+/// Packets judged at a time.
 const LANES: usize = 8;
-/// Bytes of each that are read: up to the flags of TCP.
+/// Bytes read of each packet: up to the flags of TCP.
 const FRONT: usize = 48;
-/// Bytes that a first segment has if the lengths in the headers can be believed: Ethernet, IPv4 and TCP.
+/// Ethernet, IPv4 and TCP headers. If the first segment is shorter, only its bytes count as the packet's length.
 const HEADERS: u16 = 54;
 /// Ethernet header.
 const ETHERNET: u32 = 14;
 /// The Ethernet header among the first 16 bytes.
 pub(crate) const ETHERNET_BITS: u128 = u128::MAX >> 16;
 
-/// Copies of the first bytes of packets, and how many bytes each may have behind Ethernet's header.
+/// Copies of the first bytes of packets, and the number of bytes of each packet after the Ethernet header.
 struct Fronts {
     bytes: [[u8; FRONT]; LANES],
     rooms: [u32; LANES],
@@ -42,15 +41,15 @@ struct Fronts {
 struct Judged {
     /// Packets that match no rule, one bit each.
     proven: u8,
-    /// All have the Ethernet header that they were compared with.
+    /// All eight have the Ethernet header with which they were compared.
     alike: bool,
 }
 
-/// Sender and receiver of a packet.
+/// Ethernet header and source address of a packet.
 pub(crate) struct Front {
     /// The first 16 bytes as a number.
     pub(crate) header: u128,
-    /// The source address, where it is IPv4.
+    /// The source address, if it is IPv4.
     pub(crate) source: [u8; 4],
 }
 
@@ -65,11 +64,11 @@ impl Front {
 pub(crate) struct Prefiltered {
     /// Packets that match no rule, one bit each.
     pub(crate) proven: u64,
-    /// All packets have the Ethernet header of the first.
+    /// All packets have the Ethernet header of the first packet.
     pub(crate) alike: bool,
 }
 
-/// Judges a burst, and gives `see` the index, the length and the [`Front`] of each packet.
+/// Judges a burst, and calls `see` with the index, the length and the [`Front`] of each packet.
 #[inline]
 pub(crate) fn prefilter(
     table: &Prefilter,
@@ -97,7 +96,7 @@ fn prefilter_by(
     for start in (0..count).step_by(LANES) {
         let mut fronts = Fronts { bytes: [[0; FRONT]; LANES], rooms: [0; LANES] };
         for lane in 0..LANES {
-            // The last packet fills the lanes of a short burst.
+            // The last packet fills the unused lanes of a short burst.
             let index = (start + lane).min(count - 1);
             let mbuf = &packets[index];
             let (length, in_first) = (mbuf.pkt_len(), mbuf.data_len());

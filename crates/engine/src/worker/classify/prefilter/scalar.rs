@@ -1,4 +1,4 @@
-//! One packet after the other, for processors without AVX2; what the vectors must agree with.
+//! Judges one packet after the other: for processors without AVX2, and as the reference for the vector code.
 
 use netvm_classifier::{Prefilter, Tuple};
 use netvm_wire::IpProto;
@@ -16,7 +16,7 @@ pub(super) fn judge(prefilter: &Prefilter, fronts: &Fronts, first: u128) -> Judg
     judged
 }
 
-/// The packet that prefilters can be asked about; `None` for any other, and where anything is wrong with it.
+/// The tuple of a packet that prefilters can judge; `None` for any other or malformed packet.
 fn tuple(front: &[u8; FRONT], room: u32) -> Option<Tuple> {
     let byte = |at: usize| u32::from(front[at]);
     let short = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);

@@ -1,4 +1,4 @@
-//! Frames of all kinds, sound and not: what is proven of them is true, and both ways of judging agree.
+//! Valid and malformed frames of all kinds: proven packets match no rule, and scalar and vector code agree.
 
 use std::net::{IpAddr, Ipv4Addr};
 
