@@ -1,12 +1,12 @@
-//! Stable numbers: an item that two hosts have by name keeps the number that it has in the old one.
+//! Stable numbers: an item whose name the old host has too keeps its number.
 //!
 //! ```text
 //!  old   firewall=0  monitor=1  router=2
 //!  new   monitor, scan, firewall        ->   firewall=0  monitor=1  scan=3
 //! ```
 //!
-//! `scan` does not get 2, which packets, counters and tables of `router` may still have during the change. A number is used
-//! again only when all others are used up.
+//! `scan` does not get 2, which packets, counters and tables of `router` may still have during the change. A
+//! number is reused only when all others are in use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,9 +15,9 @@ use crate::model::{
     MAX_ROUTERS, MAX_RULES, Match, Output, PortId, PortKind, RoleId, RouterId, Rule, RuleId,
 };
 
-/// Renumbers the items of `host`: those that `old` has by name get its numbers, new ones get numbers that `old` does not
-/// use, the lowest first. A rule without a name keeps the number of one that had no name either and the same content.
-/// Without `old`, numbers are positions in the file. References follow.
+/// Renumbers the items of `host`: items whose names `old` has get the numbers of `old`, new items get numbers
+/// that `old` does not use, the lowest first. A rule without a name gets the number of an old unnamed rule
+/// with the same content. Without `old`, numbers are positions in the file. References follow.
 ///
 /// A host within the limits stays within them: no number reaches its `MAX_…`.
 pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
@@ -114,9 +114,9 @@ fn identity(rule: &Rule) -> Identity<'_> {
     }
 }
 
-/// Ports, chains and routers have their numbers already, so that rules with the same content are equal.
+/// Ports, chains and routers already have their numbers, so that rules with the same content compare equal.
 fn number_rules(rules: &mut [Rule], old: &[Rule]) {
-    // The last in each list is the first in the old host.
+    // The last rule in each list is the first in the old host.
     let mut known: HashMap<Identity<'_>, Vec<&Rule>> = HashMap::with_capacity(old.len());
     for rule in old.iter().rev() {
         known.entry(identity(rule)).or_default().push(rule);
@@ -130,15 +130,15 @@ fn number_rules(rules: &mut [Rule], old: &[Rule]) {
         if let Some(id) = kept.map(|kept| kept.id).or_else(|| free.next().map(RuleId)) {
             rule.id = id;
         }
-        // An unchanged rule becomes a clone, which later comparisons recognise at once.
+        // An unchanged rule becomes a clone, so that later comparisons are fast.
         if let Some(kept) = kept.filter(|kept| *kept == rule) {
             *rule = kept.clone();
         }
     }
 }
 
-/// A number for a new rule: the first unused one after `last`, then from 0 again, so that a new rule does not inherit the
-/// counters of one that is gone. `None` if there are as many rules as possible.
+/// A number for a new rule: the first unused one after `last`, then from 0 again, so that a new rule does not
+/// inherit the counters of a removed rule. `None` if the host has the maximum number of rules.
 #[must_use]
 pub fn new_rule_id(rules: &[Rule], last: RuleId) -> Option<RuleId> {
     let mut used = vec![false; MAX_RULES];
@@ -151,7 +151,7 @@ pub fn new_rule_id(rules: &[Rule], last: RuleId) -> Option<RuleId> {
     (lower..end).chain(0..lower.min(end)).find(|id| !used[*id as usize]).map(RuleId)
 }
 
-/// Numbers for new items: those that were never used, then those that are unused now.
+/// Numbers for new items: first numbers that were never used, then numbers that are unused now.
 fn free(used: &BTreeSet<u32>, taken: &BTreeSet<u32>, end: u32) -> impl Iterator<Item = u32> {
     let never_used = (0..end).filter(|id| !used.contains(id));
     let used_before = (0..end).filter(|id| used.contains(id) && !taken.contains(id));

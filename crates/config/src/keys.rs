@@ -1,5 +1,5 @@
-//! The keys of every item, each listed once: its name, the field of [`crate::model`] that it sets, the form of its value, and
-//! what only this key can be wrong in.
+//! The keys of every item, each listed once: its name, the field of [`crate::model`] that it sets, the form
+//! of its value, and the checks of this key alone.
 
 use crate::model::{Host, Rule};
 use crate::syntax::form::{Items, Nested, Sparse};
@@ -33,7 +33,7 @@ impl Keys for Host {
 
 pub(crate) use static_route::Routes;
 
-/// Rules alone.
+/// The rules of a file without a host.
 pub(crate) struct Rules(pub(crate) Vec<Rule>);
 
 impl Keys for Rules {

@@ -1,5 +1,5 @@
-//! The configuration of a host: the model that netvmd and the engine run, its TOML form with errors that name the line
-//! and the remedy, and plans that say what must change between two hosts.
+//! The configuration of a host: the model that netvmd and the engine run, its TOML form with errors that name
+//! the line and the remedy, and plans of the changes between two hosts.
 //!
 //! A file goes in; a [`model::Host`] or a [`ConfigError`] comes out. `keys` lists the keys of each item once; the same
 //! list reads the item and writes it.

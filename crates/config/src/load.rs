@@ -33,7 +33,7 @@ pub enum ConfigError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Something in it is wrong.
+    /// The file has errors.
     #[error("{name} has {}", errors(*count))]
     #[diagnostic(code("config::invalid"))]
     Invalid {
@@ -57,7 +57,7 @@ impl ConfigError {
         }
     }
 
-    /// The error drawn for a terminal: every finding with its lines, then how many there are.
+    /// The error for a terminal: every finding with its lines, then their number.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
         let mut text: String = self.findings().iter().map(|finding| finding.render(colour) + "\n").collect();
@@ -77,7 +77,7 @@ fn errors(count: usize) -> String {
     }
 }
 
-/// A configuration that can be used.
+/// A valid configuration, with its warnings.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The host that it describes.
@@ -105,8 +105,8 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     parse_on(name, text, |_| Vec::new())
 }
 
-/// As [`parse`], for one machine: if the text is a configuration, `look_up` finds what it names and the machine lacks,
-/// which are errors, too.
+/// As [`parse`], for one machine: if the text is valid, `look_up` returns the things that it names and the
+/// machine lacks; these are errors, too.
 ///
 /// # Errors
 /// As for [`parse`].
@@ -161,7 +161,7 @@ pub fn parse_routes(
     sound(name, findings, routes).map(|(routes, _)| routes)
 }
 
-/// What was read and the warnings, if there is no error.
+/// The result and the warnings, if there are no errors.
 fn sound<T>(name: &str, findings: Findings, read: Option<T>) -> Result<(T, Vec<Finding>), ConfigError> {
     let count = findings.errors();
     match read {
@@ -170,14 +170,14 @@ fn sound<T>(name: &str, findings: Findings, read: Option<T>) -> Result<(T, Vec<F
     }
 }
 
-/// Parses TOML; [`None`] if it is not.
+/// Parses TOML; [`None`] if it is invalid.
 fn toml<'a>(findings: &Findings, text: &'a str) -> Option<Spanned<DeTable<'a>>> {
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
         findings
             .note(Kind::Syntax, format!("not TOML: {}", error.message()))
             .at(error.span().unwrap_or(text.len()..text.len()), "here")
-            .help("write texts in quotes, lists in brackets, and tables as [engine] or [[port]]")
+            .help("write strings in quotes, lists in brackets, and tables as [engine] or [[port]]")
             .keep();
     }
     errors.is_empty().then_some(root)

@@ -1,21 +1,22 @@
-//! Things that a file names and this machine does not have, or that another program uses. Only the program that will use them can look them up; this
-//! crate knows their places in the file.
+//! Things that a file names and that this machine does not have or that another program uses. Only the
+//! program that will use them can look them up; this crate knows their positions in the file.
 
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
 
-/// Something that a key of the file names and this machine does not have, or that another program uses, too.
+/// Something that a key of the file names and that this machine does not have, or that another program uses,
+/// too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The table, such as `port` or `engine`.
     pub table: &'static str,
     /// Number of the item if there are several of the table, from 0 in the order of the file.
     pub item: usize,
-    /// The key, which may be left to its default.
+    /// The key; the file need not have it.
     pub key: &'static str,
-    /// What is missing and the remedy.
+    /// The message, with the remedy.
     pub message: String,
-    /// It is there, and another program uses it, too: a warning.
+    /// It exists, but another program uses it, too: a warning.
     pub is_shared: bool,
 }
 

@@ -3,12 +3,13 @@
 //!
 //! # Numbers
 //!
-//! Groups, ports, NFs, routers, chains and rules have a number (`id`), by which others refer to them. **Their position in a
-//! `Vec` is only the order of the file**; for rules it also says which comes first. Look an item up with [`Host::group`],
-//! [`Host::port`], [`Host::nf`], [`Host::router`] or [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the file.
-//! Before a new host replaces a running one, [`crate::assign_ids`] gives each item that the running host has by name (a rule
-//! without a name: by content) the number that it has there. New items get numbers that the running host does not use, as
-//! long as there are any. Therefore:
+//! Groups, ports, NFs, routers, chains and rules have a number (`id`), by which others refer to them. **Their
+//! position in a `Vec` is only the order of the file**; for rules, the order also decides which one matches
+//! first. Look an item up with [`Host::group`], [`Host::port`], [`Host::nf`], [`Host::router`] or
+//! [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the file. Before a new host replaces a
+//! running one, [`crate::assign_ids`] gives each item that the running host has by name (a rule without a
+//! name: by content) the number that it has there. New items get numbers that the running host does not use,
+//! if possible. Therefore:
 //!
 //! - an item that stays keeps its number in shared tables, descriptors and statistics;
 //! - numbers may have gaps, but stay below their limit ([`MAX_PORTS`] and so on): index an array of that size, or keep a
@@ -49,7 +50,7 @@ pub use router::{
 };
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
-/// The word that stands for the port of ingress in a chain's `output`.
+/// The word for the ingress port in a chain's `output`.
 pub(crate) const INGRESS: &str = "ingress";
 /// Chains that a host can have; chain numbers are below it.
 pub const MAX_CHAINS: usize = 256;
@@ -143,12 +144,12 @@ fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The names of an interface and of what it belongs to, as bytes that differ for different names.
+/// The names of an interface and of its owner, as bytes that differ for different names.
 pub(crate) fn names_of(owner: &str, interface: &str) -> impl Iterator<Item = u8> {
     owner.bytes().chain([0]).chain(interface.bytes())
 }
 
-/// A locally administered MAC address that follows from a name.
+/// A locally administered MAC address derived from a name.
 pub(crate) fn derived_mac(name: impl Iterator<Item = u8>) -> MacAddr {
     let [a, b, c, d, e, ..] = stable_hash(name).to_be_bytes();
     MacAddr([0x02, a, b, c, d, e])
@@ -204,7 +205,7 @@ impl Host {
         self.routers.iter().find_map(|router| Some((router, router.punted_by(port)?)))
     }
 
-    /// The router whose share of workers this port has a part of.
+    /// The router whose share of workers includes this port.
     #[must_use]
     pub fn sharing_router(&self, port: PortId) -> Option<&RouterConfig> {
         let mut sharing = self.routers.iter().filter(|router| router.has_share());
@@ -221,7 +222,7 @@ impl Host {
         self.vms.iter().map(threads).sum()
     }
 
-    /// The rules for packets that come in by a port, in their order.
+    /// The rules for packets that a port receives, in their order.
     pub fn rules_from(&self, port: PortId) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| is_from(rule, port))
     }
@@ -249,8 +250,8 @@ impl Host {
         by_rule.chain(forward).filter_map(|id| self.chain(id))
     }
 
-    /// The group in whose memory a port receives packets: the port's own, else that of the first hop of the first of
-    /// [`Host::chains_from`]; `None`: the engine's own memory.
+    /// The group in whose memory a port receives packets: the port's own, else the group of the first hop of
+    /// the first chain of [`Host::chains_from`]; `None`: the engine's own memory.
     #[must_use]
     pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
         self.landing_by(&self.rules, port)
@@ -264,7 +265,7 @@ impl Host {
     }
 }
 
-/// Whether a rule matches packets that come in by a port.
+/// Whether a rule matches packets that a port receives.
 fn is_from(rule: &Rule, port: PortId) -> bool {
     let from = &rule.matches.from;
     !rule.matches.is_egress() && (from.is_empty() || from.contains(&port))

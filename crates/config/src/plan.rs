@@ -1,4 +1,4 @@
-//! Plans: the changes from one host to another, and what each disturbs.
+//! Plans: the changes from one host to another, and what each change disturbs.
 //!
 //! Items are compared by name, key by key as in the file; numbers ([`crate::assign_ids`]) do not matter. What a change
 //! disturbs:
@@ -40,11 +40,11 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It is new.
+    /// The new host adds it.
     Add,
-    /// It goes away.
+    /// The new host lacks it.
     Remove,
-    /// It stays and differs.
+    /// Both hosts have it, with differences.
     Change,
 }
 
@@ -83,7 +83,7 @@ pub struct Change {
     pub action: ChangeKind,
     /// The kind of item.
     pub item: ItemKind,
-    /// The item's name; empty for what has none.
+    /// The item's name; empty if it has none.
     pub name: String,
     /// The difference, such as `hops firewall → firewall,monitor`; of a new or removed item a summary.
     pub text: String,

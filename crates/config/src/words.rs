@@ -49,8 +49,8 @@ pub(crate) use words;
 /// Letters that a part of a known word must have to stand for it.
 const PART: usize = 3;
 
-/// The nearest of `known`, if it is near enough for a slip (one edit in three characters), else the only one that the
-/// word is a part of.
+/// The nearest of `known`, if it is near enough for a typing error (one edit in three characters), else the
+/// only known word that contains it.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let folded = fold(word);
     let slip = known
@@ -83,7 +83,7 @@ pub fn nearest_names<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -
     ranked.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// `Buffer-Size` is as good as `buffer_size`.
+/// Makes `Buffer-Size` equal to `buffer_size`.
 fn fold(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
 }

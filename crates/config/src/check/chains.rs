@@ -1,4 +1,5 @@
-//! Chains without the standby replicas that they need, chains that copy packets, chains that get none.
+//! Chains without the standby replicas that they need, chains that copy packets, and chains that receive no
+//! packets.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
 }
 
-/// The chains that some packet may enter.
+/// The chains that packets may enter.
 fn led_to(host: &Host) -> BTreeSet<ChainId> {
     let rules = host.rules.iter().filter_map(|rule| match rule.actions.terminal {
         Some(Action::Chain(id)) => Some(id),

@@ -1,4 +1,5 @@
-//! What two items of a host cannot share: interfaces, PCI devices, sockets, captures that are written, cores.
+//! Resources that two items of a host cannot share: interfaces, PCI devices, sockets, capture files to write,
+//! cores.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     cores(findings, file, host);
 }
 
-/// What only one port can use: the word for it, the key that names it, and its name.
+/// A resource that only one port can use: its kind, the key that names it, and its name.
 fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
     match kind {
         PortKind::Pci { address } => Some(("PCI device", "address", address.clone())),
@@ -50,7 +51,7 @@ fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
 }
 
-/// Patch ports whose peer has another one.
+/// Patch ports whose peer has another peer.
 fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let PortKind::Patch { peer } = port.kind else { continue };

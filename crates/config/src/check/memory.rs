@@ -1,4 +1,4 @@
-//! Frames that do not fit buffers, and groups with too many threads.
+//! Frames that do not fit into buffers, and groups with too many threads.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     threads(findings, file, host);
 }
 
-/// Checks that the frames of a port fit the buffers that they come to.
+/// Checks that the frames of a port fit into the buffers of every group that they may enter.
 fn frames(findings: &Findings, file: &Place<'_>, host: &Host, (port, place): (&PortConfig, Span)) {
     let landing = host.landing_group(port);
     if landing.is_none() && takes_in(port) {
@@ -56,19 +56,20 @@ fn headrooms(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
 }
 
-/// The groups whose buffers a port's packets come to, by rules and chains.
+/// The groups whose buffers a port's packets may enter, by rules and chains.
 fn passes(host: &Host, port: &PortConfig) -> BTreeSet<GroupId> {
     let hops = host.chains_from(port).flat_map(|chain| &chain.hops);
     let groups = hops.filter_map(|role| host.nf(*role)).map(|nf| nf.group);
     groups.chain(host.landing_group(port)).collect()
 }
 
-/// Whether packets come in by a port.
+/// Whether a port receives packets.
 const fn takes_in(port: &PortConfig) -> bool {
     !matches!(port.kind, PortKind::Sink | PortKind::Null { .. } | PortKind::Pcap { input: None, .. })
 }
 
-/// Packets of a port without a group land in the engine's own memory, with buffers of the default size.
+/// A port without a group receives packets into the engine's own memory, which has buffers of the default
+/// size.
 fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
     let own = Group::default();
     let most = own.buffer_size - u32::from(own.headroom) - HEADER;

@@ -1,4 +1,4 @@
-//! Router interfaces that match the same packets, and those that get none.
+//! Router interfaces that match the same packets, and interfaces that receive no packets.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::model::{Action, Forward, Host, Output, PortConfig, PortId, RouterId};
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 
-/// What selects an interface for a packet: within a router, and between routers.
+/// The fields that select an interface for a packet: within a router, and between routers.
 #[derive(PartialEq, Eq, Hash)]
 enum Packets {
     OfRouter(RouterId, PortId, Option<VlanId>),
@@ -69,7 +69,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
 }
 
-/// Whether packets that come in by a port may go to a router.
+/// Whether packets that a port receives may go to a router.
 fn leads_to(host: &Host, port: PortId, router: RouterId) -> bool {
     let forward = host.port(port).is_some_and(|port| port.policy.forward == Forward::Router(router));
     let by_chain =

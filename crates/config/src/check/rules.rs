@@ -48,7 +48,7 @@ fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize>
     reported
 }
 
-/// Rules without the effect that they seem to have, except those that contradict another one.
+/// Rules without the effect that they seem to have, except rules that contradict another rule.
 fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], reported: &BTreeSet<usize>) {
     let analysis = analyse(&host.rules);
     let mut overlapped = BTreeSet::new();
@@ -129,7 +129,7 @@ fn doubt(findings: &Findings, kind: Doubt, place: &Place<'_>, other: Option<&Pla
     note.help(help).keep();
 }
 
-/// The same match with its sets in one order, so that equal ones are equal.
+/// The match with its sets sorted, so that matches with the same sets compare equal.
 fn in_order(matches: &Match) -> Match {
     let mut matches = matches.clone();
     fn sort<T, K: Ord>(list: &mut Vec<T>, key: impl Fn(&T) -> K)
@@ -236,7 +236,7 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
     }
 }
 
-/// Whether packets are expected to come in by a port.
+/// Whether a port is expected to receive packets.
 const fn receives(port: &PortConfig) -> bool {
     match &port.kind {
         PortKind::Pci { .. }

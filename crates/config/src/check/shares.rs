@@ -1,4 +1,4 @@
-//! Shares of workers that ports and routers cannot all have.
+//! Shares of workers that together exceed what a worker has.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     shared_ports(findings, file, host);
 }
 
-/// Reserves that leave others too little. The first worker serves every port.
+/// Reserves that leave too little for other ports. The first worker serves every port.
 fn of_workers(findings: &Findings, file: &Place<'_>, host: &Host) {
     let routers = host.routers.iter().zip(file.items("router"));
     let routers = routers.map(|(router, place)| (router.reserve, place));

@@ -1,4 +1,4 @@
-//! VMs whose role a process has already, and network cards that share a port or an address.
+//! VMs whose role a process already has, and network cards that share a port or an address.
 
 use std::collections::{BTreeSet, HashMap};
 

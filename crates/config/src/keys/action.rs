@@ -1,4 +1,5 @@
-//! The keys that say where packets go: `chain`, `out` and so on. Rules, `forward` of ports and `output` of chains have them.
+//! The keys for where packets go: `chain`, `out` and so on. Rules, `forward` of ports and `output` of chains
+//! have them.
 
 use netvm_policy::Action;
 use toml::Value;
@@ -7,7 +8,8 @@ use crate::model::Host;
 use crate::syntax::form::{Plain, Spanned, ToChain, ToPort, ToRouter, Yes};
 use crate::syntax::table::{At, Form, Table};
 
-/// Passes these keys to the table; at most one is written. If the file has several, only the first is resolved.
+/// Passes these keys to the table, which writes at most one. If the file has several, only the first is
+/// resolved.
 pub(super) fn keys(terminal: &mut Option<Action>, table: &mut Table<'_>, keys: &[&'static str]) {
     let written = *terminal;
     let first = table.reader().and_then(|reader| reader.given(keys).first().copied());
@@ -24,7 +26,7 @@ pub(super) fn keys(terminal: &mut Option<Action>, table: &mut Table<'_>, keys: &
     }
 }
 
-/// Notes when none of these keys is there, or more than one. `help` says what can be written.
+/// Reports a table with none or several of these keys. `help` tells the possible ones.
 pub(super) fn exactly_one(table: &mut Table<'_>, keys: &[&'static str], help: &str) {
     let Some(reader) = table.reader() else { return };
     match (reader.given(keys).as_slice(), keys) {
@@ -34,7 +36,7 @@ pub(super) fn exactly_one(table: &mut Table<'_>, keys: &[&'static str], help: &s
     }
 }
 
-/// The value of that key.
+/// The value of one of these keys.
 struct ByKey(&'static str);
 
 impl Form<Option<Action>> for ByKey {

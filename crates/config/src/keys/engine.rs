@@ -19,7 +19,7 @@ use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;
-/// Seconds of a day: the longest for which an unused entry is remembered.
+/// Seconds of a day, the longest time to keep an unused entry.
 const DAY: u64 = 86_400;
 /// Most MAC addresses of a port, or of all ports together.
 pub(super) const MOST_MACS: u64 = 1 << 20;
@@ -68,7 +68,7 @@ impl Form<Vec<u32>> for Cores {
     }
 }
 
-/// Notes the cores that occur twice.
+/// Reports cores that occur twice.
 fn each_once<'a>(
     at: &At<'_>,
     cores: impl IntoIterator<Item = &'a u32>,

@@ -18,7 +18,7 @@ use crate::syntax::form::{
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
 
-/// The user of NFs and VMs that name none: it owns nothing.
+/// The user of NFs and VMs without `user`: it owns no files.
 pub(super) const DEFAULT_USER: &str = "nobody";
 /// Seconds without progress after which an NF counts as hung.
 pub(crate) const DEFAULT_HANG_TIMEOUT: u16 = 1;
@@ -148,7 +148,7 @@ struct Environment;
 impl Form<Vec<(String, String)>> for Environment {
     fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<(String, String)>> {
         let DeValue::Table(table) = value.get_ref() else {
-            return at.wrong_type(value.get_ref(), "a table of texts, such as { NAME = \"value\" }");
+            return at.wrong_type(value.get_ref(), "a table of strings, such as { NAME = \"value\" }");
         };
         let mut variables = Vec::new();
         for (name, value) in table {

@@ -22,7 +22,7 @@ const DEFAULT_MTU: u16 = 1500;
 
 /// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
 const DEVICE_BYTES: usize = 63;
-/// Longest frame: what fits the largest buffer behind a headroom of 256.
+/// Longest frame that fits into the largest buffer, after a headroom of 256.
 const MAX_FRAME: u64 = 65_472 - 256;
 
 impl Numbered for PortConfig {
@@ -79,7 +79,7 @@ impl Keys for PortConfig {
     }
 }
 
-/// What kinds of port have one queue, and why.
+/// The kinds of port with one queue, and why.
 const fn one_queue(kind: &PortKind) -> Option<(&'static str, &'static str)> {
     match kind {
         PortKind::Pcap { .. } => Some((

@@ -101,11 +101,11 @@ impl Keys for Guard {
 
 /// Slowest and fastest shaper.
 const RATES: std::ops::RangeInclusive<u64> = 8_000..=1_000_000_000_000;
-/// A shaper's burst is by default what it sends in so many parts of a second,
+/// By default, a shaper's burst is what it sends in 1 / `BURSTS_PER_SECOND` of a second,
 const BURSTS_PER_SECOND: u64 = 200;
-/// but at least a dozen of Ethernet's frames.
+/// but at least a dozen Ethernet frames.
 const LEAST_BURST: u64 = 150_000;
-/// Packets of a queue by default, and at most.
+/// Packets of a queue: default, and maximum.
 const QUEUE_PACKETS: u32 = 1000;
 const MOST_QUEUE_PACKETS: u64 = 65_536;
 /// RFC 8289 section 4.4.

@@ -12,9 +12,9 @@ use crate::syntax::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Reader, Table};
 
-/// Keys that say where packets go.
+/// Keys for where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
-/// What a rule can do.
+/// The actions of a rule, for messages.
 const HOW: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`";
 
 impl Numbered for Rule {
@@ -49,7 +49,8 @@ impl Keys for Rule {
     }
 }
 
-/// One terminal action at most. A rule without any effect is a mistake, unless it says that it only counts.
+/// A rule has at most one terminal action. A rule without any effect is a mistake, unless it has `count =
+/// true`.
 fn check_actions(reader: &Reader<'_>) {
     let actions = reader.given(&TERMINAL);
     if let [first, second, ..] = actions[..] {
@@ -109,7 +110,7 @@ impl Keys for Match {
     }
 }
 
-/// Packets without a tag, which are VLAN 0 in a match, have a word of their own.
+/// The VLANs without 0, which stands for untagged packets and has its own word in the file.
 fn without_untagged(vlans: &Span<u16>) -> impl Iterator<Item = Span<u16>> + use<> {
     let split = match (vlans.first, vlans.last) {
         (0, 1..) => [Some(Span::single(0)), Some(Span { first: 1, last: vlans.last })],
@@ -118,7 +119,8 @@ fn without_untagged(vlans: &Span<u16>) -> impl Iterator<Item = Span<u16>> + use<
     split.into_iter().flatten()
 }
 
-/// A field that most packets lack is 0 in those. A rule that names it must say that it means packets that have it.
+/// In packets without a field, its value is 0. So a rule that matches such a field must also match the
+/// protocol that has it.
 fn check_layers(reader: &Reader<'_>, matches: &Match) {
     let needs = |keys: &[&'static str], is_given: bool, what: &str| {
         for key in reader.given(keys).into_iter().filter(|_| !is_given) {
@@ -130,7 +132,7 @@ fn check_layers(reader: &Reader<'_>, matches: &Match) {
         }
     };
     let protocols = &matches.protocol;
-    // A value that could not be read is a finding already.
+    // A value that cannot be read already has a finding.
     let unread = protocols.is_empty() && reader.has("protocol");
     needs(&["tcp_flags"], unread || *protocols == [IpProto::TCP], "protocol = \"tcp\"");
     let is_icmp = |protocol: &IpProto| matches!(*protocol, IpProto::ICMP | IpProto::ICMPV6);
@@ -142,11 +144,11 @@ fn check_layers(reader: &Reader<'_>, matches: &Match) {
 
 /// Highest rate and burst: a terabit, or a packet for each of its bits.
 const MOST: u64 = 1_000_000_000_000;
-/// A burst is by default what comes in a tenth of a second,
+/// By default, a burst is a tenth of a second of the rate,
 const BURSTS_PER_SECOND: u64 = 10;
 /// but at least two bursts of a worker,
 const LEAST_PACKETS: u64 = 64;
-/// or more than the longest frame, and a dozen of Ethernet's.
+/// or more than the longest frame and a dozen Ethernet frames.
 const LEAST_BITS: u64 = 600_000;
 
 impl Keys for Police {

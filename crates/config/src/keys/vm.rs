@@ -23,13 +23,13 @@ use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
 /// Most MiB of a VM: a TiB.
 const MOST_MEMORY: u64 = 1 << 20;
-/// Least MiB: below it not even a small kernel starts.
+/// Least MiB: with less, not even a small kernel boots.
 const LEAST_MEMORY: u64 = 32;
 /// Most virtual processors of QEMU's q35 without an IOMMU.
 const MOST_CPUS: u64 = 255;
 /// Most seconds of `boot_timeout`: an hour.
 const LONGEST_BOOT_TIMEOUT: u64 = 3600;
-/// Most network cards: what fits on QEMU's root bus beside the other devices.
+/// Most network cards that fit on QEMU's root bus with the other devices.
 const MAX_CARDS: usize = 16;
 
 impl Numbered for VmConfig {
@@ -70,7 +70,7 @@ impl Keys for VmConfig {
     }
 }
 
-/// The keys of the guest: `role` or `ports`, and what goes with it.
+/// The keys of the guest: `role` or `ports`, and the keys that depend on it.
 fn guest(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
     if let Some(reader) = table.reader() {
         let of_nf = |table: &mut Table<'_>| Guest::nf().keys("", table);
@@ -94,7 +94,7 @@ fn guest(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
     guest.keys(vm, table);
 }
 
-/// The keys of what it boots: `kernel` or `image`, and what goes with it.
+/// The boot keys: `kernel` or `image`, and the keys that depend on it.
 fn boot(boot: &mut VmBoot, table: &mut Table<'_>) {
     if let Some(reader) = table.reader() {
         let of_kernel = |table: &mut Table<'_>| VmBoot::kernel().keys(table);
@@ -190,7 +190,8 @@ fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table
     }
 }
 
-/// The address of a card that was given none: locally administered, and always the same for that VM and position.
+/// The address of a card without a configured one: locally administered, and always the same for that VM and
+/// position.
 fn card_mac(vm: &str, card: usize) -> MacAddr {
     derived_mac(vm.bytes().chain([0, card as u8]))
 }

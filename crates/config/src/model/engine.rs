@@ -9,7 +9,7 @@ use netvm_policy::PortId;
 use super::GroupId;
 use crate::words::words;
 
-/// What workers without packets do.
+/// What workers do without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Idle {
     /// Spin: lowest latency, a whole core for each worker.
@@ -27,9 +27,9 @@ pub struct EngineConfig {
     pub cores: Vec<u32>,
     /// How idle workers behave.
     pub idle: Idle,
-    /// Whether huge pages are used when there are any.
+    /// Whether to use huge pages if the machine has them.
     pub huge_pages: bool,
-    /// Cores of each NUMA node; empty: as the machine says.
+    /// Cores of each NUMA node; empty: the machine's.
     pub nodes: Vec<Vec<u32>>,
     /// Slots of the rings between engine and NFs and between NFs, a power of two.
     pub ring_size: u32,
@@ -64,11 +64,11 @@ impl EngineConfig {
 /// The exact-match cache of flows that each worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowCacheConfig {
-    /// Flows that it holds.
+    /// Capacity in flows.
     pub entries: u32,
-    /// Which flow makes room for a new one.
+    /// Which flow a full cache evicts.
     pub eviction: Eviction,
-    /// Seconds after which a flow is forgotten that had no packet.
+    /// Seconds without a packet after which the cache removes a flow.
     pub idle: u32,
 }
 
@@ -82,28 +82,29 @@ impl Default for FlowCacheConfig {
 /// Which flow a full cache evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Eviction {
-    /// One that was not used since the clock hand last passed it.
+    /// A flow that had no packet since the clock hand last passed it.
     #[default]
     Clock,
-    /// The least recently used one.
+    /// The least recently used flow.
     Lru,
 }
 words!(Eviction: "clock" => Clock, "lru" => Lru);
 
-/// The flow monitor of each worker: counts what ports receive, unless the port is left out.
+/// The flow monitor of each worker: counts the flows of received packets, except of ports with `monitor =
+/// false`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMonitorConfig {
     /// The table of flows.
     pub table: MonitorTable,
-    /// Flows that it holds at least.
+    /// Minimum capacity in flows.
     pub flows: u32,
     /// Seconds without a packet after which a flow ends.
     pub idle_timeout: u32,
-    /// A flow that goes on has a record after so many seconds.
+    /// Seconds after which a flow that continues gets a record.
     pub active_timeout: u32,
-    /// One packet of so many is counted.
+    /// Counts one packet of this many.
     pub sampling: u32,
-    /// Whether names of DNS and TLS are read.
+    /// Whether to read names from DNS and TLS.
     pub names: bool,
     /// IPFIX collector of the records.
     pub export: Option<Target>,
@@ -112,7 +113,7 @@ pub struct FlowMonitorConfig {
 }
 
 impl Default for FlowMonitorConfig {
-    /// As those of `netvm-monitor`.
+    /// The defaults of `netvm-monitor`.
     fn default() -> Self {
         Self {
             table: MonitorTable::default(),
@@ -130,7 +131,7 @@ impl Default for FlowMonitorConfig {
 /// The table of a flow monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum MonitorTable {
-    /// None: headers are read and lengths counted.
+    /// None: reads headers and counts lengths, for measurements.
     Null,
     /// Four subtables, the emptiest bucket.
     DLeft,
@@ -145,7 +146,8 @@ words!(MonitorTable: "tagged" => Tagged, "d-left" => DLeft, "null" => Null);
 pub struct ApiConfig {
     /// The loopback address and port of the web page and of metrics, read-only and with a token; `None`: not served.
     pub web: Option<SocketAddr>,
-    /// The Unix group whose members may look and capture packets, by a socket of their own; `None`: there is none.
+    /// The Unix group whose members may read the state and capture packets, through a separate socket;
+    /// `None`: no such socket.
     pub capture_group: Option<String>,
     /// Whether the web page may capture packets, too.
     pub web_capture: bool,
@@ -156,7 +158,7 @@ pub struct ApiConfig {
 pub struct SwitchConfig {
     /// Entries of the forwarding database, for all ports together.
     pub macs: u32,
-    /// Seconds after which an entry is removed whose address sent nothing (IEEE 802.1Q, ageing time).
+    /// Seconds after which an entry whose address sent no packet is removed (IEEE 802.1Q, ageing time).
     pub mac_age: u32,
 }
 
@@ -192,9 +194,9 @@ pub struct Group {
     pub buffers: u32,
     /// Bytes of a buffer: headroom, packet and tailroom together.
     pub buffer_size: u32,
-    /// Bytes before a received packet.
+    /// Bytes in front of a received packet.
     pub headroom: u16,
-    /// Buffers of 64 KiB of each of its regions, for segments of TCP and UDP.
+    /// Buffers of 64 KiB in each of its regions, for TCP and UDP segments.
     pub large_buffers: u32,
     /// Ports that its NFs may send out of, by number; `None`: the ports whose traffic its chains carry or output to.
     pub may_send_to: Option<Vec<PortId>>,

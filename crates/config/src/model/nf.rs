@@ -16,7 +16,7 @@ pub enum NfStart {
         command: Vec<String>,
         /// The user it runs as when netvmd is root, by name or number.
         user: String,
-        /// Replicas that take packets.
+        /// Replicas that process packets.
         replicas: u16,
         /// Replicas that are attached and wait to replace one that dies.
         standby: u16,
@@ -26,7 +26,7 @@ pub enum NfStart {
         environment: Vec<(String, String)>,
         /// Threads, each with rings of its own.
         threads: u16,
-        /// What each process may use of the machine.
+        /// Resource limits of each process.
         limits: NfLimits,
     },
     /// It attaches by itself.
@@ -36,16 +36,16 @@ pub enum NfStart {
     },
 }
 
-/// What a process of an NF may use of the machine.
+/// Resource limits of a process of an NF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfLimits {
     /// MiB of memory, besides the packet memory.
     pub memory: u32,
     /// Tasks: processes and threads.
     pub tasks: u32,
-    /// Its share of contended cores, relative to others; 100 is what every process gets.
+    /// Its share of contended cores, relative to other processes; 100 is the default of Linux.
     pub cpu_weight: u32,
-    /// Folders in which it may create and change files; it may read whatever its user may.
+    /// Folders in which it may create and change files; it may read all that its user may read.
     pub writable: Vec<PathBuf>,
 }
 
@@ -66,7 +66,8 @@ pub struct NfConfig {
     pub group: GroupId,
     /// How replicas are chosen.
     pub balance: Balance,
-    /// Idle seconds after which its verdict on a whole flow (drop the rest, skip me) expires; 0: it may give none.
+    /// Idle seconds after which its verdict on a whole flow (drop the rest, bypass this NF) expires; 0: it
+    /// may not give such verdicts.
     pub flow_verdicts: u16,
     /// Seconds without progress after which it counts as hung; 0: never.
     pub hang_timeout: u16,
@@ -82,7 +83,7 @@ pub enum Balance {
     LeastOccupied,
     /// By the flow's hash.
     FlowHash,
-    /// The one with the emptiest ring at the flow's first packet, and that one from then on.
+    /// The one with the emptiest ring at the flow's first packet, and the same one for the rest of the flow.
     Sticky,
 }
 words!(Balance: "least-occupied" => LeastOccupied, "flow-hash" => FlowHash, "sticky" => Sticky);
@@ -100,14 +101,14 @@ pub enum OnFailure {
 }
 words!(OnFailure: "drop" => Drop, "bypass" => Bypass, "standby" => Standby);
 
-/// Where a chain's packets go after the last hop's "next".
+/// Where a chain's packets go if the last hop's verdict is "next".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Output {
     /// Out of a port, by number.
     Port(PortId),
-    /// Out of the port they came in by.
+    /// Out of their ingress port.
     Ingress,
-    /// To L2 switching, as if they had just come in by the port they came in by.
+    /// To L2 switching, as if their ingress port had just received them.
     Normal,
     /// To a virtual router, likewise.
     Router(RouterId),

@@ -1,4 +1,4 @@
-//! Ports: where packets come in and go out.
+//! Ports, which receive and send packets.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -25,22 +25,23 @@ pub struct PortConfig {
     pub queues: u16,
     /// Longest frame in bytes without FCS, minus 14.
     pub mtu: u16,
-    /// The group in whose memory received packets land, by number; `None`: that of the first chain that its packets may
-    /// take, else a group of the engine's own.
+    /// The group into whose memory packets are received, by number; `None`: the group of the first chain that
+    /// its packets may take, else the engine's own memory.
     pub group: Option<GroupId>,
-    /// What it does with packets besides the rules.
+    /// What the port does with packets besides the rules.
     pub policy: PortPolicy,
 }
 
 impl PortConfig {
-    /// The MAC address of the card that the port is for its guest, if it is one.
+    /// The MAC address of the guest's card, for ports that emulate a card.
     #[must_use]
     pub fn card_mac(&self) -> Option<MacAddr> {
         let PortKind::E1000 { mac, .. } = &self.kind else { return None };
         Some(mac.unwrap_or_else(|| derived_mac(names_of(&self.name, self.kind.word()))))
     }
 
-    /// Whether it is the same device in the same way: what differs besides can change while it is open.
+    /// Whether the device and its settings are the same; all other settings can change while the port is
+    /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
         let Self { id, name, kind, queues, mtu, group, policy: _ } = self;
@@ -74,7 +75,7 @@ pub enum PortKind {
         /// Name of the interface.
         interface: String,
     },
-    /// An interface that the port makes in another network namespace, such as a container's.
+    /// An interface that the port creates in another network namespace, such as a container's.
     Container(ContainerConfig),
     /// A guest, over a vhost-user socket.
     VhostUser {
@@ -89,16 +90,16 @@ pub enum PortKind {
     E1000 {
         /// The socket.
         path: PathBuf,
-        /// The card's MAC address; `None`: one that follows from the port's name, and so stays the same.
+        /// The card's MAC address; `None`: derived from the port's name, and so always the same.
         mac: Option<MacAddr>,
         /// The card.
         model: CardModel,
     },
     /// Reads a capture, writes a capture.
     Pcap {
-        /// The capture to read; `None`: nothing comes in.
+        /// The capture to read; `None`: the port receives nothing.
         input: Option<PathBuf>,
-        /// The capture to write; `None`: what goes out is discarded.
+        /// The capture to write; `None`: sent packets are discarded.
         output: Option<PathBuf>,
         /// Replay by the capture's time stamps, not as fast as possible.
         paced: bool,
@@ -108,14 +109,14 @@ pub enum PortKind {
         /// Length of received frames in bytes.
         size: u16,
     },
-    /// Built-in traffic source; what goes out is discarded.
+    /// Built-in traffic source; sent packets are discarded.
     Source(SourceConfig),
-    /// A link to another port of netvm, without a device: what goes out comes in by the other.
+    /// A link to another port of netvm, without a device: each end receives what the other sends.
     Patch {
-        /// The other port, whose peer is this one.
+        /// The other port, whose peer is this port.
         peer: PortId,
     },
-    /// Built-in sink: nothing comes in, what goes out is counted and discarded.
+    /// Built-in sink: receives nothing; sent packets are counted and discarded.
     Sink,
 }
 
@@ -159,7 +160,7 @@ impl PortKind {
         ]
     }
 
-    /// The MTU that frames which the port makes need.
+    /// The MTU required for frames that the port generates.
     pub(crate) const fn needed_mtu(&self) -> u16 {
         match self {
             Self::Null { size } | Self::Source(SourceConfig { size, .. }) => {
@@ -189,7 +190,7 @@ pub struct ContainerConfig {
     pub namespace: String,
     /// Name of the interface there.
     pub interface: String,
-    /// Its MAC address; `None`: one that follows from namespace and name, and so stays the same.
+    /// Its MAC address; `None`: derived from namespace and name, and so always the same.
     pub mac: Option<MacAddr>,
     /// Its addresses.
     pub addresses: Vec<InterfaceAddress>,
@@ -247,7 +248,7 @@ pub enum VhostDma {
     /// The CPU.
     #[default]
     Off,
-    /// A free DMA engine if there is one, else the CPU.
+    /// A DMA engine that no other port uses, else the CPU.
     Auto,
     /// A DMA engine, by its name in DPDK.
     Device(String),
@@ -272,18 +273,18 @@ pub struct SourceConfig {
     pub size: u16,
     /// How many flows (UDP 5-tuples).
     pub flows: u32,
-    /// Packets per second; `None`: flat out.
+    /// Packets per second; `None`: as fast as possible.
     pub rate: Option<u64>,
-    /// Packets that a source with a rate sends at once: it waits until so many are due.
+    /// Packets that a source with a rate sends at once, when they are due.
     pub burst: u16,
-    /// Wait for room at the chain's entry instead of overrunning it.
+    /// Wait for room at the chain's entry instead of losing packets.
     pub lossless: bool,
     /// Stop after this many packets.
     pub count: Option<u64>,
 }
 
 impl Default for SourceConfig {
-    /// The shortest Ethernet frames, one flow, flat out.
+    /// The shortest Ethernet frames, one flow, as fast as possible.
     fn default() -> Self {
         Self { size: 60, flows: 1, rate: None, burst: 1, lossless: false, count: None }
     }

@@ -1,14 +1,14 @@
-//! What a port does with packets beside the rules.
+//! What a port does with packets besides the rules.
 
 use netvm_policy::{ChainId, Police, PortId, Rate, RouterId, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use crate::words::words;
 
-/// Where packets of a port go that are allowed, by a rule or by default.
+/// Where a port's packets go if they are allowed, by a rule or by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Forward {
-    /// Nowhere: they are dropped, as no rule says more.
+    /// Nowhere: they are dropped.
     #[default]
     None,
     /// L2 switching by learnt MAC addresses.
@@ -21,7 +21,7 @@ pub enum Forward {
     Router(RouterId),
 }
 
-/// What happens to packets that no rule decides on.
+/// The action for packets without a matching terminal rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum AclDefault {
     /// They are allowed.
@@ -35,27 +35,26 @@ words!(AclDefault: "allow" => Allow, "deny" => Deny);
 /// The VLANs of a port in L2 switching (IEEE 802.1Q).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum VlanMode {
-    /// Tags mean nothing: all of its packets are in one VLAN of no number, and leave as they came.
+    /// Ignores tags: all packets are in one VLAN without a number, and leave unchanged.
     #[default]
     Unaware,
-    /// Untagged: its packets are in this VLAN. Tagged ones do not come in.
+    /// Untagged: its packets are in this VLAN. Tagged packets are refused.
     Access(VlanId),
     /// Tagged with one of these VLANs.
     Trunk {
         /// The VLANs, each of 1 to 4094.
         vlans: Vec<Span<u16>>,
-        /// The VLAN whose packets have no tag; it is one of the port's without being named in `vlans`. `None`: packets
-        /// without a tag do not come in.
+        /// The VLAN of untagged packets, in addition to `vlans`. `None`: untagged packets are refused.
         native: Option<VlanId>,
     },
 }
 
-/// What a guest may send as: its own addresses only.
+/// Anti-spoofing: the source addresses that a guest may use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Guard {
-    /// Source MAC addresses that it may have; empty: any.
+    /// Permitted source MAC addresses; empty: any.
     pub macs: Vec<MacAddr>,
-    /// Source addresses of IP and ARP that it may have; empty: any.
+    /// Permitted source addresses of IP and ARP; empty: any.
     pub addresses: Vec<IpNet>,
 }
 
@@ -64,11 +63,11 @@ pub struct Guard {
 pub struct QueueConfig {
     /// Its name.
     pub name: String,
-    /// Its code points (RFC 2474); empty: those of no other queue.
+    /// Its code points (RFC 2474); empty: all that no other queue has.
     pub dscp: Vec<Span<u8>>,
-    /// Served before queues behind it in the list, and before all without priority.
+    /// Served before the queues after it in the list, and before all queues without priority.
     pub priority: bool,
-    /// Its share of what queues with priority leave.
+    /// Its share of the rate that queues with priority do not use.
     pub weight: u16,
     /// Most packets in it.
     pub packets: u32,
@@ -76,10 +75,10 @@ pub struct QueueConfig {
     pub codel_ms: u32,
 }
 
-/// What leaves by a port: a shaper, and queues behind it.
+/// Egress QoS of a port: a shaper, and its queues.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QosConfig {
-    /// The shaper: bits a second, of frames without FCS, and bits at once.
+    /// The shaper: rate and burst in bits, of frames without FCS.
     pub bits: Rate,
     /// The queues; not empty.
     pub queues: Vec<QueueConfig>,
@@ -97,36 +96,36 @@ pub const MOST_RESERVED: u8 = 90;
 /// What a port does with packets besides the rules. It changes live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortPolicy {
-    /// Where packets go that came in and are allowed.
+    /// Where allowed received packets go.
     pub forward: Forward,
-    /// What happens to packets that came in and that no rule decides on.
+    /// The action for received packets without a matching terminal rule.
     pub acl_in: AclDefault,
-    /// What happens to packets on their way out that no rule decides on.
+    /// The action for packets to send without a matching terminal rule.
     pub acl_out: AclDefault,
     /// VLANs in L2 switching.
     pub vlan: VlanMode,
-    /// MAC addresses that are learnt from it.
+    /// Most MAC addresses to learn from the port.
     pub mac_limit: u32,
-    /// Name of its split-horizon group: L2 switching passes nothing between ports of one group.
+    /// Name of its split-horizon group: L2 switching forwards nothing between ports of one group.
     pub split_horizon: Option<String>,
     /// Anti-spoofing.
     pub guard: Option<Guard>,
-    /// What exceeds this on its way in is dropped.
+    /// Limit on received packets; excess packets are dropped.
     pub police_in: Option<Police>,
-    /// What exceeds this on its way out is dropped.
+    /// Limit on packets to send; excess packets are dropped.
     pub police_out: Option<Police>,
-    /// Shaper and queues for what leaves.
+    /// Shaper and queues for packets to send.
     pub qos: Option<QosConfig>,
-    /// Whether the engine's flow monitor counts what comes in, if it has one.
+    /// Whether the engine's flow monitor, if configured, counts received packets.
     pub monitor: bool,
-    /// Its part, beside the weights of others, of what its worker has not reserved.
+    /// Its share, relative to the weights of other ports, of its worker's unreserved time.
     pub weight: u16,
-    /// Percent of its worker that other ports do not take from it.
+    /// Percent of its worker's time reserved for this port.
     pub reserve: u8,
 }
 
 impl Default for PortPolicy {
-    /// Nothing but what rules say.
+    /// No policy besides the rules.
     fn default() -> Self {
         Self {
             forward: Forward::default(),

@@ -20,11 +20,11 @@ pub struct RouterConfig {
     pub name: String,
     /// Its interfaces, at least one, in the order of the file.
     pub interfaces: Vec<RouterInterface>,
-    /// Routes that netvmd gives it; other routes in the namespace stay.
+    /// Routes that netvmd adds; other routes in the namespace stay.
     pub routes: Vec<StaticRoute>,
-    /// Its part, beside the weights of others, of what workers have not reserved. Its ports divide it.
+    /// Its share, relative to the weights of others, of the workers' unreserved time. Its ports divide it.
     pub weight: u16,
-    /// Percent of each worker that others do not take from it.
+    /// Percent of each worker's time reserved for this router.
     pub reserve: u8,
 }
 
@@ -35,7 +35,7 @@ pub struct StaticRoute {
     pub to: IpNet,
     /// Where its packets go.
     pub target: RouteTarget,
-    /// Its metric, the lower the better; `None`: the kernel's default.
+    /// Its metric; the route with the lowest is used. `None`: the kernel's default.
     pub metric: Option<u32>,
 }
 
@@ -46,29 +46,29 @@ pub enum RouteTarget {
     Blackhole,
     /// To neighbours on an interface.
     Connected(String),
-    /// To gateways, of the family of the destination; flows are spread over several.
+    /// To gateways of the destination's address family; flows are spread over several gateways.
     Gateways {
         /// At least one.
         via: Vec<IpAddr>,
-        /// Their interface; `None`: the one of their network.
+        /// Their interface; `None`: the interface in their network.
         interface: Option<String>,
     },
 }
 
 impl RouterConfig {
-    /// Name of its network namespace, the one for `ip netns`.
+    /// Name of its network namespace, for `ip netns`.
     #[must_use]
     pub fn namespace(&self) -> String {
         format!("netvm-{}", self.name)
     }
 
-    /// Whether its ports divide a share of workers that is the router's.
+    /// Whether the router has its own share of workers, which its ports divide.
     #[must_use]
     pub const fn has_share(&self) -> bool {
         self.weight != 1 || self.reserve != 0
     }
 
-    /// The ports of its interfaces, with the punt ports. Several interfaces may have one port.
+    /// The ports of its interfaces, and the punt ports. Several interfaces may share a port.
     pub fn ports(&self) -> impl Iterator<Item = PortId> {
         self.interfaces.iter().flat_map(|interface| [interface.port, interface.punt])
     }
@@ -85,38 +85,40 @@ impl RouterConfig {
 pub struct RouterInterface {
     /// Its name in the namespace; 1 to 15 bytes (`IFNAMSIZ`).
     pub name: String,
-    /// The port that its packets come in and go out by. Its MTU is the interface's.
+    /// The port that receives and sends its packets. The interface has the port's MTU.
     pub port: PortId,
-    /// The outer tag of its packets on that port; `None`: untagged. No other interface of the router has the same.
+    /// The outer tag of its packets on that port; `None`: untagged. Port and tag together are unique in the
+    /// router.
     pub vlan: Option<VlanId>,
     /// Its MAC address.
     pub mac: MacAddr,
-    /// Addresses that netvmd gives it; other addresses in the namespace stay.
+    /// Addresses that netvmd adds; other addresses in the namespace stay.
     pub addresses: Vec<InterfaceAddress>,
     /// Most packets a second that the engine punts.
     pub punt_rate: u32,
-    /// Which sources its packets may have; `None`: any.
+    /// Unicast reverse path forwarding; `None`: any source is accepted.
     pub urpf: Option<Urpf>,
     /// The punt port, one of [`super::Host::ports`] that is not in the file.
     pub punt: PortId,
-    /// The host's end of the veth pair that the interface is the other end of: the punt port's device.
+    /// The host's end of the interface's veth pair, which is the punt port's device.
     pub host_end: String,
 }
 
-/// Unicast reverse path forwarding (RFC 3704): the sources of packets to forward that are believed.
+/// Unicast reverse path forwarding (RFC 3704): the accepted sources of packets to forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urpf {
-    /// Those to which the route leads out of the interface that the packet came in by (section 2.2).
+    /// Sources whose route leads out of the packet's ingress interface (section 2.2).
     Strict,
-    /// Those to which there is a route (section 2.4).
+    /// Sources that have a route (section 2.4).
     Loose,
 }
 words!(Urpf: "strict" => Strict, "loose" => Loose);
 
-/// Default of `punt_rate`: a kernel thread answers that many packets (ARP, ICMP) in about a tenth of a core.
+/// Default of `punt_rate`: a kernel thread answers this many packets (ARP, ICMP) with about a tenth of a
+/// core.
 pub const PUNT_RATE: u32 = 10_000;
 
-/// Bursts are what comes in a tenth of a second,
+/// A burst is a tenth of a second of the rate,
 const BURSTS_PER_SECOND: u32 = 10;
 /// but at least this: two bursts of a worker.
 const LEAST_BURST: u32 = 64;
@@ -134,20 +136,21 @@ impl RouterInterface {
         format!("{router}.{interface}")
     }
 
-    /// The address of an interface that was given none: locally administered, and always the same for these names.
+    /// The address of an interface without a configured one: locally administered, and always the same for
+    /// these names.
     pub(crate) fn own_mac(router: &str, interface: &str) -> MacAddr {
         derived_mac(names_of(router, interface))
     }
 
-    /// The name of the host's end for these names of a router and its interface: 14 bytes, always the same.
+    /// The name of the host's end, derived from the names of router and interface: 14 bytes, always the same.
     #[must_use]
     pub fn host_end_of(router: &str, interface: &str) -> String {
         format!("nv{:012x}", stable_hash(names_of(router, interface)) >> 16)
     }
 }
 
-/// Adds the punt ports of all interfaces behind the ports of the file. Packets on them land where those of the interface's
-/// port do.
+/// Adds the punt ports of all interfaces after the ports of the file. They receive packets into the same
+/// memory as the interface's port.
 pub(crate) fn add_punt_ports(host: &mut Host) {
     let mut numbers = (host.ports.len() as u16..).map(PortId);
     let mut punts = Vec::new();
@@ -166,7 +169,7 @@ pub(crate) fn add_punt_ports(host: &mut Host) {
             queues: 1,
             mtu: port.mtu,
             group: host.landing_group(port),
-            // What the kernel sends has the part of what comes in.
+            // Packets from the kernel have the same share as received packets.
             policy: PortPolicy {
                 forward: Forward::Router(router),
                 weight: port.policy.weight,

@@ -13,7 +13,7 @@ use crate::words::words;
 pub struct VmConfig {
     /// Its name.
     pub name: String,
-    /// What it is to netvm.
+    /// Its purpose for netvm.
     pub guest: Guest,
     /// MiB of memory.
     pub memory: u32,
@@ -33,9 +33,9 @@ pub struct VmConfig {
     pub user: String,
     /// What starts it, and when.
     pub start: VmStart,
-    /// When netvmd restarts it after it has ended.
+    /// When netvmd restarts it after it ended.
     pub restart: Restart,
-    /// Seconds that it has to boot: until its NF attaches, or its driver opens one of its ports.
+    /// Time limit in seconds for its boot, until its NF attaches or its driver opens one of its ports.
     pub boot_timeout: u32,
 }
 
@@ -47,11 +47,11 @@ pub enum VmStart {
     WithNetvmd,
     /// netvmd, on command.
     OnCommand,
-    /// Others, by hand or by libvirt; netvmd prepares its sockets.
+    /// The operator, by hand or with libvirt; netvmd prepares the sockets.
     Manual,
 }
 
-/// What a virtual machine is to netvm.
+/// The purpose of a virtual machine for netvm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guest {
     /// A network function that gets its trust group's packets without a copy, and ends with netvmd.
@@ -65,7 +65,7 @@ pub enum Guest {
     },
     /// Any guest. It is not trusted, and keeps running when netvmd ends.
     Ordinary {
-        /// Its network cards, in the order in which it sees them.
+        /// Its network cards, in the guest's order.
         cards: Vec<VmCard>,
     },
 }
@@ -111,7 +111,7 @@ pub enum VmBoot {
 /// When netvmd restarts a virtual machine that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Restart {
-    /// When it was killed, crashed or panicked; not when the guest has shut itself down.
+    /// When it was killed, crashed or panicked; not when the guest shut itself down.
     #[default]
     OnFailure,
     /// However it ended.

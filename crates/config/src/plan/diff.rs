@@ -1,4 +1,4 @@
-//! Which items came, went, or differ.
+//! Items that were added, removed or changed.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ fn change(action: ChangeKind, item: ItemKind, name: &str, text: String) -> Chang
     Change { action, item, name: name.to_owned(), text, effects: Vec::new() }
 }
 
-/// An item that comes or goes.
+/// An item that was added or removed.
 fn whole(action: ChangeKind, kind: ItemKind, item: &Table) -> Change {
     change(action, kind, name(item), words::summary(kind, item))
 }
@@ -67,7 +67,7 @@ pub(super) fn fields(kind: ItemKind, old: &Table, new: &Table) -> Option<Change>
     (!texts.is_empty()).then(|| change(ChangeKind::Change, kind, name(new), texts.join("; ")))
 }
 
-/// Rules with a name are compared by it, others by what they say; then the order of those that stay.
+/// Compares rules with a name by it, others by content; then the order of the rules that stay.
 fn rules(old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
     let (before, after) = (identities(old), identities(new));
     let places: HashMap<&str, usize> = before.iter().enumerate().map(|(n, key)| (key.as_str(), n)).collect();
@@ -87,7 +87,7 @@ fn rules(old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
     }
 }
 
-/// What identifies each rule: its name, else what it says and how many before it say the same.
+/// What identifies each rule: its name, else its content and the number of equal rules before it.
 fn identities(rules: &[&Table]) -> Vec<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut identity = |item: &&Table| {

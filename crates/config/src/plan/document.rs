@@ -1,4 +1,5 @@
-//! A host as TOML and as JSON, with every key. Plans compare hosts in this form, so that a plan says what the file says.
+//! A host as TOML and as JSON, with every key. Plans compare hosts in this form, so that they use the keys of
+//! the file.
 
 use std::fmt::Write;
 

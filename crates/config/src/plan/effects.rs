@@ -110,7 +110,8 @@ fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     Some(Effect::VmRestarted { vm: name.to_owned(), why })
 }
 
-/// Restarts an unchanged virtual machine whose port is another device, as its network card is made for that device.
+/// Restarts an unchanged virtual machine whose port has a new device, as its network card depends on the
+/// device.
 fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = old.vm_named(&vm.name)?;
     let (Guest::Ordinary { cards }, Guest::Ordinary { .. }) = (&vm.guest, &before.guest) else { return None };
@@ -135,7 +136,7 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     Some(Change { action: ChangeKind::Change, item: ItemKind::Vm, name: vm.name.clone(), text, effects })
 }
 
-/// The punt ports of a router that come or go.
+/// The punt ports of a router that are added or removed.
 fn punts(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
     let names = |host: &Host| -> Vec<String> {
         let interfaces = host.router_named(name).map(|router| &router.interfaces).into_iter().flatten();
@@ -155,7 +156,7 @@ fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     (before.mtu != port.mtu).then(|| reopen(port, format!("mtu {} → {}", before.mtu, port.mtu)))
 }
 
-/// Reopens a port whose device differs; the keys about packets change while it is open.
+/// Reopens a port whose device differs; keys about packets change without that.
 fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.port_named(name)?, new.port_named(name)?);
     let device = |host: &Host, port: &PortConfig| {
@@ -182,7 +183,7 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         .then(|| Effect::RestartNeeded { why: format!("memory of group {name}: {}", texts.join("; ")) })
 }
 
-/// Reopens an unchanged port whose packets land in another group's memory, as rules or chains changed.
+/// Reopens an unchanged port that must receive into another group's memory, because rules or chains changed.
 fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);

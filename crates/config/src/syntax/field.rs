@@ -1,4 +1,4 @@
-//! Texts of values: what each `fn(&str)` takes, the function beside it writes.
+//! Values as text: for each parser `fn(&str)` there is a function that writes what it parses.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ const USER_BYTES: usize = 32;
 /// Longest path of a socket (`sun_path` of `unix(7)`, without the NUL byte).
 const SOCKET_BYTES: usize = 107;
 
-/// Why a text is not possible: what to write instead.
+/// Why a text is invalid: what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FieldError {
     #[error("write {0}")]
@@ -86,7 +86,7 @@ pub(crate) fn tagged(text: &str) -> Result<Span<u16>, FieldError> {
     span(text, (1, VlanId::MAX), "a VLAN such as 10, or a range such as \"20-30\"")
 }
 
-/// What happens to the outer tag.
+/// The change of the outer tag.
 pub(crate) fn tag(text: &str) -> Result<SetVlan, FieldError> {
     if text == "none" {
         return Ok(SetVlan::Strip);
@@ -281,7 +281,7 @@ pub(crate) fn socket_path(text: &str) -> Result<PathBuf, FieldError> {
     if fits { Ok(text.into()) } else { Err(FieldError::Socket) }
 }
 
-/// The path of a file, which does not depend on where netvmd was started.
+/// The absolute path of a file: netvmd's working directory does not matter.
 pub(crate) fn absolute_path(text: &str) -> Result<PathBuf, FieldError> {
     let fits = Path::new(text).is_absolute() && !text.contains('\0');
     let syntax = "the absolute path of a file, such as \"/var/lib/netvm/guest.qcow2\"";

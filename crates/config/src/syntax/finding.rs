@@ -28,7 +28,7 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$error,)* $(Self::$warning,)*];
 
-            /// The name to search for.
+            /// The code of the finding, to search for.
             #[must_use]
             pub const fn code(self) -> &'static str {
                 match self {
@@ -147,7 +147,7 @@ impl Finding {
         (line(self.source.inner(), at), before.get(start..).unwrap_or_default().chars().count() + 1)
     }
 
-    /// The finding drawn for a terminal: message, the lines with the offending piece underlined, remedy.
+    /// The finding for a terminal: message, the lines with the wrong part underlined, remedy.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
         let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -207,16 +207,16 @@ fn line(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().matches('\n').count() + 1
 }
 
-/// Findings of one kind to show; of the others only the number is reported.
+/// Findings of one kind to show; further ones are only counted.
 const MOST_OF_A_KIND: usize = 50;
 
-/// Collects what readers and checks find.
+/// Collects the findings of readers and checks.
 pub(crate) struct Findings {
     source: Arc<NamedSource<String>>,
     /// Where lines end.
     newlines: Vec<usize>,
     list: RefCell<Vec<Finding>>,
-    /// How many there are of each kind, shown or not.
+    /// The number of each kind, shown or not.
     counts: RefCell<BTreeMap<Kind, usize>>,
 }
 

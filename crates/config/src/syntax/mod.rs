@@ -1,4 +1,4 @@
-//! The TOML form: places, names, tables, values, and what is wrong with them.
+//! The TOML form: places, names, tables, values, and findings about them.
 
 pub(crate) mod field;
 pub(crate) mod finding;

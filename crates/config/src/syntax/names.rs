@@ -1,5 +1,6 @@
-//! The names in a file. They are read before the items, so that an item that refers to another one gets its number at once.
-//! Names that occur twice and items that are too many become findings here; bad names do so when their item is read.
+//! The names in a file. They are read before the items, so that an item that refers to another one gets its
+//! number at once. Duplicate names and too many items become findings here, bad names when their item is
+//! read.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +16,19 @@ use crate::words::did_you_mean;
 pub(crate) const INTERFACE_BYTES: usize = 15;
 /// Longest name of a router: a punt port is called `ROUTER.INTERFACE`.
 const ROUTER_BYTES: usize = NAME_BYTES - 1 - INTERFACE_BYTES;
-/// Names that a network namespace already has, or that mean something else in its settings
+/// Names that a network namespace already has, or that have another meaning in its settings
 /// (`/proc/sys/net/ipv4/conf`) or in paths.
 const TAKEN: [&str; 5] = ["lo", "all", "default", ".", ".."];
 
 /// Why a text cannot be a name.
 pub(crate) struct BadName {
-    /// What is wrong with it.
+    /// What is wrong.
     pub(crate) label: String,
     /// What would help.
     pub(crate) help: String,
 }
 
-/// Says whether a text can be a name.
+/// Checks whether a text can be a name.
 pub(crate) type Check = fn(&str) -> Result<(), BadName>;
 
 /// Any name.
@@ -63,7 +64,7 @@ pub(crate) fn router(text: &str) -> Result<(), BadName> {
     any(text).and_then(|()| short(text, ROUTER_BYTES))
 }
 
-/// Of a router's interface.
+/// Checks the name of a router's interface.
 pub(crate) fn interface(text: &str) -> Result<(), BadName> {
     if TAKEN.contains(&text) {
         return Err(taken("means something else in a network namespace"));
@@ -71,7 +72,7 @@ pub(crate) fn interface(text: &str) -> Result<(), BadName> {
     any(text).and_then(|()| short(text, INTERFACE_BYTES))
 }
 
-/// Of one of the kernel's interfaces.
+/// Checks the name of a kernel interface.
 pub(crate) fn kernel_interface(text: &str) -> Result<(), BadName> {
     let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     let label = if text.is_empty() || text == "." || text == ".." {
@@ -110,7 +111,7 @@ pub(crate) struct Known {
 type Named = (Option<String>, Span);
 
 impl Known {
-    /// Those of items in the file. `counted`: what counts as one, too.
+    /// The names of items in the file. `counted` tells what else counts against the limit.
     fn read(
         findings: &Findings,
         (what, counted): (&'static str, &str),
@@ -145,13 +146,13 @@ impl Known {
         known
     }
 
-    /// Those of items that a host has already.
+    /// The names of a host's items.
     fn of<'a>(what: &'static str, names: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
         let numbers = names.into_iter().map(|(name, number)| (name.to_owned(), (number, None))).collect();
         Self { what, numbers, is_incomplete: false }
     }
 
-    /// How many there are.
+    /// The number of items.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
@@ -221,7 +222,7 @@ impl Names {
     }
 }
 
-/// Rules need no name, but no two can have the same.
+/// Checks that no two rules have the same name; rules need no name.
 pub(crate) fn read_rules(findings: &Findings, file: &Place<'_>) {
     let rules = file.items("rule").iter().map(|item| name(item, "name", any)).collect();
     Known::read(findings, ("rule", ""), MAX_RULES, rules);

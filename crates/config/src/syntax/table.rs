@@ -48,11 +48,11 @@ pub(crate) struct File<'a> {
 
 /// What an item passes its keys to.
 pub(crate) enum Table<'a> {
-    /// Sets the item to what is in the file.
+    /// Sets the item from the file.
     Read(Reader<'a>),
-    /// Takes values with the names of that host.
+    /// Collects values, with the names of that host.
     Write(&'a Host, toml::Table),
-    /// Notes the keys only.
+    /// Collects the keys only.
     List(Vec<&'static str>),
 }
 
@@ -78,7 +78,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A key that must be there; `help` says what to write.
+    /// A required key; `help` tells what to write.
     pub(crate) fn required<T>(
         &mut self,
         (key, help): (&'static str, &str),
@@ -126,7 +126,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Lists keys that are not read and yet no error, as the form of the item is not known.
+    /// Lists keys to ignore without an error, because the form of the item is unknown.
     pub(crate) fn allow(&mut self, keys: impl FnOnce(&mut Table<'_>)) {
         if let Self::Read(reader) = self {
             reader.known.extend(list(keys));
@@ -134,7 +134,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A value that is being read: its key, its place, and what it takes to note what is wrong with it.
+/// A value that is being read: its key, its place, and where to report findings.
 pub(crate) struct At<'a> {
     pub(crate) key: &'static str,
     pub(crate) span: Span,
@@ -146,7 +146,7 @@ pub(crate) struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// An element of this list.
+    /// The same for an element of the list.
     pub(crate) const fn element(&self, span: Span) -> Self {
         Self { span, in_list: true, ..*self }
     }
@@ -161,21 +161,21 @@ impl<'a> At<'a> {
         self.file.findings.note(kind, message)
     }
 
-    /// The value is not possible.
+    /// A finding for an invalid value.
     pub(crate) fn bad_value(&self, what: &str) -> Note<'a> {
         self.note(Kind::BadValue, format!("`{}` {what}", self.key)).at(self.span.clone(), "not possible")
     }
 
-    /// The text is not possible.
+    /// A finding for an invalid text.
     pub(crate) fn bad_text(&self, text: &str) -> Note<'a> {
         let verb = if self.in_list { "contain" } else { "be" };
         self.bad_value(&format!("cannot {verb} `{text}`"))
     }
 
-    /// The value has the wrong type.
+    /// Reports a value of the wrong type.
     pub(crate) fn wrong_type<T>(&self, value: &DeValue<'_>, expected: &str) -> Option<T> {
         let found = match value {
-            DeValue::String(_) => "a text",
+            DeValue::String(_) => "a string",
             DeValue::Integer(_) => "a whole number",
             DeValue::Float(_) => "a fraction",
             DeValue::Boolean(_) => "`true` or `false`",
@@ -195,11 +195,11 @@ impl<'a> At<'a> {
 /// A table that is being read.
 pub(crate) struct Reader<'a> {
     pub(crate) place: Place<'a>,
-    /// What it is called in messages, such as `[[port]]`.
+    /// Its title in messages, such as `[[port]]`.
     title: &'static str,
     pub(crate) file: &'a File<'a>,
     known: Vec<&'static str>,
-    /// Keys that must be there and are not, with what would help.
+    /// Missing required keys, with the remedy.
     missing: Vec<(&'static str, String)>,
     /// Keys of other forms of the item, each with the form.
     others: Vec<(&'static str, String)>,
@@ -223,12 +223,12 @@ impl<'a> Reader<'a> {
         self.place.value(key).is_some()
     }
 
-    /// Those of some keys that the table has.
+    /// The keys of a list that the table has.
     pub(crate) fn given(&self, keys: &[&'static str]) -> Vec<&'static str> {
         keys.iter().copied().filter(|key| self.has(key)).collect()
     }
 
-    /// Notes that a key must be there.
+    /// Reports a missing key.
     pub(crate) fn missing(&mut self, key: &'static str, help: impl Into<String>) {
         self.missing.push((key, help.into()));
     }
@@ -238,14 +238,14 @@ impl<'a> Reader<'a> {
         self.file.findings.note(kind, message)
     }
 
-    /// Of two keys that exclude each other, a finding at both.
+    /// A finding at two keys that exclude each other.
     pub(crate) fn conflict(&self, first: &str, second: &str) -> Note<'a> {
         self.note(Kind::Conflict, format!("`{second}` and `{first}` in one {}", self.title))
             .at(self.place.key(second).unwrap_or_default(), "excludes the other")
             .at(self.place.key(first).unwrap_or_default(), "given already")
     }
 
-    /// Notes keys that the item does not have, then those that are missing.
+    /// Reports keys that the item does not have, then missing keys.
     fn finish(self) {
         let mut meant = Vec::new();
         for (key, span) in self.place.keys().filter(|(key, _)| !self.known.contains(key)) {
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes an unknown key; the result is the key that may be meant.
+    /// Reports an unknown key and returns the key that may be meant.
     fn unknown(&self, key: &str, span: Span) -> Option<&'static str> {
         let renamed = RENAMED.iter().find(|(old, new)| *old == key && self.known.contains(new));
         let near = || nearest(key, self.known.iter().copied().chain(self.others.iter().map(|(key, _)| *key)));
@@ -298,7 +298,7 @@ pub(crate) fn write(host: &Host, item: &mut impl Keys) -> toml::Table {
     }
 }
 
-/// The keys that a description passes to its table.
+/// The keys that a closure passes to its table.
 fn list(keys: impl FnOnce(&mut Table<'_>)) -> Vec<&'static str> {
     let mut table = Table::List(Vec::new());
     keys(&mut table);

@@ -141,9 +141,9 @@ huge_pages = true | huge_pages = "yes" | 0 | wrong_type | `true` or `false`
 buffers = 16384 | buffers = 1.5 | 0 | wrong_type | a whole number
 cores = [0] | cores = 0 | 0 | wrong_type | a list of whole numbers
 nodes = [[0], [1]] | nodes = [0, 1] | 0 | wrong_type | such as [[0], [1]]
-role = "monitor" | role = 7 | 0 | wrong_type | a text in quotes
-environment = { RUST_LOG = "info" } | environment = { RUST_LOG = 1 } | 0 | wrong_type | text in quotes
-environment = { RUST_LOG = "info" } | environment = [] | 0 | wrong_type | a table of texts
+role = "monitor" | role = 7 | 0 | wrong_type | a string in quotes
+environment = { RUST_LOG = "info" } | environment = { RUST_LOG = 1 } | 0 | wrong_type | string in quotes
+environment = { RUST_LOG = "info" } | environment = [] | 0 | wrong_type | a table of strings
 [engine] | [[engine]] | 0 | wrong_type | a table: [engine]
 idle = "adaptive" | idle = "lazy" | 0 | bad_value | possible values are `adaptive`, `poll`
 balance = "flow-hash" | balance = "flow_hash" | 0 | bad_value | did you mean `flow-hash`?
@@ -190,7 +190,7 @@ output = "server" | output = { router = "blue" } | 0 | unknown_name | add a [[ro
 output = "server" | output = {} | 0 | missing_key | write `"PORT"`, `{ normal = true }`
 output = "server" | output = { router = "blue", normal = true } | 0 | conflict | keep one of them
 output = "server" | output = { normal = true, chain = 1 } | 0 | unknown_key | keys of output are
-output = "server" | output = 1 | 0 | wrong_type | a text in quotes
+output = "server" | output = 1 | 0 | wrong_type | a string in quotes
 output = "server" | output = "sever" | 0 | unknown_name | did you mean `server`?
 hops = ["firewall", "monitor"] | hops = ["firewal"] | 0 | unknown_name | did you mean `firewall`?
 drop = true | chain = "mail" | 0 | unknown_name | the chains are `web`

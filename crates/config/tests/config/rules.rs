@@ -184,7 +184,7 @@ drop = true⏎port = "client" | unknown_key | keys of [[rule]]
 drop = true⏎match = { vlan = [] } | bad_value | at least one
 drop = true⏎match = { vlan = 0 } | bad_value | from 1 to 4094
 drop = true⏎match = { vlan = 1.5 } | wrong_type | a number, or a list of them
-drop = true⏎match = { vlan = [[1]] } | wrong_type | a text in quotes, or a number
+drop = true⏎match = { vlan = [[1]] } | wrong_type | a string in quotes, or a number
 drop = true⏎match = { destinations = 1 } | unknown_key | did you mean `destination`?
 drop = true⏎match = { source_mac = "02:00" } | bad_value | six bytes
 drop = true⏎match = { ether_type = "ip" } | bad_value | ipv4, ipv6, arp

@@ -12,11 +12,11 @@ use crate::syntax::place::Place;
 use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Spanned, write};
 
 /// Texts in a list.
-pub(crate) const TEXTS: &str = "a list of texts, such as [\"a\", \"b\"]";
+pub(crate) const TEXTS: &str = "a list of strings, such as [\"a\", \"b\"]";
 /// Numbers in a list.
 pub(crate) const NUMBERS: &str = "a list of whole numbers, such as [0, 1]";
 
-/// A list, with what it takes in words. If an element cannot be read, the list is not.
+/// A list, with a description of its elements. One bad element makes the whole list invalid.
 pub(crate) struct List<F>(pub(crate) F, pub(crate) &'static str);
 
 impl<T, F: Form<T>> Form<Vec<T>> for List<F> {
@@ -91,7 +91,7 @@ impl<T, F: Form<T>> Form<Vec<T>> for OneOrMore<F> {
     }
 }
 
-/// An array of tables, with what each is called. Items are numbered in their order.
+/// An array of tables, with the title of each. Items are numbered in their order.
 pub(crate) struct Items(pub(crate) &'static str);
 
 impl<T: Keys + Numbered> Form<Vec<T>> for Items {

@@ -121,7 +121,7 @@ pub(crate) fn one_of<T>(
 /// A text in quotes.
 pub(crate) fn text<'a>(at: &At<'_>, value: &'a Spanned<'a>) -> Option<&'a str> {
     let text = value.get_ref().as_str();
-    text.or_else(|| at.wrong_type(value.get_ref(), "a text in quotes"))
+    text.or_else(|| at.wrong_type(value.get_ref(), "a string in quotes"))
 }
 
 /// Any text.
@@ -150,7 +150,7 @@ impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> fo
     }
 }
 
-/// A text that can be written as a number, too: an address, a range of numbers.
+/// A string that can also be a number: an address, a range of numbers.
 pub(crate) struct Scalar<P, S>(pub(crate) P, pub(crate) S);
 
 impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> for Scalar<P, S> {
@@ -161,7 +161,7 @@ impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> fo
                 Ok(number) => parse(at, &number.to_string(), &self.0),
                 Err(_) => parse(at, integer.as_str(), &self.0),
             },
-            other => at.wrong_type(other, "a text in quotes, or a number"),
+            other => at.wrong_type(other, "a string in quotes, or a number"),
         }
     }
 
@@ -271,7 +271,7 @@ impl<T, F: Form<T>> Form<T> for &F {
     }
 }
 
-/// A table in the item's table, with what it is called.
+/// A table in the item's table, with its title.
 pub(crate) struct Nested(pub(crate) &'static str);
 
 impl<T: Keys + Default> Form<T> for Nested {
