@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Each has one writer.
+/// What the receiving thread has counted; only that thread writes.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Set when packets can be received.
+    /// Set once the program can receive packets.
     pub ready: Counter,
     /// Packets received.
     pub received: Counter,
-    /// Their bytes, without FCS.
+    /// Bytes of these packets, without FCS.
     pub bytes: Counter,
-    /// Flows seen by the monitor: first packets of a flow, or of one that the table had evicted.
+    /// Flows that the monitor has seen. A flow counts again if a packet follows after its eviction from the table.
     pub flows: Counter,
     /// Packets that the kernel dropped because this program was too slow.
     pub dropped: Counter,
@@ -22,17 +22,17 @@ pub struct Counters {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to it; only one thread may.
+    /// Adds `count`. Only one thread may write.
     pub fn add(&self, count: u64) {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// Replaces it; only one thread may.
+    /// Replaces the value. Only one thread may write.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Its value.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

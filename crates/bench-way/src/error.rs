@@ -5,7 +5,7 @@ use std::io;
 /// Why packets cannot be received.
 #[derive(Debug, thiserror::Error)]
 pub enum WayError {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
         /// What failed.
@@ -13,7 +13,7 @@ pub enum WayError {
         /// The error.
         source: io::Error,
     },
-    /// libpcap refused.
+    /// libpcap reports an error.
     #[error("libpcap on {interface}: {source}")]
     Pcap {
         /// The interface.
@@ -21,19 +21,19 @@ pub enum WayError {
         /// The error.
         source: pcap::Error,
     },
-    /// AF_XDP cannot be used.
+    /// The AF_XDP socket cannot be set up.
     #[error("AF_XDP: {0}")]
     Umem(#[from] netvm_xsk::UmemError),
-    /// The interface cannot be used by AF_XDP.
+    /// AF_XDP cannot use the interface.
     #[error(transparent)]
     Open(#[from] netvm_xsk::OpenError),
-    /// Its queue cannot.
+    /// AF_XDP cannot use the interface's queue.
     #[error(transparent)]
     Queue(#[from] netvm_xsk::QueueError),
     /// The kernel refused the XDP program.
     #[error("XDP program: {0}")]
     Load(#[from] aya::EbpfError),
-    /// It cannot be attached.
+    /// The XDP program cannot be attached to the interface.
     #[error("XDP program on {interface}: {source}")]
     Attach {
         /// The interface.
@@ -50,7 +50,7 @@ pub enum WayError {
 }
 
 impl WayError {
-    /// A [`WayError::System`] of a kernel's error.
+    /// For `map_err`: a [`WayError::System`] with the step that failed.
     pub fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         |error| Self::System { what, source: error.into() }

@@ -1,7 +1,7 @@
 //! Receives packets by one of the ways that Linux and netvm offer, gives each to a monitor, and drops it.
 //!
 //! `netvm-bench way` starts it, in a network namespace or in a guest. Ten times a second it prints its counters as a
-//! JSON object in a line; [`report::Report`] says which. It runs until it is killed, or until the engine ends it.
+//! JSON object on one line ([`report::Report`]). It runs until it is killed, or until the engine ends.
 //!
 //! No DPDK: the program also runs in a guest without huge pages.
 
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), WayError> {
     let counters = Arc::new(Counters::default());
-    // Before this thread is pinned, so that it runs on any core.
+    // Started before this thread is pinned: a new thread inherits the affinity.
     report::start(Arc::clone(&counters)).map_err(WayError::system("cannot start a thread"))?;
     if let Some(core) = args.core {
         pin(core).map_err(WayError::system(format!("cannot pin to core {core}")))?;

@@ -1,4 +1,4 @@
-//! What is done with each packet (Schultz and Crowley, section III-E).
+//! Monitors: what the program does with each packet (Schultz and Crowley, section III-E).
 
 use netvm_flowmon::{DLeft, FlowTable, Meter, Settings};
 
@@ -7,14 +7,14 @@ const FLOWS: usize = 1 << 16;
 
 /// A monitor.
 pub trait Monitor {
-    /// Takes a packet.
+    /// Adds a packet to the current burst.
     fn packet(&mut self, frame: &[u8]);
 
-    /// Counts the packets taken so far; returns the flows that have begun, those that gave way in a full table included.
+    /// Ends the burst. Returns the number of flows so far, including those that the full table has evicted.
     fn commit(&mut self) -> u64;
 }
 
-/// Nothing: the caller counts packets and bytes.
+/// Does nothing: the caller counts packets and bytes.
 #[derive(Debug)]
 pub struct Null;
 

@@ -1,4 +1,4 @@
-//! Prints the counters.
+//! Prints the counters at intervals.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::counters::Counters;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line of output. All counters are since the start.
+/// A line of output. Counters start at 0 when the program starts.
 #[derive(Debug, Serialize)]
 pub struct Report {
     received: u64,
@@ -20,15 +20,15 @@ pub struct Report {
     dropped: u64,
 }
 
-/// Starts a thread that prints a line for each interval from when the receiving thread is ready.
+/// Starts a thread that prints a line every [`INTERVAL`] once the receiving thread is ready.
 ///
 /// # Errors
-/// The kernel's.
+/// The thread cannot be started.
 pub fn start(counters: Arc<Counters>) -> io::Result<()> {
     let report = move || {
         loop {
             thread::sleep(INTERVAL);
-            // An error: the reader has ended.
+            // An error means that the reader has ended.
             if counters.ready.get() > 0 && print(&counters).is_err() {
                 return;
             }
@@ -46,6 +46,6 @@ fn print(counters: &Counters) -> io::Result<()> {
     };
     let mut line = serde_json::to_string(&report).map_err(io::Error::other)?;
     line.push('\n');
-    // One write, so that a guest's kernel does not write into the line.
+    // A single write, so that a guest's kernel log cannot interrupt the line on the console.
     io::stdout().lock().write_all(line.as_bytes())
 }

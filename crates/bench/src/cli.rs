@@ -137,7 +137,7 @@ pub struct RouteArgs {
     /// Common options.
     #[command(flatten)]
     pub bench: BenchArgs,
-    /// The full table: one prefix on each line, of both families; gzip-compressed if the name ends in .gz [default:
+    /// The full table: one prefix of either family on each line; gzip-compressed if the name ends in .gz [default:
     /// routes/prefixes.txt.gz of the shared data beside this source tree]
     #[arg(long)]
     pub routes: Option<PathBuf>,
@@ -168,7 +168,7 @@ pub struct RouterArgs {
     /// The full table, as for `route --routes`
     #[arg(long)]
     pub prefixes: Option<PathBuf>,
-    /// Numbers of routes; `full`: all of the table
+    /// Numbers of routes; `full`: the whole table
     #[arg(long, value_delimiter = ',', value_parser = route_count, default_value = "1,512,full")]
     pub routes: Vec<u32>,
     /// Numbers of interfaces of the router
@@ -229,7 +229,7 @@ pub struct E1000Args {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
           default_value = "64,1500")]
     pub sizes: Vec<u16>,
-    /// What a guest that receives is offered, as multiples of what it can take
+    /// Loads offered to a receiving guest, as multiples of its capacity
     #[arg(long, value_delimiter = ',', value_parser = load, default_value = "0.1,0.5,1,2,5,20")]
     pub loads: Vec<Load>,
     /// Cases whose names contain one of these, such as `e1000-csb` or `-rx` [default: all]
@@ -240,7 +240,7 @@ pub struct E1000Args {
     pub stock_driver: bool,
 }
 
-/// A multiple of what a guest can take, in hundredths.
+/// A multiple of a guest's capacity, in hundredths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load(u32);
 
@@ -251,7 +251,7 @@ impl Load {
     }
 }
 
-/// Parses a multiple of what a guest can take.
+/// Parses a multiple of a guest's capacity.
 fn load(text: &str) -> Result<Load, String> {
     let load: f64 = text.parse().map_err(|_| format!("{text} is not a number"))?;
     if (0.01..=1000.0).contains(&load) {
@@ -279,7 +279,7 @@ impl BenchArgs {
         let list = if self.cores.is_empty() { &allowed } else { &self.cores };
         match list.as_slice() {
             [engine, nf, ..] if engine != nf => Ok(Cores { engine: *engine, nf: *nf }),
-            _ => Err(BenchError::Cores { wanted: 2, have: list.len().min(1) }),
+            _ => Err(BenchError::Cores { required: 2, available: list.len().min(1) }),
         }
     }
 }

@@ -12,13 +12,13 @@ use netvm_wire::NetError;
 pub enum BenchError {
     /// Too few cores.
     #[error(
-        "this benchmark needs {wanted} cores, but this process may use {have}: widen its CPU affinity (taskset), or give --cores"
+        "this benchmark needs {required} cores, but this process may use {available}: widen its CPU affinity (taskset), or give --cores"
     )]
     Cores {
         /// Needed.
-        wanted: usize,
+        required: usize,
         /// Allowed.
-        have: usize,
+        available: usize,
     },
     /// The engine did not start.
     #[error(transparent)]
@@ -51,10 +51,10 @@ pub enum BenchError {
         /// The problem.
         problem: String,
     },
-    /// The machine changed too often for a comparison.
+    /// No two figures were taken under similar conditions.
     #[error(
-        "{case}: the distance between the two cores was another one in each run that could be compared: the host moves \
-         virtual processors; ask for more --runs of fewer --seconds, or have them pinned"
+        "{case}: the distance between the two cores changed during every run, because the host moves virtual processors: \
+        use more --runs with fewer --seconds, or pin the virtual processors on the host"
     )]
     Unsteady {
         /// The comparison.
@@ -86,9 +86,9 @@ pub enum BenchError {
         /// The package that has it.
         package: &'static str,
     },
-    /// grout is not there.
+    /// grout is not installed.
     #[error(
-        "grout is not in {folder}: unpack it by tools/peer-grout.sh, or skip comparisons with --skip-peers"
+        "grout is not in {folder}: install it there with tools/peer-grout.sh, or skip the comparison with --skip-peers"
     )]
     NoGrout {
         /// Where it should be.
@@ -102,9 +102,9 @@ pub enum BenchError {
         /// The problem.
         problem: String,
     },
-    /// The programs of `bindings` are not there.
+    /// The programs of `bindings` are missing.
     #[error(
-        "NETVM_BINDINGS names no folder with the NF in each language: run it by ./dev bench bindings, which builds them"
+        "NETVM_BINDINGS does not name a folder with the NF in each language: run ./dev bench bindings, which builds them"
     )]
     NoBindings,
     /// The filter set cannot be used.
@@ -126,9 +126,9 @@ pub enum BenchError {
     /// The engine refused the routes.
     #[error(transparent)]
     Router(#[from] UnknownRouter),
-    /// The engine took too long for the routes.
+    /// The workers did not adopt the routes in time.
     #[error(
-        "the workers did not adopt {routes} routes within {seconds} s: does another process use their core?"
+        "the workers did not adopt {routes} routes within {seconds} s: does another process use the engine's core?"
     )]
     NoRoutes {
         /// Their number.
@@ -136,7 +136,7 @@ pub enum BenchError {
         /// The limit.
         seconds: f64,
     },
-    /// Packets did not follow the routes.
+    /// The router punted or dropped packets that had a route.
     #[error(
         "{what}: {punted} packets were punted and {dropped} dropped, although all had a route: this is a bug in netvm"
     )]
@@ -148,7 +148,7 @@ pub enum BenchError {
         /// Dropped.
         dropped: u64,
     },
-    /// Another build's benchmark gave no report.
+    /// The benchmark of the other build printed no report.
     #[error("{program}: {problem}")]
     Build {
         /// The build's program.

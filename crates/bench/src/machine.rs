@@ -13,11 +13,11 @@ use crate::error::BenchError;
 /// Huge pages are used only if this much is free: the memory of DPDK and the largest benchmark.
 const WORTHWHILE_HUGE_BYTES: u64 = 1 << 30;
 
-/// This program's file. The first call remembers it: once this process has entered another mount namespace, the kernel may
-/// name the file relative to the root of its file system (`/proc/self/exe`).
+/// This program's file. The first call stores the path, because in another mount namespace `/proc/self/exe` may be
+/// relative to the root of its file system.
 ///
 /// # Errors
-/// The kernel does not tell it.
+/// The kernel cannot name the file.
 pub fn own_program() -> Result<&'static Path, BenchError> {
     static OWN: OnceLock<PathBuf> = OnceLock::new();
     match OWN.get() {

@@ -26,7 +26,7 @@ use measure::report::{Report, Row};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Before any namespace is entered. An error is reported where the file is needed.
+    // Stores the path before this process enters a namespace. If this fails, the code that needs the path reports it.
     let _ = machine::own_program();
     if let Err(error) = netvm_cpu::check() {
         eprintln!("netvm-bench: {error}");

@@ -1,4 +1,4 @@
-//! The NFs of the benchmarks: this program in a separate process.
+//! The NFs of the benchmarks: this program in separate processes.
 
 use std::hint::black_box;
 use std::os::fd::OwnedFd;
@@ -20,9 +20,9 @@ pub const BURST_CYCLES: &str = "burst-cycles";
 pub enum Kind {
     /// Forwards bursts without reading packets.
     Forward,
-    /// The same, and measures itself; see [`BURST_CYCLES`].
+    /// As `Forward`, and measures its own cycles; see [`BURST_CYCLES`].
     Timed,
-    /// Computes for a while on every packet before it forwards it.
+    /// Does a fixed amount of work on every packet before it forwards it.
     Slow,
 }
 
@@ -92,7 +92,7 @@ pub struct NfProcess {
     pub instance: InstanceId,
     /// Its role.
     pub role: String,
-    /// Closing it tells the NF that the engine has ended; a VM has none and is killed.
+    /// The NF ends when this closes. A VM has no socket and is killed.
     pub(crate) _socket: Option<OwnedFd>,
 }
 
@@ -130,7 +130,7 @@ impl NetworkFunction for Forward {
         Verdict::Next
     }
 
-    /// An untouched burst goes to the next hop.
+    /// Leaves the burst unchanged, which forwards it to the next hop.
     fn burst(&mut self, _burst: &mut Burst<'_>) {}
 }
 

@@ -1,4 +1,4 @@
-//! An AF_XDP socket by netvm's own crate, without netvm's engine.
+//! An AF_XDP socket, opened with netvm's `xsk` crate but without its engine.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,10 +14,10 @@ use crate::monitor::Monitor;
 
 /// Bytes of a buffer.
 const STRIDE: usize = 2048;
-/// Buffers, all of which are the kernel's until a packet comes.
+/// Buffers; the kernel owns all of them until packets arrive.
 const BUFFERS: usize = 2048;
 const BURST: usize = 64;
-/// Bursts between two looks at the drops.
+/// Bursts between two readings of the kernel's drop counter.
 const STATS_EVERY: u32 = 256;
 
 pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), WayError> {

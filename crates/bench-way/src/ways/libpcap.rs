@@ -7,9 +7,9 @@ use super::{BUFFER, Consumer, IDLE};
 use crate::error::WayError;
 use crate::monitor::Monitor;
 
-/// Packets that are counted together.
+/// Packets after which the counters are published.
 const BURST: u32 = 32;
-/// Packets between two looks at the drops.
+/// Packets between two readings of the kernel's drop counter.
 const STATS_EVERY: u32 = 4096;
 
 pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), WayError> {
@@ -22,7 +22,7 @@ pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) ->
         .open()
         .map_err(failed)?;
     capture.direction(pcap::Direction::In).map_err(failed)?;
-    // libpcap itself would wait for packets without end.
+    // A blocking libpcap call would wait for a packet without a limit.
     let mut capture = capture.setnonblock().map_err(failed)?;
     consumer.counters.ready.set(1);
     let mut unchecked = 0;

@@ -1,4 +1,4 @@
-//! The ways of packets into the program. Each has one file.
+//! The ways in which the program can receive packets, one file each.
 
 mod af_xdp;
 mod libpcap;
@@ -14,8 +14,7 @@ use crate::counters::Counters;
 use crate::error::WayError;
 use crate::monitor::Monitor;
 
-/// Bytes of the kernel's buffer for the program, which libpcap has by default. The ring of an AF_XDP socket has as many
-/// packets of 1,518 bytes.
+/// Bytes of the kernel's receive buffer: libpcap's default. An AF_XDP socket has a ring of 2,048 packets instead.
 const BUFFER: usize = 2 << 20;
 /// How long to wait for a packet before looking at the kernel's counters.
 const IDLE: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use super::Consumer;
 use crate::error::WayError;
 use crate::monitor::Monitor;
 
-/// Its role, by which `netvm-bench way` finds it.
+/// The role under which `netvm-bench way` finds this NF.
 const ROLE: &str = "way";
 
 pub(super) fn run<M: Monitor>(consumer: Consumer<'_, M>) -> Result<(), WayError> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ring: BLOCKS blocks of BLOCK bytes
-//!  block: tpacket_block_desc | packet | packet | ...      the kernel's or ours, by `block_status`
+//!  block: tpacket_block_desc | packet | packet | ...      `block_status`: owned by the kernel or by the user
 //!  packet: tpacket3_hdr ... MAC header at tp_mac          the next at tp_next_offset
 //! ```
 
@@ -22,7 +22,7 @@ use crate::monitor::Monitor;
 
 const BLOCK: usize = 1 << 17;
 const BLOCKS: usize = BUFFER / BLOCK;
-/// Milliseconds until the kernel gives a block that is not full.
+/// Milliseconds after which the kernel passes on a block that is not full.
 const RETIRE: u32 = 5;
 
 pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), WayError> {
@@ -31,7 +31,7 @@ pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) ->
     consumer.counters.ready.set(1);
     for index in (0..BLOCKS).cycle() {
         let block = Block(ring, index);
-        while !block.is_ours() {
+        while !block.is_user_owned() {
             wait(&socket).map_err(failed())?;
             consumer.counters.dropped.add(drops(&socket).map_err(failed())?);
         }
@@ -42,7 +42,7 @@ pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) ->
     Ok(())
 }
 
-/// A block of the ring at this address.
+/// A block, by the address of the ring and the block's index.
 #[derive(Clone, Copy)]
 struct Block(NonNull<u8>, usize);
 
@@ -52,7 +52,7 @@ impl Block {
         unsafe { self.0.as_ptr().add(self.1 * BLOCK) }
     }
 
-    /// The header of the kernel's version 1.
+    /// The block's header, in version 1 of its format.
     fn header(self) -> *mut libc::tpacket_hdr_v1 {
         // SAFETY: a block begins with its description, and is longer.
         unsafe { &raw mut (*self.start().cast::<libc::tpacket_block_desc>()).hdr.bh1 }
@@ -63,7 +63,7 @@ impl Block {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header()).block_status) }
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_user_owned(&self) -> bool {
         self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
@@ -73,7 +73,7 @@ impl Block {
 
     /// Calls `each` with the bytes of each packet and its length on the wire.
     fn for_each(self, mut each: impl FnMut(&[u8], usize)) {
-        // SAFETY: the block is ours, so the kernel does not write; it wrote the headers and offsets, all inside the
+        // SAFETY: the caller owns the block, so the kernel does not write; it wrote the headers and offsets, all inside the
         // block, and the kernel is trusted.
         unsafe {
             let packets = (*self.header()).num_pkts;

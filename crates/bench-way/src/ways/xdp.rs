@@ -1,4 +1,4 @@
-//! Counting in the kernel, by an XDP program: no packet reaches the process.
+//! An XDP program counts in the kernel; no packet reaches the process.
 
 use std::thread;
 

@@ -1,15 +1,15 @@
-//! The program of ordinary guests: sends and receives packets on an interface by AF_PACKET, up to 32 for each system
-//! call, without queueing disciplines.
+//! The program that runs in ordinary guests: it sends and receives packets on an interface by AF_PACKET, up to 32 for
+//! each system call, without queueing disciplines.
 //!
-//! `netvm-bench-packet INTERFACE` sends back what it receives (`bench vm`). Without arguments it takes orders from
-//! standard input (`bench e1000`), one on each line, and answers each with a line. MAC is that of an interface:
+//! `netvm-bench-packet INTERFACE` sends back what it receives (`bench vm`). Without arguments it reads commands from
+//! standard input (`bench e1000`), one per line, and answers each with a line. MAC selects the interface:
 //!
 //! ```text
-//! send MAC TO BYTES MILLIS [RATE]   sends frames of this length to MAC address TO, RATE per second, or flat out
+//! send MAC TO BYTES MILLIS [RATE]   sends frames of this length to MAC address TO, RATE per second or as fast as possible
 //!                                   -> sent PACKETS in MICROS
-//! receive MAC MILLIS                receives, from the first packet on
-//!                                   -> received PACKETS in MICROS, dropped PACKETS (by the socket, as it was full)
-//! driver FILE [PARAMETER]...        loads a driver of e1000 cards in place of the one that is there   -> driver FILE works
+//! receive MAC MILLIS                receives for this time after the first packet
+//!                                   -> received PACKETS in MICROS, dropped PACKETS (because the socket was full)
+//! driver FILE [PARAMETER]...        replaces the e1000 driver that is loaded      -> driver FILE works
 //! ```
 
 use std::ffi::CString;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const BURST: usize = 32;
 const LONGEST: usize = 2048;
-/// Longest wait for the first packet.
+/// Time limit for the first packet.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// For local experiments (IEEE 802, 88-B5).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
@@ -29,7 +29,7 @@ fn main() -> io::Result<()> {
     if let Some(name) = std::env::args().nth(1) {
         return forward(&name);
     }
-    println!("ready for orders");
+    println!("ready for commands");
     for line in io::stdin().lock().lines() {
         let line = line?;
         match handle(&line) {
@@ -50,11 +50,12 @@ fn handle(line: &str) -> io::Result<String> {
         }
         ["driver", file, parameters @ ..] => load_driver(file, &parameters.join(" ")),
         ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
-        _ => Err(io::Error::other("unknown order")),
+        _ => Err(io::Error::other("unknown command")),
     }
 }
 
-/// Sends for a time, at a rate; `addresses`: destination and source. Packets that the interface refuses, as its ring is full, are not counted.
+/// Sends for a time, at a rate; `addresses`: destination and source. Does not count packets that the interface refuses
+/// because its ring is full.
 fn send(addresses: [&str; 2], bytes: usize, (time, rate): (Duration, Option<u64>)) -> io::Result<String> {
     let (socket, mut burst) = (bind_to(&interface(addresses[1])?)?, Burst::new());
     let addresses = addresses.iter().flat_map(|mac| mac.split(':'));
@@ -101,7 +102,7 @@ fn receive(mac: &str, time: Duration) -> io::Result<String> {
     Ok(format!("received {received} in {micros}, dropped {}", dropped(&socket)?))
 }
 
-/// Packets that a socket had no room for.
+/// Packets that the kernel dropped because the socket was full.
 fn dropped(socket: &OwnedFd) -> io::Result<u32> {
     // SAFETY: all zeros are valid numbers.
     let mut statistics: libc::tpacket_stats = unsafe { zeroed() };
@@ -134,7 +135,7 @@ fn load_driver(file: &str, parameters: &str) -> io::Result<String> {
 /// Whether all interfaces have a link.
 fn are_up() -> io::Result<bool> {
     for entry in std::fs::read_dir("/sys/class/net")? {
-        // An interface that is down has none that could be read.
+        // The file cannot be read while the interface is down.
         if !std::fs::read_to_string(entry?.path().join("carrier")).is_ok_and(|carrier| carrier.trim() == "1")
         {
             return Ok(false);
@@ -156,7 +157,7 @@ fn forward(name: &str) -> io::Result<()> {
     }
 }
 
-/// Packets of one system call. The messages point at the parts, and these at the frames, which stay where they are.
+/// Packets of one system call. The messages point to the `iovec`s, and these to the frames, whose addresses never change.
 struct Burst {
     frames: Vec<[u8; LONGEST]>,
     parts: Box<[libc::iovec; BURST]>,
@@ -190,7 +191,7 @@ impl Burst {
         })
     }
 
-    /// Sends `count` packets. Returns how many the interface took; the others are lost, as in any switch.
+    /// Sends `count` packets. Returns how many the interface took; the others are dropped.
     fn send(&mut self, socket: &OwnedFd, count: usize) -> usize {
         // SAFETY: as in `receive`.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), self.messages.as_mut_ptr(), count as u32, 0) };

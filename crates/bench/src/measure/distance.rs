@@ -15,14 +15,14 @@ use crate::measure::harness::Condition;
 use crate::measure::report::Unit;
 use crate::measure::stats::median;
 
-/// Number of samples, of which the median counts, and the duration of each.
-const LOOKS: usize = 5;
-const LOOK_MICROS: u64 = 2000;
+/// Number of samples, whose median is the result, and the duration of each.
+const SAMPLES: usize = 5;
+const SAMPLE_MICROS: u64 = 2000;
 /// Round trips between two readings of the clock.
 const TRIPS: u32 = 16;
 /// Polls without an answer between two readings of the clock.
-const GLANCES: u32 = 1000;
-/// After this time the other thread counts as preempted.
+const POLLS: u32 = 1000;
+/// A thread that does not answer within this time counts as preempted.
 const TIMEOUT_MICROS: u64 = 20_000;
 
 /// The distance as a [`Condition`] of comparisons.
@@ -30,7 +30,7 @@ pub fn condition<'a>(cores: Cores) -> Condition<'a> {
     Condition { case: "core to core", unit: Unit::Cycles, measure: Box::new(move || between(cores)) }
 }
 
-/// A word alone in its pair of cache lines, as processors fetch pairs.
+/// A word alone in a pair of cache lines, because processors fetch pairs.
 #[repr(align(128))]
 #[derive(Default)]
 struct Word(AtomicU32);
@@ -42,15 +42,15 @@ struct Word(AtomicU32);
 fn between(cores: Cores) -> Result<f64, BenchError> {
     let (word, stop) = (Word::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let there = scope.spawn(|| answer(cores.engine, &word.0, &stop));
-        let back = scope.spawn(|| {
-            let cycles = pin(cores.nf).map(|()| (0..LOOKS).map(|_| look(&word.0)).collect::<Vec<_>>());
+        let responder = scope.spawn(|| answer(cores.engine, &word.0, &stop));
+        let initiator = scope.spawn(|| {
+            let cycles = pin(cores.nf).map(|()| (0..SAMPLES).map(|_| sample(&word.0)).collect::<Vec<_>>());
             stop.store(true, Ordering::Relaxed);
             cycles
         });
-        let (there, back) = (ended(there.join()), ended(back.join()));
+        let (responder, initiator) = (ended(responder.join()), ended(initiator.join()));
         let failed = BenchError::system("cannot measure the distance of two cores");
-        there.and(back).map(|looks| median(&looks)).map_err(failed)
+        responder.and(initiator).map(|samples| median(&samples)).map_err(failed)
     })
 }
 
@@ -59,7 +59,7 @@ fn ended<T>(joined: std::thread::Result<std::io::Result<T>>) -> std::io::Result<
     joined.unwrap_or_else(|_| Err(std::io::Error::other("a thread panicked")))
 }
 
-/// Replaces every odd number by an even one, until `stop`.
+/// Answers every odd number with the next even one, until `stop`.
 fn answer(core: u32, word: &AtomicU32, stop: &AtomicBool) -> std::io::Result<()> {
     pin(core)?;
     while !stop.load(Ordering::Relaxed) {
@@ -71,17 +71,17 @@ fn answer(core: u32, word: &AtomicU32, stop: &AtomicBool) -> std::io::Result<()>
     Ok(())
 }
 
-/// Writes odd numbers and waits until each is even.
-fn look(word: &AtomicU32) -> f64 {
-    let [enough, patience] = [LOOK_MICROS, TIMEOUT_MICROS].map(clock::cycles_in_micros);
+/// Writes odd numbers and waits for the answers. Returns the cycles of a one-way transfer.
+fn sample(word: &AtomicU32) -> f64 {
+    let [enough, patience] = [SAMPLE_MICROS, TIMEOUT_MICROS].map(clock::cycles_in_micros);
     let (start, mut trips) = (clock::cycles(), 0u32);
     let passed = || clock::cycles().wrapping_sub(start);
     loop {
         for _ in 0..TRIPS {
-            // The previous number may have had no answer.
+            // The previous number may not have been answered.
             let odd = word.load(Ordering::Relaxed).wrapping_add(1) | 1;
             word.store(odd, Ordering::Release);
-            while (0..GLANCES).all(|_| word.load(Ordering::Acquire) == odd) {
+            while (0..POLLS).all(|_| word.load(Ordering::Acquire) == odd) {
                 if passed() > patience {
                     return f64::INFINITY;
                 }
@@ -114,7 +114,7 @@ mod tests {
     fn a_missing_answer_times_out() {
         let (word, start) = (AtomicU32::new(0), Instant::now());
         for _ in 0..2 {
-            assert_eq!(look(&word), f64::INFINITY);
+            assert_eq!(sample(&word), f64::INFINITY);
         }
         let most = Duration::from_micros(200 * TIMEOUT_MICROS);
         assert!(start.elapsed() < most, "{:?}", start.elapsed());

@@ -18,10 +18,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether a window is over after `elapsed` of wall-clock time and `had` of the measured thread's CPU time. If
-    /// another process uses the core, waits for half of the planned CPU time, up to a limit.
-    pub fn is_over(&self, elapsed: Duration, had: Duration) -> bool {
-        elapsed >= self.window * 10 || elapsed >= self.window && had >= self.window / 2
+    /// Whether a window ends after `elapsed` of wall-clock time and `cpu_time` of the measured thread. If another process
+    /// uses the core, the window continues until the thread had half of the planned CPU time, up to a limit.
+    pub fn is_over(&self, elapsed: Duration, cpu_time: Duration) -> bool {
+        elapsed >= self.window * 10 || elapsed >= self.window && cpu_time >= self.window / 2
     }
 }
 
@@ -46,7 +46,7 @@ impl Figure {
 /// The figures of a measurement.
 pub type Measured = Result<Vec<Figure>, BenchError>;
 
-/// Something that can be set up, measured and torn down repeatedly; a measurement may give figures of several cases.
+/// What can be set up, measured and torn down repeatedly. One measurement may give figures of several cases.
 pub struct Subject<'a> {
     name: String,
     measure: Box<dyn FnMut(&Plan) -> Measured + 'a>,
@@ -75,7 +75,7 @@ impl Comparison {
     }
 }
 
-/// A property of the machine that changes by itself and must be similar for comparable figures.
+/// A property of the machine that changes by itself. Figures are comparable only if it was similar for both.
 pub struct Condition<'a> {
     /// The case under which it is reported.
     pub case: &'static str,
@@ -87,7 +87,7 @@ pub struct Condition<'a> {
 
 /// Figures are comparable if the condition around them differs by less than this factor.
 const ALIKE: f64 = 2.0;
-/// Most rounds, as a multiple of the planned runs, to find comparable figures.
+/// Limit for rounds in search of comparable figures, as a multiple of the planned runs.
 const MOST_ROUNDS: usize = 3;
 
 /// Figures of a case with the numbers of their measurements.
@@ -102,8 +102,8 @@ struct Series {
 struct Record {
     series: Vec<Series>,
     measurements: usize,
-    /// The condition, if any, before the first measurement and after each.
-    looks: Vec<f64>,
+    /// Values of the condition, if there is one: before the first measurement and after each.
+    conditions: Vec<f64>,
 }
 
 impl Record {
@@ -129,7 +129,7 @@ impl Record {
 
     /// The condition before and after a measurement.
     fn around(&self, measurement: usize) -> impl Iterator<Item = f64> {
-        self.looks.iter().skip(measurement).take(2).copied()
+        self.conditions.iter().skip(measurement).take(2).copied()
     }
 }
 
@@ -142,7 +142,7 @@ fn are_alike(conditions: impl Iterator<Item = f64>) -> bool {
 /// with a skipped peer are omitted.
 ///
 /// # Errors
-/// The first error of a subject, as partial results would mislead.
+/// The first error of a subject: partial results would mislead.
 pub fn alternate(
     plan: &Plan,
     subjects: &mut [Subject<'_>],
@@ -151,7 +151,7 @@ pub fn alternate(
     alternate_under(None, plan, subjects, comparisons)
 }
 
-/// As [`alternate`]; with a condition, compares only figures under similar conditions and continues until each
+/// As [`alternate`]. With a condition, compares only figures taken under similar conditions, and continues until each
 /// comparison has `plan.runs` ratios, for at most three times as many rounds. A comparison without any ratio is
 /// omitted, with a line on standard error.
 ///
@@ -163,8 +163,8 @@ pub fn alternate_under(
     subjects: &mut [Subject<'_>],
     comparisons: &[Comparison],
 ) -> Result<Vec<Row>, BenchError> {
-    let mut look = || condition.as_mut().map(|condition| (condition.measure)()).transpose();
-    let mut record = Record { looks: look()?.into_iter().collect(), ..Record::default() };
+    let mut measure_condition = || condition.as_mut().map(|condition| (condition.measure)()).transpose();
+    let mut record = Record { conditions: measure_condition()?.into_iter().collect(), ..Record::default() };
     for run in 1..=plan.runs * MOST_ROUNDS {
         let mut ratios = comparisons.iter().filter_map(|comparison| record.ratios(comparison));
         if run > plan.runs && ratios.all(|ratios| ratios.len() >= plan.runs) {
@@ -174,7 +174,7 @@ pub fn alternate_under(
             let figures = (subject.measure)(plan)?;
             eprintln!("run {run}/{}: {}: {}", plan.runs, subject.name, brief(&figures));
             record.add(figures);
-            record.looks.extend(look()?);
+            record.conditions.extend(measure_condition()?);
         }
     }
     let row = |case: &str, unit, figures: &[f64]| {
@@ -186,7 +186,7 @@ pub fn alternate_under(
         rows.extend(row(case, *unit, &figures));
     }
     if let Some(Condition { case, unit, .. }) = condition {
-        rows.extend(row(case, unit, &record.looks));
+        rows.extend(row(case, unit, &record.conditions));
     }
     let (mut compared, mut unsteady) = (Vec::new(), Vec::new());
     for comparison in comparisons {
@@ -234,7 +234,8 @@ mod tests {
     #[test]
     fn a_window_extends_for_a_preempted_thread() {
         let plan = Plan { window: Duration::from_secs(1), ..PLAN };
-        let over = |elapsed, had| plan.is_over(Duration::from_millis(elapsed), Duration::from_millis(had));
+        let over =
+            |elapsed, cpu_time| plan.is_over(Duration::from_millis(elapsed), Duration::from_millis(cpu_time));
         assert!(over(1000, 1000) && over(1000, 500) && over(10_000, 0));
         assert!(!over(999, 999) && !over(9999, 499));
     }
@@ -259,8 +260,8 @@ mod tests {
                 Ok(vec![Figure::new("peer", Unit::Mpps, peer)])
             }),
         ];
-        let wanted = [Comparison::new("ours", "peer"), Comparison::new("ours", "left-out")];
-        let rows = alternate(&PLAN, &mut subjects, &wanted).unwrap();
+        let comparisons = [Comparison::new("ours", "peer"), Comparison::new("ours", "left-out")];
+        let rows = alternate(&PLAN, &mut subjects, &comparisons).unwrap();
         drop(subjects);
         assert_eq!(order.into_inner(), "ABABAB");
         let names: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_failure_ends_it() {
-        let mut subjects = [Subject::new("broken", |_| Err(BenchError::Cores { wanted: 2, have: 1 }))];
+        let mut subjects = [Subject::new("broken", |_| Err(BenchError::Cores { required: 2, available: 1 }))];
         assert!(matches!(alternate(&PLAN, &mut subjects, &[]), Err(BenchError::Cores { .. })));
     }
 }

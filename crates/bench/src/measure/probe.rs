@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// with the process.
 ///
 /// # Errors
-/// This process lacks the privilege, or `ip` is not installed.
+/// This process may not create namespaces, or `ip` is not installed.
 pub fn enter_private_network() -> Result<(), BenchError> {
     leave_network()?;
     // Prevents neighbour discovery traffic. A kernel without IPv6 lacks the file.
@@ -97,7 +97,7 @@ impl Probe {
         loop {
             match rustix::net::recv(&self.socket, &mut back, RecvFlags::empty()) {
                 Ok(_) if back[14..22] == frame[14..22] => return Ok(start.elapsed().as_secs_f64() * 1e6),
-                // A late packet.
+                // A packet that arrived late.
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     let what = format!("packet {} over {PROBE_END}", self.sent);

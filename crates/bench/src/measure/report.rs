@@ -66,7 +66,7 @@ impl Unit {
         }
     }
 
-    /// Whether higher is better; `None` if the unit does not tell.
+    /// Whether higher is better; `None` if that depends on the case.
     pub const fn is_better_when_high(self) -> Option<bool> {
         match self {
             Self::Mpps | Self::GigabitsPerSecond | Self::MillionPerSecond => Some(true),

@@ -11,11 +11,11 @@ use crate::measure::harness::Figure;
 use crate::measure::report::Unit;
 use crate::nf::NfProcess;
 
-/// Drops that a benchmark may provoke without a fault of an NF.
+/// Reasons for drops in a benchmark whose NFs behave correctly.
 const HARMLESS: [DropReason; 4] =
     [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoBuffer, DropReason::NfDown];
 
-/// Waiting for a core up to this percentage is kernel housekeeping.
+/// A thread that waits for its core for less than this percentage waits for kernel housekeeping only.
 const DISTURBED_PERCENT: f64 = 2.0;
 
 /// All counters at a moment.
@@ -30,12 +30,12 @@ pub struct Sample {
     copies: u64,
     /// Cycles and packets of each stage.
     stages: [(u64, u64); Stage::ALL.len()],
-    /// By [`DropReason`], over ports, chains and NFs; drops caused by an NF's verdict count twice.
+    /// By [`DropReason`]: sums over ports, chains and NFs. A drop by an NF's verdict counts twice.
     drops: [u64; DropReason::COUNT],
     violations: u64,
     nfs: Vec<NfSample>,
     own: CpuTime,
-    /// Of the workers.
+    /// CPU time of the workers.
     workers: CpuTime,
 }
 
@@ -157,7 +157,7 @@ impl Window {
     }
 
     /// The worker's CPU time.
-    pub fn had_core(&self) -> Duration {
+    pub fn worker_cpu_time(&self) -> Duration {
         match self.diff(|sample| sample.workers.running) {
             // The kernel has no scheduler statistics.
             0 => self.end.at.duration_since(self.start.at),
@@ -168,7 +168,7 @@ impl Window {
     /// Millions of `packets` per second of the worker's CPU time: for a polling worker, the rate of an undisturbed
     /// core.
     pub fn per_core(&self, packets: u64) -> f64 {
-        packets as f64 / self.had_core().as_secs_f64() / 1e6
+        packets as f64 / self.worker_cpu_time().as_secs_f64() / 1e6
     }
 
     /// Billion bits sent per second.
@@ -196,7 +196,7 @@ impl Window {
         self.diff(|sample| sample.busy_cycles)
     }
 
-    /// The same per packet sent.
+    /// Cycles of the workers' turns with packets, per packet sent.
     pub fn engine_cycles_per_packet(&self) -> f64 {
         ratio(self.busy_cycles(), self.sent())
     }
@@ -246,7 +246,7 @@ impl Window {
         }
     }
 
-    /// Checks that no counter shows what an honest NF cannot cause.
+    /// Checks the counters for events that no correct NF causes.
     ///
     /// # Errors
     /// [`BenchError::Unsound`] names the counter.
@@ -283,19 +283,19 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 impl CpuTime {
-    /// Of a process; zero if it has ended or the kernel has no scheduler statistics.
+    /// The CPU time of a process; zero if it has ended or the kernel has no scheduler statistics.
     fn of(pid: u32) -> Self {
         Self::of_threads(pid, "")
     }
 
-    /// Of each thread of a process, by its number.
+    /// The CPU time of each thread of a process, by thread id.
     pub fn of_each_thread(pid: u32) -> Vec<(String, Self)> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let time = |task: fs::DirEntry| Some((task.file_name().into_string().ok()?, Self::of_task(&task)?));
         tasks.filter_map(time).collect()
     }
 
-    /// Of the threads of a process whose names begin with `prefix`.
+    /// The CPU time of all threads of a process whose names begin with `prefix`.
     pub fn of_threads(pid: u32, prefix: &str) -> Self {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Self::default() };
         let named = |task: &fs::DirEntry| {

@@ -20,7 +20,7 @@ const NAME: &str = "rte_fib";
 /// The measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct FibSpec {
-    /// The core of the lookups.
+    /// The core that does the lookups.
     #[arg(long)]
     core: u32,
     #[arg(long, value_enum)]
@@ -40,7 +40,7 @@ pub struct FibSpec {
 pub enum Lookup {
     /// An address at a time.
     Scalar,
-    /// Its default, with 512-bit vectors allowed.
+    /// The library's default, with 512-bit vectors allowed.
     Default,
 }
 
@@ -199,14 +199,17 @@ pub fn run(spec: &FibSpec) -> Result<(), BenchError> {
     let mut rates = Vec::new();
     for pattern in patterns(spec.family, spec.size) {
         let addresses = table.addresses(spec.family, *pattern);
-        let ours = addresses.look_up(&tables);
+        let expected = addresses.look_up(&tables);
         for lookup in [Lookup::Scalar, Lookup::Default] {
             fib.select(lookup)?;
-            let theirs = fib.once(&addresses)?;
-            let differ =
-                ours.iter().zip(theirs).filter(|(ours, theirs)| u64::from(ours.0) != *theirs).count();
+            let found = fib.once(&addresses)?;
+            let differ = expected
+                .iter()
+                .zip(found)
+                .filter(|(expected, found)| u64::from(expected.0) != *found)
+                .count();
             if differ > 0 {
-                let problem = format!("differs from netvm for {differ} of {} addresses", ours.len());
+                let problem = format!("differs from netvm for {differ} of {} addresses", expected.len());
                 return Err(BenchError::Peer { peer: NAME, problem });
             }
             fib.measure(&addresses, spec.warm_up_millis)?;

@@ -1,8 +1,8 @@
 //! DPDK's `grout` (a router of graph nodes) with the traffic of `peer/traffic.c`: from one null port to another.
 //!
-//! `tools/peer-grout.sh` unpacks it with the DPDK of its release into a folder, which becomes its root. It has namespaces of its own, as it
-//! makes an interface for each of its ports. Packets are counted by the plug-in as they are sent, and its time is that of its
-//! datapath thread.
+//! `tools/peer-grout.sh` unpacks grout with the DPDK of its release into a folder, which becomes its root. grout has its own
+//! namespaces, because it creates an interface for each of its ports. The plug-in counts packets as they are sent. Rates
+//! are per second of CPU time of grout's datapath thread.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,15 +22,15 @@ use crate::measure::window::CpuTime;
 use crate::setup::routes::RouteTable;
 use crate::setup::traffic::PLUGIN;
 
-/// Its name.
+/// Its name in errors.
 pub const NAME: &str = "grout";
-/// The folder that it was unpacked into, if not beside the programs.
+/// The variable that names grout's folder, if it is not beside the programs.
 const FOLDER: &str = "NETVM_BENCH_GROUT";
-/// Limit for its start, and for a full table.
+/// Time limit for grout to start, and to load a full table.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Groups of routes longer than 24 bits that its table has room for.
+/// Number of tbl8 groups in its table, which hold prefixes longer than 24 bits.
 const TBL8: u32 = 1 << 15;
-/// A root with the kernel's file systems, and the program in it.
+/// Mounts the kernel's file systems in grout's root, and starts grout there.
 const SCRIPT: &str = r#"set -e
 mount --make-rprivate /
 mount -t sysfs sysfs /sys
@@ -44,12 +44,12 @@ exec env LC_ALL=C LD_PRELOAD=/tmp/netvm-bench-traffic.so chroot "$root" grout "$
 pub struct Grout {
     child: Child,
     root: PathBuf,
-    /// Its files: they are within the root.
+    /// The folder of its files, within the root.
     files: PathBuf,
 }
 
 impl Grout {
-    /// Where it is.
+    /// Finds grout's folder.
     ///
     /// # Errors
     /// [`BenchError::NoGrout`].
@@ -60,10 +60,10 @@ impl Grout {
         if root.join("usr/bin/grout").exists() { Ok(root) } else { Err(BenchError::NoGrout { folder }) }
     }
 
-    /// Starts it with the routes, and traffic to these destinations (in network order).
+    /// Starts grout with the routes, and with traffic to `destinations` (in network order).
     ///
     /// # Errors
-    /// [`BenchError::Peer`] with its last words.
+    /// [`BenchError::Peer`] with its last output.
     pub fn start(table: &RouteTable, destinations: &[u32], cores: Cores) -> Result<Self, BenchError> {
         let root = Self::find()?;
         let files = root.join("tmp");
@@ -75,14 +75,14 @@ impl Grout {
         write("destinations", &destinations.iter().flat_map(|to| to.to_ne_bytes()).collect::<Vec<_>>())?;
         write("sent", &[0; 8])?;
         for old in ["ready", "grout.sock", "metrics.sock"] {
-            // Of a run before.
+            // An earlier run may have left it.
             let _ = fs::remove_file(files.join(old));
         }
         let log = File::create(files.join("log")).map_err(BenchError::system("cannot write grout's log"))?;
         let errors = log.try_clone().map_err(BenchError::system("cannot write grout's log"))?;
         let mut command = Command::new("unshare");
         command.args(["--mount", "--net", "sh", "-c", SCRIPT, "sh"]).arg(&root);
-        // Without micro-sleeps, as netvm's worker has none here.
+        // Without micro-sleeps, because netvm's worker does not sleep here either.
         command.args(["--test-mode", "--poll-mode", "--socket", "/tmp/grout.sock"]);
         command.args(["--metrics", "unix:/tmp/metrics.sock"]);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -106,7 +106,7 @@ impl Grout {
         Ok(own)
     }
 
-    /// Gives it the ports, the next hops and the routes.
+    /// Configures the ports, the next hops and the routes.
     fn configure(&self, table: &RouteTable, cores: Cores) -> Result<(), BenchError> {
         let most = most_routes(table);
         let mut text = format!(
@@ -128,7 +128,7 @@ impl Grout {
         }
         let routes = table.possible().map(|(net, NextHopId(id))| format!("route add {net} via id {id}\n"));
         text.extend(routes);
-        // Last, as packets come from now on.
+        // Last, because packets arrive from then on.
         text += "address add 10.101.0.1/24 iface in\ninterface set port in up\n";
         let file = self.files.join("commands");
         let what = || BenchError::system(format!("cannot write {}", file.display()));
@@ -138,11 +138,11 @@ impl Grout {
         if answer.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&answer.stderr);
-        Err(failed(format!("grcli: {}", said.trim().lines().next_back().unwrap_or("failed"))))
+        let errors = String::from_utf8_lossy(&answer.stderr);
+        Err(failed(format!("grcli: {}", errors.trim().lines().next_back().unwrap_or("failed"))))
     }
 
-    /// Runs its command line, where the kernel's file systems are in its root.
+    /// Runs `grcli` in grout's root and mount namespace.
     fn ask(&self, arguments: &[&str]) -> Result<Output, BenchError> {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.child.id())).arg("chroot").arg(&self.root);
@@ -154,9 +154,9 @@ impl Grout {
             .map_err(BenchError::system("cannot run nsenter (package util-linux)"))
     }
 
-    fn wait_for(&mut self, what: &str, is_there: impl Fn(&Self) -> bool) -> Result<(), BenchError> {
+    fn wait_for(&mut self, what: &str, is_met: impl Fn(&Self) -> bool) -> Result<(), BenchError> {
         let start = Instant::now();
-        while !is_there(self) {
+        while !is_met(self) {
             let ended = self.child.try_wait().ok().flatten();
             if ended.is_some() || start.elapsed() > TIMEOUT {
                 let log = fs::read_to_string(self.files.join("log")).unwrap_or_default();
@@ -173,32 +173,32 @@ impl Grout {
         read_count(&self.files.join("sent"))
     }
 
-    /// CPU time since `before` of the thread that ran for longest, which is that of its datapath.
-    fn had(&self, before: &[(String, CpuTime)]) -> Duration {
+    /// CPU time since `before` of the thread that ran longest, which is the datapath thread.
+    fn cpu_time(&self, before: &[(String, CpuTime)]) -> Duration {
         let now = CpuTime::of_each_thread(self.child.id());
         let known = |name: &String| before.iter().find(|(known, _)| known == name);
         let since = now.iter().filter_map(|(name, time)| Some(time.since(known(name)?.1).running));
         Duration::from_nanos(since.max().unwrap_or(0))
     }
 
-    /// Million packets a second of its datapath thread's CPU time.
+    /// Million packets per second of the datapath thread's CPU time.
     ///
     /// # Errors
     /// [`BenchError::Nothing`] if none were sent.
     pub fn measure(&self, plan: &Plan) -> Result<f64, BenchError> {
         sleep(plan.warm_up);
         let (start, sent, before) = (Instant::now(), self.sent(), CpuTime::of_each_thread(self.child.id()));
-        while !plan.is_over(start.elapsed(), self.had(&before)) {
+        while !plan.is_over(start.elapsed(), self.cpu_time(&before)) {
             sleep(Duration::from_millis(5));
         }
-        let (sent, had) = (self.sent() - sent, self.had(&before));
-        if sent == 0 || had.is_zero() {
+        let (sent, cpu_time) = (self.sent() - sent, self.cpu_time(&before));
+        if sent == 0 || cpu_time.is_zero() {
             return Err(BenchError::Nothing {
                 what: NAME.to_owned(),
                 seconds: start.elapsed().as_secs_f64(),
             });
         }
-        Ok(sent as f64 / had.as_secs_f64() / 1e6)
+        Ok(sent as f64 / cpu_time.as_secs_f64() / 1e6)
     }
 }
 
@@ -218,7 +218,7 @@ fn failed(problem: String) -> BenchError {
     BenchError::Peer { peer: NAME, problem }
 }
 
-/// The number in a file of eight bytes; 0 while it is not there.
+/// The number in a file of eight bytes; 0 while the file does not exist.
 fn read_count(path: &Path) -> u64 {
     fs::read(path).ok().and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }

@@ -1,13 +1,13 @@
-//! Simulated guests: `dpdk-testpmd` with two virtio-user ports, as two guests would have; and `dpdk-testpmd` with two
-//! `net_vhost` ports, as the minimum work of a switch between them.
+//! Simulated guests: a `dpdk-testpmd` with two virtio-user ports stands for two guests. A second `dpdk-testpmd` with two
+//! `net_vhost` ports shows the minimum work of a switch between them.
 //!
 //! ```text
 //!   net_null + traffic -> virtio-user A -> switch -> virtio-user B -> net_null
 //! ```
 //!
-//! One thread generates and drops packets, so that on two cores the switch has one to itself. It allocates mbufs in
-//! bulk (`peer/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a switch
-//! learns the traffic's destination.
+//! A single thread generates and drops packets, so that on two cores the switch has a core to itself. The thread allocates
+//! mbufs in bulk (`peer/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a
+//! switch learns the traffic's destination.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,9 @@ use crate::setup::traffic::{PLUGIN, Traffic};
 const SECOND: usize = 2;
 /// Descriptors of each ring.
 const DESCRIPTORS: u32 = 1024;
-/// Descriptors that a guest frees at once when it sends. With the driver's default of 32, once the ring was full it
-/// sends half of each burst and drops the other half.
-const FREED: u32 = DESCRIPTORS / 4;
+/// The guests' `tx_free_thresh`. With the driver's default of 32, a guest whose ring has once been full sends only half of
+/// each burst and drops the other half.
+const TX_FREE_THRESHOLD: u32 = DESCRIPTORS / 4;
 /// Burst size of every testpmd here, `floor` included.
 const BURST: u32 = 64;
 
@@ -72,7 +72,7 @@ pub fn sockets(folder: &Path) -> [PathBuf; 2] {
     ["p0", "p1"].map(|name| folder.join(name))
 }
 
-/// Starts a testpmd that forwards between its devices. `name`: of its output file. `cores`: of its prompt and of its
+/// Starts a testpmd that forwards between its devices. `name`: of its output file. `cores`: for its prompt and for its
 /// forwarding thread.
 fn start(
     (folder, name): (&Path, &str),
@@ -96,7 +96,7 @@ fn start(
         format!("--burst={BURST}"),
         format!("--rxd={DESCRIPTORS}"),
         format!("--txd={DESCRIPTORS}"),
-        format!("--txfreet={FREED}"),
+        format!("--txfreet={TX_FREE_THRESHOLD}"),
     ];
     Testpmd::start(folder.join(format!("{name}.out")), &eal, &own, prepare)
 }
@@ -109,7 +109,7 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Starts them on a core; the sockets must be served already. `folder`: for their files.
+    /// Starts the guests on a core; the switch must already serve the sockets. `folder`: for the guests' files.
     ///
     /// # Errors
     /// [`BenchError::Peer`] with its last output.
@@ -146,7 +146,7 @@ impl Guests {
         let mut testpmd = start((folder, "guests"), (core, core), &devices, describe)?;
         testpmd.wait_for("four ports", |text| text.contains("Port 3: "))?;
         testpmd.wait_for("traffic", |_| ready.exists())?;
-        testpmd.say("start tx_first 1\n")?;
+        testpmd.type_line("start tx_first 1\n")?;
         Ok(Self { testpmd, timing })
     }
 }
@@ -175,14 +175,14 @@ fn start_floor(folder: &Path, cores: Cores) -> Result<Testpmd, BenchError> {
         .map(|(n, path): (u8, _)| format!("--vdev=net_vhost{n},iface={}", path.display()))
         .collect();
     let mut switch = start((folder, "floor"), (cores.nf, cores.engine), &devices, |_| ())?;
-    switch.say("start\n")?;
+    switch.type_line("start\n")?;
     Ok(switch)
 }
 
-/// Does something with guests between which testpmd forwards by `net_vhost`.
+/// Runs `work` with guests between which testpmd forwards by `net_vhost`.
 ///
 /// # Errors
-/// [`BenchError`] if it fails.
+/// [`BenchError`] if testpmd or `work` fails.
 pub fn over_floor(
     folder: &Path,
     load: Load,
@@ -206,17 +206,17 @@ pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64
         sleep(plan.window);
         let (last, now, at) = switch.sent(1)?;
         let elapsed = at.duration_since(start);
-        let had = match now.since(cpu).running {
+        let cpu_time = match now.since(cpu).running {
             // The kernel has no scheduler statistics.
             0 => elapsed,
             nanos => Duration::from_nanos(nanos),
         };
-        if plan.is_over(elapsed, had) {
+        if plan.is_over(elapsed, cpu_time) {
             let packets = last.saturating_sub(first);
             if packets == 0 {
                 return Err(BenchError::Nothing { what: "floor".to_owned(), seconds: elapsed.as_secs_f64() });
             }
-            return Ok(packets as f64 / had.as_secs_f64() / 1e6);
+            return Ok(packets as f64 / cpu_time.as_secs_f64() / 1e6);
         }
     }
 }

@@ -15,7 +15,7 @@ pub mod ring;
 pub mod testpmd;
 pub mod timing;
 
-/// Runs this program as a peer in a child process, as DPDK starts once per process; returns its result.
+/// Runs this program as a peer in a child process, because DPDK starts only once per process; returns its result.
 ///
 /// # Errors
 /// [`BenchError::Peer`] with its message.

@@ -1,4 +1,4 @@
-//! DPDK's `rte_ring` between two threads: a C program (`peer/ring.c`) in a child process, as DPDK starts once per
+//! DPDK's `rte_ring` between two threads: C code (`peer/ring.c`) in a child process, because DPDK starts only once per
 //! process.
 
 use clap::Args;
@@ -59,7 +59,7 @@ pub struct Variant {
 }
 
 impl Default for Variant {
-    /// As openNetVM.
+    /// As in openNetVM.
     fn default() -> Self {
         Self { extbuf: false, wait: false, blind: false, burst: 32 }
     }

@@ -1,5 +1,5 @@
-//! Times of packets between two guests: offered at even intervals by the first, counted in a histogram by the second. The
-//! guests do it in `peer/timing.c`, which shares a file with this.
+//! Latency between two guests: the first sends packets at even intervals, the second counts their latencies in a histogram.
+//! The guests' part is `peer/timing.c`, which shares a file with this module.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,10 +16,10 @@ const SUB_BITS: u32 = 7;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 const INTERVAL: u64 = 0;
 const WORDS: usize = 3 + BUCKETS;
-/// Longest time that the histogram resolves, in nanoseconds.
+/// The longest latency in the histogram, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
 
-/// The file.
+/// The shared file.
 #[derive(Debug)]
 pub struct Timing {
     file: File,
@@ -35,19 +35,19 @@ pub struct Reading {
     buckets: Vec<u64>,
 }
 
-/// What happened between two readings.
+/// Rates and latencies between two readings.
 #[derive(Clone, Debug)]
 pub struct Times {
     /// Packets sent per second.
     pub offered: f64,
     /// Packets received per second.
     pub received: f64,
-    /// Their times in nanoseconds.
+    /// Latencies in nanoseconds.
     histogram: Histogram<u64>,
 }
 
 impl Timing {
-    /// Makes the file in a folder.
+    /// Creates the file in a folder.
     ///
     /// # Errors
     /// [`BenchError::System`].
@@ -62,13 +62,13 @@ impl Timing {
         Ok(Self { file, path })
     }
 
-    /// Where it is.
+    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Offers so many packets per second from now on; `None`: as many as the guest can.
+    /// Sets the rate in packets per second; `None`: as many as the guest can send.
     ///
     /// # Errors
     /// [`BenchError::System`].
@@ -96,7 +96,7 @@ impl Timing {
 }
 
 impl Reading {
-    /// What happened since an earlier reading; `None` if nothing was received.
+    /// The difference to an earlier reading; `None` if the guest received nothing.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Option<Times> {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64();
@@ -116,7 +116,7 @@ impl Reading {
 }
 
 impl Times {
-    /// The time that this share of packets (0 to 1) does not exceed, in microseconds.
+    /// The latency in microseconds that a share of the packets (0 to 1) does not exceed.
     #[must_use]
     pub fn micros(&self, share: f64) -> f64 {
         self.histogram.value_at_quantile(share) as f64 / 1e3

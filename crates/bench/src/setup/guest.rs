@@ -52,11 +52,11 @@ impl Guest {
         Self::with_interface(program, ("program eth0", CardKind::VhostUser), accel, core)
     }
 
-    /// Makes the image of an ordinary guest that runs `command`, a command of the shell, once its interface on a card of
-    /// this kind is up. There, `program` is the program.
+    /// Makes the image of an ordinary guest that runs a shell command once its interface on a card of this kind is up. The
+    /// command can start the program as `program`.
     ///
     /// # Errors
-    /// As for [`Guest::nf`]; [`BenchError::Guest`] without a QEMU that can give guests netvm's e1000 cards.
+    /// As for [`Guest::nf`]; [`BenchError::Guest`] if no QEMU supports netvm's e1000 cards.
     pub fn with_interface(
         program: &Path,
         (command, card): (&str, CardKind),
@@ -81,7 +81,7 @@ impl Guest {
         Self::make(program, (qemu, &words), accel, core)
     }
 
-    /// Has the console's output copied to a pipe from its next start on.
+    /// Copies the console's output to a pipe, from the next start on.
     #[must_use]
     pub fn with_console(mut self, pipe: PipeWriter) -> Self {
         self.console = Some(pipe);
@@ -100,7 +100,7 @@ impl Guest {
         Ok(Self { folder, qemu, version, accel, core, console: None })
     }
 
-    /// Starts it with the memory of an admitted NF.
+    /// Starts the guest with the memory of an admitted NF.
     ///
     /// # Errors
     /// [`BenchError::System`].
@@ -115,7 +115,7 @@ impl Guest {
         self.launch(memory.arguments(), Vec::new())
     }
 
-    /// Starts it with a network interface.
+    /// Starts the guest with a network interface.
     ///
     /// # Errors
     /// [`BenchError::System`].
@@ -145,7 +145,7 @@ impl Guest {
             boot,
             cards,
         };
-        // Unused, but QEMU needs both.
+        // The benchmark uses neither socket, but QEMU needs both.
         let listen = |name: &str| -> std::io::Result<UnixListener> {
             let path = at(name);
             let _ = std::fs::remove_file(&path);
@@ -167,14 +167,14 @@ impl Guest {
     }
 }
 
-/// A QEMU that can give guests netvm's e1000 cards.
+/// Finds a QEMU that supports netvm's e1000 cards.
 ///
 /// # Errors
 /// [`BenchError::Guest`] says how to get one.
 pub fn vfio_user_client() -> Result<PathBuf, BenchError> {
     find_vfio_user_client(Path::new(QEMU)).ok_or_else(|| {
         let problem = format!(
-            "no QEMU is a vfio-user client ({OLDEST_WITH_E1000} or later): ./dev setup --guests unpacks one"
+            "no installed QEMU is a vfio-user client ({OLDEST_WITH_E1000} or later): ./dev setup --guests installs one"
         );
         BenchError::Guest { problem }
     })
@@ -183,10 +183,10 @@ pub fn vfio_user_client() -> Result<PathBuf, BenchError> {
 /// The version of a QEMU.
 ///
 /// # Errors
-/// [`BenchError::MissingPeer`] if it does not run.
+/// [`BenchError::MissingPeer`] if QEMU does not run.
 pub fn version_of(qemu: &Path) -> Result<Version, BenchError> {
-    let said = Command::new(qemu).arg("--version").output();
-    let version = said.ok().and_then(|said| Version::parse(&String::from_utf8_lossy(&said.stdout)));
+    let output = Command::new(qemu).arg("--version").output();
+    let version = output.ok().and_then(|output| Version::parse(&String::from_utf8_lossy(&output.stdout)));
     version.ok_or(BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" })
 }
 
@@ -202,8 +202,8 @@ impl Drop for Running {
     }
 }
 
-/// Makes an image by the script, with these arguments after its folder; `program`: one beside which the kernel package is
-/// kept. The folder has a kernel and an initramfs.
+/// Makes an image with the script; `words` are its arguments after the folder. The script caches the kernel package beside
+/// `program`. Returns a folder with a kernel and an initramfs.
 ///
 /// # Errors
 /// [`BenchError::Guest`] says why not.
@@ -211,7 +211,7 @@ pub fn make_image(program: &Path, words: &[&OsStr]) -> Result<tempfile::TempDir,
     let folder =
         tempfile::tempdir().map_err(BenchError::system("cannot create a folder for the guest's image"))?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
-    // Beside the program, where the kernel package is cached.
+    // Beside the program, where the script caches the kernel package.
     let image = program.with_file_name("guest").join("bench");
     let mut command = Command::new(script);
     command.arg(&image).args(words);
@@ -228,7 +228,7 @@ pub fn make_image(program: &Path, words: &[&OsStr]) -> Result<tempfile::TempDir,
     Ok(folder)
 }
 
-/// A program of `package` in this program's folder.
+/// The path of a program of `package` in this program's folder.
 ///
 /// # Errors
 /// [`BenchError::Guest`] says how to build it.

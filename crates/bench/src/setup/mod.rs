@@ -1,4 +1,4 @@
-//! What benchmarks measure: engines, guests, routing tables and traffic.
+//! Sets up what benchmarks measure: engines, guests, routing tables and traffic.
 
 pub mod guest;
 pub mod layout;

@@ -18,16 +18,16 @@ use crate::measure::window::{Sample, Window};
 use crate::nf::{NfProcess, NfSpec};
 use crate::setup::guest::{BOOT, Guest};
 
-/// Limit for an NF to attach or to end.
+/// Time limit for an NF to attach or to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit for the workers to have a new routing table.
+/// Time limit for the workers to adopt a new routing table.
 const ADOPTION: Duration = Duration::from_secs(30);
-/// Service interval of the manager.
+/// Interval at which the manager runs.
 const TICK: Duration = Duration::from_millis(5);
 
 /// An engine and its NFs.
 pub struct Rig {
-    // Dropped before the NFs, which see its end and are then killed.
+    // Dropped before the NFs, which notice its end; then they are killed.
     engine: Engine,
     nfs: Vec<NfProcess>,
 }
@@ -40,7 +40,7 @@ impl Rig {
     pub fn start(host: &Host, nfs: &[NfSpec]) -> Result<Self, BenchError> {
         let mut engine = Engine::start(&host.engine, false)?;
         engine.apply(host)?;
-        // Nobody exports flows here.
+        // Benchmarks do not export flows.
         drop(engine.take_flow_records());
         let mut rig = Self { engine, nfs: Vec::new() };
         for spec in nfs {
@@ -96,10 +96,10 @@ impl Rig {
         &mut self.engine
     }
 
-    /// Updates router 0 and waits until the workers have its table.
+    /// Updates router 0 and waits until the workers have adopted its table.
     ///
     /// # Errors
-    /// [`BenchError::NoRoutes`] if they have not after 30 s.
+    /// [`BenchError::NoRoutes`] after 30 s.
     pub fn load_routes(&mut self, update: &Update) -> Result<(), BenchError> {
         self.load_routes_of(RouterId(0), update)
     }
@@ -131,7 +131,7 @@ impl Rig {
         self.nfs.remove(index)
     }
 
-    /// Runs the engine for `time`, serving its manager.
+    /// Runs the engine's manager for `time`.
     ///
     /// # Errors
     /// An NF ends.
@@ -158,7 +158,7 @@ impl Rig {
         Sample::take(&self.engine, &self.nfs)
     }
 
-    /// Warms up, then measures until the worker had enough CPU time ([`Plan::is_over`]); checks nothing.
+    /// Warms up, then measures until the worker had enough CPU time ([`Plan::is_over`]). Does not check the counters.
     ///
     /// # Errors
     /// An NF ends.
@@ -168,7 +168,7 @@ impl Rig {
         loop {
             self.run(plan.window)?;
             let window = Window::between(start.clone(), self.sample());
-            if plan.is_over(began.elapsed(), window.had_core()) {
+            if plan.is_over(began.elapsed(), window.worker_cpu_time()) {
                 return Ok(window);
             }
         }
@@ -177,7 +177,7 @@ impl Rig {
     /// Warms up, then measures for `window`.
     ///
     /// # Errors
-    /// An NF ends, or a counter shows what no honest NF causes.
+    /// An NF ends, or a counter shows an event that no correct NF causes.
     pub fn measure(&mut self, what: &str, warm_up: Duration, window: Duration) -> Result<Window, BenchError> {
         self.run(warm_up)?;
         let start = self.sample();
@@ -222,10 +222,10 @@ fn attach(engine: &mut Engine, role: &str, command: Command) -> Result<NfProcess
 
 /// Starts a process that inherits one end of a new socket pair.
 fn spawn(mut command: Command) -> io::Result<(Child, OwnedFd)> {
-    let (socket, theirs) = netvm_attach::pair()?;
+    let (socket, nf_end) = netvm_attach::pair()?;
     set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     // No other child may start before this process closes its copy.
-    rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-    command.env(FD_VARIABLE, theirs.as_raw_fd().to_string());
+    rustix::io::fcntl_setfd(&nf_end, FdFlags::empty())?;
+    command.env(FD_VARIABLE, nf_end.as_raw_fd().to_string());
     Ok((command.spawn()?, socket))
 }

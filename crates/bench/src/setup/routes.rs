@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, RoutesError};
 
-/// The shared data beside the source tree.
+/// A full Internet table, in the shared data beside the source tree.
 const FULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/routes/prefixes.txt.gz");
-/// More routes than any table has.
+/// The whole table: more routes than any table has.
 pub const ALL: u32 = u32::MAX;
-/// Number of next hops, assigned to routes at random.
+/// Number of next hops, which are assigned to routes at random.
 const NEXT_HOPS: u64 = 64;
 /// Number of routes in the small table.
 const FEW: u16 = 16;
@@ -75,7 +75,7 @@ impl RouteTable {
         Ok(Self { routes: routes.collect() })
     }
 
-    /// So many of the routes, evenly chosen.
+    /// Reduces the table to `count` routes, evenly spaced.
     #[must_use]
     pub fn some(mut self, count: u32) -> Self {
         let all = self.routes.len();
@@ -86,7 +86,7 @@ impl RouteTable {
         self
     }
 
-    /// The IPv4 routes without those that other routers refuse.
+    /// The IPv4 routes that other routers accept.
     pub fn possible(&self) -> impl Iterator<Item = &(IpNet, NextHopId)> {
         self.routes.iter().filter(|(net, _)| match net {
             IpNet::V4(net) => !matches!(net.network().octets()[0], 0 | 127 | 224..),
@@ -94,7 +94,7 @@ impl RouteTable {
         })
     }
 
-    /// The update for netvm's tables.
+    /// The table as an update for netvm's router.
     pub fn update(&self) -> Update {
         let routes = self.routes.iter().map(|(net, id)| (*net, Some(*id)));
         Update { routes: routes.collect(), ..Update::default() }
@@ -121,7 +121,7 @@ impl RouteTable {
     }
 }
 
-/// Destinations in network order, each in a uniformly chosen route, without those that a router must not forward to.
+/// Destinations in network order, each in a uniformly chosen route, without addresses to which a router must not forward.
 pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
     let Addresses::V4(addresses) = table.addresses(IpFamily::V4, Pattern::Routes) else { return Vec::new() };
     let may_be_forwarded = |address: &u32| {
@@ -132,11 +132,11 @@ pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
     addresses.into_iter().filter(may_be_forwarded).map(u32::to_be).take(count).collect()
 }
 
-/// Addresses as a parser provides them: IPv4 as numbers, IPv6 as on the wire.
+/// Addresses in the form in which netvm's parser provides them.
 pub enum Addresses {
     /// In host order.
     V4(Vec<u32>),
-    /// As on the wire.
+    /// In network order.
     V6(Vec<[u8; 16]>),
 }
 
@@ -144,7 +144,7 @@ impl Addresses {
     /// Burst size, as in netvm's engine.
     pub const BURST: usize = 64;
 
-    /// The next hops by netvm's tables.
+    /// The next hops that netvm's tables give.
     pub fn look_up(&self, tables: &Tables) -> Vec<NextHopId> {
         let mut found = vec![NextHopId::PUNT; ADDRESSES];
         let bursts = found.chunks_mut(Self::BURST);

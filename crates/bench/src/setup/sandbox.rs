@@ -1,4 +1,4 @@
-//! Private mount and network namespaces: everything that programs leave in them disappears with this process.
+//! Private mount and network namespaces. They and everything in them disappear with this process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,15 @@ use rustix::thread::UnshareFlags;
 
 use crate::error::BenchError;
 
-/// A folder for mounts that every system has (Filesystem Hierarchy Standard 3.0, 3.12). Other processes do not see the
-/// mount.
+/// A folder for temporary mounts, which every system has (Filesystem Hierarchy Standard 3.0, 3.12). Other processes do
+/// not see the mount.
 const MOUNT_POINT: &str = "/mnt";
 
 /// Moves this thread, and threads and processes that it starts later, into new namespaces. Returns a folder in memory
 /// that only they see.
 ///
 /// # Errors
-/// This process lacks the privilege.
+/// This process may not create namespaces.
 pub fn enter() -> Result<PathBuf, BenchError> {
     let what = "cannot create namespaces for peers (run as root)";
     // SAFETY: only this thread's mount and network namespaces change; no descriptor table is unshared.

@@ -16,24 +16,24 @@ use crate::measure::probe::{ip, leave_network};
 
 /// Packets sent at once.
 pub const BURST: usize = 32;
-/// Bytes of the checksum at the end of a frame, which interfaces do not see.
+/// Bytes of the frame check sequence, which network interfaces do not pass on.
 pub const FCS: u16 = 4;
-/// Bytes of packets that may be on their way. A veth leaves a packet with its sender's socket until it is received: with
-/// the kernel's 200 KB the sender would wait for a slow receiver, and nothing would ever be lost.
+/// Send buffer of the socket in bytes. The kernel charges a packet on a veth pair to the sender's socket until it is
+/// received. With the default of 200 KB, the sender would wait for a slow receiver and never lose a packet.
 const SEND_BUFFER: libc::c_int = 64 << 20;
-/// Later than this, the sender sleeps until a burst is due.
+/// If no burst is due within this time, the sender sleeps.
 const NAP: Duration = Duration::from_micros(100);
 /// Bytes of headers.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const IP: usize = 20;
 
-/// Where a packet goes.
+/// A destination of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// Its MAC address.
     pub mac: MacAddr,
-    /// Its VLAN tag. All destinations of a stream have one, or none has.
+    /// Its VLAN. Either all destinations of a stream have one, or none.
     pub vlan: Option<u16>,
     /// Its IPv4 address.
     pub address: [u8; 4],
@@ -42,13 +42,13 @@ pub struct Destination {
 /// What is sent.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// The interface that is the other end of the veth pair, in the caller's namespace.
+    /// The other end of the veth pair, in the caller's namespace.
     pub interface: String,
     /// Bytes of a frame, FCS included.
     pub size: u16,
-    /// Each packet belongs to a flow of its own (Schultz and Crowley, section III-E).
+    /// Each packet is a new flow (Schultz and Crowley, section III-E).
     pub is_multi: bool,
-    /// Each packet goes to the next destination, rather than each burst.
+    /// The destination changes after each packet instead of each burst.
     pub is_spread: bool,
     /// Destinations, in turn.
     pub destinations: Vec<Destination>,
@@ -59,26 +59,26 @@ pub struct Stream {
 pub struct Sent {
     /// Packets offered.
     pub packets: u64,
-    /// Of these, refused by the interface: a full ring at the other end.
+    /// Of these, packets that the interface refused because the ring at the other end was full.
     pub refused: u64,
-    /// The time it took.
+    /// The duration.
     pub seconds: f64,
 }
 
 /// A sending thread. Its namespace ends with it.
 #[derive(Debug)]
 pub struct Sender {
-    orders: Channel<(Vec<f64>, Duration)>,
+    commands: Channel<(Vec<f64>, Duration)>,
     results: Receiver<Result<Vec<Sent>, BenchError>>,
 }
 
 impl Sender {
-    /// Starts the thread on a core. It makes a veth pair for each stream, whose near end is in the namespace of this process.
+    /// Starts the thread on a core. It creates a veth pair for each stream, with the near end in this process's namespace.
     ///
     /// # Errors
-    /// The thread could not set itself up.
+    /// The thread could not create its namespace, interfaces or sockets.
     pub fn start(streams: Vec<Stream>, core: u32) -> Result<Self, BenchError> {
-        let (orders, inbox) = channel::<(Vec<f64>, Duration)>();
+        let (commands, inbox) = channel::<(Vec<f64>, Duration)>();
         let (outbox, results) = channel();
         let work = move || match set_up(&streams, core) {
             Ok(mut lanes) => {
@@ -93,26 +93,26 @@ impl Sender {
             .name("sender".to_owned())
             .spawn(work)
             .map_err(BenchError::system("cannot start a thread"))?;
-        let sender = Self { orders, results };
+        let sender = Self { commands, results };
         sender.result(Duration::from_secs(30)).map(|_| sender)
     }
 
-    /// Begins to send, each stream at its rate in packets per second.
+    /// Starts to send, each stream at its rate in packets per second.
     pub fn send(&self, rates: &[f64], time: Duration) {
-        // A thread that has ended says so in the result.
-        let _ = self.orders.send((rates.to_vec(), time));
+        // If the thread has ended, `result` reports it.
+        let _ = self.commands.send((rates.to_vec(), time));
     }
 
-    /// What was sent, if the thread has done so within `patience`.
+    /// Waits up to `patience` for the thread to finish sending; returns what it sent.
     fn result(&self, patience: Duration) -> Result<Vec<Sent>, BenchError> {
         let ended = |_| BenchError::system("the sending thread")(io::Error::other("it ended or hangs"));
         self.results.recv_timeout(patience).map_err(ended)?
     }
 
-    /// What was sent of each stream; `None` while it still sends.
+    /// What the thread has sent of each stream; `None` while it is still sending.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refused a packet, or the thread has ended.
     pub fn poll(&self) -> Result<Option<Vec<Sent>>, BenchError> {
         match self.results.try_recv() {
             Ok(result) => result.map(Some),
@@ -122,7 +122,7 @@ impl Sender {
     }
 }
 
-/// A stream, and the socket that it leaves by.
+/// A stream and its socket.
 struct Lane {
     socket: OwnedFd,
     frames: Frames,
@@ -131,7 +131,7 @@ struct Lane {
 fn set_up(streams: &[Stream], core: u32) -> Result<Vec<Lane>, BenchError> {
     pin(core).map_err(BenchError::system(format!("cannot pin to core {core}")))?;
     leave_network()?;
-    // Without router solicitations the kernel sends nothing of its own. A kernel without IPv6 lacks the file.
+    // Turns off router solicitations, so that the kernel sends no packets. A kernel without IPv6 lacks the file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     let (home, queues) = (std::process::id(), "numtxqueues 1 numrxqueues 1");
     let lane = |(n, stream): (usize, &Stream)| -> Result<Lane, BenchError> {
@@ -145,7 +145,7 @@ fn set_up(streams: &[Stream], core: u32) -> Result<Vec<Lane>, BenchError> {
     streams.iter().enumerate().map(lane).collect()
 }
 
-/// Sends each stream at its rate for a time. They take turns, a burst of each that has one due.
+/// Sends each stream at its rate for a time. The streams take turns: one burst of each stream that has a burst due.
 fn send(lanes: &mut [Lane], rates: &[f64], time: Duration) -> Result<Vec<Sent>, BenchError> {
     let (start, mut sent) = (Instant::now(), vec![Sent::default(); lanes.len()]);
     loop {
@@ -274,7 +274,7 @@ impl Frames {
                 unsafe { libc::sendmmsg(socket.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, 0) };
             match check(result) {
                 Ok(passed) => done += passed as usize,
-                // The packet is lost, as on a wire that is too slow.
+                // The packet is dropped, as on a link that is too slow.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN)) => {
                     (done, refused) = (done + 1, refused + 1);
                 }
@@ -286,7 +286,7 @@ impl Frames {
     }
 }
 
-/// A UDP packet in a frame of this length, without FCS, of which `l2` bytes are Ethernet's: a tag, if there is room for one.
+/// A UDP packet in a frame of `length` bytes, without FCS. `l2`: bytes of the Ethernet header, VLAN tag included.
 fn frame(length: usize, l2: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);

@@ -58,7 +58,7 @@ impl Traffic {
         attach(&Options { flows, new_macs: 0, destinations: destinations.as_ptr() })
     }
 
-    /// Configures a program that loads the plug-in by its environment; it creates `ready` when the traffic is attached.
+    /// Sets the environment of a program that loads the plug-in. The plug-in creates `ready` when the traffic is attached.
     pub fn describe(self, command: &mut Command, ready: &Path) {
         command.env("NETVM_BENCH_FLOWS", self.flows.unwrap_or(0).to_string());
         command.env("NETVM_BENCH_READY", ready);
@@ -68,7 +68,7 @@ impl Traffic {
     }
 }
 
-/// The addresses, if any, must live for ever and be as many as the flows.
+/// The addresses, if any, must have a static lifetime, and their number must be the number of flows.
 fn attach(options: &Options) -> Result<Attached, BenchError> {
     // SAFETY: the structure matches the header and is copied during the call; both callers meet the requirement for the
     // addresses. DPDK permits adding receive callbacks while another thread receives.

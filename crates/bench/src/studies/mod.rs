@@ -1,5 +1,5 @@
-//! Measurements for studies (`./dev study`): a command sets one combination up, takes rates on its standard input, and
-//! prints the result of each as a JSON object in a line.
+//! Measurements for studies (`./dev study`). A command sets up one combination, reads rates from standard input, and prints
+//! the result of each as a JSON object on one line.
 
 pub mod network;
 pub mod routers;

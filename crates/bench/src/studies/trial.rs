@@ -1,4 +1,4 @@
-//! Trials: packets at a rate for a time, and how many of them arrived.
+//! Trials: sends packets at a rate for a time, and counts how many arrive.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -10,13 +10,13 @@ use serde::Serialize;
 use crate::error::BenchError;
 use crate::setup::sender::{Sender, Sent};
 
-/// Between two looks at a receiver.
+/// Interval between two readings of a receiver's counters.
 pub const TICK: Duration = Duration::from_millis(5);
-/// How long its counters must stand still: the program of a guest reports ten times a second.
+/// A trial ends when the counters have not changed for this long: a guest's program reports ten times a second.
 const STILL: Duration = Duration::from_millis(250);
-/// Limit for that.
+/// Time limit for the counters to settle.
 const SETTLES: Duration = Duration::from_secs(10);
-/// Until a receiver that starts has its first packet, and the rate and time of a try.
+/// Time limit for a receiver's first packet, and rate and duration of one attempt.
 const PATIENCE: Duration = Duration::from_secs(120);
 const TRY: (f64, Duration) = (1000.0, Duration::from_millis(20));
 
@@ -37,12 +37,12 @@ pub struct TrialArgs {
     pub cores: Vec<u32>,
 }
 
-/// What a receiver counted so far.
+/// Counters of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets that arrived.
     pub received: u64,
-    /// Packets of the stream beside that arrived.
+    /// Packets of the second stream that arrived.
     pub beside: u64,
     /// Flows that the monitor saw.
     pub flows: u64,
@@ -50,22 +50,22 @@ pub struct Counts {
     pub drops: BTreeMap<&'static str, u64>,
 }
 
-/// What packets are sent to.
+/// The receiving side of a trial.
 pub trait Sink {
     /// Its counters.
     fn counts(&mut self) -> Result<Counts, BenchError>;
-    /// Lets time pass.
+    /// Waits; an engine's manager runs in the meantime.
     fn pause(&mut self, time: Duration) -> Result<(), BenchError>;
 }
 
 /// The result of a trial.
 #[derive(Debug, Serialize)]
 pub struct Trial {
-    /// Packets per second that were sent; fewer than asked for, if the sender is too slow.
+    /// Packets per second that were sent; fewer than requested if the sender is too slow.
     offered: f64,
     /// Packets per second that arrived.
     received: f64,
-    /// Those as megabits of frames with FCS.
+    /// The same in megabits of frames with FCS.
     mbps: f64,
     /// The lost share, from 0 to 1.
     loss: f64,
@@ -73,14 +73,14 @@ pub struct Trial {
     received_packets: u64,
     lost_packets: u64,
     flows: u64,
-    /// Lost packets by place, as far as they are counted there.
+    /// Lost packets by place, as far as the place counts them.
     drops: BTreeMap<&'static str, u64>,
-    /// The stream beside, if there is one.
+    /// The second stream, if there is one.
     #[serde(flatten)]
     beside: Option<Beside>,
 }
 
-/// What became of a stream at a rate of its own.
+/// The result of the second stream.
 #[derive(Debug, Serialize)]
 struct Beside {
     /// Packets per second that were sent.
@@ -101,11 +101,11 @@ impl Beside {
     }
 }
 
-/// Runs the trials that the options or the standard input ask for, and prints each. `beside`: the rate of the sender's second
-/// stream.
+/// Runs the trials that the options or standard input request, and prints each result. `beside`: the rate of the sender's
+/// second stream.
 ///
 /// # Errors
-/// The sender or the receiver failed, or a line is no rate.
+/// The sender or the receiver failed, or a line is not a rate.
 pub fn run(
     args: &TrialArgs,
     (size, beside): (u16, Option<u64>),
@@ -120,7 +120,7 @@ pub fn run(
     for line in io::stdin().lock().lines() {
         let line = line.map_err(BenchError::system("cannot read standard input"))?;
         let rate = line.trim().parse().ok().filter(|rate| (1.0..=1e9).contains(rate));
-        let wrong = || io::Error::other(format!("'{line}' is no rate from 1 to 1e9 packets per second"));
+        let wrong = || io::Error::other(format!("'{line}' is not a rate from 1 to 1e9 packets per second"));
         let rate = rate.ok_or_else(wrong).map_err(BenchError::system("standard input"))?;
         print(&trial(args, (&rates(rate), size), sender, sink)?)?;
     }
@@ -163,7 +163,7 @@ fn send(
     }
 }
 
-/// The counters once nothing arrives any more.
+/// The counters, once no more packets arrive.
 fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
     let start = Instant::now();
     let (mut counts, mut since) = (sink.counts()?, Instant::now());

@@ -6,8 +6,8 @@
 //!
 //! Cases of TCP are `SUBJECT`, `SUBJECT-reverse` (the server sends), and `SUBJECT-8` (eight connections), in bits of
 //! payload per second as the receiver counts them. `SUBJECT-udp-64B` and `-udp-1500B` are packets that the receiver
-//! got per second, of frames of that length with FCS. Nothing is pinned but netvm's worker. `router` and
-//! `kernel-router` join two networks. `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with
+//! got per second, of frames of that length with FCS. Only netvm's worker is pinned to a core. `router` and
+//! `kernel-router` route between two networks. `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with
 //! `userspace-tso-enable`.
 
 mod hosts;
@@ -36,10 +36,10 @@ use crate::setup::sandbox;
 use hosts::{Hosts, Link, PORTS};
 use iperf::{Flow, figures};
 
-/// The kernel's own, which all are compared with.
+/// The kernel's bridge and router, with which the other cases are compared.
 const BRIDGE: &str = "kernel-bridge";
 const ROUTER: &str = "kernel-router";
-/// A peer, compared with the switch.
+/// Open vSwitch, with which netvm's switch is compared.
 const OVS: &str = "ovs-tso";
 /// What netvm does with the packets.
 const SWITCHES: [(&str, Ends, usize); 5] = [
@@ -50,7 +50,7 @@ const SWITCHES: [(&str, Ends, usize); 5] = [
     ("chain-3", Ends::Container, 3),
 ];
 
-/// The MAC addresses of both interfaces of netvm's router, and of the namespaces'.
+/// The MAC address of both interfaces of netvm's router, and those of the namespaces' interfaces.
 const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const HOST_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
 
@@ -130,8 +130,8 @@ fn netvm(name: &str, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measu
     figures(name, &hosts, plan, |pause| rig.run(pause))
 }
 
-/// A router with an interface on each of two container ports. The namespaces know its MAC address, and it theirs: no
-/// kernel is behind it that would ask.
+/// A router with an interface on each of two container ports. Both sides have static neighbour entries, because this
+/// router has no kernel that would resolve addresses.
 fn router(cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(Link::Apart)?;
     let mut layout = Layout::new(cores.engine, Idle::Adaptive);
@@ -168,7 +168,7 @@ fn router(cores: Cores, plan: &Plan) -> Measured {
     let mut rig = Rig::start(&host, &[])?;
     let mut update = Update::default();
     for (n, (end, mac)) in (0u16..).zip(hosts.all().iter().zip(HOST_MACS)) {
-        end.know(end.gateway(), ROUTER_MAC)?;
+        end.add_neighbour(end.gateway(), ROUTER_MAC)?;
         let id = NextHopId(n + 1);
         update.next_hops.push((id, NextHop::Via(Hop { interface: n, mac })));
         update.routes.push((end.prefix(), Some(id)));
@@ -203,7 +203,7 @@ fn configuration(hosts: &Hosts, ends: Ends, roles: &[String], cores: Cores) -> H
     }
     let group = layout.group("nfs", 16_384, 2048);
     let hops: Vec<_> = roles.iter().map(|role| layout.nf(role, group)).collect();
-    layout.chain("there", ports[0], &hops, Output::Port(ports[1]));
+    layout.chain("forward", ports[0], &hops, Output::Port(ports[1]));
     layout.chain("back", ports[1], &hops, Output::Port(ports[0]));
     layout.build()
 }

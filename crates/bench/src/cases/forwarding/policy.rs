@@ -43,7 +43,7 @@ use crate::setup::rig::Rig;
 use crate::setup::sandbox;
 use crate::setup::traffic::Traffic;
 
-/// Few, so that they stay in the caches.
+/// Few buffers, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
 /// Without FCS.
 const FRAME: u16 = 60;

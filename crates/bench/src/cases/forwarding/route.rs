@@ -60,14 +60,15 @@ fn tables(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     for (family, size) in TABLES {
         let routes = args.routes.clone();
         let name = format!("netvm-{}", table_name(family, size));
-        subjects.push(Subject::new(name, move |plan| ours(core, family, size, routes.clone(), plan)));
+        subjects
+            .push(Subject::new(name, move |plan| netvm_lookups(core, family, size, routes.clone(), plan)));
         if args.bench.skip_peers {
             continue;
         }
         let routes = args.routes.clone();
         let name = format!("fib-{}", table_name(family, size));
         subjects.push(Subject::new(name, move |plan| {
-            theirs(&FibSpec::new(core, family, size, routes.clone(), plan), family, size)
+            fib_lookups(&FibSpec::new(core, family, size, routes.clone(), plan), family, size)
         }));
         for pattern in patterns(family, size) {
             let case = case_name(family, size, *pattern);
@@ -95,9 +96,9 @@ fn case_name(family: IpFamily, size: Size, pattern: Pattern) -> &'static str {
     }
 }
 
-fn ours(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: &Plan) -> Measured {
+fn netvm_lookups(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: &Plan) -> Measured {
     let plan = *plan;
-    // A separate thread, as it pins itself to the core.
+    // In a separate thread, because the thread pins itself to the core.
     let thread = std::thread::spawn(move || {
         pin(core).map_err(BenchError::system(format!("cannot pin a thread to core {core}")))?;
         let table = RouteTable::load(family, size, routes.as_deref())?;
@@ -128,9 +129,9 @@ fn rate(tables: &Tables, addresses: &Addresses, window: Duration) -> f64 {
     loop {
         addresses.pass(tables);
         lookups += addresses.len();
-        let had = thread_time() - start;
-        if had >= window {
-            return lookups as f64 / had.as_secs_f64();
+        let cpu_time = thread_time() - start;
+        if cpu_time >= window {
+            return lookups as f64 / cpu_time.as_secs_f64();
         }
     }
 }
@@ -140,7 +141,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn theirs(spec: &FibSpec, family: IpFamily, size: Size) -> Measured {
+fn fib_lookups(spec: &FibSpec, family: IpFamily, size: Size) -> Measured {
     let outcome = fib::measure(spec)?;
     let mut figures = Vec::new();
     for (lookup, pattern, rate) in outcome.rates {

@@ -1,14 +1,14 @@
-//! `router`: one core that routes packets of 64 bytes to random destinations, with one route, some and a full table.
+//! `router`: one core routes packets of 64 bytes to random destinations, with one route, several routes or a full table.
 //!
-//! - `engine-N`: netvm's router alone: traffic that costs nothing to receive, from DPDK's null port to a null port. Per second of
-//!   the worker's CPU time.
-//! - `netvm-N`, `kernel-veth-N`, `kernel-macvlan-N`: the same router behind AF_XDP ports, and namespaces of the kernel, all
-//!   with the same source on the other core: the sender of `routers` (see [`crate::studies::routers`]), as fast as it can.
-//!   `… offered` is what it sent: where a router forwards about as much, the source is the limit.
+//! - `engine-N`: netvm's router alone, from one DPDK null port to another, so that receiving costs nothing. Packets per
+//!   second of the worker's CPU time.
+//! - `netvm-N`, `kernel-veth-N`, `kernel-macvlan-N`: the same router behind AF_XDP ports, and the kernel's routing in
+//!   namespaces. In all of them, the sender of `routers` (see [`crate::studies::routers`]) on the other core sends as fast
+//!   as it can. `… offered` is what it sent: if a router forwards about as much, the sender is the bottleneck.
 //! - `grout-N`: grout (DPDK's graph router) with the same traffic from the same null port as `engine-N`, to a null port; also
 //!   per second of its datapath thread's CPU time.
 //!
-//! N is the number of routes, `full` for all that there are.
+//! N is the number of routes, or `full` for the whole table.
 //!
 //! - `interfaces-N`: netvm's router alone with N interfaces, as `engine-N`: see [`interfaces`].
 
@@ -26,14 +26,14 @@ use crate::measure::report::{Row, Unit};
 use crate::peers::grout::Grout;
 use crate::setup::routes::{ALL, IpFamily, RouteTable, Size, destinations};
 
-/// More packets a second than the sender can send.
+/// A rate that the sender cannot reach, in packets per second.
 const RATE: &str = "100000000";
 /// Destinations of the traffic.
 const DESTINATIONS: usize = 1 << 17;
-/// What routes packets of the sender, as `routers --kind` calls it.
+/// Kinds of routers behind the sender (`routers --kind`).
 const KINDS: [&str; 3] = ["netvm", "kernel-veth", "kernel-macvlan"];
 
-/// What `routers` prints.
+/// The result that `routers` prints.
 #[derive(Deserialize)]
 struct Trial {
     offered: f64,
@@ -84,7 +84,7 @@ fn add_routes<'a>(
     let name = |routes: u32| if routes == ALL { "full".to_owned() } else { routes.to_string() };
     for routes in &args.routes {
         let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?.some(*routes);
-        // The traffic's destinations must live for ever.
+        // The traffic's destinations must have a static lifetime.
         let to: &'static [u32] = destinations(&table, DESTINATIONS).leak();
         let update = engine::with_neighbours(table.update());
         let case = format!("engine-{}", name(*routes));
@@ -119,7 +119,7 @@ fn add_routes<'a>(
 }
 
 impl Other<'_> {
-    /// Runs `routers` in a process of its own, as it moves into namespaces.
+    /// Runs `routers` in a separate process, because it enters new namespaces.
     fn measure(&self, case: &str, plan: &Plan) -> Measured {
         let failed = |problem: String| BenchError::Peer { peer: "netvm-bench routers", problem };
         let program = crate::machine::own_program()?;

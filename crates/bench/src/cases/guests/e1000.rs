@@ -1,4 +1,4 @@
-//! `e1000`: packets of guests by six network cards, whose kernel is their distribution's:
+//! `e1000`: guests send and receive packets by six kinds of network cards. They run their distribution's kernel.
 //!
 //! ```text
 //!  e1000 (82540EM) ── vfio-user ── netvm            e1000, with several drivers
@@ -9,15 +9,15 @@
 //!  virtio-net ── TAP ── kernel                      qemu-virtio
 //! ```
 //!
-//! Cases are NICs, a card with a driver (`card.rs`), in one direction, in million packets per second:
-//! - `NIC-tx-64B`: a guest sends to its host, by AF_PACKET, one frame for each notification of its driver. The engine drops
-//!   what it receives, and the kernel frames to an address that it does not have.
-//! - `NIC-gg-64B`: a guest sends to another one, through netvm or the kernel's bridge.
-//! - `NIC-rx-2x`: a guest receives twice what it can take, 64 bytes each: from a source of the engine, or by AF_PACKET on
-//!   the TAP. A NIC whose guest receives less of more has receive livelock.
+//! NIC stands for a card with one of its drivers (`card.rs`). Cases are in million packets per second:
+//! - `NIC-tx-64B`: a guest sends to its host, by AF_PACKET, one frame for each notification of its driver. The engine
+//!   drops every frame; the kernel drops them because it does not have their destination address.
+//! - `NIC-gg-64B`: a guest sends to another guest, through netvm or the kernel's bridge.
+//! - `NIC-rx-2x`: a guest is offered twice its capacity in packets of 64 bytes, from a source of the engine or by
+//!   AF_PACKET on the TAP. If a guest receives less at a higher load, its NIC suffers from receive livelock.
 //!
-//! Per packet: `… requests` are messages of QEMU to netvm, each an exit of the guest, `… doorbells` those of them that write
-//! TDT or RDT, which a client with KVM leaves mapped, and `… interrupts` interrupts.
+//! Figures per packet: `… requests` counts messages from QEMU to netvm, each of which is a VM exit; `… doorbells` counts
+//! those that write TDT or RDT, which a client with KVM maps instead; `… interrupts` counts interrupts.
 
 mod card;
 mod guest;
@@ -44,9 +44,9 @@ use guest::{Guest, Image};
 use receive::{Capacity, Received};
 
 const FCS: u16 = 4;
-/// Bytes of frames that the guest receives, without FCS.
+/// Length of the frames that the guest receives, without FCS.
 const SHORTEST: u16 = 60;
-/// Limit for the guest to answer, beyond the time that it was asked to take.
+/// Time limit for the guest's answer, in addition to the duration of the command.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs the benchmark.
@@ -60,7 +60,7 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
     nics.retain(|nic| !(args.stock_driver && nic.driver.is_changed()));
     let goes_to_guest = |nic: &Nic| args.sizes.iter().any(|size| is_wanted(&to_guest(*nic, *size)));
     let guests = 1 + usize::from(nics.iter().any(goes_to_guest));
-    // Outside the namespace, as its kernel may have to be downloaded.
+    // Outside the namespace, because the script may have to download the guest's kernel.
     let image = Image::make(!args.stock_driver)?;
     network::enter()?;
     let bench = RefCell::new(Bench::start(&image, cores, guests)?);
@@ -105,7 +105,7 @@ fn receiving(nic: Nic) -> String {
     format!("{}-rx", nic.name())
 }
 
-/// What is compared: netvm's cards with QEMU's e1000 and with vhost-user, loads beyond what a guest can take with its best.
+/// Compares netvm's cards with QEMU's e1000 and with vhost-user, and overload with the best rate of the same NIC.
 fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
     let stock = |card| Nic { card, driver: Driver::Stock };
     let mut found = Vec::new();
@@ -126,18 +126,18 @@ fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
     found
 }
 
-/// What the ports do.
+/// The traffic of the ports.
 #[derive(Clone, Copy, Debug)]
 enum Traffic {
-    /// They drop what guests send.
+    /// The ports drop what guests send.
     None,
-    /// So many packets per second are sent to a card of the first guest.
+    /// This many packets per second go to a card of the first guest.
     Load(Card, u64),
     /// The first guest's card sends to the second one's.
     Between(Card),
 }
 
-/// What a card has counted.
+/// Counters of a card.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Packets that its guest has sent, and received.
@@ -148,7 +148,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// What packets have cost since `before`, for each.
+    /// Requests, doorbells and interrupts per packet since `before`.
     fn costs(&self, before: &Self, name: &str, packets: u64) -> Vec<Figure> {
         let (Some(before), Some(after)) = (before.card, self.card) else { return Vec::new() };
         let figure = |what: &str, count: u64| {
@@ -164,7 +164,7 @@ impl Counts {
 
 /// The engine and the guests.
 struct Bench<'a> {
-    // Dropped first: guests go before their cards.
+    // Dropped first: guests must end before their cards.
     guests: Vec<Guest>,
     rig: Rig,
     image: &'a Image,
@@ -194,11 +194,11 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Loads a NIC's driver in all guests, if it has to be another one.
+    /// Loads a NIC's driver in all guests, unless it is loaded.
     fn use_driver(&mut self, nic: Nic) -> Result<(), BenchError> {
         if nic.has_drivers() && nic.driver != self.driver {
             for guest in 0..self.guests.len() {
-                self.order(guest, &format!("driver {}", nic.driver.module()))?;
+                self.command(guest, &format!("driver {}", nic.driver.module()))?;
                 self.answer(guest, "driver ")?;
             }
             self.driver = nic.driver;
@@ -206,8 +206,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn order(&mut self, guest: usize, order: &str) -> Result<(), BenchError> {
-        self.guests.get_mut(guest).map_or(Ok(()), |guest| guest.order(order))
+    fn command(&mut self, guest: usize, command: &str) -> Result<(), BenchError> {
+        self.guests.get_mut(guest).map_or(Ok(()), |guest| guest.command(command))
     }
 
     fn answer(&mut self, guest: usize, start: &str) -> Result<String, BenchError> {
@@ -215,11 +215,11 @@ impl<'a> Bench<'a> {
         guest.map_or(Ok(String::new()), |guest| guest.answer(&mut self.rig, start, PATIENCE))
     }
 
-    /// What a guest has received, as soon as it says so.
+    /// Waits for a guest's report of what it has received.
     fn received(&mut self, guest: usize) -> Result<Received, BenchError> {
         let answer = self.answer(guest, "received ")?;
         Received::parse(&answer)
-            .ok_or_else(|| BenchError::Guest { problem: format!("it said: received {answer}") })
+            .ok_or_else(|| BenchError::Guest { problem: format!("malformed answer: received {answer}") })
     }
 
     fn counts(&mut self, place: Place) -> Counts {
@@ -228,7 +228,7 @@ impl<'a> Bench<'a> {
             return Counts { sent: count("rx_packets"), received: count("tx_packets"), card: None };
         }
         // The ports are in the same order.
-        let number = place.guest * Card::OURS.len() + place.card as usize;
+        let number = place.guest * Card::NETVM.len() + place.card as usize;
         let view = self.rig.engine().ports().into_iter().nth(number);
         view.map_or_else(Counts::default, |view| Counts {
             sent: view.rx_packets,
@@ -237,7 +237,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Directs what guests send, and sends to them.
+    /// Sets where the guests' packets go, and what they receive.
     fn direct(&mut self, traffic: Traffic) -> Result<(), BenchError> {
         for guest in 0..self.guests.len() {
             for card in Card::ALL {
@@ -255,11 +255,11 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The configuration: netvm's cards of so many guests, whose sockets are in a folder, and a worker on a core.
+/// The configuration: netvm's cards for this number of guests, with their sockets in `folder`, and a worker on `core`.
 fn host((folder, core): (&Path, u32), guests: usize, traffic: Traffic) -> netvm_config::model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
     let places: Vec<Place> =
-        (0..guests).flat_map(|guest| Card::OURS.map(|card| Place { guest, card })).collect();
+        (0..guests).flat_map(|guest| Card::NETVM.map(|card| Place { guest, card })).collect();
     let mut ports = Vec::new();
     for place in &places {
         let (path, mac) = (folder.join(place.socket()), Some(place.mac()));

@@ -23,7 +23,7 @@ use crate::setup::rig::Rig;
 use crate::setup::sandbox;
 use crate::setup::traffic::Traffic;
 
-/// Enough for all packets in flight, and few, so that they stay in the caches.
+/// Enough buffers for all packets in flight, but few, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
 const FCS: u16 = 4;
 /// The frame size without a suffix in the case's name.
@@ -39,7 +39,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
     if !args.bench.skip_peers {
         ovs::find()?;
     }
-    // Also holds the guests' sockets and files.
+    // The folder also holds the guests' sockets and files.
     let sandbox = sandbox::enter()?;
     let sandbox = sandbox.as_path();
     let mut subjects: Vec<Subject<'_>> = Vec::new();
@@ -77,7 +77,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
 /// A new folder in memory.
 pub(in crate::cases) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
     let folder = sandbox.join(name);
-    // Left by an earlier case.
+    // An earlier case may have left it.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir(&folder)
         .map_err(BenchError::system(format!("cannot create {}", folder.display())))?;

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! - `pass`: nothing is captured.
-//! - `capture`: everything that comes in is captured, at full rate. What the reader does not take in time is lost to the
-//!   capture, and counted: the figures are what is in the files.
-//! - `capture-filter`: the same with a filter that rejects every packet (`udp port 9`): what looking costs.
-//! - `capture-RATE`: offered so many million packets a second; the share that is lost to the capture.
+//! - `capture`: every received packet is captured, at full rate. The capture loses packets that the reader does not take
+//!   in time, and counts them. Figures count only packets in the files.
+//! - `capture-filter`: the same with a filter that rejects every packet (`udp port 9`): the cost of filtering.
+//! - `capture-RATE`: at an offered load of RATE million packets per second, the share that the capture loses.
 //! - `tcpdump`, `dpdk-dumpcap`, `dpdk-pdump`: other programs on the same two cores (`peers::capture`).
 
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ const PACKET: u16 = 64;
 const BUFFERS: u32 = 4096;
 /// Offered rates in million packets per second.
 const RATES: [u32; 3] = [2, 5, 10];
-/// Bytes of each of the two files, so that the benchmark needs no more memory than these.
+/// Size of each of the two files in bytes. They limit the memory that the benchmark needs.
 const FILE: u64 = 256 << 20;
 
 /// Runs the benchmark.
@@ -52,7 +52,7 @@ const FILE: u64 = 256 << 20;
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
-    // Before anything else runs in this process: they need namespaces of their own.
+    // First of all: this enters new namespaces, which only later threads share.
     let peers = if args.skip_peers {
         eprintln!("skipping peers (--skip-peers)");
         None
@@ -85,7 +85,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
 /// Other programs that capture.
 struct Peers {
     tcpdump: Tcpdump,
-    /// `None` where two DPDK processes cannot share memory.
+    /// `None` if two DPDK processes cannot share memory on this machine.
     dpdk: Option<Dpdk>,
 }
 
@@ -173,12 +173,12 @@ fn captured(
     let (summary, seconds) = reader.stop().map_err(|error| failed(error.to_string()))?;
     rig.engine().stop_capture(started.id);
 
-    let wanted = summary.packets + summary.lost;
-    let lost = summary.lost as f64 / wanted.max(1) as f64 * 100.0;
+    let total = summary.packets + summary.lost;
+    let lost = summary.lost as f64 / total.max(1) as f64 * 100.0;
     let mut figures = vec![Figure::new(format!("{name} passed"), Unit::Mpps, window.mpps())];
-    if wanted > 0 {
+    if total > 0 {
         let per_second = |count: u64| count as f64 / seconds;
-        // A block has 36 bytes and options besides the packet; what is written is what counts.
+        // A block has 36 bytes and options besides the packet; the figure counts all written bytes.
         figures.push(Figure::new(name, Unit::Mpps, per_second(summary.packets) / 1e6));
         figures.push(Figure::new(
             format!("{name} written"),
@@ -209,19 +209,19 @@ impl Reader {
         let thread = std::thread::spawn(move || {
             let mut set = rustix::thread::CpuSet::new();
             set.set(core as usize);
-            // Where it may not be pinned, it runs where the kernel lets it.
+            // Without permission to pin itself, the reader runs on any core.
             let _ = rustix::thread::sched_setaffinity(None, &set);
             run(session, &mut output, Limits { packets: None, stop: Some(&flag) })
         });
         Ok(Self { thread, stop, started: Instant::now(), folder })
     }
 
-    /// Ends it: what it has seen, and for how many seconds.
+    /// Ends the reader; returns its summary and for how many seconds it ran.
     fn stop(self) -> Result<(Summary, f64), CaptureError> {
         self.stop.store(true, Ordering::Relaxed);
         let seconds = self.started.elapsed().as_secs_f64();
         let summary = self.thread.join().unwrap_or(Err(CaptureError::Ended(0)))?;
-        // The next run replaces what cannot be removed.
+        // If this fails, the next run replaces the files.
         let _ = std::fs::remove_dir_all(&self.folder);
         Ok((summary, seconds))
     }

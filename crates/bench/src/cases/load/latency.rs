@@ -5,9 +5,9 @@
 //!   chains of one and three, at 10, 50 and 90 % of the highest lossless rate. The engine polls on core A. One NF polls on
 //!   core B; three share core B and wait adaptively, so their times include the scheduler's.
 //! - `netvm-vhost`, `ovs-vhost`, `testpmd-vhost`: from one vhost-user guest to another through L2 switching, beside Open
-//!   vSwitch with DPDK and `dpdk-testpmd` (which forwards without looking). The guests measure, in the same way for all
+//!   vSwitch with DPDK and `dpdk-testpmd` (which forwards without a lookup). The guests measure, in the same way for all
 //!   (`peer/timing.c`): from the time at which a packet was due to be sent until the other guest has received it. Both
-//!   guests share a thread on core B, whose loop is in every figure.
+//!   guests share a thread on core B, so every figure includes a turn of its loop.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -37,7 +37,7 @@ const FRAME: u16 = 60;
 const LENGTHS: [usize; 3] = [0, 1, 3];
 /// Shares of the highest lossless rate, in percent.
 const LOADS: [u64; 3] = [10, 50, 90];
-/// Rates offered to every switch between guests, in million packets per second; half of its own highest rate besides.
+/// Rates offered to every switch between guests, in million packets per second. Half of a switch's highest rate is added.
 const RATES: [f64; 4] = [0.1, 0.5, 1.0, 2.0];
 /// Quantiles of the delays that are reported.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
@@ -52,7 +52,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     if !args.skip_peers {
         ovs::find()?;
     }
-    // Holds the guests' sockets and files.
+    // The folder holds the guests' sockets and files.
     let sandbox = sandbox::enter()?;
     let sandbox = sandbox.as_path();
     let case = |length| Subject::new(format!("nfs-{length}"), move |plan: &Plan| within(length, cores, plan));
@@ -98,7 +98,7 @@ fn start(length: usize, cores: Cores, source: PortKind) -> Result<Rig, BenchErro
     Rig::start(&layout.build(), &roles.iter().map(spec).collect::<Vec<_>>())
 }
 
-/// Times within the engine and `length` NFs.
+/// Latency within the engine and `length` NFs.
 fn within(length: usize, cores: Cores, plan: &Plan) -> Measured {
     let what = format!("nfs-{length}");
     let highest = {
@@ -124,7 +124,7 @@ fn within(length: usize, cores: Cores, plan: &Plan) -> Measured {
     Ok(figures)
 }
 
-/// The time from port to port in a window, longer if the engine did not have its core.
+/// The latency from port to port in a window, which is extended if the engine did not have its core.
 fn port_latency(rig: &mut Rig, what: &str, plan: &Plan) -> Result<LatencyView, BenchError> {
     for _ in 0..10 {
         rig.run(plan.window)?;
@@ -136,8 +136,8 @@ fn port_latency(rig: &mut Rig, what: &str, plan: &Plan) -> Result<LatencyView, B
     Err(BenchError::Nothing { what: what.to_owned(), seconds: 10.0 * plan.window.as_secs_f64() })
 }
 
-/// Waits, where nothing has to be served.
-#[expect(clippy::unnecessary_wraps, reason = "as serving an engine, which may fail")]
+/// Waits; there is no engine to run.
+#[expect(clippy::unnecessary_wraps, reason = "same signature as running an engine, which may fail")]
 fn idle(time: Duration) -> Result<(), BenchError> {
     sleep(time);
     Ok(())
@@ -150,7 +150,7 @@ fn netvm((name, load): (&str, Load), sandbox: &Path, cores: Cores, plan: &Plan) 
     at_rates(name, &guests, plan, |time| rig.run(time))
 }
 
-/// Times from guest to guest at each rate.
+/// Latency from guest to guest at each rate.
 fn at_rates(
     name: &str,
     guests: &Guests,

@@ -1,4 +1,4 @@
-//! What load, idleness and watching cost: latency, overload, sleep, captures.
+//! Behaviour under load and when idle: latency, overload, sleep, monitoring, captures.
 
 pub mod capture;
 pub mod idle;

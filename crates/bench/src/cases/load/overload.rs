@@ -51,11 +51,11 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// The work per packet for a rate, from the rates without work and with [`PROBE_WORK`]. Times per packet add up, as
-/// both NFs share a core.
-fn work_for(fast: f64, probe: f64, wanted: f64) -> u32 {
+/// The work per packet that slows the chain to `target`, from the rates without work and with [`PROBE_WORK`]. Times per
+/// packet add up, because both NFs share a core.
+fn work_for(fast: f64, probe: f64, target: f64) -> u32 {
     let per_unit = (1.0 / probe - 1.0 / fast).max(1e-9) / f64::from(PROBE_WORK);
-    ((1.0 / wanted - 1.0 / fast) / per_unit) as u32
+    ((1.0 / target - 1.0 / fast) / per_unit) as u32
 }
 
 fn loads(work: u32, capacity: f64, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
@@ -70,7 +70,7 @@ fn loads(work: u32, capacity: f64, cores: Cores, plan: &Plan) -> Result<Vec<Figu
         figures.push(Figure::new(format!("delivered-{load}x"), Unit::Mpps, last));
         if load > 1.0 {
             least = f64::min(least, last);
-            // What the first NF worked on in vain.
+            // Packets that the first NF worked on and that were dropped later.
             let worked = window.of_nf(0, NfCounter::Received).max(1) as f64;
             let lost = (worked - window.sent() as f64).max(0.0) / worked * 100.0;
             figures.push(Figure::new(format!("lost-after-work-{load}x"), Unit::Percent, lost));

@@ -1,8 +1,9 @@
-//! `watch`: what it costs to be watched. A netvmd forwards 64-byte frames from the built-in source, once through one NF
-//! (`hop`) and once by a rule (`policy`), in seconds with watchers and without, in turns. The watchers are a scraper of
-//! `/metrics` and an open web page; each asks once a second, as Prometheus and the page do.
+//! `watch`: the cost of monitoring netvmd. A netvmd forwards 64-byte frames from the built-in source, once through one NF
+//! (`hop`) and once by a rule (`policy`), alternately with and without watchers. The watchers are a scraper of `/metrics`
+//! and an open web page; each sends its requests once a second, as Prometheus and the page do.
 //!
-//! The worker polls on core A and the NF on core B, so on two cores the watchers and netvmd's API take time from them.
+//! The worker polls on core A and the NF on core B. On a machine with two cores, the watchers and netvmd's API compete
+//! with them for CPU time.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -22,13 +23,13 @@ use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alter
 use crate::measure::report::{Row, Unit};
 use crate::setup::guest::beside;
 
-/// Longest wait for netvmd, its answers and its end.
+/// Time limit for netvmd to start, to answer and to end.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Interval of each watcher.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Windows of a run: watched or not. The order cancels a steady drift.
+/// Windows of a run: with watchers (`true`) or without. The order cancels a steady drift.
 const WINDOWS: [bool; 8] = [false, true, true, false, true, false, false, true];
-/// What the page asks for in each turn, and besides in every fifth.
+/// What the page requests every second, and what it also requests every fifth second.
 const PAGE: [&str; 3] = [path::STATS, path::POLICY, path::EVENTS];
 const PAGE_AT_TIMES: [&str; 3] = [path::CONFIG, path::ROUTERS, path::STATUS];
 
@@ -69,7 +70,7 @@ fn watched(name: &str, has_nf: bool, cores: Cores, plan: &Plan) -> Measured {
     ])
 }
 
-/// A netvmd, ended on drop.
+/// A netvmd process; ended on drop.
 struct Netvmd {
     process: Child,
     folder: TempDir,
@@ -87,7 +88,7 @@ impl Netvmd {
         std::fs::write(&file, configuration(has_nf, cores, address))
             .map_err(BenchError::system("cannot write netvmd's configuration"))?;
         let log =
-            File::create(log_in(folder.path())).map_err(BenchError::system("cannot make netvmd's log"))?;
+            File::create(log_path(folder.path())).map_err(BenchError::system("cannot make netvmd's log"))?;
         let program = beside("netvmd", "netvmd")?;
         let mut command = Command::new(&program);
         command.arg("--config").arg(file);
@@ -102,7 +103,7 @@ impl Netvmd {
         Ok(netvmd)
     }
 
-    /// Waits until packets leave.
+    /// Waits until netvmd sends packets.
     fn wait(&mut self) -> Result<(), BenchError> {
         let start = Instant::now();
         let token = self.folder.path().join("run/token");
@@ -114,7 +115,7 @@ impl Netvmd {
                 }
             }
             if start.elapsed() > PATIENCE || self.process.try_wait().is_ok_and(|end| end.is_some()) {
-                let log = std::fs::read_to_string(log_in(self.folder.path())).unwrap_or_default();
+                let log = std::fs::read_to_string(log_path(self.folder.path())).unwrap_or_default();
                 return Err(failure(format!(
                     "no packet left within {} s; its log:\n{log}",
                     PATIENCE.as_secs()
@@ -131,14 +132,14 @@ impl Netvmd {
         text.map_err(|error| failure(format!("GET {path}: {error}")))
     }
 
-    /// Packets that left so far.
+    /// Packets that netvmd has sent so far.
     fn sent(&self) -> Result<u64, BenchError> {
         let ports: Result<Vec<PortInfo>, _> = serde_json::from_str(&self.ask(path::PORTS)?);
         let ports = ports.map_err(|error| failure(format!("GET {}: {error}", path::PORTS)))?;
         Ok(ports.iter().map(|port| port.tx_packets).sum())
     }
 
-    /// Watches for so long, as a scraper and a page do; returns the number of requests.
+    /// Runs both watchers for `time`; returns the number of their requests.
     fn watch(&self, time: Duration) -> Result<f64, BenchError> {
         thread::scope(|scope| {
             let scraper = scope.spawn(|| self.repeat(time, |_| vec![path::METRICS]));
@@ -180,7 +181,7 @@ impl Drop for Netvmd {
     }
 }
 
-fn log_in(folder: &Path) -> PathBuf {
+fn log_path(folder: &Path) -> PathBuf {
     folder.join("netvmd.log")
 }
 

@@ -1,4 +1,4 @@
-//! `bindings`: the same NF in Rust, C, Go and Python, each over the API that the language's binding offers: one call per packet.
+//! `bindings`: the same NF in Rust, C, Go and Python, each with its language's binding and one call per packet.
 //!
 //! ```text
 //!  core A   null port -> engine -> ring          ring -> engine, checks -> null port
@@ -23,7 +23,7 @@ use crate::setup::rig::Rig;
 
 /// The role that every program serves.
 const ROLE: &str = "touch";
-/// Buffers: few, so that they stay in the caches.
+/// Few buffers, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
 /// Packet size in bytes, as DPDK's null device counts.
 const PACKET: u16 = 64;

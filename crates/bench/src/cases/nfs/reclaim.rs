@@ -1,9 +1,10 @@
 //! `reclaim`: the time to reclaim the buffers of an NF killed (SIGKILL) under traffic, and to bypass one that hangs.
 //!
-//! `first-sweep`: from the detection of its end until the buffers that it held were free. `all-back`: until those that
-//! others had sent to it in the meantime were free, too. Afterwards only the buffers of living NFs may be out.
-//! `hung-bypassed`: from SIGSTOP until packets pass the chain without the NF, `hang_timeout` included. `hung-back`:
-//! from SIGCONT until it gets packets again.
+//! - `first-sweep`: from the detection of the NF's end until the buffers that it held were free.
+//! - `all-back`: until the buffers that others had sent to it in the meantime were also free. From then on, only living
+//!   NFs may hold buffers.
+//! - `hung-bypassed`: from SIGSTOP until packets pass the chain without the NF, `hang_timeout` included.
+//! - `hung-back`: from SIGCONT until the NF gets packets again.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use crate::setup::rig::Rig;
 const BUFFERS: u32 = 8192;
 const KILLS: usize = 10;
 const HANGS: usize = 3;
-/// Limit for each step.
+/// Time limit for each step.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the benchmark.
@@ -72,7 +73,7 @@ fn kills(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-/// Serves the engine until it reports the reclaim.
+/// Runs the manager until it reports that the buffers are reclaimed.
 fn reclaimed(rig: &mut Rig) -> Result<Notice, BenchError> {
     serve_until(rig, "NF whose buffers were not reclaimed", |engine| {
         engine.notices().find(|notice| matches!(notice, Notice::Reclaimed { .. }))
@@ -128,7 +129,7 @@ fn send(pid: u32, signal: Signal) -> Result<(), BenchError> {
     sent.map_err(std::io::Error::from).map_err(BenchError::system("cannot signal an NF"))
 }
 
-/// Serves the engine until `look` finds something.
+/// Runs the manager until `look` returns a value.
 fn serve_until<T>(
     rig: &mut Rig,
     otherwise: &str,

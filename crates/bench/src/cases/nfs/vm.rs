@@ -30,7 +30,7 @@ use crate::setup::guest::{BOOT, Guest, beside, pinned};
 use crate::setup::layout::{Layout, lossless, paced};
 use crate::setup::rig::Rig;
 
-/// Few, so that the memory stays in the caches.
+/// Few buffers, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
 /// Frame size in bytes, without FCS.
 const FRAME: u16 = 60;
@@ -69,7 +69,7 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
         Subject::new("slow-process", |plan| {
             let mut delay = vm_cycles.get() / 2.0;
             let mut figures = process("slow-process", plan, delay)?;
-            // Twice, as a packet's cost besides the delay shrinks with a longer delay.
+            // Twice, because the rest of a packet's cost shrinks when the delay grows.
             for _ in 0..2 {
                 delay = (delay + vm_cycles.get() - cycles_per_packet(&figures)).max(0.0);
                 figures = process("slow-process", plan, delay)?;
@@ -88,7 +88,7 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     alternate(&args.bench.plan(), &mut subjects, &comparisons)
 }
 
-/// Returns packets from the guest to it; a source replaces lost ones.
+/// Sends packets from the guest back to it; a source replaces lost packets.
 fn circulate(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
     let source = layout.port("source", paced(FRAME, 5000), 1500);

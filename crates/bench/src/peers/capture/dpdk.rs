@@ -1,11 +1,11 @@
 //! DPDK's `dpdk-dumpcap` and `dpdk-pdump`: second processes of a `dpdk-testpmd` that forwards from a null port to another
 //! on one core. They take copies of its packets from a ring and write them to a file on the other core.
 //!
-//! Both processes share huge pages, as DPDK has no other memory for that. What keeps them from working otherwise:
+//! Both processes share huge pages, the only memory that DPDK can share. Two precautions are necessary:
 //!
-//! - A memory pool names its driver by its position in a table of the process, in the order in which the drivers were
-//!   loaded. testpmd is linked to some that the others only load on demand, so these are loaded first there (`LD_PRELOAD`).
-//! - Both cache buffers by the number of the lcore, so no two may have the same.
+//! - A memory pool refers to its driver by index in a table of the process, whose order is that of loading. testpmd is
+//!   linked to drivers that the other programs load on demand, so `LD_PRELOAD` loads these first in the other programs.
+//! - Both processes cache mbufs by lcore id, so their lcore ids must differ.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,15 +25,15 @@ use crate::setup::guest::pinned;
 
 /// Bytes of a frame of the null port.
 const PACKET: u16 = 64;
-/// Huge pages for testpmd and the copies, of 2 MB.
+/// Number of huge pages (2 MB each) for testpmd and the copies.
 const PAGES: u32 = 160;
-/// MB of these that it takes.
+/// Of these, the memory of testpmd in MB.
 const MEMORY: &str = "256";
-/// Numbers of testpmd's lcores: forwarding, prompt. No machine has that many cores in this benchmark.
+/// Ids of testpmd's lcores, for forwarding and for the prompt. They are too high to collide with ids of the other process.
 const LCORES: (u32, u32) = (126, 127);
-/// Until a file has more than its header.
+/// Once its file is this long, a tool has stored packets.
 const FIRST: u64 = 4096;
-/// Limit for its first packet and for its end.
+/// Time limit for a tool to store its first packet, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(5);
 
@@ -56,18 +56,18 @@ impl Tool {
     }
 }
 
-/// Where testpmd and the others run.
+/// The cores and files of testpmd and the tools.
 #[derive(Debug)]
 pub struct Dpdk {
     folder: PathBuf,
     pages: HugePages,
     cores: Cores,
-    /// Drivers that the others load first.
+    /// Drivers that the tools load first.
     preload: String,
 }
 
 impl Dpdk {
-    /// Makes huge pages in the sandbox, and tries each tool for a moment. The error says why that cannot be done here.
+    /// Mounts huge pages in the sandbox, and tries each tool briefly. The error says why this machine cannot run them.
     ///
     /// # Errors
     /// No huge pages, or a tool stored nothing.
@@ -89,7 +89,7 @@ impl Dpdk {
     pub fn measure(&self, tool: Tool, plan: &Plan) -> Result<Stored, BenchError> {
         let mut testpmd = self.forward()?;
         let file = self.folder.join("dpdk.pcapng");
-        // Left by the run before.
+        // An earlier run may have left it.
         let _ = fs::remove_file(&file);
         let output = self.folder.join(format!("{}.out", tool.name()));
         let mut process = self.start(tool, &file, &output)?;
@@ -130,7 +130,7 @@ impl Dpdk {
         Ok(Stored { offered: passed, packets, seconds })
     }
 
-    /// A testpmd that forwards from a null port to another, and that other processes can join.
+    /// A testpmd that forwards from one null port to another, as DPDK's primary process.
     fn forward(&self) -> Result<Testpmd, BenchError> {
         let Cores { engine, nf } = self.cores;
         let (work, prompt) = LCORES;
@@ -150,11 +150,11 @@ impl Dpdk {
         let own = own.map(str::to_owned);
         let output = self.folder.join("testpmd.out");
         let mut testpmd = Testpmd::start(output, &eal, &own, |command| self.share(command))?;
-        testpmd.say("start\n")?;
+        testpmd.type_line("start\n")?;
         Ok(testpmd)
     }
 
-    /// Where the processes find each other.
+    /// Sets the folder through which the processes find each other.
     fn share(&self, command: &mut Command) {
         // DPDK puts its sockets and locks below this folder.
         command.env("RUNTIME_DIRECTORY", &self.folder);
@@ -162,12 +162,12 @@ impl Dpdk {
 
     fn start(&self, tool: Tool, file: &Path, output: &Path) -> Result<Running, BenchError> {
         let system = || BenchError::system(tool.name());
-        let said = File::create(output).map_err(system())?;
-        let errors = said.try_clone().map_err(system())?;
+        let log = File::create(output).map_err(system())?;
+        let errors = log.try_clone().map_err(system())?;
         let mut command = pinned(self.cores.nf, &program(tool.name()));
         match tool {
             Tool::Dumpcap => {
-                // Not promiscuous: a null port cannot be.
+                // `-p` turns promiscuous mode off, which a null port does not support.
                 command.args(["-i", "0", "-p", "-q", "-w"]).arg(file);
             }
             Tool::Pdump => {
@@ -185,7 +185,7 @@ impl Dpdk {
         }
         self.share(&mut command);
         command.env("LD_PRELOAD", &self.preload);
-        command.stdin(Stdio::null()).stdout(said).stderr(errors);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
         Ok(Running(command.spawn().map_err(system())?))
     }
 }
@@ -206,7 +206,7 @@ fn mempools(text: &str) -> String {
 fn count(file: &Path) -> u64 {
     let Ok(mut reader) = CaptureReader::open(file) else { return 0 };
     let mut packets = 0;
-    // What was cut off at the end does not count.
+    // A truncated record at the end does not count.
     while let Ok(Some(_)) = reader.next_frame() {
         packets += 1;
     }

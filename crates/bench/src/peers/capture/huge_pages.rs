@@ -1,5 +1,5 @@
-//! Huge pages that two DPDK processes share: a file system in the benchmark's private mounts, and pages that the kernel
-//! makes on demand and takes back.
+//! Huge pages that two DPDK processes share: a hugetlbfs in the benchmark's mount namespace, whose pages the kernel
+//! allocates on demand and frees later.
 
 use std::ffi::CStr;
 use std::fs;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Pages beyond the reserved ones that the kernel may make.
+/// The limit for huge pages that the kernel allocates on demand, beyond the reserved pages.
 const LIMIT: &str = "/proc/sys/vm/nr_overcommit_hugepages";
 
-/// Huge pages below a folder, while this lives.
+/// A mounted hugetlbfs; unmounted on drop.
 #[derive(Debug)]
 pub struct HugePages {
     folder: PathBuf,
-    /// The limit before.
+    /// The limit before the mount.
     before: String,
 }
 
 impl HugePages {
-    /// Mounts huge pages, at most `pages` of the default size, on a new folder `huge` of `sandbox`.
+    /// Mounts a hugetlbfs on a new folder `huge` of `sandbox`, with up to `pages` pages of the default size.
     ///
     /// # Errors
-    /// The kernel has none, or this process may not mount or ask for them.
+    /// The kernel has no huge pages, or this process may not mount them or raise the limit.
     pub fn mount(sandbox: &Path, pages: u32) -> io::Result<Self> {
         let folder = sandbox.join("huge");
         fs::create_dir_all(&folder)?;
@@ -42,7 +42,7 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        // What cannot be undone costs no memory: without files there are no pages.
+        // A failure costs no memory: without files there are no pages.
         let _ = fs::write(LIMIT, self.before.trim());
         let _ = unmount(&self.folder, UnmountFlags::DETACH);
     }

@@ -9,14 +9,14 @@ use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What a program stored of the packets that passed it.
+/// Packets that passed a program, and those that it stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
     /// Packets that passed.
     pub offered: u64,
-    /// Those in its files.
+    /// Packets in its files.
     pub packets: u64,
-    /// Seconds in which they passed.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
@@ -37,14 +37,14 @@ impl Stored {
     }
 }
 
-/// A program of the search path, or of the system's folders that a user's path may lack.
+/// Finds a program in the search path, or in the system's folders that a user's path may lack.
 fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|path| path.exists()).unwrap_or_else(|| name.into())
 }
 
-/// A process that ends with this.
+/// A process; killed on drop.
 #[derive(Debug)]
 struct Running(Child);
 

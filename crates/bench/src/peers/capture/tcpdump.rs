@@ -1,5 +1,5 @@
-//! `tcpdump` on a veth pair: a sender in a namespace of its own on one core, whose system calls carry packets up to
-//! tcpdump's ring (as a null port's packets and the engine share a core), and tcpdump on the other.
+//! `tcpdump` on a veth pair. A sender in a namespace of its own runs on one core, and tcpdump on the other. The sender's
+//! system calls carry packets up to tcpdump's ring, just as a null port and the engine share a core.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,19 +18,19 @@ use crate::setup::sender::{Destination, Sender, Stream};
 
 const NAME: &str = "tcpdump";
 const INTERFACE: &str = "near";
-/// KiB of its ring, as much as netvm's.
+/// Size of tcpdump's ring in KiB, the same as netvm's.
 const RING: u32 = 32 << 10;
-/// Files that take turns, and their size in millions of bytes, as netvm's.
+/// Number of files in rotation and their size in millions of bytes, the same as netvm's.
 const FILES: (u32, u32) = (2, 268);
-/// Limit for its start and its end.
+/// Time limit for tcpdump to start and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time in which what has been sent arrives.
+/// Time after which all sent packets have arrived.
 const SETTLES: Duration = Duration::from_millis(200);
 const TICK: Duration = Duration::from_millis(5);
 /// A rate that no sender reaches, in packets per second.
 pub const LINE_RATE: f64 = 1e9;
 
-/// A sender, and where tcpdump writes.
+/// A sender, and the folder to which tcpdump writes.
 #[derive(Debug)]
 pub struct Tcpdump {
     sender: Sender,
@@ -38,7 +38,7 @@ pub struct Tcpdump {
     core: u32,
 }
 
-/// Whether it is installed.
+/// Checks that tcpdump is installed.
 ///
 /// # Errors
 /// [`BenchError::MissingPeer`] names the package.
@@ -51,7 +51,7 @@ pub fn find() -> Result<(), BenchError> {
 }
 
 impl Tcpdump {
-    /// Starts the sender, with a veth pair into this process's network namespace. `size`: bytes of a frame with FCS.
+    /// Starts the sender, with a veth pair to this process's network namespace. `size`: bytes of a frame with FCS.
     ///
     /// # Errors
     /// This process lacks the privilege, or `ip` fails.
@@ -78,18 +78,18 @@ impl Tcpdump {
     /// tcpdump or the sender failed.
     pub fn trial(&self, rate: f64, time: Duration) -> Result<Stored, BenchError> {
         let failed = |problem: String| BenchError::Peer { peer: NAME, problem };
-        let said = self.folder.join("tcpdump.out");
-        let errors = File::create(&said).map_err(BenchError::system("cannot create a file"))?;
+        let log = self.folder.join("tcpdump.out");
+        let errors = File::create(&log).map_err(BenchError::system("cannot create a file"))?;
         let mut command = pinned(self.core, &program(NAME));
-        // Without names and without giving up root, whose folder it writes to.
+        // No name resolution; tcpdump stays root, because root owns the folder.
         command.args(["-n", "-Z", "root", "-Q", "in", "-i", INTERFACE]);
         command.args(["-B", &RING.to_string()]);
         command.args(["-W", &FILES.0.to_string(), "-C", &FILES.1.to_string()]);
         command.arg("-w").arg(self.folder.join("tcpdump.pcap"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let mut child = Running(command.spawn().map_err(BenchError::system(NAME))?);
-        // It writes to a file that was just made.
-        let read = || std::fs::read_to_string(&said).unwrap_or_default();
+        // tcpdump has just created the file, and may not have written to it yet.
+        let read = || std::fs::read_to_string(&log).unwrap_or_default();
         let start = Instant::now();
         while !read().contains("listening on") {
             if start.elapsed() > PATIENCE || child.has_ended() {
@@ -119,7 +119,7 @@ impl Tcpdump {
     }
 }
 
-/// The count of its last lines.
+/// The number of captured packets that tcpdump prints at its end.
 fn captured(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_suffix(" packets captured"))?;
     line.split_whitespace().next_back()?.parse().ok()

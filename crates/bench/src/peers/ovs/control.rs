@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Limit of a call; adding a thousand rules takes some seconds on busy cores.
+/// Time limit for a call; adding a thousand rules takes some seconds on busy cores.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A daemon's reply.

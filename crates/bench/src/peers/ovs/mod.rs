@@ -37,17 +37,17 @@ const BRIDGE: &str = "br0";
 /// The bridge's input and output ports.
 const IN: &str = "p0";
 const OUT: &str = "p1";
-/// MiB for its default of 262,144 mbufs.
+/// Memory in MiB for Open vSwitch's default of 262,144 mbufs.
 const MEMORY_MIB: u32 = 1024;
-/// The same for guests, as it makes a pool for each.
+/// Memory in MiB with guests: Open vSwitch allocates a pool for each.
 const GUESTS_MEMORY_MIB: u32 = 2560;
-/// Limit for its start and for adding its ports.
+/// Time limit for Open vSwitch to start, and to add its ports.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Limit for its rate to become stable, as caches and datapath fill.
+/// Time limit for the rate to become stable, while caches and datapath fill.
 const SETTLING: Duration = Duration::from_secs(10);
 /// The rate is stable if two consecutive readings differ by less than this.
 const SETTLED: f64 = 0.03;
-/// Waiting for a core up to this percentage is kernel housekeeping.
+/// A thread that waits for its core for less than this percentage waits for kernel housekeeping only.
 const DISTURBED_PERCENT: f64 = 2.0;
 
 /// The configuration of the switch.
@@ -97,7 +97,7 @@ struct Ovs {
     _database: Daemon,
 }
 
-/// Whether it is installed.
+/// Checks that Open vSwitch is installed.
 ///
 /// # Errors
 /// [`BenchError::MissingPeer`] names the package.
@@ -111,7 +111,7 @@ pub fn find() -> Result<(), BenchError> {
     }
 }
 
-/// Starts it below `sandbox`, waits until it is stable, measures, and stops it.
+/// Starts the switch below `sandbox`, waits until its rate is stable, measures, and stops it.
 ///
 /// # Errors
 /// [`BenchError::Peer`] with its message.
@@ -122,7 +122,7 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
     let end = loop {
         sleep(plan.window);
         let now = ovs.forwarded()?;
-        if plan.is_over(now.at.duration_since(start.at), now.had_core(&start)) {
+        if plan.is_over(now.at.duration_since(start.at), now.cpu_time(&start)) {
             break now;
         }
     };
@@ -136,7 +136,7 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
     end.since(&start).ok_or(BenchError::Nothing { what: NAME.to_owned(), seconds })
 }
 
-/// Does something with guests between which it switches.
+/// Runs `work` with guests between which Open vSwitch switches.
 ///
 /// # Errors
 /// [`BenchError::Peer`] with its message.
@@ -152,7 +152,7 @@ pub fn over(sandbox: &Path, load: Load, cores: Cores, work: impl FnOnce(&Guests)
 pub struct Switch(#[expect(dead_code, reason = "stops the switch when dropped")] Ovs);
 
 impl Switch {
-    /// Starts it below `sandbox`, with L2 switching.
+    /// Starts the switch below `sandbox`, with L2 switching.
     ///
     /// # Errors
     /// [`BenchError::Peer`] with its message.
@@ -166,7 +166,7 @@ impl Switch {
 impl Ovs {
     fn start(sandbox: &Path, setup: Setup<'_>, cores: Cores) -> Result<Self, BenchError> {
         let folder = sandbox.join("ovs");
-        // Left by a failed start.
+        // A failed start may have left it.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
         let plugin = folder.join("traffic.so");
@@ -244,21 +244,21 @@ impl Ovs {
 
     fn forwarded(&self) -> Result<Forwarded, BenchError> {
         if let Some(guests) = &self.guests {
-            // Its vhost ports have no counters.
+            // Open vSwitch's vhost ports have no counters.
             let sent = guests.borrow_mut().received()?;
             let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
             return Ok(Forwarded::of_guest(sent, (Instant::now(), cpu)));
         }
         let before = Instant::now();
         let text = self.ask("dpctl/show", &["-s"])?;
-        // The time of the counters is in between.
+        // The switch read its counters at some time between the call and the answer.
         let at = before + before.elapsed() / 2;
         let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
         Forwarded::parse(&text, (at, cpu), IN, OUT)
             .ok_or_else(|| BenchError::Peer { peer: NAME, problem: format!("no counters in: {text}") })
     }
 
-    /// Waits until packets pass: it allocates a pool of mbufs after a guest connects.
+    /// Waits until packets pass: Open vSwitch allocates a pool of mbufs after a guest connects.
     fn await_traffic(&self) -> Result<(), BenchError> {
         let (start, first) = (Instant::now(), self.forwarded()?);
         while self.forwarded()?.since(&first).is_none_or(|outcome| outcome.mpps < 0.01) {
@@ -291,9 +291,9 @@ impl Ovs {
     /// Adds the switch's log to an error.
     fn explain(&self, error: BenchError) -> BenchError {
         let log = fs::read_to_string(self.folder.join("switch.log")).unwrap_or_default();
-        let said = log.lines().rev().find(|line| line.contains("|EMER|") || line.contains("|ERR|"));
-        match said {
-            Some(said) => BenchError::Peer { peer: NAME, problem: format!("{error}; {said}") },
+        let message = log.lines().rev().find(|line| line.contains("|EMER|") || line.contains("|ERR|"));
+        match message {
+            Some(message) => BenchError::Peer { peer: NAME, problem: format!("{error}; {message}") },
             None => error,
         }
     }
@@ -312,7 +312,7 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
     let memory = if huge_pages_are_worthwhile() {
         "--in-memory".to_owned()
     } else {
-        // Without the second option, it adds --in-memory, which excludes the first.
+        // Without --legacy-mem, Open vSwitch adds --in-memory, which conflicts with --no-huge.
         let mib = match setup.ends {
             Ends::Guests(_) => GUESTS_MEMORY_MIB,
             Ends::Null(_) | Ends::Interfaces(_) => MEMORY_MIB,

@@ -45,7 +45,7 @@ impl Forwarded {
     }
 
     /// CPU time of the forwarding threads since `earlier`.
-    pub fn had_core(&self, earlier: &Self) -> Duration {
+    pub fn cpu_time(&self, earlier: &Self) -> Duration {
         match self.cpu.since(earlier.cpu).running {
             // The kernel has no scheduler statistics.
             0 => self.at.duration_since(earlier.at),
@@ -55,7 +55,7 @@ impl Forwarded {
 
     /// The result since `earlier`; `None` if no packet passed.
     pub fn since(&self, earlier: &Self) -> Option<Outcome> {
-        let seconds = self.had_core(earlier).as_secs_f64();
+        let seconds = self.cpu_time(earlier).as_secs_f64();
         let sent = self.sent.saturating_sub(earlier.sent);
         let received = self.received.saturating_sub(earlier.received);
         let dropped = received.saturating_sub(sent) as f64 / received.max(1) as f64;

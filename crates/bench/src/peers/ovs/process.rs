@@ -76,11 +76,11 @@ pub fn feed(command: &mut Command, input: &str) -> Result<(), BenchError> {
     let Output { status, stderr, .. } =
         converse(command, input).map_err(BenchError::system(format!("cannot run {name}")))?;
     // Some print the switch's error on standard error but succeed.
-    let said = String::from_utf8_lossy(&stderr);
-    if status.success() && !said.contains("rror") {
+    let errors = String::from_utf8_lossy(&stderr);
+    if status.success() && !errors.contains("rror") {
         return Ok(());
     }
-    Err(BenchError::Peer { peer: NAME, problem: format!("{name}, {status}: {}", said.trim()) })
+    Err(BenchError::Peer { peer: NAME, problem: format!("{name}, {status}: {}", errors.trim()) })
 }
 
 fn converse(command: &mut Command, input: &str) -> io::Result<Output> {

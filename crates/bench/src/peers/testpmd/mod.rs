@@ -1,4 +1,4 @@
-//! DPDK's `testpmd`, driven through its prompt; it reports the rate itself.
+//! DPDK's `testpmd`, driven through its prompt. testpmd itself reports the rate.
 
 mod process;
 
@@ -14,14 +14,14 @@ use crate::measure::harness::Plan;
 
 pub use process::Testpmd;
 
-/// Its name.
+/// Its name in errors.
 pub const NAME: &str = "dpdk-testpmd";
-/// Limit for its end.
+/// Time limit for testpmd to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for its start.
+/// Time that testpmd has to start.
 const STARTING: Duration = Duration::from_millis(1500);
 
-/// Whether it is installed.
+/// Checks that testpmd is installed.
 ///
 /// # Errors
 /// [`BenchError::MissingPeer`] names the package.
@@ -36,7 +36,7 @@ pub fn find() -> Result<(), BenchError> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(BenchError::MissingPeer { program: NAME, package: "dpdk-dev" })
         }
-        // Other errors show when it is used.
+        // `measure` reports other errors.
         _ => Ok(()),
     }
 }
@@ -64,7 +64,7 @@ pub fn measure(cores: Cores, buffers: u32, plan: &Plan) -> Result<f64, BenchErro
     }
 }
 
-/// It needs two cores: one for its prompt, which sleeps, and one for forwarding.
+/// Arguments. testpmd needs two cores: one for its prompt, which sleeps, and one for forwarding.
 fn arguments(cores: Cores, buffers: u32) -> Vec<String> {
     let fixed: &[&str] = if huge_pages_are_worthwhile() {
         &["--in-memory"]
@@ -88,21 +88,21 @@ fn arguments(cores: Cores, buffers: u32) -> Vec<String> {
     list
 }
 
-/// Reads its statistics twice: the second reading shows the rate since the first.
+/// Reads the statistics twice: the second reading shows the rate since the first.
 fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
     // Dropped at return, which ends the prompt's input.
     let Some(mut prompt) = child.stdin.take() else { return Ok(()) };
-    let mut say = |line: &str, then: Duration| {
+    let mut type_line = |line: &str, then: Duration| {
         prompt.write_all(line.as_bytes())?;
         prompt.flush()?;
         sleep(then);
         Ok(())
     };
     sleep(STARTING);
-    say("start\n", plan.warm_up)?;
-    say("show port stats 0\n", plan.window)?;
-    say("show port stats 0\n", Duration::ZERO)?;
-    say("quit\n", Duration::ZERO)
+    type_line("start\n", plan.warm_up)?;
+    type_line("show port stats 0\n", plan.window)?;
+    type_line("show port stats 0\n", Duration::ZERO)?;
+    type_line("quit\n", Duration::ZERO)
 }
 
 /// Waits for its end, or kills it. Its output fits into a pipe.

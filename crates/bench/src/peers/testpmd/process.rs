@@ -14,7 +14,7 @@ use super::NAME;
 use crate::error::BenchError;
 use crate::measure::window::CpuTime;
 
-/// Limit for every wait.
+/// Time limit for every wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// testpmd's prompt.
 const PROMPT: &str = "testpmd> ";
@@ -30,8 +30,8 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts it, and waits for its prompt. `eal`: arguments of the EAL; `own`: of testpmd. `output`: the file for what it
-    /// says.
+    /// Starts testpmd, and waits for its prompt. `eal`: arguments for the EAL; `own`: for testpmd. `output`: the file for its
+    /// output.
     ///
     /// # Errors
     /// [`BenchError::Peer`] with its last output.
@@ -44,7 +44,7 @@ impl Testpmd {
         let system = || BenchError::system(format!("cannot start {NAME}"));
         let file = File::create(&output).map_err(system())?;
         let errors = file.try_clone().map_err(system())?;
-        // Line buffering, although it writes to a file.
+        // Forces line buffering, although the output is a file.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", NAME]).args(eal);
         prepare(&mut command);
@@ -70,20 +70,20 @@ impl Testpmd {
     /// Types a line, which ends with `\n`.
     ///
     /// # Errors
-    /// It has ended.
-    pub fn say(&mut self, line: &str) -> Result<(), BenchError> {
+    /// testpmd has ended.
+    pub fn type_line(&mut self, line: &str) -> Result<(), BenchError> {
         self.prompt.write_all(line.as_bytes()).map_err(BenchError::system(format!("cannot write to {NAME}")))
     }
 
-    /// Waits until its output says so.
+    /// Waits until `is_complete` accepts the output so far. `what` names the missing output in an error.
     ///
     /// # Errors
-    /// [`BenchError::Peer`] with its last output, after half a minute or at its end.
-    pub fn wait_for(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> Result<(), BenchError> {
+    /// [`BenchError::Peer`] with the last output, after [`TIMEOUT`] or when testpmd ends.
+    pub fn wait_for(&mut self, what: &str, is_complete: impl Fn(&str) -> bool) -> Result<(), BenchError> {
         let start = Instant::now();
         loop {
             let text = self.text();
-            if is_there(&text) {
+            if is_complete(&text) {
                 return Ok(());
             }
             let ended = self.child.try_wait().ok().flatten();
@@ -104,7 +104,7 @@ impl Testpmd {
     /// As [`Testpmd::wait_for`].
     pub fn count(&mut self, port: usize, name: &str) -> Result<u64, BenchError> {
         let before = self.text().len();
-        self.say(&format!("show port stats {port}\n"))?;
+        self.type_line(&format!("show port stats {port}\n"))?;
         let read = |text: &str| counter(text.get(before..).unwrap_or_default(), name);
         self.wait_for("statistics", |text| read(text).is_some())?;
         Ok(read(&self.text()).unwrap_or(0))

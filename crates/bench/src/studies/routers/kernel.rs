@@ -1,11 +1,11 @@
-//! Namespaces that route in the kernel.
+//! Routers in namespaces of the kernel.
 
 use super::{Kind, Lanes, OUT, SETTINGS, SINK, mac, run};
 use crate::error::BenchError;
 use crate::measure::probe::ip;
 use crate::setup::routes::RouteTable;
 
-/// Makes the routers, with their interfaces and routes.
+/// Creates the routers with their interfaces and routes.
 pub(super) fn start(
     kind: Kind,
     near: &[String],
@@ -19,7 +19,7 @@ pub(super) fn start(
                 run(&format!("link set {bridge} arp off up"))?;
                 run(&format!("link set {interface} master {bridge}"))?;
             }
-            // Nobody answers from there.
+            // A static entry: the sink never sends, so the bridge cannot learn its address.
             bridge(&format!("fdb replace {SINK} dev {out} master static"))?;
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Gives a router the two interfaces of a lane, on `near` and `out`.
+/// Creates a router's two interfaces of a lane, on `near` and `out`.
 fn add(
     kind: Kind,
     (near, out): (&str, &str),
@@ -66,7 +66,7 @@ fn add(
     run(&format!("-n {router} route add 10.200.{n}.0/24 via {via}"))
 }
 
-/// Gives a router the table, by its lanes in turn.
+/// Loads the table into a router; the routes use its lanes in turn.
 fn load(router: &str, lanes: &[u8], table: &RouteTable) -> Result<(), BenchError> {
     let file = format!("/run/netns/.{router}");
     let nets = table.possible().map(|(net, _)| net);

@@ -7,14 +7,14 @@
 //!                        near ── netvm's router, one of N by MAC address ────────── out ── sink   netvm
 //! ```
 //!
-//! With `--beside`, a second router has its own pair of interfaces and its own stream, at a rate of its own (section 4.4, table 1).
+//! With `--beside`, a second router has its own pair of interfaces and its own stream at its own rate (section 4.4, table 1).
 //!
-//! Every router has an interface on `near` and one on `out`, each with its own MAC address, and the sender takes the
-//! routers in turn, burst by burst (Rathore, Hidell and Sjödin, sections 3 and 4.3). With `--interfaces`, there is one router
-//! with so many, half of them on each side, and each packet comes in by the next one and leaves by any (figure 8); netvm tells
-//! the interfaces of a router apart by VLAN, so its packets have a tag then. Packets count once they leave by
-//! `out`. The kernel's own namespaces, routes and neighbours are configured; netvm's routers have a table without a
-//! kernel behind it, since nothing of the traffic is for a kernel.
+//! Every router has an interface on `near` and one on `out`, each with its own MAC address; this pair is a lane. The sender
+//! sends a burst to each router in turn (Rathore, Hidell and Sjödin, sections 3 and 4.3). With `--interfaces`, a single
+//! router has that many interfaces, half of them on each side. Each packet then enters by the next interface and leaves by
+//! a random one (figure 8). netvm distinguishes the interfaces of a router by VLAN, so its packets are tagged in this case.
+//! A packet counts when it leaves by `out`. The kernel's routers have static routes and neighbours. netvm's routers have
+//! a forwarding table without a kernel behind it, because no packet is addressed to the router itself.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -37,12 +37,12 @@ use crate::setup::sender::{BURST, Destination, Sender, Stream};
 mod kernel;
 mod netvm;
 
-/// Interfaces that packets leave by: of the routers, and of the one beside.
+/// Egress interfaces: of the routers, and of the second router of `--beside`.
 const OUT: [&str; 2] = ["out", "out1"];
-/// The MAC address of the packets' next hop, which takes no packet: it only has to be known.
+/// The MAC address of the packets' next hop. It only has to be resolved: nothing receives the packets.
 const SINK: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
-/// A router's: it forwards, takes packets from any source, and sends nothing of its own.
+/// Settings of a namespace that routes: it forwards, accepts any source address, and sends no packets itself.
 const SETTINGS: &str = "cd /proc/sys/net
     echo 1 >ipv4/ip_forward
     for which in all default; do
@@ -50,7 +50,7 @@ const SETTINGS: &str = "cd /proc/sys/net
         [ ! -e ipv6 ] || echo 1 >ipv6/conf/$which/disable_ipv6
     done";
 
-/// What routes.
+/// The kind of the routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Namespaces with veth pairs and the kernel's bridge
@@ -70,11 +70,11 @@ pub struct RoutersArgs {
     /// Virtual routers
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64), default_value = "1")]
     pub routers: u8,
-    /// Interfaces of one router, an even number: half of them where packets come in [default: two of each router]
+    /// Interfaces of a single router, an even number; packets enter by half of them [default: two for each router]
     #[arg(long, value_parser = interface_count, conflicts_with_all = ["routers", "beside"])]
     pub interfaces: Option<u16>,
-    /// Routes of each router besides one for each interface; more than one are of the full table, and packets go to random
-    /// addresses of them
+    /// Routes of each router. With 1, each lane has one route; more routes come from the full table, and packets go to
+    /// random addresses in them
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "1")]
     pub routes: u32,
     /// The full table: one prefix on each line [default: routes/prefixes.txt.gz of the shared data beside this source tree]
@@ -83,7 +83,7 @@ pub struct RoutersArgs {
     /// Bytes of a frame, FCS included
     #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
     pub size: u16,
-    /// Packets per second at the same time through a second router with interfaces of its own; with one of --routers
+    /// Packets per second through a second router with its own interfaces, at the same time; only with one of --routers
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub beside: Option<u64>,
     /// The trials.
@@ -99,13 +99,13 @@ fn interface_count(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Pairs of interfaces, one at `near` and one at `out`, and whose they are.
+/// The lanes, and the routers that they belong to. A lane is a pair of interfaces, one on `near` and one on `out`.
 #[derive(Clone, Copy, Debug)]
 struct Lanes {
     count: u16,
-    /// All are of one router rather than of one each.
+    /// All lanes belong to one router, instead of one router each.
     are_of_one: bool,
-    /// Pairs of interfaces of the host that they share.
+    /// Pairs of host interfaces that the lanes share.
     pairs: usize,
 }
 
@@ -122,7 +122,7 @@ impl Lanes {
         }
     }
 
-    /// All of them, by number.
+    /// All lanes, by number.
     fn all(self) -> impl Iterator<Item = u8> + Clone {
         (0..=u8::MAX).take(self.count.into())
     }
@@ -137,12 +137,12 @@ impl Lanes {
         if self.are_of_one { vec![self.all().collect()] } else { self.all().map(|lane| vec![lane]).collect() }
     }
 
-    /// Which of the pairs of interfaces of the host a lane shares.
+    /// The pair of host interfaces that a lane uses.
     const fn pair_of(self, lane: u8) -> usize {
         lane as usize % self.pairs
     }
 
-    /// The VLAN of a lane's interfaces where netvm routes.
+    /// The VLAN of a lane's interfaces, if netvm routes.
     const fn vlan_of(self, lane: u8) -> Option<u16> {
         if self.are_of_one { Some(lane as u16 + 1) } else { None }
     }
@@ -180,7 +180,7 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
     };
     let sender = Sender::start((0..).zip(&near).map(stream).collect(), sending)?;
     namespaces()?;
-    // The sink's namespace does not have the destination address: packets end in its interface.
+    // The sink's namespace does not have the destination address, so its kernel drops the packets.
     run("netns add sink")?;
     ip(&["netns", "exec", "sink", "sh", "-c", SETTINGS])?;
     let queues = "numtxqueues 1 numrxqueues 1";
@@ -211,8 +211,8 @@ fn table(args: &RoutersArgs) -> Result<Option<RouteTable>, BenchError> {
     Ok(Some(table.some(args.routes)))
 }
 
-/// Where packets go that come in by these lanes in turn: burst by burst through routers, packet by packet through the interfaces
-/// of one router.
+/// Destinations of packets that enter by these lanes in turn: one burst for each router, or one packet for each interface
+/// of a single router.
 fn to(kind: Kind, lanes: Lanes, table: Option<&RouteTable>, by: &[u8]) -> Vec<Destination> {
     const COUNT: usize = 1 << 16;
     let by = by.iter().copied();
@@ -226,7 +226,7 @@ fn to(kind: Kind, lanes: Lanes, table: Option<&RouteTable>, by: &[u8]) -> Vec<De
             enter.zip(addresses).map(|(lane, address)| to(lane, address)).collect()
         }
         None if lanes.are_of_one => {
-            // In no order (Fibonacci hashing: Knuth volume 3, section 6.4).
+            // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4).
             let leaves = (0..COUNT).map(|n| ((n * 0x9e37_79b1) >> 16) % usize::from(lanes.count));
             enter.zip(leaves).map(|(lane, out)| to(lane, destination(out as u8))).collect()
         }
@@ -234,7 +234,7 @@ fn to(kind: Kind, lanes: Lanes, table: Option<&RouteTable>, by: &[u8]) -> Vec<De
     }
 }
 
-/// Names of namespaces that end with this process, however it ends.
+/// Mounts a folder for the names of namespaces, so that the names disappear with this process.
 fn namespaces() -> Result<(), BenchError> {
     let folder = "/run/netns";
     std::fs::create_dir_all(folder).map_err(BenchError::system(format!("cannot create {folder}")))?;
@@ -246,9 +246,9 @@ fn run(words: &str) -> Result<(), BenchError> {
     ip(&words.split_whitespace().collect::<Vec<_>>())
 }
 
-/// What forwards the packets.
+/// Running routers.
 struct Routers {
-    /// The interfaces that packets come in by, one or two.
+    /// The interfaces by which packets enter, one or two.
     near: Vec<String>,
     core: u32,
     rig: Option<Rig>,

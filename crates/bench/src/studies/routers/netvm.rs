@@ -14,7 +14,7 @@ use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::routes::RouteTable;
 
-/// Starts it, and gives the routers their routes.
+/// Starts the engine and loads the routers' routes.
 pub(super) fn start(
     near: &[String],
     (lanes, table): (Lanes, Option<&RouteTable>),
@@ -23,7 +23,7 @@ pub(super) fn start(
     let mut rig = Rig::start(&host(near, lanes, core), &[])?;
     for of_router in lanes.by_router() {
         let Some(first) = of_router.first() else { continue };
-        // The second interface of each of the router's lanes, by its number in the router.
+        // The second interface of each lane, by its index in the router.
         let via = |n: u16| (NextHopId(1 + n), NextHop::Via(Hop { interface: 2 * n + 1, mac: SINK }));
         let count = of_router.len() as u16;
         let own = (0..).zip(&of_router).map(|(n, lane)| {
@@ -45,7 +45,7 @@ fn host(near: &[String], lanes: Lanes, core: u32) -> Host {
             layout.port(interface, PortKind::AfXdp { interface: interface.to_owned(), generic: false }, 1500);
         }
     }
-    // In place of the ports to the routers' kernels: packets sent to them are counted and freed.
+    // Replaces the punt ports: packets that it sends are counted and freed.
     let once = SourceConfig { count: Some(1), ..SourceConfig::default() };
     for n in lanes.all() {
         for side in ["in", "out"] {
@@ -86,7 +86,7 @@ fn host(near: &[String], lanes: Lanes, core: u32) -> Host {
                 actions: Actions { terminal: Some(Action::Router(id)), ..Actions::default() },
             }));
         }
-        // Routers with interfaces of their own have a share each, and the same.
+        // Routers with their own host interfaces get equal shares.
         let weight = if lanes.pairs > 1 { 2 } else { 1 };
         host.routers.push(RouterConfig { id, name, interfaces, routes: Vec::new(), weight, reserve: 0 });
     }

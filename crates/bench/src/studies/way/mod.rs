@@ -10,8 +10,8 @@
 //!                        near: netvm's AF_XDP port ── ivshmem ── NF in a VM                guest, netvm-nf
 //! ```
 //!
-//! All that receives has one core, the kernel's share too (Schultz and Crowley, section IV). Every way has a buffer of
-//! about 2 MB or 2,048 packets, so that none does better by a queue.
+//! The whole receiving side, kernel included, shares one core (Schultz and Crowley, section IV). Every way has a buffer of
+//! about 2 MB or 2,048 packets, so that none gains by a longer queue.
 
 mod receiver;
 
@@ -112,7 +112,7 @@ pub struct WayArgs {
 /// [`BenchError`] if the way cannot be set up.
 pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
     let [sending, receiving] = two_cores(&args.trials)?;
-    // Outside the namespace, as its kernel may have to be downloaded.
+    // Outside the namespace, because the script may have to download the guest's kernel.
     let guest = image(args, receiving)?;
     network::enter()?;
     let interface = network::interface(0);
@@ -130,7 +130,7 @@ pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
     trial::run(&args.trials, (args.size, None), &sender, &mut receiver)
 }
 
-/// The sender's core, and that of all that receives.
+/// The sender's core, and the core of the whole receiving side.
 ///
 /// # Errors
 /// [`BenchError::Cores`] without two cores.
@@ -138,7 +138,7 @@ pub fn two_cores(args: &TrialArgs) -> Result<[u32; 2], BenchError> {
     let list = if args.cores.is_empty() { allowed_cores() } else { args.cores.clone() };
     match list.as_slice() {
         [sending, receiving, ..] if sending != receiving => Ok([*sending, *receiving]),
-        _ => Err(BenchError::Cores { wanted: 2, have: list.len().min(1) }),
+        _ => Err(BenchError::Cores { required: 2, available: list.len().min(1) }),
     }
 }
 
@@ -158,7 +158,7 @@ fn arguments(args: &WayArgs, interface: &str) -> Vec<String> {
     ]
 }
 
-/// The guest in which the program is to run; `None` if it is to run here.
+/// The image of the guest that runs the program; `None` if the program runs on the host.
 fn image(args: &WayArgs, core: u32) -> Result<Option<Guest>, BenchError> {
     let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
     let words = arguments(args, "eth0");

@@ -1,4 +1,4 @@
-//! What receives the packets of `way`: a program, netvm's engine or an NF, in the host or in a guest.
+//! The receiver of `way`: a program, netvm's engine or an NF, on the host or in a guest.
 
 use std::io::{BufRead, BufReader, PipeReader};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ use crate::setup::rig::Rig;
 use crate::studies::network;
 use crate::studies::trial::{self, Counts, Sink};
 
-/// The NF's, as the program has it.
+/// The NF's role, as in the program.
 const ROLE: &str = "way";
 /// Buffers of the NF's group.
 const BUFFERS: u32 = 8192;
@@ -31,23 +31,23 @@ struct Report {
     dropped: u64,
 }
 
-/// What receives the packets.
+/// The receiver of the packets.
 pub(super) struct Receiver {
     interface: String,
     core: u32,
     /// The engine, if netvm takes part.
     rig: Option<Rig>,
-    /// The port whose packets have arrived once the engine has them, if there is no program.
+    /// The port that counts arrived packets, if no program receives them.
     port: Option<PortId>,
     /// The program's last report.
     report: Arc<Mutex<Report>>,
     _process: Option<Process>,
     _running: Option<Running>,
-    /// Its image and sockets.
+    /// The guest's image and sockets.
     _guest: Option<Guest>,
 }
 
-/// A process that ends with this.
+/// A process; killed on drop.
 struct Process(Child);
 
 impl Drop for Process {
@@ -119,7 +119,7 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// Waits for the first report of a process of the host.
+    /// Waits for the first report of a process on the host.
     fn wait_until_ready(&mut self) -> Result<(), BenchError> {
         let start = Instant::now();
         while Arc::strong_count(&self.report) > 1 && start.elapsed() < Duration::from_secs(10) {
@@ -150,7 +150,7 @@ impl Sink for Receiver {
             let views = rig.engine().ports();
             counts.drops.insert("port", views.first().map_or(0, |view| view.rx_dropped));
             let sample = rig.sample();
-            // Every NF drops what it has counted.
+            // The NF itself drops every packet that it has counted.
             let engine = DropReason::ALL.into_iter().filter(|reason| *reason != DropReason::Verdict);
             let dropped = engine.map(|reason| sample.dropped(reason)).sum();
             match self.port {
@@ -184,7 +184,7 @@ impl Sink for Receiver {
     }
 }
 
-/// A thread that keeps the last report of an output, until its end.
+/// Starts a thread that stores the last report in an output, until the output ends.
 fn follow(output: PipeReader) -> Result<Arc<Mutex<Report>>, BenchError> {
     let last = Arc::new(Mutex::new(Report { received: u64::MAX, ..Report::default() }));
     let shared = Arc::clone(&last);

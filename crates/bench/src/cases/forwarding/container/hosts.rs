@@ -1,4 +1,4 @@
-//! Two network namespaces with an interface each, and what the kernel joins them with, if anything.
+//! Two network namespaces with an interface each, and how the kernel connects them, if it does.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,12 +8,12 @@ use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr};
 use crate::error::BenchError;
 use crate::measure::probe;
 
-/// How the namespaces are joined.
+/// How the kernel connects the namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// Not at all: ports make the interfaces.
+    /// Not at all: netvm's ports create the interfaces.
     None,
-    /// Not at all, in networks of their own.
+    /// Not at all: netvm's ports create the interfaces, each with an address of another network.
     Apart,
     /// By veth pairs, whose outer ends are ports.
     Veth,
@@ -27,7 +27,7 @@ pub enum Link {
 pub struct End {
     /// Its name.
     pub namespace: String,
-    /// The interface outside.
+    /// The interface outside the namespace.
     pub port: String,
     /// Its address.
     pub address: InterfaceAddress,
@@ -45,7 +45,7 @@ impl End {
         }
     }
 
-    /// A prefix of its address alone.
+    /// The host route of its address.
     pub fn prefix(&self) -> IpNet {
         match self.address.address {
             IpAddr::V4(address) => Ipv4Net::host(address).into(),
@@ -53,11 +53,11 @@ impl End {
         }
     }
 
-    /// Notes a neighbour's MAC address.
+    /// Adds a static neighbour entry.
     ///
     /// # Errors
     /// A command failed.
-    pub fn know(&self, neighbour: IpAddr, mac: MacAddr) -> Result<(), BenchError> {
+    pub fn add_neighbour(&self, neighbour: IpAddr, mac: MacAddr) -> Result<(), BenchError> {
         run(&format!("-n {} neighbour replace {neighbour} lladdr {mac} dev eth0", self.namespace))
     }
 }
@@ -65,7 +65,7 @@ impl End {
 /// Both namespaces; removed on drop.
 pub struct Hosts([End; 2]);
 
-/// The interfaces outside.
+/// The interfaces outside the namespaces.
 pub const PORTS: [&str; 2] = ["nvp1", "nvp2"];
 const BRIDGE: &str = "nvbr";
 
@@ -121,7 +121,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Both.
+    /// Both namespaces.
     pub const fn all(&self) -> &[End; 2] {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Traffic of `iperf3` between two namespaces.
+//! `iperf3` traffic between two namespaces.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -12,9 +12,9 @@ use crate::measure::harness::{Figure, Measured, Plan};
 use crate::measure::report::Unit;
 
 const PROGRAM: &str = "iperf3";
-/// How often the engine's manager runs meanwhile.
+/// Interval at which the engine's manager runs during a measurement.
 const TICK: Duration = Duration::from_millis(5);
-/// Time for an interface to come up and addresses to be found.
+/// Time limit for interfaces to come up and for address resolution.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A kind of traffic.
@@ -63,10 +63,10 @@ impl Flow {
     }
 }
 
-/// Whether the program is installed.
+/// Checks that iperf3 is installed.
 ///
 /// # Errors
-/// It is not.
+/// [`BenchError::MissingPeer`] names the package.
 pub fn find() -> Result<(), BenchError> {
     match Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).status() {
         Ok(_) => Ok(()),
@@ -88,7 +88,7 @@ pub fn figures(
         let result = loop {
             match client(hosts, flow, plan, &mut pause)? {
                 Ok(result) => break result,
-                // The interfaces come up, or the server still ends its last test.
+                // The interfaces are not up yet, or the server is still finishing its last test.
                 Err(_) if began.elapsed() < PATIENCE => pause(TICK)?,
                 Err(problem) => return Err(BenchError::Peer { peer: PROGRAM, problem }),
             }
@@ -99,7 +99,7 @@ pub fn figures(
     Ok(figures)
 }
 
-/// The result of a client, or what it says is wrong.
+/// Runs a client and returns its result, or its error message.
 fn client(
     hosts: &Hosts,
     flow: Flow,
@@ -114,7 +114,7 @@ fn client(
     command.args(["-t", &seconds, "-O", "0", "-c", &address]).args(flow.arguments());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(BenchError::system("cannot start iperf3"))?;
-    // Read on a thread: the output is longer than a pipe.
+    // A thread reads the output, because it does not fit into a pipe.
     let mut output = child.stdout.take();
     let reader = std::thread::spawn(move || {
         let mut text = String::new();

@@ -25,7 +25,7 @@ use crate::setup::rig::Rig;
 use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
 use crate::setup::traffic::Traffic;
 
-/// Few, so that they stay in the caches.
+/// Few buffers, so that they stay in the caches.
 pub(super) const BUFFERS: u32 = 4096;
 /// Without FCS.
 pub(super) const FRAME: u16 = 60;
@@ -46,7 +46,7 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let mut subjects = Vec::new();
     let mut comparisons = Vec::new();
     for count in &args.destinations {
-        // The traffic's destinations must live for ever.
+        // The traffic's destinations must have a static lifetime.
         let destinations: &'static [u32] = destinations(&table, *count as usize).leak();
         for (name, update) in [("router", Some(update)), ("forward", None)] {
             let name = format!("{name}-{count}");
@@ -114,7 +114,7 @@ fn host(core: u32, is_routed: bool) -> Host {
 /// Measures the packets of a router with these routes, or of a rule. `destinations`: in network order.
 ///
 /// # Errors
-/// [`BenchError`] if packets took another way.
+/// [`BenchError`] if packets were punted or dropped.
 pub fn run(
     name: &str,
     core: u32,
@@ -128,7 +128,7 @@ pub fn run(
 /// The same for any host with a null port. `destinations`: in network order.
 ///
 /// # Errors
-/// [`BenchError`] if packets took another way.
+/// [`BenchError`] if packets were punted or dropped.
 pub fn measure_host(
     name: &str,
     host: &Host,

@@ -4,7 +4,7 @@
 //!   net_null + traffic -> worker: router, a route by each of N - 1 interfaces, each with a VLAN -> a null port
 //! ```
 //!
-//! Each interface has a punt port, from which nothing comes.
+//! Each interface has a punt port, which receives nothing.
 
 use netvm_config::model::{
     Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface, SourceConfig,
@@ -16,10 +16,10 @@ use super::engine::{BUFFERS, FRAME, ROUTER_MAC, measure_host};
 use crate::measure::harness::{Measured, Plan};
 use crate::setup::layout::Layout;
 
-/// Measures the packets of a router with so many interfaces, 2 to 512, per second of the worker's CPU time.
+/// Measures a router with this number of interfaces, 2 to 512, in packets per second of the worker's CPU time.
 ///
 /// # Errors
-/// [`BenchError`](crate::error::BenchError) if packets took another way.
+/// [`BenchError`](crate::error::BenchError) if packets were punted or dropped.
 pub fn run(name: &str, core: u32, interfaces: u16, plan: &Plan) -> Measured {
     let ways = interfaces - 1;
     let via = |n: u16| {
@@ -29,7 +29,8 @@ pub fn run(name: &str, core: u32, interfaces: u16, plan: &Plan) -> Measured {
     let address = |n: u16| [20, (n >> 8) as u8, n as u8, 1];
     let route = |n: u16| (IpNet::from(Ipv4Net::host(address(n).into())), Some(NextHopId(1 + n)));
     let update = Update { next_hops: (0..ways).map(via).collect(), routes: (0..ways).map(route).collect() };
-    // In no order (Fibonacci hashing: Knuth volume 3, section 6.4). The traffic's destinations must live for ever.
+    // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4). The traffic's destinations must have a static
+    // lifetime.
     let to = |n: u32| {
         let way = (u64::from(n.wrapping_mul(0x9e37_79b1)) * u64::from(ways)) >> 32;
         u32::from_ne_bytes(address(way as u16))

@@ -1,4 +1,4 @@
-//! Network cards of the guests, and the drivers of those that have several.
+//! The guests' network cards, and the drivers of cards that have several.
 
 use netvm_wire::MacAddr;
 
@@ -18,8 +18,8 @@ pub enum Card {
 impl Card {
     pub const ALL: [Self; 6] =
         [Self::E1000, Self::E1000e, Self::VhostUser, Self::QemuE1000, Self::QemuE1000e, Self::QemuVirtio];
-    /// Those that netvm serves, in the order of their ports.
-    pub const OURS: [Self; 3] = [Self::E1000, Self::E1000e, Self::VhostUser];
+    /// The cards that netvm serves, in the order of their ports.
+    pub const NETVM: [Self; 3] = [Self::E1000, Self::E1000e, Self::VhostUser];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Card {
         }
     }
 
-    pub const fn is_ours(self) -> bool {
+    pub const fn is_netvm(self) -> bool {
         matches!(self, Self::E1000 | Self::E1000e | Self::VhostUser)
     }
 }
@@ -53,7 +53,7 @@ impl Place {
     /// Its TAP interface, if QEMU serves it.
     pub fn tap(self) -> Option<String> {
         let number = self.guest * Card::ALL.len() + self.card as usize;
-        (!self.card.is_ours()).then(|| network::interface(number as u32))
+        (!self.card.is_netvm()).then(|| network::interface(number as u32))
     }
 
     /// The name of its socket, if netvm serves it.
@@ -62,14 +62,14 @@ impl Place {
     }
 }
 
-/// The driver of the 82540EM, and its settings.
+/// A driver of the 82540EM with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// As the kernel loads it.
+    /// The kernel's driver with its defaults.
     Stock,
-    /// It sets no interval between interrupts.
+    /// The kernel's driver without interrupt throttling.
     Plain,
-    /// An interval of 64 µs (`itr=250` of the paper).
+    /// The kernel's driver with 64 µs between interrupts (`itr=250` of the paper).
     Itr,
     /// Send combining.
     Sc,
@@ -79,7 +79,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// All, and before them the stock one, which is there when the guest has booted.
+    /// All drivers; the stock driver comes first, because it is loaded when the guest has booted.
     pub const ALL: [Self; 6] = [Self::Stock, Self::Plain, Self::Itr, Self::Sc, Self::ScItr, Self::Csb];
 
     const fn suffix(self) -> &'static str {
@@ -93,12 +93,12 @@ impl Driver {
         }
     }
 
-    /// Whether the kernel's own driver cannot do it.
+    /// Whether this needs the changed driver.
     pub const fn is_changed(self) -> bool {
         matches!(self, Self::Sc | Self::ScItr | Self::Csb)
     }
 
-    /// Module and parameters, for both cards of this kind.
+    /// The module with its parameters, which apply to both 82540EM cards.
     pub const fn module(self) -> &'static str {
         match self {
             Self::Stock => "e1000.ko",
@@ -111,7 +111,7 @@ impl Driver {
     }
 }
 
-/// A card with a driver: what is compared.
+/// A card with one of its drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nic {
     pub card: Card,
@@ -119,13 +119,13 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// All, in an order in which drivers are seldom changed.
+    /// All NICs, in an order that changes drivers seldom.
     pub fn all() -> Vec<Self> {
         let of = |driver| Card::ALL.into_iter().map(move |card| Self { card, driver });
         Driver::ALL.into_iter().flat_map(of).filter(|nic| nic.is_possible()).collect()
     }
 
-    /// A card other than the 82540EM has one driver, and QEMU's has no block.
+    /// Whether the card works with the driver: only the 82540EM has several, and QEMU's has no communication status block.
     fn is_possible(self) -> bool {
         match self.card {
             Card::E1000 => true,
@@ -134,7 +134,7 @@ impl Nic {
         }
     }
 
-    /// Whether it matters which driver the 82540EM has.
+    /// Whether the card is an 82540EM, whose driver matters.
     pub fn has_drivers(self) -> bool {
         matches!(self.card, Card::E1000 | Card::QemuE1000)
     }

@@ -1,4 +1,4 @@
-//! The guest: QEMU with all cards, and the program in it that takes orders on the console.
+//! The guest: QEMU with all cards, and a program that reads commands from the console.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::setup::rig::Rig;
 
 /// MiB of memory.
 const MEMORY: u32 = 192;
-/// Service interval of the engine while the guest is waited for.
+/// Interval at which the engine's manager runs while the benchmark waits for the guest.
 const TICK: Duration = Duration::from_millis(5);
 
-/// A kernel and an initramfs, and the QEMU that starts them.
+/// A kernel, an initramfs, and the QEMU that boots them.
 pub struct Image {
     folder: tempfile::TempDir,
     qemu: PathBuf,
@@ -26,10 +26,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes it; with the changed e1000 driver, if it is wanted.
+    /// Makes the image.
     ///
     /// # Errors
-    /// [`BenchError::Guest`] without a QEMU that can give guests netvm's cards, or if the image cannot be made.
+    /// [`BenchError::Guest`] if no QEMU supports netvm's cards, or the image cannot be made.
     pub fn make(with_changed_driver: bool) -> Result<Self, BenchError> {
         let qemu = vfio_user_client()?;
         let version = version_of(&qemu)?;
@@ -51,12 +51,12 @@ impl Image {
         Ok(Self { folder: make_image(&program, &words)?, qemu, version })
     }
 
-    /// Where its files and sockets are.
+    /// The folder of its files and sockets.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A card of netvm's.
+    /// A card that netvm serves.
     fn card(&self, place: Place) -> netvm_vm::Card {
         let kind = if place.card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
         let (name, mac) = (place.card.name().to_owned(), place.mac().to_string());
@@ -77,7 +77,7 @@ impl Image {
             node: None,
             accel: Accel::Tcg,
             boot,
-            cards: Card::OURS.map(|card| self.card(Place { guest, card })).to_vec(),
+            cards: Card::NETVM.map(|card| self.card(Place { guest, card })).to_vec(),
         };
         let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
         let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
@@ -93,7 +93,8 @@ impl Image {
     }
 }
 
-/// Sends frames of a length to a guest's card by its TAP interface, so many per second for a time, or until dropped.
+/// Sends frames of `bytes` bytes to a guest's card by its TAP interface, `rate` per second, for `time` or until the
+/// sender is dropped.
 ///
 /// # Errors
 /// [`BenchError::System`].
@@ -107,9 +108,9 @@ pub fn sender(
     let mut command = Command::new(beside("netvm-bench-packet", "netvm-bench")?);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut sender = Sender(command.spawn().map_err(starting())?);
-    let order = format!("send {} {} {bytes} {} {rate}\n", mac.trim(), receiver.mac(), time.as_millis());
-    if let Some(orders) = &mut sender.0.stdin {
-        orders.write_all(order.as_bytes()).map_err(starting())?;
+    let line = format!("send {} {} {bytes} {} {rate}\n", mac.trim(), receiver.mac(), time.as_millis());
+    if let Some(input) = &mut sender.0.stdin {
+        input.write_all(line.as_bytes()).map_err(starting())?;
     }
     Ok(sender)
 }
@@ -128,13 +129,13 @@ impl Drop for Sender {
 /// A running guest; killed on drop.
 pub struct Guest {
     child: Child,
-    orders: ChildStdin,
+    input: ChildStdin,
     /// Lines of the console.
     lines: Receiver<String>,
 }
 
 impl Guest {
-    /// Starts the guest with this number, and waits until it takes orders.
+    /// Starts a guest, and waits until it reads commands.
     ///
     /// # Errors
     /// [`BenchError::Guest`].
@@ -143,7 +144,7 @@ impl Guest {
         let mut command = Command::new(&image.qemu);
         command.args(image.arguments(number)).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(starting())?;
-        let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(BenchError::Guest { problem: "QEMU has no standard streams".to_owned() });
         };
         let (sender, lines) = channel();
@@ -157,24 +158,24 @@ impl Guest {
         };
         let thread = std::thread::Builder::new().name("console".to_owned()).spawn(read);
         thread.map_err(BenchError::system("cannot start a thread"))?;
-        let mut guest = Self { child, orders, lines };
-        guest.answer(rig, "ready for orders", BOOT)?;
+        let mut guest = Self { child, input, lines };
+        guest.answer(rig, "ready for commands", BOOT)?;
         Ok(guest)
     }
 
-    /// Types an order.
+    /// Types a command.
     ///
     /// # Errors
     /// QEMU has ended.
-    pub fn order(&mut self, order: &str) -> Result<(), BenchError> {
-        let line = format!("{order}\n");
-        self.orders.write_all(line.as_bytes()).map_err(BenchError::system("cannot write to the guest"))
+    pub fn command(&mut self, command: &str) -> Result<(), BenchError> {
+        let line = format!("{command}\n");
+        self.input.write_all(line.as_bytes()).map_err(BenchError::system("cannot write to the guest"))
     }
 
-    /// Waits for a line that begins so; returns the rest of it. The engine is served meanwhile.
+    /// Runs the engine until the guest prints a line that begins with `start`; returns the rest of the line.
     ///
     /// # Errors
-    /// [`BenchError::Guest`] if none comes, or the guest could not do what it was ordered to.
+    /// [`BenchError::Guest`] if no such line arrives, or the guest's command failed.
     pub fn answer(&mut self, rig: &mut Rig, start: &str, limit: Duration) -> Result<String, BenchError> {
         let (asked, mut last) = (Instant::now(), String::new());
         while asked.elapsed() < limit {

@@ -1,4 +1,4 @@
-//! A guest receives what the host offers: multiples of what it can take (the paper's Figure 3).
+//! A guest is offered multiples of its capacity, the highest rate that it can receive (the paper's Figure 3).
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan};
 use crate::measure::report::Unit;
 
-/// How much longer packets are sent than the guest counts them.
+/// Packets are sent for this much longer than the guest counts them.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Packets per second with which the search for what a guest can take begins, and ends at the latest.
+/// First and last load of the search for a guest's capacity, in packets per second.
 const FEWEST: u64 = 4000;
 const MOST: u64 = 4_000_000;
-/// A load that a guest takes less of than this is beyond what it can take.
+/// A guest that receives less than this share of the load is overloaded.
 const TAKEN: f64 = 0.8;
 
-/// What a guest's program has received.
+/// The report of a guest's program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     pub(super) packets: f64,
     micros: f64,
-    /// Packets that its socket had no room for.
+    /// Packets that the guest's kernel dropped because the socket was full.
     dropped: f64,
 }
 
@@ -43,13 +43,13 @@ impl Received {
     }
 }
 
-/// What the guest can take by a NIC, in million packets per second, as found so far.
+/// The guest's capacity with a NIC, in million packets per second; 0 until the first run finds it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Capacity(f64);
 
 impl Bench<'_> {
-    /// The first guest receives loads, each a multiple of what it can take, which the first run finds out. Its best is the
-    /// most that it took of any.
+    /// Offers loads to the first guest, each a multiple of its capacity, which the first run finds. `NAME-best` is the
+    /// highest rate that it received.
     pub(super) fn loads(
         &mut self,
         name: &str,
@@ -75,7 +75,7 @@ impl Bench<'_> {
         Ok(figures)
     }
 
-    /// Doubles the load until the guest takes no more, twice.
+    /// Doubles the load until the guest is overloaded twice in a row.
     fn find_capacity(&mut self, nic: Nic, plan: &Plan) -> Result<Capacity, BenchError> {
         let (mut best, mut beyond, mut offered): (f64, _, _) = (0.0, 0, FEWEST);
         while beyond < 2 && offered <= MOST {
@@ -87,8 +87,8 @@ impl Bench<'_> {
         Ok(Capacity(best))
     }
 
-    /// So many packets per second are offered to a card. Returns what the guest's program received, and what the card has
-    /// counted before and after.
+    /// Offers packets to a card at a rate. Returns the report of the guest's program, and the card's counters before and
+    /// after.
     fn receive(
         &mut self,
         (nic, rate): (Nic, u64),
@@ -97,7 +97,7 @@ impl Bench<'_> {
         let receiver = Place { guest: 0, card: nic.card };
         let time = plan.warm_up + plan.window;
         let before = self.counts(receiver);
-        self.order(0, &format!("receive {} {}", receiver.mac(), time.as_millis()))?;
+        self.command(0, &format!("receive {} {}", receiver.mac(), time.as_millis()))?;
         self.answer(0, "receiving")?;
         let sending = time + MARGIN;
         let process = match receiver.tap() {
@@ -113,7 +113,7 @@ impl Bench<'_> {
             None => self.direct(Traffic::None)?,
         }
         let received = self.received(0)?;
-        if received.packets == 0.0 && nic.card.is_ours() {
+        if received.packets == 0.0 && nic.card.is_netvm() {
             return Err(BenchError::Nothing { what: nic.name(), seconds: time.as_secs_f64() });
         }
         Ok((received, before, self.counts(receiver)))

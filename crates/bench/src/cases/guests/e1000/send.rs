@@ -1,4 +1,4 @@
-//! A guest sends: to the host, and to the other guest.
+//! A guest sends to the host and to the other guest.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::measure::report::Unit;
 
 /// Frames go to this address, which no interface has.
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
-/// How much longer than planned a guest sends: what its peer needs to begin.
+/// A guest sends for this much longer than planned, because its peer needs time to start.
 const MARGIN: Duration = Duration::from_millis(1500);
 
 impl Bench<'_> {
-    /// The first guest sends frames of a length without FCS, which are dropped.
+    /// The first guest sends frames of `bytes` bytes, without FCS, which the engine or the kernel drops.
     pub(super) fn send_to_host(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
         self.use_driver(nic)?;
         let sender = Place { guest: 0, card: nic.card };
@@ -39,15 +39,15 @@ impl Bench<'_> {
         let [sender, receiver] = [0, 1].map(|guest| Place { guest, card: nic.card });
         self.direct(Traffic::Between(nic.card))?;
         let begun = self.begin_sending((sender, receiver.mac()), bytes, plan.warm_up + plan.window + MARGIN);
-        let measured = begun.and_then(|()| self.receive_there((sender, receiver), name, plan));
+        let measured = begun.and_then(|()| self.measure_receiver((sender, receiver), name, plan));
         self.direct(Traffic::None)?;
         measured
     }
 
-    fn receive_there(&mut self, (sender, receiver): (Place, Place), name: &str, plan: &Plan) -> Measured {
+    fn measure_receiver(&mut self, (sender, receiver): (Place, Place), name: &str, plan: &Plan) -> Measured {
         self.rig.run(plan.warm_up)?;
-        let order = format!("receive {} {}", receiver.mac(), plan.window.as_millis());
-        self.order(1, &order)?;
+        let command = format!("receive {} {}", receiver.mac(), plan.window.as_millis());
+        self.command(1, &command)?;
         self.answer(1, "receiving")?;
         let before = [self.counts(sender), self.counts(receiver)];
         let received = self.received(1)?;
@@ -58,12 +58,12 @@ impl Bench<'_> {
         }
         let mut figures = vec![Figure::new(name, Unit::Mpps, received.rate())];
         figures.extend(after[0].costs(&before[0], name, after[0].sent - before[0].sent));
-        let there = format!("{name} receiver");
-        figures.extend(after[1].costs(&before[1], &there, after[1].received - before[1].received));
+        let case = format!("{name} receiver");
+        figures.extend(after[1].costs(&before[1], &case, after[1].received - before[1].received));
         Ok(figures)
     }
 
-    /// Has a guest send, and waits for the first frame.
+    /// Lets a guest send, and waits for the first frame.
     fn begin_sending(
         &mut self,
         (sender, to): (Place, MacAddr),
@@ -71,8 +71,8 @@ impl Bench<'_> {
         time: Duration,
     ) -> Result<(), BenchError> {
         let before = self.counts(sender).sent;
-        let order = format!("send {} {to} {bytes} {}", sender.mac(), time.as_millis());
-        self.order(sender.guest, &order)?;
+        let command = format!("send {} {to} {bytes} {}", sender.mac(), time.as_millis());
+        self.command(sender.guest, &command)?;
         let start = Instant::now();
         while self.counts(sender).sent == before {
             if start.elapsed() > PATIENCE {
