@@ -32,7 +32,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Finds a user by name or number. A number without an entry is used as it is, with the same group number.
+    /// Finds a user by name or number. A number without an entry is valid: it is also used as the group number.
     ///
     /// # Errors
     /// [`AccountError`] names the user.
@@ -46,7 +46,7 @@ impl Account {
     }
 }
 
-/// The number of a group, by its name or number; `None`: there is no such group.
+/// The number of a group, by its name or number; `None` if it does not exist.
 ///
 /// # Errors
 /// [`AccountError::Database`] names the group.
@@ -67,7 +67,7 @@ pub fn group(name: &str) -> Result<Option<u32>, AccountError> {
             0 if found.is_null() => return Ok(None),
             // SAFETY: not null after success, so it points to `entry`, which the call has filled.
             0 => return Ok(Some(unsafe { (*found).gr_gid })),
-            // Some databases report "no such group" so.
+            // Some databases report a missing group with these errors.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::EINTR => {}
             libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),
@@ -103,7 +103,7 @@ fn look_up(name: &str, key: Key<'_>) -> Result<Option<Account>, AccountError> {
                 let entry = unsafe { &*found };
                 return Ok(Some(Account { uid: entry.pw_uid, gid: entry.pw_gid }));
             }
-            // Some databases report "no such user" so.
+            // Some databases report a missing user with these errors.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::EINTR => {}
             libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),

@@ -1,4 +1,4 @@
-//! The thread that owns the engine: runs closures that other threads send, and serves the engine in between.
+//! The thread that owns the engine: runs closures that other threads send, and in between the engine's periodic work.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -16,10 +16,10 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(2);
 /// Service interval otherwise.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Failed NFs that a supervisor may be behind by.
+/// Reports of failed NFs that are queued for a slow supervisor.
 const FAILED: usize = 256;
 
-/// Why the engine gives an NF up although its process runs.
+/// Why the engine treats an NF as failed although its process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NfFault {
     /// It makes no progress although packets wait for it. It may recover.
@@ -28,12 +28,12 @@ pub(crate) enum NfFault {
     Evicted,
 }
 
-/// The NFs that the engine gives up.
+/// Reports of NFs that fail.
 #[derive(Debug)]
 pub(crate) struct FailedNfs(broadcast::Receiver<(InstanceId, NfFault)>);
 
 impl FailedNfs {
-    /// Waits until the engine gives this instance up.
+    /// Waits until the engine reports this instance as failed.
     pub(crate) async fn wait_for(&mut self, id: InstanceId) -> NfFault {
         loop {
             match self.0.recv().await {
@@ -95,7 +95,7 @@ impl EngineHandle {
     {
         let (done, outcome) = std::sync::mpsc::sync_channel(1);
         self.send(move |engine| {
-            // The caller waits for it.
+            // The caller waits for the result, so this cannot fail.
             let _ = done.send(work(engine));
         });
         outcome.recv().map_err(|_| EngineGone)
@@ -106,17 +106,17 @@ impl EngineHandle {
         let _ = self.commands.send(EngineCommand::Run(Box::new(work)));
     }
 
-    /// The NFs that the engine gives up from now on.
+    /// Reports of NFs that fail from now on.
     pub(crate) fn failed(&self) -> FailedNfs {
         FailedNfs(self.failed.subscribe())
     }
 
-    /// The same, with the events that notices go to.
+    /// This handle with the events to which notices are added.
     pub(crate) fn with_events(self, events: Events) -> Self {
         Self { events, ..self }
     }
 
-    /// Notices of the engine and of the code that uses it.
+    /// The events, to which the engine's notices are added.
     pub(crate) const fn events(&self) -> &Events {
         &self.events
     }
@@ -134,7 +134,7 @@ pub enum EngineThreadError {
     /// The thread cannot be created.
     #[error("cannot start the engine's thread: {0}")]
     Thread(#[from] std::io::Error),
-    /// The engine refused.
+    /// The engine refused to start.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The thread panicked.
@@ -170,7 +170,7 @@ impl EngineThread {
                 Notice::Evicted { instance, .. } => Some((instance, NfFault::Evicted)),
                 _ => None,
             };
-            // Without a receiver, no NF runs.
+            // Fails if no supervisor listens: then no NF runs.
             let _ = fault.map(|fault| reports.send(fault));
             on_notice(engine, notice);
         };
@@ -194,7 +194,7 @@ impl EngineThread {
 
     /// Waits for the thread's end.
     pub async fn ended(&mut self) {
-        // Nothing is sent; the end drops the sender.
+        // The sender sends nothing; the thread drops it when it ends.
         let _ = (&mut self.ended).await;
     }
 

@@ -1,4 +1,4 @@
-//! The events of netvmd: a bounded history, and followers that each lose only their own.
+//! The events of netvmd: a bounded history, and followers. A slow follower loses events without affecting others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use tokio::sync::broadcast;
 
 /// Events that are kept.
 const KEPT: usize = 1000;
-/// Events that a follower may be behind by.
+/// Events that are queued for a follower.
 const BEHIND: usize = 256;
 
-/// How many events there were.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventCounts {
     pub(crate) by_severity: [(EventSeverity, u64); 3],
@@ -52,7 +52,7 @@ impl Events {
         self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes an event about `subject`, and writes it to the log.
+    /// Records an event about `subject`, and writes it to the log.
     pub(crate) fn push(&self, kind: EventKind, subject: &str, message: String) {
         let severity = kind.severity();
         match severity {
@@ -69,23 +69,23 @@ impl Events {
             log.history.pop_front();
         }
         log.history.push_back(event.clone());
-        // Within the lock, so that followers see them in order. Sending fails without followers.
+        // Sent under the lock, so that followers see events in order. Sending fails if there are no followers.
         let _ = self.0.followers.send(event);
     }
 
-    /// The events after a number, as far as they are kept.
+    /// The events after a number that the history still has.
     pub(crate) fn after(&self, number: u64) -> Vec<Event> {
         self.log().history.iter().filter(|event| event.number > number).cloned().collect()
     }
 
-    /// The events after a number, and those to come.
+    /// The events after a number, and a receiver of new events.
     pub(crate) fn follow(&self, number: u64) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let log = self.log();
         let events = log.history.iter().filter(|event| event.number > number).cloned().collect();
         (events, self.0.followers.subscribe())
     }
 
-    /// The event that a follower gets which lost `count` events.
+    /// The event that tells a follower that it lost `count` events.
     pub(crate) fn lost(&self, count: u64) -> Event {
         self.0.lost.fetch_add(count, Ordering::Relaxed);
         let kind = EventKind::Lost;

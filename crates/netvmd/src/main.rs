@@ -144,7 +144,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is found in a configuration file. Fails only if it cannot be read.
+/// Prints the findings about a configuration file. Fails only if the file cannot be read.
 fn check(file: &Path) -> ExitCode {
     let checked = netvm_daemon::check(file);
     let findings = match &checked {
@@ -186,7 +186,7 @@ fn replay(runtime: &tokio::runtime::Runtime, replay: &Replay, json: bool) -> Exi
         Err(error) => Err(error.to_string()),
     };
     match reported {
-        // Standard output has the capture.
+        // Standard output carries the capture.
         Ok(text) if replay.output.as_os_str() == "-" => eprintln!("{text}"),
         Ok(text) => println!("{text}"),
         Err(error) => {

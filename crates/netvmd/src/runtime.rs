@@ -1,4 +1,4 @@
-//! Helpers for the async runtime: long work off its thread, and descriptors that it watches.
+//! Helpers for the async runtime: runs long work on other threads, and watches descriptors.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use rustix::process::setpriority_process;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
-/// Nice value of background work: a tenth of a contended core, so it also ends on a machine without a spare core.
+/// Nice value of background work: it gets a tenth of a contended core, so that it also ends on a machine without a free core.
 const NICE: i32 = 10;
 
 /// Runs work of some milliseconds on the runtime's blocking threads.
@@ -31,7 +31,7 @@ pub(crate) async fn in_background<T: Send + 'static>(
     let main = move || {
         // On failure the work runs at normal priority.
         let _ = setpriority_process(Some(rustix::thread::gettid()), NICE);
-        // The receiver has gone if the daemon shuts down.
+        // The receiver is gone if the daemon shuts down.
         let _ = done.send(work());
     };
     std::thread::Builder::new().name(name.to_owned()).spawn(main)?;

@@ -1,8 +1,8 @@
 //! OpenTelemetry traces of changes: a span for each `apply` and for each of its steps, sent by OTLP over HTTP.
 //!
-//! Off unless the environment names a collector, as the OpenTelemetry specification says: `OTEL_EXPORTER_OTLP_ENDPOINT`
-//! or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`. A thread of its own sends the spans, so a collector that is away or slow
-//! delays nothing.
+//! Off unless the environment names a collector, as in the OpenTelemetry specification: `OTEL_EXPORTER_OTLP_ENDPOINT` or
+//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`. A separate thread sends the spans, so an unreachable or slow collector delays
+//! nothing.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,15 +23,15 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// Target of the spans.
 pub(crate) const TRACED: &str = "netvmd::change";
-/// Variables that name the collector, the one that counts first.
+/// Variables that name the collector, in order of precedence.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-/// `service.name` unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` has another.
+/// The `service.name`, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` sets another.
 const SERVICE: &str = "netvmd";
-/// Limit for one request to the collector, and for the last one when netvmd ends.
+/// Time limit for a request to the collector, and for the last request when netvmd ends.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Sends spans until it is dropped.
+/// Sends spans; dropping it sends the remaining ones.
 #[derive(Debug)]
 pub(crate) struct Traces {
     provider: SdkTracerProvider,
@@ -41,7 +41,7 @@ pub(crate) struct Traces {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TracesError {
     #[error(
-        "{variable}={endpoint}: only http:// is possible: run a collector on this machine that passes the traces on"
+        "{variable}={endpoint}: netvmd supports only http:// here: run a collector on this machine that forwards the traces"
     )]
     Scheme { variable: &'static str, endpoint: String },
     #[error("{0}")]
@@ -49,10 +49,10 @@ pub(crate) enum TracesError {
 }
 
 impl Traces {
-    /// Starts, if the environment names a collector.
+    /// Starts to send, if the environment names a collector.
     ///
     /// # Errors
-    /// [`TracesError`]: its address is wrong.
+    /// [`TracesError`] if the collector's address is wrong.
     pub(crate) fn from_environment() -> Result<Option<Self>, TracesError> {
         let named = |variable| {
             std::env::var(variable).ok().filter(|value| !value.is_empty()).map(|value| (variable, value))
@@ -79,7 +79,7 @@ impl Traces {
 }
 
 impl Drop for Traces {
-    /// Sends what is left.
+    /// Sends the remaining spans.
     fn drop(&mut self) {
         // The client has logged the error.
         let _ = self.provider.shutdown_with_timeout(LAST_TIMEOUT);
@@ -101,7 +101,7 @@ pub(crate) fn change(file: &str, why: &str) -> Span {
     )
 }
 
-/// Runs a step of a change in a span of its own.
+/// Runs a step of a change in its own span.
 pub(crate) async fn step<T, E: Display>(
     name: &str,
     work: impl Future<Output = Result<T, E>>,
@@ -112,7 +112,7 @@ pub(crate) async fn step<T, E: Display>(
     within(span, work).await
 }
 
-/// Runs work in a span, which has its error.
+/// Runs work in a span, and records its error there.
 pub(crate) async fn within<T, E: Display>(
     span: Span,
     work: impl Future<Output = Result<T, E>>,

@@ -116,7 +116,7 @@ fn a_stopping_daemon_dismisses_external_nfs() {
     daemon.signal(Signal::INT);
     assert_eq!(daemon.wait().code(), Some(0));
     nf.until_ended();
-    assert!(!daemon.log().contains("did not leave in time"), "{}", daemon.log());
+    assert!(!daemon.log().contains("did not end in time"), "{}", daemon.log());
 }
 
 #[test]

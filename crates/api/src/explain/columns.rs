@@ -174,6 +174,6 @@ pub const COLUMNS: &[Column] = columns! {
     "RESETS" of VM: "How often its guest has reset since netvmd watches it.";
 
     "NUMBER" of HISTORY: "The number of the configuration, for `netvm config rollback`.";
-    "HOW" of HISTORY: "Why it came into force: start, apply, reload, or `not confirmed` (netvmd went back to it).";
+    "HOW" of HISTORY: "Why it came into force: start, apply, reload, or `not confirmed` (netvmd restored it).";
     "SOURCE" of HISTORY: "The file that it came from.";
 };

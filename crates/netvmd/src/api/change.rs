@@ -87,7 +87,7 @@ pub(super) async fn revert(State(daemon): State<Arc<Daemon>>) -> Result<Json<Don
         None => Err(nothing_waits()),
         Some(undone) => {
             undone?;
-            Ok(Json(Done { message: "went back to what was before the last change".to_owned() }))
+            Ok(Json(Done { message: "restored the configuration before the last change".to_owned() }))
         }
     }
 }
@@ -124,7 +124,7 @@ pub(super) async fn restart(
     let count = externals.len();
     daemon.engine.send(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
     let asked = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
-    let message = format!("nf {role}: asked {asked} to leave; netvmd does not start this role itself");
+    let message = format!("nf {role}: asked {asked} to end; netvmd does not start this role itself");
     Ok(Json(Done { message }))
 }
 

@@ -37,7 +37,7 @@ mod vms;
 
 /// Largest configuration in bytes.
 const LARGEST_BODY: usize = 64 << 20;
-/// The same for the loopback address, where only packets to trace are sent.
+/// Largest request on the loopback address in bytes: a packet to trace.
 const LARGEST_WEB_BODY: usize = 256 << 10;
 /// Clients of the Unix socket at a time.
 const CLIENTS: usize = 256;
@@ -75,7 +75,7 @@ fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The API for `capture_group`: its clients may look and capture.
+/// The API for `capture_group`: its clients may read and capture.
 fn capture_router(daemon: Arc<Daemon>) -> Router {
     router(daemon)
         .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))

@@ -156,8 +156,8 @@ fn rule_of(host: &Host, id: RuleId) -> Option<&Rule> {
     host.rules.iter().find(|rule| rule.id == id)
 }
 
-/// Addresses, ports and protocol; MAC addresses and EtherType of a packet without IP, and of a flow that is only switched,
-/// whose other fields the lookup ignores.
+/// A flow as text: addresses, ports and protocol. For a packet without IP, and for a flow that is only switched (lookups
+/// ignore its other fields): MAC addresses and EtherType.
 fn described(key: &FlowKey) -> String {
     let vlan = key.vlan.map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
     let is_ignored = |tuple: &FiveTuple| {
@@ -176,7 +176,7 @@ fn described(key: &FlowKey) -> String {
 pub(super) async fn flows(State(daemon): State<Arc<Daemon>>) -> Answer<Flows> {
     let (sender, reply) = oneshot::channel();
     let read = move |engine: &mut netvm_engine::Engine| {
-        // The client may have disconnected.
+        // The caller may have been cancelled.
         engine.read_flows(MOST_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
     };
     daemon.engine.call(read).await?;

@@ -143,7 +143,7 @@ impl Select {
     }
 }
 
-/// What a router's kernel has.
+/// Routes, addresses and neighbours in a router's kernel.
 #[derive(Default)]
 struct KernelState {
     counts: Counts,

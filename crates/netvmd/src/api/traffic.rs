@@ -78,7 +78,7 @@ fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
     Some(sum)
 }
 
-/// The heaviest addresses and names among the records of the flow monitor.
+/// The addresses and names with the most traffic among the records of the flow monitor.
 pub(super) async fn top(
     State(daemon): State<Arc<Daemon>>,
     query: Result<Query<TopQuery>, QueryRejection>,
@@ -86,7 +86,7 @@ pub(super) async fn top(
     let Query(TopQuery { count }) = query?;
     let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, &daemon.flows) else {
         let message =
-            "no flows are counted: configure `flow_monitor = {}` in [engine], and start netvmd again";
+            "netvmd does not count flows: configure `flow_monitor = {}` in [engine], and restart netvmd";
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
     let address =
@@ -356,7 +356,7 @@ pub(super) fn worker_infos(daemon: &Daemon, views: &Views) -> Vec<WorkerInfo> {
     views.workers.iter().map(info).collect()
 }
 
-/// The NUMA node of a core: from the configuration, else from the kernel.
+/// The NUMA node of a core: from `nodes`, else from the kernel.
 fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
     let configured = nodes.iter().position(|cores| cores.contains(&core));
     let is_on =

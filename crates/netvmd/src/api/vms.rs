@@ -52,7 +52,7 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
     }
 }
 
-/// What runs a VM's instructions: the translator if `kvm:tcg` found no KVM.
+/// The accelerator that a VM uses: TCG if `kvm:tcg` found no KVM.
 fn accel(daemon: &Daemon, vm: &VmConfig) -> VmAccel {
     let is_without = daemon.machines.recipe(&vm.name).is_some_and(|recipe| recipe.without_kvm.is_some());
     if is_without { VmAccel::Tcg } else { vm.accel }

@@ -1,6 +1,6 @@
-//! The connection of an NF, on a thread of its own. A peer may send descriptors whose closing takes as long as it likes
-//! (a TCP socket with SO_LINGER, a file of a FUSE server); the kernel closes them in the thread that receives from or closes the
-//! connection. So both happen here, and nothing else waits for this thread.
+//! The connection of an NF, on its own thread. A peer can send descriptors that take arbitrarily long to close, such as a
+//! TCP socket with SO_LINGER or a file of a FUSE server. The kernel closes them in the thread that receives from the
+//! connection or closes it. So only this thread does both, and nothing waits for it.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +15,14 @@ use serde::de::DeserializeOwned;
 
 use crate::engine_thread::EngineGone;
 
-/// Limit for each message of an NF.
+/// Time limit for each message of an NF.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An NF did not attach.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// A message is overdue.
-    #[error("no {what} within {} s: it may not use netlib, or hang at its start", MESSAGE_TIMEOUT.as_secs())]
+    #[error("no {what} within {} s: does the program use netlib, and does it start?", MESSAGE_TIMEOUT.as_secs())]
     Silent {
         /// The message.
         what: &'static str,
@@ -55,15 +55,15 @@ impl From<io::Error> for SessionError {
 /// The thread's end of a connection.
 pub(super) struct Connection {
     socket: OwnedFd,
-    /// Hangs up when the NF's session no longer needs the connection.
+    /// Signals POLLHUP when the NF's session no longer needs the connection.
     hold: PipeReader,
 }
 
-/// Keeps the connection open; dropping it ends the thread's waiting, and so the connection.
+/// Keeps the connection open; dropping it wakes the thread, which closes the connection.
 #[derive(Debug)]
 pub(super) struct Hold(#[expect(dead_code, reason = "closed on drop")] PipeWriter);
 
-/// What the thread waited for.
+/// Why the thread woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waited {
     /// The socket is readable or closed.
@@ -74,7 +74,7 @@ enum Waited {
 }
 
 impl Connection {
-    /// Runs `serve` on a new thread with the connection, which it drops last, together with `until_closed`.
+    /// Runs `serve` with the connection on a new thread. The thread drops the connection last, together with `until_closed`.
     pub(super) fn start<G: Send + 'static>(
         socket: OwnedFd,
         until_closed: G,
@@ -123,7 +123,7 @@ impl Connection {
                 Ok(0) => return Waited::Overdue,
                 Ok(_) if fds[1].revents().is_empty() => return Waited::Readable,
                 Err(Errno::INTR) => {}
-                // Not to be expected: the connection is given up.
+                // Unexpected: gives up the connection.
                 Ok(_) | Err(_) => return Waited::Released,
             }
         }

@@ -1,4 +1,4 @@
-//! The attach socket for external NFs, which netvmd does not start. The kernel provides their user and process.
+//! The attach socket for external NFs, which netvmd does not start. The kernel tells netvmd their user and process.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,14 +25,14 @@ use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::runtime::{Watched, watch};
 
-/// Most connections of a user that are not attached: in their handshake, or closing. netvmd closes further ones, so that no
-/// user can block others.
+/// Most connections of a user that are in their handshake or closing. netvmd closes further connections, so that no user
+/// can block others.
 const MAX_HANDSHAKES: usize = 16;
 
-/// Most connections, attached ones included. Further ones wait until others have closed.
+/// Most connections, attached ones included. netvmd accepts further ones when others have closed.
 const MAX_CONNECTIONS: usize = 512;
 
-/// Most log lines in a [`LOG_INTERVAL`] about NFs of one user that did not attach; the next line says how many there were more.
+/// Most log lines in a [`LOG_INTERVAL`] about NFs of one user that did not attach; the next line counts the suppressed ones.
 const LOG_LINES: u64 = 5;
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -77,12 +77,12 @@ pub struct AttachServer {
     refusals: Mutex<BTreeMap<u32, Lines>>,
 }
 
-/// Log lines about refused NFs of one user.
+/// Counts log lines about refused NFs of one user.
 #[derive(Debug)]
 struct Lines {
-    /// The interval's begin.
+    /// The start of the interval.
     since: Instant,
-    /// Those within the interval, also the ones that were not written.
+    /// Lines within the interval, including the suppressed ones.
     count: u64,
 }
 
@@ -129,19 +129,19 @@ impl AttachServer {
 
     async fn accept_all(self: Arc<Self>, listener: Watched) {
         // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&self.connections).acquire_owned().await {
+        while let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await {
             match accept(&listener).await {
-                Ok(socket) => self.serve(socket, place),
+                Ok(socket) => self.serve(socket, permit),
                 Err(error) => {
                     tracing::warn!("attach socket: {error}");
-                    // Such as EMFILE: trying again at once would not help.
+                    // An error such as EMFILE persists: pause before the next attempt.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
     }
 
-    fn serve(self: &Arc<Self>, socket: OwnedFd, place: OwnedSemaphorePermit) {
+    fn serve(self: &Arc<Self>, socket: OwnedFd, permit: OwnedSemaphorePermit) {
         let peer = match socket_peercred(socket.as_fd()) {
             Ok(credentials) => {
                 let pid = Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
@@ -149,17 +149,17 @@ impl AttachServer {
             }
             Err(error) => {
                 tracing::warn!("attach socket: cannot read a peer's credentials: {error}");
-                return close(socket, place);
+                return close(socket, permit);
             }
         };
         let Some(handshake) = Handshake::begin(Arc::clone(self), peer.uid) else {
             tracing::debug!("attach socket: uid {} has too many unfinished handshakes", peer.uid);
-            return close(socket, place);
+            return close(socket, permit);
         };
         let server = Arc::clone(self);
         tokio::spawn(async move {
             let failed = server.engine.failed();
-            if let Some(session) = server.handshake(socket, peer, (handshake, place)).await {
+            if let Some(session) = server.handshake(socket, peer, (handshake, permit)).await {
                 server.hold((session, failed), peer).await;
             }
         });
@@ -169,24 +169,24 @@ impl AttachServer {
         &self,
         socket: OwnedFd,
         peer: Peer,
-        (handshake, place): (Handshake, OwnedSemaphorePermit),
+        (handshake, permit): (Handshake, OwnedSemaphorePermit),
     ) -> Option<Session> {
         let policy = match self.policy(peer.uid).await {
             Ok(policy) => policy,
             Err(error) => {
                 self.log(peer, &error.to_string());
-                close(socket, (handshake, place));
+                close(socket, (handshake, permit));
                 return None;
             }
         };
         let handshake = Arc::new(handshake);
-        let until_closed = (Arc::clone(&handshake), place);
+        let until_closed = (Arc::clone(&handshake), permit);
         match Session::establish(&self.engine, socket, policy, until_closed).await {
             Ok(session) => {
                 handshake.attached();
                 Some(session)
             }
-            // A probe whether netvmd listens; not worth a log line.
+            // Something checked whether netvmd listens; not worth a log line.
             Err(SessionError::Attach(netvm_attach::AttachError::Closed)) => None,
             Err(error) => {
                 self.log(peer, &error.to_string());
@@ -195,7 +195,7 @@ impl AttachServer {
         }
     }
 
-    /// Logs why an NF did not attach, unless its user had too many lines within the last second.
+    /// Logs why an NF did not attach, unless the log has too many lines about its user in this interval.
     fn log(&self, peer: Peer, error: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.retain(|uid, lines| *uid == peer.uid || lines.since.elapsed() < LOG_INTERVAL);
@@ -217,7 +217,7 @@ impl AttachServer {
         tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}{more}", peer.uid);
     }
 
-    /// The attach policy for a user. The user database may answer late, so it is asked on a thread of its own.
+    /// The attach policy for a user. A slow user database must not block the runtime, so the query runs on a blocking thread.
     async fn policy(&self, uid: u32) -> Result<Policy, EngineGone> {
         let host = self.engine.call(|engine| engine.shared_host()).await?;
         let names = tokio::task::spawn_blocking(move || names_of(uid, &host)).await;
@@ -267,9 +267,9 @@ impl AttachServer {
     }
 }
 
-/// Closes a connection on a thread of its own: a peer can make that take long. `until_closed` is dropped afterwards.
+/// Closes a connection on its own thread, because a peer can make this take long. `until_closed` is dropped afterwards.
 fn close<G: Send + 'static>(socket: OwnedFd, until_closed: G) {
-    // Without a thread the descriptors are dropped here: better late than never.
+    // If no thread can be created, this drops the descriptors here, which may take long.
     let _ = Connection::start(socket, until_closed, |_| {});
 }
 
@@ -297,7 +297,7 @@ impl Handshake {
 }
 
 impl Handshake {
-    /// The NF is attached; it no longer counts against its user.
+    /// The NF is attached, so the connection no longer counts against its user.
     fn attached(&self) {
         if !self.counts.swap(false, Ordering::Relaxed) {
             return;
@@ -331,12 +331,12 @@ async fn accept(listener: &Watched) -> io::Result<OwnedFd> {
     }
 }
 
-/// Waits until the engine evicts the instance. One that hangs may recover.
+/// Waits until the engine evicts the instance. Ignores hangs, from which an instance may recover.
 async fn evicted(id: InstanceId, failed: &mut FailedNfs) {
     while failed.wait_for(id).await != NfFault::Evicted {}
 }
 
-/// Waits for the end of the peer's process; for ever if that cannot be observed.
+/// Waits for the end of the peer's process; forever if netvmd cannot observe it.
 async fn ended(peer: Peer) {
     let pidfd = peer.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
     match pidfd.and_then(|pidfd| watch(pidfd).ok()) {
@@ -347,7 +347,7 @@ async fn ended(peer: Peer) {
     }
 }
 
-/// The names under which the configuration lets a user attach.
+/// The entries of `attach_users` that mean this user.
 fn names_of(uid: u32, host: &Host) -> BTreeSet<String> {
     let users = host.nfs.iter().flat_map(|nf| match &nf.start {
         NfStart::External { users } => users.as_slice(),

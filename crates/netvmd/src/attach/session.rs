@@ -18,12 +18,12 @@ pub type Policy = Box<dyn FnOnce(&Engine, &Hello) -> Result<bool, String> + Send
 #[derive(Debug)]
 pub struct Session {
     attached: Attached,
-    /// Its sender is dropped when the NF closes its socket.
+    /// The sender is dropped when the NF closes its socket.
     closed: watch::Receiver<()>,
     _hold: Hold,
 }
 
-/// An NF that has sent that it is ready.
+/// An NF that has sent its ready message.
 #[derive(Debug)]
 struct Attached {
     admitted: Admitted,
@@ -51,7 +51,7 @@ impl Session {
     /// the connection is closed for good, which may be long after the session's end.
     ///
     /// # Errors
-    /// [`SessionError`]; the NF gets the reason if it still listens, and the engine keeps nothing of it.
+    /// [`SessionError`]. netvmd sends the reason to the NF if the connection is open, and the engine forgets the NF.
     pub async fn establish<G: Send + 'static>(
         engine: &EngineHandle,
         socket: OwnedFd,
@@ -64,7 +64,7 @@ impl Session {
         let hold = Connection::start(socket, until_closed, move |connection| {
             let outcome = attach(connection, &engine, policy);
             let is_attached = outcome.is_ok();
-            // Without a receiver, the NF has ended already, and what was admitted is dropped.
+            // If sending fails, the receiver is gone: the outcome, and the admitted instance in it, is dropped.
             if report.send(outcome).is_ok() && is_attached {
                 connection.closed();
             }
@@ -98,7 +98,7 @@ impl Session {
         self.attached.threads
     }
 
-    /// Asks it to forward the packets that it holds and to end.
+    /// Asks the NF to forward the packets that it holds and to end.
     pub fn dismiss(&self) {
         let id = self.id();
         self.attached.admitted.engine.send(move |engine| engine.dismiss(id));
@@ -106,7 +106,7 @@ impl Session {
 
     /// Waits until the NF closes its socket. A message after the handshake counts as closing.
     pub async fn closed(&self) {
-        // Nothing is sent; the end drops the sender.
+        // The sender sends nothing; it is dropped when the NF closes.
         while self.closed.clone().changed().await.is_ok() {}
     }
 }
@@ -114,7 +114,7 @@ impl Session {
 /// The handshake, on the connection's thread.
 fn attach(connection: &Connection, engine: &EngineHandle, policy: Policy) -> Result<Attached, SessionError> {
     let mut hello: Hello = connection.message("Hello")?;
-    // Names go to the log.
+    // Names appear in the log.
     (hello.role, hello.name) = (netvm_attach::printable(&hello.role), netvm_attach::printable(&hello.name));
     let (role, name, threads) = (hello.role.clone(), hello.name.clone(), hello.threads);
     let admitted = match admit(engine, hello, policy)? {

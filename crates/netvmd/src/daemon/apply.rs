@@ -1,6 +1,6 @@
 //! Applies a configuration to the running host: live, and completely or not at all.
 //!
-//! 1. Parse and check the text; look up everything that it names on this machine. Nothing has changed so far.
+//! 1. Parse and check the text; check that this machine has everything that it names. Nothing has changed so far.
 //! 2. Add new groups and NFs beside the running ones, and start the NFs. Traffic is not affected.
 //! 3. Once they have attached, change ports, chains and rules, and replace outdated NF processes, one replica after
 //!    another. Create namespaces of virtual routers before their ports, and remove them after. Start VMs last, as they
@@ -35,7 +35,7 @@ pub(crate) const VM_START_TIMEOUT: std::time::Duration = std::time::Duration::fr
 /// The longest time to wait for a confirmation in seconds.
 const LONGEST: u64 = 86_400;
 
-/// Whether to undo an apply that fails.
+/// Whether netvmd undoes an apply that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// No: no previous configuration exists, and failed NFs are restarted.
@@ -207,7 +207,7 @@ impl Daemon {
         if let Some(staged) = staged(running, host) {
             step("start new NFs", self.start_beside(&staged)).await?;
         }
-        // The engine opens ports on their interfaces.
+        // Routers first, because the engine opens ports on their interfaces.
         step("make routers", self.routers.make(host)).await?;
         step("change the engine", self.engine_apply(host)).await?;
         self.routers.settle(host).await;
@@ -260,14 +260,14 @@ impl Daemon {
         self.engine_apply(running).await?;
         self.routers.settle(running).await;
         self.supervisor.reconcile_live(self.supervisor.prepare(running).await?).await?;
-        // Processes not replaced yet are right already; the others change back, whatever happens.
+        // Processes that were not replaced are already right. Changes the others back, and continues after a failure.
         loop {
             let renewals = self.supervisor.renew_next();
             if renewals.is_empty() {
                 break;
             }
             for mut renewal in renewals {
-                // The log has the reason of a failure; the process is restarted.
+                // If this fails, the log has the reason, and the process is restarted.
                 let _ = wait_attached(&mut renewal.startup, Instant::now() + START_TIMEOUT).await;
                 self.supervisor.settle(renewal, true);
             }
@@ -286,7 +286,7 @@ fn staged(running: &Host, host: &Host) -> Option<Host> {
     let new_group = |id| running.group(id).is_none();
     staged.groups.extend(host.groups.iter().filter(|group| new_group(group.id)).cloned());
     for group in &mut staged.groups {
-        // Its ports may not exist yet; it gets no traffic before.
+        // The group's ports may not exist yet. It gets no traffic before they do.
         if new_group(group.id) {
             group.may_send_to = Some(Vec::new());
         }

@@ -1,7 +1,8 @@
-//! Changes that are undone unless they are confirmed in time, so that a remote machine is not lost by a mistake.
+//! Changes that netvmd undoes unless somebody confirms them in time, so that a mistake does not cut off a remote machine.
 //!
-//! The state directory has what was before from before the change on: a netvmd that starts while a change waits runs the
-//! configuration before it. It also does so later, as long as the configuration file still has the rejected text.
+//! netvmd saves the previous configuration in the state directory before it makes the change. If netvmd restarts before the
+//! confirmation, it runs the previous configuration. It also does so later, as long as the configuration file still has the
+//! rejected text.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,11 +21,11 @@ use crate::runtime::blocking;
 #[derive(Debug)]
 pub(super) struct Waiting {
     previous: Arc<Host>,
-    /// The name of what was before, for the history.
+    /// The name of the previous configuration, for the history.
     source: String,
     deadline: Instant,
     saving: Option<Saving>,
-    /// Tells changes apart.
+    /// Number of the change, which identifies it.
     number: u64,
 }
 
@@ -40,14 +41,14 @@ impl Confirmations {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time that is left for a confirmation.
+    /// The remaining time for a confirmation.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.lock().as_ref().map(|waiting| waiting.deadline.saturating_duration_since(Instant::now()))
     }
 }
 
 impl Daemon {
-    /// Remembers what to go back to, before a change is made.
+    /// Saves the configuration to restore, before a change is made.
     pub(super) fn expect_confirmation(&self, running: &Host, tried: &str) -> Result<(), ApplyError> {
         let change = Unconfirmed { previous: running.to_toml(), tried: tried.to_owned() };
         self.history.set_unconfirmed(Some(&change)).map_err(ApplyError::State)
@@ -70,14 +71,17 @@ impl Daemon {
             let _changing = daemon.changing.lock().await;
             let waiting = daemon.confirmations.lock().take_if(|waiting| waiting.number == number);
             if let Some(waiting) = waiting {
-                tracing::warn!("the change was not confirmed within {} s: going back", limit.as_secs());
-                // The log has the reason of a failure.
+                tracing::warn!(
+                    "the change was not confirmed within {} s: restoring the previous configuration",
+                    limit.as_secs()
+                );
+                // If this fails, the log has the reason.
                 let _ = daemon.go_back(waiting).await;
             }
         });
     }
 
-    /// Keeps the change that waits, and saves it if that was requested. `None`: none waits.
+    /// Keeps the pending change, and saves it if the client requested that. `None` if no change waits.
     ///
     /// # Errors
     /// [`SaveError`]; the change stays in force.
@@ -87,7 +91,7 @@ impl Daemon {
         Some(waiting.saving.map_or(Ok(()), |saving| saving.commit().map(drop)))
     }
 
-    /// Undoes the change that waits, now. `None`: none waits.
+    /// Undoes the pending change now. `None` if no change waits.
     ///
     /// # Errors
     /// [`ApplyError`]; the change stays in force.
@@ -105,17 +109,18 @@ impl Daemon {
         let undone = self.change(&running, &previous, &plan, Kind::Change).await;
         match &undone {
             Ok(()) => {
-                let message = format!("went back to {}", waiting.source);
+                let message = format!("restored {}", waiting.source);
                 self.engine.events().push(EventKind::WentBack, "", message);
                 let (daemon, source) = (Arc::clone(self), waiting.source.clone());
                 blocking(move || daemon.history.record(&source, "not confirmed", &previous.to_toml())).await;
             }
-            Err(error) => tracing::error!("cannot go back to {}: {error}", waiting.source),
+            Err(error) => tracing::error!("cannot restore {}: {error}", waiting.source),
         }
         undone
     }
 
-    /// A configuration was applied for good. A rejected text that is still in the configuration file stays rejected.
+    /// Records that a configuration was applied without a pending confirmation. A rejected text that is still in the
+    /// configuration file stays rejected.
     pub(super) fn accept(&self, text: &str) {
         let in_file = std::fs::read_to_string(&self.options.config).unwrap_or_default();
         let rejected =
@@ -131,8 +136,8 @@ impl Daemon {
     }
 }
 
-/// What to start with: the configuration file, or what was before if the file has a change that was never confirmed.
-/// Returns its name, its text and, in the second case, a warning.
+/// The configuration to start with: the file, or the previous configuration if the file has a change that was never
+/// confirmed. Returns its name, its text and, in the second case, a warning.
 pub(crate) fn first_text(
     options: &Options,
     unconfirmed: Option<&Unconfirmed>,
@@ -143,8 +148,8 @@ pub(crate) fn first_text(
         None => (name, text, None),
         Some(change) => {
             let warning = format!(
-                "{name} has a change that was not confirmed: running what was before it. Correct the file and apply \
-                 it (netvm apply), or apply it as it is"
+                "{name} has a change that was not confirmed: running the previous configuration. Correct the file and \
+                apply it (netvm apply), or apply it as it is"
             );
             (format!("{name}, before the unconfirmed change"), change.previous.clone(), Some(warning))
         }

@@ -1,4 +1,4 @@
-//! The difference between the configuration file and what runs.
+//! The difference between the configuration file and the running configuration.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use netvm_api::Drift;
 use netvm_config::model::Host;
 
-/// A difference, with what it was computed from.
+/// A difference, and its inputs.
 #[derive(Debug)]
 struct Known {
     modified: Option<SystemTime>,
@@ -22,7 +22,7 @@ pub(crate) struct DriftCache(Arc<Mutex<Option<Known>>>);
 impl DriftCache {
     /// The difference. May take as long as reading the file; call it off the runtime's thread.
     pub(crate) fn find(&self, config: &Path, running: &Arc<Host>) -> Drift {
-        let modified = std::fs::metadata(config).and_then(|there| there.modified()).ok();
+        let modified = std::fs::metadata(config).and_then(|metadata| metadata.modified()).ok();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some(known) if known.modified == modified && Arc::ptr_eq(&known.running, running) => {

@@ -1,5 +1,5 @@
-//! Export of the flows that the engine counts, off its workers. In: records from their rings, and counts of drops once a
-//! second. Out: IPFIX messages and JSON lines, by the exporter's thread.
+//! Exports the flows that the workers count. In: records from the workers' rings, and counts of drops once a second. Out:
+//! IPFIX messages and JSON lines, from the exporter's thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use tokio::task::JoinHandle;
 use crate::engine_thread::{EngineGone, EngineHandle};
 
 const NAME: &str = "netvmd";
-/// Most bytes of a UDP message: an Ethernet frame of 1500 bytes, less IPv6 and UDP headers, and room for a tunnel.
+/// Most bytes of a UDP message: an MTU of 1500 bytes without IPv6 and UDP headers, and with room for a tunnel.
 const MESSAGE_SIZE: usize = 1400;
-/// Most UDP messages in a second, some 150,000 records.
+/// Most UDP messages per second, some 150,000 records.
 const MESSAGES_PER_SECOND: u32 = 5000;
 /// Interval of templates over UDP.
 const TEMPLATE_REFRESH: Duration = Duration::from_secs(60);
-/// Interval of lines of drops.
+/// Interval between reports of drops.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Drops so far, by kind of place, name and reason.
@@ -35,8 +35,7 @@ pub(crate) struct FlowExport {
 }
 
 impl FlowExport {
-    /// Starts the exporter's thread. If that fails, the log says why, and netvmd goes on without records: traffic is more
-    /// than its records.
+    /// Starts the exporter's thread. If that fails, logs the reason, and netvmd forwards traffic without exporting flows.
     ///
     /// # Errors
     /// [`EngineGone`].
@@ -50,7 +49,7 @@ impl FlowExport {
         let exporter = match Exporter::start(&options(config, &reopen)) {
             Ok(exporter) => Arc::new(exporter),
             Err(error) => {
-                tracing::error!("{error}. Flows are not exported until netvmd is started again");
+                tracing::error!("{error}. Flows are not exported until netvmd restarts");
                 return Ok(Self::default());
             }
         };
@@ -59,26 +58,26 @@ impl FlowExport {
         Ok(Self { running: Some((exporter, watching)), reopen })
     }
 
-    /// What it has done so far.
+    /// The exporter's counters.
     pub(crate) fn view(&self) -> Option<View> {
         self.running.as_ref().map(|(exporter, _)| exporter.view())
     }
 
-    /// Opens the eve file again, as after log rotation.
+    /// Reopens the eve file, for log rotation.
     pub(crate) fn reopen(&self) {
         self.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// Exports what is left; the engine has ended.
+    /// Exports the remaining records. Call when the engine has ended.
     pub(crate) async fn end(self) {
         let Some((exporter, watching)) = self.running else { return };
         watching.abort();
-        // Then it has let go of the exporter.
+        // Waits for the task, which holds a reference to the exporter.
         let _ = watching.await;
         let Some(exporter) = Arc::into_inner(exporter) else { return };
         let totals = exporter.finish();
         tracing::info!(
-            "{} records of flows in {} messages exported, {} lost",
+            "exported {} flow records in {} messages, lost {}",
             totals.exported,
             totals.messages,
             totals.lost
@@ -109,7 +108,7 @@ fn unix_micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
-/// Hands drops to the exporter once a second, and says when records were lost, until the engine ends.
+/// Passes counts of drops to the exporter once a second, and logs lost records, until the engine ends.
 async fn watch(exporter: Arc<Exporter>, engine: EngineHandle) {
     let (mut before, mut lost_before) = (Counts::new(), 0);
     loop {
@@ -130,7 +129,7 @@ async fn watch(exporter: Arc<Exporter>, engine: EngineHandle) {
         }
         if lost > lost_before {
             tracing::warn!(
-                "{} records of flows lost: the exporter was behind; sample with flow_monitor.sampling, or raise its time-outs",
+                "{} flow records lost: the exporter was too slow; sample with flow_monitor.sampling, or raise its time-outs",
                 lost - lost_before
             );
         }
@@ -138,7 +137,7 @@ async fn watch(exporter: Arc<Exporter>, engine: EngineHandle) {
     }
 }
 
-/// Drops of ports and chains so far, and lost records. What NFs drop is among the drops of their chains.
+/// Drops of ports and chains so far, and lost records. Drops by NFs count as drops of their chains.
 fn read(engine: &mut Engine) -> (Counts, u64) {
     let host = engine.shared_host();
     let mut counts = Counts::new();

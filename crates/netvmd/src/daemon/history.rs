@@ -1,5 +1,5 @@
-//! The state directory: every configuration that was applied, as `history/N.json`, and the change that waits for its
-//! confirmation, as `unconfirmed.json`.
+//! The state directory: every applied configuration as `history/N.json`, and the change that waits for its confirmation as
+//! `unconfirmed.json`.
 
 use std::fs;
 use std::io;
@@ -17,16 +17,16 @@ const MOST: usize = 100;
 const FOLDER: &str = "history";
 const UNCONFIRMED: &str = "unconfirmed.json";
 
-/// A change that was applied and not confirmed yet, or never.
+/// An applied change that was not confirmed, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Unconfirmed {
     /// The configuration before it.
     pub(crate) previous: String,
-    /// The text that was tried.
+    /// The text of the change.
     pub(crate) tried: String,
 }
 
-/// The state directory. Failures to write it are logged: they prevent no change.
+/// The state directory. netvmd logs write errors, which do not prevent a change.
 #[derive(Debug)]
 pub(crate) struct History {
     folder: PathBuf,
@@ -43,7 +43,7 @@ impl History {
         Ok(Self { folder: folder.to_owned(), last: Mutex::default() })
     }
 
-    /// Records what is in force now. A revision that is the same as the last one is not repeated.
+    /// Records the configuration in force, unless it equals the last revision.
     pub(crate) fn record(&self, source: &str, how: &str, toml: &str) {
         let last = self.numbers().last().copied().unwrap_or_default();
         let before: Option<Revision> = read(&self.path(last)).ok();
@@ -64,7 +64,7 @@ impl History {
             }
             let numbers = self.numbers();
             for old in &numbers[..numbers.len().saturating_sub(MOST)] {
-                // It is tried again with the next revision.
+                // If this fails, the next revision tries again.
                 let _ = fs::remove_file(self.path(*old));
             }
         }
@@ -86,7 +86,7 @@ impl History {
         read(&self.path(number)).ok()
     }
 
-    /// Remembers a change before it is made; `None`: it was confirmed.
+    /// Saves a change before it is made; `None` when it has been confirmed.
     ///
     /// # Errors
     /// The kernel's error.
@@ -127,7 +127,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// Replaces a file as a whole; only its owner can read it, as configurations may hold secrets.
+/// Replaces a file atomically. Only its owner can read it, because configurations may hold secrets.
 fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(folder)?;

@@ -40,7 +40,7 @@ pub struct Options {
     pub config: PathBuf,
     /// Folder of the lock and, by default, of the sockets.
     pub run_dir: PathBuf,
-    /// Folder of the history; `None`: that of the service manager (`$STATE_DIRECTORY`), else `state` in the run directory.
+    /// Folder of the history; `None`: `$STATE_DIRECTORY` of the service manager, else `state` in the run directory.
     pub state_dir: Option<PathBuf>,
     /// The API's socket; `None`: `api.sock` in the run directory.
     pub socket: Option<PathBuf>,
@@ -52,7 +52,7 @@ impl Options {
     /// Folder of the history.
     #[must_use]
     pub(crate) fn state_dir(&self) -> PathBuf {
-        // systemd may give several, separated by colons.
+        // systemd may name several folders, separated by colons.
         let of_service = || {
             let given = std::env::var("STATE_DIRECTORY").ok().filter(|given| !given.is_empty())?;
             given.split(':').next().map(PathBuf::from)
@@ -82,18 +82,18 @@ pub struct Daemon {
     pub(crate) flows: Option<View>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
-    /// What was applied.
+    /// The configurations that were applied.
     pub(crate) history: History,
     /// The change that waits for its confirmation.
     pub(crate) confirmations: Confirmations,
     pub(crate) drift: DriftCache,
-    /// Why netvmd started with something else than the configuration file.
+    /// Why netvmd started with another configuration than that of the file.
     pub(crate) start_warning: Option<String>,
     /// Coordinates changes of single rules.
     pub(crate) rules: RuleChanges,
     pub(crate) reclaims: Reclaims,
     pub(crate) load: Load,
-    /// A configuration came into force.
+    /// Signalled when a configuration has come into force.
     pub(crate) applied: Notify,
     pub(crate) last_scrape: LastScrape,
     /// Why the web page is not served.
@@ -128,7 +128,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Whether to remove also what the next netvmd would take over.
+    /// Whether to remove also routers and guests that the next netvmd would take over.
     pub(crate) fn purges(&self) -> bool {
         self.purges.load(Ordering::Relaxed)
     }

@@ -34,7 +34,7 @@ pub enum RuleError {
     /// The rule is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is not exactly one rule.
+    /// The text does not have exactly one rule.
     #[error(
         "expected one rule, found {0}: give the lines of one, such as `match = {{ protocol = \"tcp\" }}` and `drop = true`"
     )]

@@ -1,4 +1,4 @@
-//! Writes the configuration file: beside it first, and renamed when the change is in force.
+//! Writes the configuration file: first to a temporary file beside it, which is renamed when the change is in force.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ pub struct SaveError {
     source: io::Error,
 }
 
-/// A new configuration file, not in its place yet.
+/// A new configuration file under a temporary name.
 #[derive(Debug)]
 pub(crate) struct Saving {
     path: PathBuf,
@@ -30,22 +30,22 @@ impl Saving {
     pub(crate) fn prepare(config: &Path, text: &str) -> Result<Self, SaveError> {
         let failed = |source| SaveError { path: config.to_owned(), source };
         let write = || {
-            // A link stays a link.
+            // Follows a symbolic link, which stays.
             let path = fs::canonicalize(config)?;
-            let there = fs::metadata(&path)?;
+            let metadata = fs::metadata(&path)?;
             let folder = path.parent().unwrap_or(Path::new("/"));
             let mut beside = Builder::new().prefix(".netvm-").suffix(".toml").tempfile_in(folder)?;
             beside.write_all(text.as_bytes())?;
             let file = beside.as_file();
-            fchown(file, Some(there.uid()), Some(there.gid()))?;
-            file.set_permissions(there.permissions())?;
+            fchown(file, Some(metadata.uid()), Some(metadata.gid()))?;
+            file.set_permissions(metadata.permissions())?;
             file.sync_all()?;
             Ok(Self { path, beside })
         };
         write().map_err(failed)
     }
 
-    /// Puts it into its place.
+    /// Renames the file to its final name.
     ///
     /// # Errors
     /// [`SaveError`].

@@ -1,4 +1,4 @@
-//! Figures that netvmd collects itself: the workers' load, and the buffers reclaimed from NFs that ended.
+//! Statistics that netvmd itself collects: the workers' load, and buffers reclaimed from NFs that ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::events::Events;
 /// Interval of the measurements.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The metrics that were answered last, and when.
+/// The last reply to a scrape of the metrics, and its time.
 #[derive(Debug, Default)]
 pub(crate) struct LastScrape(pub(crate) Mutex<Option<(Instant, Arc<Registry>)>>);
 

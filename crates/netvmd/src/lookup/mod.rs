@@ -13,7 +13,7 @@ use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
 use crate::process::cores::allowed;
 use crate::runtime::blocking;
 
-/// What this process may use of the machine.
+/// What this process may use on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     /// The cores that it may use.
@@ -29,8 +29,9 @@ impl Lookup {
         Ok(Self { cores: allowed()?, is_root: rustix::process::geteuid().is_root() })
     }
 
-    /// Parses a configuration for this machine. What the `running` one of this daemon has in the same form is not looked
-    /// up again, as a lost interface must not prevent other changes. `None`: another daemon may use it.
+    /// Parses a configuration for this machine. Skips what the `running` configuration of this daemon already has in the same
+    /// form, because a lost interface must not prevent other changes. `running` is `None` if the configuration may be for
+    /// another daemon.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`], also with everything that this machine lacks.
@@ -69,7 +70,7 @@ impl Lookup {
         }
         for (item, port) in host.ports.iter().enumerate() {
             let is_new = !running.ports.iter().any(|old| old.name == port.name && old.kind == port.kind);
-            // The interfaces of punt ports are made with their routers.
+            // The interfaces of punt ports are created with their routers.
             if is_new && host.punted_by(port.id).is_none() {
                 missing.extend(ports::missing(item, port, running));
             }
@@ -85,7 +86,7 @@ impl Lookup {
             }
         }
         for (item, router) in host.routers.iter().enumerate() {
-            // The netvmd that a file is checked for may run and hold its routers' namespaces.
+            // The netvmd that will use the file may be running, and hold the namespaces of its routers.
             if is_daemon && running.router_named(&router.name).is_none() {
                 missing.extend(namespace(item, &router.namespace()));
             }
@@ -103,7 +104,7 @@ impl Lookup {
     }
 }
 
-/// Checks a namespace's name; a namespace that exists is taken over.
+/// Checks a namespace's name. netvmd takes over a namespace that exists.
 fn namespace(item: usize, name: &str) -> Option<Missing> {
     let missing = |message| Some(Missing { table: "router", item, key: "name", message, is_shared: false });
     match crate::routers::is_taken(name) {
@@ -118,7 +119,7 @@ fn namespace(item: usize, name: &str) -> Option<Missing> {
     }
 }
 
-/// Checks a configuration file, and looks up on this machine what it names.
+/// Checks a configuration file, and whether this machine has what the file names.
 ///
 /// # Errors
 /// As for [`netvm_config::load`], also with everything that this machine lacks.

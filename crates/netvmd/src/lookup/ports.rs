@@ -9,12 +9,12 @@ use netvm_config::model::{ContainerConfig, Host, PortConfig, PortKind, VhostMode
 use netvm_xsk::OpenError;
 use rustix::net::{AddressFamily, SocketType};
 
-/// Where PCI devices are listed.
+/// The folder that lists PCI devices.
 const PCI: &str = "/sys/bus/pci/devices";
-/// What makes TAP interfaces.
+/// The device that creates TAP interfaces.
 const TUN: &str = "/dev/net/tun";
 
-/// What a port needs and this machine does not have.
+/// What a port needs and this machine lacks.
 pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Missing> {
     let missing = |(key, message)| Missing { table: "port", item, key, message, is_shared: false };
     let found: Vec<Missing> = find(port, running).into_iter().map(missing).collect();
@@ -25,13 +25,13 @@ pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Mis
     managed(port).map(shared).into_iter().collect()
 }
 
-/// A program that takes interfaces down and gives them addresses.
+/// A program that manages interfaces: it may take them down or give them addresses.
 struct Manager {
     name: &'static str,
-    /// Below /run: a file for each interface, named by its index.
+    /// Folder below /run with a file for each interface, named by its index.
     folder: &'static str,
-    /// The lines of the file that say that the interface is the program's.
-    says_so: &'static [&'static str],
+    /// Lines of the file that mean that the program manages the interface.
+    active_lines: &'static [&'static str],
     /// The setting that makes it leave `INTERFACE` alone.
     remedy: &'static str,
 }
@@ -40,19 +40,19 @@ const MANAGERS: &[Manager] = &[
     Manager {
         name: "NetworkManager",
         folder: "NetworkManager/devices",
-        says_so: &["managed=true"],
+        active_lines: &["managed=true"],
         remedy: "`nmcli device set INTERFACE managed no`",
     },
     Manager {
         name: "systemd-networkd",
         folder: "systemd/netif/links",
-        says_so: &["ADMIN_STATE=configuring", "ADMIN_STATE=configured"],
+        active_lines: &["ADMIN_STATE=configuring", "ADMIN_STATE=configured"],
         remedy: "write [Match] Name=INTERFACE and [Link] Unmanaged=yes to a file in /etc/systemd/network, and \
                  `networkctl reload`",
     },
 ];
 
-/// A port on an interface that another program manages, too. Managers know the interfaces of the first network namespace.
+/// Finds a port whose interface another program manages, too. Such programs manage the initial network namespace only.
 fn managed(port: &PortConfig) -> Option<(&'static str, String)> {
     let (PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface }) = &port.kind else {
         return None;
@@ -67,7 +67,7 @@ fn managed(port: &PortConfig) -> Option<(&'static str, String)> {
 fn manager(run: &Path, interface: &str, index: u32) -> Option<String> {
     let manager = MANAGERS.iter().find(|manager| {
         let state = fs::read_to_string(run.join(manager.folder).join(index.to_string())).unwrap_or_default();
-        state.lines().any(|line| manager.says_so.contains(&line))
+        state.lines().any(|line| manager.active_lines.contains(&line))
     })?;
     Some(format!(
         "interface {interface} is managed by {}, which may take it down or give it addresses while netvm uses it: {}",
@@ -132,13 +132,13 @@ fn no_interface(interface: &str) -> Option<String> {
     })
 }
 
-/// An AF_XDP port needs a receive and a transmit queue of its interface for each of its own.
+/// An AF_XDP port needs one receive and one transmit queue of its interface for each of its queues.
 fn few_queues(interface: &str, queues: u16) -> Option<String> {
     let error = netvm_xsk::check_queues(interface, queues.into()).err()?;
     matches!(error, OpenError::Queues { .. }).then(|| error.to_string())
 }
 
-/// A container port makes its interface in a namespace that is there.
+/// A container port creates its interface in a namespace that must exist.
 fn no_namespace(container: &ContainerConfig) -> Option<(&'static str, String)> {
     if !Path::new(TUN).exists() {
         return Some(("namespace", format!("{TUN} does not exist: load the kernel's module `tun`")));
@@ -161,7 +161,7 @@ fn no_namespace(container: &ContainerConfig) -> Option<(&'static str, String)> {
     Some(("namespace", format!("no network namespace {}: {error}: {remedy}", file.display())))
 }
 
-/// A TAP port makes its interface, or opens one that was made as a TAP.
+/// A TAP port creates its interface, or opens an existing TAP.
 fn no_tap(interface: &str) -> Option<String> {
     if !Path::new(TUN).exists() {
         return Some(format!("{TUN} does not exist: load the kernel's module `tun`, or use af_packet"));
@@ -169,7 +169,7 @@ fn no_tap(interface: &str) -> Option<String> {
     let entry = Path::new("/sys/class/net").join(interface);
     let is_other = index(interface).is_ok() && entry.exists() && !entry.join("tun_flags").exists();
     is_other.then(|| {
-        format!("interface {interface} exists and is no TAP: choose another name, or use af_packet for it")
+        format!("interface {interface} exists and is not a TAP: choose another name, or use af_packet for it")
     })
 }
 
@@ -202,7 +202,7 @@ fn folder_of(path: &Path) -> PathBuf {
 fn no_capture(path: &Path) -> Option<String> {
     let error = match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => io::Error::from_raw_os_error(libc::EISDIR),
-        // A pipe waits for its writer when it is opened.
+        // Opening a pipe would wait for a writer.
         Ok(metadata) if !metadata.is_file() => return None,
         Ok(_) => OpenOptions::new().read(true).open(path).err()?,
         Err(error) => error,

@@ -9,7 +9,7 @@ use crate::process::program::Program;
 use crate::vms::{VmProblem, VmRecipe};
 
 impl Lookup {
-    /// What an NF needs and this machine does not have.
+    /// What an NF needs and this machine lacks.
     pub(super) fn nf(&self, item: usize, nf: &NfConfig) -> Vec<Missing> {
         let missing = |key, message| Missing { table: "nf", item, key, message, is_shared: false };
         let (command, user, cores, limits) = match &nf.start {
@@ -38,7 +38,7 @@ impl Lookup {
         found
     }
 
-    /// What a VM needs and this machine does not have.
+    /// What a VM needs and this machine lacks.
     pub(super) fn vm(&self, item: usize, vm: &VmConfig, host: &Host) -> Vec<Missing> {
         let problems = VmRecipe::find(host, vm, self.is_root, &self.cores).err().unwrap_or_default();
         let missing = |problem: VmProblem| Missing {

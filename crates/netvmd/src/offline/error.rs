@@ -43,7 +43,7 @@ pub enum ReplayError {
         source: std::io::Error,
     },
     /// The chain cannot be split into words.
-    #[error("--chain: a quote or a backslash without an end")]
+    #[error("--chain: a quote is not closed, or a backslash is at the end")]
     Quote,
     /// The chain is empty.
     #[error("the chain is empty: name at least one NF, such as --chain simple-forward")]

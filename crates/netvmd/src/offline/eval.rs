@@ -84,7 +84,7 @@ pub fn eval(
         Err(error) => return Err(EvalError::Build(error)),
     };
 
-    let mut answers = Answers {
+    let mut results = Results {
         summary: Summary { rules: entries.len(), headers: 0, matched: 0, scanned: classifier.is_none() },
         keys: Vec::with_capacity(BURST),
         entries,
@@ -100,18 +100,18 @@ pub fn eval(
         }
         match headers::read(number, &line) {
             Ok(None) => {}
-            Ok(Some(key)) => answers.add(key)?,
+            Ok(Some(key)) => results.add(key)?,
             Err(error) => {
-                answers.finish()?;
+                results.finish()?;
                 return Err(EvalError::Header(error));
             }
         }
     }
-    answers.finish()
+    results.finish()
 }
 
 /// Classifies bursts of headers and buffers the output.
-struct Answers<W> {
+struct Results<W> {
     summary: Summary,
     keys: Vec<FlowKey>,
     entries: Vec<Vec<Cube>>,
@@ -120,7 +120,7 @@ struct Answers<W> {
     out: W,
 }
 
-impl<W: Write> Answers<W> {
+impl<W: Write> Results<W> {
     const WRITE: usize = 1 << 16;
 
     fn add(&mut self, key: FlowKey) -> Result<(), EvalError> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// A capture to read; captures are read twice, so what comes from standard input is stored.
+/// A capture to read. A replay reads it twice, so standard input is copied to a file.
 pub(super) struct Input {
     path: PathBuf,
     _stored: Option<TempPath>,
@@ -16,7 +16,7 @@ pub(super) struct Input {
 /// A capture to write.
 pub(super) struct Output {
     wanted: PathBuf,
-    /// Written instead and renamed in the end; `None`: a device or pipe, which is written directly.
+    /// A temporary file beside the output, renamed at the end; `None` for a device or pipe, which is written directly.
     beside: Option<NamedTempFile>,
 }
 
@@ -71,12 +71,12 @@ impl Output {
         self.beside.as_ref().map_or(&self.wanted, NamedTempFile::path)
     }
 
-    /// Gives what was written its name.
+    /// Renames the temporary file to the output.
     pub(super) fn finish(self) -> io::Result<()> {
         match self.beside {
             None => Ok(()),
             Some(beside) if is_standard(&self.wanted) => {
-                // Another descriptor wrote the file.
+                // Another descriptor wrote the file, so it is opened again for reading.
                 io::copy(&mut File::open(beside.path())?, &mut io::stdout().lock()).map(drop)
             }
             Some(beside) => beside.persist(&self.wanted).map(drop).map_err(|failed| failed.error),

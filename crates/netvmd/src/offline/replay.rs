@@ -2,7 +2,7 @@
 //! and privileges.
 //!
 //! Reads the capture twice: first for its longest frame, which sets the buffer size; then packet by packet, as fast as
-//! the chain takes them, so that no queue overflows. Of a capture that was cut off, it replays the complete packets.
+//! the chain takes them, so that no queue overflows. Of a truncated capture, it replays the complete packets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::supervisor::Supervisor;
 
 /// Number of buffers; enough to fill every ring of a chain.
 const BUFFERS: u32 = 8192;
-/// Time for attached NFs to learn of each other.
+/// Time for attached NFs to read the next-hop table.
 const SETTLE: Duration = Duration::from_millis(150);
 /// Interval of progress checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -69,7 +69,7 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     Ok(report)
 }
 
-/// Sends the packets of a host's capture through its NFs. `expected`: the fault that reading ends with.
+/// Sends the packets of a host's capture through its NFs. `expected`: the fault at the end of a truncated capture.
 async fn pass(host: &Host, expected: Option<&str>) -> Result<ReplayReport, ReplayError> {
     let cores = allowed().map_err(ReplayError::Cores)?;
     let faults = Arc::new(Mutex::new(Vec::new()));
@@ -105,7 +105,7 @@ async fn run(
 ) -> Result<ReplayReport, ReplayError> {
     let prepared = supervisor.prepare(host).await?;
     let (wanted, all) = (host.clone(), host.nfs.len());
-    // NFs first: packets that arrive while an NF still learns of the next would be reordered.
+    // NFs first: packets that arrive before an NF knows the next one would be reordered.
     let idle = Host { ports: Vec::new(), rules: Vec::new(), ..host.clone() };
     engine.call(move |engine| engine.apply(&idle)).await??;
     supervisor.reconcile(prepared);
@@ -256,11 +256,11 @@ fn host_for(commands: &[Vec<String>], contents: &Contents, input: &Path, output:
     }
 }
 
-/// What the first reading of a capture tells.
+/// The result of the first reading of a capture.
 struct Contents {
     /// The smallest buffer that holds its longest frame with headroom before and after.
     buffer_size: u32,
-    /// Where it ends, if that is within a packet.
+    /// The position at which a truncated capture ends.
     cut_off: Option<String>,
 }
 

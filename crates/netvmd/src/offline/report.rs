@@ -21,7 +21,7 @@ pub struct ReplayReport {
     pub dropped: BTreeMap<String, u64>,
     /// The counters of each NF.
     pub chain: Vec<ReplayNf>,
-    /// What the result lacks.
+    /// What is missing in the result.
     pub warnings: Vec<String>,
 }
 

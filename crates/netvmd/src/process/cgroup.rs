@@ -1,14 +1,14 @@
-//! A cgroup for each process of an NF, with limits on memory, tasks and its share of contended cores: version 2 (cgroups(7),
-//! `Documentation/admin-guide/cgroup-v2.rst`), and version 1 for controllers that a machine still has there.
+//! A cgroup for each process of an NF, with limits on memory, tasks and its share of contended cores. Uses version 2
+//! (cgroups(7), `Documentation/admin-guide/cgroup-v2.rst`), and version 1 for controllers that the machine mounts there.
 //!
 //! ```text
 //!  /sys/fs/cgroup/system.slice/netvmd.service       where the service manager put netvmd
-//!   ├─ daemon                                       netvmd itself: with processes, a cgroup cannot limit its children
+//!   ├─ daemon                                       netvmd: a cgroup that has processes cannot limit its children
 //!   └─ netvm-PID/firewall.0.1                       role, slot, number of the process
 //! ```
 //!
-//! A netvmd locks its folder (flock(2)). The next one removes folders that are not locked: their netvmd was killed. A
-//! process number alone would not do, as netvmds in different PID namespaces can have the same.
+//! A netvmd locks its folder (flock(2)). The next netvmd removes folders without a lock, whose netvmd was killed. The
+//! process id alone is not enough, because netvmds in different PID namespaces can have the same.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -26,13 +26,13 @@ use rustix::fs::FlockOperation;
 
 /// The controllers that are used.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
-/// Of version 2.
+/// The file of a cgroup's processes.
 const PROCESSES: &str = "cgroup.procs";
-/// `cpu.shares` of version 1 that is `cpu.weight` 100 of version 2.
+/// The `cpu.shares` of version 1 that equals a `cpu.weight` of 100 in version 2.
 const SHARES: u64 = 1024;
-/// Names of netvmds' folders begin with it.
+/// Prefix of the names of netvmds' folders.
 const PREFIX: &str = "netvm-";
-/// Most netvmds with the same process number in different PID namespaces.
+/// Most netvmds with the same process id in different PID namespaces.
 const MOST_NETVMDS: usize = 64;
 
 /// The folder of a hierarchy in which cgroups are made, and its controllers.
@@ -45,12 +45,12 @@ struct Base {
     _lock: File,
 }
 
-/// Where cgroups of NFs are made.
+/// The folders in which cgroups of NFs are created.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     bases: Vec<Base>,
     made: AtomicU64,
-    /// Cgroups that still had a process when they were to be removed.
+    /// Cgroups that could not be removed yet because a process was still in them.
     left: Mutex<Vec<PathBuf>>,
 }
 
@@ -74,8 +74,10 @@ impl Cgroups {
                 Err(error) => problems.push(format!("{}: {error}", found.folder.display())),
             }
         }
-        let there = |controller: &&str| bases.iter().any(|base: &Base| base.controllers.contains(controller));
-        let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|controller| !there(controller)).collect();
+        let is_available =
+            |controller: &&str| bases.iter().any(|base: &Base| base.controllers.contains(controller));
+        let missing: Vec<&str> =
+            CONTROLLERS.into_iter().filter(|controller| !is_available(controller)).collect();
         if missing.is_empty() {
             problems.clear();
         } else {
@@ -84,7 +86,7 @@ impl Cgroups {
         (Self { bases, made: AtomicU64::new(0), left: Mutex::default() }, problems)
     }
 
-    /// Whether it limits this.
+    /// Whether cgroups limit this resource.
     pub(crate) fn limits(&self, controller: &str) -> bool {
         self.bases.iter().any(|base| base.controllers.contains(&controller))
     }
@@ -111,7 +113,7 @@ impl Cgroups {
         Ok(cgroup)
     }
 
-    /// Removes a cgroup whose process has ended, now or with a later one.
+    /// Removes a cgroup whose process has ended. If the kernel refuses, a later call tries again.
     pub(crate) fn remove(&self, cgroup: Cgroup) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(cgroup.folders);
         self.sweep();
@@ -136,17 +138,17 @@ impl Drop for Cgroups {
 }
 
 impl Cgroup {
-    /// Closes its files, when the process is in it.
+    /// Closes the files of the cgroup once the process has entered it.
     pub(crate) fn entered(&mut self) {
         self.processes.clear();
     }
 
-    /// Its `cgroup.procs`: a process that writes 0 there moves into it.
+    /// The descriptors of `cgroup.procs`: a process that writes 0 enters the cgroup.
     pub(crate) fn entries(&self) -> Vec<RawFd> {
         self.processes.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// Whether the kernel killed its process for want of memory.
+    /// Whether the kernel's OOM killer has killed a process of the cgroup.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         let killed = |text: &str| {
             text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
@@ -182,18 +184,18 @@ impl Base {
     }
 }
 
-/// A hierarchy, and where in it this process is.
+/// A hierarchy, and this process's cgroup in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     mount: PathBuf,
     folder: PathBuf,
-    /// Of version 1.
+    /// The controllers of a hierarchy of version 1.
     controllers: Vec<&'static str>,
     is_v2: bool,
 }
 
 impl Hierarchy {
-    /// Makes the folder of this netvmd, whose children have the controllers.
+    /// Creates the folder of this netvmd and enables the controllers for its children.
     fn prepare(&self) -> io::Result<Base> {
         if !self.is_v2 {
             let (folder, lock) = own_folder(&self.folder)?;
@@ -207,7 +209,7 @@ impl Hierarchy {
         }
         let above = match enable(&self.folder, &controllers) {
             Ok(()) => &self.folder,
-            // netvmd itself is there: it moves below. A service of systemd needs Delegate=yes for this.
+            // netvmd is the only process in this cgroup, and moves into a child. A systemd service needs Delegate=yes for this.
             Err(_) if words(&self.folder.join(PROCESSES)) == [std::process::id().to_string()] => {
                 let own = self.folder.join("daemon");
                 fs::create_dir(&own).or_else(|error| exists(error, &own))?;
@@ -215,7 +217,7 @@ impl Hierarchy {
                 enable(&self.folder, &controllers)?;
                 &self.folder
             }
-            // Others are there, such as the shell that started netvmd.
+            // The cgroup has other processes, such as the shell that started netvmd.
             Err(_) => {
                 enable(&self.mount, &controllers)?;
                 &self.mount
@@ -227,11 +229,11 @@ impl Hierarchy {
     }
 }
 
-/// Makes a folder of this netvmd and locks it. Removes those of netvmds that were killed.
+/// Creates the folder of this netvmd and locks it. Removes folders of netvmds that were killed.
 fn own_folder(above: &Path) -> io::Result<(PathBuf, File)> {
     remove_unlocked(above)?;
     let pid = std::process::id();
-    // Another netvmd may have the same process number in its own PID namespace.
+    // Another netvmd may have the same process id in its own PID namespace.
     for n in 0..MOST_NETVMDS {
         let folder = above.join(if n == 0 { format!("{PREFIX}{pid}") } else { format!("{PREFIX}{pid}.{n}") });
         if let Err(error) = fs::create_dir(&folder) {
@@ -241,7 +243,7 @@ fn own_folder(above: &Path) -> io::Result<(PathBuf, File)> {
             return Ok((folder, lock));
         }
     }
-    Err(io::Error::other(format!("{MOST_NETVMDS} folders of other netvmds with the same process number")))
+    Err(io::Error::other(format!("{MOST_NETVMDS} folders of other netvmds with the same process id exist")))
 }
 
 fn remove_unlocked(above: &Path) -> io::Result<()> {
@@ -251,7 +253,7 @@ fn remove_unlocked(above: &Path) -> io::Result<()> {
             path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
         if let Some(_lock) = is_netvmds.then(|| lock(&path)).flatten() {
             let folders = fs::read_dir(&path).into_iter().flatten().flatten();
-            // Files cannot be removed, and need not.
+            // The kernel removes a cgroup's files with it.
             folders.for_each(|folder| drop(fs::remove_dir(folder.path())));
             let _ = fs::remove_dir(&path);
         }
@@ -263,8 +265,8 @@ fn remove_unlocked(above: &Path) -> io::Result<()> {
 fn lock(folder: &Path) -> Option<File> {
     let file = File::open(folder).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let (locked, there) = (file.metadata().ok()?, fs::metadata(folder).ok()?);
-    (locked.ino() == there.ino()).then_some(file)
+    let (locked, current) = (file.metadata().ok()?, fs::metadata(folder).ok()?);
+    (locked.ino() == current.ino()).then_some(file)
 }
 
 fn exists(error: io::Error, folder: &Path) -> io::Result<()> {
@@ -277,8 +279,8 @@ fn words(path: &Path) -> Vec<String> {
 }
 
 fn enable(folder: &Path, controllers: &[&str]) -> io::Result<()> {
-    let wanted: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
-    write(&folder.join("cgroup.subtree_control"), &wanted.join(" "))
+    let enabled: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+    write(&folder.join("cgroup.subtree_control"), &enabled.join(" "))
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

@@ -19,11 +19,11 @@ use tokio::time::timeout;
 pub use sandbox::{Confinement, FilterError};
 pub use spawn::RecipeError;
 
-/// A process that netvmd started; killed on drop if its command was set up so.
+/// A process that netvmd started; killed on drop if its command has `kill_on_drop`.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
-    /// Reads its standard error to the end; returns the error line.
+    /// The task that reads the standard error to its end and returns the error line.
     error_line: Option<JoinHandle<Option<String>>>,
 }
 
@@ -56,7 +56,7 @@ impl Process {
             (None, None) => status.to_string(),
         };
         let error_line = match &mut self.error_line {
-            // Its output is in the pipe already, unless another process also writes to the pipe.
+            // The pipe already has all output, unless another process also writes to it.
             Some(error_line) => {
                 timeout(Duration::from_millis(100), error_line).await.ok().and_then(Result::ok).flatten()
             }

@@ -19,7 +19,7 @@ use super::program::{Program, ProgramError};
 use super::sandbox::{Confinement, Domain, Fallback, Sandbox, Step};
 use crate::account::{Account, AccountError};
 
-/// Where no cgroup counts the tasks of an NF, the most that all processes of its user may have: the kernel counts by user.
+/// Task limit without a cgroup. The kernel then counts the tasks of all processes of the user, so it is high.
 const UNCONFINED_TASKS: u64 = 4096;
 
 /// The environment variables that a process inherits from netvmd.
@@ -152,7 +152,7 @@ impl Recipe {
     /// # Errors
     /// [`SpawnError`]; no process remains.
     pub fn spawn(&self, slot: u16, confinement: &Arc<Confinement>) -> Result<Started, SpawnError> {
-        let (socket, theirs) = netvm_attach::pair().map_err(SpawnError::Descriptors)?;
+        let (socket, nf_end) = netvm_attach::pair().map_err(SpawnError::Descriptors)?;
         let domain = Domain::of_nf(&self.limits.writable);
         let domain = domain.map_err(|(path, source)| SpawnError::Writable { path, source })?.map(Arc::new);
         let cgroups = confinement.cgroups();
@@ -163,9 +163,9 @@ impl Recipe {
             tasks: (!cgroups.limits("pids")).then_some(UNCONFINED_TASKS),
             file: domain.is_none().then_some(memory),
         };
-        let command = self.command(theirs.as_raw_fd());
+        let command = self.command(nf_end.as_raw_fd());
         let child = start(command, self.program.path(), |failed_step| Sandbox {
-            keep: vec![theirs.as_raw_fd()],
+            keep: vec![nf_end.as_raw_fd()],
             failed_step,
             cores: self.cores.to_kernel(),
             account: self.account,

@@ -34,7 +34,7 @@ const BUSY: Duration = Duration::from_millis(2);
 const SETTLING: Duration = Duration::from_millis(20);
 /// Resynchronisations take at most this fraction (1/n) of the time.
 const SHARE: u32 = 10;
-/// Without a reason, a router is compared with a dump after this time, in case the kernel left out an event.
+/// Interval at which a router is compared with a dump even without an event, in case the kernel lost one.
 const COMPARISON: Duration = Duration::from_secs(60);
 /// Such comparisons take at most this fraction (1/n) of the time.
 const COMPARISON_SHARE: u32 = 500;
@@ -55,7 +55,7 @@ pub struct NetlinkSockets {
 }
 
 impl NetlinkSockets {
-    /// Opens them in a router's namespace. The kernel queues events from then on.
+    /// Opens the sockets in a router's namespace. The kernel queues events from then on.
     ///
     /// # Errors
     /// The kernel's error.
@@ -74,7 +74,7 @@ enum Request {
     Query(RouterId, Box<dyn FnOnce(&Rib) + Send>),
 }
 
-/// Handle of the thread, which ends when this is dropped.
+/// Handle of the thread; dropping it ends the thread.
 #[derive(Debug)]
 pub struct Follower {
     requests: Option<Sender<Request>>,
@@ -107,11 +107,11 @@ impl Follower {
     pub async fn forget(&self, id: RouterId) {
         let (done, outcome) = oneshot::channel();
         self.send(Request::Forget(id, done));
-        // An error: the thread has ended and sends nothing.
+        // An error means that the thread has ended, so it sends nothing.
         let _ = outcome.await;
     }
 
-    /// Runs `query` on a router's routes; `None` if it is not followed.
+    /// Runs `query` on a router's routes; `None` if the thread does not follow the router.
     pub async fn query<T: Send + 'static>(
         &self,
         id: RouterId,
@@ -145,7 +145,7 @@ impl Drop for Follower {
 }
 
 fn wake(fd: &OwnedFd) {
-    // A full counter also wakes the thread.
+    // The write fails if the counter is full, which also wakes the thread.
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
@@ -157,7 +157,7 @@ struct Followed {
     resync_at: Option<Instant>,
     /// Earliest time of the next resynchronisation.
     not_before: Instant,
-    /// When to resynchronise without a reason.
+    /// When to compare with a dump even without an event.
     compare_at: Instant,
     /// Updates that the engine has not applied yet.
     pending: Arc<AtomicUsize>,
@@ -220,7 +220,7 @@ impl Following {
                 .values()
                 .map(|one| PollFd::from_borrowed_fd(one.sockets.events.as_fd(), PollFlags::IN)),
         );
-        // An interrupted wait just ends early.
+        // An interrupted wait only ends early.
         let _ = poll(&mut fds, timeout.as_ref());
         let is_ready = fds[1..].iter().map(|fd| !fd.revents().is_empty());
         let ready = self.routers.keys().zip(is_ready).filter(|(_, is_ready)| *is_ready);
@@ -351,7 +351,7 @@ impl Followed {
         self.warned = (has_rules, is_full);
     }
 
-    /// NAT in the namespace does not apply to packets that the engine forwards, and no counter would show it.
+    /// Warns about NAT in the namespace: it does not apply to packets that the engine forwards, and no counter would show this.
     fn look_for_nat(&mut self) {
         let Some(chains) = &mut self.sockets.nat_chains else { return };
         match chains.are_there() {
@@ -359,7 +359,7 @@ impl Followed {
                 if self.rib.set_nat(has_nat) && has_nat {
                     tracing::warn!(
                         "router {}: its namespace has chains of type nat (nft or iptables): MASQUERADE and other NAT apply \
-                         only to packets that its kernel forwards, not to those that the engine does",
+                        only to packets that its kernel forwards, not to packets that the engine forwards",
                         self.name
                     );
                 }
@@ -386,7 +386,7 @@ impl Followed {
             message.header.ifindex = index;
             message.header.family =
                 if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-            // The kernel acts as if it sent a packet to it (NTF_USE of linux/neighbour.h).
+            // The kernel acts as if it sent a packet to the neighbour (NTF_USE of linux/neighbour.h).
             message.header.flags = NeighbourFlags::Use;
             message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::from(address)));
             if let Err(error) =

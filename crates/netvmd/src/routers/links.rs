@@ -20,7 +20,7 @@ use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set
 const HOST_END: &str = "nv";
 const HOST_END_LENGTH: usize = 14;
 
-/// The group of interfaces that are about to be removed (`ip link set group`): "nvrm".
+/// The interface group that marks interfaces for removal (`ip link set group`): "nvrm".
 const REMOVED: u32 = 0x6e76_726d;
 
 /// Below this MTU an interface has no IPv6 (RFC 8200 section 5), and the kernel refuses addresses.
@@ -90,7 +90,7 @@ impl<'a> Links<'a> {
         if !is_pair {
             if outer.is_some() {
                 self.remove(&interface.host_end)
-                    .map_err(fail("cannot remove the interface that has its name"))?;
+                    .map_err(fail("cannot remove another interface that has its name"))?;
             }
             // Fails if the namespace has another interface of this name, which stays.
             self.make_pair(interface).map_err(fail("cannot create a veth pair"))?;
@@ -137,7 +137,7 @@ impl<'a> Links<'a> {
                     // A kernel without IPv6 has no such file.
                     let _ = fs::write(format!("/proc/sys/net/{}", file.replace("{}", &interface.name)), "1");
                 }
-                // The same address again is an event, after which the kernel announces.
+                // Setting the same MAC address again makes the kernel announce it.
                 let mut message = LinkMessage::default();
                 message.attributes.push(LinkAttribute::Address(interface.mac.to_vec()));
                 change_link(&mut requests, index, message)?;
@@ -147,8 +147,7 @@ impl<'a> Links<'a> {
         self.namespace.inside(announce).flatten()
     }
 
-    /// Takes the carrier from an interface, so that daemons inside see that no packet passes; its addresses and routes
-    /// stay.
+    /// Turns off the carrier of an interface, so that daemons inside notice that no packets pass. Addresses and routes stay.
     ///
     /// # Errors
     /// The kernel's error.
@@ -168,14 +167,14 @@ impl<'a> Links<'a> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
-            // Already gone.
+            // The interface is already gone.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             other => other,
         }
     }
 
-    /// Removes interfaces by their outer ends, all at once: removing one takes the kernel milliseconds, in which it waits for
-    /// its processors, and removing a group hardly longer.
+    /// Removes interfaces by their outer ends, all at once: the kernel takes milliseconds to remove an interface, because it
+    /// waits for all processors, and hardly longer to remove a group.
     ///
     /// # Errors
     /// The kernel's error.
@@ -196,7 +195,7 @@ impl<'a> Links<'a> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::Group(REMOVED));
         match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
-            // Already gone, also with those that another netvmd removes.
+            // The interfaces are already gone. Another netvmd may have removed them with its own, because it uses the same group.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             other => other,
         }
@@ -273,7 +272,7 @@ fn up_with(mtu: u32) -> LinkMessage {
     message
 }
 
-/// Brings outer ends up or takes them down, unless they are.
+/// Brings outer ends up or takes them down, unless they already are.
 ///
 /// # Errors
 /// The kernel's error.
@@ -324,14 +323,14 @@ fn disable_ipv6(host_end: &str) {
     let _ = fs::write(ipv6_switch(host_end), "1");
 }
 
-/// Interfaces of routers' ports on which netvmd turned the host's own IPv6 off: AF_XDP takes what comes in, but the host
-/// would still send from there.
+/// Interfaces of routers' ports on which netvmd turned off the host's own IPv6: AF_XDP takes received packets, but the host
+/// would still send on these interfaces.
 #[derive(Debug, Default)]
 pub(super) struct Silenced(BTreeSet<String>);
 
 impl Silenced {
-    /// Turns it off on these interfaces, where it is on. Somebody's own addresses would be lost, so an interface that has
-    /// some is left alone.
+    /// Turns IPv6 off on these interfaces, if it is on. Skips an interface with addresses other than link-local ones, because
+    /// they would be lost.
     pub(super) fn add<'a>(&mut self, interfaces: impl IntoIterator<Item = &'a String>) {
         // A kernel without IPv6 has no such file.
         let addresses = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -344,7 +343,7 @@ impl Silenced {
         }
     }
 
-    /// Turns it on again on all but these.
+    /// Turns IPv6 on again on all interfaces but these.
     pub(super) fn keep_only(&mut self, interfaces: &BTreeSet<&String>) {
         for interface in self.0.extract_if(.., |interface| !interfaces.contains(interface)) {
             // The interface may be gone.
@@ -353,8 +352,8 @@ impl Silenced {
     }
 }
 
-/// Whether `/proc/net/if_inet6` (address, index, length, scope, flags, name) has an address of an interface that the kernel
-/// did not make itself, which are of scope link.
+/// Whether `/proc/net/if_inet6` (address, index, length, scope, flags, name) has an address of this interface other than
+/// the kernel's own, which have scope link.
 fn has_own_address(addresses: &str, interface: &str) -> bool {
     const LINK: &str = "20";
     addresses.lines().any(|line| {
@@ -368,8 +367,8 @@ fn ipv6_switch(interface: &str) -> String {
     format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
 }
 
-/// Disables duplicate address detection (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0): the interface comes up
-/// before its port, so no neighbour would receive the probe.
+/// Disables duplicate address detection (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0), which would be useless: the
+/// interface comes up before its port, so no neighbour would receive the probe.
 fn skip_duplicate_detection(interface: &str) {
     // A kernel without IPv6 has no such file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");

@@ -1,4 +1,4 @@
-//! Brings namespaces and interfaces of routers to the state that a configuration wants.
+//! Brings namespaces and interfaces of routers to their desired state.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,18 +14,18 @@ use super::{RouterError, static_routes};
 /// Default MTU in bytes.
 const ETHERNET: u32 = 1500;
 
-/// MTUs of the interfaces that ports are on, in bytes.
+/// MTUs of the ports' interfaces, in bytes.
 pub type Mtus = BTreeMap<PortId, u32>;
 
 /// An existing router.
 #[derive(Debug)]
 pub(super) struct ManagedRouter {
     pub(super) namespace: Namespace,
-    /// While its kernel is followed: its id and interfaces in the engine.
+    /// Its id and interfaces in the engine, while the follower thread follows its kernel.
     pub(super) followed: Option<(RouterId, Vec<String>)>,
-    /// An earlier netvmd left it, and this one has not served it yet.
+    /// An earlier netvmd created it, and this one has not served it yet.
     pub(super) is_inherited: bool,
-    /// New interfaces, whose addresses are announced once packets pass.
+    /// New interfaces, whose addresses are announced once their ports are open.
     unannounced: Vec<Interface>,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn announce(name: &str, made: &mut ManagedRouter) {
     }
 }
 
-/// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
+/// Removes routers and interfaces that the configuration does not have, also those of a killed netvmd.
 pub(super) fn remove_others(
     all: &mut BTreeMap<String, ManagedRouter>,
     folder: &Path,
@@ -172,7 +172,7 @@ pub(super) fn remove(name: &str, namespace: Namespace, folder: &Path) {
     if let Err(error) = namespace.remove() {
         tracing::warn!("router {name}: {error}");
     }
-    // If the file stays, the next netvmd removes the router again.
+    // If this fails, the next netvmd tries to remove the router again.
     let _ = fs::remove_file(folder.join(name));
 }
 
@@ -183,7 +183,7 @@ fn remove_ends(name: &str, namespace: &Namespace, selects: impl Fn(&str) -> bool
     links.remove_all(&ends)
 }
 
-/// Takes the carrier from a router's interfaces.
+/// Turns off the carrier of a router's interfaces.
 pub(super) fn take_down(name: &str, namespace: &Namespace) -> io::Result<()> {
     let mut links = Links::new(name, namespace)?;
     links.ends()?.iter().try_for_each(|end| links.take_down(end))

@@ -1,8 +1,8 @@
 //! Virtual routers: the kernel of a network namespace is the control plane, and its routes go to the engine's FIB.
 //!
-//! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them after the
-//! configuration has lost them. They outlive netvmd; the next one takes them over as they are: routes, neighbours, and
-//! the daemons inside.
+//! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them when the
+//! configuration no longer has them. They outlive netvmd; the next one takes them over with their routes, neighbours and
+//! daemons.
 
 mod follow;
 mod kernel;
@@ -35,7 +35,7 @@ pub use managed::Mtus;
 pub(crate) use namespace::is_taken;
 pub use rib::{Counts, Destination, Neighbour, Rib, Select};
 
-/// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
+/// Folder in the run directory with a file for each router, so that the next netvmd knows which routers to remove.
 const FOLDER: &str = "routers";
 
 /// A router cannot be set up.
@@ -84,7 +84,7 @@ pub enum RouterError {
 #[derive(Debug)]
 pub struct Routers {
     made: Arc<Mutex<BTreeMap<String, ManagedRouter>>>,
-    /// MTUs of the interfaces that ports are on.
+    /// MTUs of the ports' interfaces.
     mtus: Mutex<Mtus>,
     silenced: Arc<Mutex<Silenced>>,
     follower: Follower,
@@ -148,12 +148,12 @@ impl Routers {
         .await;
     }
 
-    /// Stops following the routers that `is_over` selects.
-    async fn forget(&self, is_over: impl Fn(&str, &(RouterId, Vec<String>)) -> bool) {
+    /// Stops following the routers that `selects` selects.
+    async fn forget(&self, selects: impl Fn(&str, &(RouterId, Vec<String>)) -> bool) {
         let over: Vec<RouterId> = {
             let mut made = lock(&self.made);
             let over = made.iter_mut().filter_map(|(name, made)| {
-                let followed = made.followed.take_if(|followed| is_over(name, followed));
+                let followed = made.followed.take_if(|followed| selects(name, followed));
                 followed.map(|(id, _)| id)
             });
             over.collect()
@@ -174,7 +174,7 @@ impl Routers {
         Ok(())
     }
 
-    /// Runs `query` on a router's routes; `None` if it is not followed.
+    /// Runs `query` on a router's routes; `None` if the thread does not follow the router.
     pub async fn query<T: Send + 'static>(
         &self,
         id: RouterId,
@@ -193,7 +193,7 @@ impl Routers {
         added.map_err(|source| RouterError::Route { router: name, source })
     }
 
-    /// Removes the static routes of a router to a prefix that are not the configuration's. `metric`: only those with it.
+    /// Removes the static routes of a router to a prefix, except those of the configuration. `metric`: only routes with it.
     ///
     /// # Errors
     /// [`RouterError`].
@@ -223,8 +223,8 @@ impl Routers {
         }
     }
 
-    /// Gives interfaces of routers a carrier, or takes it: daemons inside react as on a machine of its own. `carriers`: outer
-    /// ends, and whether each has one. Ends that are as wanted are left alone.
+    /// Turns the carrier of routers' interfaces on or off, so that daemons inside react as on a physical router. `carriers`:
+    /// outer ends, and whether each has a carrier. Does nothing for ends that already are in this state.
     pub async fn set_carriers(&self, carriers: Vec<(String, bool)>) {
         let outcome = blocking(move || links::set_carriers(&carriers)).await;
         if let Err(error) = outcome {
@@ -232,8 +232,8 @@ impl Routers {
         }
     }
 
-    /// Gives interfaces of routers the MTU of the interface that their port is on, where that is smaller than the port's,
-    /// so that their kernels fragment, or tell senders (RFC 1191, RFC 8201).
+    /// Sets the MTU of routers' interfaces to that of their port's interface, if it is smaller than the port's, so that the
+    /// routers' kernels fragment packets, or send the MTU to senders (RFC 1191, RFC 8201).
     pub async fn follow_mtus(&self, host: &Host, now: Mtus) {
         let before = {
             let mut mtus = lock(&self.mtus);
@@ -264,9 +264,9 @@ impl Routers {
         DesiredRouter::all(host, &lock(&self.mtus))
     }
 
-    /// Removes the routers, or leaves them for the next netvmd: without carrier, so that daemons inside see that no packet
-    /// passes. Leaves those of an earlier netvmd that this one never served as they are. Call after the engine has
-    /// closed its ports.
+    /// Removes the routers (`purges`), or turns off their carriers and keeps them for the next netvmd, so that daemons inside
+    /// notice that no packets pass. Does not change routers of an earlier netvmd that this one never served. Call after the
+    /// engine has closed its ports.
     pub fn end(&self, purges: bool) {
         lock(&self.silenced).keep_only(&BTreeSet::new());
         let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! Named network namespaces as `ip netns` makes them: bind mounts on files in `/run/netns`.
+//! Named network namespaces, as `ip netns` creates them: bind mounts on files in `/run/netns`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -46,7 +46,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Opens or creates a namespace and locks it; the flag tells whether it existed.
+    /// Opens or creates a namespace and locks it. The boolean says whether it existed.
     ///
     /// # Errors
     /// [`NamespaceError`].
@@ -54,14 +54,14 @@ impl Namespace {
         let fail = |what| move |source| NamespaceError::System { name: name.to_owned(), what, source };
         let path = path_of(name);
         let mut file = open(&path).map_err(fail("cannot look it up"))?;
-        let was_there = file.is_some();
-        if !was_there {
+        let existed = file.is_some();
+        if !existed {
             make(&path).map_err(fail("cannot create it"))?;
             file = open(&path).map_err(fail("cannot look it up"))?;
         }
         let file = file.ok_or_else(|| fail("cannot create it")(io::ErrorKind::NotFound.into()))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok((Self { name: name.to_owned(), file }, was_there)),
+            Ok(()) => Ok((Self { name: name.to_owned(), file }, existed)),
             Err(Errno::WOULDBLOCK) => Err(NamespaceError::Taken { name: name.to_owned() }),
             Err(error) => Err(fail("cannot lock it")(error.into())),
         }
@@ -80,7 +80,7 @@ impl Namespace {
         netvm_netlink::inside(self.file.as_fd(), work)
     }
 
-    /// Removes the name. The namespace lives on while a process is inside.
+    /// Removes the name. The namespace exists as long as a process is in it.
     ///
     /// # Errors
     /// [`NamespaceError::System`].
@@ -127,7 +127,7 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// Opens a mounted namespace. Removes a file without one, which a crash between two steps leaves.
+/// Opens a mounted namespace. Removes a file without a mount, which a crash during [`make`] leaves.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -164,7 +164,7 @@ fn share_folder() -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     match rustix::mount::mount_change(FOLDER, shared) {
-        // Not a mount point yet.
+        // The folder is not a mount point yet.
         Err(Errno::INVAL) => {
             rustix::mount::mount_bind_recursive(FOLDER, FOLDER)?;
             Ok(rustix::mount::mount_change(FOLDER, shared)?)
@@ -184,20 +184,20 @@ mod tests {
             return;
         }
         let name = format!("netvm-test-{}", std::process::id());
-        let (made, was_there) = Namespace::take(&name).unwrap();
-        assert!(!was_there);
+        let (made, existed) = Namespace::take(&name).unwrap();
+        assert!(!existed);
         assert!(matches!(Namespace::take(&name), Err(NamespaceError::Taken { .. })));
         let devices = || fs::read_to_string("/proc/thread-self/net/dev").unwrap().lines().count();
         assert_eq!(made.inside(devices).unwrap(), 3, "two lines of heading, and lo");
         drop(made);
-        let (taken, was_there) = Namespace::take(&name).unwrap();
-        assert!(was_there);
+        let (taken, existed) = Namespace::take(&name).unwrap();
+        assert!(existed);
         taken.remove().unwrap();
         assert!(!path_of(&name).exists());
         // A crash between two steps leaves this.
         fs::write(path_of(&name), "").unwrap();
-        let (again, was_there) = Namespace::take(&name).unwrap();
-        assert!(!was_there);
+        let (again, existed) = Namespace::take(&name).unwrap();
+        assert!(!existed);
         again.remove().unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! Static routes of the configuration in a router's kernel. They have a protocol number of their own, so that routes of
-//! others stay.
+//! Static routes of the configuration in a router's kernel. They have their own protocol number, so that netvmd does not
+//! remove other routes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -36,7 +36,7 @@ pub struct RouteError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EEXIST) => {
-            " (the namespace has a route of others to there: remove it, or give this one another `metric`)"
+            " (the namespace already has a route to this destination: remove it, or give this one another `metric`)"
         }
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => {
             " (the gateway is in no network of the router's interfaces: give one of them an address in it)"
@@ -48,15 +48,15 @@ fn remedy(error: &io::Error) -> &'static str {
 /// A route cannot be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// There is none.
+    /// The route does not exist.
     #[error("no route to {0}: `netvm router show` lists the routes")]
     Unknown(IpNet),
-    /// It is the configuration's.
+    /// The configuration has it.
     #[error(
         "the route to {0} belongs to the configuration: remove it from `routes` of the [[router]] and apply that"
     )]
     Configured(IpNet),
-    /// A daemon or the kernel made it, and would make it again.
+    /// A daemon or the kernel added it, and would add it again.
     #[error("the route to {0} is not static (protocol {1}): the program that made it must remove it")]
     Foreign(IpNet, u8),
     /// The kernel refuses.
@@ -81,7 +81,7 @@ pub(super) fn add(routes: &[StaticRoute]) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// Removes the static routes to a prefix that a client added, in the calling thread's namespace. `metric`: only those with
+/// Removes the static routes to a prefix that clients added, in the calling thread's namespace. `metric`: only routes with
 /// it.
 ///
 /// # Errors
@@ -89,12 +89,12 @@ pub(super) fn add(routes: &[StaticRoute]) -> Result<(), RouteError> {
 pub(super) fn remove(to: IpNet, metric: Option<u32>) -> Result<(), RemoveError> {
     let failed = |source| RemoveError::System(to, source);
     let mut requests = Requests::open().map_err(failed)?;
-    let is_wanted = |route: &RouteMessage| {
+    let selects = |route: &RouteMessage| {
         route.header.table == MAIN
             && kernel::destination(route) == Some(to)
             && metric.is_none_or(|metric| metric == metric_of(route))
     };
-    let found = routes(&mut requests, is_wanted).map_err(failed)?;
+    let found = routes(&mut requests, selects).map_err(failed)?;
     let is_static =
         |route: &&RouteMessage| matches!(route.header.protocol, RouteProtocol::Static | RouteProtocol::Boot);
     match found.first() {
@@ -109,7 +109,7 @@ pub(super) fn remove(to: IpNet, metric: Option<u32>) -> Result<(), RemoveError> 
     Ok(())
 }
 
-/// Adds the wanted routes and removes those of an earlier configuration, in the calling thread's namespace.
+/// Adds the routes of a configuration and removes those of an earlier one, in the calling thread's namespace.
 ///
 /// # Errors
 /// [`RouteError`] names the first route that the kernel refuses.
@@ -119,20 +119,20 @@ pub(super) fn set(wanted: &[StaticRoute]) -> Result<(), RouteError> {
         move |source| RouteError { to, source }
     };
     let mut requests = Requests::open().map_err(failed("anywhere"))?;
-    let there = ours(&mut requests).map_err(failed("anywhere"))?;
+    let installed = configured(&mut requests).map_err(failed("anywhere"))?;
     let mut missing = Vec::new();
     let mut kept = BTreeSet::new();
     for route in wanted {
-        let is_same = |(_, there): &(usize, &RouteMessage)| is_same(&mut requests, route, there);
-        match there.iter().enumerate().find(is_same) {
+        let is_same = |(_, installed): &(usize, &RouteMessage)| is_same(&mut requests, route, installed);
+        match installed.iter().enumerate().find(is_same) {
             Some((n, _)) => drop(kept.insert(n)),
             None => missing.push(route),
         }
     }
-    // First, as a changed route may have the destination and metric of its old form.
-    for (_, old) in there.into_iter().enumerate().filter(|(n, _)| !kept.contains(n)) {
+    // Removes before it adds: a changed route may have the same destination and metric as before.
+    for (_, old) in installed.into_iter().enumerate().filter(|(n, _)| !kept.contains(n)) {
         match requests.change(RouteNetlinkMessage::DelRoute(old), 0) {
-            // It has gone with its interface.
+            // The kernel has removed the route with its interface.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             other => other.map_err(failed("an earlier destination"))?,
         }
@@ -147,23 +147,20 @@ pub(super) fn set(wanted: &[StaticRoute]) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// The routes of an earlier configuration.
-fn ours(requests: &mut Requests) -> io::Result<Vec<RouteMessage>> {
+/// The installed routes that come from a configuration.
+fn configured(requests: &mut Requests) -> io::Result<Vec<RouteMessage>> {
     routes(requests, |route| route.header.protocol == OURS)
 }
 
-/// The routes of both families that are wanted.
-fn routes(
-    requests: &mut Requests,
-    is_wanted: impl Fn(&RouteMessage) -> bool,
-) -> io::Result<Vec<RouteMessage>> {
+/// The installed routes of both families that `selects` selects.
+fn routes(requests: &mut Requests, selects: impl Fn(&RouteMessage) -> bool) -> io::Result<Vec<RouteMessage>> {
     let mut all = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut question = RouteMessage::default();
         question.header.address_family = family;
         let found = requests.dump(&RouteNetlinkMessage::GetRoute(question), Vec::new, |found, message| {
             if let RouteNetlinkMessage::NewRoute(route) = message
-                && is_wanted(&route)
+                && selects(&route)
             {
                 found.push(route);
             }
@@ -187,12 +184,14 @@ fn metric_of(route: &RouteMessage) -> u32 {
     route.attributes.iter().find_map(metric).unwrap_or_default()
 }
 
-fn is_same(requests: &mut Requests, wanted: &StaticRoute, there: &RouteMessage) -> bool {
+fn is_same(requests: &mut Requests, wanted: &StaticRoute, installed: &RouteMessage) -> bool {
     let default = if wanted.to.is_v4() { 0 } else { METRIC_V6 };
-    if kernel::destination(there) != Some(wanted.to) || metric_of(there) != wanted.metric.unwrap_or(default) {
+    if kernel::destination(installed) != Some(wanted.to)
+        || metric_of(installed) != wanted.metric.unwrap_or(default)
+    {
         return false;
     }
-    match (&wanted.target, kernel::target(there)) {
+    match (&wanted.target, kernel::target(installed)) {
         (RouteTarget::Blackhole, Some(rib::RouteTarget::Blackhole)) => true,
         (RouteTarget::Connected(name), Some(rib::RouteTarget::Connected(index))) => {
             index_of(requests, name).ok().flatten() == Some(index)

@@ -112,7 +112,7 @@ fn next_hop(tables: &Tables, address: [u8; 4]) -> NextHop {
     tables.next_hop(found[0]).clone()
 }
 
-/// Reads events until `is_there` holds, with dumps where needed.
+/// Reads events, with dumps if needed, until `is_there` holds.
 fn until(
     namespace: &TestNamespace,
     sockets: &mut NetlinkSockets,

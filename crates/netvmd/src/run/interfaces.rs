@@ -1,8 +1,8 @@
-//! Follows the interfaces of ports: reports when a link or an interface is lost and when it is back, opens a port again
-//! when its interface exists again, and passes carriers on to the interfaces of routers.
+//! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, reopens a port when its
+//! interface exists again, and passes carriers on to the interfaces of routers.
 //!
-//! Netlink events only wake it. It then compares everything with what should be, so that no event can be missed for
-//! long.
+//! A netlink event only starts a comparison of all interfaces with their desired state, so a lost event has no lasting
+//! effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,20 +22,20 @@ use netvm_netlink::{Events, ReadOutcome};
 const LINKS: u32 = 1;
 /// Most datagrams to read at once.
 const MOST: usize = 256;
-/// Pause after an event, as several come together.
+/// Pause after an event, because events come in groups.
 const SETTLING: Duration = Duration::from_millis(20);
 /// Interval of comparisons without an event: for guests and NICs, which send none, and ports that do not open yet.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// With many ports the interval is so many times as long as a comparison takes, ...
+/// The interval is at least this multiple of the duration of a comparison, which is long if there are many ports.
 const REST: u32 = 100;
-/// ... and at most this.
+/// Limit for the interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The state of a port that the log has.
+/// The state of a port in the last log line about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Logged {
     has_link: bool,
-    /// The interface's MTU, if the port's packets do not fit.
+    /// The interface's MTU, if it is smaller than the port's.
     narrow: Option<u32>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn follow(daemon: &Daemon) {
     let mut events = match events() {
         Ok(events) => Some(events),
         Err(error) => {
-            tracing::warn!("cannot follow interfaces by netlink: {error}; looking at them every second");
+            tracing::warn!("cannot follow interfaces by netlink: {error}; checking them every second");
             None
         }
     };
@@ -68,24 +68,24 @@ fn events() -> io::Result<AsyncFd<Events>> {
     unsafe { AsyncFd::register(Events::open(LINKS)?) }.map_err(Into::into)
 }
 
-/// Waits for an event; for ever without a socket.
+/// Waits for an event; forever without a socket.
 async fn next(events: &mut Option<AsyncFd<Events>>) {
     let Some(socket) = events else { return std::future::pending().await };
     let Ok(mut ready) = socket.readable_mut().await else { return std::future::pending().await };
     match ready.get_inner_mut().read(MOST, |_| ()) {
         Ok(ReadOutcome::All) => ready.clear_ready(),
-        // What was lost does not matter: everything is compared.
+        // Lost events do not matter: the comparison covers all interfaces.
         Ok(ReadOutcome::More | ReadOutcome::Lost) => {}
         Err(error) => {
-            tracing::warn!("cannot read netlink events: {error}; looking at interfaces every second");
+            tracing::warn!("cannot read netlink events: {error}; checking interfaces every second");
             *events = None;
         }
     }
 }
 
 async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Result<(), EngineGone> {
-    // An apply opens and closes ports itself. It is not locked out: the engine opens ports again in one step, as the
-    // configuration that it has then says.
+    // An apply opens and closes ports itself. An apply may start during the comparison: the engine reopens ports in one step,
+    // by the configuration that it has at that time.
     if daemon.changing.try_lock().is_err() {
         return Ok(());
     }
@@ -102,14 +102,14 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
         if lost.iter().any(|port| host.punted_by(*port).is_some())
             && let Err(error) = daemon.routers.make(&host).await
         {
-            tracing::debug!("cannot make interfaces of routers again: {error}");
+            tracing::debug!("cannot recreate interfaces of routers: {error}");
         }
         let again = lost.clone();
         daemon.engine.call(move |engine| engine.reopen(&again)).await?;
         let (host, ports) = daemon.engine.call(read).await?;
         for port in ports.iter().filter(|port| lost.contains(&port.id) && !is_lost(port)) {
             let name = host.port(port.id).map_or("", |config| config.name.as_str());
-            let message = format!("port {name}: opened again, as its interface was made again");
+            let message = format!("port {name}: reopened, because its interface was created again");
             daemon.engine.events().push(EventKind::PortReopened, name, message);
         }
         (host, ports)
@@ -125,7 +125,7 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
     Ok(())
 }
 
-/// Whether a port is to be opened again: it is closed, or its interface is another one now. TAP ports make theirs.
+/// Whether a port must be reopened: it is closed, or its interface was replaced. TAP ports create their own interface.
 fn is_lost(port: &PortView) -> bool {
     let Some(interface) = &port.interface else { return false };
     match interface.state {
@@ -143,7 +143,7 @@ fn carriers(host: &Host, ports: &[PortView]) -> Vec<(String, bool)> {
     interfaces.map(|interface| (interface.host_end.clone(), has_link(interface.port))).collect()
 }
 
-/// The MTUs of the interfaces that ports are on.
+/// The MTUs of the ports' interfaces.
 fn mtus(ports: &[PortView]) -> BTreeMap<PortId, u32> {
     let mtu = |port: &PortView| Some((port.id, port.interface.as_ref()?.mtu?));
     ports.iter().filter_map(mtu).collect()
@@ -170,7 +170,7 @@ fn log_changes(
     match (before.has_link, now.has_link) {
         (true, false) if is_gone => {
             let message = format!(
-                "port {name}: its interface is gone{of}; it is opened again when the interface is back"
+                "port {name}: its interface is gone{of}; the port is reopened when the interface is back"
             );
             daemon.engine.events().push(EventKind::LinkDown, name, message);
         }

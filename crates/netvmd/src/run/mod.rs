@@ -34,7 +34,7 @@ use service::{Request, Signals};
 
 pub use service::{Logging, start_logging};
 
-/// Limit for external NFs to leave at shutdown.
+/// Time limit for external NFs to end at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The daemon cannot start, or cannot continue.
@@ -96,11 +96,11 @@ impl From<ConfigError> for DaemonError {
     }
 }
 
-/// Open files that suffice for all peers.
+/// Enough open files for all peers.
 const OPEN_FILES: u64 = 65_536;
 
-/// Raises the limit of open files to what the kernel lets this user have, at most [`OPEN_FILES`]: peers must not use up the
-/// descriptors that the API needs.
+/// Raises the limit of open files as far as the kernel permits, up to [`OPEN_FILES`]: peers must not use up the descriptors
+/// that the API needs.
 fn allow_many_files() -> std::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
@@ -126,7 +126,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let mut signals = Signals::listen().map_err(system("cannot handle signals"))?;
     let lookup = Lookup::new().map_err(system("cannot read the CPU affinity"))?;
-    // Before anything is created: the file, which is what runs unless a change was not confirmed.
+    // Reads the configuration file before anything is created. netvmd runs it, unless its last change was not confirmed.
     let read = |source| ConfigError::Read { path: options.config.clone(), source };
     let text = std::fs::read_to_string(&options.config).map_err(read)?;
     let state_dir = options.state_dir();
@@ -193,7 +193,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         end: End::default(),
     });
     let first = daemon.apply_first(&host).await;
-    // What a failed start made is of no use.
+    // After a failed start, removes also what the next netvmd would take over.
     let has_failed = first.is_err();
     if first.is_ok() {
         daemon.history.record(&name, "start", &text);
@@ -279,9 +279,7 @@ fn warn_about_isolation(host: &Host, confinement: &Confinement) {
     }
     if !confinement.without_cgroups().is_empty() {
         let why = confinement.without_cgroups().join("; ");
-        tracing::info!(
-            "resource limits of the kernel take the place of cgroups for NFs, as far as they go: {why}"
-        );
+        tracing::info!("cannot limit NFs by cgroups, so weaker resource limits (setrlimit) apply: {why}");
     }
     if !confinement.has_landlock() {
         tracing::info!("this kernel has no Landlock: run NFs of different trust groups as different users");
@@ -304,6 +302,6 @@ async fn shut_down(daemon: &Daemon) {
     let others = tokio::time::timeout(SHUTDOWN_TIMEOUT, gone);
     let all = tokio::join!(daemon.supervisor.shut_down(), daemon.machines.shut_down(), others);
     if all.2.is_err() {
-        tracing::warn!("some external NFs did not leave in time; they will notice netvmd's end");
+        tracing::warn!("some external NFs did not end in time; they will notice netvmd's end");
     }
 }

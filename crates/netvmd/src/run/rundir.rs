@@ -22,16 +22,16 @@ pub enum RunDirError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Another user could put files into it, which netvmd would trust.
+    /// Another user could put files into it, and netvmd would trust them.
     #[error(
-        "{path} {problem}: netvmd trusts what is there; {remedy}, or choose another folder with {option}"
+        "{path} {problem}, but netvmd trusts its contents: {remedy}, or choose another folder with {option}"
     )]
     Unsafe {
         /// The directory.
         path: PathBuf,
         /// What is wrong.
         problem: String,
-        /// What would help.
+        /// The remedy.
         remedy: String,
         /// The option that names the directory.
         option: &'static str,
@@ -161,7 +161,7 @@ pub(crate) fn check_owner(path: &Path, option: &'static str) -> Result<(), RunDi
     Ok(())
 }
 
-/// Whether a process listens on a socket, also one of another type (EPROTOTYPE).
+/// Whether a process listens on a socket of any type (EPROTOTYPE means another type).
 fn is_served(socket: &Path) -> bool {
     match UnixStream::connect(socket) {
         Ok(_) => true,

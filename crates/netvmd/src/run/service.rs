@@ -17,12 +17,12 @@ use tracing_subscriber::{Layer, fmt};
 
 use crate::telemetry::{TRACED, Traces};
 
-/// Lines that wait for a slow reader of the log, at most.
+/// Most lines that are queued for a slow reader of the log.
 const QUEUED_LINES: usize = 16_384;
-/// Limit for the last lines when netvmd ends.
+/// Time limit for writing the last lines when netvmd ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Passes lines to the thread that writes them.
+/// The queue of lines to the thread that writes them.
 #[derive(Clone, Debug)]
 struct LineQueue(SyncSender<Option<Vec<u8>>>);
 
@@ -38,17 +38,17 @@ impl Write for LineQueue {
     }
 }
 
-/// Waits for the lines in the queue when it is dropped.
+/// Waits on drop until the queued lines are written.
 #[derive(Debug)]
 struct LastLines {
     queue: LineQueue,
-    /// Closed when all is written.
+    /// Closed when all lines are written.
     written: Receiver<()>,
 }
 
 impl Drop for LastLines {
     fn drop(&mut self) {
-        // Fails if the queue is full: the reader has stalled.
+        // Fails if the queue is full, because the reader has stalled.
         if self.queue.0.try_send(None).is_ok() {
             let _ = self.written.recv_timeout(LAST_LINES);
         }
@@ -67,12 +67,12 @@ fn write_lines(mut to: impl Write + Send + 'static) -> LastLines {
         drop(end);
     };
     if let Err(error) = thread::Builder::new().name("netvm-log".into()).spawn(write) {
-        eprintln!("netvmd: there is no log: {error}");
+        eprintln!("netvmd: cannot start the thread that writes the log: {error}");
     }
     LastLines { queue: LineQueue(queue), written }
 }
 
-/// Writes what is left of log lines and traces when it is dropped: keep it until the program ends.
+/// Writes the remaining log lines and traces on drop: keep it until the program ends.
 #[derive(Debug)]
 pub struct Logging {
     _traces: Option<Traces>,
@@ -80,8 +80,8 @@ pub struct Logging {
 }
 
 /// Starts logging, and traces of changes if the environment names a collector. Each line begins with the UTC time, except
-/// under systemd, whose journal adds it. A thread of its own writes the lines, because a full pipe would block the daemon;
-/// lines that do not fit its queue are lost.
+/// under systemd, whose journal adds it. A separate thread writes the lines, because a full pipe would block the daemon.
+/// Lines that do not fit into its queue are lost.
 pub fn start_logging(level: LevelFilter) -> Logging {
     let last_lines = write_lines(stderr());
     let queue = last_lines.queue.clone();
@@ -95,7 +95,7 @@ pub fn start_logging(level: LevelFilter) -> Logging {
     } else {
         lines.boxed()
     };
-    // A line says by itself what it is about.
+    // A line names its subject itself, so it needs no target.
     #[allow(clippy::redundant_closure_for_method_calls, reason = "the method is for one lifetime only")]
     let lines = lines.with_filter(level.and(filter_fn(|metadata| metadata.is_event())));
     let (traces, problem) = match Traces::from_environment() {
@@ -113,7 +113,7 @@ pub fn start_logging(level: LevelFilter) -> Logging {
     // Fails if a logger exists already; that one stays.
     let _ = tracing_subscriber::registry().with(lines).with(spans).try_init();
     if let Some(error) = problem {
-        tracing::warn!("no traces are sent: {error}");
+        tracing::warn!("cannot send traces: {error}");
     }
     Logging { _traces: traces, _lines: last_lines }
 }
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes nothing as long as the other end of its gate is there.
+    /// Blocks writes until the other end of `gate` is dropped.
     struct Pipe {
         gate: Receiver<()>,
         written: Arc<Mutex<Vec<u8>>>,
@@ -216,7 +216,7 @@ mod tests {
             assert!(Instant::now() < end, "{} lines were written", count());
             thread::sleep(Duration::from_millis(10));
         }
-        // One may have been in the thread's hand.
+        // The thread may have taken one line out of the queue.
         assert!(count() <= QUEUED_LINES + 1, "{} lines", count());
         queue.write_all(b"the end\n").unwrap();
         drop(last_lines);

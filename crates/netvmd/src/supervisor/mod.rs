@@ -20,9 +20,9 @@ use crate::process::spawn::Recipe;
 use prepare::{Identity, PreparedNf};
 use replica::Replica;
 
-/// Limit for a started NF to attach.
+/// Time limit for a started NF to attach.
 pub const START_TIMEOUT: Duration = Duration::from_secs(7);
-/// Limit for all NFs to end.
+/// Time limit for all NFs to end.
 const SHUTDOWN: Duration = Duration::from_secs(6);
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Supervisor {
         replicas.iter().for_each(Replica::stop);
         let all = async {
             for replica in replicas {
-                // An error: the task has ended already.
+                // An error means that the task has ended already.
                 let _ = replica.task.await;
             }
         };

@@ -24,14 +24,14 @@ pub(super) struct PreparedNf {
     pub(super) may_surge: bool,
 }
 
-/// The settings whose change requires a new process.
+/// The settings of an NF whose change requires a new process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) group: GroupId,
     start: NfStart,
 }
 
-/// What a look-up needs.
+/// Input of a lookup.
 struct Finder {
     /// The cores that netvmd may use.
     cores: Vec<u32>,
@@ -42,9 +42,9 @@ struct Finder {
 }
 
 impl Supervisor {
-    /// Looks up programs, users and cores of all managed NFs, off the runtime's thread: user databases may be slow.
-    /// Starts nothing. An NF that runs unchanged keeps what was found before if it cannot be found any more, so that it
-    /// does not prevent other changes.
+    /// Looks up programs, users and cores of all managed NFs, on another thread, because user databases may be slow. Starts
+    /// nothing. If a lookup fails for an NF that runs and has not changed, the NF keeps the earlier result, so that it does not
+    /// prevent other changes.
     ///
     /// # Errors
     /// [`RecipeError`] names the first NF that cannot be started, and the reason.

@@ -1,4 +1,4 @@
-//! Changes the running processes to the configured ones.
+//! Starts and stops processes until they match the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Supervisor {
         self.reconcile_sparing(prepared, &BTreeSet::new())
     }
 
-    /// As [`Supervisor::reconcile`], under traffic: stops surplus standbys first.
+    /// As [`Supervisor::reconcile`], but while traffic passes: stops surplus standbys first.
     ///
     /// # Errors
     /// [`EngineGone`]; nothing has changed.
@@ -84,7 +84,7 @@ impl Supervisor {
     }
 
     /// Restarts surplus active replicas of roles that lack standbys, and surplus standbys of roles that lack active
-    /// ones; a process gets its part when it attaches.
+    /// ones: a process becomes active or a standby when it attaches.
     ///
     /// # Errors
     /// [`EngineGone`].
@@ -114,7 +114,7 @@ impl Role {
         self.replicas.sort_by_key(Replica::slot);
     }
 
-    /// Restarts an NF at once if its trust group changed, as the engine has dismissed it. Others wait for their turn.
+    /// Restarts an NF at once if its trust group changed, because the engine has dismissed it. Others wait for their turn.
     fn change(&mut self, nf: &PreparedNf, startups: &mut Vec<Startup>) {
         let leaves_group = self.identity.group != nf.identity.group;
         self.recipe = Arc::clone(&nf.recipe);
@@ -169,7 +169,7 @@ impl Replica {
         self.status.borrow().slot
     }
 
-    /// Its instance id in the engine, while it is attached.
+    /// The instance id in the engine, while the process is attached.
     fn instance(&self) -> Option<InstanceId> {
         match self.status.borrow().phase {
             Phase::Attached(id) => Some(id),

@@ -30,7 +30,7 @@ use crate::process::backoff::Backoff;
 use crate::process::sandbox::Confinement;
 use crate::process::spawn::{Recipe, Started};
 
-/// Limit for a dismissed NF to end: the engine's grace period plus a margin.
+/// Time limit for a dismissed NF to end: the engine's grace period plus a margin.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The phase of a process.
@@ -282,7 +282,7 @@ impl Controller {
         let session = match session {
             Ok(session) => session,
             Err(error) => {
-                // If it ended, its exit reason says more.
+                // If the process has ended, its exit reason explains more.
                 let ended = timeout(Duration::from_millis(50), process.child.wait()).await;
                 let how = match ended {
                     Ok(Ok(status)) => {

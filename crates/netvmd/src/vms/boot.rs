@@ -1,4 +1,4 @@
-//! Watches a VM boot: its NF must attach, or a driver come up at one of its ports, within `boot_timeout`. A late VM
+//! Watches a VM boot: within `boot_timeout`, its NF must attach, or a driver must come up at one of its ports. A late VM
 //! keeps running, and its status reports the problem.
 
 use std::time::Duration;
@@ -19,14 +19,14 @@ pub(super) struct Boot {
     due: Option<Instant>,
     limit: Duration,
     is_late: bool,
-    /// Its console; `None` if netvmd does not own it.
+    /// The VM's console; `None` if netvmd does not have it.
     console: Option<Console>,
 }
 
 /// Progress of a boot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BootEvent {
-    /// The timeout has passed; why.
+    /// The timeout has passed; the text has the likely reason.
     Late(String),
     /// It has booted after the timeout.
     Up,
@@ -70,7 +70,10 @@ impl Boot {
         };
         let (output, remedy) = match &self.console {
             Some(console) => (console.last_output(), format!("see `netvm vm console {name}`")),
-            None => ("its console is where it was started".to_owned(), "look there".to_owned()),
+            None => (
+                "its console is not netvmd's".to_owned(),
+                "see the console where the VM was started".to_owned(),
+            ),
         };
         Some(BootEvent::Late(format!(
             "{what}; {output}; {remedy}, correct its image, or raise `boot_timeout` if it is slow"
@@ -78,7 +81,7 @@ impl Boot {
     }
 }
 
-/// Waits until `due`; for ever without one.
+/// Waits until `due`; forever without it.
 pub(super) async fn at(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,

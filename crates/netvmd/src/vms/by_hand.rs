@@ -7,8 +7,8 @@
 //!  guest: awaited ── qmp.sock: QEMU answers ────────────────▶ running ───────────────────────────┘
 //! ```
 //!
-//! After a restart of netvmd, QEMU connects to `qmp.sock` again. netvmd takes over a guest; it tells the QEMU of an NF
-//! to quit, because that has the memory of the previous netvmd.
+//! After a restart of netvmd, QEMU connects to `qmp.sock` again. netvmd takes over an ordinary guest. It tells the QEMU of
+//! an NF to quit, because this QEMU has the memory of the previous netvmd.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -31,9 +31,9 @@ use super::status::VmPhase;
 
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-/// Limit for a QEMU with a control channel to ask for its memory.
+/// Time limit for a QEMU with a control channel to request its memory.
 const UNKNOWN_PEER_GRACE: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, such as for want of descriptors.
+/// Pause after a failed accept, for example because no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A QEMU does not get an NF's memory.
@@ -48,11 +48,11 @@ enum SlotError {
 /// A connected QEMU.
 struct Session {
     monitor: Monitor,
-    /// For an NF.
+    /// The slot, if it runs an NF.
     slot: Option<Slot>,
     report: QemuReport,
     boot: Boot,
-    /// Deadline for a QEMU without a slot to ask for one.
+    /// Deadline for a QEMU without a slot to request one.
     unknown_peer: Option<tokio::time::Instant>,
 }
 
@@ -81,7 +81,7 @@ impl Drop for Slot {
 }
 
 impl Controller {
-    /// Serves an externally started VM until its desired state has another generation.
+    /// Serves an externally started VM until the generation of its desired state changes.
     pub(super) async fn receive(&mut self, recipe: &VmRecipe, generation: u64) {
         loop {
             match self.listeners(recipe).await {
@@ -224,13 +224,13 @@ impl Controller {
                     Err(error) => {
                         tracing::warn!("{}: process {pid} gets no memory: {error}", self.label());
                         self.status.send_modify(|status| status.last_exit = Some(error.to_string()));
-                        // It may have ended.
+                        // QEMU may have ended.
                         let _ = ServedMemory::refuse(stream.as_fd());
                     }
                 }
             }
             (VmSocket::Nf(socket), Some(slot)) if !slot.has(socket) => {
-                // The connection of the control memory shows its end.
+                // If sending fails, the connection of the control memory shows QEMU's end.
                 if slot.instance.memory.answer(socket, stream.as_fd()).is_ok() {
                     slot.others.push((socket, stream));
                 }
@@ -304,13 +304,13 @@ impl Controller {
             self.label()
         );
         if let Some(qmp) = session.monitor.open() {
-            // If it does not react, its starter must stop it.
+            // If QEMU does not react, the user who started it must stop it.
             let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         }
         session.monitor = Monitor::Absent;
     }
 
-    /// Shuts down a VM that should stop.
+    /// Shuts down the VM of a session.
     async fn shut_down_session(&mut self, session: &mut Session) {
         if session.slot.is_none() && session.monitor.open().is_none() {
             return;
@@ -361,7 +361,7 @@ impl Session {
     }
 }
 
-/// The NF whose ready message is outstanding.
+/// The NF whose ready message has not arrived yet.
 fn not_ready(slot: Option<&Slot>) -> Option<&Instance<ServedMemory>> {
     slot.filter(|slot| !slot.is_ready).map(|slot| &slot.instance)
 }

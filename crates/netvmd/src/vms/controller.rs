@@ -32,13 +32,13 @@ use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::process::Confinement;
 use crate::process::backoff::Backoff;
 
-/// Limit for QEMU's first answer; it first waits for the sockets of its ports.
+/// Time limit for QEMU's first answer. QEMU first waits for the sockets of its ports.
 const QMP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Limit for a guest to shut down after its power button.
+/// Time limit for a guest to shut down after the power button.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
-/// Limit for a dismissed NF and its guest to end.
+/// Time limit for a dismissed NF and its guest to end.
 pub(super) const NF_GRACE: Duration = Duration::from_secs(5);
-/// Limit for QEMU to end after `quit`, or after its control socket closed.
+/// Time limit for QEMU to end after `quit`, or after its control socket closed.
 pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct Controller {
@@ -162,7 +162,7 @@ impl Controller {
             biased;
             connected = timeout(QMP_TIMEOUT, Qmp::connect(&path)) => connected,
             how = machine.ended() => return End::Failed(format!("ended before QMP answered: {how}")),
-            // A running guest gets the chance to shut down once QEMU answers.
+            // An adopted guest can still shut down in order, once QEMU answers.
             () = another(&mut self.desired_states, desired.generation), if !is_adopted => {
                 machine.kill().await;
                 return End::Requested;
@@ -372,7 +372,7 @@ impl Controller {
                 }
             }
         }
-        // It may have ended; if it does not react, it is killed below.
+        // QEMU may have ended. If it does not react, the code below kills it.
         let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         if timeout(SHUTDOWN_TIMEOUT, machine.ended()).await.is_err() {
             tracing::warn!("{}: QEMU did not quit; killed", self.label());
@@ -385,9 +385,9 @@ impl Controller {
     }
 }
 
-/// Waits until the desired state has another generation.
+/// Waits until the generation of the desired state changes.
 pub(super) async fn another(desired_states: &mut watch::Receiver<DesiredState>, generation: u64) {
-    // An error: the daemon ends and leaves guests running.
+    // An error means that the daemon ends; guests keep running.
     if desired_states.wait_for(|desired| desired.generation != generation).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,4 +1,4 @@
-//! Handle of a VM's controller: the desired state goes in, the status comes out.
+//! Handle of a VM's controller. In: the desired state. Out: the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct DesiredState {
     pub(super) recipe: Option<Arc<VmRecipe>>,
     /// The restart policy.
     pub(super) restart: Restart,
-    /// Limit for booting.
+    /// Time limit for booting.
     pub(super) boot_timeout: Duration,
     /// Whether the configuration starts it.
     pub(super) is_started: bool,
@@ -69,7 +69,7 @@ impl VmHandle {
             let was_started = std::mem::replace(&mut desired.is_started, wanted.is_up);
             let is_to_start = wanted.is_up && !was_started;
             match before {
-                // The configuration has it again.
+                // The VM was removed from the configuration, which now has it again.
                 None => {
                     desired.is_up = wanted.is_up;
                     desired.is_forced = false;

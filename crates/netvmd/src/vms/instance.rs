@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Poll interval for an eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Why a VM whose NF was evicted ends.
+/// The exit reason of a VM whose NF was evicted.
 pub(super) const EVICTED: &str = "its NF or another one of its trust group damaged the group's memory";
 
 /// The engine does not admit an NF.
@@ -55,7 +55,7 @@ impl Instance<GuestMemory> {
 }
 
 impl Instance<ServedMemory> {
-    /// Admits an NF whose QEMU is started externally and maps everything writable.
+    /// Admits an NF whose QEMU is started externally and maps all its memory writable.
     pub(super) async fn admit_served(engine: &EngineHandle, nf: &NfRecipe) -> Result<Self, InstanceError> {
         Self::let_in(engine, nf, Engine::give_own_table, ServedMemory::new).await
     }
@@ -74,7 +74,7 @@ impl<M: Send + 'static> Instance<M> {
             let memory = table(engine, id).map_err(InstanceError::Table).and_then(|()| {
                 match engine.descriptors(id) {
                     Some(fds) => make(&fds, notify),
-                    // It was admitted a moment ago.
+                    // Cannot happen: the instance was admitted just now.
                     None => Err(io::Error::from_raw_os_error(libc::ENOENT)),
                 }
                 .map_err(InstanceError::Memory)
@@ -111,7 +111,7 @@ impl<M: Send + 'static> Instance<M> {
         }
     }
 
-    /// Asks it to forward the packets that it holds and to end.
+    /// Asks the NF to forward the packets that it holds and to end.
     pub(super) fn dismiss(&self) {
         let id = self.id;
         self.engine.send(move |engine| engine.dismiss(id));
@@ -125,7 +125,7 @@ impl<M> Drop for Instance<M> {
     }
 }
 
-/// Waits for the ready message of a VM's NF, if it has one that is not ready.
+/// Waits for the ready message of a VM's NF; forever if there is none to wait for.
 pub(super) async fn ready_message<M: Send + 'static>(
     instance: Option<&Instance<M>>,
 ) -> Result<ReadyMessage, EngineGone> {
@@ -136,7 +136,7 @@ pub(super) async fn ready_message<M: Send + 'static>(
     }
 }
 
-/// Waits until the engine has evicted the VM's NF, if it has one.
+/// Waits until the engine has evicted the VM's NF; forever for a VM without an NF.
 pub(super) async fn evicted<M: Send + 'static>(instance: Option<&Instance<M>>) {
     match instance {
         Some(instance) => instance.evicted().await,

@@ -1,5 +1,5 @@
-//! Virtual machines. Ordinary guests keep running when netvmd ends; the next netvmd takes them over, by their folders
-//! in the run directory.
+//! Virtual machines. Ordinary guests keep running when netvmd ends. The next netvmd finds them by their folders in the run
+//! directory, and takes them over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -77,9 +77,9 @@ impl Machines {
         Self { engine, run_dir, confinement, cores, is_root, handles: Mutex::default() }
     }
 
-    /// Looks up programs, files, users, cores and memory of all VMs, off the runtime's thread. Starts nothing. A VM of
-    /// the `running` configuration that has not changed keeps what was found before if it cannot be found any more, so
-    /// that it does not prevent other changes.
+    /// Looks up programs, files, users, cores and memory of all VMs, on another thread. Starts nothing. If a lookup fails for a
+    /// VM of the `running` configuration that has not changed, the VM keeps the earlier result, so that it does not prevent
+    /// other changes.
     ///
     /// # Errors
     /// [`VmRecipeError`] names the first VM that cannot be started, and the reasons.
@@ -121,8 +121,8 @@ impl Machines {
                 None => {
                     let desired = wanted.desired();
                     let is_up = desired.is_up;
-                    let (one, was_there) = self.control(&name, desired);
-                    let startup = (is_up && !was_there).then(|| one.startup());
+                    let (one, was_adopted) = self.control(&name, desired);
+                    let startup = (is_up && !was_adopted).then(|| one.startup());
                     handles.insert(name, one);
                     startup
                 }
@@ -170,8 +170,8 @@ impl Machines {
                 is_forced: false,
                 generation: 0,
             };
-            let (one, was_there) = self.control(&name, desired);
-            if was_there {
+            let (one, was_adopted) = self.control(&name, desired);
+            if was_adopted {
                 tracing::warn!("vm {name}: no longer configured; shutting it down");
                 one.dismiss();
             }
@@ -194,16 +194,16 @@ impl Machines {
         if adopted.is_none() {
             folder.clear();
         }
-        let was_there = adopted.is_some();
+        let was_adopted = adopted.is_some();
         let mut status = VmStatus::new(name);
         status.is_outdated = match (&record, &desired.recipe) {
-            (Some(record), Some(recipe)) => was_there && is_outdated(record, recipe),
+            (Some(record), Some(recipe)) => was_adopted && is_outdated(record, recipe),
             _ => false,
         };
         if status.is_outdated {
             tracing::warn!("vm {name}: runs with its old configuration until `netvm vm stop` and `start`");
         }
-        let desired = DesiredState { is_up: desired.is_up || was_there, ..desired };
+        let desired = DesiredState { is_up: desired.is_up || was_adopted, ..desired };
         let (desired, desired_states) = watch::channel(desired);
         let (status, view) = watch::channel(status);
         let confinement = Arc::clone(&self.confinement);
@@ -211,7 +211,7 @@ impl Machines {
         let backoff = Backoff::default();
         let controller = Controller { engine, folder, confinement, desired_states, status, backoff, before };
         tokio::spawn(controller.supervise(adopted));
-        (VmHandle { desired, status: view }, was_there)
+        (VmHandle { desired, status: view }, was_adopted)
     }
 
     /// The status of every configured VM.
@@ -237,7 +237,7 @@ impl Machines {
             .map(|one| one.stop(is_forced))
     }
 
-    /// How a VM is started; `None` if the name is unknown.
+    /// The recipe of a VM; `None` if the name is unknown.
     #[must_use]
     pub fn recipe(&self, name: &str) -> Option<Arc<VmRecipe>> {
         self.lock().get(name)?.desired.borrow().recipe.clone()
@@ -314,7 +314,7 @@ impl Machines {
     }
 }
 
-/// Whether a process was started with other arguments than now, apart from descriptor numbers.
+/// Whether a process was started with other arguments than the recipe has now, apart from descriptor numbers.
 fn is_outdated(record: &Record, recipe: &VmRecipe) -> bool {
     let sockets = Sockets::Inherited { qmp: 0, serial: 0, log: Some(0) };
     let now = recipe.machine.arguments(recipe.version, sockets);

@@ -20,7 +20,7 @@ pub enum VmPhase {
     Backoff,
     /// It is stopped.
     Stopped,
-    /// It is to be started externally, and has not been.
+    /// netvmd waits for somebody to start it externally.
     Awaited,
 }
 
@@ -50,7 +50,7 @@ pub struct VmStatus {
     pub resets: u64,
     /// The last exit reason.
     pub last_exit: Option<String>,
-    /// Since when this netvmd has seen it running.
+    /// The time since which this netvmd has seen it running.
     pub since: Option<Instant>,
     /// Whether an earlier netvmd started it.
     pub is_adopted: bool,

@@ -113,5 +113,5 @@ fn a_failed_change_says_why_and_an_absent_collector_delays_nothing() {
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &config(&["a"]));
     daemon.await_log(&format!("traces for http://{nobody} are lost:"));
     let mut refused = traced("https://collector.example:4318", ENGINE);
-    refused.await_log("only http:// is possible");
+    refused.await_log("netvmd supports only http:// here");
 }

@@ -70,9 +70,9 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
     shell.must("killall httpd; httpd -p 80 -h /tmp");
     let fetched = host.output(&format!("busybox wget -q -O {} http://10.9.0.2/file", there.display()));
     assert!(fetched.status.success(), "{fetched:?}");
-    let ours = host.output(&format!("busybox md5sum {}", there.display()));
-    let ours = sum(&String::from_utf8(ours.stdout).unwrap());
-    assert_eq!(sum(&shell.must("md5sum /tmp/file")), ours);
+    let expected = host.output(&format!("busybox md5sum {}", there.display()));
+    let expected = sum(&String::from_utf8(expected.stdout).unwrap());
+    assert_eq!(sum(&shell.must("md5sum /tmp/file")), expected);
     let server = format!("busybox timeout 300 busybox httpd -f -p 80 -h {}", folder.0.display());
     let mut words = vec!["netns", "exec", host.namespace()];
     words.extend(server.split(' '));
@@ -81,7 +81,7 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
     let back = shell.must("md5sum /tmp/back");
     server.kill().unwrap();
     server.wait().unwrap();
-    assert_eq!(sum(&back), ours);
+    assert_eq!(sum(&back), expected);
 }
 
 #[test]

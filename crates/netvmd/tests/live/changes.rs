@@ -32,7 +32,7 @@ const LACKING: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "[[port]]\nname = \"t\"\nkind = \"tap\"\ninterface = \"lo\"\n",
-        &[("interface", "exists and is no TAP")],
+        &[("interface", "exists and is not a TAP")],
     ),
     (
         "[[port]]\nname = \"o\"\nkind = \"container\"\nnamespace = \"/proc/self/ns/net\"\n",

@@ -48,7 +48,7 @@ fn static_routes_follow_the_configuration() {
     assert!(!after.contains("172.17.0.0/16") && !after.contains("2001:db8:3::"), "{after}");
     // A route that the kernel refuses changes nothing.
     for (route, says) in [
-        ("{ to = \"172.20.0.0/16\", via = \"10.2.0.2\" }", "has a route of others"),
+        ("{ to = \"172.20.0.0/16\", via = \"10.2.0.2\" }", "already has a route to this destination"),
         ("{ to = \"172.21.0.0/16\", via = \"192.0.2.9\" }", "is in no network"),
     ] {
         let (_, error) = daemon.post_failing(path::APPLY, with(route));
@@ -63,7 +63,10 @@ fn static_routes_follow_the_configuration() {
     let _: Done = daemon.post(&at, &add("{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }"));
     assert!(routes().contains("172.30.0.0/16 via 10.2.0.2 dev wan proto static metric 5"), "{}", routes());
     for (route, says) in [
-        ("{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }", "has a route of others"),
+        (
+            "{ to = \"172.30.0.0/16\", via = \"10.2.0.2\", metric = 5 }",
+            "already has a route to this destination",
+        ),
         ("{ to = \"172.31.0.0/16\", via = \"192.0.2.9\" }", "is in no network"),
         ("{ to = \"172.31.0.0/16\", interface = \"lam\" }", "no interface `lam`"),
     ] {

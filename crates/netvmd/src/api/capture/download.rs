@@ -1,6 +1,6 @@
-//! A capture as a file that a browser downloads. In: what to capture, and limits. Out: pcapng, as `netvm capture` writes it.
+//! A capture as a file that a browser downloads. In: places, filter and limits. Out: pcapng, as `netvm capture` writes it.
 //!
-//! `netvm capture` does it, in a process of its own: libpcap reads what a client wrote there, not in netvmd.
+//! A separate `netvm capture` process does the work, so that libpcap parses the client's filter there and not in netvmd.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::api::Failure;
 use crate::daemon::Daemon;
 use crate::process::program::Program;
 
-/// Bytes that are passed on at once.
+/// Most bytes of a chunk of the file.
 const CHUNK: usize = 64 << 10;
-/// Chunks that wait for a slow client; then the capture waits, and loses packets of its own.
+/// Chunks that are queued for a slow client. When the queue is full, the capture process waits, and its capture loses packets.
 const WAITING: usize = 4;
-/// Most bytes of an error message.
+/// Most bytes of an error message that are read.
 const MESSAGE: u64 = 4096;
-/// Limit for the beginning of the file.
+/// Time limit for the first bytes of the file.
 const START: Duration = Duration::from_secs(10);
 
 type Chunk = Result<Bytes, std::io::Error>;
@@ -41,11 +41,11 @@ pub(in crate::api) async fn start(
     check(&request)?;
     let mut child = spawn(&daemon, &request)?;
     let (Some(mut packets), Some(mut errors)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "no pipes to the process that captures"));
+        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the capture process has no pipes"));
     };
     let first = tokio::time::timeout(START, next(&mut packets)).await;
     let Ok(Ok(first)) = first else {
-        let message = "the process that captures did not begin: see netvmd's log";
+        let message = "the capture process wrote nothing: see netvmd's log";
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message));
     };
     if first.is_empty() {
@@ -95,7 +95,7 @@ fn spawn(daemon: &Daemon, request: &CaptureFile) -> Result<Child, Failure> {
     command.spawn().map_err(|error| failed(&error))
 }
 
-/// What a pipe has, at most a chunk; nothing at its end.
+/// Reads up to a chunk from a pipe; empty at the end.
 async fn next(from: &mut (impl AsyncRead + Unpin)) -> Chunk {
     let mut chunk = vec![0; CHUNK];
     let count = from.read(&mut chunk).await?;
@@ -103,16 +103,16 @@ async fn next(from: &mut (impl AsyncRead + Unpin)) -> Chunk {
     Ok(chunk.into())
 }
 
-/// What the process says before it ends.
+/// Reads the process's error message.
 async fn message(errors: &mut ChildStderr) -> String {
     let mut said = Vec::new();
-    // What can be read of it is shown.
+    // A partial message is better than none.
     let _ = errors.take(MESSAGE).read_to_end(&mut said).await;
     String::from_utf8_lossy(&said).trim().to_owned()
 }
 
-/// Passes the file on until it ends, or the client closes the connection. The process needs its standard error until its
-/// end.
+/// Passes the file on until it ends, or the client closes the connection. `errors` stays open so long, because the process
+/// may write to it.
 async fn pass(
     mut child: Child,
     (mut packets, mut errors): (ChildStdout, ChildStderr),
@@ -135,7 +135,7 @@ async fn pass(
     let said = message(&mut errors).await;
     if !child.wait().await.is_ok_and(|status| status.success()) {
         tracing::warn!("a capture for a client failed: {said}");
-        // The answer breaks off, so that the client sees it.
+        // Aborts the reply, so that the client notices the failure.
         let _ = sender.send(Err(std::io::Error::other("the capture has failed"))).await;
     }
 }

@@ -30,7 +30,7 @@ use crate::runtime::blocking;
 const MAX_REQUEST: usize = 512 << 10;
 /// Bytes of records for each worker.
 const DEFAULT_BUFFER: u64 = 32 << 20;
-/// Limit for the client to take the hand-over.
+/// Time limit for the client to receive the rings.
 const HANDOVER: Duration = Duration::from_secs(5);
 
 pub(super) async fn start(State(daemon): State<Arc<Daemon>>, request: Request) -> Result<Response, Failure> {
@@ -69,7 +69,7 @@ fn invalid(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, format!("invalid request: {error}"))
 }
 
-/// The first places of a capture, for the log.
+/// The first interfaces of a capture, for the log.
 fn names(started: &CaptureStarted) -> String {
     let mut names: Vec<String> = started.interfaces.iter().take(4).map(Interface::description).collect();
     if started.interfaces.len() > names.len() {
@@ -102,7 +102,7 @@ pub(super) async fn last_burst(
         (engine.last_burst(&name).cloned(), ports)
     });
     let (Some(last), ports) = found.await? else {
-        let message = format!("no NF of role `{role}` has ended with packets in its hands");
+        let message = format!("no NF of role `{role}` has ended while it held packets");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
     let packet = |held: &HeldPacket| LastPacket {
@@ -142,10 +142,10 @@ async fn serve(
     let parts = parts.map_err(|_| "the API's connection is not a Unix stream")?;
     let stream: &UnixStream = parts.io.inner().get_ref();
     let fd = stream.as_fd().try_clone_to_owned()?;
-    // Out of HTTP's stream, which has time limits.
+    // Drops HTTP's wrapper of the stream, which has time limits.
     drop(parts.io);
     let mut stream = UnixStream::from_std(fd.into())?;
-    // The descriptors must not arrive with the head of the answer, which the client's HTTP reads.
+    // The descriptors must not arrive with the head of the reply, because the client's HTTP library reads that.
     let mut byte = [0; 1];
     if parts.read_buf.is_empty() {
         tokio::time::timeout(HANDOVER, stream.read_exact(&mut byte)).await??;
@@ -162,7 +162,7 @@ async fn serve(
     })
     .await?;
     let mut stream = UnixStream::from_std(std)?;
-    // The client sends nothing more; an error is an end, too.
+    // The client sends nothing more. An error also ends the capture.
     while stream.read(&mut byte).await.is_ok_and(|count| count > 0) {}
     Ok(())
 }

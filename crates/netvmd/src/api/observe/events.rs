@@ -1,4 +1,4 @@
-//! `GET /v1/events`: the history, or with `follow` also what is to come, one JSON object a line.
+//! `GET /v1/events`: the history, with `follow` also new events; one JSON object per line.
 
 use std::sync::Arc;
 

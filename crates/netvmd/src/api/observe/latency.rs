@@ -44,7 +44,7 @@ fn port(host: &Host, id: PortId) -> String {
     host.port(id).map_or_else(|| format!("(former port {id})"), |port| port.name.clone())
 }
 
-/// A chain without some of its hops, which packets of flows that skip NFs take, has no name of its own.
+/// The name of a chain. Flows that skip NFs take a variant of their chain without these hops, which has no name.
 fn chain_name(host: &Host, id: ChainId) -> String {
     host.chains
         .iter()

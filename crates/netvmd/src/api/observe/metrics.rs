@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 use super::super::{Failure, routers, status, traffic};
 use crate::daemon::Daemon;
 
-/// For how long scrapes get the same answer, so that many of them cost as much as one.
+/// Scrapes within this time get the same reply, so that many scrapers cost as much as one.
 const KEPT: Duration = Duration::from_millis(200);
 
 pub(in crate::api) async fn metrics(
@@ -101,12 +101,12 @@ impl Collector for Scrape {
     }
 }
 
-/// 1 for what holds, else 0.
+/// 1 for true, 0 for false.
 fn flag(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
-/// A name that an NF chose, with the characters of names only: a peer must not fill labels with anything.
+/// A name that an NF chose, reduced to the characters of names: a peer must not put arbitrary text into labels.
 fn label(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     name.chars().map(|c| if allowed(c) { c } else { '_' }).collect()
@@ -200,7 +200,7 @@ impl Scrape {
         let mut own = std::collections::BTreeMap::<[String; 2], f64>::new();
         for role in &stats.roles {
             for (name, count) in &role.counters {
-                // Names that become equal are one.
+                // Adds up counters whose names have become equal.
                 *own.entry([role.role.clone(), label(name)]).or_default() += *count as f64;
             }
         }

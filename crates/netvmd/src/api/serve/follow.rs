@@ -1,4 +1,5 @@
-//! Serves the web page where the configuration says, and captures for whom it says, and follows when that changes.
+//! Serves the web page on the configured address, and the socket of the configured `capture_group`; follows changes of the
+//! configuration.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ const CLIENTS: usize = 64;
 /// Pause before another attempt.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Where the web page is served, and whether it may capture.
+/// The address of the web page, and whether it may capture.
 type Web = (SocketAddr, bool);
 
 /// Follows the configuration until the future is dropped, which also ends the server.
@@ -70,7 +71,7 @@ async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Se
     let gid = blocking(move || account::group(&name)).await;
     let listener = match gid {
         Ok(Some(gid)) => {
-            // What a netvmd left behind that ended early.
+            // A netvmd that was killed may have left it.
             let _ = std::fs::remove_file(&socket);
             super::super::bind(&socket, Some(gid)).map_err(|error| error.to_string())
         }
@@ -109,14 +110,14 @@ async fn start(daemon: &Arc<Daemon>, web: Web) -> Option<(Web, Server)> {
         }
         Err(error) => {
             let problem =
-                format!("the web page is not served on {address}: {error} (another `web` in [api]?)");
+                format!("cannot serve the web page on {address}: {error} (choose another `web` in [api])");
             note(daemon, Some(problem));
             None
         }
     }
 }
 
-/// Notes why the page is not served.
+/// Logs and stores why the page is not served.
 fn note(daemon: &Daemon, problem: Option<String>) {
     let mut known = daemon.web_problem.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(problem) = problem.as_ref().filter(|_| *known != problem) {

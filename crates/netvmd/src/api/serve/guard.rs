@@ -1,6 +1,6 @@
-//! Access to the API. The kernel guards the Unix socket; the loopback address is guarded by a token, and only reads, or captures,
-//! if that is configured. Requests
-//! of foreign web pages are refused on both, since a browser reaches a socket that `ssh -L` forwards.
+//! Access to the API. File permissions protect the Unix socket. A token protects the loopback address, which serves reads
+//! only and, if configured, captures. Both refuse requests of foreign web pages, because a browser can reach a socket that
+//! `ssh -L` forwards.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ pub(in crate::api) struct Token {
 }
 
 impl Token {
-    /// Reads the token from its file; makes both if there is none.
+    /// Reads the token from its file; creates a token and the file if the file does not exist.
     ///
     /// # Errors
     /// The kernel's error.
@@ -40,7 +40,7 @@ impl Token {
         Ok(Self { text: text.into(), file: file.into() })
     }
 
-    /// Whether a request has it. The time does not depend on how much of it is right.
+    /// Whether a request has the token. Compares in constant time.
     fn is_in(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let Some(given) = given.and_then(|given| given.strip_prefix(b"Bearer ")) else { return false };
@@ -61,15 +61,16 @@ fn create(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// What the loopback address is for.
+/// The rights of clients of the loopback address.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct WebRights {
     pub(super) token: Token,
-    /// Captures besides reading.
+    /// Clients may capture.
     pub(super) may_capture: bool,
 }
 
-/// Admits requests that have the token and change nothing. The page itself has no secrets, and asks for the token.
+/// Admits requests that have the token and change nothing. The page itself needs no token: it has no secrets, and asks the
+/// user for the token.
 pub(in crate::api) async fn web_only(
     State(rights): State<WebRights>,
     request: Request,
@@ -88,7 +89,8 @@ pub(in crate::api) async fn web_only(
     }
     let is_capture = place == path::CAPTURE_FILE && request.method() == Method::POST;
     if (is_last_burst(place) || is_capture) && !may_capture {
-        let message = "packets are not shown here: use `netvm capture`, or set `web_capture = true` in [api]";
+        let message =
+            "the web page may not capture packets: use `netvm capture`, or set `web_capture = true` in [api]";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }
     if !reads(&request) && !is_capture {
@@ -111,8 +113,7 @@ fn is_last_burst(place: &str) -> bool {
 /// Admits requests that change nothing, and captures.
 pub(in crate::api) async fn look_and_capture(request: Request, next: Next) -> Response {
     if !reads(&request) && request.uri().path() != path::CAPTURE {
-        let message =
-            "this socket is for looking and for captures: changes are made through the API's socket";
+        let message = "this socket allows only reads and captures: use the API's socket for changes";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }
     next.run(request).await

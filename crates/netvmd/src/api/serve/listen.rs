@@ -1,4 +1,4 @@
-//! Accepts connections: a bounded number, none of which waits for ever for its client.
+//! Accepts a bounded number of connections. Time limits ensure that none waits for its client forever.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use tokio_io_timeout::TimeoutStream;
 
 /// Limit for open requests to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in which the head of a request must arrive, the pause before it included.
+/// Time limit for the head of a request, including the idle time before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which a client must take what is sent to it.
+/// Time limit for a client to receive a reply.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for telling a client that there are too many.
+/// Time limit for the reply to a client that netvmd refuses.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most clients at a time that get this answer; netvmd disconnects others without one.
+/// Most clients at a time that get this reply; netvmd disconnects others without one.
 const REFUSALS: usize = 64;
 /// Largest head of a request in bytes.
 const HEAD: usize = 32 << 10;
 
-/// What a listener may use.
+/// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::api) struct Limits {
     /// Connections at a time.
     pub(in crate::api) connections: usize,
 }
 
-/// What HTTP runs over, for clients that leave it by an upgrade.
+/// The stream under HTTP, for clients that upgrade the connection.
 pub(in crate::api) type Io<I> = TokioIo<Pin<Box<TimeoutStream<I>>>>;
 
 /// A running server. Dropping it stops it.
@@ -69,7 +69,7 @@ async fn serve<L: Listener>(mut listener: L, app: Router, limits: Limits, mut st
     loop {
         let (io, _) = tokio::select! {
             accepted = listener.accept() => accepted,
-            // Nothing is sent; the end drops the sender.
+            // The sender sends nothing; dropping it stops the server.
             _ = stopped.changed() => break,
         };
         if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
@@ -113,10 +113,10 @@ where
     }
 }
 
-/// The answer for a client that is one too many.
+/// The reply to a client beyond the limit.
 fn refusal(most: usize) -> Arc<str> {
     let body =
-        format!("{{\"message\":\"netvmd has {most} clients here, which is its limit: try again later\"}}");
+        format!("{{\"message\":\"{most} clients use this socket, which is its limit: try again later\"}}");
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\nconnection: close";
     format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into()
 }
@@ -124,7 +124,7 @@ fn refusal(most: usize) -> Arc<str> {
 async fn refuse<I: AsyncReadExt + AsyncWriteExt + Unpin>(mut io: I, refusal: &str) -> std::io::Result<()> {
     io.write_all(refusal.as_bytes()).await?;
     io.shutdown().await?;
-    // A connection that is closed with unread bytes takes the answer away from the client.
+    // Closing a connection with unread bytes would discard the reply before the client reads it.
     let mut rest = [0; 4096];
     while io.read(&mut rest).await? > 0 {}
     Ok(())

@@ -1,5 +1,5 @@
-//! Where the API is served: on its Unix socket, and if configured on a loopback address, with a token, for reading and, if
-//! that is configured, for captures.
+//! Serves the API on its Unix socket and, if configured, on a loopback address, where a token allows reads and, if
+//! configured, captures.
 
 mod follow;
 mod guard;

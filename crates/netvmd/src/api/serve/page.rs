@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// Nothing but the page's own files, and its own server. No text becomes HTML, style or script.
+/// The page may load only its own files, and connect only to its own server. Text cannot become HTML, style or script.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -69,10 +69,12 @@ pub enum ApplyError {
         left: u64,
     },
     /// The limit for a confirmation is out of range.
-    #[error("a confirmation must be expected within 1 to {LONGEST} s")]
+    #[error("the time limit for a confirmation must be from 1 to {LONGEST} s")]
     ConfirmLimit,
     /// The state directory cannot be written.
-    #[error("cannot record in the state directory what to go back to: {0} (choose another with --state-dir)")]
+    #[error(
+        "cannot save the previous configuration in the state directory: {0} (choose another with --state-dir)"
+    )]
     State(std::io::Error),
     /// The configuration cannot be saved.
     #[error(transparent)]

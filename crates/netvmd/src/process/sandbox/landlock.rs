@@ -1,9 +1,9 @@
-//! A Landlock domain for each NF and each QEMU. A process in a domain cannot trace processes outside it, so it cannot reach
-//! their /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. NFs that share a user, but not a
-//! trust group, therefore cannot reach each other's packets through the kernel.
+//! A Landlock domain for each NF and each QEMU. A process in a domain cannot trace processes outside of it, so it cannot
+//! reach their /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. Therefore, NFs of the same
+//! user but of different trust groups cannot reach each other's packets through the kernel.
 //!
-//! An NF may also change no file outside of the folders that its configuration names (`writable`). The domain of a QEMU only
-//! forbids creating devices, as a ruleset must forbid something: its disks are files.
+//! An NF can change files only in the folders that its configuration names (`writable`). A QEMU must write its disks, which
+//! are files, so its domain only forbids creating devices: a ruleset must forbid something.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use landlock::{
     Scope,
 };
 
-/// The newest rights to change files that are handled, as far as the kernel knows them.
+/// The newest ABI whose rights the rulesets use, as far as the kernel knows them.
 const RIGHTS: ABI = ABI::V5;
 /// Devices that every NF may write.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/zero"];
@@ -29,10 +29,10 @@ impl Domain {
         Self::forbidding(AccessFs::MakeChar | AccessFs::MakeBlock)
     }
 
-    /// Prepares the rules for an NF that may change files in some folders; `None` if the kernel has no Landlock.
+    /// Prepares the rules for an NF that may change files in `writable`; `None` if the kernel has no Landlock.
     ///
     /// # Errors
-    /// The folder that cannot be opened, and the kernel's error.
+    /// A folder cannot be opened: its path, and the kernel's error.
     pub(in crate::process) fn of_nf(writable: &[PathBuf]) -> Result<Option<Self>, (PathBuf, io::Error)> {
         let Some(Self(mut rules)) = Self::forbidding(AccessFs::from_write(RIGHTS)) else { return Ok(None) };
         let in_folder = AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
@@ -60,7 +60,7 @@ impl Domain {
         descriptor.map(|_| Self(ruleset))
     }
 
-    /// Enters a new domain, for good. Async-signal-safe: system calls only.
+    /// Enters a new domain, irrevocably. Async-signal-safe: system calls only.
     pub(super) fn enter(&self) -> io::Result<()> {
         let ruleset = self.0.try_clone()?;
         ruleset.restrict_self().map_err(|_| io::Error::last_os_error())?;

@@ -1,14 +1,14 @@
 //! The sandbox of an NF or a QEMU, entered between fork and exec, in an order in which each step is still permitted.
 //!
 //! ```text
-//!  cgroup        limits on memory, tasks and its share of cores; first, as netvmd's user may move it
+//!  cgroup        limits on memory, tasks and its share of cores; first, while it still is netvmd's user
 //!  descriptors   all but stdio and the attach socket close at exec
 //!  cores         CPU affinity; cannot be changed from within
 //!  limits        no core dumps (they hold packets), few open files; memory and tasks where no cgroup limits them
 //!  user          groups, gid, uid; empties the bounding set and all capabilities
-//!  parent        SIGKILL when netvmd dies, except for guests that live on; after the user, whose change would clear it
+//!  parent        SIGKILL when netvmd dies, except for guests that keep running; after the user, whose change clears it
 //!  privileges    no_new_privs: setuid programs give none back
-//!  Landlock      a new domain, if the kernel has it: no tracing of others, no signals to them, no changes of files
+//!  Landlock      a new domain, if the kernel has Landlock: no tracing of others, no signals to them, no changes of files
 //!  seccomp       last, as it forbids the steps before; QEMU installs its own filter
 //! ```
 //!
@@ -74,7 +74,7 @@ pub struct Confinement {
     filters: Filters,
     domain: Option<Arc<Domain>>,
     cgroups: Cgroups,
-    /// Why some limits are not set by cgroups.
+    /// Why cgroups do not set some limits.
     without_cgroups: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl Confinement {
         &self.cgroups
     }
 
-    /// Why some limits of NFs are weaker here; empty: cgroups set all.
+    /// Why cgroups do not set some limits, which are weaker then; empty if they set all.
     #[must_use]
     pub fn without_cgroups(&self) -> &[String] {
         &self.without_cgroups
@@ -118,11 +118,11 @@ pub(crate) struct Sandbox {
     /// Pipe for the byte of the step that failed.
     pub(crate) failed_step: OwnedFd,
     pub(crate) cores: libc::cpu_set_t,
-    /// The user; `None`: netvmd's, as netvmd is not root.
+    /// The user; `None`: netvmd's user, because netvmd is not root.
     pub(crate) account: Option<Account>,
     /// Supplementary groups.
     pub(crate) groups: Vec<libc::gid_t>,
-    /// netvmd's process, whose death kills this one; `None`: it lives on.
+    /// netvmd's process, whose death kills this process; `None` if this process survives it.
     pub(crate) parent: Option<libc::pid_t>,
     pub(crate) confinement: Arc<Confinement>,
     /// Whether to install the NF filter; if not, the program installs its own.
@@ -133,14 +133,14 @@ pub(crate) struct Sandbox {
     pub(crate) fallback: Fallback,
 }
 
-/// Resource limits (setrlimit(2)) where no cgroup and no Landlock limits an NF; `None`: not limited.
+/// Resource limits (setrlimit(2)) for an NF that cgroups or Landlock do not limit; `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fallback {
     /// Bytes of private memory.
     pub(crate) data: Option<u64>,
     /// Tasks of its user, over all of its processes.
     pub(crate) tasks: Option<u64>,
-    /// Bytes of a file that it writes.
+    /// Size of a file that it writes, in bytes.
     pub(crate) file: Option<u64>,
 }
 
@@ -244,7 +244,7 @@ fn empty_bounding_set() -> io::Result<()> {
         // SAFETY: the call takes integers only.
         let dropped = check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) });
         match dropped {
-            // No more capabilities exist.
+            // The kernel knows no further capabilities.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
             // netvmd lacks CAP_SETPCAP, as in a container, so it has no capabilities to give.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => break,
@@ -281,7 +281,7 @@ fn drop_capabilities() -> io::Result<()> {
 fn die_with(parent: libc::pid_t) -> io::Result<()> {
     // SAFETY: the call takes integers only.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-    // If netvmd died before the prctl, this process has another parent already.
+    // If netvmd died before the prctl, the parent has changed already.
     // SAFETY: the call takes no arguments and cannot fail.
     if unsafe { libc::getppid() } != parent {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));

@@ -1,6 +1,6 @@
-//! The system call filter of NFs. Allowed: memory, waiting, own descriptors and threads, files that the user may
-//! access.
-//! Everything else, such as sockets, other processes and rarely used kernel interfaces, fails with EPERM.
+//! The system call filter of NFs. It allows memory management, waiting, the NF's own descriptors and threads, and files that
+//! its user may access. Everything else fails with EPERM, such as sockets, access to other processes and rarely used kernel
+//! interfaces.
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -114,11 +114,11 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getuid,
     libc::SYS_sysinfo,
     libc::SYS_uname,
-    // Its own exec, and another if the program is a launcher. The sandbox persists.
+    // The NF's own exec, and a second one if the program is a launcher. The sandbox persists.
     libc::SYS_execve,
 ];
 
-/// Old variants of allowed system calls that only older architectures have.
+/// Old variants of allowed system calls, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[libc::c_long] = &[
     libc::SYS_access,
@@ -142,11 +142,11 @@ const ALLOWED_HERE: &[libc::c_long] = &[
     libc::SYS_time,
     libc::SYS_unlink,
 ];
-/// Old variants of allowed system calls that only older architectures have.
+/// Newer architectures lack the old variants.
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[libc::c_long] = &[];
 
-/// Allowed `prctl` operations: names and dumpability of the process. Not PR_SET_PDEATHSIG, which must stay set.
+/// Allowed `prctl` operations: names and dumpability of the process. PR_SET_PDEATHSIG is not allowed: it must stay set.
 const PRCTLS: &[u64] = &[
     libc::PR_SET_NAME as u64,
     libc::PR_GET_NAME as u64,
@@ -173,15 +173,15 @@ pub struct FilterError(#[from] BackendError);
 /// The filters in the order of their installation.
 #[derive(Debug)]
 pub struct Filters {
-    /// The same for every process.
+    /// Filters that are the same for every process.
     common: [BpfProgram; 2],
-    /// With [`OWN_PID`] in place of the process id.
+    /// The filter that contains the process id, with [`OWN_PID`] in its place.
     own: BpfProgram,
 }
 
-/// Stands for the id of the process that installs the filter. No other number of the filter is the same.
+/// Placeholder for the id of the process that installs the filter. The filter has no other number with this value.
 const OWN_PID: u32 = 0x7ead_beef;
-/// Most instructions of the filter that has it.
+/// Most instructions of the filter with the placeholder.
 const OWN_LENGTH: usize = 64;
 
 impl Filters {
@@ -222,15 +222,15 @@ impl Filters {
     }
 }
 
-/// `clone3` takes its flags in memory, which a filter cannot read. ENOSYS makes C libraries fall back to `clone`.
+/// Refuses `clone3`, whose flags are in memory that a filter cannot read. ENOSYS makes C libraries fall back to `clone`.
 fn refuse_clone3(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, enosys, arch)?.try_into()?)
 }
 
-/// Signals reach only the process itself: `tgkill` names it, and no file descriptor names another one (F_SETOWN). Landlock
-/// does the same from ABI 6 on. And no pages of shared memory are removed (MADV_REMOVE, holes of `fallocate`).
+/// Lets the process signal only itself: `tgkill` must name it, and F_SETOWN is refused. (Landlock does the same from ABI 6
+/// on.) Also refuses to remove pages of shared memory (MADV_REMOVE, and `fallocate` that punches holes).
 fn own_process(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     let other = |argument, op, value: u64| -> Result<SeccompRule, BackendError> {
         SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)?])
@@ -266,11 +266,11 @@ fn allow_list(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     };
     let some = [
         (libc::SYS_clone, threads),
-        // The other filter decides.
+        // The filter of `clone3` decides.
         (libc::SYS_clone3, Vec::new()),
         (libc::SYS_prctl, one_of(0, PRCTLS)?),
         (libc::SYS_ioctl, one_of(1, IOCTLS)?),
-        // Only its own limits.
+        // A process may change only its own limits.
         (libc::SYS_prlimit64, one_of(0, &[0])?),
     ];
     let rules = always.chain(some).collect();

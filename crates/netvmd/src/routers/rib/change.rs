@@ -1,4 +1,5 @@
-//! Types of a [`Rib`](super::Rib)'s interface: changes of links, routes and neighbours in, counts and destinations out.
+//! Types of the interface of a [`Rib`](super::Rib). In: changes of links, routes and neighbours. Out: counts and
+//! destinations.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -12,7 +13,7 @@ use super::{Gateway, Peer};
 pub struct RouteKey {
     /// The prefix.
     pub net: IpNet,
-    /// The lowest is preferred.
+    /// Priority; the lowest is preferred.
     pub metric: u32,
     /// If not 0, the route is only for packets with this type of service.
     pub tos: u8,
@@ -21,7 +22,7 @@ pub struct RouteKey {
 /// The target of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteTarget {
-    /// One that only the kernel handles.
+    /// A target that only the kernel handles.
     Kernel,
     /// Drop.
     Blackhole,
@@ -47,7 +48,8 @@ pub struct Link {
     pub name: String,
     /// Whether it is up.
     pub is_up: bool,
-    /// The interface that it is a macvlan on, and its MAC address: a second address of that interface, as VRRP has one.
+    /// If it is a macvlan: the lower interface, and its own MAC address, which is a second address of the lower interface, as
+    /// VRRP uses it.
     pub macvlan: Option<(u32, MacAddr)>,
 }
 
@@ -84,12 +86,12 @@ pub enum Change {
         /// Its target.
         target: RouteTarget,
     },
-    /// A neighbour is resolved, or (`None`) no longer.
+    /// A neighbour is resolved, or no longer (`None`).
     Neighbour(Peer, Option<Neighbour>),
     /// A custom policy routing rule exists.
     Rule,
-    /// A nexthop object was added, changed or removed. The kernel does not tell of IPv4 routes that it loses or that
-    /// change with it.
+    /// A nexthop object was added, changed or removed. The kernel sends no event for IPv4 routes that change or disappear with
+    /// it.
     Nexthop(u32),
     /// A change that the kernel does not describe in full.
     Unclear,
@@ -106,7 +108,7 @@ pub struct Counts {
     pub next_hops: usize,
     /// Resolved neighbours.
     pub neighbours: usize,
-    /// Routes punted for want of a free next hop.
+    /// Routes that are punted because all next hops are in use.
     pub refused: u64,
     /// Whether policy routing rules make the engine punt everything.
     pub has_rules: bool,
@@ -130,16 +132,16 @@ pub enum Destination<'a> {
 pub struct Select {
     /// 4 or 6.
     pub family: Option<u8>,
-    /// Those in this prefix.
+    /// Only routes in this prefix.
     pub prefix: Option<IpNet>,
-    /// The one for this address.
+    /// Only the route for this address.
     pub address: Option<IpAddr>,
-    /// Those behind this prefix.
+    /// Only routes after this prefix, in the order of prefixes.
     pub after: Option<IpNet>,
 }
 
 impl Select {
-    /// Whether a prefix is selected, as far as its family and `prefix` say.
+    /// Whether `family` and `prefix` select a prefix.
     pub fn holds(&self, net: IpNet) -> bool {
         self.family.is_none_or(|family| (family == 4) == net.is_v4())
             && self.prefix.is_none_or(|prefix| prefix.contains_net(net))

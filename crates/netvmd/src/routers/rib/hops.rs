@@ -26,7 +26,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Stands for all neighbours of a network that an interface connects.
+    /// A placeholder for all neighbours in a network that is connected to an interface.
     pub const fn glean(index: u32, v4: bool) -> Self {
         let none = if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
         Self { peer: (index, none), weight: 1 }
@@ -43,7 +43,7 @@ struct Group {
     gateways: Box<[Gateway]>,
     /// Routes that use it.
     users: u32,
-    /// The engine's entry.
+    /// The entry that the engine has.
     sent: NextHop,
 }
 
@@ -52,10 +52,10 @@ struct Group {
 pub struct Hops {
     groups: BTreeMap<u16, Group>,
     ids: HashMap<Box<[Gateway]>, NextHopId>,
-    /// The sets that hold a neighbour.
+    /// The sets that contain a neighbour.
     members: HashMap<Peer, BTreeSet<u16>>,
     free: Vec<u16>,
-    /// Ids that become free once the engine has no route with them.
+    /// Ids that become free when the engine has no route with them any more.
     released: Vec<(u16, NextHop)>,
     /// The lowest id never used.
     unused: u16,
@@ -184,13 +184,13 @@ impl Hops {
         self.groups.values().filter(|group| !group.gateways.iter().any(Gateway::is_glean)).count()
     }
 
-    /// How often no id was free.
+    /// How often all ids were in use.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 }
 
-/// A gateway on an interface that is not netvm's.
+/// A gateway on an interface that the engine does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable;
 
@@ -207,7 +207,7 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
             Ok(Some(hop)) => known.push((hop, gateway.weight)),
             // The other gateways carry its flows until the kernel resolves it.
             Ok(None) => {}
-            // The kernel has to distribute the flows.
+            // Only the kernel can reach this gateway, so it has to distribute the flows.
             Err(Unreachable) => return NextHop::Punt,
         }
     }

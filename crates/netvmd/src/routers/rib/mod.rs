@@ -68,7 +68,7 @@ pub struct Rib {
     /// The namespace has chains of type `nat`.
     has_nat: bool,
     hops: Hops,
-    /// Next hops in use for neighbours' host routes.
+    /// Next hops of neighbours' host routes.
     held: BTreeMap<IpNet, NextHopId>,
     /// The routes that the engine has.
     sent: BTreeMap<IpNet, NextHopId>,
@@ -77,7 +77,7 @@ pub struct Rib {
     sent_macs: Vec<(u16, MacAddr)>,
 }
 
-/// Which links are interfaces of the engine.
+/// Maps links to interfaces of the engine.
 #[derive(Clone, Copy)]
 struct Interfaces<'a> {
     links: &'a BTreeMap<u32, Link>,
@@ -85,7 +85,7 @@ struct Interfaces<'a> {
 }
 
 impl Interfaces<'_> {
-    /// The engine's interface of a link or of the one under a macvlan, and whether the link is up.
+    /// The engine's interface for a link, or for the lower interface of a macvlan, and whether the link is up.
     fn find(self, index: u32) -> Option<(u16, bool)> {
         let link = self.links.get(&index)?;
         let place = |link: &Link| self.names.iter().position(|name| *name == link.name);
@@ -102,7 +102,7 @@ impl Rib {
         rib
     }
 
-    /// Replaces everything by a dump. The next updates hold only the differences.
+    /// Replaces all state by a dump. The next updates contain only the differences.
     pub fn resync(&mut self, all: impl IntoIterator<Item = Change>) {
         let before = std::mem::take(&mut self.routes);
         self.links.clear();
@@ -118,7 +118,7 @@ impl Rib {
                         self.insert(key, Route { target: Target::Kernel, nexthop: None });
                     }
                 }
-                // A dump leaves nothing unclear.
+                // After a dump, no change is unclear.
                 other => drop(self.apply(other)),
             }
         }
@@ -127,7 +127,7 @@ impl Rib {
         self.all_changed();
     }
 
-    /// Applies a change. True if only a dump can tell the new state.
+    /// Applies a change. True if a dump is needed to know the new state.
     #[must_use]
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
@@ -220,7 +220,7 @@ impl Rib {
         let gone = self.target(target);
         self.release(gone);
         if gone != before.target {
-            // Another route with this key existed, or this one had several gateways.
+            // Another route has this key, or this route had several gateways.
             return true;
         }
         self.routes.remove(&key);

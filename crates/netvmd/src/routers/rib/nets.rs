@@ -56,9 +56,8 @@ const fn v6(first: u16, last: u16, length: u8) -> (IpAddr, u8) {
     (IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, last)), length)
 }
 
-/// Prefixes that are punted whatever the routes: not forwarded as plain unicast (RFC 6890; RFC 1812 5.3.7; RFC 4291
-/// 2.5.6
-/// and 2.7).
+/// Prefixes that are always punted, because they are not forwarded as plain unicast (RFC 6890; RFC 1812 5.3.7; RFC 4291
+/// 2.5.6 and 2.7).
 pub fn not_forwarded() -> impl Iterator<Item = IpNet> {
     let v4 = [v4(0, 0, 8), v4(127, 0, 8), v4(224, 0, 4), v4(240, 0, 4)];
     let v6 = [v6(0, 0, 128), v6(0, 1, 128), v6(0xfe80, 0, 10), v6(0xff00, 0, 8)];

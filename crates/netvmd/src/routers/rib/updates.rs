@@ -1,4 +1,4 @@
-//! Decides what the engine does with packets to each prefix, and makes updates of what has changed.
+//! Decides what the engine does with packets to each prefix, and builds updates from the changes.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use super::hops::{BLACKHOLE, PUNT, Unreachable};
 use super::nets::{self, as_host, host};
 use super::{Gateway, Interfaces, Link, Peer, Rib, RouteKey, Target};
 
-/// Most routes in an update, which then takes the engine's thread some milliseconds.
+/// Most routes in an update; it keeps the engine's thread busy for some milliseconds.
 const UPDATE_ROUTES: usize = 8192;
 
 /// The handling of packets to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Is(NextHopId),
-    /// Send to this neighbour, or have it resolved.
+    /// Send to this neighbour, or punt, so that the kernel resolves it.
     By(Gateway),
 }
 
@@ -70,13 +70,13 @@ impl Rib {
     }
 
     fn decide(&self, net: IpNet) -> Option<Decision> {
-        // Also with rules, so that the packets of routing protocols keep their share of what the kernel gets.
+        // Also if there are rules: packets of routing protocols keep their own share of the punted packets.
         if self.local.contains(&net) && as_host(net).is_some() {
             return Some(Decision::Is(NextHopId::LOCAL));
         }
         let punted = Some(Decision::Is(NextHopId::KERNEL));
         if self.has_rules {
-            // There are routes, of which the engine knows nothing.
+            // The engine cannot follow policy routing rules: its default route punts all packets.
             return punted.filter(|_| net.length() == 0);
         }
         if self.local.contains(&net) || self.wide.iter().any(|wide| wide.contains_net(net)) {
@@ -107,7 +107,7 @@ impl Rib {
         let last = RouteKey { net, metric: u32::MAX, tos: u8::MAX };
         let mut all = self.routes.range(first..=last);
         let (_, &best) = all.clone().next()?;
-        // With a TOS, the destination does not decide alone.
+        // If a route has a TOS, the destination alone does not decide.
         if all.any(|(key, _)| key.tos != 0) { Some(Target::Kernel) } else { Some(best.target) }
     }
 
@@ -131,7 +131,7 @@ impl Rib {
         }
     }
 
-    /// The MAC addresses that interfaces have besides their own, if they have changed since the last call.
+    /// Additional MAC addresses of interfaces, if they have changed since the last call.
     pub fn changed_macs(&mut self) -> Option<Vec<(u16, MacAddr)>> {
         let interfaces = self.interfaces();
         let mac = |link: &Link| {

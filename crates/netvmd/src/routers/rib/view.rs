@@ -1,4 +1,4 @@
-//! What a [`Rib`] shows: to the API, and to the code that probes neighbours.
+//! Read access to a [`Rib`], for the API and for neighbour probes.
 
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -18,8 +18,8 @@ impl Rib {
         })
     }
 
-    /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, as
-    /// it does not see the packets.
+    /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, because it
+    /// does not see the packets.
     pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
             self.interfaces().find(*index).is_some_and(|(_, is_up)| is_up)
@@ -46,7 +46,7 @@ impl Rib {
         }
     }
 
-    /// The engine's routes by prefix, with their destinations, as far as they are selected.
+    /// The selected routes of the engine by prefix, with their destinations.
     pub fn routes(&self, select: Select) -> Box<dyn Iterator<Item = (IpNet, Destination<'_>)> + '_> {
         let first = select.after.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.sent.range((first, Bound::Unbounded)).map(|(net, id)| (*net, *id));
@@ -74,7 +74,7 @@ impl Rib {
         }
     }
 
-    /// The addresses of interfaces, with their prefix lengths; without link-local ones of IPv6.
+    /// The addresses of interfaces with their prefix lengths, except link-local IPv6 addresses.
     pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr, u8)> {
         let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let shown = self.addresses.iter().filter(move |((_, address), _)| !is_link_local(*address));

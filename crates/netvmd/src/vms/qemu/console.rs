@@ -1,5 +1,5 @@
-//! The last lines of a guest's console, which help to find why it does not boot. QEMU copies the console into a pipe;
-//! the lines stay in memory, so a guest cannot fill a disk.
+//! The last lines of a guest's console, which help to find out why it does not boot. QEMU copies the console into a pipe.
+//! netvmd keeps the lines in memory, so a guest cannot fill a disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,18 +29,18 @@ struct Lines {
 impl Console {
     /// A console, and the write end of its pipe for QEMU.
     pub(in crate::vms) fn new() -> io::Result<(Self, OwnedFd)> {
-        let (ours, theirs) = io::pipe()?;
-        let mut ours = Receiver::from_owned_fd(ours.into())?;
+        let (reader, writer) = io::pipe()?;
+        let mut reader = Receiver::from_owned_fd(reader.into())?;
         let console = Self::default();
         let lines = Arc::clone(&console.0);
         tokio::spawn(async move {
             let mut bytes = [0; 4096];
             // Reads to the end: QEMU would block on a full pipe.
-            while let Ok(read @ 1..) = ours.read(&mut bytes).await {
+            while let Ok(read @ 1..) = reader.read(&mut bytes).await {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).handle_event(&bytes[..read]);
             }
         });
-        Ok((console, theirs.into()))
+        Ok((console, writer.into()))
     }
 
     /// A description of the last output.

@@ -1,5 +1,5 @@
-//! A VM's folder in the run directory. It belongs to netvmd's user; QEMU's user gets the sockets as descriptors. So
-//! netvmd can trust its contents even if a guest has taken over QEMU.
+//! A VM's folder in the run directory. It belongs to netvmd's user, and QEMU inherits the sockets as descriptors. So
+//! netvmd can trust the contents even if a guest has compromised QEMU.
 //!
 //! ```text
 //!  vm/NAME/qmp.sock      QEMU's control channel
@@ -47,7 +47,7 @@ pub struct FolderError {
 pub(in crate::vms) struct Record {
     /// The process id.
     pub(in crate::vms) pid: u32,
-    /// Its start time in the kernel's ticks, which differs if the process id is reused.
+    /// The start time in kernel ticks, which identifies the process if its id is reused.
     pub(in crate::vms) started: u64,
     /// Its arguments; empty if started externally.
     pub(in crate::vms) arguments: Vec<String>,
@@ -120,7 +120,7 @@ impl Folder {
         text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
     }
 
-    /// The record of the last netvmd, if the process still runs.
+    /// The record of the last netvmd, if its QEMU still runs.
     pub(in crate::vms) fn read(&self) -> Option<Record> {
         let record: Record = serde_json::from_slice(&fs::read(self.record()).ok()?).ok()?;
         (started(record.pid)? == record.started).then_some(record)
@@ -129,7 +129,7 @@ impl Folder {
     /// Removes it with its contents.
     pub(in crate::vms) fn clear(&self) {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            // A file that stays is replaced when needed.
+            // If this fails, the file is replaced when needed.
             let _ = fs::remove_file(entry.path());
         }
         let _ = fs::remove_dir(&self.0);

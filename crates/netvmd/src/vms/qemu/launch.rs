@@ -44,12 +44,12 @@ pub(in crate::vms) fn launch(
     confinement: &Arc<Confinement>,
     label: &str,
 ) -> Result<(Machine, Console), LaunchError> {
-    let (wanted, there) = (recipe.machine.memory, memory("MemAvailable"));
-    if let Some(there) = there.filter(|there| *there < u64::from(wanted)) {
-        return Err(VmProblem::Memory { wanted, there }.into());
+    let (required, available) = (recipe.machine.memory, memory("MemAvailable"));
+    if let Some(available) = available.filter(|available| *available < u64::from(required)) {
+        return Err(VmProblem::Memory { required, available }.into());
     }
     if let Some(reason) = &recipe.without_kvm {
-        tracing::warn!("{label}: QEMU's translator runs it, many times slower than KVM: {reason}");
+        tracing::warn!("{label}: runs on QEMU's emulation (TCG), many times slower than KVM: {reason}");
     }
     hand_over(recipe)?;
     let (qmp, serial) = folder.listen()?;
@@ -67,7 +67,7 @@ pub(in crate::vms) fn launch(
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A new process group, so that Ctrl-C at netvmd's terminal does not reach it. The QEMU of an NF ends with netvmd,
-    // which owns its memory; a guest lives on.
+    // which owns its memory; an ordinary guest keeps running.
     command.process_group(0).kill_on_drop(instance.is_some());
     let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd(), log.as_raw_fd()];
     keep.extend(instance.iter().flat_map(|instance| instance.memory.descriptors()).map(|fd| fd.as_raw_fd()));
@@ -120,7 +120,7 @@ pub(in crate::vms) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
 /// Pins the threads of virtual processors to the cores in order, round-robin.
 pub(in crate::vms) fn pin(pid: u32, threads: &[u32], cores: &[u32]) -> io::Result<()> {
     for (thread, core) in threads.iter().zip(cores.iter().cycle()) {
-        // A guest may have taken over QEMU, which reports these numbers: pin only QEMU's own threads.
+        // QEMU reports these thread ids, and a guest may have compromised QEMU: pin only QEMU's own threads.
         if !std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }

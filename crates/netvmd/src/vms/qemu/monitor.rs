@@ -8,7 +8,7 @@ use netvm_vm::{Event, Qmp, QmpError};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Limit for QEMU's greeting: QEMU may connect long before it serves QMP.
+/// Time limit for QEMU's greeting: QEMU may connect long before it serves QMP.
 const QMP_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
@@ -17,7 +17,7 @@ type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
 pub(in crate::vms) enum Monitor {
     /// Not connected.
     Absent,
-    /// QEMU has connected; its greeting is outstanding.
+    /// QEMU has connected, but has not sent its greeting yet.
     Handshake(u32, Handshake),
     /// QEMU answers.
     Open(u32, Qmp),
@@ -34,7 +34,7 @@ pub(in crate::vms) enum MonitorEvent {
 }
 
 impl Monitor {
-    /// Takes a connection of process `pid`.
+    /// Starts the handshake on a connection of process `pid`.
     pub(in crate::vms) fn handshake(&mut self, pid: u32, stream: UnixStream) {
         let handshake = async {
             match timeout(QMP_TIMEOUT, Qmp::greet(stream)).await {

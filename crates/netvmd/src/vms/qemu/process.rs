@@ -27,7 +27,7 @@ impl Machine {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
         let pid = i32::try_from(record.pid).ok().and_then(rustix::process::Pid::from_raw).ok_or_else(gone)?;
         let pidfd: OwnedFd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // The process id may have been reused since the record was read; the pidfd excludes that from here on.
+        // The process id may have been reused before the pidfd was opened, but not after.
         if started(record.pid) != Some(record.started) {
             return Err(gone());
         }
@@ -49,7 +49,7 @@ impl Machine {
                 Err(error) => format!("cannot wait for it: {error}"),
             },
             Self::Adopted { watched, .. } => {
-                // An error: the runtime is shutting down.
+                // An error means that the runtime is shutting down.
                 let _ = watched.readable().await;
                 "ended".to_owned()
             }

@@ -24,7 +24,7 @@ pub enum QemuError {
     /// It does not print its version.
     #[error("{} is not QEMU: `--version` does not print a version; correct `qemu`", .0.display())]
     NotQemu(PathBuf),
-    /// It cannot give the guest an e1000.
+    /// It has no vfio-user client, which an e1000 card needs.
     #[error("port {port} is an e1000, but {} is QEMU {version}, which has no vfio-user-pci: install QEMU {OLDEST_WITH_E1000} or newer (in a checkout, `./dev setup --guests` unpacks one) and name it in `qemu`", path.display())]
     NoE1000 {
         /// The port.
@@ -49,7 +49,7 @@ type Known = (PathBuf, Option<SystemTime>);
 
 /// Cached versions: `--version` takes tens of milliseconds.
 static VERSIONS: LazyLock<Mutex<HashMap<Known, Version>>> = LazyLock::new(Mutex::default);
-/// Whether they are vfio-user clients, cached.
+/// Cached: whether a program is a vfio-user client.
 static CLIENTS: LazyLock<Mutex<HashMap<Known, bool>>> = LazyLock::new(Mutex::default);
 /// Cached outcomes of [`check_kvm`].
 static ON_KVM: LazyLock<Mutex<HashMap<Known, Result<(), String>>>> = LazyLock::new(Mutex::default);
@@ -71,8 +71,8 @@ pub(in crate::vms) fn find(name: &str, account: Option<Account>) -> Result<(Path
     Ok((path, version))
 }
 
-/// Finds a QEMU that can give the guest the e1000 of a port: this one, or instead of the usual one, one that was unpacked
-/// for that.
+/// Finds a QEMU that supports the e1000 card of a port: the given one, or, if that is the default, one that `./dev setup`
+/// unpacked.
 ///
 /// # Errors
 /// [`QemuError`] names the remedy.
@@ -102,7 +102,7 @@ pub(in crate::vms) fn find_with_e1000(
 /// Runs a small guest on KVM, once per program.
 ///
 /// # Errors
-/// Why guests do not run on it, and the remedy.
+/// Why guests do not run on KVM, and the remedy.
 pub(in crate::vms) fn check_kvm(path: &Path) -> Result<(), String> {
     let Ok(outcome) = cached(&ON_KVM, path, || {
         Ok::<_, Infallible>(netvm_vm::check_kvm(path).map_err(|error| error.to_string()))
@@ -110,7 +110,7 @@ pub(in crate::vms) fn check_kvm(path: &Path) -> Result<(), String> {
     outcome
 }
 
-/// What is known of a program; found out the first time, and again if the file changes.
+/// The cached result for a program; `find` computes it the first time, and again if the file changes.
 fn cached<T: Clone, E>(
     known: &Mutex<HashMap<Known, T>>,
     path: &Path,

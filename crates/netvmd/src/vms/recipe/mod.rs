@@ -31,7 +31,7 @@ pub struct NfRecipe {
     pub group: GroupId,
     /// Its threads.
     pub threads: u16,
-    /// How it signals others.
+    /// How it notifies others.
     pub notify: NotifyMode,
 }
 
@@ -44,7 +44,7 @@ pub struct VmRecipe {
     pub is_manual: bool,
     /// The machine.
     pub machine: Machine,
-    /// Why it does without KVM although it may use it.
+    /// Why it runs without KVM although the configuration permits KVM.
     pub without_kvm: Option<String>,
     /// QEMU's program.
     pub qemu: PathBuf,
@@ -61,7 +61,7 @@ pub struct VmRecipe {
 }
 
 impl VmRecipe {
-    /// What its guest has lost with an earlier netvmd: QEMU does not connect again to the socket of a card over vfio-user.
+    /// The problem of a guest of an earlier netvmd that has a vfio-user card: QEMU does not reconnect to the card's socket.
     pub(in crate::vms) fn lost_card(&self) -> Option<String> {
         let card = self.machine.cards.iter().find(|card| card.kind == CardKind::VfioUser)?;
         let name = &self.machine.name;
@@ -74,7 +74,7 @@ impl VmRecipe {
     /// Looks up everything that a VM needs. `allowed`: the cores that netvmd may use.
     ///
     /// # Errors
-    /// Everything that is missing.
+    /// All problems.
     pub(crate) fn find(
         host: &Host,
         vm: &VmConfig,
@@ -137,8 +137,8 @@ fn has_node(vm: &VmConfig) -> Result<(), VmProblem> {
 }
 
 fn has_memory(vm: &VmConfig) -> Result<(), VmProblem> {
-    let too_little = memory("MemTotal").filter(|there| *there < u64::from(vm.memory));
-    too_little.map_or(Ok(()), |there| Err(VmProblem::Memory { wanted: vm.memory, there }))
+    let too_little = memory("MemTotal").filter(|available| *available < u64::from(vm.memory));
+    too_little.map_or(Ok(()), |available| Err(VmProblem::Memory { required: vm.memory, available }))
 }
 
 fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
@@ -208,12 +208,12 @@ fn usable(key: &'static str, path: &Path, account: Option<Account>, is_disk: boo
     Ok(())
 }
 
-/// How a VM's instructions are run.
+/// The chosen accelerator.
 struct Chosen {
     accel: Accel,
-    /// The groups that QEMU needs for it.
+    /// The groups that QEMU needs to use it.
     groups: Vec<u32>,
-    /// Why KVM is not used, if it was wanted.
+    /// Why KVM is not used, if the configuration permits it.
     without_kvm: Option<String>,
 }
 

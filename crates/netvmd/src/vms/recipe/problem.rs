@@ -72,12 +72,12 @@ pub enum VmProblem {
         reason: String,
     },
     /// It needs more memory than the machine has.
-    #[error("it needs {wanted} MiB of memory, but this machine has {there}: lower its `memory`")]
+    #[error("it needs {required} MiB of memory, but this machine has {available}: lower its `memory`")]
     Memory {
         /// Configured MiB.
-        wanted: u32,
+        required: u32,
         /// The machine's MiB.
-        there: u64,
+        available: u64,
     },
     /// The NUMA node does not exist.
     #[error("no NUMA node {0} on this machine: omit `node`, or see `lscpu`")]
@@ -106,12 +106,12 @@ impl VmProblem {
 pub(in crate::vms) struct Problems(Vec<VmProblem>);
 
 impl Problems {
-    /// The value, or `None` and its problem is kept.
+    /// Returns the value; on failure, stores the problem and returns `None`.
     pub(in crate::vms) fn keep<T>(&mut self, outcome: Result<T, impl Into<VmProblem>>) -> Option<T> {
         outcome.map_err(|problem| self.0.push(problem.into())).ok()
     }
 
-    /// The problems kept.
+    /// The stored problems.
     pub(in crate::vms) fn into_inner(self) -> Vec<VmProblem> {
         self.0
     }

@@ -61,7 +61,7 @@ fn the_loopback_address_needs_a_token_and_only_reads() {
             .get::<Status>(path::STATUS)
             .problems
             .iter()
-            .any(|problem| problem.contains("web page is not served"))
+            .any(|problem| problem.contains("cannot serve the web page"))
     });
     let (status, error) = daemon.post_failing(path::PLAN, watched(address).replace("127.0.0.1", "0.0.0.0"));
     assert!(status == 422 && error.diagnostics[0].rendered.contains("a loopback address"), "{error:?}");

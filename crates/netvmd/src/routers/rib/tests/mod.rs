@@ -1,4 +1,4 @@
-//! Changes of a kernel, and where the engine then sends packets.
+//! Applies changes of a kernel, and checks where the engine then sends packets.
 
 mod random;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const LAN: u32 = 2;
 const WAN: u32 = 3;
-/// An interface in the namespace that is not netvm's.
+/// An interface in the namespace that the engine does not have.
 const TUNNEL: u32 = 4;
 
 fn net(text: &str) -> IpNet {
