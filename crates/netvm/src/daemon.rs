@@ -27,7 +27,7 @@ pub fn policy_eval(rules: &Path, headers: &Path) -> Result<(), CliError> {
     execute(|command| command.arg("policy-eval").arg("--classbench").arg(rules).arg("--trace").arg(headers))
 }
 
-/// What `netvmd check` finds in a file and on this machine.
+/// The diagnostics of `netvmd check` for a file and this machine.
 pub fn check(file: &Path) -> Result<Vec<Diagnostic>, CliError> {
     let program = find().map_err(|error| CliError::NoLookUp(Box::new(error)))?;
     let name = program.display().to_string();

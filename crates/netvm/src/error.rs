@@ -11,7 +11,7 @@ use netvm_wire::{BuildError, NetError};
 /// A command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// `NETVM_CPU` cannot be followed.
+    /// `NETVM_CPU` is not usable.
     #[error(transparent)]
     Cpu(#[from] netvm_cpu::LevelError),
     /// Addresses cannot be looked up.
@@ -36,7 +36,7 @@ pub enum CliError {
     /// A live view needs a terminal.
     #[error("standard output is not a terminal: use `netvm top --once`, or --json")]
     NoTerminal,
-    /// Nothing to explain is called so.
+    /// No explanation has this name.
     #[error("nothing is called `{name}`{}; `netvm explain` lists all names", near(.like))]
     NotExplained {
         /// The name given.
@@ -56,7 +56,7 @@ pub enum CliError {
     /// A capture ended early.
     #[error(transparent)]
     Capture(Box<netvm_capture_client::CaptureError>),
-    /// A capture cannot be written where it should be.
+    /// The capture cannot be written.
     #[error("the capture cannot be written: {0}")]
     CaptureTarget(io::Error),
     /// The guest's console cannot be used.
@@ -73,11 +73,11 @@ pub enum CliError {
     /// The user declined.
     #[error("not applied")]
     Declined,
-    /// No project of an NF was made.
+    /// The project cannot be created.
     #[error(transparent)]
     NewNf(#[from] NewNfError),
-    /// Nothing was in force before.
-    #[error("no configuration was in force before this one: see `netvm config history`")]
+    /// There is no earlier configuration.
+    #[error("there is no configuration before this one: see `netvm config history`")]
     NoRevision,
     /// The user declined to stop netvmd.
     #[error("not stopped")]
@@ -93,10 +93,10 @@ pub enum CliError {
         /// The folder of this program.
         beside: String,
     },
-    /// No program can look up what a file names.
+    /// No program netvmd can check the file against this machine.
     #[error("{0}. `netvm check --offline` checks the file alone")]
     NoLookUp(Box<CliError>),
-    /// The program netvmd could not look up what a file names.
+    /// `netvmd check` failed.
     #[error(
         "`{program} check` failed: {error}. Does it have the version of this program ({})? `netvm check --offline` checks the file alone",
         env!("CARGO_PKG_VERSION")
@@ -104,15 +104,15 @@ pub enum CliError {
     LookUp {
         /// The program.
         program: String,
-        /// What it said.
+        /// Its message.
         error: String,
     },
-    /// This machine lacks what a file names.
+    /// This machine lacks something that the file names.
     #[error("{file} names {} that this machine does not have; `netvm check --offline` checks the file alone", things(diagnostics.len()))]
     Missing {
         /// The file.
         file: String,
-        /// What it lacks.
+        /// The missing things.
         diagnostics: Vec<Diagnostic>,
     },
     /// The program netvmd cannot be executed.
@@ -282,7 +282,7 @@ fn things(count: usize) -> String {
     if count == 1 { "a thing".to_owned() } else { format!("{count} things") }
 }
 
-/// Names that were perhaps meant.
+/// Suggests similar names.
 fn near(names: &[&str]) -> String {
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(", ")) }
 }
@@ -294,28 +294,28 @@ fn list(names: &[String]) -> String {
 /// No project was made.
 #[derive(Debug, thiserror::Error)]
 pub enum NewNfError {
-    /// The name is no name of an NF.
+    /// The name cannot be the name of an NF.
     #[error("`{0}` is no name for an NF: use 1 to 32 of a-z, 0-9 and `-`, beginning with a letter")]
     Name(String),
-    /// The name means something else to a compiler.
-    #[error("`{0}` means something else to the compiler or is a library of the project: choose another name")]
+    /// The name has another meaning for the compiler.
+    #[error("`{0}` is a keyword of a compiler or a library of the project: choose another name")]
     Reserved(String),
-    /// Something has this name.
+    /// A file or folder with this name exists.
     #[error("{} exists: choose another name, or another folder with --into", .0.display())]
     Exists(PathBuf),
-    /// netvm's sources are not there.
+    /// netvm's sources are missing.
     #[error(
         "no netvm sources {}: a project in {language} builds netlib from them. Install libnetlib-dev, or name a checkout with --sources",
         sources_place(.sources.as_deref())
     )]
     NoSources {
-        /// Where they were to be, if the user said so.
+        /// The folder that the user gave.
         sources: Option<PathBuf>,
         /// The language.
         language: String,
     },
-    /// A file or folder cannot be made.
-    #[error("cannot make {}: {source}", path.display())]
+    /// A file or folder cannot be created.
+    #[error("cannot create {}: {source}", path.display())]
     Io {
         /// Which one.
         path: PathBuf,

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let output = Output::new(cli.json);
     match run(cli, &output) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader, such as `head`, has seen enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.is_closed_output() => ExitCode::SUCCESS,
         Err(error) => {
             output.error(&error);
@@ -70,7 +70,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
     }
 }
 
-/// Runs a command that netvmd answers.
+/// Runs a command that needs netvmd.
 async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<(), CliError> {
     match command {
         CliCommand::Status { wait } => commands::status(client, output, wait).await,

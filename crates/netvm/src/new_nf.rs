@@ -1,4 +1,4 @@
-//! `netvm new-nf`: makes the project of an NF, which builds, has a test, and runs.
+//! `netvm new-nf`: creates the project of an NF, which builds, has a test, and runs.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -12,7 +12,7 @@ use crate::output::Output;
 /// Longest name of a role; the error says so.
 const LONGEST: usize = 32;
 
-/// Names that compilers refuse for a program: words of Rust and Go that look like a name, and libraries that the project uses.
+/// Names that compilers refuse for a program: keywords of Rust and Go, and libraries that the project uses.
 const RESERVED: [&str; 26] = [
     "as", "async", "await", "break", "const", "continue", "crate", "else", "enum", "extern", "fn", "for",
     "if", "impl", "in", "loop", "main", "match", "mod", "netlib", "netvm", "nf-test", "self", "test", "type",
@@ -32,9 +32,9 @@ const README: &str = include_str!("../templates/README.md.in");
 
 struct Project {
     files: &'static [Template],
-    /// What builds and tests it.
+    /// The commands that build and test it.
     steps: &'static str,
-    /// The program that they make.
+    /// The program that they build.
     program: &'static str,
     needs_sources: bool,
 }
@@ -68,7 +68,7 @@ fn project(language: Language) -> Project {
     }
 }
 
-/// Makes the project in a folder of the NF's name.
+/// Creates the project in a folder with the NF's name.
 pub fn new_nf(output: &Output, arguments: &NewNfArgs) -> Result<(), CliError> {
     let made = make(arguments)?;
     let project = project(arguments.lang);
@@ -76,7 +76,7 @@ pub fn new_nf(output: &Output, arguments: &NewNfArgs) -> Result<(), CliError> {
     let steps = project.steps.replace("$ ", "  ");
     let program = project.program.replace("@NAME@", &arguments.name);
     output.raw(
-        format!("{folder} is made. Next:\n  cd {folder}\n{steps}\n  netvm replay in.pcap out.pcap --chain ./{program}\n")
+        format!("created {folder}. Next:\n  cd {folder}\n{steps}\n  netvm replay in.pcap out.pcap --chain ./{program}\n")
             .as_bytes(),
     )
 }
@@ -136,7 +136,8 @@ fn check_name(name: &str) -> Result<(), NewNfError> {
     Ok(())
 }
 
-/// The folder of netvm's sources: the one that was given, the checkout in which this program was built, or the installed ones.
+/// The folder of netvm's sources: the given one, the checkout in which this program was built, or the
+/// installed one.
 fn sources(given: Option<&Path>) -> Option<PathBuf> {
     let has_netlib = |folder: &PathBuf| folder.join("crates/netlib/Cargo.toml").is_file();
     if let Some(given) = given {

@@ -11,7 +11,7 @@ pub struct CaptureArgs {
     /// Capture here: a port, a chain's hop by number or role, an NF or a router; repeat it for several [default: all ports]
     #[arg(long, value_name = "PORT|CHAIN:HOP|NF|ROUTER")]
     pub at: Vec<String>,
-    /// Capture packets that are dropped, instead of those that pass
+    /// Capture dropped packets instead of passing ones
     #[arg(long)]
     pub dropped: bool,
     /// Only drops for this reason; repeat it for several
@@ -29,10 +29,10 @@ pub struct CaptureArgs {
     /// Copy at most N bytes of each packet; 0: all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub snaplen: u32,
-    /// Write FILES files of SIZE bytes (or K, M, G) that take turns
+    /// Write to FILES files of SIZE bytes (or K, M, G) in turn; the oldest is overwritten
     #[arg(long, value_name = "FILES,SIZE", value_parser = files, requires = "write")]
     pub ring: Option<Files>,
-    /// MiB of packets that may wait to be written, for each worker
+    /// Buffer for packets to write, in MiB for each worker
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub buffer: u64,
     /// Filter in libpcap's language
@@ -40,7 +40,7 @@ pub struct CaptureArgs {
     pub filter: Vec<String>,
 }
 
-/// `10,100M`: how many files, and bytes of each.
+/// `10,100M`: the number of files, and bytes of each.
 fn files(text: &str) -> Result<Files, String> {
     let parse = || {
         let (count, size) = text.split_once(',')?;

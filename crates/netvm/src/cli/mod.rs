@@ -43,7 +43,7 @@ pub struct Cli {
 pub enum CliCommand {
     /// Show netvmd, its workers and current problems
     Status {
-        /// Wait until netvmd serves requests, at most so many seconds
+        /// Wait until netvmd serves requests, at most SECONDS
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "30")]
         wait: Option<u64>,
     },
@@ -78,7 +78,7 @@ pub enum CliCommand {
         /// Show only this chain
         name: Option<String>,
     },
-    /// Show trust groups: memory, and how many buffers are free, in the engine and in NFs
+    /// Show trust groups: memory, and buffers that are free, in the engine and in NFs
     Group {
         /// Show only this group
         name: Option<String>,
@@ -87,11 +87,11 @@ pub enum CliCommand {
     Stats(StatsArgs),
     /// Live view of ports, chains, NFs, workers and drops, with the slowest NF of each chain
     ///
-    /// Keys: q ends, Tab changes the part that is shown large, arrows scroll, p pauses, ? explains.
+    /// Keys: q quits, Tab enlarges the next part, arrows scroll, p pauses, ? explains.
     Top(TopArgs),
-    /// Show what netvmd noticed: NFs that came, went or hang, buffers taken back, links, configurations applied
+    /// Show events: NFs that attach, end or hang, buffers taken back, link changes, configurations applied
     Events {
-        /// Go on with events as they happen
+        /// Continue with new events as they happen
         #[arg(long, short)]
         follow: bool,
         /// Only events with a higher number
@@ -120,7 +120,7 @@ pub enum CliCommand {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Check a configuration file, and look up on this machine what it names; needs no running netvmd
+    /// Check a configuration file, and that this machine has what it names; needs no running netvmd
     ///
     /// Looks up interfaces, devices, cores, programs, users, files and folders as netvmd does before it applies the file.
     /// Run it as the user and in the network namespace of netvmd. Executes `netvmd check`; finds the program netvmd beside
@@ -128,7 +128,7 @@ pub enum CliCommand {
     Check {
         /// Configuration file (TOML)
         file: PathBuf,
-        /// Check the file alone, such as on another machine than the one it is for
+        /// Check the file alone, for example on another machine than its own
         #[arg(long)]
         offline: bool,
     },
@@ -146,7 +146,7 @@ pub enum CliCommand {
     },
     /// Show the MAC addresses that the L2 switch has learned
     Mac,
-    /// Capture packets at ports, hops of chains, NFs and routers, or those that are dropped
+    /// Capture packets at ports, hops of chains, NFs and routers, or dropped packets
     ///
     /// Writes pcapng for Wireshark, tshark and tcpdump, with a place's name as interface, and chain, hop, verdict and drop
     /// reason as comments; without -w, a line of text for each packet. FILTER is in libpcap's language, as tcpdump's:
@@ -182,7 +182,7 @@ pub enum CliCommand {
     /// Executes `netvmd replay`; finds the program netvmd beside netvm, else in PATH.
     #[command(override_usage = "netvm replay [OPTIONS] --chain NF,NF,... IN OUT")]
     Replay(ReplayArgs),
-    /// Say what a drop reason, a violation or a column of a table means; needs no netvmd
+    /// Explain a drop reason, a violation or a column of a table; needs no netvmd
     ///
     /// Such as `netvm explain chain-full` or `netvm explain 'dropped at entry'`. Without a name, lists all.
     Explain {
@@ -192,7 +192,7 @@ pub enum CliCommand {
         #[arg(long, conflicts_with = "name")]
         markdown: bool,
     },
-    /// Make the project of an NF of your own, with a test; needs no netvmd
+    /// Create a project for a new NF, with a test; needs no netvmd
     NewNf(NewNfArgs),
     /// Print the HTTP API as OpenAPI 3.1, for code generators; needs no netvmd
     Openapi {
@@ -216,7 +216,7 @@ pub enum CliCommand {
 /// `netvm nf`.
 #[derive(Debug, Subcommand)]
 pub enum NfCommand {
-    /// Show the packets that the NF of a role had taken and not passed on when it ended last
+    /// Show the packets that the last NF of a role to end had taken and not passed on
     LastWords {
         /// The role
         role: String,
@@ -231,9 +231,9 @@ pub enum NfCommand {
 pub enum ConfigCommand {
     /// Print the configuration as TOML with every key, defaults included
     Show,
-    /// List the configurations that were in force, the last one first
+    /// List the configurations that netvmd has applied, the latest first
     History,
-    /// Apply a configuration that was in force
+    /// Apply a configuration from the history again
     Rollback {
         /// Its number in the history [default: the one before the last]
         number: Option<u64>,
@@ -270,8 +270,8 @@ pub enum FlowCommand {
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
     },
-    /// Show the addresses and names with the most bytes, as the flow monitor of the engine has (`flow_monitor` in its section)
-    /// counted them
+    /// Show the addresses and names with the most bytes, as counted by the engine's flow monitor
+    /// (`flow_monitor` in `[engine]`)
     Top {
         /// Show at most this many of each
         #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
@@ -299,10 +299,10 @@ pub struct StatsArgs {
 /// `netvm top`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct TopArgs {
-    /// Print one view, over the interval, and end; also without a terminal
+    /// Print one view, over the interval, and exit; also without a terminal
     #[arg(long)]
     pub once: bool,
-    /// Interval of readings in seconds
+    /// Interval between readings in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
 }
@@ -330,7 +330,7 @@ pub struct NewNfArgs {
     pub lang: Language,
     /// Name of the NF, of its role and of the new folder: a-z, 0-9 and `-`
     pub name: String,
-    /// Make the folder in this one
+    /// Create the project's folder in FOLDER
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub into: PathBuf,
     /// netvm's sources, for Rust and Go [default: the checkout of this program, else those of the package libnetlib-dev]

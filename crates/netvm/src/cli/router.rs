@@ -29,14 +29,14 @@ pub enum RouterCommand {
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
     },
-    /// List the neighbours whose MAC address a router's kernel knows
+    /// List the neighbours whose MAC address the router's kernel has resolved
     Neigh {
         /// The router's name
         name: String,
     },
-    /// Add a static route to a router's kernel, until it is removed; `routes` of a `[[router]]` are for ever
+    /// Add a static route to a router's kernel, until you remove it; `routes` of a `[[router]]` are permanent
     Add(AddRouteArgs),
-    /// Remove the static routes to a prefix, but for those of the configuration
+    /// Remove the static routes to a prefix, except routes of the configuration
     Del {
         /// The router's name
         name: String,
@@ -57,13 +57,13 @@ pub struct AddRouteArgs {
     pub name: String,
     /// The destination, such as 192.0.2.0/24
     pub prefix: String,
-    /// Gateway; several share the flows
+    /// Gateway; repeat it to spread flows over several
     #[arg(long, value_name = "ADDRESS")]
     pub via: Vec<std::net::IpAddr>,
     /// Interface of the gateways, or of the destination itself
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
-    /// Metric, the lower the better
+    /// Metric; the route with the lowest is used
     #[arg(long)]
     pub metric: Option<u32>,
     /// Drop the packets

@@ -12,7 +12,7 @@ pub enum VmCommand {
         /// The VM's name
         name: String,
     },
-    /// Press a VM's power button; power it off after 20 s. It stays down until it is started
+    /// Shut a VM down by its ACPI power button, and power it off after 20 s. It stays down until you start it
     Stop {
         /// The VM's name
         name: String,

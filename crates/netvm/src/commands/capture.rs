@@ -30,7 +30,7 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         buffer: arguments.buffer << 20,
     };
     let target = target(arguments.write, arguments.ring);
-    // Before the capture starts, which costs the workers something.
+    // Before the capture starts, which costs the workers time.
     let mut to = CaptureOutput::open(target.clone()).map_err(CliError::CaptureTarget)?;
     let session = Session::start(client, &request).await?;
     if target != Target::Lines {
@@ -65,13 +65,13 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
     };
     match outcome {
         Ok(summary) => tell(output, &target, (&name, summary)),
-        // The reader, such as `head`, has seen enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.is_closed_pipe() => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Shows the packets that an NF had when it ended.
+/// Shows the packets that an NF held when it ended.
 pub async fn last_words(
     client: &Client,
     output: &Output,
@@ -85,7 +85,7 @@ pub async fn last_words(
     let mut to = CaptureOutput::open(target.clone()).map_err(CliError::CaptureTarget)?;
     let (count, instance) = (last.packets.len(), last.instance);
     eprintln!(
-        "{count} packets that instance {instance} of NF {role} had when it ended, in the order in which it took them"
+        "{count} packets that instance {instance} of NF {role} held when it ended, in the order in which it took them"
     );
     match write_last_burst(&last, &mut to) {
         Err(error) if !error.is_closed_pipe() => Err(error.into()),

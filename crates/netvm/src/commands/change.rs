@@ -76,7 +76,7 @@ async fn apply_text(
     output.text(&applied(&plan, &reply))
 }
 
-/// Prints the configurations that were in force.
+/// Prints the configurations that netvmd has applied.
 pub async fn history(client: &Client, output: &Output) -> Result<(), CliError> {
     let history = client.history().await?;
     if output.json {
@@ -94,13 +94,13 @@ pub async fn history(client: &Client, output: &Output) -> Result<(), CliError> {
     output.text(&lines(table))
 }
 
-/// How long ago a revision came into force.
+/// How long ago netvmd applied a revision.
 pub(super) fn age(revision: &RevisionInfo) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     duration(now.saturating_sub(revision.applied_at) as f64)
 }
 
-/// Applies a configuration that was in force.
+/// Applies a configuration from the history again.
 pub async fn rollback(
     client: &Client,
     output: &Output,
@@ -158,7 +158,7 @@ struct Checked {
     diagnostics: Vec<Diagnostic>,
 }
 
-/// Checks a file, and unless `offline` also looks up on this machine what it names.
+/// Checks a file and, unless `offline`, that this machine has what it names.
 pub fn check(output: &Output, path: &Path, offline: bool) -> Result<(), CliError> {
     let loaded = netvm_config::load(path);
     let missing = match &loaded {

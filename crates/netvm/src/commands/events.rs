@@ -7,7 +7,7 @@ use netvm_api::{Client, Event, EventSeverity};
 use crate::error::CliError;
 use crate::output::{Output, Tone};
 
-/// Prints the events after a number, and if asked those to come.
+/// Prints the events after a number and, with `follow`, new ones.
 pub async fn events(client: &Client, output: &Output, follow: bool, after: u64) -> Result<(), CliError> {
     if !follow {
         let events = client.events().await?;
@@ -20,7 +20,7 @@ pub async fn events(client: &Client, output: &Output, follow: bool, after: u64) 
     Ok(())
 }
 
-/// A line for each event: JSON, or for people.
+/// Prints a line for each event, as JSON or as text.
 fn print<'a>(output: &Output, events: impl IntoIterator<Item = &'a Event>) -> Result<(), CliError> {
     let mut text = String::new();
     for event in events {
@@ -37,7 +37,7 @@ fn draw(event: &Event, output: &Output) -> String {
         EventSeverity::Error => Tone::Bad,
     };
     let word = output.paint(&format!("{:<7}", event.severity.word()), tone);
-    // Names in messages are those that NFs give themselves.
+    // Messages contain names that NFs choose.
     let message: String =
         event.message.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("{} {:>5}  {word}  {:<17} {message}", clock(event.at), event.number, event.kind.word())

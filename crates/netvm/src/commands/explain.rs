@@ -22,7 +22,7 @@ impl From<Explanation> for Explained {
     }
 }
 
-/// Says what a name means, or lists all names.
+/// Explains a name, or lists all names.
 pub fn explain(output: &Output, name: Option<&str>, markdown: bool) -> Result<(), CliError> {
     if markdown {
         return output.text(&explain::page());

@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::format::{count, rate};
 use crate::output::{Output, lines};
 
-/// How long latencies are measured before the first answer.
+/// How long to measure latencies before the first output.
 const MEASURED: Duration = Duration::from_secs(2);
 
 /// Clears the terminal and moves the cursor to its first line.
@@ -44,7 +44,7 @@ pub async fn stats(client: &Client, output: &Output, arguments: &StatsArgs) -> R
 
 /// Prints latencies once, or at an interval.
 async fn latency(client: &Client, output: &Output, arguments: &StatsArgs) -> Result<(), CliError> {
-    // The first request begins the measurement, if nobody has asked in the last minute.
+    // The first request starts the measurement, unless there was one in the last minute.
     if client.latency().await?.is_empty() {
         tokio::time::sleep(MEASURED).await;
     }
@@ -98,22 +98,22 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
     parts.join("\n")
 }
 
-/// What the engine's flow monitor has counted.
+/// The counters of the engine's flow monitor.
 pub fn monitor(info: &FlowMonitorInfo) -> String {
     let FlowMonitorInfo { packets, flows, records, exported, .. } = *info;
     let (packets, flows) = (count(packets), count(flows));
     let mut text = format!("{packets} packets, flows in the tables: {flows}");
     text += &format!(", {} records, of these exported: {}", count(records), count(exported));
     let lost = [
-        (info.evicted, "flows gave way to others: raise flow_monitor.flows"),
-        (info.lost_records, "records lost, as the exporter was behind"),
-        (info.unexported, "records lost, as the collector was away"),
+        (info.evicted, "flows evicted: raise flow_monitor.flows"),
+        (info.lost_records, "records lost, as the exporter was too slow"),
+        (info.unexported, "records lost, as the collector was unreachable"),
     ];
     for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
         text += &format!(", {} {what}", count(number));
     }
     if info.is_collector_away {
-        text += ", the collector is away";
+        text += ", the collector is unreachable";
     }
     text + "\n"
 }

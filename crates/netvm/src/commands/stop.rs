@@ -12,7 +12,7 @@ use super::change::confirm;
 use crate::error::CliError;
 use crate::output::Output;
 
-/// Seconds that netvmd has to end. NFs get 6, NFs in VMs more.
+/// Time limit in seconds for netvmd to end. It gives NFs 6 s, NFs in VMs more.
 const LIMIT_S: u64 = 60;
 
 /// Stops netvmd, and waits until it has ended.
@@ -37,14 +37,15 @@ pub async fn stop(client: &Client, output: &Output, yes: bool, purge: bool) -> R
         Some(Err(Errno::SRCH)) => {}
         // It runs in another PID namespace, or the kernel is older than 5.3.
         Some(Err(_)) | None => {
-            return output
-                .done(&Done { message: "netvmd stops; cannot see from here when it has ended".to_owned() });
+            return output.done(&Done {
+                message: "netvmd is stopping; this program cannot detect when it has ended".to_owned(),
+            });
         }
     }
     output.done(&Done { message: "netvmd has ended".to_owned() })
 }
 
-/// Blocks: nothing else is to do.
+/// Waits until a process has ended. Blocks the thread, which has nothing else to do.
 fn until_ended(process: &OwnedFd) -> Result<(), CliError> {
     let limit = Timespec { tv_sec: LIMIT_S.cast_signed(), tv_nsec: 0 };
     match retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit))) {

@@ -76,7 +76,7 @@ fn capabilities(root: &Root) -> Check {
     .command("sudo netvm doctor  # and start netvmd as root or by its systemd unit")
 }
 
-/// TAP devices, which ports of kind `tap` and `container` make, and what they leave to each other unfinished.
+/// TAP devices, which ports of kind `tap` and `container` create, and their offloads.
 fn offloads() -> Check {
     const NAME: &str = "TAP offloads";
     match netvm_vnet::tap::probe() {
@@ -88,7 +88,7 @@ fn offloads() -> Check {
         Ok(_) => Check::ok(
             NAME,
             "checksums, TCP segments",
-            "as TCP's, but senders cut UDP segments themselves: the kernel needs to be Linux 6.2",
+            "TCP segments of up to 64 KB pass between containers as one packet; UDP segments need Linux 6.2",
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::note(
             NAME,
@@ -96,7 +96,7 @@ fn offloads() -> Check {
             "ports of kind `tap` and `container` fail; use kind = \"af_packet\" on a veth pair",
         )
         .command("modprobe tun"),
-        Err(error) => Check::note(NAME, format!("cannot be tried: {error}"), "root can try them")
+        Err(error) => Check::note(NAME, format!("cannot be checked: {error}"), "root can check them")
             .command("sudo netvm doctor"),
     }
 }
@@ -184,7 +184,7 @@ fn engine() -> Check {
     let Ok(program) = daemon::find() else {
         return Check::note(
             "netvmd",
-            "neither beside this program nor in PATH",
+            "not in the folder of this program and not in PATH",
             "install it to run anything",
         )
         .command("cargo build --release -p netvmd");

@@ -10,10 +10,10 @@ use crate::error::CliError;
 use crate::format::{bytes, count, duration, plural};
 use crate::output::{Output, lines};
 
-/// Time between two looks for a netvmd that starts.
+/// Interval between attempts to reach a netvmd that starts.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Prints the state of netvmd and its workers, after waiting so many seconds at most for a netvmd that starts.
+/// Prints the state of netvmd and its workers, after waiting at most `wait` seconds for a netvmd that starts.
 pub async fn status(client: &Client, output: &Output, wait: Option<u64>) -> Result<(), CliError> {
     let end = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     let status = loop {
@@ -79,7 +79,7 @@ fn draw_status(status: &Status, output: &Output) -> String {
     text
 }
 
-/// What runs, if it is something else than the configuration file.
+/// The running configuration, if it differs from the file.
 fn draw_configuration(status: &Status, file: &str) -> String {
     let mut notes = Vec::new();
     if let Some(seconds) = status.confirm_within_s {
@@ -93,7 +93,7 @@ fn draw_configuration(status: &Status, file: &str) -> String {
             });
             let count = plural(usize::try_from(*changes).unwrap_or(usize::MAX), "difference");
             notes.push(format!(
-                "what runs is not what {file} has: {count}{runs}. See them: netvm plan {file}"
+                "the running configuration differs from {file}: {count}{runs}. To see them: netvm plan {file}"
             ));
         }
         Drift::Unreadable { reason } => notes.push(format!("a restart would fail: {reason}")),

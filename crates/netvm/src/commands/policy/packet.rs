@@ -12,8 +12,8 @@ use netvm_wire::{BuildError, EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags
 use crate::cli::TraceArgs;
 use crate::error::PacketError;
 
-/// The packet that the command line describes. `routers`: an IP packet without a destination MAC address is for the router
-/// behind the port, if there is one.
+/// The packet that the command line describes. An IP packet without a destination MAC address gets the
+/// address of the router on its port, if one of `routers` has the port.
 pub fn read(arguments: &TraceArgs, routers: &[RouterInfo]) -> Result<TraceRequest, PacketError> {
     let port = arguments.from.clone();
     if let Some(frame) = &arguments.frame {

@@ -1,8 +1,8 @@
 //! `netvm router lookup`: the longest matching prefix of each address, by the engine's tables, without netvmd.
 //!
-//! In: a file of prefixes and a file of addresses, a line each, both families mixed; empty lines and those that begin
-//! with `#` do not count. Out: a line for each address, its prefix or `-`. Only a block of addresses is in memory, so
-//! the list of addresses may be of any length.
+//! Input: a file of prefixes and a file of addresses, one per line, with both families mixed; empty lines and
+//! lines that begin with `#` are ignored. Output: a line for each address, its prefix or `-`. Only a block of
+//! addresses is in memory, so the list of addresses may have any length.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,7 +16,7 @@ use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 use crate::cli::LookupArgs;
 use crate::error::{CliError, LookupError};
 
-/// Addresses that are looked up together.
+/// Addresses to look up together.
 const BLOCK: usize = 4096;
 /// Name of standard input.
 const STDIN: &str = "-";
@@ -46,7 +46,7 @@ impl<'a> Lines<'a> {
         Ok(Self { path, reader, bytes: Vec::new(), number: 0 })
     }
 
-    /// The next line that counts, with its number.
+    /// The next line that is not ignored, with its number.
     fn next(&mut self) -> Result<Option<(usize, &str)>, LookupError> {
         loop {
             self.bytes.clear();
@@ -61,12 +61,12 @@ impl<'a> Lines<'a> {
             }
         }
         let text = self.bytes.trim_ascii();
-        // No prefix or address has other characters, so what is not UTF-8 fails as a line.
+        // No prefix or address has other characters, so a line that is not UTF-8 fails.
         Ok(Some((self.number, str::from_utf8(text).unwrap_or("(not UTF-8)"))))
     }
 }
 
-/// The tables; the id of a next hop is the length of its prefix and one, as 0 stands for no route.
+/// Builds the tables. The id of a next hop is the length of its prefix plus one, as 0 stands for no route.
 fn tables(path: &Path) -> Result<Tables, LookupError> {
     let mut lines = Lines::open(path)?;
     let mut update = Update::default();

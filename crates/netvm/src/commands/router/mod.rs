@@ -157,7 +157,7 @@ fn nat(router: &RouterInfo, output: &Output) -> Option<String> {
     let word = output.paint("chains of NAT", Tone::Doubtful);
     router.has_nat.then(|| {
         format!(
-            "{}: its namespace has {word}, which do not apply to what the engine forwards (see `ip netns exec {} nft list \
+            "{}: its namespace has {word}, which do not apply to packets that the engine forwards (see `ip netns exec {} nft list \
              ruleset`)\n",
             router.name, router.namespace
         )

@@ -12,7 +12,7 @@ use crate::format::{count, duration, rate};
 
 /// Parts: ports, chains, NFs, drops.
 pub(super) const PARTS: usize = 4;
-/// Lines that a part has at least: its title and head, and two rows.
+/// Minimum lines of a part: its title and head, and two rows.
 const LEAST: u16 = 4;
 
 const HELP: &str = "q, Esc   end
@@ -121,7 +121,8 @@ fn workers(view: &View) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The height of each part: what it wants, if all fit; else the least, and the rest for the `large` one first.
+/// The height of each part: what it needs, if all fit; else the minimum, with the rest for the `large` part
+/// first.
 fn heights(wanted: &[u16], room: u16, large: usize) -> Vec<u16> {
     let mut heights: Vec<u16> = wanted.iter().map(|wanted| (*wanted).min(LEAST)).collect();
     let mut left = room.saturating_sub(heights.iter().sum());

@@ -50,7 +50,7 @@ pub async fn top(client: &Client, output: &Output, arguments: TopArgs) -> Result
     live(&mut terminal.0, &mut source, arguments.interval).await
 }
 
-/// Two readings in a row.
+/// Two consecutive readings.
 struct Source<'a> {
     client: &'a Client,
     /// Frequency of the clock that counts cycles.
@@ -67,7 +67,7 @@ impl Source<'_> {
     }
 }
 
-/// The terminal as it was before, however the view ends.
+/// Restores the terminal however the view ends.
 struct Restored(DefaultTerminal);
 
 impl Drop for Restored {

@@ -1,4 +1,4 @@
-//! The parts of the view as tables whose less important columns go when the terminal is narrow.
+//! The parts of the view as tables, whose less important columns are hidden on a narrow terminal.
 
 use netvm_api::{ChainState, NfState};
 use ratatui::layout::{Alignment, Constraint};
@@ -12,7 +12,7 @@ use crate::format::{count, rate};
 /// Columns of a bar.
 const BAR: usize = 6;
 
-/// A column: its head, its width, and from which width of the terminal on it is shown.
+/// A column: its head, its width, and the minimum width of the terminal to show it.
 struct Column {
     head: &'static str,
     width: Constraint,

@@ -1,4 +1,4 @@
-//! What is shown: rates between two readings, and the slowest NF of each chain.
+//! The contents of the view: rates between two readings, and the slowest NF of each chain.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ pub(super) struct NfRow {
     pub(super) cycles_per_packet: f64,
     /// Share of its threads' time that it spent on packets.
     pub(super) load_percent: f64,
-    /// How full the fullest ring of its threads is.
+    /// Occupancy of the fullest ring of its threads, in percent.
     pub(super) ring_percent: f64,
     pub(super) buffers: u32,
     pub(super) is_bottleneck: bool,
@@ -98,14 +98,14 @@ pub(super) struct GroupRow {
 struct Span(f64);
 
 impl Span {
-    /// What was counted per second. A counter that decreased belongs to something new.
+    /// The increase per second. A counter that decreased belongs to a new object.
     fn rate(self, before: u64, now: u64) -> f64 {
         if self.0 > 0.0 { now.saturating_sub(before) as f64 / self.0 } else { 0.0 }
     }
 }
 
 impl View {
-    /// What happened between two readings. `hz`: the clock that counts cycles.
+    /// The view between two readings. `hz`: frequency of the clock that counts cycles.
     pub(super) fn between(before: &Stats, now: &Stats, hz: f64) -> Self {
         let span = Span(now.uptime_s - before.uptime_s);
         let workers = now.workers.iter();

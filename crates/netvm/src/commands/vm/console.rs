@@ -13,7 +13,8 @@ use crate::error::ConsoleError;
 /// ^], which detaches, as in telnet and virsh.
 const DETACH: u8 = 0x1d;
 
-/// Attaches standard input and output to a guest's serial console, until ^] is read, the input ends or the guest does.
+/// Attaches standard input and output to a guest's serial console, until ^], the end of the input, or the end
+/// of the guest.
 pub async fn attach(vm: &VmInfo) -> Result<(), ConsoleError> {
     let fail = |source| ConsoleError::Connect { vm: vm.name.clone(), path: vm.console.clone(), source };
     let stream = UnixStream::connect(&vm.console).await.map_err(fail)?;
@@ -89,7 +90,7 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // The terminal may have gone.
+        // The terminal may be closed already.
         let _ = tcsetattr(io::stdin().as_fd(), OptionalActions::Now, &self.0);
     }
 }
