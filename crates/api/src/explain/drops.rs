@@ -34,36 +34,36 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "`netvm policy show` counts the packets of each rule; `netvm policy trace` shows which rule decides.";
     "rejected": "A rule with `reject` matched the packet, and its sender got an answer (a TCP reset or an ICMP error).",
         "`netvm policy show` counts the packets of each rule.";
-    "denied": "No rule matched the packet, and its port has `forward = { deny = true }`.",
-        "Add a rule that allows it, or give the port another `forward`.";
-    "no-rule": "No rule matched the packet, and its port has no `forward` key, so nothing says where it goes.",
+    "denied": "No rule matched the packet, and its port has `acl_in = \"deny\"`, or `acl_out = \"deny\"` for packets to send.",
+        "Add a rule with `allow = true`, or remove the port's `acl_in` or `acl_out`.";
+    "no-rule": "No rule matched the packet, and its port has no `forward` key, so it has no destination.",
         "Add a rule, or `forward = { normal = true }` to the port.";
     "policed": "The packet exceeds a rate limit: `police` of a rule, or a rate of its port.",
         "Raise the rate if the traffic is wanted.";
     "spoofed": "The source MAC or IP address is not one that the configuration gives the port.",
         "Correct `addresses` or `macs` of the port if the sender may use the address.";
-    "malformed": "A header that is needed cannot be parsed: it is cut short, or its lengths contradict each other.",
+    "malformed": "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",
         "`netvm policy trace --frame HEX` says what is wrong with a packet.";
     "wrong-vlan": "The port is not a member of the packet's VLAN.",
         "Compare the port's `vlan` and `trunk` keys with the tags that the sender uses.";
-    "filtered": "L2 switching has no port for the packet: the destination is behind the ingress port, or split horizon forbids the way.",
-        "Nothing: a switch filters so. `netvm mac` shows where addresses were learned.";
+    "filtered": "L2 switching has no port for the packet: the destination is behind the ingress port, or in the same split-horizon group.",
+        "Nothing: this is normal for a switch. `netvm mac` shows where addresses were learned.";
     "too-long": "The packet is longer than a buffer of the memory that must hold it.",
         "Lower the port's `mtu`, or raise `buffer_size` of the trust group (or its `large_buffers`, for segments).";
-    "nf-down": "A hop of the chain has no running NF, and `on_failure` of the chain says to drop.",
+    "nf-down": "A hop of the chain has no running NF, and the chain's `on_failure` drops its packets.",
         "`netvm nf` shows why it does not run; `standby` replicas or `on_failure = \"bypass\"` keep a chain up.";
-    "chain-full": "A ring of the chain is full, so the packet was dropped at the entry, before any NF worked on it: the NFs are slower than the traffic.",
+    "chain-full": "A ring of the chain is full, so the packet was dropped at the entry, before any NF processed it: the NFs are slower than the traffic.",
         "`netvm top` marks the slowest NF; give it more `threads`, `replicas` or a core of its own.";
     "downstream-full": "A ring in the middle of the chain was full when an NF passed the packet on, although there was room at the entry.",
         "As for chain-full; bursts can be absorbed by a larger `ring_size` of [engine].";
     "no-buffer": "No free buffer was left to copy the packet into another trust group's memory, or into a port's own.",
-        "`netvm group` shows who has the buffers; raise `buffers` of the group.";
+        "`netvm group` shows who holds the buffers; raise `buffers` of the group.";
     "verdict": "An NF decided to drop the packet.",
-        "`netvm nf ROLE` shows the NF's own counters, which say why.";
+        "`netvm nf ROLE` shows the NF's own counters, which may show the reason.";
     "flow-verdict": "An NF decided to drop the rest of the flow, and the engine drops it at the chain's entry.",
         "`netvm flow list` shows such verdicts, and when they expire.";
     "unknown-port": "The NF named a port that does not exist.",
-        "Correct the NF: port numbers are in `netvm port`, and may change when ports do.";
+        "Correct the NF: `netvm port` shows port numbers, which may change when ports change.";
     "port-denied": "The NF named a port that its trust group may not use.",
         "Add the port to `may_send_to` of the group if the NF may use it.";
     "unknown-role": "The NF named a role that does not exist, or that has no running NF now.",
@@ -78,18 +78,18 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
     "no-output": "The chain ended without an output, and its last NF named no port.",
         "Give the chain an `output`, or let the NF choose a port.";
-    "exceeds-mtu": "The packet is longer than the MTU of the interface that it would leave by.",
-        "Lower the sender's MTU, or raise that of the interface; a router answers senders of such packets (path MTU discovery).";
-    "tx-refused": "The kernel or the interface's driver dropped the packet after netvm had sent it: no room at the other end of a veth pair, or a smaller MTU or an interface that is down there.",
-        "`ip -s link` at the other end; other senders on the interface share its counter.";
+    "exceeds-mtu": "The packet is longer than the MTU of its egress interface.",
+        "Lower the sender's MTU, or raise the interface's; a router reports the MTU to senders of such packets (path MTU discovery).";
+    "tx-refused": "The kernel or the interface's driver dropped the packet after netvm had sent it: the other end of a veth pair has no room, a smaller MTU, or is down.",
+        "Check the other end with `ip -s link`; other senders on the interface share its counter.";
     "tx-full": "The transmit queue of the port was full: the receiver, or the link, is slower than the traffic.",
         "Limit the rate (`police`), or find out why the receiver does not keep up.";
     "queue-full": "The packet's queue of the port's shaper (`qos`) was full.",
         "`netvm port` names the queue; raise its `packets`, its `weight` or the shaper's `bits`.";
-    "codel": "The packet waited too long in a queue of the port's shaper (`qos`) that had been standing for 100 ms (RFC 8289).",
+    "codel": "The packet waited in a queue of the port's shaper (`qos`) whose delay had been too long for 100 ms (RFC 8289).",
         "Nothing, for TCP: its senders slow down. For others raise `weight` or `bits`, or `codel_ms`.";
-    "port-down": "The port is gone or is being removed.",
-        "`netvm status` names ports whose link or interface is gone.";
+    "port-down": "The port does not exist any more, or is being removed.",
+        "`netvm status` lists ports without link or interface.";
     "no-peer": "No guest is connected to the vhost-user port.",
         "Start the guest; `netvm vm` lists those that netvmd starts.";
     "no-router-interface": "The virtual router has no interface on the packet's port and VLAN.",
@@ -98,23 +98,23 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Nothing, if the link also carries other hosts' packets.";
     "bad-ip-header": "The IP header is invalid: length, version, checksum, or an address that cannot occur on a link (RFC 1812, RFC 4291).",
         "Find the sender: `netvm flow list`, or a capture.";
-    "urpf": "`urpf` of the virtual router's interface: there is no route to the packet's source address, or (`strict`) it leads out of another interface (RFC 3704). The source is forged, or packets come another way than they go.",
-        "`netvm router show NAME --address SOURCE` shows the route. Set `urpf = \"loose\"` where packets do not come by the way that they would go.";
+    "urpf": "The check `urpf` of the virtual router's interface failed: there is no route to the packet's source address, or (`strict`) it leads out of another interface (RFC 3704). The source is forged, or routing is asymmetric.",
+        "`netvm router show NAME --address SOURCE` shows the route. Set `urpf = \"loose\"` if routing is asymmetric.";
     "blackhole": "The virtual router has a blackhole route for the destination.",
         "`netvm router show NAME` lists the routes.";
-    "punt-quota": "More packets than `punt_rate` allows were for the virtual router's own kernel.",
+    "punt-quota": "Packets for the virtual router's kernel exceeded `punt_rate`.",
         "Raise `punt_rate` if the traffic is wanted; the limit protects the kernel from a flood.";
 };
 
 /// All violations, in the engine's order.
 pub const VIOLATIONS: &[Violation] = texts! { Violation,
     "buffer-out-of-range": "The NF returned a buffer number outside its region.",
-        "The NF is faulty or hostile. Nothing of others is lost; stop it if it goes on.";
+        "The NF is faulty or hostile. Other trust groups lose nothing; stop the NF if it continues.";
     "buffer-not-out": "The NF returned a buffer that it does not have: invented, or returned twice.",
-        "The NF is faulty or hostile. Nothing of others is lost; stop it if it goes on.";
-    "ring-index": "The NF wrote an impossible index into a ring.",
-        "The NF is faulty or hostile. It loses packets of its own rings only.";
-    "costly-wake": "Waking the NF took as long as if thousands waited on its eventfd; any NF of its group can cause this.",
+        "The NF is faulty or hostile. Other trust groups lose nothing; stop the NF if it continues.";
+    "ring-index": "The NF wrote an invalid index into a ring.",
+        "The NF is faulty or hostile. Only packets of its own rings are lost.";
+    "costly-wake": "Waking the NF took as long as if thousands of threads waited for its eventfd; any NF of its group can cause this.",
         "Find out which NF of the group shares its eventfd.";
     "unknown-message": "The NF sent a control message that does not exist.",
         "The NF is faulty, or of another version of netlib.";

@@ -51,25 +51,25 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_port_rx_bytes" ["port"]: "Bytes of these, without FCS.";
     Counter "netvm_port_tx_packets" ["port"]: "Packets sent out of the port.";
     Counter "netvm_port_tx_bytes" ["port"]: "Bytes of these, without FCS.";
-    Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine saw them, since the port was opened.";
+    Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine received them, since the port was opened.";
     Counter "netvm_port_worker_seconds" ["port"]: "Time that workers spent on packets from the port; counted if a port has `weight` or `reserve`.";
-    Counter "netvm_port_waited_turns" ["port"]: "Turns of the worker's loop in which the port was left out, as it had had its share of the worker.";
+    Counter "netvm_port_waited_turns" ["port"]: "Turns of the worker's loop that skipped the port, because it had used its share of the worker.";
     Gauge "netvm_port_link_up" ["port"]: "Whether the link of the port is up.";
 
     Counter "netvm_dropped_packets" ["at" "name" "reason"]: "Packets dropped at a port, chain or NF, by reason.";
 
-    Counter "netvm_chain_entered_packets" ["chain"]: "Packets handed to the first hop of the chain.";
+    Counter "netvm_chain_entered_packets" ["chain"]: "Packets passed to the first hop of the chain.";
     Counter "netvm_chain_left_packets" ["chain"]: "Packets that left the chain.";
     Gauge "netvm_chain_up" ["chain"]: "1 if every hop has a running NF, else 0 (bypassed, or down).";
-    Gauge "netvm_chain_hop" ["chain" "hop" "role"]: "Always 1; the labels say which role is at which hop, from 0, to join chains with NFs.";
+    Gauge "netvm_chain_hop" ["chain" "hop" "role"]: "Always 1; the labels map the hop, from 0, to its role, to join chains with NFs.";
 
-    Counter "netvm_nf_received_packets" ["role"]: "Packets that the role's NFs received, over all instances, those that have gone included.";
+    Counter "netvm_nf_received_packets" ["role"]: "Packets that the role's NFs received, over all instances, including those that have ended.";
     Counter "netvm_nf_passed_packets" ["role"]: "Packets passed to the next hop.";
     Counter "netvm_nf_discarded_packets" ["role"]: "Packets that the NFs decided to drop.";
     Counter "netvm_nf_to_port_packets" ["role"]: "Packets that the NFs sent out of a port.";
     Counter "netvm_nf_to_role_packets" ["role"]: "Packets that the NFs sent to another role.";
     Counter "netvm_nf_detoured_packets" ["role"]: "Packets that went through the engine because a direct ring was full.";
-    Counter "netvm_nf_violations" ["role" "violation"]: "Things that no honest NF does.";
+    Counter "netvm_nf_violations" ["role" "violation"]: "Actions that a correct NF does not take.";
     Counter "netvm_nf_own" ["role" "counter"]: "The counters that NFs themselves keep; characters other than letters, digits and -_.: are replaced.";
     Gauge "netvm_nf_running" ["role" "instance"]: "Whether the instance receives packets.";
     Counter "netvm_nf_restarts" ["role" "instance"]: "How often netvmd restarted the instance.";
@@ -87,22 +87,22 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_router_forwarded_packets" ["router"]: "Packets that the engine forwarded by the router's FIB.";
     Counter "netvm_router_punted_packets" ["router"]: "Packets passed to the router's kernel.";
     Counter "netvm_router_from_kernel_packets" ["router"]: "Packets from the router's kernel.";
-    Counter "netvm_router_interface_rx_packets" ["router" "interface"]: "Packets received by the interface of the router, whatever became of them. The kernel's own counters of the interface have only those that it got.";
+    Counter "netvm_router_interface_rx_packets" ["router" "interface"]: "Packets received by the interface of the router, including those dropped later. The kernel's own counters of the interface have only punted packets.";
     Counter "netvm_router_interface_rx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
-    Counter "netvm_router_interface_rx_dropped_packets" ["router" "interface"]: "Packets of these that the router dropped, without those that exceeded the kernel's share.";
+    Counter "netvm_router_interface_rx_dropped_packets" ["router" "interface"]: "Packets of these that the router dropped, except those that exceeded the kernel's share.";
     Counter "netvm_router_interface_tx_packets" ["router" "interface"]: "Packets sent by the interface, forwarded or from the kernel.";
     Counter "netvm_router_interface_tx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
-    Counter "netvm_router_interface_punted_packets" ["router" "interface" "class"]: "Packets that the router's kernel got from the interface, by class.";
+    Counter "netvm_router_interface_punted_packets" ["router" "interface" "class"]: "Packets punted to the router's kernel from the interface, by class.";
     Counter "netvm_router_interface_punt_dropped_packets" ["router" "interface" "class"]: "Packets for the kernel that exceeded the share of their class, or the limit of their destination.";
     Gauge "netvm_router_routes" ["router" "family"]: "Routes of the router's kernel.";
     Gauge "netvm_router_neighbours" ["router"]: "Neighbours with a known MAC address.";
 
-    Counter "netvm_flow_monitor_packets" []: "Packets that the engine's flow monitor has seen, sampled or not.";
+    Counter "netvm_flow_monitor_packets" []: "Packets that the engine's flow monitor has received, sampled or not.";
     Gauge "netvm_flow_monitor_flows" []: "Flows in its tables.";
-    Counter "netvm_flow_monitor_records" []: "Records of flows that ended, or that went on for long.";
-    Counter "netvm_flow_monitor_evicted_flows" []: "Flows that gave way because a table was full.";
-    Counter "netvm_flow_monitor_lost_records" ["at"]: "Records lost: `ring`, because the exporter was behind; `collector`, because it was away.";
-    Counter "netvm_flow_monitor_exported_records" []: "Records given to the collector.";
+    Counter "netvm_flow_monitor_records" []: "Records of flows that ended, or that exceeded the active timeout.";
+    Counter "netvm_flow_monitor_evicted_flows" []: "Flows evicted because a table was full.";
+    Counter "netvm_flow_monitor_lost_records" ["at"]: "Records lost: `ring`, because the exporter was too slow; `collector`, because it was unreachable.";
+    Counter "netvm_flow_monitor_exported_records" []: "Records sent to the collector.";
 
     Gauge "netvm_group_buffers" ["group" "node" "state"]: "Buffers of a trust group's memory: free, in the engine, or with NFs.";
     Gauge "netvm_group_buffer_bytes" ["group" "node"]: "Bytes of a buffer.";

@@ -21,7 +21,7 @@ Every dropped packet is counted under one reason, at a port, a chain or an NF: `
 const VIOLATION_HEAD: &str = "
 ## Violations
 
-What an NF did that no honest NF does. No packet of others is lost by it. `netvm nf ROLE` shows the counts.
+Actions of an NF that a correct NF does not take. Other trust groups lose no packets by them. `netvm nf ROLE` shows the counts.
 
 | violation | what happened | what to do |
 |---|---|---|
