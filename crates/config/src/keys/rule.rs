@@ -79,7 +79,7 @@ impl Keys for Match {
         if let Table::Write(..) = table {
             self.tcp_flags.take_if(|flags| *flags == Masked::<u8>::ANY);
             for vlans in [&mut self.vlan, &mut self.inner_vlan] {
-                *vlans = vlans.iter().flat_map(without_untagged).collect();
+                *vlans = vlans.iter().flat_map(split_untagged).collect();
             }
         }
         table.key("protocol", &mut self.protocol, OneOrMore(Scalar(str::parse, ToString::to_string)));
@@ -110,8 +110,8 @@ impl Keys for Match {
     }
 }
 
-/// The VLANs without 0, which stands for untagged packets and has its own word in the file.
-fn without_untagged(vlans: &Span<u16>) -> impl Iterator<Item = Span<u16>> + use<> {
+/// Splits off VLAN 0, which stands for untagged packets and has its own word in the file.
+fn split_untagged(vlans: &Span<u16>) -> impl Iterator<Item = Span<u16>> + use<> {
     let split = match (vlans.first, vlans.last) {
         (0, 1..) => [Some(Span::single(0)), Some(Span { first: 1, last: vlans.last })],
         _ => [Some(*vlans), None],
@@ -142,7 +142,7 @@ fn check_layers(reader: &Reader<'_>, matches: &Match) {
     needs(&["arp_operation"], unread || matches.ether_type == [EtherType::ARP], "ether_type = \"arp\"");
 }
 
-/// Highest rate and burst: a terabit, or a packet for each of its bits.
+/// Highest rate and burst, in bits or packets.
 const MOST: u64 = 1_000_000_000_000;
 /// By default, a burst is a tenth of a second of the rate,
 const BURSTS_PER_SECOND: u64 = 10;

@@ -293,19 +293,19 @@ pub(crate) struct Note<'a> {
 }
 
 impl Note<'_> {
-    /// The place, or a further place, with a label.
+    /// Adds a place with a label. The first one is the place of the finding.
     pub(crate) fn at(mut self, span: Span, label: impl Into<String>) -> Self {
         self.finding.labels.push((span, label.into()));
         self
     }
 
-    /// What would help.
+    /// Sets the remedy.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.finding.help = Some(help.into());
         self
     }
 
-    /// What would help, if that is known.
+    /// Sets the remedy, if there is one.
     pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
         self.finding.help = help;
         self
