@@ -112,7 +112,7 @@ fn tables_show_every_object() {
     has(&text, "nf firewall has no process");
     has(&text, "netvmd goes back in 42 s unless you confirm: netvm config confirm");
     assert!(
-        text.contains("not what /etc/netvm/host.toml has: 2 differences (last applied: /root/try.toml"),
+        text.contains("differs from /etc/netvm/host.toml: 2 differences (last applied: /root/try.toml"),
         "{text}"
     );
     let text = server.netvm(&["port"]).good();
