@@ -127,9 +127,9 @@ fn wrong_names_and_folders_are_refused() {
     for (arguments, expected) in [
         (&["--lang", "c", "../x"][..], "`../x` is no name for an NF: use 1 to 32 of a-z, 0-9 and `-`"),
         (&["--lang", "c", "Short"], "`Short` is no name for an NF"),
-        (&["--lang", "rust", "match"], "`match` means something else to the compiler"),
+        (&["--lang", "rust", "match"], "`match` is a keyword of a compiler"),
         (&["--lang", "c", "taken"], "taken exists: choose another name, or another folder with --into"),
-        (&["--lang", "c", "x", "--into", "nowhere"], "cannot make nowhere/x: No such file or directory"),
+        (&["--lang", "c", "x", "--into", "nowhere"], "cannot create nowhere/x: No such file or directory"),
         (
             &["--lang", "go", "x", "--sources", "."],
             "no netvm sources in .: a project in Go builds netlib from them",
