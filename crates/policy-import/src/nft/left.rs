@@ -3,7 +3,7 @@
 use netvm_wire::{EtherType, IpProto};
 use serde_json::Value;
 
-use super::rule::{RuleReader, Stop};
+use super::reader::{RuleReader, Stop};
 use super::single;
 use super::symbols::Kind;
 use crate::algebra::Field;

@@ -4,7 +4,7 @@ use netvm_wire::{EtherType, Fragment};
 use serde_json::Value;
 
 use super::left::{Left, Target};
-use super::rule::{Draft, RuleReader, Stop};
+use super::reader::{Draft, RuleReader, Stop};
 use super::symbols::Kind;
 use crate::Why;
 use crate::algebra::{Ranges, macs, other_flags, other_macs, prefix_range, product, without};

@@ -28,6 +28,7 @@
 mod left;
 mod matches;
 mod objects;
+mod reader;
 mod rule;
 mod symbols;
 mod values;
@@ -37,7 +38,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use self::objects::Objects;
+use self::objects::{Name, Objects};
 use super::chains::{ExpandError, expand};
 use super::{Imported, Interfaces};
 
@@ -116,10 +117,11 @@ pub fn parse(text: &str, interfaces: &Interfaces) -> Result<Imported, NftError> 
         let line = lines.of(object.get());
         listed.push((line, serde_json::from_str::<Value>(object.get())?));
     }
-    let objects = Objects::collect(&listed, interfaces)?;
-    let (program, notes) = objects.program(&listed, interfaces)?;
+    let mut objects = Objects::collect(&listed, interfaces)?;
+    let mut program = objects.program();
+    rule::read_rules(&mut program, &objects, &listed, interfaces)?;
     let mut imported = expand(&program, &interfaces.all())?;
-    imported.notes.extend(notes);
+    imported.notes.extend(objects.notes);
     imported.notes.sort_by_key(|note| note.line);
     Ok(imported)
 }
@@ -156,6 +158,12 @@ impl Location<'_> {
 
     fn text<'v>(&self, object: &'v Value, key: &str, expected: &'static str) -> Result<&'v str, NftError> {
         object.get(key).and_then(Value::as_str).ok_or_else(|| self.error(expected, object))
+    }
+
+    /// The name of an object of a table, whose member `key` has its last part.
+    fn name_of<'v>(&self, object: &'v Value, key: &str) -> Result<Name<'v>, NftError> {
+        let text = |key, expected| self.text(object, key, expected);
+        Ok((text("family", "a family")?, text("table", "a table")?, text(key, "a name")?))
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use netvm_wire::EtherType;
 use serde_json::Value;
 
-use super::rule::RuleReader;
 use super::{Location, NftError, single};
 use crate::chains::{Base, Chain, Program};
 use crate::{Interfaces, Note, Why};
@@ -24,10 +23,11 @@ pub(super) struct Objects<'a> {
     /// Sets that rules add to.
     pub(super) dynamic: HashSet<Name<'a>>,
     pub(super) limits: HashMap<Name<'a>, &'a Value>,
-    dormant: HashSet<(&'a str, &'a str)>,
+    /// Tables whose rules have no effect: family and name.
+    pub(super) dormant: HashSet<(&'a str, &'a str)>,
     listed: Vec<Listed<'a>>,
     bases: Vec<Hooked>,
-    notes: Vec<Note>,
+    pub(super) notes: Vec<Note>,
 }
 
 /// A chain.
@@ -65,11 +65,11 @@ impl<'a> Objects<'a> {
                 "table" => all.table(&place, inner)?,
                 "chain" => all.chain(*line, inner, interfaces)?,
                 "set" | "map" => {
-                    let name = name_of(&place, inner, "name")?;
+                    let name = place.name_of(inner, "name")?;
                     all.sets.insert(name, inner);
                 }
                 "limit" => {
-                    let name = name_of(&place, inner, "name")?;
+                    let name = place.name_of(inner, "name")?;
                     all.limits.insert(name, inner);
                 }
                 "rule" => all.additions(&place, inner)?,
@@ -87,37 +87,13 @@ impl<'a> Objects<'a> {
         Ok(all)
     }
 
-    /// The chains with their rules, and the notes.
-    pub(super) fn program(
-        mut self,
-        objects: &'a [(u32, Value)],
-        interfaces: &Interfaces,
-    ) -> Result<(Program, Vec<Note>), NftError> {
-        let mut program = Program::default();
+    /// The chains, without their rules, and the base chains in their order.
+    pub(super) fn program(&mut self) -> Program {
         let chains = self.listed.iter();
-        program.chains = chains.map(|chain| Chain::new(chain.name, chain.line, chain.unreached)).collect();
+        let chains = chains.map(|chain| Chain::new(chain.name, chain.line, chain.unreached)).collect();
         let mut bases = std::mem::take(&mut self.bases);
         bases.sort_by_key(|hooked| (hooked.stage, hooked.priority));
-        program.bases = bases.into_iter().map(|hooked| hooked.base).collect();
-        for (line, object) in objects {
-            let Some(rule) = object.get("rule") else { continue };
-            let place = Location { line: *line, name: "rule" };
-            let (family, table, chain) = name_of(&place, rule, "chain")?;
-            if self.dormant.contains(&(family, table)) {
-                continue;
-            }
-            let handle = rule.get("handle").and_then(Value::as_u64);
-            let handle = handle.map_or(String::new(), |handle| format!(" {handle}"));
-            let what = format!("rule{handle} of chain {family} {table} {chain}");
-            let Some(&index) = self.chains.get(&(family, table, chain)) else {
-                return Err(NftError::Chain { line: *line, place: what, chain: chain.to_owned() });
-            };
-            let reader = RuleReader { line: *line, what: &what, family, table, objects: &self, interfaces };
-            let (steps, notes) = reader.read(rule)?;
-            program.chains[index].steps.extend(steps);
-            program.chains[index].notes.extend(notes);
-        }
-        Ok((program, self.notes))
+        Program { chains, bases: bases.into_iter().map(|hooked| hooked.base).collect() }
     }
 
     fn table(&mut self, place: &Location<'_>, table: &'a Value) -> Result<(), NftError> {
@@ -137,7 +113,7 @@ impl<'a> Objects<'a> {
 
     fn chain(&mut self, line: u32, chain: &'a Value, interfaces: &Interfaces) -> Result<(), NftError> {
         let place = Location { line, name: "chain" };
-        let (family, table, name) = name_of(&place, chain, "name")?;
+        let (family, table, name) = place.name_of(chain, "name")?;
         if self.dormant.contains(&(family, table)) {
             return Ok(());
         }
@@ -188,7 +164,7 @@ impl<'a> Objects<'a> {
         chain: &Value,
         interfaces: &Interfaces,
     ) -> Result<Vec<PortId>, NftError> {
-        let (family, table, name) = name_of(place, chain, "name")?;
+        let (family, table, name) = place.name_of(chain, "name")?;
         let mut note = |what: String, why| self.notes.push(Note::new(place.line, what, why));
         let devices = match chain.get("dev") {
             Some(Value::Array(devices)) => &devices[..],
@@ -217,7 +193,7 @@ impl<'a> Objects<'a> {
 
     /// Records the sets that a rule adds to.
     fn additions(&mut self, place: &Location<'_>, rule: &'a Value) -> Result<(), NftError> {
-        let (family, table, _) = name_of(place, rule, "chain")?;
+        let (family, table, _) = place.name_of(rule, "chain")?;
         let statements = rule.get("expr").and_then(Value::as_array).into_iter().flatten();
         for statement in statements {
             let set = single(statement).filter(|(kind, _)| matches!(*kind, "set" | "map"));
@@ -242,9 +218,4 @@ fn version(line: u32, metainfo: &Value) -> Result<(), NftError> {
         Some(version) if version != 1 => Err(NftError::Version { line, version }),
         _ => Ok(()),
     }
-}
-
-fn name_of<'v>(place: &Location<'_>, object: &'v Value, key: &str) -> Result<Name<'v>, NftError> {
-    let text = |key, expected| place.text(object, key, expected);
-    Ok((text("family", "a family")?, text("table", "a table")?, text(key, "a name")?))
 }

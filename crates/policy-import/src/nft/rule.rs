@@ -1,13 +1,14 @@
-//! Parses a rule of nft: its statements in order.
+//! Parses the rules of a ruleset: the statements of each in order.
 
 use netvm_wire::{EtherType, IpProto};
 use serde_json::Value;
 
 use super::matches::Comparison;
 use super::objects::Objects;
+use super::reader::{Draft, RuleReader, Stop};
 use super::{Location, NftError, single};
 use crate::algebra::{product, with_transport_header, without};
-use crate::chains::{End, Step};
+use crate::chains::{End, Program, Step};
 use crate::limit::{Limit, seconds};
 use crate::{Interfaces, Note, Why};
 use netvm_policy::Match;
@@ -17,67 +18,42 @@ const MAX_OTHERS: usize = 4096;
 /// Default burst of a limit in packets (`NFT_LIMIT_PKT_BURST_DEFAULT`).
 const DEFAULT_BURST: u64 = 5;
 
-/// The parser of a rule stops.
-pub(super) enum Stop {
-    /// The rule has no equivalent: the part and the reason.
-    Note(String, Why),
-    /// The rule is malformed.
-    Error(NftError),
-}
-
-impl From<NftError> for Stop {
-    fn from(error: NftError) -> Self {
-        Self::Error(error)
+/// Reads the rules of all chains into the program, with their notes.
+pub(super) fn read_rules<'a>(
+    program: &mut Program,
+    objects: &Objects<'a>,
+    listed: &'a [(u32, Value)],
+    interfaces: &Interfaces,
+) -> Result<(), NftError> {
+    for (line, object) in listed {
+        let Some(rule) = object.get("rule") else { continue };
+        let place = Location { line: *line, name: "rule" };
+        let (family, table, chain) = place.name_of(rule, "chain")?;
+        if objects.dormant.contains(&(family, table)) {
+            continue;
+        }
+        let handle = rule.get("handle").and_then(Value::as_u64);
+        let handle = handle.map_or(String::new(), |handle| format!(" {handle}"));
+        let what = format!("rule{handle} of chain {family} {table} {chain}");
+        let Some(&index) = objects.chains.get(&(family, table, chain)) else {
+            return Err(NftError::Chain { line: *line, place: what, chain: chain.to_owned() });
+        };
+        let reader = RuleReader { line: *line, what: &what, family, table, objects, interfaces };
+        let (steps, notes) = reader.read(rule)?;
+        program.chains[index].steps.extend(steps);
+        program.chains[index].notes.extend(notes);
     }
-}
-
-/// A rule's location and the names in scope.
-pub(super) struct RuleReader<'a> {
-    pub(super) line: u32,
-    pub(super) what: &'a str,
-    pub(super) family: &'a str,
-    pub(super) table: &'a str,
-    pub(super) objects: &'a Objects<'a>,
-    pub(super) interfaces: &'a Interfaces,
-}
-
-/// The parsed part of a rule.
-pub(super) struct Draft {
-    /// One of these must fit.
-    pub(super) fits: Vec<Match>,
-    /// Whether it matches the transport header.
-    pub(super) transport: bool,
-    pub(super) notes: Vec<(String, Why)>,
-    limit: Option<Limit>,
-    /// Whether matches follow the limit.
-    late: bool,
-    /// Further matches and their ends; empty before the verdict.
-    ends: Vec<(Vec<Match>, End)>,
-}
-
-impl Draft {
-    /// Narrows to packets that also fit one of these.
-    pub(super) fn narrow(&mut self, to: &[Match]) {
-        self.fits = product(&self.fits, to);
-        self.late |= self.limit.is_some();
-    }
+    Ok(())
 }
 
 impl<'a> RuleReader<'a> {
     /// The steps of a rule, if it has an equivalent, and the notes.
-    pub(super) fn read(&self, rule: &'a Value) -> Result<(Vec<Step>, Vec<Note>), NftError> {
+    fn read(&self, rule: &'a Value) -> Result<(Vec<Step>, Vec<Note>), NftError> {
         let note = |(what, why): (String, Why)| match why {
             Why::Answer => Note::new(self.line, what, why),
             _ => Note::new(self.line, format!("{}: {what}", self.what), why),
         };
-        let mut draft = Draft {
-            fits: vec![Match::default()],
-            transport: false,
-            notes: vec![],
-            limit: None,
-            late: false,
-            ends: vec![],
-        };
+        let mut draft = Draft::new();
         let read = self.statements(&mut draft, rule).and_then(|()| self.steps(&mut draft, rule));
         let (steps, last) = match read {
             Ok(steps) => (steps, None),
@@ -89,10 +65,6 @@ impl<'a> RuleReader<'a> {
         let mut notes: Vec<Note> = notes.into_iter().map(note).collect();
         notes.extend(last.map(|last| Note { loses_drop: may_drop(rule), ..note(last) }));
         Ok((steps, notes))
-    }
-
-    pub(super) fn schema(&self, expected: &'static str, found: &Value) -> NftError {
-        Location { line: self.line, name: self.what }.error(expected, found)
     }
 
     fn statements(&self, draft: &mut Draft, rule: &'a Value) -> Result<(), Stop> {

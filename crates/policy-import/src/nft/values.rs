@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::rule::{RuleReader, Stop};
+use super::reader::{RuleReader, Stop};
 use super::single;
 use super::symbols::Kind;
 use crate::Why;

@@ -1,0 +1,74 @@
+//! What the readers of a rule's parts share: the rule's location, the part that is read, and why one stops.
+
+use serde_json::Value;
+
+use super::objects::Objects;
+use super::{Location, NftError};
+use crate::algebra::product;
+use crate::chains::End;
+use crate::limit::Limit;
+use crate::{Interfaces, Why};
+use netvm_policy::Match;
+
+/// The parser of a rule stops.
+pub(super) enum Stop {
+    /// The rule has no equivalent: the part and the reason.
+    Note(String, Why),
+    /// The rule is malformed.
+    Error(NftError),
+}
+
+impl From<NftError> for Stop {
+    fn from(error: NftError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// A rule's location and the names in scope.
+pub(super) struct RuleReader<'a> {
+    pub(super) line: u32,
+    pub(super) what: &'a str,
+    pub(super) family: &'a str,
+    pub(super) table: &'a str,
+    pub(super) objects: &'a Objects<'a>,
+    pub(super) interfaces: &'a Interfaces,
+}
+
+impl RuleReader<'_> {
+    pub(super) fn schema(&self, expected: &'static str, found: &Value) -> NftError {
+        Location { line: self.line, name: self.what }.error(expected, found)
+    }
+}
+
+/// The parsed part of a rule.
+pub(super) struct Draft {
+    /// One of these must fit.
+    pub(super) fits: Vec<Match>,
+    /// Whether it matches the transport header.
+    pub(super) transport: bool,
+    pub(super) notes: Vec<(String, Why)>,
+    pub(super) limit: Option<Limit>,
+    /// Whether matches follow the limit.
+    pub(super) late: bool,
+    /// Further matches and their ends; empty before the verdict.
+    pub(super) ends: Vec<(Vec<Match>, End)>,
+}
+
+impl Draft {
+    pub(super) fn new() -> Self {
+        Self {
+            fits: vec![Match::default()],
+            transport: false,
+            notes: vec![],
+            limit: None,
+            late: false,
+            ends: vec![],
+        }
+    }
+
+    /// Narrows to packets that also fit one of these.
+    pub(super) fn narrow(&mut self, to: &[Match]) {
+        self.fits = product(&self.fits, to);
+        self.late |= self.limit.is_some();
+    }
+}
