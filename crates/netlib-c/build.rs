@@ -4,11 +4,12 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "src/status.rs",
     "src/options.rs",
     "src/attach.rs",
     "src/endpoint.rs",
+    "src/burst.rs",
     "src/packet.rs",
     "src/callback.rs",
     "src/sim.rs",

@@ -166,7 +166,7 @@ fn receive(work: &Work, timeout: Option<Duration>) -> Option<usize> {
 fn call(work: &Work, n: usize) {
     let me = work.endpoint.as_ptr();
     // SAFETY: as in `receive`; the borrow ends before the callback, which reaches the endpoint by the same pointer.
-    let packet = unsafe { borrow(me) }.ok().and_then(|endpoint| endpoint.describe(n, me));
+    let packet = unsafe { borrow(me) }.ok().and_then(|endpoint| netlib_packet::describe(endpoint, n, me));
     let Some(mut packet) = packet else { return };
     let serial = packet.serial;
     // SAFETY: the C function has this type, and the arguments are as its declaration promises.

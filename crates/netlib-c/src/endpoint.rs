@@ -1,4 +1,4 @@
-//! The burst API: the endpoints of an NF's threads.
+//! The endpoints of an NF's threads: the burst that each holds, names and counters.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use netlib::{Burst, Endpoint, MAX_COUNTERS};
 
 use crate::options;
-use crate::packet::{NETLIB_BURST, netlib_packet};
 use crate::status::{Failure, guard, netlib_status};
 
 /// The rings of one NF thread. Use each endpoint from one thread at a time.
@@ -43,6 +42,16 @@ impl netlib_endpoint {
 
     pub(crate) fn current_burst(&mut self) -> Option<&mut Burst<'static>> {
         self.burst.as_mut()
+    }
+
+    /// The number of the current burst.
+    #[inline]
+    pub(crate) const fn serial(&self) -> u32 {
+        self.serial
+    }
+
+    pub(crate) const fn is_serving(&self) -> bool {
+        self.serving
     }
 
     pub(crate) fn counter(&self, counter: usize) -> u64 {
@@ -95,16 +104,6 @@ impl netlib_endpoint {
             None => Some(0),
         }
     }
-
-    /// Describes packet `n` of the current burst for C. `me` is C's pointer to this endpoint.
-    pub(crate) fn describe(&mut self, n: usize, me: *mut Self) -> Option<netlib_packet> {
-        let burst = self.burst.as_mut()?;
-        if let Some(ahead) = burst.packet(n + 4) {
-            ahead.prefetch();
-        }
-        let mut packet = burst.packet(n)?;
-        Some(netlib_packet::new(&mut packet, me, self.serial, n))
-    }
 }
 
 impl Drop for netlib_endpoint {
@@ -122,70 +121,6 @@ impl Drop for netlib_endpoint {
 pub(crate) unsafe fn borrow<'a>(endpoint: *mut netlib_endpoint) -> Result<&'a mut netlib_endpoint, Failure> {
     // SAFETY: the caller's promise.
     unsafe { endpoint.as_mut() }.ok_or(Failure::Null("endpoint"))
-}
-
-/// Sends the burst that the endpoint holds, and receives the next one.
-///
-/// @param packets an array of at least NETLIB_BURST packets.
-/// @param room the length of the array.
-/// @param timeout in microseconds; 0 does not wait, a negative timeout waits forever.
-/// @return the number of packets, 0 after the timeout; NETLIB_END, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
-///
-/// # Safety
-/// `endpoint` is NULL or belongs to an attached NF, and no other thread uses it; `packets` is NULL or has `room`
-/// elements.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn netlib_receive(
-    endpoint: *mut netlib_endpoint,
-    packets: *mut netlib_packet,
-    room: usize,
-    timeout: i64,
-) -> c_int {
-    guard(|| {
-        let me = endpoint;
-        // SAFETY: the caller's promise.
-        let endpoint = unsafe { borrow(endpoint) }?;
-        if packets.is_null() {
-            return Err(Failure::Null("packets"));
-        }
-        if room < NETLIB_BURST {
-            return Err(Failure::Argument("room is less than NETLIB_BURST packets"));
-        }
-        if endpoint.serving {
-            return Err(Failure::Argument("netlib_receive was called within a callback"));
-        }
-        let timeout = u64::try_from(timeout).ok().map(Duration::from_micros);
-        let Some(count) = endpoint.receive(timeout) else {
-            return Ok(netlib_status::NETLIB_END as c_int);
-        };
-        for n in 0..count {
-            if let Some(packet) = endpoint.describe(n, me) {
-                // SAFETY: a burst has at most NETLIB_BURST packets, and the array has at least as many elements.
-                unsafe { packets.add(n).write(packet) };
-            }
-        }
-        Ok(count as c_int)
-    })
-}
-
-/// Sends the burst that the endpoint holds, by its verdicts; packets without a verdict go to the next hop. The caller
-/// must not access their bytes afterwards.
-///
-/// @return NETLIB_OK, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
-///
-/// # Safety
-/// `endpoint` is NULL or belongs to an attached NF, and no other thread uses it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn netlib_send(endpoint: *mut netlib_endpoint) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let endpoint = unsafe { borrow(endpoint) }?;
-        if endpoint.serving {
-            return Err(Failure::Argument("netlib_send was called within a callback"));
-        }
-        endpoint.send();
-        Ok(netlib_status::NETLIB_OK as c_int)
-    })
 }
 
 /// Number of the endpoint's thread in the NF, from 0; 0 for NULL.

@@ -7,6 +7,7 @@
 #![allow(non_camel_case_types)]
 
 mod attach;
+mod burst;
 mod callback;
 mod endpoint;
 mod options;
@@ -15,16 +16,15 @@ mod sim;
 mod status;
 
 pub use attach::{netlib_attach, netlib_detach, netlib_get_endpoint, netlib_stop, netlib_t, netlib_threads};
+pub use burst::{netlib_receive, netlib_send, netlib_set_verdicts};
 pub use callback::{netlib_callback, netlib_run, netlib_serve};
 pub use endpoint::{
-    netlib_count, netlib_endpoint, netlib_epoch, netlib_port, netlib_receive, netlib_role, netlib_send,
-    netlib_thread, netlib_withdraw,
+    netlib_count, netlib_endpoint, netlib_epoch, netlib_port, netlib_role, netlib_thread, netlib_withdraw,
 };
 pub use options::{netlib_options, netlib_options_init, netlib_waiting};
 pub use packet::{
     NETLIB_BURST, NETLIB_DROP, NETLIB_NEXT, netlib_append, netlib_headroom, netlib_packet, netlib_prepend,
-    netlib_set_hash, netlib_set_verdict, netlib_set_verdicts, netlib_tailroom, netlib_trim_front,
-    netlib_truncate,
+    netlib_set_hash, netlib_set_verdict, netlib_tailroom, netlib_trim_front, netlib_truncate,
 };
 pub use sim::{
     netlib_sim, netlib_sim_counter, netlib_sim_endpoint, netlib_sim_free, netlib_sim_new, netlib_sim_put,

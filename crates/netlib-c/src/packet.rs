@@ -41,23 +41,29 @@ pub struct netlib_packet {
 }
 
 impl netlib_packet {
-    pub(crate) fn new(
-        packet: &mut Packet<'_>,
-        endpoint: *mut netlib_endpoint,
-        serial: u32,
-        index: usize,
-    ) -> Self {
-        Self {
+    /// Describes packet `n` of the endpoint's burst for C. `me` is C's pointer to this endpoint.
+    pub(crate) fn describe(
+        endpoint: &mut netlib_endpoint,
+        n: usize,
+        me: *mut netlib_endpoint,
+    ) -> Option<Self> {
+        let serial = endpoint.serial();
+        let burst = endpoint.current_burst()?;
+        if let Some(ahead) = burst.packet(n + 4) {
+            ahead.prefetch();
+        }
+        let mut packet = burst.packet(n)?;
+        Some(Self {
             data: packet.data_mut().as_mut_ptr(),
             length: packet.len() as u32,
             ingress: packet.ingress().0,
             chain: packet.chain(),
             hop: packet.hop(),
             hash: packet.hash(),
-            index: index as u16,
+            index: n as u16,
             serial,
-            endpoint,
-        }
+            endpoint: me,
+        })
     }
 }
 
@@ -140,41 +146,6 @@ pub unsafe extern "C" fn netlib_set_verdict(packet: *const netlib_packet, verdic
             _ => return Err(Failure::Plain(netlib_status::NETLIB_ERR_STALE)),
         }
         Ok(netlib_status::NETLIB_OK as c_int)
-    })
-}
-
-/// Sets the verdicts on the first `count` packets of the endpoint's burst, in one call: for languages in which a call of C is
-/// dear.
-///
-/// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is not a verdict, which discards its packet;
-/// NETLIB_ERR_STALE if the burst has less packets; NETLIB_ERR_NULL.
-///
-/// # Safety
-/// As for netlib_send(); `verdicts` is NULL or has `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn netlib_set_verdicts(
-    endpoint: *mut netlib_endpoint,
-    verdicts: *const u32,
-    count: usize,
-) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let endpoint = unsafe { borrow(endpoint) }?;
-        if verdicts.is_null() {
-            return Err(Failure::Null("verdicts"));
-        }
-        let burst = endpoint.current_burst().filter(|burst| count <= burst.len());
-        let burst = burst.ok_or(Failure::Plain(netlib_status::NETLIB_ERR_STALE))?;
-        let mut result = Ok(netlib_status::NETLIB_OK as c_int);
-        for n in 0..count {
-            // SAFETY: `n` is below `count`, and the list has that many by the caller's promise.
-            let verdict = self::verdict(unsafe { verdicts.add(n).read() });
-            if verdict.is_none() {
-                result = Err(Failure::Plain(netlib_status::NETLIB_ERR_ARGUMENT));
-            }
-            burst.set(n, verdict.unwrap_or(Verdict::Drop));
-        }
-        result
     })
 }
 
