@@ -1,57 +1,21 @@
 //! The exporter's thread.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rtrb::Consumer;
-use serde::Serialize;
 
 use super::collector::{Collector, Target};
 use super::eve::{Drops, Eve};
 use super::ipfix::Ipfix;
-use super::message::Clock;
-use crate::entry::{Name, NameKind, Record};
-use crate::top::{Hitter, SpaceSaving};
-
-/// Pause when there is nothing to do.
-pub(super) const PAUSE: Duration = Duration::from_millis(5);
-/// A message goes at the latest so long after its first record.
-pub(super) const LATEST: Duration = Duration::from_secs(1);
-/// Counters of top talkers: errors are at most a 4096th of all bytes.
-const TALKERS: usize = 4096;
-/// The same for names.
-const NAMES: usize = 1024;
-
-/// Where records go.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Name of the program in what is printed.
-    pub program: &'static str,
-    /// IPFIX collector.
-    pub collector: Option<Target>,
-    /// Observation domain.
-    pub domain: u32,
-    /// Most bytes of a UDP message (RFC 7011 section 10.3.3).
-    pub message_size: usize,
-    /// Most UDP messages in a second: RFC 7011 section 10.3.2 asks exporters not to flood.
-    pub messages_per_second: u32,
-    /// Interval of templates over UDP (RFC 5153 section 6.2.1).
-    pub template_refresh: Duration,
-    /// One packet of so many is counted.
-    pub sampling: u32,
-    /// File for JSON lines.
-    pub eve: Option<PathBuf>,
-    /// Set to open the eve file again, as after log rotation; cleared when it was.
-    pub reopen: Arc<AtomicBool>,
-    /// Time of records.
-    pub clock: Clock,
-}
+use super::options::{LATEST, Options, PAUSE};
+use super::view::{Heaviest, Shared, Totals, View};
+use crate::entry::Record;
 
 /// The exporter cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -75,62 +39,6 @@ pub enum StartError {
     /// No thread.
     #[error("thread for the export of flows: {0}")]
     Thread(io::Error),
-}
-
-/// Sums over all records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    /// Records given to the collector's socket.
-    pub exported: u64,
-    /// Messages given to it.
-    pub messages: u64,
-    /// Records lost because the collector was away.
-    pub lost: u64,
-    /// Lines that could not be written.
-    pub eve_lost: u64,
-    /// The collector is away.
-    pub is_away: bool,
-}
-
-/// One of the heaviest senders or receivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Talker {
-    /// Address.
-    pub address: IpAddr,
-    /// Bytes sent and received, or at most `error` more.
-    pub bytes: u64,
-    /// Bound of the error of `bytes`.
-    pub error: u64,
-}
-
-/// A name with the most bytes in the flows that it was seen in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NamedBytes {
-    /// The name.
-    pub name: String,
-    /// `dns` or `tls`.
-    pub kind: &'static str,
-    /// Bytes of its flows, or at most `error` more.
-    pub bytes: u64,
-    /// Bound of the error of `bytes`.
-    pub error: u64,
-}
-
-/// The heaviest addresses and names so far.
-#[derive(Clone, Debug)]
-struct Heaviest {
-    talkers: SpaceSaving<IpAddr>,
-    names: SpaceSaving<Name>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) exported: AtomicU64,
-    pub(super) messages: AtomicU64,
-    pub(super) lost: AtomicU64,
-    eve_lost: AtomicU64,
-    pub(super) is_away: AtomicBool,
-    heaviest: Mutex<Option<Heaviest>>,
 }
 
 /// The exporter's thread, as its owner sees it.
@@ -169,7 +77,7 @@ impl Exporter {
             ipfix,
             eve,
             eve_failed: false,
-            heaviest: Heaviest { talkers: SpaceSaving::new(TALKERS), names: SpaceSaving::new(NAMES) },
+            heaviest: Heaviest::new(),
             reopen: Arc::clone(&options.reopen),
             shared: Arc::clone(&shared),
         };
@@ -215,58 +123,6 @@ impl Exporter {
         // A panic of the thread has been printed.
         let _ = self.thread.join();
         self.shared.totals()
-    }
-}
-
-/// What an exporter has done, for threads that report.
-#[derive(Clone, Debug)]
-pub struct View(Arc<Shared>);
-
-impl View {
-    /// Sums so far.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.0.totals()
-    }
-
-    /// The heaviest `count` addresses among the records of all meters up to a second ago, heaviest first.
-    #[must_use]
-    pub fn talkers(&self, count: usize) -> Vec<Talker> {
-        let top = self.top(|heaviest| heaviest.talkers.top(count));
-        top.into_iter().map(|it| Talker { address: it.key, bytes: it.count, error: it.error }).collect()
-    }
-
-    /// The `count` names with the most bytes, among the same records.
-    #[must_use]
-    pub fn names(&self, count: usize) -> Vec<NamedBytes> {
-        let named = |it: Hitter<Name>| NamedBytes {
-            name: it.key.as_str().to_owned(),
-            kind: match it.key.kind() {
-                NameKind::Dns => "dns",
-                NameKind::TlsServer => "tls",
-            },
-            bytes: it.count,
-            error: it.error,
-        };
-        self.top(|heaviest| heaviest.names.top(count)).into_iter().map(named).collect()
-    }
-
-    fn top<K>(&self, of: impl FnOnce(&Heaviest) -> Vec<Hitter<K>>) -> Vec<Hitter<K>> {
-        let heaviest = self.0.heaviest.lock().unwrap_or_else(PoisonError::into_inner);
-        heaviest.as_ref().map(of).unwrap_or_default()
-    }
-}
-
-impl Shared {
-    fn totals(&self) -> Totals {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Totals {
-            exported: get(&self.exported),
-            messages: get(&self.messages),
-            lost: get(&self.lost),
-            eve_lost: get(&self.eve_lost),
-            is_away: self.is_away.load(Ordering::Relaxed),
-        }
     }
 }
 
@@ -343,14 +199,7 @@ impl Task {
     }
 
     fn take(&mut self, record: &Record) {
-        if let Some(addresses) = record.endpoints().addresses() {
-            for address in addresses {
-                self.heaviest.talkers.add(address, record.total().bytes);
-            }
-        }
-        if let Some(name) = record.name {
-            self.heaviest.names.add(name, record.total().bytes);
-        }
+        self.heaviest.add(record);
         if let Some(eve) = &mut self.eve {
             let written = eve.write(record);
             self.note_eve(&written);
@@ -370,8 +219,7 @@ impl Task {
                 self.note_eve(&written);
             }
         }
-        let mut heaviest = self.shared.heaviest.lock().unwrap_or_else(PoisonError::into_inner);
-        *heaviest = Some(self.heaviest.clone());
+        self.shared.publish(&self.heaviest);
     }
 
     fn note_eve(&mut self, written: &io::Result<()>) {

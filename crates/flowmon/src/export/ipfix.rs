@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::collector::{Collector, Sent, Transport};
-use super::exporter::{LATEST, Options, PAUSE, Shared};
 use super::message::Messages;
+use super::options::{LATEST, Options, PAUSE};
+use super::view::Shared;
 use crate::entry::Record;
 
 /// Records that wait for a collector; when it is away, older ones are lost.

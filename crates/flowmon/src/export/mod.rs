@@ -6,9 +6,13 @@ mod eve;
 mod exporter;
 mod ipfix;
 mod message;
+mod options;
 mod template;
+mod view;
 
 pub use collector::{ParseTargetError, Target, Transport};
 pub use eve::Drops;
-pub use exporter::{Exporter, NamedBytes, Options, StartError, Talker, Totals, View};
+pub use exporter::{Exporter, StartError};
 pub use message::Clock;
+pub use options::Options;
+pub use view::{NamedBytes, Talker, Totals, View};
