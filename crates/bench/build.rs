@@ -6,27 +6,14 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-const TRAFFIC: &str = "peer/traffic.c";
-const BULK: &str = "peer/bulk.c";
-const TIMING: &str = "peer/timing.c";
+const TRAFFIC: &str = "peer/traffic/traffic.c";
+const BULK: &str = "peer/traffic/bulk.c";
+const TIMING: &str = "peer/traffic/timing.c";
 const FIB: &str = "peer/fib.c";
 
 fn main() -> ExitCode {
-    for input in [
-        "build.rs",
-        "peer/ring.c",
-        "peer/ring.h",
-        TRAFFIC,
-        "peer/traffic.h",
-        BULK,
-        "peer/bulk.h",
-        TIMING,
-        "peer/timing.h",
-        FIB,
-        "peer/fib.h",
-    ] {
-        println!("cargo:rerun-if-changed={input}");
-    }
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=peer");
     match build() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A single thread generates and drops packets, so that on two cores the switch has a core to itself. The thread allocates
-//! mbufs in bulk (`peer/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a
+//! mbufs in bulk (`peer/traffic/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a
 //! switch learns the traffic's destination.
 
 use std::fs;

@@ -1,5 +1,5 @@
 //! Latency between two guests: the first sends packets at even intervals, the second counts their latencies in a histogram.
-//! The guests' part is `peer/timing.c`, which shares a file with this module.
+//! The guests' part is `peer/traffic/timing.c`, which shares a file with this module.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use netvm_region::clock;
 
 use crate::error::BenchError;
 
-/// As in `peer/timing.c`.
+/// As in `peer/traffic/timing.c`.
 const SUB_BITS: u32 = 7;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 const INTERVAL: u64 = 0;
@@ -133,7 +133,7 @@ const fn value_of(bucket: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// As `bucket` in `peer/timing.c`.
+    /// As `bucket` in `peer/traffic/timing.c`.
     fn bucket_of(value: u64) -> u64 {
         if value < 2 << SUB_BITS {
             return value;

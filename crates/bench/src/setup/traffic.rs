@@ -1,4 +1,4 @@
-//! The traffic of comparisons, the same for all sides: see `peer/traffic.c` for its contents and how a port receives
+//! The traffic of comparisons, the same for all sides: see `peer/traffic/traffic.c` for its contents and how a port receives
 //! it.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Traffic {
     pub new_macs: bool,
 }
 
-/// As in `peer/traffic.h`.
+/// As in `peer/traffic/traffic.h`.
 #[repr(C)]
 struct Options {
     flows: u64,

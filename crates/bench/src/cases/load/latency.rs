@@ -6,7 +6,7 @@
 //!   core B; three share core B and wait adaptively, so their times include the scheduler's.
 //! - `netvm-vhost`, `ovs-vhost`, `testpmd-vhost`: from one vhost-user guest to another through L2 switching, beside Open
 //!   vSwitch with DPDK and `dpdk-testpmd` (which forwards without a lookup). The guests measure, in the same way for all
-//!   (`peer/timing.c`): from the time at which a packet was due to be sent until the other guest has received it. Both
+//!   (`peer/traffic/timing.c`): from the time at which a packet was due to be sent until the other guest has received it. Both
 //!   guests share a thread on core B, so every figure includes a turn of its loop.
 
 use std::path::Path;

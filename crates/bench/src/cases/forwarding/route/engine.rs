@@ -29,7 +29,7 @@ use crate::setup::traffic::Traffic;
 pub(super) const BUFFERS: u32 = 4096;
 /// Without FCS.
 pub(super) const FRAME: u16 = 60;
-/// Destination MAC address of the traffic (`peer/traffic.c`).
+/// Destination MAC address of the traffic (`peer/traffic/traffic.c`).
 pub(super) const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// The egress interface of all routes, and its MAC address.
 const OUT: u16 = 1;
