@@ -166,11 +166,7 @@ impl<'a> Links<'a> {
         let Some(index) = self.index_outside(host_end)? else { return Ok(()) };
         let mut message = LinkMessage::default();
         message.header.index = index;
-        match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
-            // The interface is already gone.
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-            other => other,
-        }
+        unless_gone(self.outside.change(RouteNetlinkMessage::DelLink(message), 0)).map(drop)
     }
 
     /// Removes interfaces by their outer ends, all at once: the kernel takes milliseconds to remove an interface, because it
@@ -179,26 +175,21 @@ impl<'a> Links<'a> {
     /// # Errors
     /// The kernel's error.
     pub fn remove_all(&mut self, host_ends: &[String]) -> io::Result<()> {
-        let mut removed = 0;
-        for host_end in host_ends {
-            let Some(index) = self.index_outside(host_end)? else { continue };
+        let group = || {
             let mut message = LinkMessage::default();
             message.attributes.push(LinkAttribute::Group(REMOVED));
-            match change_link(&mut self.outside, index, message) {
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
-                other => other.map(|()| removed += 1)?,
-            }
+            message
+        };
+        let mut is_empty = true;
+        for host_end in host_ends {
+            let Some(index) = self.index_outside(host_end)? else { continue };
+            is_empty &= unless_gone(change_link(&mut self.outside, index, group()))?.is_none();
         }
-        if removed == 0 {
+        if is_empty {
             return Ok(());
         }
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::Group(REMOVED));
-        match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
-            // The interfaces are already gone. Another netvmd may have removed them with its own, because it uses the same group.
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-            other => other,
-        }
+        // Another netvmd, which uses the same group, may have removed them with its own.
+        unless_gone(self.outside.change(RouteNetlinkMessage::DelLink(group()), 0)).map(drop)
     }
 
     /// The outer ends of the router's interfaces that netvm created.
@@ -263,6 +254,14 @@ pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
         }
     };
     namespace.inside(start).flatten()
+}
+
+/// What a request about an interface returned; `None` if the interface is already gone.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 fn up_with(mtu: u32) -> LinkMessage {

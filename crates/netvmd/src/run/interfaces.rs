@@ -45,7 +45,7 @@ pub(crate) async fn follow(daemon: &Daemon) {
     let mut events = match events() {
         Ok(events) => Some(events),
         Err(error) => {
-            tracing::warn!("cannot follow interfaces by netlink: {error}; checking them every second");
+            tracing::warn!("cannot follow interfaces by netlink: {error}; checking them every 1 to 10 s");
             None
         }
     };
@@ -77,7 +77,7 @@ async fn next(events: &mut Option<AsyncFd<Events>>) {
         // Lost events do not matter: the comparison covers all interfaces.
         Ok(ReadOutcome::More | ReadOutcome::Lost) => {}
         Err(error) => {
-            tracing::warn!("cannot read netlink events: {error}; checking interfaces every second");
+            tracing::warn!("cannot read netlink events: {error}; checking interfaces every 1 to 10 s");
             *events = None;
         }
     }
