@@ -47,7 +47,7 @@ pub const COLUMNS: &[Column] = columns! {
     "LONGEST TURN" of STATUS: "The longest turn of the worker's loop since its start, without sleep: the longest time that a packet waited for the worker.";
 
     "ID" of PORT CHAIN GROUP: "The number, as NFs use it. It stays the same while the item exists, and may be reused later.";
-    "PORT" of PORT STATS FLOW MAC ROUTES: "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a flow or MAC address: the ingress port.";
+    "PORT" of PORT NF STATS FLOW MAC ROUTES: "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a flow or MAC address: the ingress port.";
     "KIND" of PORT EXPLAIN: "The port's kind, as in the configuration; or the kind of a name: drop reason, violation, column.";
     "DRIVER" of PORT: "The driver and its mode; in brackets, the reason why the first choice was not possible, or why the port failed.";
     "LINK" of PORT: "Whether the link is up.";

@@ -229,13 +229,14 @@ fn tables_of(file: &str) -> &'static [&'static str] {
     match file {
         "change.rs" => &["netvm config history"],
         "explain.rs" => &["netvm explain"],
+        "inspect/chain.rs" => &["netvm chain", "netvm group"],
+        "inspect/nf.rs" => &["netvm nf"],
+        "inspect/port.rs" => &["netvm port"],
+        "inspect/status.rs" => &["netvm status"],
         "policy/mod.rs" => &["netvm policy show", "netvm flow list", "netvm flow top", "netvm mac"],
         "router/mod.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
         "stats.rs" => &["netvm stats"],
         "vm/mod.rs" => &["netvm vm list"],
-        _ if file.starts_with("inspect/") => {
-            &["netvm status", "netvm port", "netvm nf", "netvm chain", "netvm group"]
-        }
         _ => &[],
     }
 }
