@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Rig, chain, group, line, nf, port, rule, source};
+use crate::support::{Rig, chain, group, line, nf, nothing_is_out, port, rule, source};
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, OnFailure, PortKind};
 use netvm_engine::{AdmitError, ApplyError};
@@ -28,15 +28,12 @@ fn another_chain_comes_and_goes_and_the_first_loses_nothing() {
         let b = rig.attach("b", "forward", false);
         assert!(rig.until(SOON, |engine| engine.chains()[1].left > 0), "{}", rig.story());
         rig.engine.apply(&host).unwrap();
-        let index = rig.nfs.iter().position(|nf| nf.id == b).unwrap();
-        let mut leaver = rig.nfs.remove(index);
-        assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
-        rig.engine.departed(b);
+        rig.await_end(b);
         assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
     }
     assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
     assert!(rig.engine.chains()[0].drops.is_empty(), "{}", rig.story());
-    assert!(rig.until(SOON, |engine| engine.groups().iter().all(|g| g.memories.iter().all(|m| m.out == 0))));
+    assert!(rig.until(SOON, nothing_is_out));
 }
 
 #[test]

@@ -2,11 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod apply;
-mod failover {
-    mod crash;
-    mod hang;
-    mod standby;
-}
+mod failover;
 mod flow_verdicts;
 mod forward;
 mod groups;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Rig, chain, line, nf, port, rule, source};
+use crate::support::{Rig, all_is_free, chain, line, nf, nothing_is_out, port, rule, source};
 use netvm_config::model::{EngineConfig, Host, OnFailure};
 use netvm_engine::{DropReason, Engine, Violation};
 
@@ -21,11 +21,7 @@ fn through(kind: &str) -> Rig {
 }
 
 fn is_whole(engine: &Engine) -> bool {
-    let groups = engine.groups();
-    groups
-        .iter()
-        .flat_map(|group| &group.memories)
-        .all(|memory| memory.out == 0 && memory.free == memory.buffers)
+    nothing_is_out(engine) && all_is_free(engine)
 }
 
 #[test]

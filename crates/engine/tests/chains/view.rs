@@ -116,10 +116,7 @@ fn what_is_configured_again_counts_from_zero() {
         assert_eq!(rig.engine.rule_count(rule(&host)).packets, count);
         assert_eq!(rig.engine.role_totals()["a"].returned, count);
         rig.engine.apply(&nothing).unwrap();
-        let index = rig.nfs.iter().position(|nf| nf.id == a).unwrap();
-        let mut leaver = rig.nfs.remove(index);
-        assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
-        rig.engine.departed(a);
+        rig.await_end(a);
         assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
     }
 }

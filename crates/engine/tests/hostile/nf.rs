@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Rig, chain, group, line, nf, port, rule, source, two_lines};
+use crate::support::{
+    Rig, all_is_free, chain, group, line, nf, nothing_is_out, port, rule, source, two_lines,
+};
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::Notice;
 
@@ -46,18 +48,12 @@ fn a_hostile_nf_harms_nobody_else() {
     assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
     // The honest chain lost nothing, and only its own packets left by its port.
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-    let settled = |engine: &netvm_engine::Engine| {
-        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
-    };
-    assert!(rig.until(Duration::from_secs(10), settled), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(10), nothing_is_out), "{}", rig.story());
     let honest = &rig.engine.chains()[1];
     assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
     assert_eq!(rig.sent(3), honest.left);
     // The pools have all their buffers again.
-    let whole = |engine: &netvm_engine::Engine| {
-        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
-    };
-    assert!(rig.until(Duration::from_secs(5), whole), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(5), all_is_free), "{}", rig.story());
 }
 
 #[test]
@@ -180,14 +176,7 @@ fn a_group_whose_nf_punches_holes_into_its_memory_starts_anew_and_others_flow_on
         rig.attach("rogue", "forward", false);
         assert!(until(&mut rig, 0) && until(&mut rig, 1), "{}", rig.story());
         rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-        let whole = |engine: &netvm_engine::Engine| {
-            engine
-                .groups()
-                .iter()
-                .flat_map(|group| &group.memories)
-                .all(|memory| memory.free == memory.buffers)
-        };
-        assert!(rig.until(Duration::from_secs(10), whole), "{}", rig.story());
+        assert!(rig.until(Duration::from_secs(10), all_is_free), "{}", rig.story());
         let honest = &rig.engine.chains()[1];
         assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
     }

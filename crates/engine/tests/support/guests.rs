@@ -12,7 +12,7 @@ use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
 use super::guest::{Guest, Running, quit, socket, turn};
 use super::pcap::{Scratch, read, write};
-use super::{Rig, group, port};
+use super::{Rig, all_is_free, group, port};
 
 pub const SOON: Duration = Duration::from_secs(60);
 
@@ -43,11 +43,7 @@ pub fn connected(rig: &mut Rig, id: u16) {
 
 /// All buffers come back to the pool once all traffic has stopped.
 pub fn no_buffer_is_lost(rig: &mut Rig) {
-    let home = rig.until(SOON, |engine| {
-        let groups = engine.groups();
-        groups.iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
-    });
-    assert!(home, "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
 }
 
 pub fn frames(count: u16) -> Vec<Vec<u8>> {

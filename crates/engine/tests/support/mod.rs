@@ -114,11 +114,23 @@ impl Rig {
 
     /// Kills an NF with SIGKILL, and reports it to the engine once its process has ended.
     pub fn kill(&mut self, id: InstanceId) {
-        let index = self.nfs.iter().position(|nf| nf.id == id).unwrap();
-        let mut nf = self.nfs.remove(index);
+        let mut nf = self.take(id);
         nf.child.kill().unwrap();
         nf.child.wait().unwrap();
         self.engine.departed(id);
+    }
+
+    /// Waits until the process of an NF has ended by itself, and reports it to the engine.
+    pub fn await_end(&mut self, id: InstanceId) {
+        let mut nf = self.take(id);
+        let has_ended = self.until(Duration::from_secs(20), |_| nf.child.try_wait().unwrap().is_some());
+        assert!(has_ended, "{}", self.story());
+        self.engine.departed(id);
+    }
+
+    fn take(&mut self, id: InstanceId) -> Nf {
+        let index = self.nfs.iter().position(|nf| nf.id == id).unwrap();
+        self.nfs.remove(index)
     }
 
     /// Sent packets of a port.
@@ -155,6 +167,16 @@ impl Drop for Rig {
             let _ = nf.child.wait();
         }
     }
+}
+
+/// Whether no NF has a buffer.
+pub fn nothing_is_out(engine: &Engine) -> bool {
+    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
+}
+
+/// Whether every pool has all of its buffers.
+pub fn all_is_free(engine: &Engine) -> bool {
+    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
 }
 
 pub fn group(id: u16, buffers: u32, buffer_size: u32) -> Group {

@@ -12,7 +12,7 @@ use netvm_config::model::{EngineConfig, Host, PortConfig, PortKind};
 use netvm_engine::{DropCounts, RuleCount};
 use netvm_policy::RuleId;
 
-use super::Rig;
+use super::{Rig, nothing_is_out};
 
 /// A folder, removed at the end.
 pub struct Scratch(PathBuf);
@@ -113,10 +113,7 @@ pub fn finish(rig: &mut Rig) {
         |engine: &netvm_engine::Engine| engine.workers().map(|worker| worker.counters.turns.get()).min();
     let last = turns(&rig.engine).map(|turns| turns + 2);
     assert!(rig.until(limit, |engine| turns(engine) >= last), "{}", rig.story());
-    let home = |engine: &netvm_engine::Engine| {
-        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
-    };
-    assert!(rig.until(limit, home), "{}", rig.story());
+    assert!(rig.until(limit, nothing_is_out), "{}", rig.story());
 }
 
 impl Drop for Scratch {

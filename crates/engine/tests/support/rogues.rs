@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 use netvm_engine::{Engine, Notice, PortView};
 
-use super::{Rig, group, port, source};
+use super::{Rig, all_is_free, group, port, source};
 
 pub const SOON: Duration = Duration::from_secs(30);
 /// The port of a rogue, and of another guest if there is one.
@@ -97,8 +97,5 @@ pub fn all_come_home(rig: &mut Rig) {
     let mut host = rig.engine.host().clone();
     host.ports.retain(|port| port.id.0 == 1);
     rig.engine.apply(&host).unwrap();
-    let home = rig.until(SOON, |engine| {
-        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
-    });
-    assert!(home, "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
 }

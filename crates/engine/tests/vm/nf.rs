@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::pcap::Scratch;
 use crate::support::vm::Image;
-use crate::support::{Rig, chain, group, line, nf, port, rule, source, two_lines};
+use crate::support::{
+    Rig, all_is_free, chain, group, line, nf, nothing_is_out, port, rule, source, two_lines,
+};
 use netvm_capture::CaptureReader;
 use netvm_config::model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
 use netvm_engine::{Engine, Notice, NotifyMode, ReadyMessage};
@@ -96,14 +98,6 @@ fn two_chains() -> Host {
     let mut host = two_lines([&["a", "b"], &["c"]], [source(60, None, false), source(60, None, true)]);
     host.chains[0].on_failure = OnFailure::Standby;
     host
-}
-
-fn nothing_is_out(engine: &Engine) -> bool {
-    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
-}
-
-fn all_is_free(engine: &Engine) -> bool {
-    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
 }
 
 #[test]

@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use crate::support::{Rig, line, source, two_lines};
-use netvm_config::model::{EngineConfig, Host, OnFailure};
-use netvm_engine::{DropReason, Notice};
-
-const SOON: Duration = Duration::from_secs(20);
+use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, takeovers};
+use crate::support::{line, source, two_lines};
+use netvm_config::model::{Host, OnFailure};
+use netvm_engine::Notice;
 
 /// Two chains of two NFs each, in two groups, at full load.
 fn two_chains() -> Host {
@@ -17,8 +16,7 @@ fn two_chains() -> Host {
 
 #[test]
 fn killed_nfs_lose_no_buffer_and_stop_no_other_chain() {
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&two_chains()).unwrap();
+    let mut rig = rig_of(&two_chains());
     for role in ["a", "b", "c", "d"] {
         rig.attach(role, "forward", false);
     }
@@ -39,54 +37,34 @@ fn killed_nfs_lose_no_buffer_and_stop_no_other_chain() {
             panic!("no notice of {id}: {:?}", rig.notices)
         };
         assert!(*first_sweep < Duration::from_millis(100), "round {round}: {first_sweep:?}");
-        let passed = rig.engine.chains()[0].left;
-        assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.story());
         assert!(rig.sent(3) > before, "the other chain stood still: {}", rig.story());
     }
-    // The sources stop; everything that is out comes home.
-    rig.engine.apply(&Host { rules: Vec::new(), ..two_chains() }).unwrap();
-    assert!(
-        rig.until(SOON, |engine| {
-            engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
-        }),
-        "{}",
-        rig.story()
-    );
+    all_come_home(&mut rig, two_chains());
 }
 
 #[test]
 fn a_dead_hop_drops_at_the_entry_or_is_bypassed() {
     for (policy, passes) in [(OnFailure::Drop, false), (OnFailure::Bypass, true)] {
-        let mut host = line(&["a", "b"], None, false);
-        host.chains[0].on_failure = policy;
-        let mut rig = Rig::new(&EngineConfig::default());
-        rig.engine.apply(&host).unwrap();
+        let mut rig = rig_of(&chain_of(&["a", "b"], policy));
         rig.attach("a", "forward", false);
         let b = rig.attach("b", "forward", false);
-        assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.story());
         rig.kill(b);
         assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
-        let chain = rig.engine.chains().remove(0);
+        let (left, dropped) = (rig.engine.chains()[0].left, down(&rig.engine));
         rig.until(Duration::from_millis(200), |_| false);
-        let after = rig.engine.chains().remove(0);
-        let down = |view: &netvm_engine::ChainView| {
-            view.drops.iter().find(|(r, _)| *r == DropReason::NfDown).map_or(0, |d| d.1)
-        };
-        assert_eq!(after.left > chain.left, passes, "{policy:?}: {}", rig.story());
-        assert_eq!(down(&after) > down(&chain), !passes, "{policy:?}: {}", rig.story());
+        assert_eq!(rig.engine.chains()[0].left > left, passes, "{policy:?}: {}", rig.story());
+        assert_eq!(down(&rig.engine) > dropped, !passes, "{policy:?}: {}", rig.story());
     }
 }
 
 #[test]
 fn an_nf_that_panics_sends_no_packet_without_a_verdict() {
     const FIRST: u64 = 40;
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&line(&["a"], Some(100), true)).unwrap();
+    let mut rig = rig_of(&line(&["a"], Some(100), true));
     let id = rig.attach("a", &format!("panic={FIRST}"), false);
-    let index = rig.nfs.iter().position(|nf| nf.id == id).unwrap();
-    let mut nf = rig.nfs.remove(index);
-    assert!(rig.until(SOON, |_| nf.child.try_wait().unwrap().is_some()), "{}", rig.story());
-    rig.engine.departed(id);
+    rig.await_end(id);
     assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
     assert_eq!(rig.sent(1), FIRST - 1, "{}", rig.story());
     assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
@@ -94,38 +72,26 @@ fn an_nf_that_panics_sends_no_packet_without_a_verdict() {
 
 #[test]
 fn a_standby_takes_over() {
-    let mut host = line(&["a"], None, false);
-    host.chains[0].on_failure = OnFailure::Standby;
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&host).unwrap();
+    let mut rig = rig_of(&chain_of(&["a"], OnFailure::Standby));
     let first = rig.attach("a", "forward", false);
     let second = rig.attach("a", "forward", true);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
+    assert!(flows_on(&mut rig), "{}", rig.story());
     assert_eq!(rig.engine.instances()[1].threads[0].delivered, 0, "a standby gets nothing");
     rig.kill(first);
-    let left = rig.engine.chains()[0].left;
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > left + 1000), "{}", rig.story());
-    assert!(
-        rig.notices
-            .iter()
-            .any(|n| matches!(n, Notice::StandbyTookOver { instance, .. } if *instance == second))
-    );
+    assert!(flows_on(&mut rig), "{}", rig.story());
+    assert_eq!(takeovers(&rig), [second]);
 }
 
 #[test]
 fn an_nf_that_is_asked_to_leave_loses_nothing() {
     const COUNT: u64 = 2_000_000;
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&line(&["a", "b"], Some(COUNT), true)).unwrap();
+    let mut rig = rig_of(&line(&["a", "b"], Some(COUNT), true));
     rig.attach("a", "forward", false);
     let old = rig.attach("b", "forward", false);
     rig.attach("b", "forward", false);
     assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
     rig.engine.dismiss(old);
-    let index = rig.nfs.iter().position(|nf| nf.id == old).unwrap();
-    let mut leaver = rig.nfs.remove(index);
-    assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
-    rig.engine.departed(old);
+    rig.await_end(old);
     assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
     let reclaimed: u64 = rig
         .notices

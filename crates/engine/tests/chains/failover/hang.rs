@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, state};
 use crate::support::{Rig, line};
-use netvm_config::model::{EngineConfig, Host, OnFailure};
-use netvm_engine::{DropReason, Engine, InstanceId, InstanceState, Notice};
+use netvm_config::model::OnFailure;
+use netvm_engine::{Engine, InstanceId, InstanceState, Notice};
 use rustix::process::{Pid, Signal, kill_process};
-
-const SOON: Duration = Duration::from_secs(20);
 
 fn signal(rig: &Rig, id: InstanceId, signal: Signal) {
     let nf = rig.nfs.iter().find(|nf| nf.id == id).unwrap();
@@ -22,27 +21,15 @@ fn hangs(rig: &Rig) -> Vec<InstanceId> {
     rig.notices.iter().filter_map(of).collect()
 }
 
-fn is_in(engine: &Engine, id: InstanceId, state: InstanceState) -> bool {
-    engine.instances().iter().any(|nf| nf.id == id && nf.state == state)
-}
-
-fn flows_on(rig: &mut Rig) -> bool {
-    let left = rig.engine.chains()[0].left;
-    rig.until(SOON, |engine| engine.chains()[0].left > left + 10_000)
-}
-
-fn down(engine: &Engine) -> u64 {
-    let drops = engine.chains().remove(0).drops;
-    drops.iter().find(|(reason, _)| *reason == DropReason::NfDown).map_or(0, |drop| drop.1)
+fn is_in(engine: &Engine, id: InstanceId, expected: InstanceState) -> bool {
+    state(engine, id) == Some(expected)
 }
 
 #[test]
 fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
     for policy in [OnFailure::Drop, OnFailure::Bypass, OnFailure::Standby] {
-        let mut host = line(&["a", "b"], None, false);
-        host.chains[0].on_failure = policy;
-        let mut rig = Rig::new(&EngineConfig::default());
-        rig.engine.apply(&host).unwrap();
+        let host = chain_of(&["a", "b"], policy);
+        let mut rig = rig_of(&host);
         rig.attach("a", "forward", false);
         let b = rig.attach("b", "forward", false);
         let standby = (policy == OnFailure::Standby).then(|| rig.attach("b", "forward", true));
@@ -62,21 +49,14 @@ fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
         if let Some(standby) = standby {
             assert!(is_in(&rig.engine, standby, InstanceState::Active), "{}", rig.story());
         }
-        // The source stops; what the stopped one had is back.
-        rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-        let is_home = |engine: &Engine| {
-            engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
-        };
-        assert!(rig.until(SOON, is_home), "{}", rig.story());
+        // What the stopped one had is back, too.
+        all_come_home(&mut rig, host);
     }
 }
 
 #[test]
 fn an_nf_that_loops_on_a_packet_is_found() {
-    let mut host = line(&["a"], None, false);
-    host.chains[0].on_failure = OnFailure::Bypass;
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&host).unwrap();
+    let mut rig = rig_of(&chain_of(&["a"], OnFailure::Bypass));
     let a = rig.attach("a", "hang=1000", false);
     assert!(rig.until(SOON, |engine| is_in(engine, a, InstanceState::Hung)), "{}", rig.story());
     assert!(flows_on(&mut rig), "{}", rig.story());
@@ -89,8 +69,7 @@ fn an_nf_that_loops_on_a_packet_is_found() {
 fn a_slow_nf_one_that_waits_for_it_and_one_without_packets_do_not_hang() {
     let mut host = line(&["a", "b", "idle"], None, false);
     host.chains[0].hops.pop();
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&host).unwrap();
+    let mut rig = rig_of(&host);
     rig.attach("a", "forward", false);
     // 1.3 s for a burst.
     rig.attach("b", "sleep=40000", false);

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::{Rig, line};
-use netvm_config::model::{EngineConfig, Host, NfLimits, NfStart, OnFailure};
-use netvm_engine::{Engine, InstanceId, InstanceState, Notice};
-
-const SOON: Duration = Duration::from_secs(20);
+use super::{chain_of, flows_on, rig_of, state, takeovers};
+use crate::support::line;
+use netvm_config::model::{Host, NfLimits, NfStart, OnFailure};
+use netvm_engine::InstanceState;
 
 /// One NF `a`, of which `replicas` are to take packets.
 fn with_replicas(replicas: u16) -> Host {
-    let mut host = line(&["a"], None, false);
-    host.chains[0].on_failure = OnFailure::Standby;
+    let mut host = chain_of(&["a"], OnFailure::Standby);
     host.nfs[0].start = NfStart::Managed {
         command: vec!["a".to_owned()],
         user: "nobody".to_owned(),
@@ -25,38 +23,21 @@ fn with_replicas(replicas: u16) -> Host {
     host
 }
 
-fn state(engine: &Engine, id: InstanceId) -> Option<InstanceState> {
-    engine.instances().iter().find(|view| view.id == id).map(|view| view.state)
-}
-
-fn takeovers(rig: &Rig) -> Vec<InstanceId> {
-    let of = |notice: &Notice| match notice {
-        Notice::StandbyTookOver { instance, .. } => Some(*instance),
-        _ => None,
-    };
-    rig.notices.iter().filter_map(of).collect()
-}
-
 #[test]
 fn a_standby_takes_the_place_of_one_that_is_dismissed_at_once() {
     for host in [line(&["a"], None, false), with_replicas(1)] {
-        let mut rig = Rig::new(&EngineConfig::default());
-        rig.engine.apply(&host).unwrap();
+        let mut rig = rig_of(&host);
         let first = rig.attach("a", "forward", false);
         let (second, third) = (rig.attach("a", "forward", true), rig.attach("a", "forward", true));
-        assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.story());
         rig.engine.dismiss(first);
         let states = [first, second, third].map(|id| state(&rig.engine, id));
         let expected = [InstanceState::Leaving, InstanceState::Active, InstanceState::Standby];
         assert_eq!(states, expected.map(Some), "before the first one has ended");
         // Asked twice, it makes no other standby take over; nor does its end.
         rig.engine.dismiss(first);
-        let index = rig.nfs.iter().position(|nf| nf.id == first).unwrap();
-        let mut leaver = rig.nfs.remove(index);
-        assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
-        rig.engine.departed(first);
-        let left = rig.engine.chains()[0].left;
-        assert!(rig.until(SOON, |engine| engine.chains()[0].left > left + 1000), "{}", rig.story());
+        rig.await_end(first);
+        assert!(flows_on(&mut rig), "{}", rig.story());
         assert_eq!(state(&rig.engine, third), Some(InstanceState::Standby));
         assert_eq!(takeovers(&rig), [second]);
     }
@@ -64,8 +45,7 @@ fn a_standby_takes_the_place_of_one_that_is_dismissed_at_once() {
 
 #[test]
 fn no_standby_takes_over_from_one_too_many_or_in_a_role_that_goes() {
-    let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&with_replicas(1)).unwrap();
+    let mut rig = rig_of(&with_replicas(1));
     let (first, second) = (rig.attach("a", "forward", false), rig.attach("a", "forward", false));
     let third = rig.attach("a", "forward", true);
     rig.engine.dismiss(first);
