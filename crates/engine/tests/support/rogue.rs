@@ -99,7 +99,12 @@ impl Rogue {
         self.size(ring, ENTRIES);
         self.base(ring, 0);
         let at = ring * RING;
-        self.place(ring, at, at + AVAILABLE, at + USED);
+        self.start_at(ring, at, at + AVAILABLE, at + USED);
+    }
+
+    /// Starts a ring whose parts are there; its size and base stay.
+    pub fn start_at(&self, ring: u64, descriptors: u64, available: u64, used: u64) {
+        self.place(ring, descriptors, available, used);
         self.call(ring);
         self.run(ring);
     }

@@ -68,6 +68,16 @@ fn pause() {
     sleep(Duration::from_millis(50));
 }
 
+/// Runs both rings; the descriptors of the second are the last bytes of the memory.
+fn run_at_the_end_of_memory(rogue: &Rogue) {
+    rogue.begin(SPLIT);
+    rogue.start(0);
+    rogue.size(1, 256);
+    rogue.base(1, 0);
+    rogue.start_at(1, END - 4096, AVAILABLE, USED);
+    pause();
+}
+
 /// Writes a head into all entries of an available ring, and makes so many available.
 fn offer(rogue: &Rogue, head: u16, count: u16) {
     (0..256).for_each(|entry| rogue.write(AVAILABLE + 4 + 2 * entry, head.to_ne_bytes()));
@@ -78,14 +88,7 @@ fn offer(rogue: &Rogue, head: u16, count: u16) {
 #[test]
 fn a_ring_does_not_grow_while_it_runs() {
     refused("grows", |rogue| {
-        rogue.begin(SPLIT);
-        rogue.start(0);
-        rogue.size(1, 256);
-        rogue.base(1, 0);
-        rogue.place(1, END - 4096, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
-        pause();
+        run_at_the_end_of_memory(rogue);
         rogue.size(1, 1 << 15);
         offer(rogue, 30_000, 100);
     });
@@ -96,14 +99,7 @@ fn a_ring_does_not_grow_while_it_runs() {
 #[test]
 fn a_size_that_is_refused_does_not_count() {
     refused("odd", |rogue| {
-        rogue.begin(SPLIT);
-        rogue.start(0);
-        rogue.size(1, 256);
-        rogue.base(1, 0);
-        rogue.place(1, END - 4096, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
-        pause();
+        run_at_the_end_of_memory(rogue);
         rogue.ask(SET_VRING_NUM, &[1 | 32_767 << 32], None);
         offer(rogue, 30_000, 100);
     });
@@ -119,9 +115,7 @@ fn a_ring_that_was_stopped_needs_its_size_again() {
         pause();
         rogue.stop(1);
         rogue.base(1, 0);
-        rogue.place(1, DESCRIPTORS, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
+        rogue.start_at(1, DESCRIPTORS, AVAILABLE, USED);
         offer(rogue, 0, 100);
     });
 }
@@ -132,9 +126,7 @@ fn so_does_one_that_is_new() {
     refused("new", |rogue| {
         rogue.begin(SPLIT);
         rogue.start(0);
-        rogue.place(1, DESCRIPTORS, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
+        rogue.start_at(1, DESCRIPTORS, AVAILABLE, USED);
         offer(rogue, 0, 100);
     });
 }
@@ -172,9 +164,7 @@ fn it_is_sized_again_then_too() {
         }
         rogue.write(DESCRIPTORS + 16 * 32_767, 0u64.to_ne_bytes());
         rogue.write(DESCRIPTORS + 16 * 32_767 + 8, 2048u32.to_ne_bytes());
-        rogue.place(0, DESCRIPTORS, AVAILABLE, USED);
-        rogue.call(0);
-        rogue.run(0);
+        rogue.start_at(0, DESCRIPTORS, AVAILABLE, USED);
         rogue.start(1);
     });
 }
@@ -203,9 +193,7 @@ fn a_packed_ring_begins_within_itself() {
         rogue.start(0);
         rogue.size(1, 256);
         rogue.base(1, 0xffff);
-        rogue.place(1, END - 4096, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
+        rogue.start_at(1, END - 4096, AVAILABLE, USED);
     });
 }
 
@@ -217,15 +205,11 @@ fn it_does_so_when_it_was_longer_before() {
         rogue.start(0);
         rogue.size(1, 1 << 15);
         rogue.base(1, 0xfff0);
-        rogue.place(1, DESCRIPTORS, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
+        rogue.start_at(1, DESCRIPTORS, AVAILABLE, USED);
         pause();
         rogue.stop(1);
         rogue.size(1, 256);
-        rogue.place(1, END - 4096, AVAILABLE, USED);
-        rogue.call(1);
-        rogue.run(1);
+        rogue.start_at(1, END - 4096, AVAILABLE, USED);
     });
 }
 
@@ -250,9 +234,7 @@ fn rings_that_run_stay_in_the_memory() {
         rogue.start(0);
         rogue.size(1, 256);
         rogue.base(1, 1 << 15);
-        rogue.place(1, DESCRIPTORS, AVAILABLE, END - 4);
-        rogue.call(1);
-        rogue.run(1);
+        rogue.start_at(1, DESCRIPTORS, AVAILABLE, END - 4);
         pause();
         rogue.memory(END - 2);
         rogue.call(1);
@@ -289,9 +271,7 @@ fn rings_of_further_pairs_go_with_the_feature() {
         rogue.size(3, 256);
         rogue.place(3, DESCRIPTORS, AVAILABLE, USED);
         rogue.features(PROTOCOL | SPLIT);
-        rogue.place(3, DESCRIPTORS, AVAILABLE, USED);
-        rogue.call(3);
-        rogue.run(3);
+        rogue.start_at(3, DESCRIPTORS, AVAILABLE, USED);
         rogue.enable(3);
         for ring in 0..2 {
             rogue.start(ring);
