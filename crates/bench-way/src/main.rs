@@ -8,18 +8,20 @@
 mod counters;
 mod error;
 mod monitor;
+mod options;
 mod report;
 mod ways;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
 use counters::Counters;
 use error::WayError;
 use monitor::{Flow, Null};
-use ways::{Consumer, Way};
+use options::{MonitorKind, Way};
+use ways::Consumer;
 
 /// Receive packets by one way, and count them
 #[derive(Debug, Parser)]
@@ -37,15 +39,6 @@ struct Args {
     /// The core of the receiving thread
     #[arg(long)]
     core: Option<usize>,
-}
-
-/// The monitors of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum MonitorKind {
-    /// Counts packets and bytes
-    Null,
-    /// Also enters each into a table of flows
-    Flow,
 }
 
 fn main() -> ExitCode {

@@ -8,31 +8,15 @@ pub mod xdp;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
-
 use crate::counters::Counters;
 use crate::error::WayError;
 use crate::monitor::Monitor;
+use crate::options::Way;
 
 /// Bytes of the kernel's receive buffer: libpcap's default. An AF_XDP socket has a ring of 2,048 packets instead.
 const BUFFER: usize = 2 << 20;
 /// How long to wait for a packet before looking at the kernel's counters.
 const IDLE: Duration = Duration::from_millis(20);
-
-/// A way of packets into a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// libpcap
-    Libpcap,
-    /// The mapped ring of a packet socket, version 3
-    TpacketV3,
-    /// An AF_XDP socket
-    AfXdp,
-    /// Counted in the kernel by an XDP program
-    Xdp,
-    /// An NF of netvm
-    NetvmNf,
-}
 
 /// Counts packets and gives them to a monitor.
 #[derive(Debug)]

@@ -13,10 +13,14 @@
 //! The whole receiving side, kernel included, shares one core (Schultz and Crowley, section IV). Every way has a buffer of
 //! about 2 MB or 2,048 packets, so that none gains by a longer queue.
 
+#[path = "../../../../bench-way/src/options.rs"]
+mod options;
 mod receiver;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use netvm_vm::{Accel, CardKind};
 use netvm_wire::MacAddr;
@@ -27,6 +31,7 @@ use crate::error::BenchError;
 use crate::machine::allowed_cores;
 use crate::setup::guest::{Guest, beside};
 use crate::setup::sender::{Destination, Sender, Stream};
+use options::MonitorKind;
 use receiver::Receiver;
 
 const PROGRAM: &str = "netvm-bench-way";
@@ -45,30 +50,38 @@ pub enum Platform {
     GuestE1000,
 }
 
-/// The way into the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// The way of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// libpcap
-    Libpcap,
-    /// The mapped ring of a packet socket, version 3
-    TpacketV3,
-    /// An AF_XDP socket
-    AfXdp,
-    /// Counted in the kernel by an XDP program
-    Xdp,
-    /// Counted by netvm's engine at its AF_XDP port
+    /// Into the program.
+    Program(options::Way),
+    /// Only into netvm's engine, which counts at its AF_XDP port.
     NetvmPort,
-    /// An NF of netvm
-    NetvmNf,
 }
 
-/// What is done with each packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Monitor {
-    /// Counts packets and bytes
-    Null,
-    /// Also enters each into a table of flows
-    Flow,
+impl Way {
+    /// Into the program as an NF of netvm.
+    const NETVM_NF: Self = Self::Program(options::Way::NetvmNf);
+}
+
+impl ValueEnum for Way {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<Way>> = LazyLock::new(|| {
+            let program = options::Way::value_variants().iter().copied().map(Way::Program);
+            program.chain([Way::NetvmPort]).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Program(way) => way.to_possible_value(),
+            Self::NetvmPort => {
+                let help = "Counted by netvm's engine at its AF_XDP port";
+                Some(PossibleValue::new("netvm-port").help(help))
+            }
+        }
+    }
 }
 
 /// The flows of the traffic.
@@ -91,7 +104,7 @@ pub struct WayArgs {
     pub way: Way,
     /// What it does with each packet
     #[arg(long, default_value = "null")]
-    pub monitor: Monitor,
+    pub monitor: MonitorKind,
     /// The flows of the traffic
     #[arg(long, default_value = "single")]
     pub flows: Flows,
@@ -148,9 +161,8 @@ fn program() -> Result<PathBuf, BenchError> {
 
 /// Options of the program.
 fn arguments(args: &WayArgs, interface: &str) -> Vec<String> {
-    let word = |value: Option<clap::builder::PossibleValue>| {
-        value.map_or(String::new(), |value| value.get_name().to_owned())
-    };
+    let word =
+        |value: Option<PossibleValue>| value.map_or(String::new(), |value| value.get_name().to_owned());
     vec![
         format!("--way={}", word(args.way.to_possible_value())),
         format!("--monitor={}", word(args.monitor.to_possible_value())),
@@ -168,11 +180,11 @@ fn image(args: &WayArgs, core: u32) -> Result<Option<Guest>, BenchError> {
             let problem = "the engine does not run in a guest: choose the platform host".to_owned();
             Err(BenchError::Guest { problem })
         }
-        (Platform::GuestE1000, Way::NetvmNf) => {
+        (Platform::GuestE1000, Way::NETVM_NF) => {
             let problem = "an NF in a VM has no network card: choose the platform guest".to_owned();
             Err(BenchError::Guest { problem })
         }
-        (Platform::Guest, Way::NetvmNf) => {
+        (Platform::Guest, Way::NETVM_NF) => {
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             Guest::nf(&program()?, &words, accel, core).map(Some)
         }

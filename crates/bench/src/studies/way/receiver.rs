@@ -10,7 +10,7 @@ use netvm_engine::DropReason;
 use netvm_vm::{Card, CardKind};
 use serde::Deserialize;
 
-use super::{GUEST_MAC, Monitor, PROGRAM, Way, WayArgs, arguments, card, program};
+use super::{GUEST_MAC, MonitorKind, PROGRAM, Way, WayArgs, arguments, card, program};
 use crate::error::BenchError;
 use crate::setup::guest::{Guest, Running, pinned};
 use crate::setup::layout::Layout;
@@ -80,7 +80,7 @@ impl Receiver {
         let words = arguments(args, interface);
         if let Some(guest) = guest {
             let guest = guest.with_console(output);
-            if args.way == Way::NetvmNf {
+            if args.way == Way::NETVM_NF {
                 let mut rig = nf_rig(interface, core)?;
                 rig.launch_guest(ROLE, &guest)?;
                 receiver.rig = Some(rig);
@@ -94,14 +94,14 @@ impl Receiver {
         match args.way {
             Way::NetvmPort => {
                 let (mut layout, port) = port(interface, core);
-                if args.monitor == Monitor::Flow {
+                if args.monitor == MonitorKind::Flow {
                     layout.monitor_flows();
                 }
                 layout.rule(port, Action::Drop);
                 receiver.rig = Some(Rig::start(&layout.build(), &[])?);
                 receiver.port = Some(port);
             }
-            Way::NetvmNf => {
+            Way::NETVM_NF => {
                 let mut command = pinned(core, &program()?);
                 command.args(words).stdout(output);
                 let mut rig = nf_rig(interface, core)?;

@@ -1,0 +1,27 @@
+//! Ways and monitors, as options of this program and of `netvm-bench way`, which starts it and includes this file.
+
+use clap::ValueEnum;
+
+/// A way of packets into a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// libpcap
+    Libpcap,
+    /// The mapped ring of a packet socket, version 3
+    TpacketV3,
+    /// An AF_XDP socket
+    AfXdp,
+    /// Counted in the kernel by an XDP program
+    Xdp,
+    /// An NF of netvm
+    NetvmNf,
+}
+
+/// What is done with each packet: the monitors of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MonitorKind {
+    /// Counts packets and bytes
+    Null,
+    /// Also enters each into a table of flows
+    Flow,
+}
