@@ -26,7 +26,7 @@ fn built() -> Option<&'static Path> {
         }
         let dir = tempfile::tempdir().unwrap();
         let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-        let script = Path::new(HERE).join("../../tools/install-netlib.sh");
+        let script = Path::new(HERE).join("../../tools/package/install-netlib.sh");
         run(Command::new(script).arg(dir.path()).arg("--from").arg(profile));
         for (out, mode) in [("shared", None), ("static", Some("STATIC=1"))] {
             let out = dir.path().join(out);

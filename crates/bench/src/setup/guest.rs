@@ -210,7 +210,7 @@ impl Drop for Running {
 pub fn make_image(program: &Path, words: &[&OsStr]) -> Result<tempfile::TempDir, BenchError> {
     let folder =
         tempfile::tempdir().map_err(BenchError::system("cannot create a folder for the guest's image"))?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest/image.sh");
     // Beside the program, where the script caches the kernel package.
     let image = program.with_file_name("guest").join("bench");
     let mut command = Command::new(script);

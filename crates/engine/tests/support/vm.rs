@@ -58,7 +58,7 @@ impl Image {
         if let Some(nf) = nf {
             options.extend(["--file".to_owned(), format!("{}:bin/nf", nf.display())]);
         }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest/image.sh");
         let name = std::thread::current().name().unwrap_or("test").replace("::", "-");
         let folder = build.join("guest").join(format!("{name}-{}", std::process::id()));
         let made =

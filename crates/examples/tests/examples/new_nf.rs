@@ -39,7 +39,7 @@ fn replay(folder: &Path, chain: &str) {
 /// Installs libnetlib as it was built with these tests, below the folder.
 fn installed_library(folder: &Path) -> PathBuf {
     let prefix = folder.join("prefix");
-    let script = root().join("tools/install-netlib.sh");
+    let script = root().join("tools/package/install-netlib.sh");
     good(Command::new(script).arg(&prefix).arg("--from").arg(programs()));
     prefix.join("lib/pkgconfig")
 }

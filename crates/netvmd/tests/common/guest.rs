@@ -110,7 +110,7 @@ impl Image {
             return skip("qemu-system-x86_64 is not installed (./dev setup installs it)");
         }
         let folder = Arc::new(Folder::new());
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest/image.sh");
         // The build folder caches the kernel.
         let build = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("guest");
         let made_in = build.join(folder.0.file_name().unwrap());

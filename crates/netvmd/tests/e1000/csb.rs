@@ -1,4 +1,4 @@
-//! A guest with the changed e1000 driver (tools/e1000): a communication status block and send combining save writes to
+//! A guest with the changed e1000 driver (tools/guest/e1000): a communication status block and send combining save writes to
 //! registers, which the driver counts as kicks.
 
 use std::path::Path;

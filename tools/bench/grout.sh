@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # grout, with the DPDK that it comes with, for `./dev bench router`: see --help.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=tools/unpack-debian.sh
-source tools/unpack-debian.sh
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tools/setup/unpack-debian.sh
+source tools/setup/unpack-debian.sh
 
 usage() {
     cat <<'END'
-usage: tools/peer-grout.sh [FOLDER]
+usage: tools/bench/grout.sh [FOLDER]
 
 Unpacks Debian's grout and the parts of DPDK that it needs (sid, some 20 MB) into FOLDER/root, target/guest/grout/root unless told
 otherwise. Nothing is installed, so it takes no root. A second run does nothing. NETVM_GROUT_SUITE names another suite.

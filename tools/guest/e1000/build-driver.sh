@@ -5,10 +5,10 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
 usage() {
     cat <<'END'
-usage: tools/e1000/build-driver.sh KERNEL FILE
+usage: tools/guest/e1000/build-driver.sh KERNEL FILE
 
-Builds the e1000 driver of a guest's kernel with tools/e1000/linux-VERSION-csb.patch, as the module FILE. KERNEL is a
-folder with an unpacked kernel package of Debian's, as tools/guest-image.sh --drivers makes one (guest-kernel-drivers).
+Builds the e1000 driver of a guest's kernel with tools/guest/e1000/linux-VERSION-csb.patch, as the module FILE. KERNEL is a
+folder with an unpacked kernel package of Debian's, as tools/guest/image.sh --drivers makes one (guest-kernel-drivers).
 The kernel's headers and the driver's source are downloaded with apt-get, some 150 MB; nothing is installed.
 A second run does nothing while neither the kernel nor the patch has changed.
 END

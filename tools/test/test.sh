@@ -21,9 +21,9 @@ most_flaky=3
 suite() {
     local name=$1 before after
     shift
-    before=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
+    before=$(awk -v count=failed -f tools/test/summary.awk "$test_log")
     if step "$name" logged "$@"; then return; fi
-    after=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
+    after=$(awk -v count=failed -f tools/test/summary.awk "$test_log")
     # A build that broke leaves no failed test behind: it counts as one itself.
     if ((after == before)); then test_failures+=("$name"); fi
 }
@@ -36,7 +36,7 @@ logged() {
 # that others use can have one fail beside others; it is named at the end in any case.
 again_alone() {
     local -a names=()
-    mapfile -t names < <(awk -f tools/failed-tests.awk "$test_log")
+    mapfile -t names < <(awk -f tools/test/failed-tests.awk "$test_log")
     ((${#names[@]} > 0 && ${#names[@]} <= most_flaky)) || return 0
     note "failed, so run again alone: ${names[*]}"
     if "${limit[@]}" cargo test --no-fail-fast --workspace --lib --bins --tests -- \
@@ -111,9 +111,9 @@ all_tests() {
 
 test_totals() {
     local passed failed skipped name
-    passed=$(awk -v count=passed -f tools/test-summary.awk "$test_log")
-    failed=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
-    skipped=$(awk -v count=skipped -f tools/test-summary.awk "$test_log")
+    passed=$(awk -v count=passed -f tools/test/summary.awk "$test_log")
+    failed=$(awk -v count=failed -f tools/test/summary.awk "$test_log")
+    skipped=$(awk -v count=skipped -f tools/test/summary.awk "$test_log")
     note "all of it: $((SECONDS - $1)) s"
     for name in "${test_failures[@]}"; do printf 'FAILED: %s\n' "$name"; done
     for name in "${flaky[@]}"; do printf 'FLAKY: %s failed beside other tests and passed alone\n' "$name"; done

@@ -16,8 +16,8 @@ lint() {
     step "house rules" house_rules || failed+=("house rules")
     step "retired words" retired_words || failed+=("retired words")
     step "links of the docs" doc_links || failed+=("links of the docs")
-    step "module cycles" python3 tools/module_cycles.py crates/*/src nf/*/src || failed+=("module cycles")
-    step "tests that never run" python3 tools/untested.py crates/*/Cargo.toml nf/*/Cargo.toml || failed+=("tests that never run")
+    step "module cycles" python3 tools/lint/module_cycles.py crates/*/src nf/*/src || failed+=("module cycles")
+    step "tests that never run" python3 tools/lint/untested.py crates/*/Cargo.toml nf/*/Cargo.toml || failed+=("tests that never run")
     step "commit subjects" commit_subjects || failed+=("commit subjects")
     step "shellcheck" shell_scripts || failed+=(shellcheck)
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
@@ -68,10 +68,10 @@ house_rules() {
 doc_links() {
     local -a pages
     mapfile -t pages < <(our_files '*.md')
-    python3 tools/doc_links.py "${pages[@]}"
+    python3 tools/lint/doc_links.py "${pages[@]}"
 }
 
-# Words that tools/words.txt retires, where they are used again.
+# Words that tools/lint/words.txt retires, where they are used again.
 retired_words() {
     local status=0 word instead elsewhere found
     local -a sources
@@ -80,9 +80,9 @@ retired_words() {
         [[ -n $word && $word != '#'* ]] || continue
         found=$(grep -nHwE -- "$word" /dev/null "${sources[@]}" | grep -vE -- "${elsewhere:-^$}" || true)
         [[ -n $found ]] || continue
-        printf '%s\nretired word above: say "%s" instead (tools/words.txt)\n' "$found" "$instead"
+        printf '%s\nretired word above: say "%s" instead (tools/lint/words.txt)\n' "$found" "$instead"
         status=1
-    done <tools/words.txt
+    done <tools/lint/words.txt
     return "$status"
 }
 

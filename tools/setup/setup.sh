@@ -74,7 +74,7 @@ setup() {
 # setup_guests: a QEMU with a vfio-user client, where the machine's has none; some 40 MB, unpacked below the target folder.
 setup_guests() {
     if qemu-system-x86_64 -device vfio-user-pci,help 2>/dev/null </dev/null | grep -q socket=; then return; fi
-    step "QEMU with a vfio-user client" tools/guest-qemu.sh "$target_dir/guest/qemu" </dev/null
+    step "QEMU with a vfio-user client" tools/guest/qemu.sh "$target_dir/guest/qemu" </dev/null
 }
 
 # setup_demo: what the demo needs, after saying what that costs.
@@ -112,7 +112,7 @@ apt_cost() {
 setup_bench() {
     [[ $1 != container ]] || install_missing iperf3
     if [[ $1 == router && " $* " != *" --skip-peers "* ]]; then
-        step "grout" tools/peer-grout.sh "$target_dir/guest/grout" </dev/null || die "this benchmark needs grout: --skip-peers leaves it out"
+        step "grout" tools/bench/grout.sh "$target_dir/guest/grout" </dev/null || die "this benchmark needs grout: --skip-peers leaves it out"
     fi
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in

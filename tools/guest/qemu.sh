@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # A QEMU with a vfio-user client, for machines whose own is older than 10.1: see --help.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=tools/unpack-debian.sh
-source tools/unpack-debian.sh
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tools/setup/unpack-debian.sh
+source tools/setup/unpack-debian.sh
 
 usage() {
     cat <<'END2'
-usage: tools/guest-qemu.sh [FOLDER]
+usage: tools/guest/qemu.sh [FOLDER]
 
 Unpacks Debian's QEMU of a newer release (trixie-backports, some 40 MB) into FOLDER, target/guest/qemu unless told
 otherwise, and writes FOLDER/qemu-system-x86_64, a script that runs it with the libraries that came with it. Nothing is

@@ -10,7 +10,7 @@ die() {
 
 usage() {
     cat <<'END'
-usage: tools/guest-image.sh FOLDER [--drivers] [--module NAME]... [--file SOURCE:PLACE]... [--e1000-csb] [--disk] [PROGRAM [ARGUMENT]...]
+usage: tools/guest/image.sh FOLDER [--drivers] [--module NAME]... [--file SOURCE:PLACE]... [--e1000-csb] [--disk] [PROGRAM [ARGUMENT]...]
 
 Writes FOLDER/kernel and FOLDER/initrd, an initramfs that starts PROGRAM with its arguments (and those after "--" on the
 kernel's command line) and switches the machine off when it ends; without PROGRAM it starts a shell on the console.
@@ -18,7 +18,7 @@ kernel's command line) and switches the machine off when it ends; without PROGRA
   --drivers             take the kernel with drivers of real devices, such as e1000: some 70 MB more to download
   --module NAME         load this kernel module, and those that it needs, before
   --file SOURCE:PLACE   put a file into the image; a shared library's or a program's libraries come with it
-  --e1000-csb           build the e1000 driver with a communication status block (tools/e1000/build-driver.sh), once, and
+  --e1000-csb           build the e1000 driver with a communication status block (tools/guest/e1000/build-driver.sh), once, and
                         put it into the image as /modules/e1000-csb.ko; it is not loaded
   --disk                besides, write both to FOLDER/disk.img, a raw disk with a boot loader (SYSLINUX)
 

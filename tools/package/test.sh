@@ -4,7 +4,7 @@ set -euo pipefail
 
 if (($# < 2)); then
     cat <<'TEXT'
-usage: tools/package-test.sh SUITE FOLDER [yes]
+usage: tools/package/test.sh SUITE FOLDER [yes]
 
 Makes a minimal root of SUITE, installs the packages in FOLDER, runs netvmd as its systemd unit does, lets two containers
 talk through a chain, upgrades, removes and purges, and looks for what is left. Takes root and mmdebstrap; nothing outside
@@ -32,7 +32,7 @@ mmdebstrap --quiet --variant=apt ${NETVM_MMDEBSTRAP:-} --aptopt='APT::Install-Re
 echo "fresh root of $suite: $((SECONDS - start)) s, $(du -smx "$root" | cut -f 1) MB"
 mkdir "$root/packages"
 cp "${debs[@]}" "$root/packages"
-cp "$here/package-test-inside.sh" "$root/inside.sh"
+cp "$here/test-inside.sh" "$root/inside.sh"
 
 # Before it gets a network namespace of its own, which has no way to the archive.
 start=$SECONDS began=$EPOCHSECONDS

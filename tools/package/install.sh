@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: tools/install.sh --from DIR [--prefix DIR] [--destdir DIR] [--libdir DIR] [--completions site|vendor]
+usage: tools/package/install.sh --from DIR [--prefix DIR] [--destdir DIR] [--libdir DIR] [--completions site|vendor]
 
 Installs programs, libnetlib, man pages, completions, the systemd service and /etc/netvm/host.toml (unless it is there)
 from DIR, a folder of cargo such as target/release. --prefix is /usr/local unless given; --libdir is lib below it. With
@@ -17,7 +17,7 @@ fail() {
     exit 1
 }
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 nfs=(simple-forward l2-switch l3-forward firewall monitor payload-scan load-balancer)
 from='' prefix=/usr/local destdir='' libdir=lib completions=site
 while (($# > 0)); do
@@ -49,7 +49,7 @@ etc=/etc
 
 install -d "$to/bin" "$to/share/man/man1" "$to/share/man/man8" "$destdir$etc/netvm"
 for program in "${programs[@]}"; do install -m 755 "$from/$program" "$to/bin/$program"; done
-"$root/tools/install-netlib.sh" "$prefix" --from "$from" --libdir "$libdir" --destdir "$destdir"
+"$root/tools/package/install-netlib.sh" "$prefix" --from "$from" --libdir "$libdir" --destdir "$destdir"
 
 "$from/netvm" man "$to/share/man/man1"
 "$from/netvmd" man >"$to/share/man/man8/netvmd.8"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The part of package-test.sh that runs in the fresh root, in namespaces of its own, where the packages of /packages are
+# The part of test.sh that runs in the fresh root, in namespaces of its own, where the packages of /packages are
 # installed. Its argument is when their installation began, in seconds since 1970.
 set -euo pipefail
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive

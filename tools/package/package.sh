@@ -30,10 +30,10 @@ build_installed() {
 }
 
 dev_install() {
-    if [[ " $* " == *" --help "* ]]; then tools/install.sh --help && return; fi
+    if [[ " $* " == *" --help "* ]]; then tools/package/install.sh --help && return; fi
     setup_demo
     build_installed release
-    tools/install.sh --from "$target_dir/release" "$@"
+    tools/package/install.sh --from "$target_dir/release" "$@"
 }
 
 this_suite() {
@@ -159,7 +159,7 @@ package_test() {
     install_missing "${package_test_tools[@]}"
     ((EUID == 0)) || die "trying the packages in a fresh root takes root"
     find_archive "$1"
-    step "packages in a fresh root of $1" env NETVM_MMDEBSTRAP="${archive[*]}" tools/package-test.sh "$1" "$target_dir/package/$1" "$2"
+    step "packages in a fresh root of $1" env NETVM_MMDEBSTRAP="${archive[*]}" tools/package/test.sh "$1" "$target_dir/package/$1" "$2"
 }
 
 # check_packages: packages of each suite, made and tried. A suite whose archive cannot be reached is skipped.

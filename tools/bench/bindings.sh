@@ -9,7 +9,7 @@ build_bindings() {
     install_missing python3
     prefix=$(realpath -m "$target_dir/bindings")
     step "libnetlib" cargo build --locked --release --package netlib-c --lib </dev/null
-    tools/install-netlib.sh "$prefix" --from "$target_dir/release"
+    tools/package/install-netlib.sh "$prefix" --from "$target_dir/release"
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
     # shellcheck disable=SC2046 # flags
     cc -O2 -Wall -Wextra -o "$prefix/touch-c" bindings/bench/touch.c $(pkg-config --cflags --libs netlib)

@@ -4,7 +4,7 @@ set -eu
 
 usage() {
     cat <<'TEXT'
-usage: tools/install-netlib.sh PREFIX [--from DIR] [--libdir DIR] [--destdir DIR]
+usage: tools/package/install-netlib.sh PREFIX [--from DIR] [--libdir DIR] [--destdir DIR]
 
 Builds netlib for C in the release profile and installs it below PREFIX (lib, include, lib/pkgconfig). With --from it
 builds nothing and takes libraries and header from DIR, into which cargo built package netlib-c (target/debug, say). --libdir
@@ -17,7 +17,7 @@ fail() {
     exit 1
 }
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 prefix=
 from=
 libdir=lib
