@@ -95,19 +95,19 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects and reads QEMU's greeting. QEMU serves one connection at a time and does not answer a second one.
+    /// Connects, and negotiates QMP's capabilities. QEMU serves one connection at a time and does not answer a second one.
     ///
     /// # Errors
     /// [`QmpError`] from the kernel or from QEMU.
     pub async fn connect(path: &Path) -> Result<Self, QmpError> {
-        Self::greet(UnixStream::connect(path).await?).await
+        Self::negotiate(UnixStream::connect(path).await?).await
     }
 
-    /// Sets up an accepted connection.
+    /// Negotiates QMP's capabilities on an accepted connection.
     ///
     /// # Errors
     /// Like [`Qmp::connect`].
-    pub async fn greet(stream: UnixStream) -> Result<Self, QmpError> {
+    pub async fn negotiate(stream: UnixStream) -> Result<Self, QmpError> {
         let version = Version { major: 0, minor: 0, micro: 0 };
         let mut qmp = Self { stream, unread: Vec::new(), events: VecDeque::new(), version, requests: 0 };
         let greeting = qmp.message().await?;
@@ -257,7 +257,7 @@ mod tests {
             let _ = theirs.write_all(text.as_bytes()).await;
             let _ = theirs.read_to_end(&mut Vec::new()).await;
         });
-        Qmp::greet(ours).await
+        Qmp::negotiate(ours).await
     }
 
     fn run<T>(body: impl Future<Output = T>) -> T {
@@ -307,7 +307,7 @@ mod tests {
             assert!(matches!(error, QmpError::Protocol(_)), "{error}");
             let (ours, theirs) = UnixStream::pair().unwrap();
             drop(theirs);
-            assert!(Qmp::greet(ours).await.is_err());
+            assert!(Qmp::negotiate(ours).await.is_err());
         });
     }
 

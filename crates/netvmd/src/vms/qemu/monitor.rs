@@ -8,7 +8,7 @@ use netvm_vm::{Event, Qmp, QmpError};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Time limit for QEMU's greeting: QEMU may connect long before it serves QMP.
+/// Time limit for the QMP capabilities negotiation: QEMU may connect long before it serves QMP.
 const QMP_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
@@ -17,7 +17,7 @@ type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
 pub(in crate::vms) enum Monitor {
     /// Not connected.
     Absent,
-    /// QEMU has connected, but has not sent its greeting yet.
+    /// QEMU has connected; the QMP capabilities negotiation is not finished.
     Handshake(u32, Handshake),
     /// QEMU answers.
     Open(u32, Qmp),
@@ -37,7 +37,7 @@ impl Monitor {
     /// Starts the handshake on a connection of process `pid`.
     pub(in crate::vms) fn handshake(&mut self, pid: u32, stream: UnixStream) {
         let handshake = async {
-            match timeout(QMP_TIMEOUT, Qmp::greet(stream)).await {
+            match timeout(QMP_TIMEOUT, Qmp::negotiate(stream)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(QmpError::Closed),
             }
