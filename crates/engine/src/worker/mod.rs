@@ -176,8 +176,8 @@ impl Worker {
             self.shares.begin_turn(clock::cycles());
         }
         let mut is_first = true;
-        let mut word = 0;
-        while let Some((n, port)) = self.inputs.next_due(&mut word) {
+        let mut cursor = 0;
+        while let Some((n, port)) = self.inputs.next_due(&mut cursor) {
             if is_shared && self.shares.has_to_wait(n, &dp.counters) {
                 self.inputs.left_out(n);
                 continue;
