@@ -152,8 +152,8 @@ fn the_page_draws_500_ports_and_100_chains_without_a_stutter() {
         let rest = page.split(&format!("{name}=\"")).nth(1).unwrap_or_default();
         rest.split('"').next().unwrap_or_default().parse().unwrap_or(f64::MAX)
     };
-    let (first, later) = (figure("data-first"), figure("data-draw"));
-    println!("first drawing {first:.0} ms, a reading {later:.1} ms");
-    // A frame is 16 ms on an idle machine; here tests run beside it.
-    assert!(later < 100.0 && first < 3000.0, "{first} {later}");
+    let (first, fastest) = (figure("data-first"), figure("data-draw"));
+    println!("first drawing {first:.0} ms, fastest {fastest:.1} ms");
+    // An idle machine draws within a frame of 16 ms; here other tests run at the same time.
+    assert!(fastest < 100.0 && first < 3000.0, "{first} {fastest}");
 }
