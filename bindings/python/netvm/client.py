@@ -84,7 +84,11 @@ class Client:
             body, headers = json.dumps(body), {"Content-Type": "application/json"}
         connection = _Connection(self._path, self._timeout)
         try:
-            connection.request(method, path, body.encode() if body is not None else None, headers)
+            try:
+                connection.request(method, path, body.encode() if body is not None else None, headers)
+            except BrokenPipeError:
+                # netvmd may refuse a request before it has read all of it: the answer says why.
+                pass
             reply = connection.getresponse()
             text = reply.read()
         except OSError as error:

@@ -124,6 +124,12 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(caught.exception.diagnostics, [{"line": 3}])
         self.assertTrue(self.asked.startswith(b"POST /v1/apply?confirm=60 HTTP/1.1\r\n"))
 
+    def test_a_refusal_before_the_whole_request(self):
+        client = self.serve(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        with self.assertRaises(netvm.ApiError) as caught:
+            client.apply("x = 1\n" * 1_000_000)
+        self.assertEqual(caught.exception.status, 413)
+
     def test_nobody_answers(self):
         with self.assertRaisesRegex(ConnectionError, "netvmd does not answer on /nonexistent/api.sock"):
             netvm.Client("/nonexistent/api.sock").status()
