@@ -20,9 +20,9 @@ fn an_nf_in_a_vm_starts_and_restarts() {
     let _reaper = Reaper(Arc::clone(&image.folder));
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &config(&image, "poll"));
     until_flowing(&daemon);
+    daemon.until_slowly("its NF counts packets", |daemon| daemon.nf("a-nf").threads[0].packets.received > 0);
     let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
     assert_eq!((nf.state, nf.pid, vm.role.as_deref()), (NfState::Running, vm.pid, Some("a-nf")));
-    assert!(nf.threads[0].packets.received > 0, "{nf:?}");
 
     // Killed: netvmd reclaims its buffers and restarts it.
     let pid = rustix::process::Pid::from_raw(vm.pid.unwrap() as i32).unwrap();
