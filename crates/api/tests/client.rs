@@ -94,6 +94,7 @@ fn stats() -> Stats {
         group: Some("edge".into()),
         rx_packets: u64::MAX,
         rx_bytes: 2,
+        rx_coalesced: Some(7),
         tx_packets: 3,
         tx_bytes: 4,
         rx_dropped: 5,

@@ -82,6 +82,8 @@ pub struct PortCounters {
     pub rx_packets: Counter,
     /// Bytes received, without FCS.
     pub rx_bytes: Counter,
+    /// Packets that GRO joined to the packet before them; they do not count as received.
+    pub rx_coalesced: Counter,
     /// Packets passed to the device.
     pub tx_packets: Counter,
     /// Bytes of these.

@@ -67,6 +67,12 @@ impl Memory {
         if is_its_own { (t.load(Ordering::Relaxed), noted as u32) } else { (0, 0) }
     }
 
+    /// Copies the stamp of a packet to another one of this memory with the same port.
+    pub(crate) fn copy_stamp(&self, from: &Mbuf, to: &Mbuf) {
+        let (time, original) = self.stamp(from);
+        self.set_stamp(to, time, original);
+    }
+
     /// Clears the stamps of a port whose number is about to be reused.
     pub(crate) fn forget_stamps(&self, port: PortId) {
         for [_, l] in &self.stamps {

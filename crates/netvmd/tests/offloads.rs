@@ -89,6 +89,37 @@ fn tcp_works_at_once_by_each_kind_of_port_and_between_them() {
 }
 
 #[test]
+fn coalesced_segments_reach_an_nf_and_a_container_whole_and_right() {
+    if !are_possible() {
+        return;
+    }
+    // By AF_XDP, the sender's kernel splits its segments.
+    let far = Host::new("far", &["10.44.0.1/24", "fd44::1/64"], &[]);
+    let hosts = [far, Host::bare("near")];
+    let config = [
+        ENGINE.to_owned(),
+        "[[group]]\nname = \"g\"\n".to_owned(),
+        format!("[[nf]]\nrole = \"nf\"\ngroup = \"g\"\n{}", program("takes-segments")),
+        "[[chain]]\nname = \"in\"\nhops = [\"nf\"]\noutput = { normal = true }\n".to_owned(),
+        "[[rule]]\nfrom = \"far\"\nchain = \"in\"\nmatch = { protocol = \"tcp\" }\n".to_owned(),
+        port("far", "af_xdp", &hosts[0], "gro = true"),
+        container(2, &hosts[1]),
+    ];
+    let daemon = Daemon::start(&config.concat());
+    daemon.until_running("nf");
+    exchange(&hosts);
+    let ports = ports(&daemon);
+    println!("{ports:?}");
+    let (received, coalesced) = (ports[0].rx_packets, ports[0].rx_coalesced.unwrap());
+    assert!(
+        coalesced > 2 * BYTES / 1448 / 2 && received + coalesced > 2 * BYTES / 1448,
+        "{received} and {coalesced}"
+    );
+    assert_eq!(ports[1].rx_coalesced, None);
+    assert!(daemon.nf("nf").threads[0].packets.received <= received);
+}
+
+#[test]
 fn af_xdp_says_at_once_what_generic_mode_cannot_do() {
     if !are_possible() {
         return;

@@ -8,7 +8,7 @@
 //!   symmetrically.
 //! - [`MacAddr`], [`EtherType`], [`VlanId`], [`IpProto`], [`Address`], [`IpNet`], [`PortRange`]: checked header values
 //!   and their text forms.
-//! - [`segment`] splits TCP segments that are longer than packets.
+//! - [`segment`] splits TCP segments that are longer than packets; [`gro`] makes such segments of packets.
 //! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] builds frames.
 //!
 //! Addresses, lengths and numbers are in host byte order everywhere except in the bytes of a frame.
@@ -18,6 +18,7 @@
 mod build;
 pub mod checksum;
 mod flow;
+pub mod gro;
 mod parse;
 pub mod partial;
 pub mod rewrite;

@@ -56,6 +56,7 @@ pub const COLUMNS: &[Column] = columns! {
     "GROUP" of PORT NF GROUP: "The trust group. For a port: the group whose memory receives its packets, `-` for the engine's own.";
     "RX PACKETS" of PORT STATS ROUTES: "Packets that the engine received from the port, or by the router's interface, including those dropped later.";
     "RX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
+    "RX COALESCED" of PORT: "Packets that GRO joined to the packet before them, so RX PACKETS does not count them; `-` for a port without `gro`. The column is shown if a port has `gro`.";
     "TX PACKETS" of PORT STATS ROUTES: "Packets that the engine sent out of the port, or by the router's interface: forwarded, or from its kernel.";
     "TX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
     "RX DROPPED" of PORT STATS ROUTES: "For a router's interface: packets that the router dropped, except those that exceeded the kernel's share. For a port: packets that the device or the kernel dropped and counted before the engine received them, because the worker was too slow. For a source with a rate: packets that were due but not sent.";

@@ -49,6 +49,7 @@ pub const METRICS: &[Metric] = metrics! {
 
     Counter "netvm_port_rx_packets" ["port"]: "Packets received from the port.";
     Counter "netvm_port_rx_bytes" ["port"]: "Bytes of these, without FCS.";
+    Counter "netvm_port_rx_coalesced_packets" ["port"]: "Packets that GRO (`gro`) joined to the packet before them; not in `netvm_port_rx_packets`.";
     Counter "netvm_port_tx_packets" ["port"]: "Packets sent out of the port.";
     Counter "netvm_port_tx_bytes" ["port"]: "Bytes of these, without FCS.";
     Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine received them, since the port was opened.";

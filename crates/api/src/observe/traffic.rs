@@ -29,6 +29,9 @@ pub struct PortInfo {
     pub rx_packets: u64,
     /// Bytes of these, without FCS.
     pub rx_bytes: u64,
+    /// Packets that GRO joined to the packet before them, which `rx_packets` does not count; `None`: the port has no `gro`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rx_coalesced: Option<u64>,
     /// Packets sent.
     pub tx_packets: u64,
     /// Bytes of these.

@@ -43,7 +43,7 @@ impl Layout {
     pub fn port(&mut self, name: &str, kind: PortKind, mtu: u16) -> PortId {
         let id = PortId(self.host.ports.len() as u16);
         let (name, policy) = (name.to_owned(), PortPolicy::default());
-        self.host.ports.push(PortConfig { id, name, kind, queues: 1, mtu, group: None, policy });
+        self.host.ports.push(PortConfig { id, name, kind, queues: 1, mtu, gro: false, group: None, policy });
         id
     }
 

@@ -33,6 +33,7 @@ impl Numbered for PortConfig {
             kind: PortKind::Sink,
             queues: 1,
             mtu: DEFAULT_MTU,
+            gro: false,
             group: None,
             policy: PortPolicy::default(),
         }
@@ -74,6 +75,7 @@ impl Keys for PortConfig {
         {
             at.bad_value(&format!("is {} for {what}", self.queues)).help(help).keep();
         }
+        table.key("gro", &mut self.gro, Flag);
         table.key("group", &mut self.group, Maybe(InGroup));
         self.policy.keys(table);
     }

@@ -25,6 +25,8 @@ pub struct PortConfig {
     pub queues: u16,
     /// Longest frame in bytes without FCS, minus 14.
     pub mtu: u16,
+    /// Generic receive offload: received TCP segments and UDP datagrams of a flow are coalesced.
+    pub gro: bool,
     /// The group into whose memory packets are received, by number; `None`: the group of the first chain that
     /// its packets may take, else the engine's own memory.
     pub group: Option<GroupId>,
@@ -44,9 +46,9 @@ impl PortConfig {
     /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
-        let Self { id, name, kind, queues, mtu, group, policy: _ } = self;
-        (*id, name, kind, *queues, *mtu, *group)
-            == (other.id, &other.name, &other.kind, other.queues, other.mtu, other.group)
+        let Self { id, name, kind, queues, mtu, gro, group, policy: _ } = self;
+        (*id, name, kind, *queues, *mtu, *gro, *group)
+            == (other.id, &other.name, &other.kind, other.queues, other.mtu, other.gro, other.group)
     }
 }
 

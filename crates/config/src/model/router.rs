@@ -168,6 +168,7 @@ pub(crate) fn add_punt_ports(host: &mut Host) {
             kind: PortKind::AfXdp { interface: interface.host_end, generic: false },
             queues: 1,
             mtu: port.mtu,
+            gro: false,
             group: host.landing_group(port),
             // Packets from the kernel have the same share as received packets.
             policy: PortPolicy {

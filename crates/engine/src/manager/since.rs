@@ -16,6 +16,7 @@ use crate::manager::Engine;
 pub(crate) struct PortSums {
     pub(crate) rx_packets: u64,
     pub(crate) rx_bytes: u64,
+    pub(crate) rx_coalesced: u64,
     pub(crate) tx_packets: u64,
     pub(crate) tx_bytes: u64,
     pub(crate) cycles: u64,
@@ -79,8 +80,17 @@ impl Default for PortSums {
     fn default() -> Self {
         let drops = [0; DropReason::COUNT];
         let interface = InterfaceCounts::default();
-        let (cycles, waited) = (0, 0);
-        Self { rx_packets: 0, rx_bytes: 0, tx_packets: 0, tx_bytes: 0, cycles, waited, interface, drops }
+        Self {
+            rx_packets: 0,
+            rx_bytes: 0,
+            rx_coalesced: 0,
+            tx_packets: 0,
+            tx_bytes: 0,
+            cycles: 0,
+            waited: 0,
+            interface,
+            drops,
+        }
     }
 }
 
@@ -95,6 +105,7 @@ impl PortSums {
         Self {
             rx_packets: self.rx_packets - before.rx_packets,
             rx_bytes: self.rx_bytes - before.rx_bytes,
+            rx_coalesced: self.rx_coalesced - before.rx_coalesced,
             tx_packets: self.tx_packets - before.tx_packets,
             tx_bytes: self.tx_bytes - before.tx_bytes,
             cycles: self.cycles - before.cycles,
@@ -172,6 +183,7 @@ impl Engine {
         PortSums {
             rx_packets: self.sum(|c| c.ports[index].rx_packets.get()),
             rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
+            rx_coalesced: self.sum(|c| c.ports[index].rx_coalesced.get()),
             tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
             tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
             cycles: self.sum(|c| c.ports[index].cycles.get()),

@@ -23,6 +23,7 @@ fn host(rules: Vec<Rule>) -> Host {
         kind: PortKind::Sink,
         queues: 1,
         mtu: 1500,
+        gro: false,
         group: None,
         policy: PortPolicy::default(),
     };

@@ -8,12 +8,14 @@ use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 pub(crate) use context::PortContext;
+use gro::Gro;
 use shaper::Shaper;
 
 mod buffers;
 pub(crate) mod builtin;
 mod context;
 pub(crate) mod ethdev;
+mod gro;
 pub(crate) mod guest;
 pub(crate) mod kernel;
 pub(crate) mod missed;
@@ -99,6 +101,8 @@ pub(crate) struct PortQueue {
     pub(crate) waits_for_room: bool,
     /// Delays and orders packets to send.
     shaper: Option<Box<Shaper>>,
+    /// Coalesces received packets.
+    gro: Option<Box<Gro>>,
     devices: Vec<Box<dyn Device>>,
     turn: usize,
 }
@@ -110,7 +114,12 @@ impl PortQueue {
         waits_for_room: bool,
         devices: Vec<Box<dyn Device>>,
     ) -> Self {
-        Self { port, memory, waits_for_room, shaper: None, devices, turn: 0 }
+        Self { port, memory, waits_for_room, shaper: None, gro: None, devices, turn: 0 }
+    }
+
+    /// Whether it coalesces received packets.
+    pub(crate) fn with_gro(self, is_on: bool) -> Self {
+        Self { gro: is_on.then(Box::default), ..self }
     }
 
     /// Receives from the next queue in turn.
@@ -119,6 +128,11 @@ impl PortQueue {
         self.turn = if self.turn + 1 >= self.devices.len() { 0 } else { self.turn + 1 };
         if let Some(device) = self.devices.get_mut(self.turn) {
             device.receive(memory, out, wanted, cx);
+        }
+        if let Some(gro) = &mut self.gro
+            && out.len() > 1
+        {
+            gro.coalesce(memory, out, cx);
         }
     }
 
@@ -189,7 +203,7 @@ impl PortQueue {
     }
 
     pub(crate) fn leaves_work(&self) -> bool {
-        self.devices.iter().any(|device| device.leaves_work())
+        self.gro.is_some() || self.devices.iter().any(|device| device.leaves_work())
     }
 
     pub(crate) fn prepare_wait(&mut self) {

@@ -5,6 +5,7 @@ mod apply;
 mod failover;
 mod flow_verdicts;
 mod forward;
+mod gro;
 mod groups;
 mod order;
 mod stamps;

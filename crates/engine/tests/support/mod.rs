@@ -185,7 +185,16 @@ pub fn group(id: u16, buffers: u32, buffer_size: u32) -> Group {
 
 pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {
     let policy = PortPolicy::default();
-    PortConfig { id: PortId(id), name: name.to_owned(), kind, queues: 1, mtu: 1500, group: None, policy }
+    PortConfig {
+        id: PortId(id),
+        name: name.to_owned(),
+        kind,
+        queues: 1,
+        mtu: 1500,
+        gro: false,
+        group: None,
+        policy,
+    }
 }
 
 pub fn source(size: u16, count: Option<u64>, lossless: bool) -> PortKind {

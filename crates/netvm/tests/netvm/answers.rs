@@ -58,6 +58,7 @@ pub fn stats(seconds: u64) -> Stats {
         group: None,
         rx_packets: packets,
         rx_bytes: packets * 125,
+        rx_coalesced: None,
         tx_packets: 0,
         tx_bytes: 0,
         rx_dropped: 0,

@@ -186,6 +186,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         group: landing.map(|group| group.name.clone()),
         rx_packets: view.rx_packets,
         rx_bytes: view.rx_bytes,
+        rx_coalesced: port.gro.then_some(view.rx_coalesced),
         tx_packets: view.tx_packets,
         tx_bytes: view.tx_bytes,
         rx_dropped: view.rx_dropped,

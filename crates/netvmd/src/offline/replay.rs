@@ -221,6 +221,7 @@ fn host_for(commands: &[Vec<String>], contents: &Contents, input: &Path, output:
         kind,
         queues: 1,
         mtu: 1500,
+        gro: false,
         group: None,
         policy: PortPolicy::default(),
     };

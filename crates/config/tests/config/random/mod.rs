@@ -241,6 +241,7 @@ fn build(
             kind,
             queues,
             mtu,
+            gro: mtu % 2 == 1,
             group,
             policy: PortPolicy::default(),
         });

@@ -110,6 +110,7 @@ fn freed_numbers_are_used_again_when_nothing_else_is_left() {
             kind: PortKind::Sink,
             queues: 1,
             mtu: 1500,
+            gro: false,
             group: None,
             policy: PortPolicy::default(),
         };

@@ -41,6 +41,7 @@ pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
                 kind: PortKind::AfXdp { interface: host_end.clone(), generic: false },
                 queues: 1,
                 mtu: port.mtu,
+                gro: false,
                 group: host.landing_group(&port),
                 policy: PortPolicy {
                     forward: Forward::Router(id),

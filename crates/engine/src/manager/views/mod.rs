@@ -30,6 +30,8 @@ pub struct PortView {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
+    /// Packets that GRO joined to the packet before them; they do not count as received.
+    pub rx_coalesced: u64,
     /// Packets that the device dropped for lack of room before the engine received them, if the device counts them; for a
     /// source, packets that were due but not generated in time. Since the port was opened.
     pub rx_dropped: u64,
@@ -194,6 +196,7 @@ impl Engine {
                 id: state.id(),
                 rx_packets: counts.rx_packets,
                 rx_bytes: counts.rx_bytes,
+                rx_coalesced: counts.rx_coalesced,
                 rx_dropped: state.missed(),
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,
@@ -219,6 +222,7 @@ impl Engine {
                 id: config.id,
                 rx_packets: counts.rx_packets,
                 rx_bytes: counts.rx_bytes,
+                rx_coalesced: counts.rx_coalesced,
                 rx_dropped: 0,
                 tx_packets: counts.tx_packets,
                 tx_bytes: counts.tx_bytes,

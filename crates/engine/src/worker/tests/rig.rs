@@ -328,6 +328,7 @@ pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
         kind: PortKind::Sink,
         queues: 1,
         mtu: 1500,
+        gro: false,
         group: None,
         policy: PortPolicy { forward, ..PortPolicy::default() },
     }

@@ -209,5 +209,6 @@ fn segment(memory: &Memory, whole: &Mbuf, segmenter: &Segmenter, n: usize) -> Re
     buffer.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
     buffer.set_port(whole.port());
     buffer.set_user_data(whole.user_data());
+    memory.copy_stamp(whole, &buffer);
     Ok(buffer)
 }

@@ -15,7 +15,7 @@ pub async fn port(client: &Client, output: &Output, name: Option<&str>) -> Resul
 }
 
 fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
-    let mut table = output.table(&[
+    let mut columns = vec![
         ">ID",
         "PORT",
         "KIND",
@@ -30,10 +30,15 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         ">TX BYTES",
         ">RX DROPPED",
         ">TX DROPPED",
-    ]);
+    ];
+    let has_gro = ports.iter().any(|port| port.rx_coalesced.is_some());
+    if has_gro {
+        columns.push(">RX COALESCED");
+    }
+    let mut table = output.table(&columns);
     for port in ports {
         let link = if port.link { output.cell("up", Tone::Good) } else { output.cell("down", Tone::Bad) };
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(port.id),
             Cell::new(&port.name),
             Cell::new(&port.kind),
@@ -48,7 +53,11 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(count(port.tx_bytes)),
             Cell::new(count(port.rx_dropped)),
             Cell::new(count(port.tx_dropped)),
-        ]);
+        ];
+        if has_gro {
+            row.push(Cell::new(port.rx_coalesced.map_or_else(|| "-".to_owned(), count)));
+        }
+        table.add_row(row);
     }
     let mut text = lines(table);
     if ports.iter().any(|port| port.share.is_some()) {

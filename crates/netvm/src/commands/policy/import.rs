@@ -46,6 +46,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
         kind: PortKind::Sink,
         queues: 1,
         mtu: 1500,
+        gro: false,
         group: None,
         policy: PortPolicy::default(),
     };

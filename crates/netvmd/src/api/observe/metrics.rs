@@ -145,6 +145,7 @@ impl Scrape {
         };
         add("netvm_port_rx_packets", |port| port.rx_packets as f64);
         add("netvm_port_rx_bytes", |port| port.rx_bytes as f64);
+        add("netvm_port_rx_coalesced_packets", |port| port.rx_coalesced.unwrap_or(0) as f64);
         add("netvm_port_tx_packets", |port| port.tx_packets as f64);
         add("netvm_port_tx_bytes", |port| port.tx_bytes as f64);
         add("netvm_port_rx_missed_packets", |port| port.rx_dropped as f64);

@@ -71,7 +71,8 @@ pub(crate) fn open(
         refused_before: interface::of(&config.kind).map_or(0, interface::refused),
     };
     let queue = |(worker, devices): (WorkerId, _)| {
-        (worker, PortQueue::new(config.id, memories[worker.index()].id, waits, devices))
+        let queue = PortQueue::new(config.id, memories[worker.index()].id, waits, devices);
+        (worker, queue.with_gro(config.gro))
     };
     Ok((state, by_worker.into_iter().map(queue).collect()))
 }
