@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::ifreq::{Request, check, control_socket};
 use crate::queue::{Kind, Queue};
@@ -13,6 +12,25 @@ use crate::{Offloads, OpenError, Opened, tap};
 const RECEIVE_BUFFER: libc::c_int = 8 << 20;
 /// The same for packets to send.
 const SEND_BUFFER: libc::c_int = 4 << 20;
+
+/// Flag of `PACKET_FANOUT`: makes a group that no other socket of the machine is in (`linux/if_packet.h`).
+const PACKET_FANOUT_FLAG_UNIQUEID: libc::c_int = 0x2000;
+/// Passes packets unless their type is `PACKET_OUTGOING`: loads the type, compares it, and returns the number of bytes to keep.
+const NOT_OUTGOING: [libc::sock_filter; 4] = [
+    instruction(
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        0,
+        (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32,
+    ),
+    instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::PACKET_OUTGOING as u32),
+    instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0),
+];
+
+/// An instruction of a classic BPF program; jumps `if_equal` instructions ahead if the values are equal.
+const fn instruction(code: u32, if_equal: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: if_equal, jf: 0, k }
+}
 
 /// How packet sockets are opened.
 #[derive(Clone, Debug)]
@@ -30,8 +48,14 @@ pub struct SocketOptions {
 pub fn open(options: &SocketOptions) -> Result<Opened, OpenError> {
     let name = &options.interface;
     let index = index_of(name).map_err(OpenError::of(name, "it does not exist"))?;
-    let group = (options.queues > 1).then(new_group);
-    let queues = (0..options.queues.max(1)).map(|_| socket(name, index, group)).collect::<Result<_, _>>()?;
+    let mut sockets = Vec::new();
+    for _ in 0..options.queues.max(1) {
+        sockets.push(socket(name, index, options.queues > 1)?);
+    }
+    if options.queues > 1 {
+        spread(&sockets).map_err(OpenError::of(name, "cannot spread flows over its queues"))?;
+    }
+    let queues = sockets.into_iter().map(|fd| Queue::new(fd, Kind::Socket)).collect();
     Ok(Opened {
         queues,
         offloads: Offloads { tcp: true, udp: tap::probe().is_ok_and(|offloads| offloads.udp) },
@@ -43,13 +67,21 @@ fn index_of(name: &str) -> io::Result<i32> {
     Ok(answer.index())
 }
 
-/// A fanout group that no other port of this process has.
-fn new_group() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    (std::process::id() as u16).wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
+/// Makes a fanout group of the sockets.
+fn spread(sockets: &[OwnedFd]) -> io::Result<()> {
+    let hash = libc::PACKET_FANOUT_HASH as libc::c_int;
+    // The group's number is in the lower half, mode and flags in the upper one.
+    let mut group = (hash | PACKET_FANOUT_FLAG_UNIQUEID) << 16;
+    for fd in sockets {
+        set(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &group)?;
+        group = get(fd, libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+    }
+    Ok(())
 }
 
-fn socket(name: &str, index: i32, group: Option<u16>) -> Result<Queue, OpenError> {
+/// A socket on its own, or one of several. The kernel forgets `PACKET_IGNORE_OUTGOING` in a fanout group, so a filter takes
+/// its place there.
+fn socket(name: &str, index: i32, is_one_of_several: bool) -> Result<OwnedFd, OpenError> {
     let fail = |step| OpenError::of(name, step);
     // No protocol: nothing is received before it is bound.
     // SAFETY: no pointers.
@@ -68,11 +100,13 @@ fn socket(name: &str, index: i32, group: Option<u16>) -> Result<Queue, OpenError
     for (option, bytes) in [(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER), (libc::SO_SNDBUFFORCE, SEND_BUFFER)] {
         set(&fd, libc::SOL_SOCKET, option, &bytes).map_err(fail("cannot set the size of its buffer"))?;
     }
-    bind(&fd, index).map_err(fail("cannot bind to it"))?;
-    if let Some(group) = group {
-        let hash = libc::c_int::from(group) | (libc::PACKET_FANOUT_HASH as libc::c_int) << 16;
-        packet(libc::PACKET_FANOUT, hash).map_err(fail("cannot spread flows over its queues"))?;
+    if is_one_of_several {
+        let filter = NOT_OUTGOING.as_ptr().cast_mut();
+        let program = libc::sock_fprog { len: NOT_OUTGOING.len() as libc::c_ushort, filter };
+        set(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+            .map_err(fail("cannot leave out packets that it sends"))?;
     }
+    bind(&fd, index).map_err(fail("cannot bind to it"))?;
     let promiscuous = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
@@ -81,7 +115,7 @@ fn socket(name: &str, index: i32, group: Option<u16>) -> Result<Queue, OpenError
     };
     set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)
         .map_err(fail("cannot make it promiscuous"))?;
-    Ok(Queue::new(fd, Kind::Socket))
+    Ok(fd)
 }
 
 fn bind(fd: &OwnedFd, index: i32) -> io::Result<()> {
@@ -99,7 +133,19 @@ fn bind(fd: &OwnedFd, index: i32) -> io::Result<()> {
 /// Sets a socket option.
 fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let (value, length) = (&raw const *value, size_of::<T>() as libc::socklen_t);
-    // SAFETY: a value and its length; every option of this module takes a plain structure of integers.
+    // SAFETY: a value and its length; every option of this module takes a plain structure of integers, or a program, which
+    // the kernel copies.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value.cast(), length) })?;
     Ok(())
+}
+
+/// Reads a socket option that is a number.
+fn get(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: room for a number, and its length.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut length)
+    })?;
+    Ok(value)
 }

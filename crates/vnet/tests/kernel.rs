@@ -2,12 +2,14 @@
 //! offloads, and compares the result with that of `netvm_wire`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netvm_vnet::{
-    Header, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments, SendBurst, TapOptions, header_of,
-    tap,
+    Header, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments, SendBurst, SocketOptions,
+    TapOptions, header_of, packet_socket, tap,
 };
 use netvm_wire::segment::{Carries, HeaderLengths, Segmenter};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
@@ -128,16 +130,83 @@ impl Sample {
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-#[test]
-fn the_kernel_finishes_packets_as_netvm_does() {
+/// Runs a test in a network namespace of its own, if this is possible.
+fn in_own_namespace(test: impl FnOnce() + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP: only root can make TAP devices");
+        println!("SKIP: only root can make interfaces");
         return;
     }
     std::thread::spawn(|| {
         // SAFETY: this thread's network namespace only.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.unwrap();
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        test();
+    })
+    .join()
+    .unwrap();
+}
+
+/// Source address and source port of the UDP frames that are there now.
+fn datagrams(queue: &Queue) -> Vec<([u8; 6], u16)> {
+    let mut found = Vec::new();
+    loop {
+        let mut bytes = vec![0; 70_000];
+        let mut burst = ReceiveBurst::default();
+        burst.push([part(&mut bytes)].into_iter());
+        // SAFETY: the bytes outlive the call.
+        if unsafe { burst.receive(queue, |_, received| assert!(received.is_ok())) } == 0 {
+            return found;
+        }
+        if bytes[12..14] == [8, 0] && bytes[23] == 17 {
+            found.push((bytes[6..12].try_into().unwrap(), u16::from_be_bytes([bytes[34], bytes[35]])));
+        }
+    }
+}
+
+#[test]
+fn flows_are_spread_over_the_queues_of_packet_sockets_without_what_the_host_sends() {
+    in_own_namespace(|| {
+        run("ip link add nva type veth peer name nvb");
+        run("ip link set nva address 02:00:00:00:00:0a up");
+        run("ip link set nvb up");
+        run("ip address add 10.9.0.1/24 dev nva");
+        run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nva");
+        let open = |interface: &str, queues| {
+            packet_socket::open(&SocketOptions { interface: interface.to_owned(), queues }).unwrap().queues
+        };
+        // Two ports with several queues are two groups, and so is one on the same interface in another program.
+        let (several, others, far) = (open("nva", 3), open("nva", 2), open("nvb", 1));
+        const FLOWS: u16 = 60;
+        for _ in 0..2 {
+            for port in 1..=FLOWS {
+                let frame =
+                    FrameBuilder::new(A, B).ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+                send(&far[0], Pending::Nothing, &mut frame.udp(port, 9).payload(&[7; 30]).to_vec().unwrap());
+            }
+        }
+        // By the host itself.
+        let host = UdpSocket::bind("10.9.0.1:0").unwrap();
+        (0..20).for_each(|_| assert_eq!(host.send_to(&[1; 30], "10.9.0.2:9").unwrap(), 30));
+        std::thread::sleep(Duration::from_millis(200));
+        let left = datagrams(&far[0]);
+        assert!(
+            left.len() == 20 && left.iter().all(|(source, _)| *source == [2, 0, 0, 0, 0, 10]),
+            "{left:?}"
+        );
+        for group in [several, others] {
+            let each: Vec<Vec<([u8; 6], u16)>> = group.iter().map(datagrams).collect();
+            assert!(each.iter().flatten().all(|(source, _)| *source == A.0), "{each:?}");
+            assert!(each.iter().all(|queue| !queue.is_empty()), "{each:?}");
+            assert_eq!(each.iter().map(Vec::len).sum::<usize>(), 2 * usize::from(FLOWS));
+            let flows = each.iter().map(|queue| queue.iter().collect::<BTreeSet<_>>().len());
+            assert_eq!(flows.sum::<usize>(), usize::from(FLOWS), "a flow has one queue");
+        }
+    });
+}
+
+#[test]
+fn the_kernel_finishes_packets_as_netvm_does() {
+    in_own_namespace(|| {
         let open = |interface: &str, offloads| {
             let interface = interface.to_owned();
             tap::open(&TapOptions { interface, queues: 1, mtu: None, offloads }).unwrap()
@@ -157,7 +226,5 @@ fn the_kernel_finishes_packets_as_netvm_does() {
             Ok(())
         };
         runner.run(&samples(), check).unwrap();
-    })
-    .join()
-    .unwrap();
+    });
 }

@@ -1,6 +1,7 @@
-//! Rules under load, one test at a time: a scan, and rule changes.
+//! Load, one test at a time: a scan and rule changes, and connections over several workers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod kernel_queues;
 mod rule_updates;
 mod scan;
 #[path = "../support/mod.rs"]

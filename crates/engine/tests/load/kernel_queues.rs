@@ -1,0 +1,155 @@
+//! Ports of the kernel with a queue for each of two workers: connections are spread over both, and every byte is right.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use netvm_config::model::{ContainerConfig, EngineConfig, Forward, Host, Idle, PortConfig, PortKind};
+use netvm_policy::PortId;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::support::{Rig, port};
+
+const SERVICE: u16 = 7778;
+/// So many that all of them by one queue would be bad luck: once in 2^15.
+const CONNECTIONS: u8 = 16;
+const BYTES: usize = 1 << 20;
+
+/// A network namespace, gone at the end.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(number: u8) -> Option<Self> {
+        let name = format!("netvm-queues-{}-{number}", std::process::id() % 1_000_000);
+        run(&format!("ip netns add {name}")).then_some(Self(name))
+    }
+
+    /// A veth pair with one end inside, which has the address of `number`; the name of the other end.
+    fn plug(&self, number: u8) -> Option<String> {
+        let outer = format!("nvq{}x{number}", std::process::id() % 1_000_000);
+        let done = run(&format!("ip link add {outer} type veth peer name eth0 netns {}", self.0))
+            && run(&format!("ip link set {outer} up"))
+            && run(&format!("ip -n {} address add {}/24 dev eth0", self.0, address(number)))
+            && run(&format!("ip -n {} link set eth0 up", self.0));
+        done.then_some(outer)
+    }
+
+    /// Runs `work` on a thread inside.
+    fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
+        std::thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            work()
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        run(&format!("ip netns delete {}", self.0));
+    }
+}
+
+fn run(command: &str) -> bool {
+    let mut words = command.split(' ');
+    Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
+}
+
+fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, number)
+}
+
+fn bytes(connection: u8) -> Vec<u8> {
+    (0..BYTES).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ connection).collect()
+}
+
+/// Sends different bytes on each of many connections at once, and checks what the other side got.
+fn exchange(from: &Namespace, to: &Namespace) {
+    let server = to.inside(|| {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, SERVICE)).unwrap();
+        let receive = |mut stream: TcpStream| {
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            assert!(received.split_first().is_some_and(|(connection, rest)| rest == bytes(*connection)));
+        };
+        let streams = (0..CONNECTIONS).map(|_| listener.accept().unwrap().0);
+        let threads: Vec<_> = streams.map(|stream| std::thread::spawn(move || receive(stream))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let client = from.inside(|| {
+        let send = |connection: u8| {
+            let to = SocketAddr::from((address(2), SERVICE));
+            let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(5)).ok();
+            // Until the server listens and the ports are up.
+            let mut stream = (0..100).find_map(|_| {
+                connect().or_else(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    None
+                })
+            });
+            stream.as_mut().unwrap().write_all(&[&[connection], &bytes(connection)[..]].concat()).unwrap();
+        };
+        std::thread::scope(|scope| {
+            (0..CONNECTIONS).for_each(|connection| drop(scope.spawn(move || send(connection))));
+        });
+    });
+    client.join().unwrap();
+    server.join().unwrap();
+}
+
+#[test]
+fn connections_are_spread_over_the_workers_of_a_port() {
+    let _alone = super::alone();
+    if !rustix::process::geteuid().is_root() || std::thread::available_parallelism().unwrap().get() < 2 {
+        println!("SKIP: root and two cores are needed");
+        return;
+    }
+    let config = EngineConfig { cores: vec![0, 1], idle: Idle::Adaptive, ..EngineConfig::default() };
+    let container = |number: u8, namespace: &Namespace| {
+        let own = format!("{}/24", address(number)).parse().unwrap();
+        PortKind::Container(ContainerConfig {
+            namespace: namespace.0.clone(),
+            addresses: vec![own],
+            ..ContainerConfig::default()
+        })
+    };
+    for is_container in [true, false] {
+        let namespaces = [1, 2].map(Namespace::new);
+        let [Some(client), Some(server)] = namespaces else {
+            println!("SKIP: `ip netns` does not work here");
+            return;
+        };
+        let ports: Vec<PortConfig> = (1u8..)
+            .zip([&client, &server])
+            .map(|(number, namespace)| {
+                let kind = if is_container {
+                    container(number, namespace)
+                } else {
+                    PortKind::AfPacket { interface: namespace.plug(number).unwrap() }
+                };
+                let mut port = port(number.into(), &format!("p{number}"), kind);
+                port.queues = 2;
+                port.policy.forward = Forward::Port(PortId(3 - u16::from(number)));
+                port
+            })
+            .collect();
+        let mut rig = Rig::new(&config);
+        rig.engine.apply(&Host { engine: config.clone(), ports, ..Host::default() }).unwrap();
+        exchange(&client, &server);
+        rig.engine.service();
+        let received: Vec<[u64; 2]> = rig
+            .engine
+            .workers()
+            .map(|worker| [1, 2].map(|port| worker.counters.ports[port].rx_packets.get()))
+            .collect();
+        println!("packets of both ports by worker: {received:?}");
+        assert_eq!(received.len(), 2);
+        assert!(received.iter().flatten().all(|packets| *packets > 20), "{received:?}");
+        for view in rig.engine.ports() {
+            assert!(view.driver.contains("TCP"), "{}", view.driver);
+        }
+    }
+}
