@@ -101,7 +101,7 @@ fn nor_when_packets_are_taken() {
 
 #[test]
 fn nor_when_a_dma_engine_has_copied() {
-    full_count("call-dma", VhostDma::Device("dma_skeleton0".to_owned()), 0);
+    full_count("call-dma", VhostDma::Device("dma_skeleton4".to_owned()), 0);
 }
 
 #[test]

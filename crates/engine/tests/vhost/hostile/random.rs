@@ -25,7 +25,7 @@ fn nothing_that_a_guest_writes_harms_others() {
 
 #[test]
 fn nor_does_it_if_a_dma_engine_copies() {
-    with_rig("noise-dma", VhostDma::Device("dma_skeleton0".to_owned()), noise);
+    with_rig("noise-dma", VhostDma::Device("dma_skeleton5".to_owned()), noise);
 }
 
 /// A guest that writes random bytes and sends random messages.
