@@ -1,4 +1,4 @@
-//! Received packets that GRO coalesces: they leave as they came, byte by byte, whoever receives them.
+//! Received packets that GRO coalesces leave as they came, byte by byte, whatever receives them.
 
 use std::collections::BTreeMap;
 
