@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import socket
+from contextlib import suppress
 from urllib.parse import quote, urlencode
 
 DEFAULT_SOCKET = "/run/netvm/api.sock"
@@ -84,11 +85,9 @@ class Client:
             body, headers = json.dumps(body), {"Content-Type": "application/json"}
         connection = _Connection(self._path, self._timeout)
         try:
-            try:
+            # netvmd may refuse a request before it has read all of it: the answer says why.
+            with suppress(BrokenPipeError):
                 connection.request(method, path, body.encode() if body is not None else None, headers)
-            except BrokenPipeError:
-                # netvmd may refuse a request before it has read all of it: the answer says why.
-                pass
             reply = connection.getresponse()
             text = reply.read()
         except OSError as error:
