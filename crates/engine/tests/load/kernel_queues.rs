@@ -2,61 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::process::Command;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netvm_config::model::{ContainerConfig, EngineConfig, Forward, Host, Idle, PortConfig, PortKind};
 use netvm_policy::PortId;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::namespace::Namespace;
 use crate::support::{Rig, port};
 
 const SERVICE: u16 = 7778;
 /// So many that all of them by one queue would be bad luck: once in 2^15.
 const CONNECTIONS: u8 = 16;
 const BYTES: usize = 1 << 20;
-
-/// A network namespace, gone at the end.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(number: u8) -> Option<Self> {
-        let name = format!("netvm-queues-{}-{number}", std::process::id() % 1_000_000);
-        run(&format!("ip netns add {name}")).then_some(Self(name))
-    }
-
-    /// A veth pair with one end inside, which has the address of `number`; the name of the other end.
-    fn plug(&self, number: u8) -> Option<String> {
-        let outer = format!("nvq{}x{number}", std::process::id() % 1_000_000);
-        let done = run(&format!("ip link add {outer} type veth peer name eth0 netns {}", self.0))
-            && run(&format!("ip link set {outer} up"))
-            && run(&format!("ip -n {} address add {}/24 dev eth0", self.0, address(number)))
-            && run(&format!("ip -n {} link set eth0 up", self.0));
-        done.then_some(outer)
-    }
-
-    /// Runs `work` on a thread inside.
-    fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-        let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
-        std::thread::spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            work()
-        })
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        run(&format!("ip netns delete {}", self.0));
-    }
-}
-
-fn run(command: &str) -> bool {
-    let mut words = command.split(' ');
-    Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
-}
 
 fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, number)
@@ -111,13 +68,13 @@ fn connections_are_spread_over_the_workers_of_a_port() {
     let container = |number: u8, namespace: &Namespace| {
         let own = format!("{}/24", address(number)).parse().unwrap();
         PortKind::Container(ContainerConfig {
-            namespace: namespace.0.clone(),
+            namespace: namespace.name.clone(),
             addresses: vec![own],
             ..ContainerConfig::default()
         })
     };
     for is_container in [true, false] {
-        let namespaces = [1, 2].map(Namespace::new);
+        let namespaces = [1, 2].map(|number| Namespace::new("queues", number));
         let [Some(client), Some(server)] = namespaces else {
             println!("SKIP: `ip netns` does not work here");
             return;
@@ -128,7 +85,8 @@ fn connections_are_spread_over_the_workers_of_a_port() {
                 let kind = if is_container {
                     container(number, namespace)
                 } else {
-                    PortKind::AfPacket { interface: namespace.plug(number).unwrap() }
+                    assert!(namespace.plug(address(number)));
+                    PortKind::AfPacket { interface: namespace.outer.clone() }
                 };
                 let mut port = port(number.into(), &format!("p{number}"), kind);
                 port.queues = 2;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod kernel_queues;
+mod namespace;
 mod rule_updates;
 mod scan;
 #[path = "../support/mod.rs"]

@@ -2,17 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::namespace::{Namespace, run};
 use crate::support::{Rig, port};
 use netvm_config::model::{
     EngineConfig, FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, SourceConfig,
 };
 use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_wire::{IpNet, PortRange};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Rules that match none of the packets.
 const RULES: u32 = 1000;
@@ -23,54 +21,26 @@ const SERVICE: u16 = 7777;
 /// The byte that ends the server.
 const END: u8 = b'q';
 
-/// A network namespace with one interface, whose other end is here; gone at the end.
+/// A network namespace with one interface.
 struct Guest {
-    name: String,
-    outer: String,
+    namespace: Namespace,
     address: Ipv4Addr,
 }
 
 impl Guest {
     fn new(number: u8) -> Option<Self> {
-        let id = std::process::id() % 1_000_000;
-        let guest = Self {
-            name: format!("netvm-attack-{id}-{number}"),
-            outer: format!("nva{id}x{number}"),
-            address: Ipv4Addr::new(10, 77, 0, number),
-        };
-        let Self { name, outer, address } = &guest;
-        let done = run(&format!("ip netns add {name}"))
-            && run(&format!("ip link add {outer} type veth peer name eth0 netns {name}"))
-            && run(&format!("ip link set {outer} up"))
-            && run(&format!("ip -n {name} addr add {address}/24 dev eth0"))
-            && run(&format!("ip -n {name} link set eth0 up"))
+        let namespace = Namespace::new("attack", number)?;
+        let address = Ipv4Addr::new(10, 77, 0, number);
+        let done = namespace.plug(address)
             // What is left to the device would never be filled in.
-            && run(&format!("ip netns exec {name} ethtool -K eth0 tx off"));
-        done.then_some(guest)
+            && run(&format!("ip netns exec {} ethtool -K eth0 tx off", namespace.name));
+        done.then_some(Self { namespace, address })
     }
-
-    /// Takes the calling thread into the namespace.
-    fn enter(&self) {
-        let file = std::fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        run(&format!("ip netns del {}", self.name));
-    }
-}
-
-fn run(command: &str) -> bool {
-    let mut words = command.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output();
-    output.is_ok_and(|output| output.status.success())
 }
 
 /// Answers one byte with itself, a connection after the other.
 fn serve(guest: &Guest) {
-    guest.enter();
+    guest.namespace.enter();
     let listener = TcpListener::bind(SocketAddr::from((guest.address, SERVICE))).unwrap();
     for stream in listener.incoming() {
         let (mut stream, mut byte) = (stream.unwrap(), [0]);
@@ -117,7 +87,7 @@ fn towards(to: u16, port: PortConfig) -> PortConfig {
 }
 
 fn host(config: &EngineConfig, guests: &[Guest; 2], attacked: bool) -> Host {
-    let veth = |guest: &Guest| PortKind::AfPacket { interface: guest.outer.clone() };
+    let veth = |guest: &Guest| PortKind::AfPacket { interface: guest.namespace.outer.clone() };
     let scan = SourceConfig { flows: u32::MAX, ..SourceConfig::default() };
     let mut ports = vec![
         port(1, "sink", PortKind::Sink),
@@ -159,14 +129,14 @@ fn connections_are_set_up_while_another_port_scans() {
         scope.spawn(|| serve(&guests[1]));
         let measure = |count: usize| {
             let visit = || {
-                guests[0].enter();
+                guests[0].namespace.enter();
                 (0..count).map(|_| connect(address, b'x')).collect::<Result<Vec<_>, _>>()
             };
             std::thread::scope(|scope| scope.spawn(visit).join().unwrap()).unwrap()
         };
         // Until the server listens and both know each other's address.
         let warm = || {
-            guests[0].enter();
+            guests[0].namespace.enter();
             let deadline = Instant::now() + Duration::from_secs(20);
             while connect(address, b'x').is_err() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10));
@@ -182,7 +152,7 @@ fn connections_are_set_up_while_another_port_scans() {
             }
         }
         let end = || {
-            guests[0].enter();
+            guests[0].namespace.enter();
             connect(address, END).unwrap();
         };
         std::thread::scope(|scope| scope.spawn(end).join().unwrap());
