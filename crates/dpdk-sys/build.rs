@@ -12,17 +12,8 @@ const OLDEST: &str = "22.11";
 
 /// The libraries whose symbols the shim and the bindings name; drivers are plug-ins that the EAL loads.
 /// Older releases have no rte_log of its own.
-const LIBRARIES: [&str; 9] = [
-    "rte_acl",
-    "rte_dmadev",
-    "rte_eal",
-    "rte_ethdev",
-    "rte_log",
-    "rte_mbuf",
-    "rte_mempool",
-    "rte_ring",
-    "rte_vhost",
-];
+const LIBRARIES: [&str; 8] =
+    ["rte_acl", "rte_dmadev", "rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring"];
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
@@ -38,13 +29,16 @@ fn main() -> ExitCode {
         "shim.h",
         "vhost/dma_channel.c",
         "vhost/dma_channel.h",
+        "vhost/dma_copy.c",
+        "vhost/dma_copy.h",
         "vhost/vhost.c",
         "vhost/vhost.h",
-        "vhost/vring.c",
-        "vhost/vring.h",
-        "vhost/vring_memory.h",
-        "vhost/vring_packed.h",
-        "vhost/vring_split.h",
+        "vhost/vring/copy.h",
+        "vhost/vring/drain.c",
+        "vhost/vring/fill.c",
+        "vhost/vring/packed.h",
+        "vhost/vring/split.h",
+        "vhost/vring/vring.h",
     ] {
         println!("cargo:rerun-if-changed=src/{part}");
     }
@@ -80,8 +74,10 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/acl.c")
         .file("src/offload.c")
         .file("src/vhost/vhost.c")
-        .file("src/vhost/vring.c")
+        .file("src/vhost/vring/fill.c")
+        .file("src/vhost/vring/drain.c")
         .file("src/vhost/dma_channel.c")
+        .file("src/vhost/dma_copy.c")
         .std("gnu11")
         .opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);

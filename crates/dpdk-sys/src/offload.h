@@ -1,7 +1,6 @@
 /*
  * Offloads of packets from guests and from interfaces of the kernel: partial checksums (virtio), and TCP segments (TSO)
- * and UDP datagrams (USO) to be cut into packets. DPDK's vhost library marks such packets with the flags of transmit
- * offloads, and so does netvm.
+ * and UDP datagrams (USO) to be cut into packets. Such packets have the flags of transmit offloads.
  */
 #ifndef NETVM_DPDK_OFFLOAD_H
 #define NETVM_DPDK_OFFLOAD_H

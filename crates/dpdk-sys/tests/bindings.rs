@@ -42,7 +42,7 @@ fn generated() -> String {
     let flags = Command::new(pkg_config).args(["--cflags", "libdpdk"]).output().expect("pkg-config");
     assert!(flags.status.success(), "pkg-config finds no libdpdk");
     let mut builder = bindgen::Builder::default();
-    for header in ["shim", "acl", "offload", "vhost/vhost", "vhost/vring", "vhost/dma_channel"] {
+    for header in ["shim", "acl", "offload", "vhost/vhost", "vhost/dma_channel"] {
         builder = builder.header(format!("{}/src/{header}.h", env!("CARGO_MANIFEST_DIR")));
     }
     for function in FUNCTIONS {

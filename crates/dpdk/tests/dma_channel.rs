@@ -61,7 +61,7 @@ impl Bench {
         let folder = std::env::temp_dir().join(format!("netvm-dma-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = guest::socket(&folder, "guest");
-        let options = VhostOptions { path, mode: VhostMode::Server, queues: 1, segmentation: false };
+        let options = VhostOptions { path, mode: VhostMode::Server, queues: 1 };
         let (port, mut queues) = VhostPort::open(eal(), &options, Some(dma)).unwrap();
         // A capture of one Ethernet frame of 60 bytes (draft-ietf-opsawg-pcap, sections 4 and 5).
         let words: [u32; 10] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65535, 1, 0, 0, 60, 60];
@@ -152,7 +152,7 @@ fn the_processor_copies_what_a_device_refuses() {
         !bench.queue.is_copying()
     });
     let before = bench.port.dma().unwrap().stats;
-    // SAFETY: a device that is started, with nothing under way; the library refuses to use it from now on.
+    // SAFETY: a device that is started, with nothing under way; it is not used from now on.
     unsafe { dpdk_sys::netvm_dma_close(NUMBER) };
     bench.send(320);
     assert_eq!(bench.port.dma().unwrap().stats, before);

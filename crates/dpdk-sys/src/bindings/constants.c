@@ -7,7 +7,6 @@
 #include "../shim.h"
 #include "../vhost/dma_channel.h"
 #include "../vhost/vhost.h"
-#include "../vhost/vring.h"
 
 /* The functions of DPDK that mod.rs declares: a release that changes one of them does not compile here. */
 const char *rte_version(void);
@@ -84,20 +83,15 @@ void netvm_values(void)
 	CONSTANT(netvm_offload_constant, NETVM_OFFLOAD_SIZE_BITS);
 
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_PAIRS);
-	CONSTANT(netvm_vhost_constant, NETVM_VHOST_BURST);
-	CONSTANT(netvm_vhost_constant, NETVM_VHOST_PATH);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_DEVICES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_PIECES);
+	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MIN_ENTRIES);
+	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_ENTRIES);
 
 	CONSTANT(netvm_vhost_accepts, NETVM_VHOST_CSUM);
 	CONSTANT(netvm_vhost_accepts, NETVM_VHOST_TSO4);
 	CONSTANT(netvm_vhost_accepts, NETVM_VHOST_TSO6);
 	CONSTANT(netvm_vhost_accepts, NETVM_VHOST_DMA);
-
-	CONSTANT(netvm_vhost_verdict, NETVM_VHOST_HANDLE);
-	CONSTANT(netvm_vhost_verdict, NETVM_VHOST_PASS_OVER);
-	CONSTANT(netvm_vhost_verdict, NETVM_VHOST_REFUSE);
-	CONSTANT(netvm_vhost_verdict, NETVM_VHOST_REFUSE_MEMORY);
 
 	CONSTANT(netvm_dma_constant, NETVM_DMA_NAME);
 	CONSTANT(netvm_dma_constant, NETVM_DMA_DESCRIPTORS);
@@ -113,8 +107,7 @@ void netvm_values(void)
 	STRUCTURE(netvm_acl_spec);
 	STRUCTURE(netvm_heap);
 	STRUCTURE(netvm_part);
-	STRUCTURE(netvm_vhost_callbacks);
 	STRUCTURE(netvm_vhost_piece);
-	STRUCTURE(netvm_vhost_spec);
+	STRUCTURE(netvm_vhost_places);
 	STRUCTURE(netvm_dma_stats);
 }

@@ -362,60 +362,43 @@ unsafe extern "C" {
 }
 pub type netvm_vhost_constant = ::core::ffi::c_uint;
 pub type netvm_vhost_accepts = ::core::ffi::c_uint;
-pub type netvm_vhost_verdict = ::core::ffi::c_uint;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct netvm_vhost_callbacks {
-    pub met: ::core::option::Option<unsafe extern "C" fn(device: ::core::ffi::c_int) -> ::core::ffi::c_int>,
-    pub arrived:
-        ::core::option::Option<unsafe extern "C" fn(device: ::core::ffi::c_int) -> ::core::ffi::c_int>,
-    pub left: ::core::option::Option<unsafe extern "C" fn(device: ::core::ffi::c_int)>,
-    pub gone: ::core::option::Option<unsafe extern "C" fn(device: ::core::ffi::c_int)>,
-    pub vring: ::core::option::Option<
-        unsafe extern "C" fn(
-            device: ::core::ffi::c_int,
-            vring: u16,
-            enabled: ::core::ffi::c_int,
-        ) -> ::core::ffi::c_int,
-    >,
-    pub message: ::core::option::Option<
-        unsafe extern "C" fn(device: ::core::ffi::c_int, request: u32) -> netvm_vhost_verdict,
-    >,
-    pub handled: ::core::option::Option<unsafe extern "C" fn(device: ::core::ffi::c_int, request: u32)>,
-}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct netvm_vhost_piece {
+    pub guest: u64,
+    pub bytes: u64,
     pub start: usize,
-    pub bytes: usize,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct netvm_vhost_spec {
-    pub path: *const ::core::ffi::c_char,
-    pub callbacks: netvm_vhost_callbacks,
-    pub client: u8,
-    pub segmentation: u8,
-    pub dma: u8,
+pub struct netvm_vhost_places {
+    pub descriptors: *mut ::core::ffi::c_void,
+    pub driver: *mut ::core::ffi::c_void,
+    pub device: *mut ::core::ffi::c_void,
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_open(spec: *const netvm_vhost_spec) -> ::core::ffi::c_int;
+    pub fn netvm_vhost_create(device: ::core::ffi::c_int) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_close(path: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
+    pub fn netvm_vhost_remove(device: ::core::ffi::c_int);
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_path(device: ::core::ffi::c_int, path: *mut ::core::ffi::c_char)
-    -> ::core::ffi::c_int;
+    pub fn netvm_vhost_set_features(device: ::core::ffi::c_int, features: u64);
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_accepts(device: ::core::ffi::c_int) -> u32;
+    pub fn netvm_vhost_set_memory(device: ::core::ffi::c_int, pieces: *const netvm_vhost_piece, count: u32);
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_memory(device: ::core::ffi::c_int, pieces: *mut netvm_vhost_piece) -> u32;
+    pub fn netvm_vhost_start(
+        device: ::core::ffi::c_int,
+        vring: u16,
+        places: *const netvm_vhost_places,
+        size: u16,
+        position: u16,
+    ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_kick(device: ::core::ffi::c_int, vring: u16) -> ::core::ffi::c_int;
+    pub fn netvm_vhost_stop(device: ::core::ffi::c_int, vring: u16) -> u16;
 }
 unsafe extern "C" {
     pub fn netvm_vhost_receive(
@@ -424,6 +407,7 @@ unsafe extern "C" {
         pool: *mut rte_mempool,
         mbufs: *mut *mut rte_mbuf,
         count: u16,
+        malformed: *mut u64,
     ) -> u16;
 }
 unsafe extern "C" {
@@ -436,27 +420,10 @@ unsafe extern "C" {
     ) -> u16;
 }
 unsafe extern "C" {
-    pub fn netvm_vring_learn(device: ::core::ffi::c_int);
+    pub fn netvm_vhost_take_call() -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn netvm_vring_forget(device: ::core::ffi::c_int);
-}
-unsafe extern "C" {
-    pub fn netvm_vring_fill(
-        device: ::core::ffi::c_int,
-        vring: u16,
-        mbufs: *const *mut rte_mbuf,
-        count: u16,
-    ) -> u16;
-}
-unsafe extern "C" {
-    pub fn netvm_vring_want_call();
-}
-unsafe extern "C" {
-    pub fn netvm_vring_take_call() -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn netvm_vring_notify(device: ::core::ffi::c_int, vring: u16, enable: ::core::ffi::c_int);
+    pub fn netvm_vhost_notify(device: ::core::ffi::c_int, vring: u16, enable: ::core::ffi::c_int);
 }
 pub type netvm_dma_constant = ::core::ffi::c_uint;
 #[repr(C)]
@@ -482,13 +449,12 @@ unsafe extern "C" {
     pub fn netvm_dma_count() -> u32;
 }
 unsafe extern "C" {
-    pub fn netvm_dma_begin(device: ::core::ffi::c_int, locked: ::core::ffi::c_int) -> u64;
+    pub fn netvm_dma_begin(device: ::core::ffi::c_int) -> u64;
 }
 unsafe extern "C" {
     pub fn netvm_dma_end(
         device: ::core::ffi::c_int,
         dma: ::core::ffi::c_int,
-        locked: ::core::ffi::c_int,
         calls: *mut u64,
     ) -> ::core::ffi::c_int;
 }

@@ -1,8 +1,9 @@
 /*
- * Copies to guests by a DMA engine: rte_dmadev under rte_vhost's asynchronous calls.
+ * Copies to guests by a DMA engine (rte_dmadev), in place of the processor.
  *
- * A device has one channel and serves one vhost-user port. While a packet is being copied, the library owns its mbuf,
- * which bears the device's mark, so that it can be reclaimed if the device never finishes.
+ * A device has one channel and serves one vhost-user port. A receive ring records its packets in flight, in order, with
+ * their mbufs and buffers. The processor writes virtio-net headers; the guest sees a packet once it and all before it
+ * are copied.
  */
 #ifndef NETVM_DPDK_DMA_CHANNEL_H
 #define NETVM_DPDK_DMA_CHANNEL_H
@@ -44,18 +45,15 @@ void netvm_dma_stats(int dma, struct netvm_dma_stats *stats);
 /** How many suitable hardware devices are free. */
 uint32_t netvm_dma_count(void);
 
-/**
- * Attaches the channel to a guest's receive rings; returns a bit mask of their queue pairs. `locked`: during a message
- * that locks the vrings.
- */
-uint64_t netvm_dma_begin(int device, int locked);
+/** Attaches the channel to a guest's started receive rings; returns a bit mask of their queue pairs. */
+uint64_t netvm_dma_begin(int device);
 
 /**
  * Detaches it after the copies in flight, and frees their mbufs. -ETIMEDOUT if they take longer than a second: the DMA
- * channel is stopped, all its mbufs are reclaimed, and it must not be used any more. Sets a bit of `calls` for each
+ * channel is stopped, the copies in flight are given up, and it must not be used any more. Sets a bit of `calls` for each
  * queue pair whose guest wants a call.
  */
-int netvm_dma_end(int device, int dma, int locked, uint64_t *calls);
+int netvm_dma_end(int device, int dma, uint64_t *calls);
 
 /**
  * As netvm_vhost_send, but the packets are copied later, in order. Packets that the device has no room for are copied

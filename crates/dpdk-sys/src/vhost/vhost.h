@@ -1,7 +1,11 @@
 /*
- * rte_vhost: virtio-net devices of guests, over vhost-user sockets.
+ * Virtio-net devices of guests: their rings in shared memory, and copies between them and mbufs.
  *
- * Vring 2n is guest queue pair n's receive ring (netvm sends there), 2n + 1 its transmit ring.
+ * The vhost-user front end (crates/dpdk/src/vhost) creates a device for each connection and starts its vrings. Vring
+ * 2n is guest queue pair n's receive ring (netvm sends there), 2n + 1 its transmit ring.
+ *
+ * The front end changes a device only while no thread moves its packets. A transmit ring is used by one thread only, a
+ * receive ring by any.
  */
 #ifndef NETVM_DPDK_VHOST_H
 #define NETVM_DPDK_VHOST_H
@@ -12,16 +16,16 @@ struct rte_mbuf;
 struct rte_mempool;
 
 enum netvm_vhost_constant {
-	/** Vrings 0 to 2 * NETVM_VHOST_MAX_PAIRS - 1 are served. */
+	/** Vrings 0 to 2 * NETVM_VHOST_MAX_PAIRS - 1 exist. */
 	NETVM_VHOST_MAX_PAIRS = 64,
-	/** Packets that one call moves, at most. */
-	NETVM_VHOST_BURST = 32,
-	/** Longest path of a socket, with its NUL byte. */
-	NETVM_VHOST_PATH = 108,
 	/** Devices at most, over all sockets. */
 	NETVM_VHOST_MAX_DEVICES = 1024,
 	/** Pieces of memory that a guest shares at most. */
 	NETVM_VHOST_MAX_PIECES = 8,
+	/** Entries of the shortest ring: buffers that are read ahead. */
+	NETVM_VHOST_MIN_ENTRIES = 32,
+	/** Entries of the longest ring (virtio 1.2, section 2.6). */
+	NETVM_VHOST_MAX_ENTRIES = 32768,
 };
 
 /** Offloads that a guest accepts. */
@@ -36,79 +40,62 @@ enum netvm_vhost_accepts {
 	NETVM_VHOST_DMA = 8,
 };
 
-/** Whether to handle a message. */
-enum netvm_vhost_verdict {
-	/** The library handles it. */
-	NETVM_VHOST_HANDLE,
-	/** It is ignored. */
-	NETVM_VHOST_PASS_OVER,
-	/** Its connection ends. */
-	NETVM_VHOST_REFUSE,
-	/** The same for SET_MEM_TABLE: its descriptors are closed. */
-	NETVM_VHOST_REFUSE_MEMORY,
-};
-
-/** Called by the thread that serves the sockets, or by the one that closes a port. */
-struct netvm_vhost_callbacks {
-	/** A guest has connected. Not 0: hang up. */
-	int (*met)(int device);
-	/** A guest's driver is ready. */
-	int (*arrived)(int device);
-	/** It is no longer ready: no thread may use the device after this returns. */
-	void (*left)(int device);
-	/** Its connection is closed. */
-	void (*gone)(int device);
-	/** A vring was switched on or off. */
-	int (*vring)(int device, uint16_t vring, int enabled);
-	/** A message is about to be handled, by this thread. */
-	enum netvm_vhost_verdict (*message)(int device, uint32_t request);
-	/** It has been handled or ignored. Not called for refused messages, which end the connection. */
-	void (*handled)(int device, uint32_t request);
-};
-
-/** Memory that a guest shares, where it is mapped here. */
+/** Memory that a guest shares: its address in the guest, and where it is mapped here. */
 struct netvm_vhost_piece {
+	uint64_t guest;
+	uint64_t bytes;
 	uintptr_t start;
-	uintptr_t bytes;
 };
 
-struct netvm_vhost_spec {
-	const char *path;
-	struct netvm_vhost_callbacks callbacks;
-	/** Connect to the socket, again and again, in place of making it. */
-	uint8_t client;
-	/** Offer to take TCP segments that are longer than a packet. */
-	uint8_t segmentation;
-	/** Copies may be handed to a DMA engine. */
-	uint8_t dma;
+/** Where the parts of a ring are mapped here. */
+struct netvm_vhost_places {
+	void *descriptors;
+	/** The area that the driver writes: available buffers, or event suppression. */
+	void *driver;
+	/** The area that the device writes: used buffers, or event suppression. */
+	void *device;
 };
 
-/** Begins to serve a socket. 0 or a negative errno. */
-int netvm_vhost_open(const struct netvm_vhost_spec *spec);
+/** Creates a device with a number that is free; 0 or -ENOMEM. */
+int netvm_vhost_create(int device);
 
-/** Stops serving it; calls `left` for connected guests. */
-int netvm_vhost_close(const char *path);
+/** Removes it. */
+void netvm_vhost_remove(int device);
 
-/** The path of a device's socket. */
-int netvm_vhost_path(int device, char path[NETVM_VHOST_PATH]);
+/** Sets the negotiated virtio features. No vring is started. */
+void netvm_vhost_set_features(int device, uint64_t features);
 
-/** Offloads that the guest accepts (NETVM_VHOST_*); 0 if the device is gone. */
-uint32_t netvm_vhost_accepts(int device);
-
-/** The memory that a guest shares; returns the number of pieces, or 0. */
-uint32_t netvm_vhost_memory(int device, struct netvm_vhost_piece pieces[NETVM_VHOST_MAX_PIECES]);
-
-/** The eventfd by which a guest kicks a vring, or a negative errno. */
-int netvm_vhost_kick(int device, uint16_t vring);
-
-/** Copies packets out of a transmit ring into mbufs of the pool; at most NETVM_VHOST_BURST. */
-uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
-	uint16_t count);
+/** Sets the guest's memory, of at most NETVM_VHOST_MAX_PIECES pieces. Started vrings must be started again. */
+void netvm_vhost_set_memory(int device, const struct netvm_vhost_piece *pieces, uint32_t count);
 
 /**
- * Copies packets into a receive ring, frees the copied ones and adds up their bytes; returns their number. The caller
- * keeps the others.
+ * Starts a vring of `size` entries at a position, which has the wrap counter of a packed ring in bit 15. -EINVAL if parts
+ * of it are not in the guest's memory, or the position is not in the ring.
+ */
+int netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_places *places, uint16_t size,
+	uint16_t position);
+
+/** Stops a vring, if it is started; returns its position. */
+uint16_t netvm_vhost_stop(int device, uint16_t vring);
+
+/**
+ * Copies packets out of a transmit ring into mbufs of the pool; at most `count`. Adds up the packets that it dropped
+ * because they contradict their virtio-net header or are too long.
+ */
+uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
+	uint16_t count, uint64_t *malformed);
+
+/**
+ * Copies packets into a receive ring, from the first on, frees the copied ones and adds up their bytes; returns their
+ * number. The caller keeps the others: the ring is full, the next packet is longer than the room, the ring holds invalid
+ * values, or another thread fills the ring.
  */
 uint16_t netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes);
+
+/** Whether the guest wants a call for what this thread has done to its rings since the last call of this function. */
+int netvm_vhost_take_call(void);
+
+/** Enables or suppresses kicks for a vring. */
+void netvm_vhost_notify(int device, uint16_t vring, int enable);
 
 #endif

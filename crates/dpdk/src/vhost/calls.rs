@@ -1,29 +1,21 @@
 //! The eventfds by which guests are notified (call descriptors).
 //!
-//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So the library never
-//! gets a guest's eventfd. Instead it gets an eventfd of netvm that nothing reads:
+//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So calls are sent by
+//! the kernel (a [`Signaller`]), within a rate limit.
 //!
 //! ```text
-//!   guest ── SET_VRING_CALL, eventfd ──▶ relay ── SET_VRING_CALL, another ──▶ library
-//!                                          │                                    │ before it handles the message
-//!                                          └── in the order of messages ──▶ list by device and vring
-//!
+//!   guest ── SET_VRING_CALL, eventfd ──▶ list by device and vring
 //!   owner of a queue: burst; does the guest want a call? ──▶ the kernel signals the eventfd in the list
 //! ```
 //!
-//! The library, or netvm's own ring code (`vring.h`), reports after a burst that the guest wants a call. A descriptor
-//! in the list keeps its number while its device exists, so owners in a read section never use one that is being
-//! closed.
+//! The ring code says after a burst whether the guest wants a call. A descriptor in the list keeps its number while its
+//! device exists, so owners in a read section never use one that is being closed.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use dpdk_sys as sys;
-use netvm_notify::{RateLimit, Signaller, Wake};
-
-use super::lock;
+use netvm_notify::{RateLimit, Signaller, Wake, new_eventfd};
 
 const DEVICES: usize = sys::NETVM_VHOST_MAX_DEVICES as usize;
 const VRINGS: usize = 2 * sys::NETVM_VHOST_MAX_PAIRS as usize;
@@ -35,28 +27,14 @@ fn place(device: i32, vring: usize) -> Option<&'static AtomicI32> {
     LIST.get(usize::try_from(device).ok()?)?.get(vring)
 }
 
-/// Call descriptors in messages that the library has not handled yet, with their vrings.
-#[derive(Debug, Default)]
-pub(super) struct PendingCalls(Mutex<VecDeque<(usize, OwnedFd)>>);
-
-impl PendingCalls {
-    /// Adds the call descriptor of a vring; it becomes valid with the message that the library handles next.
-    pub(super) fn add(&self, vring: usize, fd: OwnedFd) {
-        lock(&self.0).push_back((vring, fd));
-    }
-
-    /// Installs the oldest pending descriptor, just before the library handles its message.
-    pub(super) fn install(&self, device: i32) {
-        if let Some((vring, fd)) = lock(&self.0).pop_front()
-            && let Some(place) = place(device, vring)
-        {
-            match place.load(Ordering::Relaxed) {
-                0 => place.store(fd.into_raw_fd() + 1, Ordering::Release),
-                // SAFETY: takes no pointer. The number is this list's; a concurrent user sees the old or the new
-                // descriptor.
-                known => drop(unsafe { libc::dup3(fd.as_raw_fd(), known - 1, libc::O_CLOEXEC) }),
-            }
-        }
+/// Makes this the call descriptor of a vring; without one, calls go nowhere. Only the device's connection calls this.
+pub(super) fn install(device: i32, vring: u16, fd: Option<OwnedFd>) {
+    let Some(place) = place(device, vring.into()) else { return };
+    match (place.load(Ordering::Relaxed), fd.or_else(|| new_eventfd().ok())) {
+        (_, None) => {}
+        (0, Some(fd)) => place.store(fd.into_raw_fd() + 1, Ordering::Release),
+        // SAFETY: takes no pointer. The number is this list's; a concurrent user sees the old or the new descriptor.
+        (known, Some(fd)) => drop(unsafe { libc::dup3(fd.as_raw_fd(), known - 1, libc::O_CLOEXEC) }),
     }
 }
 
@@ -103,7 +81,7 @@ impl CallSignaller {
     #[inline(always)]
     pub(super) fn after_burst(&mut self, device: i32, vring: u16) {
         // SAFETY: takes no pointer.
-        if unsafe { sys::netvm_vring_take_call() } != 0 {
+        if unsafe { sys::netvm_vhost_take_call() } != 0 {
             self.signal(device, vring);
         }
     }
@@ -147,28 +125,27 @@ mod tests {
 
     #[test]
     fn calls_use_the_last_descriptor_of_the_guest() {
-        // The library never has that many devices.
+        // There never are that many devices.
         let device = DEVICES as i32 - 1;
-        let (pending_calls, fds) = (PendingCalls::default(), [(); 3].map(|()| new_eventfd().unwrap()));
+        let fds = [(); 3].map(|()| new_eventfd().unwrap());
         let mut calls = CallSignaller::new();
-        for (fd, vring) in fds.iter().zip([3, 3, 4]) {
-            pending_calls.add(vring, fd.try_clone().unwrap());
-        }
         assert!(of(device, 3).is_none());
         let numbers = [0, 1].map(|n| {
-            pending_calls.install(device);
+            install(device, 3, fds[n].try_clone().ok());
             calls.signal(device, 3);
             assert_eq!(count(&fds[n]), 1);
             of(device, 3).unwrap().as_raw_fd()
         });
-        pending_calls.install(device);
+        install(device, 4, fds[2].try_clone().ok());
         calls.signal(device, 4);
         assert_eq!(count(&fds[2]), 1);
         assert_eq!(numbers[0], numbers[1]);
-        // More than there are messages, and vrings out of range.
-        pending_calls.install(device);
-        pending_calls.add(VRINGS, new_eventfd().unwrap());
-        pending_calls.install(device);
+        // The guest polls.
+        install(device, 4, None);
+        calls.signal(device, 4);
+        assert!(rustix::io::read(&fds[2], &mut [0; 8]).is_err());
+        // Out of range.
+        install(device, VRINGS as u16, new_eventfd().ok());
         forget(device);
         assert!(of(device, 3).is_none() && of(device, 4).is_none());
         assert!(!calls.has_pending());

@@ -1,24 +1,26 @@
-//! virtio-net devices of guests, over vhost-user sockets, with DPDK's vhost library.
+//! virtio-net devices of guests, over vhost-user sockets.
 //!
 //! A [`VhostPort`] is one socket for one guest: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The guest may
 //! connect and disconnect while the port stays open. Packets are copied into and out of a pool's buffers, so a guest
 //! shares memory with netvm only. A [`VhostQueue`] serves its share of the guest's queue pairs, however many the guest
 //! uses. Each packet costs one copy.
 //!
-//! The library serves the sockets in its own thread, which frees a device when its guest disconnects. `rcu` synchronises this
-//! thread with the workers. Guests' messages pass `messages` before the library gets them.
+//! | module | contents |
+//! |---|---|
+//! | `front_end` | sockets and messages: a thread for each port and each guest |
+//! | `guests` | the guests of a port, and which of them its workers serve |
+//! | `rcu` | keeps workers out of a guest's rings while they change or go away |
+//! | `queue` | what a worker calls: bursts from and to the guest. The ring code is `dpdk-sys`'s |
+//! | `calls`, `truncated`, `in_flight_dma` | notifications of guests, memory that they take back, copies by a DMA engine |
 
-mod adaptive_burst;
-mod callbacks;
 mod calls;
+mod front_end;
 mod guests;
 mod in_flight_dma;
-mod messages;
 mod queue;
 mod rcu;
 mod truncated;
 
-use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -26,14 +28,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dpdk_sys as sys;
-
-use crate::log::{Control, quoted, reason};
+use crate::log::reason;
 use crate::{DmaChannel, DmaChannelStats, Eal};
-use guests::Guests;
+use front_end::Listener;
+use guests::{Guests, MAX_PAIRS};
 use in_flight_dma::InFlightDma;
-use messages::connection;
 pub use queue::{Accepts, VhostQueue};
+
+/// Longest path of a socket, with its NUL byte.
+const MOST_PATH: usize = 108;
 
 /// Which side creates the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +57,6 @@ pub struct VhostOptions {
     pub mode: VhostMode,
     /// Queues to serve it with: 1 to 64. Queue `n` of `N` serves the guest's queue pairs `n`, `n + N`, and so on.
     pub queues: u16,
-    /// Accept TCP segments longer than a packet from the guest (TSO), as mbuf chains.
-    pub segmentation: bool,
 }
 
 /// State of a port's DMA channel.
@@ -73,13 +74,13 @@ pub struct DmaChannelStatus {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VhostError {
     /// The path is too long for a socket, or has a NUL byte in it.
-    #[error("{path}: a socket's path has 1 to {} bytes and no NUL byte", sys::NETVM_VHOST_PATH - 1)]
+    #[error("{path}: a socket's path has 1 to {} bytes and no NUL byte", MOST_PATH - 1)]
     Path {
         /// The socket.
         path: PathBuf,
     },
     /// Too many queues.
-    #[error("{path}: {queues} queues; use 1 to {}", sys::NETVM_VHOST_MAX_PAIRS)]
+    #[error("{path}: {queues} queues; use 1 to {MAX_PAIRS}")]
     Queues {
         /// The socket.
         path: PathBuf,
@@ -106,16 +107,14 @@ pub enum VhostError {
         /// The error number.
         errno: i32,
     },
-    /// DPDK refused.
-    #[error("{path}: cannot be served: {}{}; does its directory exist, and may this process write there?",
-        reason(*.errno), quoted(.log))]
+    /// The kernel refused.
+    #[error("{path}: cannot be served: {}; does its directory exist, and may this process write there?",
+        reason(*.errno))]
     Refused {
         /// The socket.
         path: PathBuf,
         /// The error number.
         errno: i32,
-        /// What DPDK logged.
-        log: String,
     },
 }
 
@@ -166,45 +165,37 @@ impl VhostPort {
     ) -> Result<(Self, Vec<VhostQueue>), VhostError> {
         let path = options.path.clone();
         let bytes = path.as_os_str().as_bytes();
-        let name = CString::new(bytes)
-            .ok()
-            .filter(|_| !bytes.is_empty() && bytes.len() < sys::NETVM_VHOST_PATH as usize);
-        let Some(name) = name else { return Err(VhostError::Path { path }) };
-        if options.queues == 0 || u32::from(options.queues) > sys::NETVM_VHOST_MAX_PAIRS {
+        if bytes.is_empty() || bytes.contains(&0) || bytes.len() >= MOST_PATH {
+            return Err(VhostError::Path { path });
+        }
+        if options.queues == 0 || options.queues > MAX_PAIRS {
             return Err(VhostError::Queues { path, queues: options.queues });
         }
         if let Err(errno) = truncated::watch(guests::close) {
             return Err(VhostError::Watch { path, errno });
         }
-        connection::prepare();
         let fenced = rcu::prepare();
         let number = dma.as_ref().map(DmaChannel::number);
-        let guests = match Guests::register(name.clone(), options.mode, options.queues, dma) {
+        let guests = match Guests::register(
+            path.clone(),
+            options.mode,
+            options.queues,
+            number.map(InFlightDma::new),
+        ) {
             Ok(Some(guests)) => guests,
             Ok(None) => return Err(VhostError::InUse { path }),
             Err(error) => return Err(VhostError::Watch { path, errno: error.raw_os_error() }),
         };
         // Dropping it ends the registration if a later step fails.
-        let mut served = Served { guests, open: false };
+        let mut served = Served { guests, dma, listener: None };
         if options.mode == VhostMode::Server {
             remove_stale(&path)?;
         }
-        let spec = sys::netvm_vhost_spec {
-            path: name.as_ptr(),
-            callbacks: callbacks::ALL,
-            client: (options.mode == VhostMode::Client).into(),
-            segmentation: options.segmentation.into(),
-            dma: number.is_some().into(),
-        };
-        let control = Control::enter();
-        // SAFETY: the EAL runs; the string lives until the call returns, which copies it; the callbacks are functions,
-        // and `control` keeps others out.
-        let error = unsafe { sys::netvm_vhost_open(&raw const spec) };
-        if error != 0 {
-            return Err(VhostError::Refused { path, errno: -error, log: control.log() });
-        }
-        drop(control);
-        served.open = true;
+        let listener = Listener::start(&served.guests).map_err(|error| VhostError::Refused {
+            path,
+            errno: error.raw_os_error().unwrap_or(libc::EINVAL),
+        })?;
+        served.listener = Some(listener);
         let served = Arc::new(served);
         let queues =
             (0..options.queues).map(|n| VhostQueue::new(Arc::clone(&served), n, fenced, number)).collect();
@@ -220,7 +211,9 @@ impl VhostPort {
     /// State of its DMA channel.
     #[must_use]
     pub fn dma(&self) -> Option<DmaChannelStatus> {
-        self.0.guests.in_flight_dma.as_ref().map(InFlightDma::status)
+        let (dma, in_flight) = (self.0.dma.as_ref()?, self.0.guests.in_flight_dma.as_ref()?);
+        let stuck = in_flight.is_stuck();
+        Some(DmaChannelStatus { name: dma.name().to_owned(), stats: dma.stats(), stuck })
     }
 
     /// How often a guest has truncated its memory, since the port was opened.
@@ -241,17 +234,14 @@ impl VhostPort {
 #[derive(Debug)]
 pub(crate) struct Served {
     guests: Arc<Guests>,
-    /// DPDK serves it.
-    open: bool,
+    /// Freed once no guest uses it any more.
+    dma: Option<DmaChannel>,
+    listener: Option<Listener>,
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if self.open {
-            let _control = Control::enter();
-            // SAFETY: a NUL-terminated string. Callbacks during this call still find the guests in the list.
-            unsafe { sys::netvm_vhost_close(self.guests.path.as_ptr()) };
-        }
+        self.listener = None;
         self.guests.unregister();
     }
 }

@@ -11,7 +11,6 @@ use std::sync::atomic::{Ordering, fence};
 use dpdk_sys as sys;
 
 use super::Served;
-use super::adaptive_burst::AdaptiveBurst;
 use super::calls::CallSignaller;
 use super::guests::Kicks;
 use super::rcu::{ActiveDevice, RcuSlot};
@@ -53,7 +52,6 @@ pub struct VhostQueue {
     fenced: bool,
     /// The pair received from last.
     turn: u32,
-    adaptive_burst: AdaptiveBurst,
     /// The device for which kicks are suppressed.
     quiet: Option<ActiveDevice>,
     /// Kicks are enabled.
@@ -64,6 +62,8 @@ pub struct VhostQueue {
     dma: Option<i32>,
     /// Bit mask of the pairs with DMA copies in progress.
     copying: u64,
+    /// Packets that were dropped, since the last [`VhostQueue::take_malformed`].
+    malformed: u64,
     // The owner may move the queue, not share it.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -75,13 +75,13 @@ impl VhostQueue {
             number,
             fenced,
             turn: 0,
-            adaptive_burst: AdaptiveBurst::new(),
             quiet: None,
             kicks_enabled: false,
             unseen: None,
             calls: CallSignaller::new(),
             dma,
             copying: 0,
+            malformed: 0,
             _one_thread: PhantomData,
         }
     }
@@ -103,7 +103,7 @@ impl VhostQueue {
         let most = most.min(room) as u16;
         let (turn, quiet) = (self.turn, self.quiet);
         let (mut known, mut kicks_enabled) = (quiet, self.kicks_enabled);
-        let (adaptive_burst, calls) = (&mut self.adaptive_burst, &mut self.calls);
+        let (malformed, calls) = (&raw mut self.malformed, &mut self.calls);
         // One per queue.
         let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
         let received = rcu_slot.read(self.fenced, |active, pairs| {
@@ -116,12 +116,11 @@ impl VhostQueue {
             }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
-            let count = adaptive_burst.gather(pair, most, |before, more| {
-                let spare = spare.wrapping_add(before.into());
-                // SAFETY: the device is there until the read section ends; there is room for `before` pointers and
-                // `more`, and the pool is alive.
-                unsafe { sys::netvm_vhost_receive(active.device, vring, pool.mempool(), spare, more) }
-            });
+            let mempool = pool.mempool();
+            // SAFETY: the device is there until the read section ends; there is room for `most` pointers, the pool is
+            // alive, and the counter is this queue's.
+            let count =
+                unsafe { sys::netvm_vhost_receive(active.device, vring, mempool, spare, most, malformed) };
             calls.after_burst(active.device, vring);
             if count > 0 && kicks_enabled {
                 suppress(active, pairs);
@@ -159,7 +158,7 @@ impl VhostQueue {
             let (vring, mbufs) = (2 * active.send_pair, batch.as_mut_ptr());
             let sent = if let Some(dma) = dma.filter(|_| active.copied()) {
                 copying = 1u64.checked_shl(active.send_pair.into()).unwrap_or(0);
-                // SAFETY: as below; the library owns the mbufs until they are reaped or the device is gone.
+                // SAFETY: as below; the ring owns the mbufs until they are reaped or the device is gone.
                 unsafe { sys::netvm_dma_send(active.device, vring, dma, mbufs, count, &raw mut bytes) }
             } else {
                 // SAFETY: the device is there until the read section ends; the first `count` pointers are mbufs that
@@ -212,6 +211,13 @@ impl VhostQueue {
         }
     }
 
+    /// Packets from the guest since the last call that were dropped: longer than 64 KB, or others than their virtio-net
+    /// header says.
+    #[inline(always)]
+    pub const fn take_malformed(&mut self) -> u64 {
+        std::mem::replace(&mut self.malformed, 0)
+    }
+
     /// Whether DMA copies may be in progress.
     #[inline(always)]
     #[must_use]
@@ -258,7 +264,7 @@ impl VhostQueue {
         let asked = self.rcu_slot().read(self.fenced, |active, pairs| {
             for vring in vrings(pairs) {
                 // SAFETY: the device is there until the read section ends.
-                unsafe { sys::netvm_vring_notify(active.device, vring, 1) };
+                unsafe { sys::netvm_vhost_notify(active.device, vring, 1) };
             }
             pairs
         });
@@ -293,7 +299,7 @@ impl VhostQueue {
 fn suppress(active: ActiveDevice, pairs: u64) {
     for vring in vrings(pairs).flat_map(|vring| [vring - 1, vring]) {
         // SAFETY: the device is there until the read section ends.
-        unsafe { sys::netvm_vring_notify(active.device, vring, 0) };
+        unsafe { sys::netvm_vhost_notify(active.device, vring, 0) };
     }
 }
 

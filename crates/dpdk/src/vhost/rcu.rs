@@ -24,7 +24,7 @@ use dpdk_sys as sys;
 /// The device that an owner may use for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ActiveDevice {
-    /// The device's number in the library, which has fewer than 2^16.
+    /// The device's number, of which there are fewer than 2^16.
     pub(super) device: i32,
     /// Incremented with each change.
     pub(super) epoch: u16,
@@ -64,7 +64,7 @@ pub(super) struct RcuSlot {
     /// Odd while the owner is in a read section.
     section: AtomicU64,
     state: AtomicU64,
-    /// Bit mask of the queue pairs to receive from. The library refuses those that the device does not have.
+    /// Bit mask of the queue pairs to receive from. Those that the device does not have are empty.
     receive_pairs: AtomicU64,
 }
 

@@ -1,14 +1,9 @@
 //! Handles guests that truncate memory that they share.
 //!
-//! A guest passes files (memfds), which the library maps. This module records where each guest's memory is mapped. When
-//! a thread touches a page that is missing, [`lost_pages`] fills it and marks the guest. A thread of this module then
-//! withdraws marked guests, so that no thread uses their memory any more.
-//!
-//! The library removes a mapping only when no thread uses it (see `rcu`, and the library's locks). While a thread handles a
-//! guest's message, all missing pages that it touches belong to this guest, even if this module has no record of them yet:
-//! the library reads memory that it has just mapped before it reports the mapping.
+//! A guest passes files (memfds), which netvm maps. This module records where each guest's memory is mapped, before any
+//! thread touches it. When a thread touches a page that is missing, [`lost_pages`] fills it and marks the guest. A thread
+//! of this module then withdraws marked guests, so that no thread uses their memory any more.
 
-use std::cell::Cell;
 use std::io;
 use std::sync::OnceLock;
 
@@ -36,11 +31,6 @@ impl Memory {
 
 static MEMORIES: [Memory; DEVICES] = [const { Memory::none() }; DEVICES];
 static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
-
-thread_local! {
-    /// The device whose message this thread handles, or -1.
-    static HANDLED: Cell<i32> = const { Cell::new(-1) };
-}
 
 fn memory(device: i32) -> Option<&'static Memory> {
     MEMORIES.get(usize::try_from(device).ok()?)
@@ -74,33 +64,13 @@ fn interrupted() -> bool {
     io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
 }
 
-/// Records that this thread begins to handle a message of a device.
-pub(super) fn begin_message(device: i32) {
-    HANDLED.set(device);
-}
-
-/// Removes the records of a device's memory, which the message replaces; no worker uses it any more.
-pub(super) fn forget_pieces(device: i32) {
-    if let Some(memory) = memory(device) {
-        memory.forget();
-    }
-}
-
-/// Records the memory that the message has mapped.
-pub(super) fn record_pieces(device: i32) {
+/// Records where a device's memory is mapped, in place of older memory that no thread uses any more.
+pub(super) fn record_pieces(device: i32, pieces: impl Iterator<Item = (usize, usize)>) {
     let Some(memory) = memory(device) else { return };
-    let mut pieces = [sys::netvm_vhost_piece { start: 0, bytes: 0 }; PIECES];
-    // SAFETY: there is room for as many pieces as the function writes; the device has memory, as the library has just
-    // mapped it, in this thread.
-    let count = unsafe { sys::netvm_vhost_memory(device, pieces.as_mut_ptr()) } as usize;
-    for (piece, known) in memory.pieces.iter().zip(pieces.iter().take(count)) {
-        piece.set(known.start, known.bytes);
+    memory.forget();
+    for (piece, (start, bytes)) in memory.pieces.iter().zip(pieces) {
+        piece.set(start, bytes);
     }
-}
-
-/// Records that this thread has handled the message.
-pub(super) fn end_message() {
-    HANDLED.set(-1);
 }
 
 /// Removes all records of a device that is gone, or whose memory is.
@@ -116,11 +86,10 @@ pub(super) fn is_marked(device: i32) -> bool {
     memory(device).is_some_and(|memory| memory.truncated.is_set())
 }
 
-/// The mark of the device to which an address belongs. Async-signal-safe: the thread-local value needs no set-up.
+/// The mark of the device to which an address belongs. Async-signal-safe.
 fn mark_at(address: usize) -> Option<&'static Mark> {
     let holds = |memory: &&Memory| memory.pieces.iter().any(|piece| piece.holds(address));
-    let owner = MEMORIES.iter().find(holds);
-    owner.or_else(|| memory(HANDLED.try_with(Cell::get).unwrap_or(-1))).map(|memory| &memory.truncated)
+    MEMORIES.iter().find(holds).map(|memory| &memory.truncated)
 }
 
 #[cfg(test)]
@@ -160,7 +129,7 @@ mod tests {
             CLOSED.lock().unwrap().contains(&device)
         };
         let start = missing(1 << 20);
-        MEMORIES[1000].pieces[7].set(start as usize, 1 << 20);
+        record_pieces(1000, [(0, 0); 7].into_iter().chain([(start as usize, 1 << 20)]));
         // SAFETY: mapped; what has no pages gets some.
         unsafe {
             assert_eq!(start.add(5000).read_volatile(), 0);
@@ -169,13 +138,6 @@ mod tests {
         }
         assert!(told(1000));
         assert!(!CLOSED.lock().unwrap().contains(&1001));
-        // Memory that no part of the library knows yet, met while it handles a message.
-        let start = missing(1 << 20);
-        begin_message(1001);
-        // SAFETY: as above.
-        assert_eq!(unsafe { start.read_volatile() }, 0);
-        end_message();
-        assert!(told(1001));
         forget(1000);
         assert!(!MEMORIES[1000].truncated.is_set() && mark_at(start as usize).is_none());
     }

@@ -10,6 +10,7 @@ mod hostile {
     mod socket;
 }
 mod qemu;
+mod sent;
 mod shapes;
 #[path = "../support/mod.rs"]
 mod support;

@@ -39,8 +39,12 @@ impl Gathers for VhostDevice {
 
 impl Device for VhostDevice {
     #[inline]
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         self.queue.receive(&memory.pool, out, wanted);
+        let malformed = self.queue.take_malformed();
+        if malformed > 0 {
+            cx.counters.drops.add(DropReason::Malformed, malformed);
+        }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Guests that send valid messages in an unsafe order: netvm disconnects them.
 //!
-//! DPDK's library accepts most messages at any time. The comment of each test says what the library would do without the
-//! rules of `crates/dpdk/src/vhost/messages/protocol.rs`.
+//! The rules are in `crates/dpdk/src/vhost/front_end/protocol.rs`. DPDK's vhost library (22.11 to 25.11) has none of them;
+//! the comment of each test says what it would do.
 
 use std::thread::sleep;
 use std::time::Duration;

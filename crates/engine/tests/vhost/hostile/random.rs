@@ -101,7 +101,7 @@ fn shrink(rig: &mut Rig, path: &Path) {
             rogue.scribble(&mut generator);
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Pages vanish under a worker; or those of a new memory are not there when the library first looks.
+        // Pages vanish under a worker; or those of a new memory are not there when netvm first looks.
         if visit == 4 {
             rogue.move_to_nothing();
         } else {
@@ -170,7 +170,7 @@ fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
             rogue.scribble(&mut generator);
             std::thread::sleep(Duration::from_millis(2));
             for _ in 0..8 {
-                // The worker waits while the library handles the message, and then finds many new descriptors.
+                // Messages come between the worker's bursts, which then find many new descriptors.
                 rogue.send(SET_VRING_ERR, &[generator.roll() & 1, generator.roll() & 3], None);
                 rogue.scribble(&mut generator);
             }

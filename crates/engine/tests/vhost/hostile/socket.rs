@@ -24,7 +24,6 @@ fn nobody_waits_for_a_guest_to_read_what_it_is_answered() {
     let mut rogue = Rogue::connect(&paths[0], VERSION_1);
     assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
     rogue.offer(0, 1);
-    // The library answers while it holds the locks of all rings.
     rogue.ask_and_read_nothing(SET_VRING_ERR, 1 << 8);
     others_go_on(rig, rogue, &paths[1]);
 }

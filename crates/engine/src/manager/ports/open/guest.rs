@@ -25,7 +25,7 @@ pub(super) fn open_vhost(
         model::VhostMode::Client => VhostMode::Client,
     };
     let queues = config.queues.max(1);
-    let options = VhostOptions { path: path.to_owned(), mode, queues, segmentation: true };
+    let options = VhostOptions { path: path.to_owned(), mode, queues };
     let (dma, fallback) = match dma {
         model::VhostDma::Off => (None, None),
         model::VhostDma::Auto => match DmaChannel::any(eal) {

@@ -15,15 +15,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fcntl_get_seals;
 
 use super::super::Refusal;
-use super::protocol::word;
+use super::protocol::number;
 use crate::vhost_user::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
 
 /// Flag beside a ring's index: the message has no descriptor (vhost-user, "Front-end message types").
-const NO_FD: u64 = 1 << 8;
+pub(super) const NO_FD: u64 = 1 << 8;
 
 /// Checks that a message has the right number of descriptors, of the right kind.
 pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
-    let first = word(payload, 0).unwrap_or(0);
+    let first = number(payload).unwrap_or(0);
     let wanted = match request {
         // One for each region.
         SET_MEM_TABLE => first as u32 as usize,

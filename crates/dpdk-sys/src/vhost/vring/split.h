@@ -1,15 +1,15 @@
-/* Split rings (virtio 1.2, section 2.7). For vring.c. */
+/* Split rings (virtio 1.2, section 2.7). For this folder. */
 #ifndef NETVM_DPDK_VRING_SPLIT_H
 #define NETVM_DPDK_VRING_SPLIT_H
 
 #include <string.h>
 
-#include "vring_memory.h"
+#include "vring.h"
 
 static inline bool
 is_sound_split(const struct ring *ring)
 {
-	const struct rte_vhost_memory *memory = ring->memory;
+	const struct memory *memory = ring->memory;
 	uint64_t size = ring->at.size;
 	/* Behind the lists: used_event and avail_event. */
 	uint64_t event = ring->features & BIT(VIRTIO_RING_F_EVENT_IDX) ? sizeof(uint16_t) : 0;
@@ -74,6 +74,15 @@ add_split(const struct ring *ring, struct room *room, uint16_t *ahead)
 	return true;
 }
 
+/* Takes so many available buffers. */
+static inline void
+take_split(struct ring *ring, uint16_t count)
+{
+	ring->avail += count;
+	ring->waiting -= count;
+}
+
+/* Adds a used buffer; the guest does not see it yet. */
 static inline void
 give_back_split(struct ring *ring, const struct buffer *buffer)
 {
@@ -82,8 +91,6 @@ give_back_split(struct ring *ring, const struct buffer *buffer)
 	element->id = buffer->id;
 	element->len = buffer->bytes;
 	ring->used++;
-	ring->avail++;
-	ring->waiting--;
 }
 
 static inline bool

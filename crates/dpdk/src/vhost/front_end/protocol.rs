@@ -1,8 +1,8 @@
 //! The state machine of the vhost-user protocol: which messages a guest's front-end may send in which state.
 //!
-//! DPDK's library accepts most messages at any time: it resizes rings in use, starts rings without a size or with freed
-//! lists, and takes parts of a packed ring for those of a split one (22.11 to 25.11). So this module checks each
-//! message against the earlier ones, and a front-end that breaks the protocol is disconnected:
+//! The specification leaves it to the back-end what to do with a ring that changes while it is in use, or that starts
+//! without a size or memory. So this module checks each message against the earlier ones, and a front-end that breaks the
+//! protocol is disconnected:
 //!
 //! ```text
 //!           SET_VRING_NUM        SET_VRING_ADDR         SET_VRING_KICK
@@ -11,10 +11,15 @@
 //! ```
 //!
 //! A started ring does not change, and its parts stay within shared memory. QEMU, DPDK's `virtio_user` and front-ends
-//! on rust-vmm's `vhost` conform. A message that fails in the library also ends the connection, so this state never
-//! differs from the library's.
+//! on rust-vmm's `vhost` conform. A message that fails later also ends the connection, so this state never differs from
+//! the device's.
 
+use ::vhost::vhost_user::message::{
+    VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator, VhostUserU64, VhostUserVringAddr,
+    VhostUserVringState,
+};
 use dpdk_sys as sys;
+use vm_memory::ByteValued;
 
 use crate::vhost_user::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, NET_SET_MTU, RESET_OWNER,
@@ -28,26 +33,33 @@ const EVENT_INDEX: u64 = 1 << 29;
 const PACKED: u64 = 1 << 34;
 
 /// Rings that a device can have, two a queue pair.
-const RINGS: u32 = 256;
-/// Entries of the longest ring (virtio 1.2 section 2.6) and of the shortest one served. If a guest claims more buffers
-/// than entries in a ring shorter than a burst, the library writes beyond its list of used buffers, and beyond the
-/// ring.
-const LONGEST: u32 = 1 << 15;
-const SHORTEST: u32 = sys::NETVM_VHOST_BURST;
+pub(super) const RINGS: u32 = 2 * sys::NETVM_VHOST_MAX_PAIRS;
+/// Entries of the longest ring and of the shortest one served.
+const LONGEST: u32 = sys::NETVM_VHOST_MAX_ENTRIES;
+const SHORTEST: u32 = sys::NETVM_VHOST_MIN_ENTRIES;
 /// Regions in one message at most, and bytes of that longest message.
-pub(super) const REGIONS: usize = 8;
+pub(super) const REGIONS: usize = sys::NETVM_VHOST_MAX_PIECES as usize;
 pub(super) const MOST_BYTES: usize = 8 + 32 * REGIONS;
 
 /// A region of shared memory: its addresses in the guest and in the front-end, and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Region {
-    physical: u64,
-    bytes: u64,
-    start: u64,
-    offset: u64,
+pub(super) struct Region {
+    pub(super) physical: u64,
+    pub(super) bytes: u64,
+    pub(super) start: u64,
+    pub(super) offset: u64,
 }
 
 impl Region {
+    fn new(region: &VhostUserMemoryRegion) -> Option<Self> {
+        region.is_valid().then_some(Self {
+            physical: region.guest_phys_addr,
+            bytes: region.memory_size,
+            start: region.user_addr,
+            offset: region.mmap_offset,
+        })
+    }
+
     /// Whether it contains `bytes` bytes from an address on, with this alignment in netvm's mapping.
     fn holds(&self, address: u64, bytes: u64, alignment: u64) -> bool {
         let Some(distance) = address.checked_sub(self.start) else { return false };
@@ -58,28 +70,23 @@ impl Region {
     fn begins(&self, address: u64) -> bool {
         address.checked_sub(self.start).is_some_and(|distance| distance < self.bytes)
     }
-
-    /// The fields by which the library decides whether memory has changed.
-    const fn key(&self) -> [u64; 3] {
-        [self.physical, self.bytes, self.start]
-    }
 }
 
 /// Addresses of a ring: its descriptors, and the areas that the driver and the device write.
 #[derive(Clone, Copy, Debug)]
-struct Addresses {
-    descriptors: u64,
-    driver: u64,
-    device: u64,
+pub(super) struct Addresses {
+    pub(super) descriptors: u64,
+    pub(super) driver: u64,
+    pub(super) device: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ring {
-    size: Option<u32>,
+pub(super) struct Ring {
+    pub(super) size: Option<u32>,
     /// The index to continue at; for packed rings, two indexes in one word (vhost-user, "Vring state").
-    base: Option<u32>,
-    addresses: Option<Addresses>,
-    started: bool,
+    pub(super) base: Option<u32>,
+    pub(super) addresses: Option<Addresses>,
+    pub(super) started: bool,
 }
 
 impl Ring {
@@ -98,7 +105,7 @@ impl Ring {
             ((4 + 2 * entries + event, 2), (4 + 8 * entries + event, 4))
         };
         let held = |address: u64, (bytes, alignment): (u64, u64)| {
-            // The library looks only at the first region that contains the address.
+            // The first region that contains the address counts.
             let region = memory.iter().find(|region| region.begins(address));
             region.is_some_and(|region| region.holds(address, bytes, alignment))
         };
@@ -113,8 +120,8 @@ impl Ring {
 /// The state of one front-end.
 #[derive(Debug)]
 pub(super) struct Protocol {
-    features: u64,
-    memory: Vec<Region>,
+    pub(super) features: u64,
+    pub(super) memory: Vec<Region>,
     rings: Vec<Ring>,
 }
 
@@ -131,34 +138,39 @@ impl Protocol {
         self.rings.get_mut(index)
     }
 
+    /// What is known of a ring.
+    pub(super) fn known(&self, index: u32) -> Ring {
+        self.rings.get(index as usize).copied().unwrap_or(Ring::UNKNOWN)
+    }
+
     /// Applies a message; `None` if the front-end may not send it now.
     pub(super) fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
-            // RESET_OWNER is ignored later.
+            // Back-ends must ignore RESET_OWNER, which is obsolete.
             GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS | RESET_OWNER => {
                 Some(())
             }
-            SET_FEATURES => self.set_features(word(payload, 0)?),
+            SET_FEATURES => self.set_features(number(payload)?),
             SET_MEM_TABLE => self.set_memory(payload),
-            SET_VRING_NUM => self.set_size(state(payload)?),
-            SET_VRING_ADDR => self.set_addresses(payload),
+            SET_VRING_NUM => self.set_size(&structure(payload)?),
+            SET_VRING_ADDR => self.set_addresses(&structure(payload)?),
             SET_VRING_BASE => {
-                let (index, base) = state(payload)?;
+                let VhostUserVringState { index, num } = structure(payload)?;
                 let ring = self.ring(index).filter(|ring| !ring.started)?;
-                ring.base = Some(base);
+                ring.base = Some(num);
                 Some(())
             }
             GET_VRING_BASE => {
-                *self.ring(state(payload)?.0)? = Ring::UNKNOWN;
+                *self.ring(structure::<VhostUserVringState>(payload)?.index)? = Ring::UNKNOWN;
                 Some(())
             }
-            SET_VRING_KICK => self.start(word(payload, 0)? as u32 & 0xff),
+            SET_VRING_KICK => self.start(number(payload)? as u32 & 0xff),
             SET_VRING_CALL
             | SET_VRING_ERR
             | SET_PROTOCOL_FEATURES
             | SET_VRING_ENABLE
             | NET_SET_MTU
-            | SET_STATUS => word(payload, 0).map(|_| ()),
+            | SET_STATUS => number(payload).map(|_| ()),
             // Logs of migrations, in-flight descriptors, IOMMUs, postcopy, RARP and other devices' messages: not
             // offered.
             _ => None,
@@ -177,32 +189,25 @@ impl Protocol {
             self.rings.iter_mut().for_each(|ring| ring.addresses = None);
         }
         if features & MULTIQUEUE == 0 {
-            // The library frees them.
+            // There are no others without it.
             self.rings.truncate(2);
         }
         Some(())
     }
 
     fn set_memory(&mut self, payload: &[u8]) -> Option<()> {
-        let count = word(payload, 0)? as u32 as usize;
-        let region = |n: usize| {
-            let field = |field| word(payload, 1 + 4 * n + field);
-            Some(Region { physical: field(0)?, bytes: field(1)?, start: field(2)?, offset: field(3)? })
-        };
-        let memory = (0..count.min(REGIONS + 1)).map(region).collect::<Option<Vec<_>>>()?;
-        let ends = |region: &Region| region.start.checked_add(region.bytes).is_some();
-        if count > REGIONS || !memory.iter().all(ends) {
+        let count = structure::<VhostUserMemory>(payload)?.num_regions as usize;
+        if count > REGIONS {
             return None;
         }
-        // The library ignores an unchanged table.
-        if !self.memory.is_empty() && self.memory.iter().map(Region::key).eq(memory.iter().map(Region::key)) {
-            return Some(());
-        }
+        let rest = payload.get(size_of::<VhostUserMemory>()..)?;
+        let region = |n: usize| Region::new(&structure(rest.get(n * size_of::<VhostUserMemoryRegion>()..)?)?);
+        let memory = (0..count).map(region).collect::<Option<Vec<_>>>()?;
         let fits = |ring: &Ring| !ring.started || ring.fits(self.features, &memory);
         self.rings.iter().all(fits).then(|| self.memory = memory)
     }
 
-    fn set_size(&mut self, (index, size): (u32, u32)) -> Option<()> {
+    fn set_size(&mut self, &VhostUserVringState { index, num: size }: &VhostUserVringState) -> Option<()> {
         let packed = self.features & PACKED != 0;
         if !(SHORTEST..=LONGEST).contains(&size) || !(packed || size.is_power_of_two()) {
             return None;
@@ -212,13 +217,11 @@ impl Protocol {
         Some(())
     }
 
-    fn set_addresses(&mut self, payload: &[u8]) -> Option<()> {
-        let index = word(payload, 0)? as u32;
-        let (descriptors, device, driver) = (word(payload, 1)?, word(payload, 2)?, word(payload, 3)?);
-        // The log's address is unused.
-        word(payload, 4)?;
-        let ring = self.ring(index).filter(|ring| !ring.started && ring.size.is_some())?;
-        ring.addresses = Some(Addresses { descriptors, driver, device });
+    /// The log's address is unused.
+    fn set_addresses(&mut self, at: &VhostUserVringAddr) -> Option<()> {
+        let ring = self.ring(at.index).filter(|ring| !ring.started && ring.size.is_some())?;
+        ring.addresses =
+            Some(Addresses { descriptors: at.descriptor, driver: at.available, device: at.used });
         Some(())
     }
 
@@ -233,35 +236,16 @@ impl Protocol {
     }
 }
 
-/// The `n`th 8-byte word of a payload.
-pub(super) fn word(payload: &[u8], n: usize) -> Option<u64> {
-    payload.get(8 * n..8 * n + 8)?.try_into().ok().map(u64::from_ne_bytes)
+/// The structure that a payload begins with.
+pub(super) fn structure<T: ByteValued + Default>(payload: &[u8]) -> Option<T> {
+    let mut structure = T::default();
+    structure.as_mut_slice().copy_from_slice(payload.get(..size_of::<T>())?);
+    Some(structure)
 }
 
-/// A ring's index and value (vhost-user, "Vring state").
-fn state(payload: &[u8]) -> Option<(u32, u32)> {
-    let (index, number) = payload.get(..8)?.split_at(4);
-    Some((u32::from_ne_bytes(index.try_into().ok()?), u32::from_ne_bytes(number.try_into().ok()?)))
-}
-
-/// Messages during which the library holds the locks of all vrings (DPDK 22.11 to 25.11). They change memory or rings,
-/// so relays pause the device before they pass them on.
-pub(in crate::vhost) const fn locks_vrings(request: u32) -> bool {
-    matches!(
-        request,
-        SET_FEATURES
-            | SET_OWNER
-            | SET_MEM_TABLE
-            | SET_VRING_NUM
-            | SET_VRING_ADDR
-            | SET_VRING_BASE
-            | SET_VRING_KICK
-            | SET_VRING_CALL
-            | SET_VRING_ERR
-            | SET_PROTOCOL_FEATURES
-            | SET_VRING_ENABLE
-            | NET_SET_MTU
-    )
+/// A payload of one number.
+pub(super) fn number(payload: &[u8]) -> Option<u64> {
+    structure::<VhostUserU64>(payload).map(|number| number.value)
 }
 
 #[cfg(test)]

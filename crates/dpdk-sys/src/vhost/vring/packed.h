@@ -1,13 +1,13 @@
-/* Packed rings (virtio 1.2, section 2.8). For vring.c. */
+/* Packed rings (virtio 1.2, section 2.8). For this folder. */
 #ifndef NETVM_DPDK_VRING_PACKED_H
 #define NETVM_DPDK_VRING_PACKED_H
 
-#include "vring_memory.h"
+#include "vring.h"
 
 static inline bool
 is_sound_packed(const struct ring *ring)
 {
-	const struct rte_vhost_memory *memory = ring->memory;
+	const struct memory *memory = ring->memory;
 	uint64_t size = ring->at.size;
 
 	return ring->avail < size && ring->used < size &&
@@ -92,11 +92,12 @@ add_packed(const struct ring *ring, struct room *room, uint16_t *ahead)
 	return true;
 }
 
+/* Takes an available buffer and adds it as used; the guest does not see the burst's first one yet. */
 static inline void
 give_back_packed(struct ring *ring, const struct buffer *buffer)
 {
 	struct vring_packed_desc *at = &ring->at.desc_packed[ring->used];
-	uint16_t flags = VRING_DESC_F_WRITE |
+	uint16_t flags = (buffer->bytes > 0 ? VRING_DESC_F_WRITE : 0) |
 		(ring->used_wrap ? 1 << VRING_PACKED_DESC_F_AVAIL | 1 << VRING_PACKED_DESC_F_USED : 0);
 
 	at->id = buffer->id;

@@ -1,0 +1,171 @@
+/*
+ * Copies packets into guests' receive rings.
+ *
+ * Buffers are read ahead of the copies, which hides the latency of guest memory. Short ways for what most guests offer,
+ * one contiguous buffer a packet, and a general one for chains, tables, mergeable buffers and offloads.
+ */
+#include <rte_ip.h>
+#include <rte_net.h>
+#include <rte_prefetch.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
+
+#include "../../mbuf_free.h"
+#include "copy.h"
+
+void
+netvm_vring_describe_offloads(struct rte_mbuf *mbuf, struct virtio_net_hdr *header)
+{
+	uint64_t sum = mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK;
+
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG)
+		sum = RTE_MBUF_F_TX_TCP_CKSUM;
+	/* Sums of pseudo-headers (section 5.1.6.2), and those of IPv4. */
+	rte_net_intel_cksum_prepare(mbuf);
+	if (sum != 0) {
+		header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+		header->csum_start = mbuf->l2_len + mbuf->l3_len;
+		header->csum_offset = sum == RTE_MBUF_F_TX_UDP_CKSUM ? offsetof(struct rte_udp_hdr, dgram_cksum) :
+			offsetof(struct rte_tcp_hdr, cksum);
+	}
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_IP_CKSUM) {
+		struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *, mbuf->l2_len);
+
+		ip->hdr_checksum = 0;
+		ip->hdr_checksum = rte_ipv4_cksum(ip);
+	}
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) {
+		header->gso_type = mbuf->ol_flags & RTE_MBUF_F_TX_IPV4 ? VIRTIO_NET_HDR_GSO_TCPV4 :
+			VIRTIO_NET_HDR_GSO_TCPV6;
+		header->gso_size = mbuf->tso_segsz;
+		header->hdr_len = mbuf->l2_len + mbuf->l3_len + mbuf->l4_len;
+	}
+}
+
+/* A packet of any shape. */
+static bool
+fill_one(struct ring *ring, struct rte_mbuf *mbuf, bool packed)
+{
+	struct room room;
+	uint32_t i;
+
+	if (!find_room(ring, &room, (uint64_t)ring->header + mbuf->pkt_len, packed))
+		return false;
+	copy_packet(ring, &room, mbuf, copy_now, NULL);
+	for (i = 0; i < room.buffers; i++)
+		give_back(ring, &room.buffer[i], packed);
+	return true;
+}
+
+/* Finds contiguous buffers for single-segment packets: how many, and their addresses. */
+static inline uint16_t
+look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, char **places, uint16_t *ids,
+	bool packed)
+{
+	struct vring_desc descriptor;
+	uint64_t bytes;
+	uint16_t i;
+
+	count = prefetch_descriptors(ring, ids, RTE_MIN(count, AHEAD), packed);
+	for (i = 0; i < count; i++) {
+		if (!read_ahead(ring, i, ids, &descriptor, packed))
+			break;
+		bytes = ring->header + mbufs[i]->pkt_len;
+		if (is_chained(&descriptor) || descriptor.len < bytes || mbufs[i]->nb_segs != 1 || has_offloads(mbufs[i]))
+			break;
+		places[i] = whole(ring, descriptor.addr, bytes);
+		if (places[i] == NULL)
+			break;
+		prefetch_to_write(places[i]);
+		prefetch_to_write(places[i] + RTE_CACHE_LINE_SIZE);
+	}
+	return i;
+}
+
+/* Of either length. */
+static inline void
+put_header(char *to, const struct virtio_net_hdr_mrg_rxbuf *header, uint16_t bytes)
+{
+	if (likely(bytes == sizeof(*header)))
+		memcpy(to, header, sizeof(*header));
+	else
+		memcpy(to, header, sizeof(header->hdr));
+}
+
+static inline uint16_t
+fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool packed)
+{
+	struct virtio_net_hdr_mrg_rxbuf header = { .num_buffers = 1 };
+	uint16_t ids[AHEAD];
+	char *places[AHEAD];
+	uint16_t i, seen, done = 0;
+
+	while (done < count) {
+		seen = look_ahead(ring, mbufs + done, count - done, places, ids, packed);
+		for (i = 0; i < seen; i++, done++) {
+			const struct rte_mbuf *mbuf = mbufs[done];
+			const struct buffer buffer = { ring->header + mbuf->data_len, ids[i], 1 };
+
+			put_header(places[i], &header, ring->header);
+			rte_memcpy(places[i] + ring->header, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
+			give_back(ring, &buffer, packed);
+		}
+		if (seen < AHEAD && done < count) {
+			if (!fill_one(ring, mbufs[done], packed))
+				break;
+			done++;
+		}
+	}
+	return done;
+}
+
+uint16_t
+netvm_vring_fill(const struct device *device, struct vring_state *state, struct rte_mbuf *const *mbufs, uint16_t count)
+{
+	struct ring ring;
+	uint16_t done;
+
+	begin_burst(&ring, device, state);
+	if (is_packed(device)) {
+		done = fill(&ring, mbufs, count, true);
+	} else {
+		if (!find_waiting(&ring, false))
+			return 0;
+		done = fill(&ring, mbufs, count, false);
+	}
+	if (done == 0)
+		return 0;
+	publish(&ring, state, is_packed(device));
+	end_burst(&ring, state);
+	return done;
+}
+
+void
+netvm_vring_free_sent(struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+{
+	uint64_t sum = 0;
+	int simple = 1;
+	uint16_t i;
+
+	for (i = 0; i < count; i++) {
+		sum += mbufs[i]->pkt_len;
+		simple &= is_simple(mbufs[i], mbufs[0]->pool);
+	}
+	*bytes += sum;
+	free_mbufs(mbufs, count, simple);
+}
+
+uint16_t
+netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+{
+	struct device *guest = find_device(device);
+	struct vring_state *state = find_vring(guest, vring);
+	uint16_t sent;
+
+	if (state == NULL || !try_lock(&state->lock))
+		return 0;
+	sent = netvm_vring_fill(guest, state, mbufs, count);
+	rte_spinlock_unlock(&state->lock);
+	netvm_vring_free_sent(mbufs, sent, bytes);
+	return sent;
+}

@@ -1,0 +1,163 @@
+//! One guest's connection: a thread that receives its messages, applies them, and replies.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::super::guests::Guests;
+use super::super::lock;
+use super::End;
+use super::device::{Device, changes_rings};
+use super::message::{Message, reply};
+
+/// Threads of a port's connections, including those that close descriptors of ended ones.
+pub(super) const MOST_THREADS: usize = 16;
+/// A guest that has taken workers from its rings waits so long: each time costs all cores an interrupt.
+const PAUSE_INTERVAL: Duration = Duration::from_micros(50);
+
+/// Counts threads.
+#[derive(Debug, Default)]
+struct Running(Arc<AtomicUsize>);
+
+/// A thread that runs.
+struct RunningThread(Arc<AtomicUsize>);
+
+impl Running {
+    fn begin(&self) -> RunningThread {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        RunningThread(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for RunningThread {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The connections of a port.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) guests: Arc<Guests>,
+    list: Mutex<Vec<Arc<Connection>>>,
+    /// Their threads, and those of ended connections that still close descriptors.
+    running: Running,
+}
+
+impl Connections {
+    pub(super) fn new(guests: Arc<Guests>) -> Self {
+        Self { guests, list: Mutex::default(), running: Running::default() }
+    }
+
+    /// Serves a new guest in a thread of its own, or hangs up if that is impossible.
+    pub(super) fn begin(self: &Arc<Self>, stream: UnixStream) {
+        if self.threads() >= MOST_THREADS {
+            return;
+        }
+        let Some(device) = Device::new(self.guests.in_flight_dma.is_some()) else { return };
+        let connection = Arc::new(Connection { stream, device: Mutex::new(Some(device)) });
+        lock(&self.list).push(Arc::clone(&connection));
+        let (own, all, running) = (Arc::clone(&connection), Arc::clone(self), self.running.begin());
+        let thread = std::thread::Builder::new().name("vhost-guest".to_owned());
+        if thread.spawn(move || own.run(&all, running)).is_err() {
+            self.end(&connection);
+        }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.running.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.list).is_empty()
+    }
+
+    /// Ends a connection.
+    fn end(&self, connection: &Connection) {
+        connection.close(&self.guests);
+        lock(&self.list).retain(|other| !std::ptr::eq(connection, Arc::as_ptr(other)));
+    }
+
+    /// Ends all connections. Returns once no thread uses their devices.
+    pub(super) fn end_all(&self) {
+        let connections = std::mem::take(&mut *lock(&self.list));
+        connections.iter().for_each(|connection| connection.close(&self.guests));
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    /// Gone once the connection has ended.
+    device: Mutex<Option<Device>>,
+}
+
+impl Connection {
+    /// Until the guest goes, breaks the protocol, or its port is closed.
+    ///
+    /// Descriptors of the last message are closed last: closing a file may block on its server, and nobody waits for this
+    /// thread.
+    fn run(&self, all: &Connections, running: RunningThread) {
+        let mut message = Message::new();
+        let end = loop {
+            match self.handle(&mut message, &all.guests) {
+                Ok(()) => message.clear(),
+                Err(end) => break end,
+            }
+        };
+        self.withdraw(&all.guests);
+        if let End::Refused(why) = end {
+            all.guests.refuse(why);
+        }
+        all.end(self);
+        drop(message);
+        drop(running);
+    }
+
+    /// Receives a message and applies it.
+    fn handle(&self, message: &mut Message, guests: &Guests) -> Result<(), End> {
+        message.receive(&self.stream)?;
+        let request = message.request();
+        let mut device = lock(&self.device);
+        let device = device.as_mut().ok_or(End::Closed)?;
+        device.check(request, message.payload(), &message.fds).map_err(End::Refused)?;
+        let mut fds = std::mem::take(&mut message.fds);
+        let answer = if changes_rings(request) {
+            let was_used = guests.pause(device.number);
+            let answer = device.apply(request, message.payload(), &mut fds)?;
+            guests.publish(device.number, device.publication());
+            if was_used {
+                std::thread::sleep(PAUSE_INTERVAL);
+            }
+            answer
+        } else {
+            device.apply(request, message.payload(), &mut fds)?
+        };
+        match answer {
+            Some(answer) => reply(&self.stream, request, &answer),
+            // It has succeeded.
+            None if message.needs_reply() => reply(&self.stream, request, &[0; 8]),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the device from the workers and removes it. Returns once no thread uses it.
+    fn withdraw(&self, guests: &Guests) {
+        let mut device = lock(&self.device);
+        if let Some(device) = device.take() {
+            guests.remove(device.number);
+        }
+    }
+
+    /// Ends the connection.
+    fn close(&self, guests: &Guests) {
+        self.withdraw(guests);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests;

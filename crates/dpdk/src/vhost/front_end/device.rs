@@ -1,0 +1,297 @@
+//! A guest's virtio-net device, as its front-end sets it up.
+//!
+//! The state that workers use is in the ring code (`dpdk_sys`), by the device's number. The caller sees to it that no
+//! worker uses the device while a message that [`changes_rings`] is applied.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use ::vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVringState};
+use dpdk_sys as sys;
+use vm_memory::ByteValued;
+
+use super::super::guests::{MAX_PAIRS, Publication};
+use super::super::{Refusal, calls, lock, truncated};
+use super::memory::GuestMemory;
+use super::protocol::{Protocol, RINGS, number, structure};
+use super::{End, descriptors};
+use crate::vhost_user::{
+    GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
+    SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK,
+};
+
+/// Bits of virtio features (virtio 1.2, sections 5.1.3 and 6; vhost-user, "Feature bits").
+const GUEST_CSUM: u64 = 1 << 1;
+const GUEST_TSO4: u64 = 1 << 7;
+const GUEST_TSO6: u64 = 1 << 8;
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// What is offered. Not: fragmentation of UDP by the peer (UFO), which no driver since Linux 4.14 sends; the dirty log of
+/// migration (VHOST_F_LOG_ALL).
+const OFFERED: u64 = bits(&[
+    0,  // CSUM
+    1,  // GUEST_CSUM
+    3,  // MTU
+    6,  // GSO
+    7,  // GUEST_TSO4
+    8,  // GUEST_TSO6
+    9,  // GUEST_ECN
+    11, // HOST_TSO4
+    12, // HOST_TSO6
+    13, // HOST_ECN
+    15, // MRG_RXBUF
+    17, // CTRL_VQ
+    18, // CTRL_RX
+    21, // GUEST_ANNOUNCE
+    22, // MQ
+    27, // ANY_LAYOUT
+    28, // INDIRECT_DESC
+    29, // EVENT_IDX
+    30, // PROTOCOL_FEATURES
+    32, // VERSION_1
+    34, // RING_PACKED
+    35, // IN_ORDER
+]);
+const OFFERED_PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
+    .union(VhostUserProtocolFeatures::REPLY_ACK)
+    .union(VhostUserProtocolFeatures::MTU)
+    .union(VhostUserProtocolFeatures::STATUS);
+/// Bit of the device status (virtio 1.2, section 2.1).
+const DRIVER_OK: u64 = 4;
+
+const fn bits(numbers: &[u32]) -> u64 {
+    let (mut bits, mut n) = (0, 0);
+    while n < numbers.len() {
+        bits |= 1 << numbers[n];
+        n += 1;
+    }
+    bits
+}
+
+/// Numbers of devices in use.
+static NUMBERS: Mutex<[bool; sys::NETVM_VHOST_MAX_DEVICES as usize]> =
+    Mutex::new([false; sys::NETVM_VHOST_MAX_DEVICES as usize]);
+
+/// Whether a message changes what workers or the DMA channel use, or whether they may.
+pub(super) const fn changes_rings(request: u32) -> bool {
+    matches!(
+        request,
+        SET_FEATURES
+            | SET_MEM_TABLE
+            | GET_VRING_BASE
+            | SET_VRING_KICK
+            | SET_VRING_CALL
+            | SET_VRING_ENABLE
+            | SET_STATUS
+    )
+}
+
+/// A ring, beyond what `protocol` knows.
+#[derive(Debug, Default)]
+struct Ring {
+    started: bool,
+    enabled: bool,
+    /// The front-end has said how to call, since it stopped the ring.
+    has_call: bool,
+    kick: Option<Arc<OwnedFd>>,
+}
+
+impl Ring {
+    const fn is_ready(&self) -> bool {
+        self.started && self.enabled && self.has_call
+    }
+}
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) number: i32,
+    protocol: Protocol,
+    protocol_features: u64,
+    status: u64,
+    memory: GuestMemory,
+    rings: Vec<Ring>,
+    /// Its driver is ready: until it stops a ring, or resets the device.
+    is_ready: bool,
+    /// A DMA engine copies to the guest.
+    is_copied_to: bool,
+}
+
+impl Device {
+    /// A device without rings; `None` if there are too many.
+    pub(super) fn new(is_copied_to: bool) -> Option<Self> {
+        let mut numbers = lock(&NUMBERS);
+        let number = numbers.iter().position(|used| !used)?;
+        // SAFETY: the number is free, and `numbers` is locked.
+        if unsafe { sys::netvm_vhost_create(number as i32) } != 0 {
+            return None;
+        }
+        *numbers.get_mut(number)? = true;
+        Some(Self {
+            number: number as i32,
+            protocol: Protocol::new(),
+            protocol_features: 0,
+            status: 0,
+            memory: GuestMemory::default(),
+            rings: (0..RINGS).map(|_| Ring::default()).collect(),
+            is_ready: false,
+            is_copied_to,
+        })
+    }
+
+    /// Checks a message against those before it.
+    pub(super) fn check(&mut self, request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
+        self.protocol.allows(request, payload).ok_or(Refusal::Protocol)?;
+        descriptors::check(request, payload, fds)
+    }
+
+    /// Applies a message that was checked; returns the payload of its reply, if it has one. If this fails, the connection
+    /// ends.
+    pub(super) fn apply(
+        &mut self,
+        request: u32,
+        payload: &[u8],
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<Option<[u8; 8]>, End> {
+        let value = number(payload).unwrap_or(0);
+        let reply = |value: u64| Ok(Some(value.to_ne_bytes()));
+        let refused = End::Refused(Refusal::Protocol);
+        match request {
+            GET_FEATURES => return reply(OFFERED),
+            GET_PROTOCOL_FEATURES => return reply(OFFERED_PROTOCOL.bits()),
+            GET_QUEUE_NUM => return reply(MAX_PAIRS.into()),
+            GET_STATUS => return reply(self.status),
+            GET_VRING_BASE => return self.stop(payload).map(Some).ok_or(refused),
+            SET_FEATURES if value & !OFFERED != 0 => return Err(refused),
+            // SAFETY: the device exists, and no worker uses it.
+            SET_FEATURES => unsafe { sys::netvm_vhost_set_features(self.number, value) },
+            SET_PROTOCOL_FEATURES if value & !OFFERED_PROTOCOL.bits() != 0 => return Err(refused),
+            SET_PROTOCOL_FEATURES => self.protocol_features = value,
+            SET_STATUS => self.status = value,
+            SET_MEM_TABLE => self.set_memory(std::mem::take(fds)).ok_or(refused)?,
+            SET_VRING_KICK => self.start(value, fds.pop()).ok_or(refused)?,
+            SET_VRING_CALL => self.set_call(value, fds.pop()),
+            SET_VRING_ENABLE => {
+                let VhostUserVringState { index, num } = structure(payload).unwrap_or_default();
+                self.rings.get_mut(index as usize).ok_or(refused)?.enabled = num != 0;
+            }
+            // The state machine keeps what other messages say.
+            _ => {}
+        }
+        self.is_ready =
+            self.is_driver_ok() && (self.is_ready || self.rings.iter().take(2).all(Ring::is_ready));
+        Ok(None)
+    }
+
+    /// Whether the driver says that it is ready, if the front-end passes that on.
+    const fn is_driver_ok(&self) -> bool {
+        self.protocol_features & VhostUserProtocolFeatures::STATUS.bits() == 0 || self.status & DRIVER_OK != 0
+    }
+
+    /// Maps new memory, and moves started rings there.
+    fn set_memory(&mut self, files: Vec<OwnedFd>) -> Option<()> {
+        if self.memory.is(&self.protocol.memory, &files) {
+            return Some(());
+        }
+        let memory = GuestMemory::map(&self.protocol.memory, files, self.is_copied_to)?;
+        let pieces = memory.pieces();
+        // Until now, a worker may have touched a missing page of the old memory.
+        truncated::record_pieces(self.number, memory.pages());
+        let positions: Vec<(u16, u16)> = (0u16..)
+            .zip(&self.rings)
+            .filter(|(_, ring)| ring.started)
+            .map(|(n, _)| {
+                // SAFETY: the device exists, and no worker uses it.
+                (n, unsafe { sys::netvm_vhost_stop(self.number, n) })
+            })
+            .collect();
+        // SAFETY: as above; the pieces are mapped until the device has others or is removed.
+        unsafe { sys::netvm_vhost_set_memory(self.number, pieces.as_ptr(), pieces.len() as u32) };
+        self.memory = memory;
+        positions.into_iter().try_for_each(|(ring, position)| self.start_at(ring, position))
+    }
+
+    /// Starts a ring, or replaces its kick descriptor.
+    fn start(&mut self, value: u64, kick: Option<OwnedFd>) -> Option<()> {
+        let index = value as u8;
+        let has_features = self.protocol.features & PROTOCOL_FEATURES != 0;
+        let ring = self.rings.get_mut(usize::from(index))?;
+        ring.kick = kick.map(Arc::new);
+        // Without protocol features, nobody enables rings (vhost-user, "Ring states").
+        ring.enabled |= !has_features;
+        if std::mem::replace(&mut ring.started, true) {
+            return Some(());
+        }
+        let base = self.protocol.known(index.into()).base.unwrap_or(0);
+        self.start_at(index.into(), base as u16)
+    }
+
+    fn start_at(&self, ring: u16, position: u16) -> Option<()> {
+        let known = self.protocol.known(ring.into());
+        let places = self.memory.places(&known.addresses?)?;
+        // Rings have at most 2^15 entries.
+        let size = known.size? as u16;
+        // SAFETY: the device exists, and no worker uses it; the function checks the places against the device's memory.
+        let error = unsafe { sys::netvm_vhost_start(self.number, ring, &raw const places, size, position) };
+        (error == 0).then_some(())
+    }
+
+    /// Stops a ring, and with it the device, until both rings of the first pair run again. Returns its state.
+    fn stop(&mut self, payload: &[u8]) -> Option<[u8; 8]> {
+        let index = structure::<VhostUserVringState>(payload)?.index;
+        let ring = self.rings.get_mut(index as usize)?;
+        self.is_ready = false;
+        (ring.has_call, ring.kick) = (false, None);
+        let mut position = 0;
+        if std::mem::take(&mut ring.started) {
+            // SAFETY: the device exists, and no worker uses it.
+            position = unsafe { sys::netvm_vhost_stop(self.number, index as u16) };
+        }
+        // Of packed rings, the next available and the next used descriptor, which are the same in a ring that is not used.
+        let is_packed = self.protocol.features & 1 << 34 != 0;
+        let num = u32::from(position) | if is_packed { u32::from(position) << 16 } else { 0 };
+        VhostUserVringState::new(index, num).as_slice().try_into().ok()
+    }
+
+    fn set_call(&mut self, value: u64, fd: Option<OwnedFd>) {
+        let index = value as u8;
+        if let Some(ring) = self.rings.get_mut(usize::from(index)) {
+            ring.has_call = true;
+            calls::install(self.number, index.into(), fd);
+        }
+    }
+
+    /// What workers may use.
+    pub(super) fn publication(&self) -> Publication {
+        let features = self.protocol.features;
+        let accepted = [
+            (GUEST_CSUM, sys::NETVM_VHOST_CSUM),
+            (GUEST_TSO4, sys::NETVM_VHOST_TSO4),
+            (GUEST_TSO6, sys::NETVM_VHOST_TSO6),
+        ];
+        let accepts = accepted.iter().filter(|(bit, _)| features & bit != 0);
+        let mut publication = Publication {
+            is_ready: self.is_ready,
+            accepts: accepts.fold(0, |all, (_, bit)| all | *bit as u8),
+            ..Publication::default()
+        };
+        for (pair, rings) in (0..MAX_PAIRS).zip(self.rings.chunks_exact(2)) {
+            publication.receiving |= u64::from(rings[0].is_ready()) << pair;
+            publication.sending |= u64::from(rings[1].is_ready()) << pair;
+            publication.kicks.extend(rings[1].kick.iter().map(|kick| (pair, Arc::clone(kick))));
+        }
+        publication
+    }
+}
+
+impl Drop for Device {
+    /// No worker uses it any more.
+    fn drop(&mut self) {
+        truncated::forget(self.number);
+        calls::forget(self.number);
+        // SAFETY: the device exists; nothing refers to it.
+        unsafe { sys::netvm_vhost_remove(self.number) };
+        if let Some(used) = lock(&NUMBERS).get_mut(self.number as usize) {
+            *used = false;
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The memory that a guest shares: pieces of files, mapped into this process by rust-vmm's `vm-memory`.
+//!
+//! Whether a file has all the pages that a piece claims is not checked: its owner may truncate it at any time (see
+//! `truncated`).
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use dpdk_sys as sys;
+use rustix::fs::fstat;
+use rustix::mm::{Advice, madvise};
+use vm_memory::{FileOffset, MmapRegion};
+
+use super::protocol::{Addresses, Region};
+
+/// A piece of memory.
+#[derive(Debug)]
+struct Piece {
+    region: Region,
+    /// Device and inode of its file.
+    file: (u64, u64),
+    /// The pages in which it lies.
+    pages: MmapRegion,
+    /// Bytes from their start to the piece's.
+    begin: u64,
+}
+
+impl Piece {
+    /// `None` if the kernel refuses. With `populate`, its pages are there at once.
+    fn map(region: &Region, file: OwnedFd, populate: bool) -> Option<Self> {
+        let stat = fstat(&file).ok()?;
+        // The size of a huge page on hugetlbfs.
+        let page = u64::try_from(stat.st_blksize).ok()?.max(4096).checked_next_power_of_two()?;
+        let from = region.offset & !(page - 1);
+        let begin = region.offset - from;
+        let bytes = begin.checked_add(region.bytes)?.checked_next_multiple_of(page)?;
+        let offset = FileOffset::new(File::from(file), from);
+        let flags = libc::MAP_SHARED | if populate { libc::MAP_POPULATE } else { 0 };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let pages = MmapRegion::build(Some(offset), usize::try_from(bytes).ok()?, protection, flags).ok()?;
+        // A core dump without guests' memory is all the same useful.
+        // SAFETY: the mapping that was just made; the advice changes no bytes.
+        let _ = unsafe { madvise(pages.as_ptr().cast(), pages.size(), Advice::LinuxDontDump) };
+        Some(Self { region: *region, file: (stat.st_dev, stat.st_ino), pages, begin })
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.pages.as_ptr().wrapping_add(self.begin as usize)
+    }
+
+    /// Where an address of the front-end is mapped, if the piece has it.
+    fn place(&self, address: u64) -> Option<*mut c_void> {
+        let offset = address.checked_sub(self.region.start).filter(|offset| *offset < self.region.bytes)?;
+        Some(self.start().wrapping_add(offset as usize).cast())
+    }
+}
+
+/// The memory of one guest.
+#[derive(Debug, Default)]
+pub(super) struct GuestMemory(Vec<Piece>);
+
+impl GuestMemory {
+    /// Maps a table of regions; there are as many files. `None` if a region cannot be mapped.
+    pub(super) fn map(regions: &[Region], files: Vec<OwnedFd>, populate: bool) -> Option<Self> {
+        let pieces = regions.iter().zip(files).map(|(region, file)| Piece::map(region, file, populate));
+        pieces.collect::<Option<_>>().map(Self)
+    }
+
+    /// Whether a table would map the same memory.
+    pub(super) fn is(&self, regions: &[Region], files: &[OwnedFd]) -> bool {
+        let same = |(piece, (region, file)): (&Piece, (&Region, &OwnedFd))| {
+            let is_file = fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == piece.file);
+            piece.region == *region && is_file
+        };
+        self.0.len() == regions.len() && self.0.iter().zip(regions.iter().zip(files)).all(same)
+    }
+
+    /// Addresses and lengths of its pages.
+    pub(super) fn pages(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.iter().map(|piece| (piece.pages.as_ptr() as usize, piece.pages.size()))
+    }
+
+    /// As the ring code takes it.
+    pub(super) fn pieces(&self) -> Vec<sys::netvm_vhost_piece> {
+        let piece = |piece: &Piece| sys::netvm_vhost_piece {
+            guest: piece.region.physical,
+            bytes: piece.region.bytes,
+            start: piece.start() as usize,
+        };
+        self.0.iter().map(piece).collect()
+    }
+
+    /// Where the parts of a ring are mapped; `None` if they are outside.
+    pub(super) fn places(&self, at: &Addresses) -> Option<sys::netvm_vhost_places> {
+        let place = |address| self.0.iter().find_map(|piece| piece.place(address));
+        let [descriptors, driver, device] = [place(at.descriptors)?, place(at.driver)?, place(at.device)?];
+        Some(sys::netvm_vhost_places { descriptors, driver, device })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn file() -> OwnedFd {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 16 * PAGE).unwrap();
+        file
+    }
+
+    fn region(bytes: u64, offset: u64) -> Region {
+        Region { physical: 1 << 32, bytes, start: 1 << 40, offset }
+    }
+
+    #[test]
+    fn a_piece_begins_at_any_offset_of_its_file() {
+        let file = file();
+        rustix::io::pwrite(&file, b"here", PAGE + 100).unwrap();
+        let region = region(PAGE, PAGE + 100);
+        let memory = GuestMemory::map(&[region], vec![file.try_clone().unwrap()], true).unwrap();
+        let at = Addresses {
+            descriptors: region.start,
+            driver: region.start + 1,
+            device: region.start + PAGE - 1,
+        };
+        let places = memory.places(&at).unwrap();
+        assert_eq!(memory.pieces()[0].start, places.descriptors as usize);
+        assert_eq!(places.device as usize - places.driver as usize, PAGE as usize - 2);
+        // SAFETY: mapped as long as `memory` lives.
+        assert_eq!(unsafe { *places.descriptors.cast::<[u8; 4]>() }, *b"here");
+        // Of whole pages.
+        assert_eq!(memory.pages().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [2 * PAGE as usize]);
+        for outside in [region.start - 1, region.start + PAGE] {
+            assert!(memory.places(&Addresses { device: outside, ..at }).is_none());
+        }
+    }
+
+    #[test]
+    fn the_same_table_is_recognised_by_its_files() {
+        let (one, other) = (file(), file());
+        let regions = [region(PAGE, 0)];
+        let memory = GuestMemory::map(&regions, vec![one.try_clone().unwrap()], false).unwrap();
+        let [again, elsewhere] = [one.try_clone().unwrap(), other].map(|file| vec![file]);
+        assert!(memory.is(&regions, &again) && !memory.is(&regions, &elsewhere) && !memory.is(&[], &[]));
+        assert!(!memory.is(&[region(PAGE, PAGE)], &again) && !memory.is(&[region(2 * PAGE, 0)], &again));
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_refused() {
+        let map = |region: Region, file: OwnedFd| GuestMemory::map(&[region], vec![file], false);
+        assert!(map(region(1 << 60, 0), file()).is_none());
+        assert!(map(region(PAGE, u64::MAX - PAGE), file()).is_none());
+        let read_only = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(map(region(PAGE, 0), read_only.into()).is_none());
+    }
+}
