@@ -104,8 +104,7 @@ impl Running {
     }
 }
 
-/// Ends all guests together and in order, so that captures are complete. Each leaves its autogroup (sched(7)) first: with
-/// idle priority it would get almost no time on a core where others of the group poll.
+/// Ends all guests together and in order, so that captures are complete.
 pub fn quit(mut guests: Vec<Running>) {
     for guest in &mut guests {
         if let Some(mut prompt) = guest.prompt.take() {
