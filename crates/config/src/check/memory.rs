@@ -17,6 +17,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     headrooms(findings, file, host);
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         frames(findings, file, host, (port, place.of("mtu")));
+        large_buffers(findings, host, (port, place.of("gro")));
     }
     let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
     let places = file.items("router").into_iter().flat_map(|router| router.items("interface"));
@@ -41,6 +42,20 @@ fn frames(findings: &Findings, file: &Place<'_>, host: &Host, (port, place): (&P
             fits(findings, file, (port, place.clone()), (group, landing == Some(id)));
         }
     }
+}
+
+/// Checks that a port with GRO has buffers for what it joins.
+fn large_buffers(findings: &Findings, host: &Host, (port, place): (&PortConfig, Span)) {
+    let group = host.landing_group(port).and_then(|id| host.group(id));
+    let Some(group) = group.filter(|group| port.gro && group.large_buffers == 0) else { return };
+    findings
+        .note(
+            Kind::NoLargeBuffers,
+            format!("port {} joins no packets: group {} has no large buffers", port.name, group.name),
+        )
+        .at(place, "needs `large_buffers`")
+        .help(format!("set `large_buffers` of group {} to 128, or remove `gro`", group.name))
+        .keep();
 }
 
 fn headrooms(findings: &Findings, file: &Place<'_>, host: &Host) {

@@ -89,6 +89,8 @@ kinds! {
         CrossGroup = "config::cross_group",
         /// An item that gets no packets.
         Unused = "config::unused",
+        /// A port with `gro` whose group has no large buffers.
+        NoLargeBuffers = "config::no_large_buffers",
         /// An NF or VM on the core of a busy-polling worker.
         SharedCore = "config::shared_core",
         /// An interface that another program of this machine manages.

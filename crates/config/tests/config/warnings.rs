@@ -232,6 +232,26 @@ fn a_narrower_rule_first_is_not_shadowed() {
 }
 
 #[test]
+fn gro_without_large_buffers_is_a_warning_at_its_key() {
+    let text = |large: u32, gro: bool| {
+        format!(
+            "[[group]]\nname = \"edge\"\nlarge_buffers = {large}\n\n[[port]]\nname = \"a\"\nkind = \"af_packet\"\n\
+             interface = \"eth1\"\ngroup = \"edge\"\ngro = {gro}\nforward = {{ normal = true }}\n"
+        )
+    };
+    let warned = |text: &str| {
+        let warnings = parse("host.toml", text).unwrap().warnings;
+        warnings
+            .iter()
+            .filter(|finding| finding.kind() == Kind::NoLargeBuffers)
+            .map(Finding::position)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(warned(&text(0, true)), [(10, 7)]);
+    assert!(warned(&text(1, true)).is_empty() && warned(&text(0, false)).is_empty());
+}
+
+#[test]
 fn colours_are_optional() {
     let finding = &findings("[engine]\ncores = 0")[0];
     assert!(!finding.render(false).contains('\x1b'));
