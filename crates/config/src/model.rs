@@ -38,8 +38,8 @@ pub use engine::{
     PolicyConfig, SwitchConfig,
 };
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
-pub(crate) use port::FRAME_HEADER;
 pub use port::{CardModel, ContainerConfig, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
+pub(crate) use port::{DEFAULT_MTU, FRAME_HEADER};
 pub use port_policy::{
     AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, VlanMode,
 };

@@ -2,8 +2,8 @@
 
 use netvm_config::model::{
     Action, Actions, Balance, Chain, ChainId, EngineConfig, FlowMonitorConfig, Group, GroupId, Host, Idle,
-    Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule,
-    RuleId, RuleParts, SourceConfig,
+    Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId,
+    RuleParts, SourceConfig,
 };
 
 use crate::machine::huge_pages_are_worthwhile;
@@ -42,8 +42,7 @@ impl Layout {
     /// A port with one queue.
     pub fn port(&mut self, name: &str, kind: PortKind, mtu: u16) -> PortId {
         let id = PortId(self.host.ports.len() as u16);
-        let (name, policy) = (name.to_owned(), PortPolicy::default());
-        self.host.ports.push(PortConfig { id, name, kind, queues: 1, mtu, gro: false, group: None, policy });
+        self.host.ports.push(PortConfig { mtu, ..PortConfig::new(id, name, kind) });
         id
     }
 

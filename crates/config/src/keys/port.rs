@@ -6,7 +6,7 @@ use netvm_policy::PortId;
 use toml::Value;
 
 use crate::model::{
-    ContainerConfig, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, PortPolicy, SourceConfig,
+    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, SourceConfig,
     VhostDma,
 };
 use crate::syntax::field::{self, FieldError};
@@ -17,9 +17,6 @@ use crate::syntax::form::{
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
-/// Ethernet's payload, and netvm's default.
-const DEFAULT_MTU: u16 = 1500;
-
 /// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
 const DEVICE_BYTES: usize = 63;
 /// Longest frame that fits into the largest buffer, after a headroom of 256.
@@ -27,16 +24,7 @@ const MAX_FRAME: u64 = 65_472 - 256;
 
 impl Numbered for PortConfig {
     fn numbered(number: usize) -> Self {
-        Self {
-            id: PortId(number as u16),
-            name: String::new(),
-            kind: PortKind::Sink,
-            queues: 1,
-            mtu: DEFAULT_MTU,
-            gro: false,
-            group: None,
-            policy: PortPolicy::default(),
-        }
+        Self::new(PortId(number as u16), String::new(), PortKind::Sink)
     }
 }
 

@@ -9,6 +9,8 @@ use netvm_wire::MacAddr;
 use super::{GroupId, InterfaceAddress, PortPolicy, derived_mac, names_of};
 use crate::words::words;
 
+/// Ethernet's payload, and netvm's default.
+pub(crate) const DEFAULT_MTU: u16 = 1500;
 /// Bytes of Ethernet's header, which a frame has besides the MTU.
 pub(crate) const FRAME_HEADER: u16 = 14;
 
@@ -35,6 +37,13 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
+    /// A port with the defaults of all other settings.
+    #[must_use]
+    pub fn new(id: PortId, name: impl Into<String>, kind: PortKind) -> Self {
+        let (name, policy) = (name.into(), PortPolicy::default());
+        Self { id, name, kind, queues: 1, mtu: DEFAULT_MTU, gro: false, group: None, policy }
+    }
+
     /// The MAC address of the guest's card, for ports that emulate a card.
     #[must_use]
     pub fn card_mac(&self) -> Option<MacAddr> {

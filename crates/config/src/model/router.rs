@@ -162,13 +162,10 @@ pub(crate) fn add_punt_ports(host: &mut Host) {
     }
     for (interface, router, name) in punts {
         let Some(port) = host.port(interface.port) else { continue };
+        let kind = PortKind::AfXdp { interface: interface.host_end, generic: false };
+        let name = RouterInterface::punt_name(&name, &interface.name);
         host.ports.push(PortConfig {
-            id: interface.punt,
-            name: RouterInterface::punt_name(&name, &interface.name),
-            kind: PortKind::AfXdp { interface: interface.host_end, generic: false },
-            queues: 1,
             mtu: port.mtu,
-            gro: false,
             group: host.landing_group(port),
             // Packets from the kernel have the same share as received packets.
             policy: PortPolicy {
@@ -176,6 +173,7 @@ pub(crate) fn add_punt_ports(host: &mut Host) {
                 weight: port.policy.weight,
                 ..PortPolicy::default()
             },
+            ..PortConfig::new(interface.punt, name, kind)
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{Host, PortConfig, PortKind, PortPolicy};
+use netvm_config::model::{Host, PortConfig, PortKind};
 use netvm_policy::arbitrary::{Generator, LAST_PORT, rules};
 use netvm_policy::{Cube, Rule, RuleId, decide};
 use netvm_wire::FlowKey;
@@ -17,16 +17,7 @@ fn compiler() -> Compiler {
 }
 
 fn host(rules: Vec<Rule>) -> Host {
-    let port = |n: u16| PortConfig {
-        id: PortId(n),
-        name: format!("p{n}"),
-        kind: PortKind::Sink,
-        queues: 1,
-        mtu: 1500,
-        gro: false,
-        group: None,
-        policy: PortPolicy::default(),
-    };
+    let port = |n: u16| PortConfig::new(PortId(n), format!("p{n}"), PortKind::Sink);
     Host { ports: (0..=LAST_PORT.0).map(port).collect(), rules, ..Host::default() }
 }
 

@@ -117,7 +117,7 @@ impl PortQueue {
         Self { port, memory, waits_for_room, shaper: None, gro: None, devices, turn: 0 }
     }
 
-    /// Whether it coalesces received packets.
+    /// Coalesces received packets if `is_on`.
     pub(crate) fn with_gro(self, is_on: bool) -> Self {
         Self { gro: is_on.then(Box::default), ..self }
     }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use netvm_attach::{Hello, Ready};
 use netvm_config::model::{
     Action, Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortKind, PortPolicy, Rule, RuleId, RuleParts, SourceConfig,
+    PortConfig, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
 use netvm_region::{Control, NfCounter};
@@ -184,17 +184,7 @@ pub fn group(id: u16, buffers: u32, buffer_size: u32) -> Group {
 }
 
 pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {
-    let policy = PortPolicy::default();
-    PortConfig {
-        id: PortId(id),
-        name: name.to_owned(),
-        kind,
-        queues: 1,
-        mtu: 1500,
-        gro: false,
-        group: None,
-        policy,
-    }
+    PortConfig::new(PortId(id), name, kind)
 }
 
 pub fn source(size: u16, count: Option<u64>, lossless: bool) -> PortKind {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use netvm_capture::{CaptureReader, ReadFault};
 use netvm_config::model::{
     Action, Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfLimits, NfStart,
-    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
+    OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId, RuleParts,
 };
 use netvm_engine::{Engine, Notice};
 
@@ -215,16 +215,7 @@ fn check_files(replay: &Replay) -> Result<(), ReplayError> {
 fn host_for(commands: &[Vec<String>], contents: &Contents, input: &Path, output: &Path) -> Host {
     let kind =
         PortKind::Pcap { input: Some(input.to_owned()), output: Some(output.to_owned()), paced: false };
-    let port = PortConfig {
-        id: PortId(0),
-        name: "capture".to_owned(),
-        kind,
-        queues: 1,
-        mtu: 1500,
-        gro: false,
-        group: None,
-        policy: PortPolicy::default(),
-    };
+    let port = PortConfig::new(PortId(0), "capture", kind);
     let group = Group {
         id: GroupId(0),
         name: "replay".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netvm_config::model::{Group, Host, MAX_PORTS, PortConfig, PortId, PortKind, PortPolicy};
+use netvm_config::model::{Group, Host, MAX_PORTS, PortConfig, PortId, PortKind};
 use netvm_config::{ChangeKind, assign_ids, parse, plan};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -104,16 +104,7 @@ proptest! {
 #[test]
 fn freed_numbers_are_used_again_when_nothing_else_is_left() {
     let host = |names: &mut dyn Iterator<Item = String>| {
-        let port = |(id, name)| PortConfig {
-            id: PortId(id),
-            name,
-            kind: PortKind::Sink,
-            queues: 1,
-            mtu: 1500,
-            gro: false,
-            group: None,
-            policy: PortPolicy::default(),
-        };
+        let port = |(id, name)| PortConfig::new(PortId(id), name, PortKind::Sink);
         Host { ports: (0..).zip(names).map(port).collect(), ..Host::default() }
     };
     let old = host(&mut (0..MAX_PORTS).map(|n| format!("old{n}")));

@@ -35,19 +35,16 @@ pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
             let name = format!("i{place}");
             let punt = PortId(host.ports.len() as u16);
             let host_end = RouterInterface::host_end_of(&router.name, &name);
+            let kind = PortKind::AfXdp { interface: host_end.clone(), generic: false };
             host.ports.push(PortConfig {
-                id: punt,
-                name: format!("{}.{name}", router.name),
-                kind: PortKind::AfXdp { interface: host_end.clone(), generic: false },
-                queues: 1,
                 mtu: port.mtu,
-                gro: false,
                 group: host.landing_group(&port),
                 policy: PortPolicy {
                     forward: Forward::Router(id),
                     weight: port.policy.weight,
                     ..PortPolicy::default()
                 },
+                ..PortConfig::new(punt, format!("{}.{name}", router.name), kind)
             });
             router.interfaces.push(RouterInterface {
                 name,

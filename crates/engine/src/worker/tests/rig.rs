@@ -322,16 +322,8 @@ pub(super) fn rules(ports: &[&str], rules: &[&str]) -> Host {
 }
 
 pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
-    PortConfig {
-        id: PortId(n),
-        name: format!("p{n}"),
-        kind: PortKind::Sink,
-        queues: 1,
-        mtu: 1500,
-        gro: false,
-        group: None,
-        policy: PortPolicy { forward, ..PortPolicy::default() },
-    }
+    let policy = PortPolicy { forward, ..PortPolicy::default() };
+    PortConfig { policy, ..PortConfig::new(PortId(n), format!("p{n}"), PortKind::Sink) }
 }
 
 /// A snapshot with the compiled rules of a host.

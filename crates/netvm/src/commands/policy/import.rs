@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use netvm_config::model::{
-    Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, RuleParts,
-};
+use netvm_config::model::{Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, Rule, RuleId, RuleParts};
 use netvm_policy::Actions;
 use netvm_policy_import::{Imported, Interfaces, classbench, iptables, nft};
 
@@ -40,16 +38,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
         eprintln!("{}: {note}", path.display());
     }
     let lost = imported.notes.iter().filter(|note| note.loses_drop).count();
-    let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig {
-        id,
-        name: name.clone(),
-        kind: PortKind::Sink,
-        queues: 1,
-        mtu: 1500,
-        gro: false,
-        group: None,
-        policy: PortPolicy::default(),
-    };
+    let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::Sink);
     let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
     let toml = host.to_toml();
     output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))?;
