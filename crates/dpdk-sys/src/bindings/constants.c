@@ -84,7 +84,7 @@ void netvm_values(void)
 
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_PAIRS);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_DEVICES);
-	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_PIECES);
+	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_REGIONS);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MIN_ENTRIES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_ENTRIES);
 
@@ -107,7 +107,7 @@ void netvm_values(void)
 	STRUCTURE(netvm_acl_spec);
 	STRUCTURE(netvm_heap);
 	STRUCTURE(netvm_part);
-	STRUCTURE(netvm_vhost_piece);
-	STRUCTURE(netvm_vhost_places);
+	STRUCTURE(netvm_vhost_region);
+	STRUCTURE(netvm_vhost_ring_addresses);
 	STRUCTURE(netvm_dma_stats);
 }

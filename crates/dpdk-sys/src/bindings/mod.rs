@@ -364,14 +364,14 @@ pub type netvm_vhost_constant = ::core::ffi::c_uint;
 pub type netvm_vhost_accepts = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct netvm_vhost_piece {
+pub struct netvm_vhost_region {
     pub guest: u64,
     pub bytes: u64,
     pub start: usize,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct netvm_vhost_places {
+pub struct netvm_vhost_ring_addresses {
     pub descriptors: *mut ::core::ffi::c_void,
     pub driver: *mut ::core::ffi::c_void,
     pub device: *mut ::core::ffi::c_void,
@@ -386,13 +386,13 @@ unsafe extern "C" {
     pub fn netvm_vhost_set_features(device: ::core::ffi::c_int, features: u64);
 }
 unsafe extern "C" {
-    pub fn netvm_vhost_set_memory(device: ::core::ffi::c_int, pieces: *const netvm_vhost_piece, count: u32);
+    pub fn netvm_vhost_set_memory(device: ::core::ffi::c_int, regions: *const netvm_vhost_region, count: u32);
 }
 unsafe extern "C" {
     pub fn netvm_vhost_start(
         device: ::core::ffi::c_int,
         vring: u16,
-        places: *const netvm_vhost_places,
+        addresses: *const netvm_vhost_ring_addresses,
         size: u16,
         position: u16,
     ) -> ::core::ffi::c_int;

@@ -36,17 +36,17 @@ netvm_vhost_set_features(int device, uint64_t features)
 }
 
 void
-netvm_vhost_set_memory(int device, const struct netvm_vhost_piece *pieces, uint32_t count)
+netvm_vhost_set_memory(int device, const struct netvm_vhost_region *regions, uint32_t count)
 {
 	struct memory *memory = &netvm_vhost_devices[device]->memory;
 
 	memset(memory, 0, sizeof(*memory));
-	memory->count = RTE_MIN(count, (uint32_t)NETVM_VHOST_MAX_PIECES);
-	memcpy(memory->pieces, pieces, memory->count * sizeof(*pieces));
+	memory->count = RTE_MIN(count, (uint32_t)NETVM_VHOST_MAX_REGIONS);
+	memcpy(memory->regions, regions, memory->count * sizeof(*regions));
 }
 
 int
-netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_places *places, uint16_t size,
+netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addresses *addresses, uint16_t size,
 	uint16_t position)
 {
 	struct device *guest = netvm_vhost_devices[device];
@@ -55,9 +55,9 @@ netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_places *p
 	struct ring ring;
 	bool packed = is_packed(guest);
 
-	started.at.desc = places->descriptors;
-	started.at.avail = places->driver;
-	started.at.used = places->device;
+	started.at.desc = addresses->descriptors;
+	started.at.avail = addresses->driver;
+	started.at.used = addresses->device;
 	started.at.size = size;
 	if (packed) {
 		started.avail = position & 0x7fff;

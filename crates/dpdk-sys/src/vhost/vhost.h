@@ -20,8 +20,8 @@ enum netvm_vhost_constant {
 	NETVM_VHOST_MAX_PAIRS = 64,
 	/** Devices at most, over all sockets. */
 	NETVM_VHOST_MAX_DEVICES = 1024,
-	/** Pieces of memory that a guest shares at most. */
-	NETVM_VHOST_MAX_PIECES = 8,
+	/** Regions of memory that a guest shares at most. */
+	NETVM_VHOST_MAX_REGIONS = 8,
 	/** Entries of the shortest ring: buffers that are read ahead. */
 	NETVM_VHOST_MIN_ENTRIES = 32,
 	/** Entries of the longest ring (virtio 1.2, section 2.6). */
@@ -40,15 +40,15 @@ enum netvm_vhost_accepts {
 	NETVM_VHOST_DMA = 8,
 };
 
-/** Memory that a guest shares: its address in the guest, and where it is mapped here. */
-struct netvm_vhost_piece {
+/** A region of memory that a guest shares: its address in the guest, and where it is mapped here. */
+struct netvm_vhost_region {
 	uint64_t guest;
 	uint64_t bytes;
 	uintptr_t start;
 };
 
 /** Where the parts of a ring are mapped here. */
-struct netvm_vhost_places {
+struct netvm_vhost_ring_addresses {
 	void *descriptors;
 	/** The area that the driver writes: available buffers, or event suppression. */
 	void *driver;
@@ -65,14 +65,14 @@ void netvm_vhost_remove(int device);
 /** Sets the negotiated virtio features. No vring is started. */
 void netvm_vhost_set_features(int device, uint64_t features);
 
-/** Sets the guest's memory, of at most NETVM_VHOST_MAX_PIECES pieces. Started vrings must be started again. */
-void netvm_vhost_set_memory(int device, const struct netvm_vhost_piece *pieces, uint32_t count);
+/** Sets the guest's memory, of at most NETVM_VHOST_MAX_REGIONS regions. Started vrings must be started again. */
+void netvm_vhost_set_memory(int device, const struct netvm_vhost_region *regions, uint32_t count);
 
 /**
  * Starts a vring of `size` entries at a position, which has the wrap counter of a packed ring in bit 15. -EINVAL if parts
  * of it are not in the guest's memory, or the position is not in the ring.
  */
-int netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_places *places, uint16_t size,
+int netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addresses *addresses, uint16_t size,
 	uint16_t position);
 
 /** Stops a vring, if it is started; returns its position. */

@@ -11,21 +11,21 @@ use dpdk_sys as sys;
 use netvm_region::lost_pages::{self, Mark, Range};
 
 const DEVICES: usize = sys::NETVM_VHOST_MAX_DEVICES as usize;
-const PIECES: usize = sys::NETVM_VHOST_MAX_PIECES as usize;
+const REGIONS: usize = sys::NETVM_VHOST_MAX_REGIONS as usize;
 
 /// A device's memory.
 struct Memory {
-    pieces: [Range; PIECES],
+    regions: [Range; REGIONS],
     truncated: Mark,
 }
 
 impl Memory {
     const fn none() -> Self {
-        Self { pieces: [const { Range::none() }; PIECES], truncated: Mark::new() }
+        Self { regions: [const { Range::none() }; REGIONS], truncated: Mark::new() }
     }
 
     fn forget(&self) {
-        self.pieces.iter().for_each(|piece| piece.set(0, 0));
+        self.regions.iter().for_each(|region| region.set(0, 0));
     }
 }
 
@@ -65,11 +65,11 @@ fn interrupted() -> bool {
 }
 
 /// Records where a device's memory is mapped, in place of older memory that no thread uses any more.
-pub(super) fn record_pieces(device: i32, pieces: impl Iterator<Item = (usize, usize)>) {
+pub(super) fn record_regions(device: i32, regions: impl Iterator<Item = (usize, usize)>) {
     let Some(memory) = memory(device) else { return };
     memory.forget();
-    for (piece, (start, bytes)) in memory.pieces.iter().zip(pieces) {
-        piece.set(start, bytes);
+    for (region, (start, bytes)) in memory.regions.iter().zip(regions) {
+        region.set(start, bytes);
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn is_marked(device: i32) -> bool {
 
 /// The mark of the device to which an address belongs. Async-signal-safe.
 fn mark_at(address: usize) -> Option<&'static Mark> {
-    let holds = |memory: &&Memory| memory.pieces.iter().any(|piece| piece.holds(address));
+    let holds = |memory: &&Memory| memory.regions.iter().any(|region| region.holds(address));
     MEMORIES.iter().find(holds).map(|memory| &memory.truncated)
 }
 
@@ -129,7 +129,7 @@ mod tests {
             CLOSED.lock().unwrap().contains(&device)
         };
         let start = missing(1 << 20);
-        record_pieces(1000, [(0, 0); 7].into_iter().chain([(start as usize, 1 << 20)]));
+        record_regions(1000, [(0, 0); 7].into_iter().chain([(start as usize, 1 << 20)]));
         // SAFETY: mapped; what has no pages gets some.
         unsafe {
             assert_eq!(start.add(5000).read_volatile(), 0);

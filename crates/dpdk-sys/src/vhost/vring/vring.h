@@ -29,11 +29,11 @@
 
 struct memory {
 	uint32_t count;
-	struct netvm_vhost_piece pieces[NETVM_VHOST_MAX_PIECES];
+	struct netvm_vhost_region regions[NETVM_VHOST_MAX_REGIONS];
 };
 
 /* Parts of a ring; a ring without entries is not started. */
-struct places {
+struct ring_addresses {
 	union {
 		struct vring_desc *desc;
 		struct vring_packed_desc *desc_packed;
@@ -53,7 +53,7 @@ struct dma_queue;
 
 /* A vring between bursts. */
 struct vring_state {
-	_Alignas(2 * RTE_CACHE_LINE_SIZE) struct places at;
+	_Alignas(2 * RTE_CACHE_LINE_SIZE) struct ring_addresses at;
 	/* Positions of the next available and the next used buffer. Those of packed rings wrap at their size. */
 	uint16_t avail, used;
 	bool avail_wrap, used_wrap;
@@ -80,10 +80,10 @@ extern __thread int netvm_vhost_call_wanted;
 
 /* A ring during a burst. */
 struct ring {
-	struct places at;
+	struct ring_addresses at;
 	const struct memory *memory;
 	/* Where the last buffer was. */
-	const struct netvm_vhost_piece *region;
+	const struct netvm_vhost_region *region;
 	uint64_t features;
 	/* Bytes of a virtio-net header. */
 	uint16_t header;
@@ -153,7 +153,7 @@ begin_burst(struct ring *ring, const struct device *device, const struct vring_s
 
 	ring->at = state->at;
 	ring->memory = &device->memory;
-	ring->region = device->memory.pieces;
+	ring->region = device->memory.regions;
 	ring->features = device->features;
 	ring->header = device->features & long_header ? sizeof(struct virtio_net_hdr_mrg_rxbuf) :
 		sizeof(struct virtio_net_hdr);
@@ -183,9 +183,9 @@ is_guests(const struct memory *memory, const void *at, uint64_t bytes, uint64_t 
 	uint32_t i;
 
 	for (i = 0; i < memory->count; i++) {
-		offset = (uintptr_t)at - memory->pieces[i].start;
-		if (offset < memory->pieces[i].bytes)
-			return bytes <= memory->pieces[i].bytes - offset && (uintptr_t)at % alignment == 0;
+		offset = (uintptr_t)at - memory->regions[i].start;
+		if (offset < memory->regions[i].bytes)
+			return bytes <= memory->regions[i].bytes - offset && (uintptr_t)at % alignment == 0;
 	}
 	return false;
 }
@@ -194,14 +194,14 @@ is_guests(const struct memory *memory, const void *at, uint64_t bytes, uint64_t 
 static inline char *
 whole(struct ring *ring, uint64_t address, uint64_t bytes)
 {
-	const struct netvm_vhost_piece *region = ring->region;
+	const struct netvm_vhost_region *region = ring->region;
 	uint64_t offset = address - region->guest;
 	uint32_t i;
 
 	for (i = 0; offset >= region->bytes || region->bytes - offset < bytes; i++) {
 		if (i == ring->memory->count)
 			return NULL;
-		region = &ring->memory->pieces[i];
+		region = &ring->memory->regions[i];
 		offset = address - region->guest;
 	}
 	ring->region = region;
@@ -216,10 +216,10 @@ mapped(const struct memory *memory, uint64_t address, uint64_t *bytes)
 	uint32_t i;
 
 	for (i = 0; i < memory->count; i++) {
-		offset = address - memory->pieces[i].guest;
-		if (offset < memory->pieces[i].bytes) {
-			*bytes = RTE_MIN(*bytes, memory->pieces[i].bytes - offset);
-			return (char *)(memory->pieces[i].start + offset);
+		offset = address - memory->regions[i].guest;
+		if (offset < memory->regions[i].bytes) {
+			*bytes = RTE_MIN(*bytes, memory->regions[i].bytes - offset);
+			return (char *)(memory->regions[i].start + offset);
 		}
 	}
 	return NULL;

@@ -193,9 +193,9 @@ impl Device {
             return Some(());
         }
         let memory = GuestMemory::map(&self.protocol.memory, files, self.is_copied_to)?;
-        let pieces = memory.pieces();
+        let regions = memory.regions();
         // Until now, a worker may have touched a missing page of the old memory.
-        truncated::record_pieces(self.number, memory.pages());
+        truncated::record_regions(self.number, memory.pages());
         let positions: Vec<(u16, u16)> = (0u16..)
             .zip(&self.rings)
             .filter(|(_, ring)| ring.started)
@@ -204,8 +204,8 @@ impl Device {
                 (n, unsafe { sys::netvm_vhost_stop(self.number, n) })
             })
             .collect();
-        // SAFETY: as above; the pieces are mapped until the device has others or is removed.
-        unsafe { sys::netvm_vhost_set_memory(self.number, pieces.as_ptr(), pieces.len() as u32) };
+        // SAFETY: as above; the regions are mapped until the device has others or is removed.
+        unsafe { sys::netvm_vhost_set_memory(self.number, regions.as_ptr(), regions.len() as u32) };
         self.memory = memory;
         positions.into_iter().try_for_each(|(ring, position)| self.start_at(ring, position))
     }
@@ -227,11 +227,12 @@ impl Device {
 
     fn start_at(&self, ring: u16, position: u16) -> Option<()> {
         let known = self.protocol.known(ring.into());
-        let places = self.memory.places(&known.addresses?)?;
+        let addresses = self.memory.translate(&known.addresses?)?;
         // Rings have at most 2^15 entries.
         let size = known.size? as u16;
-        // SAFETY: the device exists, and no worker uses it; the function checks the places against the device's memory.
-        let error = unsafe { sys::netvm_vhost_start(self.number, ring, &raw const places, size, position) };
+        // SAFETY: the device exists, and no worker uses it; the function checks the addresses against the device's memory.
+        let error =
+            unsafe { sys::netvm_vhost_start(self.number, ring, &raw const addresses, size, position) };
         (error == 0).then_some(())
     }
 

@@ -1,6 +1,6 @@
-//! The memory that a guest shares: pieces of files, mapped into this process by rust-vmm's `vm-memory`.
+//! The memory that a guest shares: regions of files, mapped into this process by rust-vmm's `vm-memory`.
 //!
-//! Whether a file has all the pages that a piece claims is not checked: its owner may truncate it at any time (see
+//! Whether a file has all the pages that a region claims is not checked: its owner may truncate it at any time (see
 //! `truncated`).
 
 use std::ffi::c_void;
@@ -14,19 +14,19 @@ use vm_memory::{FileOffset, MmapRegion};
 
 use super::protocol::{Addresses, Region};
 
-/// A piece of memory.
+/// A region, mapped.
 #[derive(Debug)]
-struct Piece {
+struct MappedRegion {
     region: Region,
     /// Device and inode of its file.
     file: (u64, u64),
     /// The pages in which it lies.
     pages: MmapRegion,
-    /// Bytes from their start to the piece's.
+    /// Bytes from their start to the region's.
     begin: u64,
 }
 
-impl Piece {
+impl MappedRegion {
     /// `None` if the kernel refuses. With `populate`, its pages are there at once.
     fn map(region: &Region, file: OwnedFd, populate: bool) -> Option<Self> {
         let stat = fstat(&file).ok()?;
@@ -49,8 +49,8 @@ impl Piece {
         self.pages.as_ptr().wrapping_add(self.begin as usize)
     }
 
-    /// Where an address of the front-end is mapped, if the piece has it.
-    fn place(&self, address: u64) -> Option<*mut c_void> {
+    /// Where an address of the front-end is mapped, if the region has it.
+    fn translate(&self, address: u64) -> Option<*mut c_void> {
         let offset = address.checked_sub(self.region.start).filter(|offset| *offset < self.region.bytes)?;
         Some(self.start().wrapping_add(offset as usize).cast())
     }
@@ -58,44 +58,48 @@ impl Piece {
 
 /// The memory of one guest.
 #[derive(Debug, Default)]
-pub(super) struct GuestMemory(Vec<Piece>);
+pub(super) struct GuestMemory(Vec<MappedRegion>);
 
 impl GuestMemory {
     /// Maps a table of regions; there are as many files. `None` if a region cannot be mapped.
     pub(super) fn map(regions: &[Region], files: Vec<OwnedFd>, populate: bool) -> Option<Self> {
-        let pieces = regions.iter().zip(files).map(|(region, file)| Piece::map(region, file, populate));
-        pieces.collect::<Option<_>>().map(Self)
+        let mapped =
+            regions.iter().zip(files).map(|(region, file)| MappedRegion::map(region, file, populate));
+        mapped.collect::<Option<_>>().map(Self)
     }
 
     /// Whether a table would map the same memory.
     pub(super) fn is(&self, regions: &[Region], files: &[OwnedFd]) -> bool {
-        let same = |(piece, (region, file)): (&Piece, (&Region, &OwnedFd))| {
-            let is_file = fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == piece.file);
-            piece.region == *region && is_file
+        let same = |(mapped, (region, file)): (&MappedRegion, (&Region, &OwnedFd))| {
+            let is_file = fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == mapped.file);
+            mapped.region == *region && is_file
         };
         self.0.len() == regions.len() && self.0.iter().zip(regions.iter().zip(files)).all(same)
     }
 
     /// Addresses and lengths of its pages.
     pub(super) fn pages(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.0.iter().map(|piece| (piece.pages.as_ptr() as usize, piece.pages.size()))
+        self.0.iter().map(|mapped| (mapped.pages.as_ptr() as usize, mapped.pages.size()))
     }
 
     /// As the ring code takes it.
-    pub(super) fn pieces(&self) -> Vec<sys::netvm_vhost_piece> {
-        let piece = |piece: &Piece| sys::netvm_vhost_piece {
-            guest: piece.region.physical,
-            bytes: piece.region.bytes,
-            start: piece.start() as usize,
+    pub(super) fn regions(&self) -> Vec<sys::netvm_vhost_region> {
+        let region = |mapped: &MappedRegion| sys::netvm_vhost_region {
+            guest: mapped.region.physical,
+            bytes: mapped.region.bytes,
+            start: mapped.start() as usize,
         };
-        self.0.iter().map(piece).collect()
+        self.0.iter().map(region).collect()
     }
 
     /// Where the parts of a ring are mapped; `None` if they are outside.
-    pub(super) fn places(&self, at: &Addresses) -> Option<sys::netvm_vhost_places> {
-        let place = |address| self.0.iter().find_map(|piece| piece.place(address));
-        let [descriptors, driver, device] = [place(at.descriptors)?, place(at.driver)?, place(at.device)?];
-        Some(sys::netvm_vhost_places { descriptors, driver, device })
+    pub(super) fn translate(&self, at: &Addresses) -> Option<sys::netvm_vhost_ring_addresses> {
+        let translate = |address| self.0.iter().find_map(|mapped| mapped.translate(address));
+        Some(sys::netvm_vhost_ring_addresses {
+            descriptors: translate(at.descriptors)?,
+            driver: translate(at.driver)?,
+            device: translate(at.device)?,
+        })
     }
 }
 
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_begins_at_any_offset_of_its_file() {
+    fn a_region_begins_at_any_offset_of_its_file() {
         let file = file();
         rustix::io::pwrite(&file, b"here", PAGE + 100).unwrap();
         let region = region(PAGE, PAGE + 100);
@@ -128,15 +132,15 @@ mod tests {
             driver: region.start + 1,
             device: region.start + PAGE - 1,
         };
-        let places = memory.places(&at).unwrap();
-        assert_eq!(memory.pieces()[0].start, places.descriptors as usize);
-        assert_eq!(places.device as usize - places.driver as usize, PAGE as usize - 2);
+        let mapped = memory.translate(&at).unwrap();
+        assert_eq!(memory.regions()[0].start, mapped.descriptors as usize);
+        assert_eq!(mapped.device as usize - mapped.driver as usize, PAGE as usize - 2);
         // SAFETY: mapped as long as `memory` lives.
-        assert_eq!(unsafe { *places.descriptors.cast::<[u8; 4]>() }, *b"here");
+        assert_eq!(unsafe { *mapped.descriptors.cast::<[u8; 4]>() }, *b"here");
         // Of whole pages.
         assert_eq!(memory.pages().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [2 * PAGE as usize]);
         for outside in [region.start - 1, region.start + PAGE] {
-            assert!(memory.places(&Addresses { device: outside, ..at }).is_none());
+            assert!(memory.translate(&Addresses { device: outside, ..at }).is_none());
         }
     }
 

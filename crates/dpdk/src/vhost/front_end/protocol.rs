@@ -38,7 +38,7 @@ pub(super) const RINGS: u32 = 2 * sys::NETVM_VHOST_MAX_PAIRS;
 const LONGEST: u32 = sys::NETVM_VHOST_MAX_ENTRIES;
 const SHORTEST: u32 = sys::NETVM_VHOST_MIN_ENTRIES;
 /// Regions in one message at most, and bytes of that longest message.
-pub(super) const REGIONS: usize = sys::NETVM_VHOST_MAX_PIECES as usize;
+pub(super) const REGIONS: usize = sys::NETVM_VHOST_MAX_REGIONS as usize;
 pub(super) const MOST_BYTES: usize = 8 + 32 * REGIONS;
 
 /// A region of shared memory: its addresses in the guest and in the front-end, and its offset in the file.
