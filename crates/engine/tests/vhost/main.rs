@@ -1,6 +1,7 @@
 //! Guests on vhost-user, honest and hostile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod buffers;
 mod dma;
 mod hostile {
     mod call;
