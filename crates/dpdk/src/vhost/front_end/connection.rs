@@ -125,17 +125,15 @@ impl Connection {
         let device = device.as_mut().ok_or(End::Closed)?;
         device.check(request, message.payload(), &message.fds).map_err(End::Refused)?;
         let mut fds = std::mem::take(&mut message.fds);
-        let answer = if changes_rings(request) {
-            let was_used = guests.pause(device.number);
-            let answer = device.apply(request, message.payload(), &mut fds)?;
+        let changes_rings = changes_rings(request);
+        let was_used = changes_rings && guests.pause(device.number);
+        let answer = device.apply(request, message.payload(), &mut fds)?;
+        if changes_rings {
             guests.publish(device.number, device.publication());
-            if was_used {
-                std::thread::sleep(PAUSE_INTERVAL);
-            }
-            answer
-        } else {
-            device.apply(request, message.payload(), &mut fds)?
-        };
+        }
+        if was_used {
+            std::thread::sleep(PAUSE_INTERVAL);
+        }
         match answer {
             Some(answer) => reply(&self.stream, request, &answer),
             // It has succeeded.
@@ -160,4 +158,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

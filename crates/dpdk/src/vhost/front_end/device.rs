@@ -13,7 +13,7 @@ use vm_memory::ByteValued;
 use super::super::guests::{MAX_PAIRS, Publication};
 use super::super::{Refusal, calls, lock, truncated};
 use super::memory::GuestMemory;
-use super::protocol::{Protocol, RINGS, number, structure};
+use super::protocol::{PACKED, Protocol, RINGS, number, structure};
 use super::{End, descriptors};
 use crate::vhost_user::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
@@ -241,14 +241,11 @@ impl Device {
         let index = structure::<VhostUserVringState>(payload)?.index;
         let ring = self.rings.get_mut(index as usize)?;
         self.is_ready = false;
-        (ring.has_call, ring.kick) = (false, None);
-        let mut position = 0;
-        if std::mem::take(&mut ring.started) {
-            // SAFETY: the device exists, and no worker uses it.
-            position = unsafe { sys::netvm_vhost_stop(self.number, index as u16) };
-        }
+        (ring.started, ring.has_call, ring.kick) = (false, false, None);
+        // SAFETY: the device exists, and no worker uses it. A ring that is not started is at position 0.
+        let position = unsafe { sys::netvm_vhost_stop(self.number, index as u16) };
         // Of packed rings, the next available and the next used descriptor, which are the same in a ring that is not used.
-        let is_packed = self.protocol.features & 1 << 34 != 0;
+        let is_packed = self.protocol.features & PACKED != 0;
         let num = u32::from(position) | if is_packed { u32::from(position) << 16 } else { 0 };
         VhostUserVringState::new(index, num).as_slice().try_into().ok()
     }

@@ -120,19 +120,13 @@ mod tests {
     use std::io::Read;
 
     use super::super::connection::MOST_THREADS;
+    use super::super::connection::tests::soon;
     use super::*;
 
     fn guests(name: &str, mode: VhostMode) -> Arc<Guests> {
         let path = std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
         Guests::register(path, mode, 1, None).unwrap().unwrap()
-    }
-
-    fn soon(mut is_so: impl FnMut() -> bool) -> bool {
-        (0..1000).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            is_so()
-        })
     }
 
     #[test]

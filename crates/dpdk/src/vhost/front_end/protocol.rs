@@ -30,7 +30,7 @@ use crate::vhost_user::{
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
 const MULTIQUEUE: u64 = 1 << 22;
 const EVENT_INDEX: u64 = 1 << 29;
-const PACKED: u64 = 1 << 34;
+pub(super) const PACKED: u64 = 1 << 34;
 
 /// Rings that a device can have, two a queue pair.
 pub(super) const RINGS: u32 = 2 * sys::NETVM_VHOST_MAX_PAIRS;

@@ -102,7 +102,8 @@ fn is_over(mut end: &UnixStream) -> bool {
     }
 }
 
-fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+/// Waits until it is so; `false` if that takes too long.
+pub(in super::super) fn soon(mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !is_so() {
         if start.elapsed() > Duration::from_secs(10) {
