@@ -157,9 +157,15 @@ pub struct RouterCounters {
 
 /// One worker's counters of one NF thread.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct LinkCounters {
-    /// Packets that the engine handed to it.
+    /// Packets with an accepted per-flow verdict.
+    pub flows_decided: Counter,
+    /// Packets whose per-flow verdict was refused: not permitted, or the flow was no longer known.
+    pub flows_refused: Counter,
+    /// Packets that the engine handed to it. Not the first field, as that may have the same offset in its page as a ring's
+    /// index has. Processors that compare only these 12 bits of addresses let the load wait for the store of the index
+    /// (4K aliasing): 50 cycles a burst on an AMD EPYC.
     pub delivered: Counter,
     /// Packets that it returned to the engine.
     pub returned: Counter,
@@ -167,10 +173,6 @@ pub struct LinkCounters {
     pub drops: Drops,
     /// Violations: events that no correct NF causes.
     pub violations: [Counter; Violation::COUNT],
-    /// Packets with an accepted per-flow verdict.
-    pub flows_decided: Counter,
-    /// Packets whose per-flow verdict was refused: not permitted, or the flow was no longer known.
-    pub flows_refused: Counter,
 }
 
 /// The stages of the packet path in a worker (NetVM paper, Table 1).
