@@ -8,18 +8,18 @@
 //! use netvm_vnet::{ReceiveBurst, TapOptions, tap};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut tap = tap::open(&TapOptions { interface: "nv0".to_owned(), queues: 1, mtu: None, offloads: true })?;
-//! let queue = tap.queues.remove(0);
+//! let mut queue = tap.queues.remove(0);
 //! let mut bytes = vec![0u8; 65_536];
 //! let mut burst = ReceiveBurst::default();
 //! burst.push([libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }].into_iter());
 //! // SAFETY: the part is memory of this function, and not used meanwhile.
-//! let packets = unsafe { burst.receive(&queue, |header, packet| println!("{header:?} {packet:?}")) };
+//! let packets = unsafe { burst.receive(&mut queue, |header, packet| println!("{header:?} {packet:?}")) };
 //! println!("{packets} packets");
 //! # Ok(()) }
 //! ```
 //!
-//! Packet sockets move a burst of packets with one system call ([`ReceiveBurst`], [`SendBurst`]); TAP devices need one for
-//! each. For many small packets AF_XDP is the better way.
+//! A burst of packets takes one system call ([`ReceiveBurst`], [`SendBurst`]): `recvmmsg` and `sendmmsg` on packet sockets,
+//! io_uring on TAP devices. Where the kernel refuses io_uring, a TAP device takes one for each packet. For many small packets AF_XDP is the better way.
 
 pub mod container;
 mod control;

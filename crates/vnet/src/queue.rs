@@ -1,4 +1,4 @@
-//! A queue: packets in and out of an open interface, one for each system call.
+//! A queue: packets in and out of an open interface, a burst for each system call where the kernel can do that.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::ifreq::Request;
 
 mod receive_burst;
+mod ring;
 mod send_burst;
 
 pub use receive_burst::{MOST_PARTS, MOST_RECEIVED, ReceiveBurst};
 pub use send_burst::SendBurst;
+
+use ring::{Operation, Ring};
 
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 
@@ -24,7 +27,11 @@ pub(crate) enum Kind {
 
 impl SendError {
     pub(crate) fn last() -> Self {
-        match io::Error::last_os_error().raw_os_error() {
+        Self::of(io::Error::last_os_error().raw_os_error())
+    }
+
+    fn of(error: Option<i32>) -> Self {
+        match error {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Self::Full,
             Some(libc::EMSGSIZE) => Self::TooLong,
             Some(libc::ENETDOWN | libc::EIO | libc::ENXIO | libc::EBADFD) => Self::Down,
@@ -38,6 +45,8 @@ impl SendError {
 pub struct Queue {
     fd: Arc<OwnedFd>,
     kind: Kind,
+    /// Of a TAP device, if the kernel allows it.
+    ring: Option<Ring>,
 }
 
 /// A received packet.
@@ -52,7 +61,7 @@ pub struct Received {
 /// No packet was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// There is none, or the interface is down or gone.
+    /// There is none, or the interface is down or gone. A packet may have come for a later place of the burst.
     Empty,
     /// A packet longer than the room was lost.
     TooLong,
@@ -62,7 +71,11 @@ pub enum ReceiveError {
 
 impl ReceiveError {
     pub(crate) fn last() -> Self {
-        match io::Error::last_os_error().raw_os_error() {
+        Self::of(io::Error::last_os_error().raw_os_error())
+    }
+
+    const fn of(error: Option<i32>) -> Self {
+        match error {
             Some(libc::EINVAL) => Self::Unknown,
             _ => Self::Empty,
         }
@@ -84,7 +97,34 @@ pub enum SendError {
 
 impl Queue {
     pub(crate) fn new(fd: OwnedFd, kind: Kind) -> Self {
-        Self { fd: Arc::new(fd), kind }
+        let ring = (kind == Kind::Tap).then(|| Ring::open(fd.as_fd()).ok()).flatten();
+        Self { fd: Arc::new(fd), kind, ring }
+    }
+
+    /// Whether it is a TAP device's and takes one system call for a burst, by io_uring.
+    #[must_use]
+    pub const fn uses_io_uring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Reads or writes several packets of a TAP device in one system call; `None` if there is only one, or no ring.
+    ///
+    /// # Safety
+    /// The parts may still be read, or written to.
+    unsafe fn run<'a>(
+        &mut self,
+        operation: Operation,
+        packets: impl ExactSizeIterator<Item = &'a [libc::iovec]>,
+    ) -> Option<&[i32]> {
+        if packets.len() < 2 {
+            return None;
+        }
+        // SAFETY: as the caller promises.
+        let is_good = unsafe { self.ring.as_mut()?.run((self.fd.as_fd(), operation), packets) }.is_ok();
+        if !is_good {
+            self.ring = None;
+        }
+        self.ring.as_ref().map(Ring::results)
     }
 
     /// Whether there is a packet to receive, or the interface is gone.

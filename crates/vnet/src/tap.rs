@@ -95,3 +95,9 @@ fn bring_up(options: &TapOptions) -> io::Result<()> {
 pub fn probe() -> io::Result<Offloads> {
     attach("nvprobe%d", false).and_then(|(fd, _)| negotiate(&fd))
 }
+
+/// Whether bursts of TAP devices take one system call, by io_uring; tried as in [`probe`].
+#[must_use]
+pub fn has_io_uring() -> bool {
+    attach("nvprobe%d", false).is_ok_and(|(fd, _)| Queue::new(fd, Kind::Tap).uses_io_uring())
+}

@@ -2,6 +2,7 @@
 //! offloads, and compares the result with that of `netvm_wire`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -25,7 +26,7 @@ fn part(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
-fn send(queue: &Queue, pending: Pending, frame: &mut [u8]) {
+fn send(queue: &mut Queue, pending: Pending, frame: &mut [u8]) {
     let mut burst = SendBurst::default();
     burst.push(header_of(pending), [part(frame)].into_iter());
     // SAFETY: the frame outlives the call.
@@ -33,7 +34,7 @@ fn send(queue: &Queue, pending: Pending, frame: &mut [u8]) {
 }
 
 /// The next `count` frames with this source.
-fn receive(queue: &Queue, source: MacAddr, count: usize) -> Vec<Vec<u8>> {
+fn receive(queue: &mut Queue, source: MacAddr, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, begin) = (Vec::new(), Instant::now());
     while frames.len() < count && begin.elapsed() < Duration::from_secs(5) {
         let (mut header, mut bytes) = (Header::default(), vec![0; 70_000]);
@@ -86,7 +87,7 @@ impl Sample {
     }
 
     /// Checks that the kernel finishes the packet as netvm does.
-    fn check(&self, [a, b]: [&Queue; 2]) {
+    fn check(&self, [a, b]: &mut [Queue; 2]) {
         let whole = self.frame();
         let headers = parse(&whole).unwrap();
         let (l2, from, payload) =
@@ -147,7 +148,7 @@ fn in_own_namespace(test: impl FnOnce() + Send + 'static) {
 }
 
 /// Source address and source port of the UDP frames that are there now.
-fn datagrams(queue: &Queue) -> Vec<([u8; 6], u16)> {
+fn datagrams(queue: &mut Queue) -> Vec<([u8; 6], u16)> {
     let mut found = Vec::new();
     loop {
         let mut bytes = vec![0; 70_000];
@@ -175,32 +176,149 @@ fn flows_are_spread_over_the_queues_of_packet_sockets_without_what_the_host_send
             packet_socket::open(&SocketOptions { interface: interface.to_owned(), queues }).unwrap().queues
         };
         // Two ports with several queues are two groups, and so is one on the same interface in another program.
-        let (several, others, far) = (open("nva", 3), open("nva", 2), open("nvb", 1));
+        let (several, others, mut far) = (open("nva", 3), open("nva", 2), open("nvb", 1));
         const FLOWS: u16 = 60;
         for _ in 0..2 {
             for port in 1..=FLOWS {
                 let frame =
                     FrameBuilder::new(A, B).ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-                send(&far[0], Pending::Nothing, &mut frame.udp(port, 9).payload(&[7; 30]).to_vec().unwrap());
+                send(
+                    &mut far[0],
+                    Pending::Nothing,
+                    &mut frame.udp(port, 9).payload(&[7; 30]).to_vec().unwrap(),
+                );
             }
         }
         // By the host itself.
         let host = UdpSocket::bind("10.9.0.1:0").unwrap();
         (0..20).for_each(|_| assert_eq!(host.send_to(&[1; 30], "10.9.0.2:9").unwrap(), 30));
         std::thread::sleep(Duration::from_millis(200));
-        let left = datagrams(&far[0]);
+        let left = datagrams(&mut far[0]);
         assert!(
             left.len() == 20 && left.iter().all(|(source, _)| *source == [2, 0, 0, 0, 0, 10]),
             "{left:?}"
         );
-        for group in [several, others] {
-            let each: Vec<Vec<([u8; 6], u16)>> = group.iter().map(datagrams).collect();
+        for mut group in [several, others] {
+            let each: Vec<Vec<([u8; 6], u16)>> = group.iter_mut().map(datagrams).collect();
             assert!(each.iter().flatten().all(|(source, _)| *source == A.0), "{each:?}");
             assert!(each.iter().all(|queue| !queue.is_empty()), "{each:?}");
             assert_eq!(each.iter().map(Vec::len).sum::<usize>(), 2 * usize::from(FLOWS));
             let flows = each.iter().map(|queue| queue.iter().collect::<BTreeSet<_>>().len());
             assert_eq!(flows.sum::<usize>(), usize::from(FLOWS), "a flow has one queue");
         }
+    });
+}
+
+/// Reads a burst; the payload byte of each packet, by place.
+fn read_burst(queue: &mut Queue, places: usize) -> Vec<Result<u8, ReceiveError>> {
+    let mut bytes = vec![vec![0; 2000]; places];
+    let mut burst = ReceiveBurst::default();
+    bytes.iter_mut().for_each(|bytes| burst.push([part(bytes)].into_iter()));
+    let mut outcomes = Vec::new();
+    // SAFETY: the bytes outlive the call.
+    let used =
+        unsafe { burst.receive(queue, |_, received| outcomes.push(received.map(|packet| packet.length))) };
+    assert_eq!(used, outcomes.len());
+    bytes.iter().zip(outcomes).map(|(bytes, outcome)| outcome.map(|length| bytes[length - 1])).collect()
+}
+
+/// Sends bursts from one TAP device to another; returns whether they used io_uring.
+fn check_bursts() -> bool {
+    let open = |interface: &str| {
+        let interface = interface.to_owned();
+        tap::open(&TapOptions { interface, queues: 1, mtu: None, offloads: false }).unwrap().queues.remove(0)
+    };
+    let (mut a, mut b) = (open("nva"), open("nvb"));
+    let uses_io_uring = a.uses_io_uring();
+    run("ip link add br0 type bridge");
+    run("ip link set dev nva master br0");
+    run("ip link set dev nvb master br0");
+    run("ip link set br0 up");
+    let frame = |number: u8| {
+        let frame = FrameBuilder::new(A, B).ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        frame.udp(7, 9).payload(&[number; 60]).to_vec().unwrap()
+    };
+    // Until the bridge forwards.
+    let begin = Instant::now();
+    while read_burst(&mut b, 1) != [Ok(0)] && begin.elapsed() < Duration::from_secs(5) {
+        send(&mut a, Pending::Nothing, &mut frame(0));
+    }
+    while !read_burst(&mut b, 8).is_empty() {}
+    for count in [1, 2, 5, 8, 30, 64] {
+        let mut frames: Vec<Vec<u8>> = (1..=count).map(frame).collect();
+        let mut burst = SendBurst::default();
+        frames
+            .iter_mut()
+            .for_each(|frame| burst.push(header_of(Pending::Nothing), [part(frame)].into_iter()));
+        let mut sent = Vec::new();
+        // SAFETY: the frames outlive the call.
+        unsafe { burst.send(&mut a, |outcome| sent.push(outcome)) };
+        assert_eq!(sent, vec![Ok(()); usize::from(count)]);
+        let mut received = Vec::new();
+        let begin = Instant::now();
+        while received.len() < usize::from(count) && begin.elapsed() < Duration::from_secs(5) {
+            received.extend(read_burst(&mut b, 8).into_iter().filter_map(Result::ok));
+        }
+        assert_eq!(received, (1..=count).collect::<Vec<u8>>());
+        assert!(read_burst(&mut b, 8).is_empty());
+    }
+    // A packet without room for it is lost, and the next ones are not.
+    for number in 1..=3 {
+        let length = if number == 2 { 1400 } else { 60 };
+        let long = FrameBuilder::new(A, B).ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        send(&mut a, Pending::Nothing, &mut long.udp(7, 9).payload(&vec![number; length]).to_vec().unwrap());
+    }
+    let mut bytes = vec![vec![0; 200]; 3];
+    let mut burst = ReceiveBurst::default();
+    bytes.iter_mut().for_each(|bytes| burst.push([part(bytes)].into_iter()));
+    let mut outcomes = Vec::new();
+    // SAFETY: the bytes outlive the call.
+    unsafe { burst.receive(&mut b, |_, received| outcomes.push(received.map(|packet| packet.length))) };
+    assert_eq!(outcomes, [Ok(102), Err(ReceiveError::TooLong), Ok(102)]);
+    // Without the device there is nothing, and no packet is sent.
+    run("ip link delete nvb");
+    assert!(read_burst(&mut b, 8).is_empty());
+    let mut frames = [frame(1), frame(2)];
+    let mut burst = SendBurst::default();
+    frames.iter_mut().for_each(|frame| burst.push(header_of(Pending::Nothing), [part(frame)].into_iter()));
+    let mut sent = Vec::new();
+    // SAFETY: the frames outlive the call.
+    unsafe { burst.send(&mut b, |outcome| sent.push(outcome)) };
+    assert_eq!(sent, [Err(netvm_vnet::SendError::Down); 2]);
+    uses_io_uring
+}
+
+#[test]
+fn a_burst_of_a_tap_device_is_read_and_written_in_order() {
+    in_own_namespace(|| println!("io_uring: {}", check_bursts()));
+}
+
+/// Makes the kernel refuse io_uring to this thread, as the seccomp profiles of container engines do.
+fn refuse_io_uring() {
+    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        // The number of the system call is the first field of `seccomp_data`.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program outlives the calls, and applies to this thread only.
+    let results = unsafe {
+        [
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+        ]
+    };
+    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn without_io_uring_a_burst_is_the_same() {
+    in_own_namespace(|| {
+        refuse_io_uring();
+        assert!(!check_bursts());
     });
 }
 
@@ -211,17 +329,17 @@ fn the_kernel_finishes_packets_as_netvm_does() {
             let interface = interface.to_owned();
             tap::open(&TapOptions { interface, queues: 1, mtu: None, offloads }).unwrap()
         };
-        let (a, b) = (open("nva", true), open("nvb", false));
+        let (mut a, mut b) = (open("nva", true), open("nvb", false));
         run("ip link add br0 type bridge");
         run("ip link set dev nva master br0");
         run("ip link set dev nvb master br0");
         run("ip link set br0 up");
-        let queues = [&a.queues[0], &b.queues[0]];
+        let queues = RefCell::new([a.queues.remove(0), b.queues.remove(0)]);
         let mut runner =
             TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
         let check = |sample: Sample| {
             if a.offloads.udp || !sample.udp {
-                sample.check(queues);
+                sample.check(&mut queues.borrow_mut());
             }
             Ok(())
         };

@@ -3,7 +3,7 @@
 //! A segment of up to 64 KB is received into a large buffer, passes the engine as one packet, and leaves as one packet by a
 //! port that accepts it. A packet that fits into an ordinary buffer is moved into one, so that an ACK does not occupy 64 KB.
 //! While no large buffer is free, a segment takes several ordinary ones. The kernel copies each packet once when the engine
-//! receives it and once when it sends it.
+//! receives it and once when it sends it. A burst takes one system call, except for TAP devices without io_uring.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -164,13 +164,16 @@ impl Device for KernelDevice {
             let mut next = self.places.iter_mut();
             let each = |header: &Header, received| {
                 let Some(place) = next.next() else { return };
+                if received == Err(ReceiveError::Empty) {
+                    return;
+                }
                 match packet_of(place, header, received) {
                     Ok(packet) => drop(out.push(packet)),
                     Err(reason) => cx.counters.drops.add(reason, 1),
                 }
             };
             // SAFETY: the places are buffers that this device owns.
-            let used = unsafe { self.incoming.receive(&self.queue, each) };
+            let used = unsafe { self.incoming.receive(&mut self.queue, each) };
             self.depth = if used == self.depth { 2 * used } else { used.max(1) }.min(MOST_RECEIVED);
             if used < places {
                 self.was_empty = true;
@@ -192,7 +195,7 @@ impl Device for KernelDevice {
             let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
             let parts = packet.parts(&mut parts);
             if !parts.is_some_and(|parts| self.burst.has_room(parts.len())) {
-                let outcome = send(&mut self.burst, &self.queue, &packets[first..n], cx);
+                let outcome = send(&mut self.burst, &mut self.queue, &packets[first..n], cx);
                 (sent, bytes, first) = (sent + outcome.0, bytes + outcome.1, n);
             }
             if let Some(parts) = parts {
@@ -202,7 +205,7 @@ impl Device for KernelDevice {
                 first = n + 1;
             }
         }
-        let outcome = send(&mut self.burst, &self.queue, &packets[first..], cx);
+        let outcome = send(&mut self.burst, &mut self.queue, &packets[first..], cx);
         (sent, bytes) = (sent + outcome.0, bytes + outcome.1);
         self.unsent.clear();
         cx.counters.tx_packets.add(sent);
@@ -229,7 +232,7 @@ impl Device for KernelDevice {
 }
 
 /// Sends a burst of these packets; returns the number of sent packets, and their bytes.
-fn send(burst: &mut SendBurst, queue: &Queue, packets: &[Mbuf], cx: &PortContext<'_>) -> (u64, u64) {
+fn send(burst: &mut SendBurst, queue: &mut Queue, packets: &[Mbuf], cx: &PortContext<'_>) -> (u64, u64) {
     let (mut sent, mut bytes) = (0, 0);
     let mut packets = packets.iter();
     let each = |outcome| {

@@ -79,16 +79,23 @@ fn capabilities(root: &Root) -> Check {
 /// TAP devices, which ports of kind `tap` and `container` create, and their offloads.
 fn offloads() -> Check {
     const NAME: &str = "TAP offloads";
+    let bursts = if netvm_vnet::tap::has_io_uring() {
+        "a burst of packets takes one system call (io_uring)"
+    } else {
+        "each packet takes a system call, as the kernel refuses io_uring (`sysctl kernel.io_uring_disabled`, seccomp)"
+    };
     match netvm_vnet::tap::probe() {
         Ok(Offloads { tcp: true, udp: true }) => Check::ok(
             NAME,
             "checksums, TCP and UDP segments",
-            "segments of up to 64 KB pass between containers as one packet",
+            format!("segments of up to 64 KB pass between containers as one packet; {bursts}"),
         ),
         Ok(_) => Check::ok(
             NAME,
             "checksums, TCP segments",
-            "TCP segments of up to 64 KB pass between containers as one packet; UDP segments need Linux 6.2",
+            format!(
+                "TCP segments of up to 64 KB pass between containers as one packet, UDP segments need Linux 6.2; {bursts}"
+            ),
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::note(
             NAME,

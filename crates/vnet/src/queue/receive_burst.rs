@@ -1,9 +1,10 @@
-//! Packets that are received together: from a packet socket in one system call, from a TAP device in one for each.
+//! Packets that are received together, in one system call: from a packet socket by recvmmsg(2), from a TAP device by io_uring.
+//! Without io_uring, a TAP device takes a system call for each packet.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::control::{Control, tag_of};
-use crate::queue::Kind;
+use crate::queue::{Kind, Operation};
 use crate::{Header, Queue, ReceiveError, Received};
 
 /// Most packets of a burst.
@@ -46,14 +47,14 @@ impl ReceiveBurst {
         self.parts.extend(parts.take(MOST_PARTS));
     }
 
-    /// Receives packets into the places, in order, as long as there are any; has no places afterwards. Gives the
-    /// outcome of each place that was used to `each`, and returns how many these were.
+    /// Receives packets into the places, in order, as long as there are any; has no places afterwards. Gives the outcome of
+    /// each place up to the last that was used to `each`, and returns how many these were.
     ///
     /// # Safety
     /// The parts of all places may still be written to.
     pub unsafe fn receive(
         &mut self,
-        queue: &Queue,
+        queue: &mut Queue,
         each: impl FnMut(&Header, Result<Received, ReceiveError>),
     ) -> usize {
         // SAFETY: as the caller promises.
@@ -75,9 +76,22 @@ impl ReceiveBurst {
 
     unsafe fn read(
         &self,
-        queue: &Queue,
+        queue: &mut Queue,
         mut each: impl FnMut(&Header, Result<Received, ReceiveError>),
     ) -> usize {
+        let places = (0..self.starts.len()).map(|place| self.parts_of(place));
+        // SAFETY: as the caller of `receive` promises.
+        if let Some(results) = unsafe { queue.run(Operation::Read, places) } {
+            // A packet that comes meanwhile is read into a place behind empty ones.
+            let is_used =
+                |result: &i32| *result >= 0 || ReceiveError::of(result.checked_neg()) != ReceiveError::Empty;
+            let used = results.iter().rposition(is_used).map_or(0, |last| last + 1);
+            for (place, result) in results[..used].iter().enumerate() {
+                let outcome = usize::try_from(*result).map_err(|_| ReceiveError::of(result.checked_neg()));
+                each(&self.headers[place], outcome.and_then(|bytes| self.received(place, bytes)));
+            }
+            return used;
+        }
         let fd = queue.as_fd().as_raw_fd();
         for place in 0..self.starts.len() {
             let parts = self.parts_of(place);
@@ -91,16 +105,19 @@ impl ReceiveBurst {
                 each(&self.headers[place], Err(error));
                 continue;
             };
-            let room: usize = parts.iter().map(|part| part.iov_len).sum();
-            // The kernel cuts off what has no room; the result looks like a packet that just fits.
-            let received = if bytes >= room {
-                Err(ReceiveError::TooLong)
-            } else {
-                Ok(Received { length: bytes.saturating_sub(size_of::<Header>()), tag: None })
-            };
-            each(&self.headers[place], received);
+            each(&self.headers[place], self.received(place, bytes));
         }
         self.starts.len()
+    }
+
+    /// What was read into a place.
+    fn received(&self, place: usize, bytes: usize) -> Result<Received, ReceiveError> {
+        let room: usize = self.parts_of(place).iter().map(|part| part.iov_len).sum();
+        // The kernel cuts off what has no room; the result looks like a packet that just fits.
+        if bytes >= room {
+            return Err(ReceiveError::TooLong);
+        }
+        Ok(Received { length: bytes.saturating_sub(size_of::<Header>()), tag: None })
     }
 
     unsafe fn receive_messages(

@@ -1,14 +1,17 @@
-//! Packets that are sent together: by a packet socket in one system call, by a TAP device in one for each.
+//! Packets that are sent together, in one system call: by a packet socket by sendmmsg(2), by a TAP device by io_uring. Without
+//! io_uring, a TAP device takes a system call for each packet.
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::queue::Kind;
+use crate::queue::{Kind, Operation};
 use crate::{Header, Queue, SendError};
 
 /// Most packets of a burst.
 const BURST: usize = 64;
 /// Most parts of all packets of a burst, their headers included.
 const PARTS: usize = 512;
+
+const _: () = assert!(BURST <= crate::queue::ring::OPERATIONS);
 
 /// A burst that is gathered and then sent. Its memory is allocated once.
 #[derive(Debug)]
@@ -53,9 +56,20 @@ impl SendBurst {
     ///
     /// # Safety
     /// The parts of all packets may still be read.
-    pub unsafe fn send(&mut self, queue: &Queue, mut each: impl FnMut(Result<(), SendError>)) {
+    pub unsafe fn send(&mut self, queue: &mut Queue, mut each: impl FnMut(Result<(), SendError>)) {
         let count = self.starts.len();
         let mut at = 0;
+        if queue.kind() == Kind::Tap {
+            let packets = (0..count).map(|packet| self.parts_of(packet));
+            // SAFETY: as the caller promises.
+            if let Some(results) = unsafe { queue.run(Operation::Write, packets) } {
+                let outcome = |result: &i32| {
+                    if *result < 0 { Err(SendError::of(result.checked_neg())) } else { Ok(()) }
+                };
+                results.iter().map(outcome).for_each(&mut each);
+                at = count;
+            }
+        }
         while at < count {
             // SAFETY: as the caller promises.
             let sent = unsafe {

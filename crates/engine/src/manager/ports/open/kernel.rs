@@ -41,6 +41,7 @@ pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Open
     };
     let is_tap = matches!(config.kind, PortKind::Tap { .. } | PortKind::Container(_));
     let tap = opened.queues.first().filter(|_| is_tap).map(netvm_vnet::Queue::watch);
+    let by = if opened.queues.iter().all(netvm_vnet::Queue::uses_io_uring) { ", io_uring" } else { "" };
     let local = local_workers(memories);
     let mut missed = Vec::new();
     let mut device = |(n, queue): (usize, netvm_vnet::Queue)| -> (WorkerId, Box<dyn Device>) {
@@ -54,5 +55,5 @@ pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Open
         Offloads { tcp: true, udp: false } => "checksums, TCP segments",
         Offloads { .. } => "no offloads",
     };
-    Ok(Opened { missed, tap, namespace, ..Opened::new(queues, format!("{driver}, {offloads}")) })
+    Ok(Opened { missed, tap, namespace, ..Opened::new(queues, format!("{driver}, {offloads}{by}")) })
 }
