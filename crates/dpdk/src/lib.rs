@@ -8,7 +8,6 @@
 //! | `port` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `vhost` | [`VhostPort`] serves a vhost-user socket; [`VhostQueue`] moves batches from and to the guest |
-//! | [`vhost_user`] | numbers of its messages |
 //! | `dma_channel` | [`DmaChannel`]: a DMA engine that copies to a port's guest |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, for comparison |
 //!
@@ -30,13 +29,13 @@ mod pool;
 mod port;
 mod ring;
 mod vhost;
-pub mod vhost_user;
 
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use dma_channel::{DmaChannel, DmaChannelError, DmaChannelStats};
 pub use eal::{Eal, EalError, EalOptions, HugePages, ThreadError, ThreadGuard, cycles, tsc_hz, version};
 pub use ids::{NumaNode, PortNumber, QueueId};
 pub use log::LogLevel;
+pub use netvm_vhost_user::Refusal as VhostRefusal;
 pub use packet::{
     Batch, BoundsError, Drain, LONGEST_HEADERS, MOST_PARTS, Mbuf, MbufPtr, Oversized, Part, RawMbuf,
     Unfinished,
@@ -51,6 +50,5 @@ pub use port::{
 };
 pub use ring::{RingConsumer, RingError, RingProducer, ring};
 pub use vhost::{
-    Accepts, DmaChannelStatus, Refusal as VhostRefusal, VhostError, VhostMode, VhostOptions, VhostPort,
-    VhostQueue, VhostStatus,
+    Accepts, DmaChannelStatus, VhostError, VhostMode, VhostOptions, VhostPort, VhostQueue, VhostStatus,
 };

@@ -11,6 +11,7 @@
 //! | [`table`] | the sender of an NF's table | every lookup has a usable answer |
 //! | [`attach_message`] | an unknown peer on the attach socket | an error or a message; no descriptor leaks |
 //! | [`e1000`] | the client of a card's socket, and its guest | replies are bounded; packets are within guest memory |
+//! | [`vhost_user`] | a guest's front-end on its vhost-user socket | refused, or every part of a started ring lies in one mapping |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | the NF stays within its buffers; each packet leaves once |
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
@@ -28,6 +29,7 @@ mod input;
 mod routes;
 mod shared;
 mod text;
+mod vhost_user;
 
 pub use attach::attach_message;
 pub use capture::{capture_filter, capture_read};
@@ -36,3 +38,4 @@ pub use frames::{flow_names, wire_parse};
 pub use routes::route_updates;
 pub use shared::{control_header, nf_descriptors, ring_peer, table};
 pub use text::{config_parse, rule_files};
+pub use vhost_user::{vhost_user, vhost_user_rings};

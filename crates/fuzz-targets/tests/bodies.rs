@@ -10,7 +10,7 @@ use std::path::Path;
 
 use netvm_fuzz_targets::{
     attach_message, capture_filter, capture_read, config_parse, control_header, e1000, flow_names,
-    nf_descriptors, ring_peer, route_updates, rule_files, table, wire_parse,
+    nf_descriptors, ring_peer, route_updates, rule_files, table, vhost_user, vhost_user_rings, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -71,6 +71,11 @@ fn cards_survive_their_client_and_guest() {
 }
 
 #[test]
+fn started_rings_lie_in_shared_memory() {
+    exercise("vhost_user", vhost_user, &examples::vhost_user_steps(), 4000);
+}
+
+#[test]
 fn nfs_survive_any_descriptor() {
     exercise("nf_descriptors", nf_descriptors, &examples::descriptor_bursts(), 2000);
 }
@@ -124,6 +129,9 @@ fn examples_are_valid() {
         let source = std::io::Cursor::new(capture);
         let mut reader = netvm_capture::CaptureReader::from_source(Path::new("x"), source).unwrap();
         assert!(reader.next_frame().unwrap().is_some());
+    }
+    for steps in examples::vhost_user_steps() {
+        assert_eq!(vhost_user_rings(&steps), 2);
     }
     let lines = |text: &str| netvm_nf_common::Lines::from_text(Path::new("x"), text);
     assert_eq!(netvm_nf_firewall::Rules::from_lines(&lines(examples::RULES)).unwrap().list().len(), 4);

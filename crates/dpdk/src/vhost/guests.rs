@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use dpdk_sys as sys;
 use netvm_notify::EpollWaiter;
+use netvm_vhost_user::Refusal;
 use rustix::io::Errno;
 
 use super::in_flight_dma::InFlightDma;
 use super::rcu::{ActiveDevice, RcuSlot, synchronize};
-use super::{Accepts, Refusal, VhostMode, VhostStatus, lock, truncated};
+use super::{Accepts, VhostMode, VhostStatus, lock, truncated};
 
 pub(super) const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
 

@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvm_vhost_user::Refusal;
+
 use crate::log::reason;
 use crate::{DmaChannel, DmaChannelStats, Eal};
 use front_end::Listener;
@@ -116,20 +118,6 @@ pub enum VhostError {
         /// The error number.
         errno: i32,
     },
-}
-
-/// Why a guest was disconnected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Its messages violate the protocol.
-    Protocol,
-    /// It shared memory from a file whose pages come from another process or a disk.
-    ServedMemory {
-        /// The kernel's name of its file system; `None` if it has none, or none that is mounted for this process.
-        file_system: Option<String>,
-    },
-    /// Its kick or call descriptor is not an eventfd.
-    NotAnEventfd,
 }
 
 /// State of a port's guest.

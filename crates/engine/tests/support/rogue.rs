@@ -4,14 +4,14 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use dpdk::vhost_user::{
+use netvm_vhost_user::peer::{bytes, payload, send};
+use netvm_vhost_user::request::{
     GET_FEATURES, GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR, SET_VRING_BASE,
     SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
 };
@@ -19,7 +19,6 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 pub mod random;
 
@@ -170,27 +169,22 @@ impl Rogue {
     }
 
     fn send_flagged(&self, request: u32, flags: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
-        let bytes = message(request, flags, words);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
+        let message = bytes(request, flags, &payload(words));
         let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
-        if !fds.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        }
-        let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+        let _ = send(&self.socket, &message, &fds);
     }
 
     /// Asks for an answer to a message again and again, and reads none, until the other side hangs up.
     pub fn ask_and_read_nothing(&mut self, request: u32, word: u64) {
-        let bytes = message(request, NEED_REPLY, &[word]);
+        let message = bytes(request, NEED_REPLY, &payload(&[word]));
         self.socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-        while self.socket.write_all(&bytes).is_ok() {}
+        while self.socket.write_all(&message).is_ok() {}
     }
 
     /// Sends only the beginning of a message.
     pub fn begin_to_speak(&mut self) {
-        let bytes = message(SET_FEATURES, VERSION, &[0]);
-        self.socket.write_all(&bytes[..bytes.len() - 8]).unwrap();
+        let message = bytes(SET_FEATURES, VERSION, &payload(&[0]));
+        self.socket.write_all(&message[..message.len() - 8]).unwrap();
     }
 
     /// Takes back memory that it shares: the other side must not write to it from here on.
@@ -282,12 +276,6 @@ impl Rogue {
         self.socket.set_nonblocking(true).unwrap();
         !matches!(self.socket.read(&mut [0; 512]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
-}
-
-fn message(request: u32, flags: u32, words: &[u64]) -> Vec<u8> {
-    let header = [request, flags, words.len() as u32 * 8];
-    let payload = words.iter().flat_map(|word| word.to_ne_bytes());
-    header.iter().flat_map(|field| field.to_ne_bytes()).chain(payload).collect()
 }
 
 /// A descriptor, with the two fields behind the length in the order of its layout.

@@ -329,6 +329,26 @@ pub fn card_steps() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
+/// Steps of a vhost-user front-end: split and packed rings, started, moved to new memory, stopped.
+pub fn vhost_user_steps() -> Vec<Vec<u8>> {
+    [1u64 << 32 | 1 << 22, 1 << 34 | 1 << 32, 1 << 29]
+        .map(|features| {
+            let mut steps = [&[1, 0][..], &features.to_le_bytes(), &[1, 1]].concat();
+            let number =
+                |what: u8, ring: u8, number: u16| [&[2, what, ring][..], &number.to_le_bytes()].concat();
+            for ring in 0..2u8 {
+                let at =
+                    [0, 0x100, 0x200].map(|place: u16| u16::to_le_bytes(place + 0x800 * u16::from(ring)));
+                steps.extend(number(0, ring, 256));
+                steps.extend([&[1, 2][..], &at.concat(), &[ring]].concat());
+                steps.extend([number(1, ring, 0), number(2, ring, 0)].concat());
+            }
+            steps.extend([&[1, 1][..], &number(3, 0, 0)].concat());
+            steps
+        })
+        .to_vec()
+}
+
 /// Programs of classic BPF, each before a packet: `tcp port 80`, and loads by index, scratch memory and arithmetic.
 pub fn filters() -> Vec<Vec<u8>> {
     type Instruction = (u16, u8, u8, u32);

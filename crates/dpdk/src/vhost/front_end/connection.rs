@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use netvm_vhost_user::End;
+use netvm_vhost_user::message::{Message, reply};
+
 use super::super::guests::Guests;
 use super::super::lock;
-use super::End;
 use super::device::{Device, changes_rings};
-use super::message::{Message, reply};
 
 /// Threads of a port's connections, including those that close descriptors of ended ones.
 pub(super) const MOST_THREADS: usize = 16;

@@ -8,17 +8,27 @@ use std::sync::{Arc, Mutex};
 
 use ::vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVringState};
 use dpdk_sys as sys;
-use vm_memory::ByteValued;
-
-use super::super::guests::{MAX_PAIRS, Publication};
-use super::super::{Refusal, calls, lock, truncated};
-use super::memory::GuestMemory;
-use super::protocol::{PACKED, Protocol, RINGS, number, structure};
-use super::{End, descriptors};
-use crate::vhost_user::{
+use netvm_vhost_user::memory::GuestMemory;
+use netvm_vhost_user::protocol::{
+    Addresses, LONGEST, PACKED, Protocol, REGIONS, RINGS, Region, SHORTEST, number, structure,
+};
+use netvm_vhost_user::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
     SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK,
 };
+use netvm_vhost_user::{End, Refusal, descriptors};
+use vm_memory::ByteValued;
+
+use super::super::guests::{MAX_PAIRS, Publication};
+use super::super::{calls, lock, truncated};
+
+// What the state machine allows, the ring code serves.
+const _: () = assert!(
+    RINGS == 2 * sys::NETVM_VHOST_MAX_PAIRS
+        && LONGEST == sys::NETVM_VHOST_MAX_ENTRIES
+        && SHORTEST == sys::NETVM_VHOST_MIN_ENTRIES
+        && REGIONS == sys::NETVM_VHOST_MAX_REGIONS as usize
+);
 
 /// Bits of virtio features (virtio 1.2, sections 5.1.3 and 6; vhost-user, "Feature bits").
 const GUEST_CSUM: u64 = 1 << 1;
@@ -85,7 +95,26 @@ pub(super) const fn changes_rings(request: u32) -> bool {
     )
 }
 
-/// A ring, beyond what `protocol` knows.
+/// A guest's memory, as the ring code takes it.
+fn regions(memory: &GuestMemory) -> Vec<sys::netvm_vhost_region> {
+    let region = |(region, start): (&Region, usize)| sys::netvm_vhost_region {
+        guest: region.physical,
+        bytes: region.bytes,
+        start,
+    };
+    memory.regions().map(region).collect()
+}
+
+/// Where the parts of a ring are mapped; `None` if they are outside.
+fn translate(memory: &GuestMemory, at: &Addresses) -> Option<sys::netvm_vhost_ring_addresses> {
+    Some(sys::netvm_vhost_ring_addresses {
+        descriptors: memory.translate(at.descriptors)?,
+        driver: memory.translate(at.driver)?,
+        device: memory.translate(at.device)?,
+    })
+}
+
+/// A ring, beyond what the state machine knows.
 #[derive(Debug, Default)]
 struct Ring {
     started: bool,
@@ -193,7 +222,7 @@ impl Device {
             return Some(());
         }
         let memory = GuestMemory::map(&self.protocol.memory, files, self.is_copied_to)?;
-        let regions = memory.regions();
+        let regions = regions(&memory);
         // Until now, a worker may have touched a missing page of the old memory.
         truncated::record_regions(self.number, memory.pages());
         let positions: Vec<(u16, u16)> = (0u16..)
@@ -227,7 +256,7 @@ impl Device {
 
     fn start_at(&self, ring: u16, position: u16) -> Option<()> {
         let known = self.protocol.known(ring.into());
-        let addresses = self.memory.translate(&known.addresses?)?;
+        let addresses = translate(&self.memory, &known.addresses?)?;
         // Rings have at most 2^15 entries.
         let size = known.size? as u16;
         // SAFETY: the device exists, and no worker uses it; the function checks the addresses against the device's memory.

@@ -5,36 +5,12 @@
 //!   (one thread a port)        (one thread a guest)                                  (what workers use)
 //! ```
 //!
-//! A guest's peer may send anything, or half of a message, or read no reply, and closing a descriptor that it sent may
-//! take arbitrarily long. So each connection has a thread of its own, which waits only for its own guest. `message`
-//! reads a message, `protocol` allows it at this time, and `descriptors` checks that its descriptors cannot block netvm;
-//! only then `device` applies it. `memory` maps what the guest shares.
-//!
-//! Numbers and structures of messages are those of rust-vmm's `vhost` crate. Its request handler is not used: it waits
-//! without a limit for the rest of a message and for room for a reply.
+//! A guest's peer may send anything, and closing a descriptor that it sent may take arbitrarily long. So each connection
+//! has a thread of its own, which waits only for its own guest. `netvm_vhost_user` reads messages, checks them, and maps
+//! what the guest shares; `device` applies what it allows.
 
 mod connection;
-mod descriptors;
 mod device;
 mod listener;
-mod memory;
-mod message;
-mod protocol;
 
 pub(super) use listener::Listener;
-
-use super::Refusal;
-
-/// Why a connection ends.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    /// The front-end has closed it, or does not read; or the port is closed.
-    Closed,
-    Refused(Refusal),
-}
-
-impl From<rustix::io::Errno> for End {
-    fn from(_: rustix::io::Errno) -> Self {
-        Self::Closed
-    }
-}

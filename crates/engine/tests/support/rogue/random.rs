@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::fd::AsFd;
 
-use dpdk::vhost_user::SET_VRING_ENABLE;
+use netvm_vhost_user::request::SET_VRING_ENABLE;
 
 use super::{AVAILABLE, ENTRIES, MEMORY, RING, Rogue, USED, descriptor};
 

@@ -11,10 +11,10 @@ use crate::support::crowd::crowd;
 use crate::support::rogue::Rogue;
 use crate::support::rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
 use crate::support::wakes::wakes;
-use dpdk::vhost_user::SET_VRING_CALL;
 use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
 use netvm_notify::new_eventfd;
+use netvm_vhost_user::request::SET_VRING_CALL;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// An eventfd whose count has no room, in blocking mode.

@@ -14,9 +14,9 @@ use crate::support::rogues::{
     ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, told, view,
     with_rig,
 };
-use dpdk::vhost_user::SET_VRING_ERR;
 use netvm_config::model::VhostDma;
 use netvm_engine::{DropReason, Engine};
+use netvm_vhost_user::request::SET_VRING_ERR;
 
 #[test]
 fn nothing_that_a_guest_writes_harms_others() {

@@ -3,22 +3,27 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
-
-use super::super::message::tests::{bytes, write_with};
-use super::*;
-use crate::vhost::{Refusal, VhostMode, VhostStatus, calls};
-use crate::vhost_user::{
+use netvm_vhost_user::Refusal;
+use netvm_vhost_user::peer::{bytes, payload, send};
+use netvm_vhost_user::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
     SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL,
     SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
 };
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+
+use super::*;
+use crate::vhost::{VhostMode, VhostStatus, calls};
 
 const NEED_REPLY: u32 = 1 | 8;
 const START: u64 = 0x7f00_0000_0000;
 const BYTES: u64 = 1 << 20;
 const VERSION_1: u64 = 1 << 32;
 const PROTOCOL: u64 = 1 << 30;
+
+fn write_with(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    assert_eq!(send(to, bytes, fds), Ok(bytes.len()));
+}
 
 /// A port without workers, and a front-end.
 struct Line {
@@ -41,8 +46,7 @@ impl Line {
     }
 
     fn send_with(&self, request: u32, words: &[u64], fds: &[BorrowedFd<'_>]) {
-        let payload: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        write_with(&self.guest, &bytes(request, 1, &payload), fds);
+        write_with(&self.guest, &bytes(request, 1, &payload(words)), fds);
     }
 
     fn send(&self, request: u32, words: &[u64]) {
@@ -51,8 +55,7 @@ impl Line {
 
     /// Sends a request and returns the number in its reply.
     fn ask(&self, request: u32, words: &[u64]) -> u64 {
-        let payload: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        write_with(&self.guest, &bytes(request, NEED_REPLY, &payload), &[]);
+        write_with(&self.guest, &bytes(request, NEED_REPLY, &payload(words)), &[]);
         let mut answer = [0; 20];
         (&self.guest).read_exact(&mut answer).unwrap();
         assert_eq!(answer[..12], bytes(request, 1 | 4, &[0; 8])[..12]);
@@ -184,7 +187,7 @@ fn calls_go_to_the_guests_descriptor() {
 fn a_refused_message_ends_the_connection_after_the_earlier_ones() {
     let line = Line::new("/refused");
     let call = bytes(SET_VRING_CALL, 1, &0u64.to_ne_bytes());
-    let region: Vec<u8> = [1, 0, BYTES, START, 0].iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+    let region = payload(&[1, 0, BYTES, START, 0]);
     let many = vec![line.event.as_fd(); 9];
     let wrong: [(Vec<u8>, &[BorrowedFd<'_>], Refusal); 8] = [
         (bytes(SET_FEATURES, 1, &[0; 7]), &[], Refusal::Protocol),

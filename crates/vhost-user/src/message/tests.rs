@@ -3,23 +3,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::SendAncillaryMessage;
 
 use super::*;
-use crate::vhost_user::{SET_FEATURES, SET_VRING_ERR};
+use crate::peer::{bytes, send};
+use crate::request::{SET_FEATURES, SET_VRING_ERR};
 
-/// A message as a front-end sends it.
-pub(in super::super) fn bytes(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
-    let header = [request, flags, payload.len() as u32];
-    header.iter().flat_map(|word| word.to_ne_bytes()).chain(payload.iter().copied()).collect()
-}
-
-/// Sends bytes with descriptors.
-pub(in super::super) fn write_with(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
-    assert_eq!(sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()), Ok(bytes.len()));
+fn write_with(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    assert_eq!(send(to, bytes, fds), Ok(bytes.len()));
 }
 
 fn numbered(n: u64) -> OwnedFd {

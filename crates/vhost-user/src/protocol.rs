@@ -14,14 +14,13 @@
 //! on rust-vmm's `vhost` conform. A message that fails later also ends the connection, so this state never differs from
 //! the device's.
 
-use ::vhost::vhost_user::message::{
+use vhost::vhost_user::message::{
     VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator, VhostUserU64, VhostUserVringAddr,
     VhostUserVringState,
 };
-use dpdk_sys as sys;
 use vm_memory::ByteValued;
 
-use crate::vhost_user::{
+use crate::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, NET_SET_MTU, RESET_OWNER,
     SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR,
     SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
@@ -30,24 +29,31 @@ use crate::vhost_user::{
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
 const MULTIQUEUE: u64 = 1 << 22;
 const EVENT_INDEX: u64 = 1 << 29;
-pub(super) const PACKED: u64 = 1 << 34;
+/// `VIRTIO_F_RING_PACKED`.
+pub const PACKED: u64 = 1 << 34;
 
 /// Rings that a device can have, two a queue pair.
-pub(super) const RINGS: u32 = 2 * sys::NETVM_VHOST_MAX_PAIRS;
+pub const RINGS: u32 = 128;
 /// Entries of the longest ring and of the shortest one served.
-const LONGEST: u32 = sys::NETVM_VHOST_MAX_ENTRIES;
-const SHORTEST: u32 = sys::NETVM_VHOST_MIN_ENTRIES;
-/// Regions in one message at most, and bytes of that longest message.
-pub(super) const REGIONS: usize = sys::NETVM_VHOST_MAX_REGIONS as usize;
-pub(super) const MOST_BYTES: usize = 8 + 32 * REGIONS;
+pub const LONGEST: u32 = 32_768;
+/// See [`LONGEST`].
+pub const SHORTEST: u32 = 32;
+/// Regions in one message at most.
+pub const REGIONS: usize = 8;
+/// Bytes of the longest message, which has these regions.
+pub(crate) const MOST_BYTES: usize = 8 + 32 * REGIONS;
 
 /// A region of shared memory: its addresses in the guest and in the front-end, and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Region {
-    pub(super) physical: u64,
-    pub(super) bytes: u64,
-    pub(super) start: u64,
-    pub(super) offset: u64,
+pub struct Region {
+    /// In the guest.
+    pub physical: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// In the front-end.
+    pub start: u64,
+    /// In the file.
+    pub offset: u64,
 }
 
 impl Region {
@@ -74,19 +80,26 @@ impl Region {
 
 /// Addresses of a ring: its descriptors, and the areas that the driver and the device write.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses {
-    pub(super) descriptors: u64,
-    pub(super) driver: u64,
-    pub(super) device: u64,
+pub struct Addresses {
+    /// The descriptors.
+    pub descriptors: u64,
+    /// The area that the driver writes.
+    pub driver: u64,
+    /// The area that the device writes.
+    pub device: u64,
 }
 
+/// A ring, as the messages say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ring {
-    pub(super) size: Option<u32>,
+pub struct Ring {
+    /// Its entries.
+    pub size: Option<u32>,
     /// The index to continue at; for packed rings, two indexes in one word (vhost-user, "Vring state").
-    pub(super) base: Option<u32>,
-    pub(super) addresses: Option<Addresses>,
-    pub(super) started: bool,
+    pub base: Option<u32>,
+    /// Where it lies.
+    pub addresses: Option<Addresses>,
+    /// It may be used.
+    pub started: bool,
 }
 
 impl Ring {
@@ -119,14 +132,24 @@ impl Ring {
 
 /// The state of one front-end.
 #[derive(Debug)]
-pub(super) struct Protocol {
-    pub(super) features: u64,
-    pub(super) memory: Vec<Region>,
+pub struct Protocol {
+    /// Accepted virtio features.
+    pub features: u64,
+    /// Regions of shared memory.
+    pub memory: Vec<Region>,
     rings: Vec<Ring>,
 }
 
+impl Default for Protocol {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Protocol {
-    pub(super) const fn new() -> Self {
+    /// The state of a new connection.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { features: 0, memory: Vec::new(), rings: Vec::new() }
     }
 
@@ -139,12 +162,13 @@ impl Protocol {
     }
 
     /// What is known of a ring.
-    pub(super) fn known(&self, index: u32) -> Ring {
+    #[must_use]
+    pub fn known(&self, index: u32) -> Ring {
         self.rings.get(index as usize).copied().unwrap_or(Ring::UNKNOWN)
     }
 
     /// Applies a message; `None` if the front-end may not send it now.
-    pub(super) fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
+    pub fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
             // Back-ends must ignore RESET_OWNER, which is obsolete.
             GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS | RESET_OWNER => {
@@ -237,14 +261,16 @@ impl Protocol {
 }
 
 /// The structure that a payload begins with.
-pub(super) fn structure<T: ByteValued + Default>(payload: &[u8]) -> Option<T> {
+#[must_use]
+pub fn structure<T: ByteValued + Default>(payload: &[u8]) -> Option<T> {
     let mut structure = T::default();
     structure.as_mut_slice().copy_from_slice(payload.get(..size_of::<T>())?);
     Some(structure)
 }
 
 /// A payload of one number.
-pub(super) fn number(payload: &[u8]) -> Option<u64> {
+#[must_use]
+pub fn number(payload: &[u8]) -> Option<u64> {
     structure::<VhostUserU64>(payload).map(|number| number.value)
 }
 

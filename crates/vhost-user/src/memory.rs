@@ -7,12 +7,11 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use dpdk_sys as sys;
 use rustix::fs::fstat;
 use rustix::mm::{Advice, madvise};
 use vm_memory::{FileOffset, MmapRegion};
 
-use super::protocol::{Addresses, Region};
+use crate::protocol::Region;
 
 /// A region, mapped.
 #[derive(Debug)]
@@ -58,18 +57,20 @@ impl MappedRegion {
 
 /// The memory of one guest.
 #[derive(Debug, Default)]
-pub(super) struct GuestMemory(Vec<MappedRegion>);
+pub struct GuestMemory(Vec<MappedRegion>);
 
 impl GuestMemory {
     /// Maps a table of regions; there are as many files. `None` if a region cannot be mapped.
-    pub(super) fn map(regions: &[Region], files: Vec<OwnedFd>, populate: bool) -> Option<Self> {
+    #[must_use]
+    pub fn map(regions: &[Region], files: Vec<OwnedFd>, populate: bool) -> Option<Self> {
         let mapped =
             regions.iter().zip(files).map(|(region, file)| MappedRegion::map(region, file, populate));
         mapped.collect::<Option<_>>().map(Self)
     }
 
     /// Whether a table would map the same memory.
-    pub(super) fn is(&self, regions: &[Region], files: &[OwnedFd]) -> bool {
+    #[must_use]
+    pub fn is(&self, regions: &[Region], files: &[OwnedFd]) -> bool {
         let same = |(mapped, (region, file)): (&MappedRegion, (&Region, &OwnedFd))| {
             let is_file = fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == mapped.file);
             mapped.region == *region && is_file
@@ -78,28 +79,19 @@ impl GuestMemory {
     }
 
     /// Addresses and lengths of its pages.
-    pub(super) fn pages(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub fn pages(&self) -> impl Iterator<Item = (usize, usize)> {
         self.0.iter().map(|mapped| (mapped.pages.as_ptr() as usize, mapped.pages.size()))
     }
 
-    /// As the ring code takes it.
-    pub(super) fn regions(&self) -> Vec<sys::netvm_vhost_region> {
-        let region = |mapped: &MappedRegion| sys::netvm_vhost_region {
-            guest: mapped.region.physical,
-            bytes: mapped.region.bytes,
-            start: mapped.start() as usize,
-        };
-        self.0.iter().map(region).collect()
+    /// Each region, and the address of its mapping.
+    pub fn regions(&self) -> impl Iterator<Item = (&Region, usize)> {
+        self.0.iter().map(|mapped| (&mapped.region, mapped.start() as usize))
     }
 
-    /// Where the parts of a ring are mapped; `None` if they are outside.
-    pub(super) fn translate(&self, at: &Addresses) -> Option<sys::netvm_vhost_ring_addresses> {
-        let translate = |address| self.0.iter().find_map(|mapped| mapped.translate(address));
-        Some(sys::netvm_vhost_ring_addresses {
-            descriptors: translate(at.descriptors)?,
-            driver: translate(at.driver)?,
-            device: translate(at.device)?,
-        })
+    /// Where an address of the front-end is mapped; `None` if it is outside.
+    #[must_use]
+    pub fn translate(&self, address: u64) -> Option<*mut c_void> {
+        self.0.iter().find_map(|mapped| mapped.translate(address))
     }
 }
 
@@ -127,21 +119,21 @@ mod tests {
         rustix::io::pwrite(&file, b"here", PAGE + 100).unwrap();
         let region = region(PAGE, PAGE + 100);
         let memory = GuestMemory::map(&[region], vec![file.try_clone().unwrap()], true).unwrap();
-        let at = Addresses {
-            descriptors: region.start,
-            driver: region.start + 1,
-            device: region.start + PAGE - 1,
-        };
-        let mapped = memory.translate(&at).unwrap();
-        assert_eq!(memory.regions()[0].start, mapped.descriptors as usize);
-        assert_eq!(mapped.device as usize - mapped.driver as usize, PAGE as usize - 2);
+        let at = |distance| memory.translate(region.start + distance).map(|mapped| mapped as usize);
+        let (_, first) = memory.regions().next().unwrap();
+        assert_eq!(
+            [0, 1, PAGE - 1].map(at),
+            [0, 1, PAGE as usize - 1].map(|distance| Some(first + distance))
+        );
         // SAFETY: mapped as long as `memory` lives.
-        assert_eq!(unsafe { *mapped.descriptors.cast::<[u8; 4]>() }, *b"here");
+        let bytes = unsafe { *memory.translate(region.start).unwrap().cast::<[u8; 4]>() };
+        assert_eq!(bytes, *b"here");
         // Of whole pages.
         assert_eq!(memory.pages().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [2 * PAGE as usize]);
-        for outside in [region.start - 1, region.start + PAGE] {
-            assert!(memory.translate(&Addresses { device: outside, ..at }).is_none());
-        }
+        assert_eq!(
+            [region.start - 1, region.start + PAGE].map(|outside| memory.translate(outside)),
+            [None; 2]
+        );
     }
 
     #[test]

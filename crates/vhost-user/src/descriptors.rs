@@ -14,15 +14,18 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::fcntl_get_seals;
 
-use super::super::Refusal;
-use super::protocol::number;
-use crate::vhost_user::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
+use crate::Refusal;
+use crate::protocol::number;
+use crate::request::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
 
 /// Flag beside a ring's index: the message has no descriptor (vhost-user, "Front-end message types").
-pub(super) const NO_FD: u64 = 1 << 8;
+pub(crate) const NO_FD: u64 = 1 << 8;
 
 /// Checks that a message has the right number of descriptors, of the right kind.
-pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
+///
+/// # Errors
+/// What is wrong with them.
+pub fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
     let first = number(payload).unwrap_or(0);
     let wanted = match request {
         // One for each region.
@@ -68,7 +71,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::*;
-    use crate::vhost_user::SET_FEATURES;
+    use crate::request::SET_FEATURES;
 
     fn memory(fds: &[OwnedFd]) -> Result<(), Refusal> {
         check(SET_MEM_TABLE, &[fds.len() as u8, 0, 0, 0, 0, 0, 0, 0], fds)

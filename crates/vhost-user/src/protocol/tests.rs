@@ -1,5 +1,5 @@
 use super::*;
-use crate::vhost_user::{SEND_RARP, SET_BACKEND_REQ_FD, SET_LOG_BASE, SET_LOG_FD};
+use crate::request::{SEND_RARP, SET_BACKEND_REQ_FD, SET_LOG_BASE, SET_LOG_FD};
 
 const START: u64 = 0x7f00_0000_0000;
 const BYTES: u64 = 1 << 20;

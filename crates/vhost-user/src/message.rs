@@ -8,43 +8,52 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ::vhost::vhost_user::message::VhostUserHeaderFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags,
     recvmsg, sendmsg,
 };
+use vhost::vhost_user::message::VhostUserHeaderFlag;
 
-use super::super::Refusal;
-use super::End;
-use super::protocol::{MOST_BYTES, REGIONS};
+use crate::protocol::{MOST_BYTES, REGIONS};
+use crate::{End, Refusal};
 
 /// Time limit for the rest of a message.
 const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Request, flags and bytes of payload (vhost-user, "Message Specification").
 const HEADER: usize = 12;
 /// Descriptors that a message can have: one for each region of memory.
-const MOST_FDS: usize = REGIONS;
+pub(crate) const MOST_FDS: usize = REGIONS;
 /// The only version.
 const VERSION: u32 = 1;
 
 /// A message being read, or complete.
 #[derive(Debug)]
-pub(super) struct Message {
+pub struct Message {
     bytes: [u8; HEADER + MOST_BYTES],
     have: usize,
-    pub(super) fds: Vec<OwnedFd>,
+    /// Its descriptors.
+    pub fds: Vec<OwnedFd>,
     /// Deadline for the rest of the message.
     end: Option<Instant>,
 }
 
+impl Default for Message {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Message {
-    pub(super) const fn new() -> Self {
+    /// Nothing is read yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { bytes: [0; HEADER + MOST_BYTES], have: 0, fds: Vec::new(), end: None }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Closes its descriptors, and reads the next message.
+    pub fn clear(&mut self) {
         self.have = 0;
         self.fds.clear();
     }
@@ -54,16 +63,21 @@ impl Message {
         bytes.map_or(0, u32::from_ne_bytes)
     }
 
-    pub(super) fn request(&self) -> u32 {
+    /// Its number (see [`request`](crate::request)).
+    #[must_use]
+    pub fn request(&self) -> u32 {
         self.word(0)
     }
 
     /// Whether the front-end waits for a reply, also to a message that has none of its own.
-    pub(super) fn needs_reply(&self) -> bool {
+    #[must_use]
+    pub fn needs_reply(&self) -> bool {
         self.word(1) & VhostUserHeaderFlag::NEED_REPLY.bits() != 0
     }
 
-    pub(super) fn payload(&self) -> &[u8] {
+    /// What follows its header.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
         self.bytes.get(HEADER..self.have).unwrap_or_default()
     }
 
@@ -77,7 +91,10 @@ impl Message {
     }
 
     /// Waits for a message of this front-end and reads it.
-    pub(super) fn receive(&mut self, from: impl AsFd) -> Result<(), End> {
+    ///
+    /// # Errors
+    /// The connection ends: nothing more can be read.
+    pub fn receive(&mut self, from: impl AsFd) -> Result<(), End> {
         while !self.read(&from)? {
             wait(&mut [PollFd::new(&from, PollFlags::IN)], self.end)?;
         }
@@ -135,7 +152,10 @@ fn wait(fds: &mut [PollFd<'_>], end: Option<Instant>) -> Result<(), End> {
 }
 
 /// Sends the reply to a request, if there is room for it.
-pub(super) fn reply(to: impl AsFd, request: u32, payload: &[u8]) -> Result<(), End> {
+///
+/// # Errors
+/// The connection ends.
+pub fn reply(to: impl AsFd, request: u32, payload: &[u8]) -> Result<(), End> {
     let header = [request, VERSION | VhostUserHeaderFlag::REPLY.bits(), payload.len() as u32];
     let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let parts = [IoSlice::new(&header), IoSlice::new(payload)];
@@ -145,4 +165,4 @@ pub(super) fn reply(to: impl AsFd, request: u32, payload: &[u8]) -> Result<(), E
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, reason = "the specification says what they are")]
 
-use ::vhost::vhost_user::message::FrontendReq;
+use vhost::vhost_user::message::FrontendReq;
 
 pub const GET_FEATURES: u32 = FrontendReq::GET_FEATURES as u32;
 pub const SET_FEATURES: u32 = FrontendReq::SET_FEATURES as u32;
