@@ -16,6 +16,7 @@ use netvm_wire::segment::{Carries, HeaderLengths, Segmenter};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 fn run(command: &str) {
     let mut words = command.split(' ');
@@ -295,23 +296,11 @@ fn a_burst_of_a_tap_device_is_read_and_written_in_order() {
 
 /// Makes the kernel refuse io_uring to this thread, as the seccomp profiles of container engines do.
 fn refuse_io_uring() {
-    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut filter = [
-        // The number of the system call is the first field of `seccomp_data`.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program outlives the calls, and applies to this thread only.
-    let results = unsafe {
-        [
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
-        ]
-    };
-    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
+    let refused = [(libc::SYS_io_uring_setup, Vec::new())].into_iter().collect();
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(refused, SeccompAction::Allow, refuse, arch).unwrap();
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
 }
 
 #[test]
