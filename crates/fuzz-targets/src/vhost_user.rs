@@ -18,9 +18,9 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::input::Input;
 
-/// Guest memory: its address in the front-end, and its size.
+/// Guest memory: its address in the front-end, and its size, which is less than the longest ring.
 const START: u64 = 0x7f00_0000_0000;
-const BYTES: u64 = 1 << 20;
+const BYTES: u64 = 1 << 17;
 /// Requests that set up rings, of which one number follows the ring's.
 const OF_RINGS: [u32; 4] = [SET_VRING_NUM, SET_VRING_BASE, SET_VRING_KICK, GET_VRING_BASE];
 
@@ -47,15 +47,21 @@ pub fn vhost_user_rings(data: &[u8]) -> usize {
                 0 => bytes(SET_FEATURES, 1, &payload(&[input.u64()])),
                 1 => bytes(SET_MEM_TABLE, 1, &payload(&[1, 1 << 32, BYTES, START, 0])),
                 _ => {
-                    let at = [0; 3].map(|_| START + 16 * u64::from(input.u16()));
+                    // Within the memory, or as far behind it.
+                    let at = [0; 3].map(|_| START + 16 * u64::from(input.u16() % (1 << 14)));
                     bytes(SET_VRING_ADDR, 1, &payload(&[u64::from(input.u8() % 4), at[0], at[1], at[2], 0]))
                 }
             },
             2 => {
                 let request = OF_RINGS[usize::from(input.u8()) % OF_RINGS.len()];
                 let (ring, number) = (u64::from(input.u8() % 4), u64::from(input.u16()));
-                let flags = if request == SET_VRING_KICK { 0 } else { number << 32 };
-                bytes(request, 1, &payload(&[ring | flags]))
+                let number = match request {
+                    SET_VRING_KICK => 0,
+                    // Most sizes of split rings are powers of two.
+                    SET_VRING_NUM if number.is_multiple_of(2) => 1 << (number / 2 % 17),
+                    _ => number,
+                };
+                bytes(request, 1, &payload(&[ring | number << 32]))
             }
             // Half of a message, or something longer, and the end.
             _ => {

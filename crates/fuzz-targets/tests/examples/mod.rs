@@ -339,7 +339,7 @@ pub fn vhost_user_steps() -> Vec<Vec<u8>> {
             for ring in 0..2u8 {
                 let at =
                     [0, 0x100, 0x200].map(|place: u16| u16::to_le_bytes(place + 0x800 * u16::from(ring)));
-                steps.extend(number(0, ring, 256));
+                steps.extend(number(0, ring, 2 * 8));
                 steps.extend([&[1, 2][..], &at.concat(), &[ring]].concat());
                 steps.extend([number(1, ring, 0), number(2, ring, 0)].concat());
             }
