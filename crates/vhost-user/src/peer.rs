@@ -22,15 +22,16 @@ pub fn payload(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Sends bytes with descriptors, at most twice as many as a message may have. Returns the number of bytes sent.
+/// Sends bytes with descriptors, at most twice as many as a message may have.
 ///
 /// # Errors
-/// Those of sendmsg(2).
-pub fn send(to: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+/// Those of sendmsg(2), and EMSGSIZE if it sent only a part.
+pub fn send(to: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::TOOBIG);
     }
-    sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
+    let sent = sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    (sent == bytes.len()).then_some(()).ok_or(Errno::MSGSIZE)
 }

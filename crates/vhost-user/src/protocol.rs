@@ -131,7 +131,7 @@ impl Ring {
 }
 
 /// The state of one front-end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Protocol {
     /// Accepted virtio features.
     pub features: u64,
@@ -140,19 +140,7 @@ pub struct Protocol {
     rings: Vec<Ring>,
 }
 
-impl Default for Protocol {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Protocol {
-    /// The state of a new connection.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { features: 0, memory: Vec::new(), rings: Vec::new() }
-    }
-
     fn ring(&mut self, index: u32) -> Option<&mut Ring> {
         let index = (index < RINGS).then_some(index as usize)?;
         if self.rings.len() <= index {

@@ -8,10 +8,6 @@ use super::*;
 use crate::peer::{bytes, send};
 use crate::request::{SET_FEATURES, SET_VRING_ERR};
 
-fn write_with(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-    assert_eq!(send(to, bytes, fds), Ok(bytes.len()));
-}
-
 fn numbered(n: u64) -> OwnedFd {
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     rustix::io::write(&event, &n.to_ne_bytes()).unwrap();
@@ -39,7 +35,7 @@ fn messages_are_whole_with_what_belongs_to_them() {
     for ring in 0..100u64 {
         let events = [ring + 1, ring + 1001].map(numbered);
         let message = bytes(SET_VRING_ERR, 1, &ring.to_ne_bytes());
-        write_with(&guest, &message, &[events[0].as_fd(), events[1].as_fd()]);
+        send(&guest, &message, &[events[0].as_fd(), events[1].as_fd()]).unwrap();
     }
     for ring in 0..100u64 {
         message.clear();
@@ -65,7 +61,7 @@ fn what_is_longer_than_any_message_is_refused() {
     ];
     for (bytes, fds) in messages {
         let (guest, stream) = UnixStream::pair().unwrap();
-        write_with(&guest, &bytes, fds);
+        send(&guest, &bytes, fds).unwrap();
         assert_eq!(Message::new().receive(&stream), Err(End::Refused(Refusal::Protocol)));
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::peer::payload;
 use crate::request::{SEND_RARP, SET_BACKEND_REQ_FD, SET_LOG_BASE, SET_LOG_FD};
 
 const START: u64 = 0x7f00_0000_0000;
@@ -10,14 +11,13 @@ struct FrontEnd(Protocol);
 
 impl FrontEnd {
     fn new(features: u64) -> Self {
-        let mut front_end = Self(Protocol::new());
+        let mut front_end = Self(Protocol::default());
         assert!(front_end.features(features) && front_end.memory(&[(START, BYTES)]));
         front_end
     }
 
     fn send(&mut self, request: u32, words: &[u64]) -> bool {
-        let payload: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.0.allows(request, &payload).is_some()
+        self.0.allows(request, &payload(words)).is_some()
     }
 
     fn features(&mut self, features: u64) -> bool {
@@ -92,7 +92,7 @@ fn the_messages_of_qemu_are_accepted() {
 /// As DPDK's `virtio_user` does, and as front-ends on rust-vmm do.
 #[test]
 fn so_are_others() {
-    let mut front_end = FrontEnd(Protocol::new());
+    let mut front_end = FrontEnd(Protocol::default());
     assert!(
         [SET_OWNER, GET_FEATURES, GET_PROTOCOL_FEATURES].iter().all(|request| front_end.send(*request, &[]))
     );

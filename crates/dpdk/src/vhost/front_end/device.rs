@@ -157,7 +157,7 @@ impl Device {
         *numbers.get_mut(number)? = true;
         Some(Self {
             number: number as i32,
-            protocol: Protocol::new(),
+            protocol: Protocol::default(),
             protocol_features: 0,
             status: 0,
             memory: GuestMemory::default(),

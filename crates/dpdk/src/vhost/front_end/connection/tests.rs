@@ -21,10 +21,6 @@ const BYTES: u64 = 1 << 20;
 const VERSION_1: u64 = 1 << 32;
 const PROTOCOL: u64 = 1 << 30;
 
-fn write_with(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-    assert_eq!(send(to, bytes, fds), Ok(bytes.len()));
-}
-
 /// A port without workers, and a front-end.
 struct Line {
     connections: Arc<Connections>,
@@ -46,7 +42,7 @@ impl Line {
     }
 
     fn send_with(&self, request: u32, words: &[u64], fds: &[BorrowedFd<'_>]) {
-        write_with(&self.guest, &bytes(request, 1, &payload(words)), fds);
+        send(&self.guest, &bytes(request, 1, &payload(words)), fds).unwrap();
     }
 
     fn send(&self, request: u32, words: &[u64]) {
@@ -55,7 +51,7 @@ impl Line {
 
     /// Sends a request and returns the number in its reply.
     fn ask(&self, request: u32, words: &[u64]) -> u64 {
-        write_with(&self.guest, &bytes(request, NEED_REPLY, &payload(words)), &[]);
+        send(&self.guest, &bytes(request, NEED_REPLY, &payload(words)), &[]).unwrap();
         let mut answer = [0; 20];
         (&self.guest).read_exact(&mut answer).unwrap();
         assert_eq!(answer[..12], bytes(request, 1 | 4, &[0; 8])[..12]);
@@ -207,7 +203,7 @@ fn a_refused_message_ends_the_connection_after_the_earlier_ones() {
     for (message, fds, why) in wrong {
         let mut guest = connect(&line.connections);
         guest.write_all(&bytes(GET_FEATURES, 1, &[])).unwrap();
-        write_with(&guest, &message, fds);
+        send(&guest, &message, fds).unwrap();
         guest.read_exact(&mut [0; 20]).unwrap();
         assert!(is_over(&guest), "{why:?}");
         let refused = lock(&line.guests.refused);
@@ -238,7 +234,7 @@ fn descriptors_that_go_no_further_are_closed() {
     let other = std::fs::File::open(format!("/proc/self/fd/{}", line.memory.as_raw_fd())).unwrap();
     for request in [SET_FEATURES, SET_VRING_CALL, 99] {
         let guest = connect(&line.connections);
-        write_with(&guest, &bytes(request, 1, &[0; 8]), &[other.as_fd(); 8]);
+        send(&guest, &bytes(request, 1, &[0; 8]), &[other.as_fd(); 8]).unwrap();
         assert!(is_over(&guest));
         assert!(soon(|| open() == 2), "{}", open());
     }
