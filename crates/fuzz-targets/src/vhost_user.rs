@@ -4,6 +4,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use netvm_vhost_user::End;
 use netvm_vhost_user::memory::GuestMemory;
 use netvm_vhost_user::message::Message;
 use netvm_vhost_user::peer::{bytes, payload, send};
@@ -12,7 +13,6 @@ use netvm_vhost_user::request::{
     GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_KICK,
     SET_VRING_NUM,
 };
-use netvm_vhost_user::{End, descriptors};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -105,8 +105,7 @@ impl BackEnd {
         message.clear();
         message.receive(from)?;
         let request = message.request();
-        self.protocol.allows(request, message.payload()).ok_or(End::Closed)?;
-        descriptors::check(request, message.payload(), &message.fds).map_err(End::Refused)?;
+        self.protocol.check(request, message.payload(), &message.fds).map_err(End::Refused)?;
         if request == SET_MEM_TABLE {
             let files = std::mem::take(&mut message.fds);
             self.memory = GuestMemory::map(&self.protocol.memory, files, false).ok_or(End::Closed)?;

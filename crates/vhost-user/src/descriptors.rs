@@ -22,10 +22,7 @@ use crate::request::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KIC
 pub(crate) const NO_FD: u64 = 1 << 8;
 
 /// Checks that a message has the right number of descriptors, of the right kind.
-///
-/// # Errors
-/// What is wrong with them.
-pub fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
+pub(crate) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
     let first = number(payload).unwrap_or(0);
     let wanted = match request {
         // One for each region.

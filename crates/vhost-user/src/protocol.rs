@@ -14,6 +14,8 @@
 //! on rust-vmm's `vhost` conform. A message that fails later also ends the connection, so this state never differs from
 //! the device's.
 
+use std::os::fd::OwnedFd;
+
 use vhost::vhost_user::message::{
     VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator, VhostUserU64, VhostUserVringAddr,
     VhostUserVringState,
@@ -25,6 +27,7 @@ use crate::request::{
     SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR,
     SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
 };
+use crate::{Refusal, descriptors};
 
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
 const MULTIQUEUE: u64 = 1 << 22;
@@ -155,8 +158,17 @@ impl Protocol {
         self.rings.get(index as usize).copied().unwrap_or(Ring::UNKNOWN)
     }
 
+    /// Checks a message and its descriptors against those before it, and applies it to this state.
+    ///
+    /// # Errors
+    /// Why the front-end is disconnected.
+    pub fn check(&mut self, request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
+        self.allows(request, payload).ok_or(Refusal::Protocol)?;
+        descriptors::check(request, payload, fds)
+    }
+
     /// Applies a message; `None` if the front-end may not send it now.
-    pub fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
+    fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
             // Back-ends must ignore RESET_OWNER, which is obsolete.
             GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS | RESET_OWNER => {

@@ -16,7 +16,7 @@ use netvm_vhost_user::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
     SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK,
 };
-use netvm_vhost_user::{End, Refusal, descriptors};
+use netvm_vhost_user::{End, Refusal};
 use vm_memory::ByteValued;
 
 use super::super::guests::{MAX_PAIRS, Publication};
@@ -169,8 +169,7 @@ impl Device {
 
     /// Checks a message against those before it.
     pub(super) fn check(&mut self, request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
-        self.protocol.allows(request, payload).ok_or(Refusal::Protocol)?;
-        descriptors::check(request, payload, fds)
+        self.protocol.check(request, payload, fds)
     }
 
     /// Applies a message that was checked; returns the payload of its reply, if it has one. If this fails, the connection
