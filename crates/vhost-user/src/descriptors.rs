@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fcntl_get_seals;
 
 use crate::Refusal;
-use crate::protocol::number;
+use crate::payload::number;
 use crate::request::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
 
 /// Flag beside a ring's index: the message has no descriptor (vhost-user, "Front-end message types").

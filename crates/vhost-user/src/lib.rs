@@ -11,6 +11,7 @@
 mod descriptors;
 pub mod memory;
 pub mod message;
+pub mod payload;
 pub mod peer;
 pub mod protocol;
 pub mod request;

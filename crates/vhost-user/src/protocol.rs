@@ -17,11 +17,10 @@
 use std::os::fd::OwnedFd;
 
 use vhost::vhost_user::message::{
-    VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator, VhostUserU64, VhostUserVringAddr,
-    VhostUserVringState,
+    VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator, VhostUserVringAddr, VhostUserVringState,
 };
-use vm_memory::ByteValued;
 
+use crate::payload::{number, structure};
 use crate::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, NET_SET_MTU, RESET_OWNER,
     SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR,
@@ -258,20 +257,6 @@ impl Protocol {
         self.ring(index)?.started = true;
         Some(())
     }
-}
-
-/// The structure that a payload begins with.
-#[must_use]
-pub fn structure<T: ByteValued + Default>(payload: &[u8]) -> Option<T> {
-    let mut structure = T::default();
-    structure.as_mut_slice().copy_from_slice(payload.get(..size_of::<T>())?);
-    Some(structure)
-}
-
-/// A payload of one number.
-#[must_use]
-pub fn number(payload: &[u8]) -> Option<u64> {
-    structure::<VhostUserU64>(payload).map(|number| number.value)
 }
 
 #[cfg(test)]

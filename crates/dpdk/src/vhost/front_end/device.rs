@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex};
 use ::vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVringState};
 use dpdk_sys as sys;
 use netvm_vhost_user::memory::GuestMemory;
-use netvm_vhost_user::protocol::{
-    Addresses, LONGEST, PACKED, Protocol, REGIONS, RINGS, Region, SHORTEST, number, structure,
-};
+use netvm_vhost_user::payload::{number, structure};
+use netvm_vhost_user::protocol::{Addresses, LONGEST, PACKED, Protocol, REGIONS, RINGS, Region, SHORTEST};
 use netvm_vhost_user::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
     SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK,
