@@ -1,0 +1,135 @@
+//! The owner's side.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+use crate::message::{Kind, receive, send};
+
+/// Connections that wait for the store at a time.
+const WAITING: i32 = 64;
+/// Starts of the store before an error counts: it may end at the same time.
+const TRIES: usize = 3;
+
+/// Where the store is, and how it is started.
+#[derive(Debug)]
+pub struct Store {
+    socket: PathBuf,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// The process that this one has started.
+    child: Mutex<Option<Child>>,
+}
+
+/// The files under one name. They stay in the store when this is dropped.
+#[derive(Debug)]
+pub struct Kept(OwnedFd);
+
+impl Store {
+    /// A store with this socket. `program`, with these arguments, is to call [`crate::serve`] with its standard input.
+    #[must_use]
+    pub const fn new(socket: PathBuf, program: PathBuf, arguments: Vec<OsString>) -> Self {
+        Self { socket, program, arguments, child: Mutex::new(None) }
+    }
+
+    /// Becomes the owner of a name, in place of a former owner. Returns the files that are kept under it.
+    ///
+    /// # Errors
+    /// The store does not run and cannot be started.
+    pub fn open(&self, name: &[u8]) -> io::Result<(Kept, Vec<(u32, OwnedFd)>)> {
+        let mut error = io::Error::from(Errno::CONNREFUSED);
+        for _ in 0..TRIES {
+            match self.connect().and_then(|socket| opened(socket, name)) {
+                Ok(opened) => return Ok(opened),
+                Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET | Errno::PIPE) => {
+                    match self.start() {
+                        Ok(()) => {}
+                        Err(failure) => error = failure,
+                    }
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Err(error)
+    }
+
+    fn connect(&self) -> Result<OwnedFd, Errno> {
+        let socket = new_socket()?;
+        connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
+        Ok(socket)
+    }
+
+    /// Starts the process, which finds its listening socket on its standard input.
+    fn start(&self) -> io::Result<()> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut before) = child.take_if(|child| !matches!(child.try_wait(), Ok(None))) {
+            let _ = before.wait();
+        }
+        match fs::remove_file(&self.socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = new_socket()?;
+        bind(&listener, &SocketAddrUnix::new(&self.socket)?)?;
+        // Nobody can connect before it listens.
+        fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
+        listen(&listener, WAITING)?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::from(listener)).stdout(Stdio::null());
+        *child = Some(command.current_dir("/").spawn()?);
+        Ok(())
+    }
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+fn opened(socket: OwnedFd, name: &[u8]) -> Result<(Kept, Vec<(u32, OwnedFd)>), Errno> {
+    send(&socket, (Kind::Open, 0), name, None)?;
+    let mut files = Vec::new();
+    loop {
+        let message = receive(&socket, RecvFlags::empty())?;
+        match (message.kind, message.file) {
+            (Kind::Opened, _) => return Ok((Kept(socket), files)),
+            (Kind::Put, Some(file)) => files.push((message.number, file)),
+            _ => return Err(Errno::PROTO),
+        }
+    }
+}
+
+impl Kept {
+    /// Keeps a file, in place of the one with this number.
+    ///
+    /// # Errors
+    /// The store has gone.
+    pub fn put(&self, number: u32, file: impl AsFd) -> io::Result<()> {
+        Ok(send(&self.0, (Kind::Put, number), &[], Some(file.as_fd()))?)
+    }
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// The store has gone.
+    pub fn remove(&self, number: u32) -> io::Result<()> {
+        Ok(send(&self.0, (Kind::Remove, number), &[], None)?)
+    }
+
+    /// Closes all files of this name.
+    ///
+    /// # Errors
+    /// The store has gone.
+    pub fn forget(&self) -> io::Result<()> {
+        Ok(send(&self.0, (Kind::Forget, 0), &[], None)?)
+    }
+}

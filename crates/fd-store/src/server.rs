@@ -1,0 +1,148 @@
+//! The store's process.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with};
+use rustix::process::setsid;
+
+use crate::message::{Kind, MOST_FILES, Message, receive, send};
+
+/// Files of one name.
+#[derive(Debug)]
+struct Bundle {
+    name: Vec<u8>,
+    files: BTreeMap<u32, OwnedFd>,
+    owner: Result<OwnedFd, Instant>,
+}
+
+#[derive(Debug)]
+struct Server {
+    /// Connections that have not opened a name.
+    new: Vec<OwnedFd>,
+    bundles: Vec<Bundle>,
+    /// How long it keeps files without an owner.
+    patience: Duration,
+    /// Until when it waits for its first owner.
+    first: Option<Instant>,
+}
+
+/// Keeps files, without an owner for as long as `patience`, and ends when it has nothing to keep.
+///
+/// # Errors
+/// `listener` is not a listening socket, or the kernel has no memory.
+pub fn serve(listener: impl AsFd, patience: Duration) -> Result<(), Errno> {
+    // A terminal's signals are for its owner. An error means that it leads a session already.
+    let _ = setsid();
+    let mut server =
+        Server { new: Vec::new(), bundles: Vec::new(), patience, first: Some(Instant::now() + patience) };
+    while server.turn(&listener)? {}
+    Ok(())
+}
+
+impl Server {
+    /// Waits for an event, and handles all that there are. Returns whether to go on.
+    fn turn(&mut self, listener: &impl AsFd) -> Result<bool, Errno> {
+        let (comes, new, bundles) = self.wait(listener)?;
+        for (bundle, _) in self.bundles.iter_mut().zip(bundles).filter(|(_, is_ready)| *is_ready) {
+            bundle.handle();
+        }
+        for (socket, is_ready) in std::mem::take(&mut self.new).into_iter().zip(new) {
+            if !is_ready {
+                self.new.push(socket);
+            } else if let Ok(Message { kind: Kind::Open, name, .. }) = receive(&socket, RecvFlags::DONTWAIT) {
+                self.open(name, socket);
+            }
+        }
+        let now = Instant::now();
+        self.bundles.retain(|bundle| match bundle.owner {
+            Ok(_) => true,
+            Err(since) => !bundle.files.is_empty() && now.duration_since(since) < self.patience,
+        });
+        if comes && let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC) {
+            self.new.push(socket);
+        }
+        if !self.bundles.is_empty() {
+            self.first = None;
+        }
+        let waits = !self.new.is_empty() || self.first.is_some_and(|first| now < first);
+        Ok(waits || !self.bundles.is_empty())
+    }
+
+    /// Whether a connection comes, and which connections and bundles have an event.
+    fn wait(&self, listener: &impl AsFd) -> Result<(bool, Vec<bool>, Vec<bool>), Errno> {
+        let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+        fds.extend(self.new.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+        fds.extend(self.bundles.iter().map(|bundle| match &bundle.owner {
+            Ok(owner) => PollFd::new(owner, PollFlags::IN),
+            // Data from its peer is for the next owner.
+            Err(_) => PollFd::from_borrowed_fd(
+                bundle.files.get(&0).map_or_else(|| listener.as_fd(), AsFd::as_fd),
+                PollFlags::RDHUP,
+            ),
+        }));
+        let waits = self.bundles.iter().any(|bundle| bundle.owner.is_err()) || fds.len() == 1;
+        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+        match poll(&mut fds, waits.then_some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let comes = ready.next().unwrap_or_default();
+        let new = ready.by_ref().take(self.new.len()).collect();
+        Ok((comes, new, ready.collect()))
+    }
+
+    /// `socket` owns a name from now on.
+    fn open(&mut self, name: Vec<u8>, socket: OwnedFd) {
+        let place = self.bundles.iter().position(|bundle| bundle.name == name).unwrap_or_else(|| {
+            self.bundles.push(Bundle { name, files: BTreeMap::new(), owner: Err(Instant::now()) });
+            self.bundles.len() - 1
+        });
+        let Some(bundle) = self.bundles.get_mut(place) else { return };
+        // What the owner before has sent, which may be dead.
+        bundle.obey();
+        let put =
+            |(number, file): (&u32, &OwnedFd)| send(&socket, (Kind::Put, *number), &[], Some(file.as_fd()));
+        let sent =
+            bundle.files.iter().try_for_each(put).and_then(|()| send(&socket, (Kind::Opened, 0), &[], None));
+        if sent.is_ok() {
+            bundle.owner = Ok(socket);
+        }
+    }
+}
+
+impl Bundle {
+    /// An event came: from the owner, or from the other end of file 0, which is closed.
+    fn handle(&mut self) {
+        if self.owner.is_ok() { self.obey() } else { self.files.clear() }
+    }
+
+    /// Handles what the owner has sent.
+    fn obey(&mut self) {
+        while let Ok(owner) = &self.owner {
+            let message = match receive(owner, RecvFlags::DONTWAIT) {
+                Ok(message) => message,
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    self.owner = Err(Instant::now());
+                    return;
+                }
+            };
+            let Message { kind, number, file, .. } = message;
+            match (kind, file) {
+                (Kind::Put, Some(file))
+                    if self.files.len() < MOST_FILES || self.files.contains_key(&number) =>
+                {
+                    self.files.insert(number, file);
+                }
+                (Kind::Remove, _) => drop(self.files.remove(&number)),
+                (Kind::Forget, _) => self.files.clear(),
+                _ => {}
+            }
+        }
+    }
+}

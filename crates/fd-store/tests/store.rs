@@ -1,0 +1,148 @@
+//! Owners that come and go, and the store's process, which is this program.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use netvm_fd_store::{MOST_FILES, Store};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Not a test: the store's process.
+#[test]
+fn be_the_store() {
+    if std::env::args().any(|argument| argument == "be_the_store") {
+        netvm_fd_store::serve(std::io::stdin(), PATIENCE).unwrap();
+    }
+}
+
+fn store(folder: &TempDir) -> Store {
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["be_the_store", "--exact", "--nocapture"].map(Into::into).to_vec();
+    Store::new(folder.path().join("store.sock"), program, arguments)
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    UnixStream::pair().unwrap()
+}
+
+fn says(file: &OwnedFd) -> u8 {
+    let mut byte = [0];
+    File::from(file.try_clone().unwrap()).read_exact(&mut byte).unwrap();
+    byte[0]
+}
+
+fn is_closed(mut peer: &UnixStream) -> bool {
+    peer.read(&mut [0]).unwrap() == 0
+}
+
+#[test]
+fn files_of_a_dead_owner_go_to_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (store(&folder), store(&folder));
+    let (kept, files) = store.open(b"a").unwrap();
+    assert!(files.is_empty());
+    let mode = std::fs::metadata(folder.path().join("store.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "for its owner's user only");
+    let ends = [(); 4].map(|()| pair());
+    for (number, (here, _)) in ends.iter().enumerate() {
+        kept.put(number as u32 / 2, here).unwrap();
+    }
+    kept.put(7, &ends[0].0).unwrap();
+    kept.remove(7).unwrap();
+    let [a, b, c, d] = ends.map(|(_, there)| there);
+    assert!(is_closed(&a) && is_closed(&c), "others took their numbers");
+    // The store has read nothing of it when the owner has gone, or all.
+    drop(kept);
+    let (again, files) = other.open(b"a").unwrap();
+    (&b).write_all(b"0").unwrap();
+    (&d).write_all(b"1").unwrap();
+    let said: Vec<(u32, u8)> = files.iter().map(|(number, file)| (*number, says(file))).collect();
+    assert_eq!(said, [(0, b'0'), (1, b'1')]);
+    assert!(store.open(b"b").unwrap().1.is_empty(), "names are apart");
+    again.forget().unwrap();
+    drop(files);
+    assert!(is_closed(&b) && is_closed(&d));
+    assert!(store.open(b"a").unwrap().1.is_empty());
+}
+
+#[test]
+fn an_owner_whose_name_was_opened_again_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (first, _) = store.open(b"a").unwrap();
+    let (second, _) = store.open(b"a").unwrap();
+    let (here, _there) = pair();
+    second.put(0, &here).unwrap();
+    let _ = first.forget();
+    drop(second);
+    assert_eq!(store.open(b"a").unwrap().1.len(), 1);
+}
+
+#[test]
+fn files_go_when_the_other_end_of_the_first_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (kept, _) = store.open(b"a").unwrap();
+    let [(connection, peer), (memory, watcher)] = [(); 2].map(|()| pair());
+    kept.put(0, &connection).unwrap();
+    kept.put(1, &memory).unwrap();
+    drop((kept, connection, memory));
+    // What the peer has sent waits for the next owner.
+    (&peer).write_all(b"x").unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(store.open(b"a").unwrap().1.len(), 2);
+    drop(peer);
+    assert!(is_closed(&watcher));
+}
+
+#[test]
+fn files_and_the_process_go_when_nobody_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (kept, _) = store.open(b"a").unwrap();
+    let (here, there) = pair();
+    kept.put(0, &here).unwrap();
+    drop((kept, here));
+    let since = Instant::now();
+    assert!(is_closed(&there));
+    let after = since.elapsed();
+    assert!(after > PATIENCE / 2 && after < 3 * PATIENCE, "{after:?}");
+    let socket = folder.path().join("store.sock");
+    let deadline = Instant::now() + PATIENCE;
+    while listens(&socket) {
+        assert!(Instant::now() < deadline, "the process stays");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // It is started again.
+    assert!(store.open(b"a").unwrap().1.is_empty());
+}
+
+/// Whether a store listens.
+fn listens(path: &Path) -> bool {
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).is_ok()
+}
+
+#[test]
+fn what_is_too_much_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (kept, _) = store.open(b"a").unwrap();
+    let (here, _there) = pair();
+    for number in 0..MOST_FILES as u32 + 5 {
+        kept.put(number, &here).unwrap();
+    }
+    drop(kept);
+    assert_eq!(store.open(b"a").unwrap().1.len(), MOST_FILES);
+    assert!(store.open(&[b'x'; 5000]).is_err());
+    let nowhere = Store::new(folder.path().join("none/store.sock"), "/nowhere".into(), Vec::new());
+    assert_eq!(nowhere.open(b"a").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+}
