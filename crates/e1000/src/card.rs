@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::nic::pages::Pages;
 use crate::nic::{Device, Model};
 use crate::ring::{Queue, Shared};
 use crate::vfio::message::{HEADER, Header};
@@ -23,8 +22,7 @@ impl Card {
     /// # Errors
     /// The process has no memory or descriptors.
     pub fn new(model: Model, mac: [u8; 6]) -> std::io::Result<(Self, Queue)> {
-        let device = Device::new(model, mac, Arc::new(Pages::new()?));
-        let shared = Arc::new(Shared::new(device));
+        let shared = Arc::new(Shared::new(Device::new(model, mac)?));
         let session = Session::new(model)?;
         Ok((Self { shared: Arc::clone(&shared), session }, Queue::new(shared)))
     }
@@ -35,6 +33,7 @@ impl Card {
         let body = bytes.get(HEADER..HEADER + header.body)?.to_vec();
         let mut device = self.shared.lock();
         let outcome = self.session.handle(&mut device, Message { header, body, fd });
+        self.session.save(&mut device, Some(header.id));
         self.shared.note_activity(&device);
         drop(device);
         if self.session.refused.take().is_some() {

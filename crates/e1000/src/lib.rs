@@ -14,6 +14,10 @@
 //! TDT and RDT, by which a driver announces descriptors, lie in two pages of BAR 0 that hold ring registers only. They
 //! are shared memory (`nic::pages`), so that a write to them need not leave the guest.
 //!
+//! QEMU never connects again. So the card's state is in a file (`nic::state`) that a store outside of this process has, with
+//! the connection and the guest's files (`files`): a process that takes the place of this one goes on, even if this one
+//! was killed while it wrote a descriptor or answered a request.
+//!
 //! Everything that a client or guest writes is hostile. A message is bounded before it is read; guest memory is a file
 //! that cannot shrink; rings and descriptors are copied, then checked. The worst that a guest can do is lose its own
 //! packets.
@@ -22,6 +26,7 @@
 //! Developer's Manual" (SDM), revision 4.0.
 
 mod card;
+mod files;
 mod memory;
 mod nic;
 mod port;
@@ -29,8 +34,10 @@ mod ring;
 mod server;
 mod status;
 mod vfio;
+mod words;
 
 pub use card::Card;
+pub use files::keep_cards_in;
 pub use nic::{Model, Sum};
 pub use port::{OpenError, Options, Port};
 pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Turn, finish_headers};

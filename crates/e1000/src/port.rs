@@ -2,18 +2,23 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use crate::nic::pages::Pages;
+use rustix::io::Errno;
+
+use crate::files::{self, Files, Left};
 use crate::nic::{Device, Model};
-use crate::ring::{Queue, Shared};
-use crate::server::Server;
+use crate::ring::{Queue, Shared, go_on};
+use crate::server::{Client, Server};
 use crate::status::{Counts, Status};
+use crate::vfio::session::Session;
+use crate::vfio::stream::Stream;
 
 /// How to serve a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +58,14 @@ pub enum OpenError {
     },
 }
 
-/// An open port. Dropping it disconnects the guest and removes the socket.
+/// An open port. Dropping it disconnects the guest, or leaves it to the next process, and removes the socket.
 #[derive(Debug)]
 pub struct Port {
     path: PathBuf,
     stop: Arc<OwnedFd>,
     shared: Arc<Shared>,
     status: Arc<Mutex<Status>>,
+    forgets: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,22 +78,38 @@ impl Port {
         let path = options.path.clone();
         let listener = listen(&path)?;
         let system = |source| OpenError::System { path: path.clone(), source };
+        let system_of = |error: Errno| system(error.into());
         listener.set_nonblocking(true).map_err(system)?;
-        let pages = Arc::new(Pages::new().map_err(io::Error::from).map_err(system)?);
-        let shared = Arc::new(Shared::new(Device::new(options.model, options.mac, pages)));
-        let stop = Arc::new(netvm_notify::new_eventfd().map_err(io::Error::from).map_err(system)?);
-        let status = Arc::<Mutex<Status>>::default();
+        let (mut files, left) = Files::open(path.as_os_str().as_bytes()).unwrap_or_default();
+        let (device, client) = match reopen(options, left) {
+            Some((device, (stream, session))) => (device, Ok((stream, session.with(files)))),
+            None => {
+                files.forget();
+                (Device::new(options.model, options.mac).map_err(system_of)?, Err(files))
+            }
+        };
+        let shared = Arc::new(Shared::new(device));
+        shared.note_activity(&shared.lock());
+        let (stop, forgets) = (Arc::new(netvm_notify::new_eventfd().map_err(system_of)?), Arc::default());
+        let status = Status { is_connected: client.is_ok(), ..Status::default() };
+        let status = Arc::new(Mutex::new(status));
         let server = Server {
             model: options.model,
             listener,
             stop: Arc::clone(&stop),
             shared: Arc::clone(&shared),
             status: Arc::clone(&status),
+            forgets: Arc::clone(&forgets),
         };
-        let run = move || server.run();
+        let run = move || server.run(client);
         let thread = Some(Builder::new().name("netvm-e1000".to_owned()).spawn(run).map_err(system)?);
         let queue = Queue::new(Arc::clone(&shared));
-        Ok((Self { path, stop, shared, status, thread }, queue))
+        Ok((Self { path, stop, shared, status, forgets, thread }, queue))
+    }
+
+    /// Closes it for good: its client is not left to another process ([`crate::keep_cards_in`]).
+    pub fn close(self) {
+        self.forgets.store(true, Ordering::Relaxed);
     }
 
     /// Its state.
@@ -116,6 +138,17 @@ impl Drop for Port {
         }
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// The card and the client that another process has left.
+fn reopen(options: &Options, mut left: Left) -> Option<(Device, Client)> {
+    let connection = UnixStream::from(left.take(files::CONNECTION)?);
+    let of_card = [left.take(files::STATE)?, left.take(files::PAGES)?];
+    let mut device = Device::reopen(options.model, options.mac, of_card)?;
+    let session = Session::new(options.model).ok()?.reopen(&mut device, left)?;
+    let stream = Stream::new(connection).ok()?;
+    go_on(&mut device);
+    Some((device, (stream, session)))
 }
 
 /// Listens on a socket, in place of one that nothing serves any more.

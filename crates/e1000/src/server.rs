@@ -2,13 +2,14 @@
 //! refused at once.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
-use std::sync::atomic::Ordering;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::files::Files;
 use crate::nic::Model;
 use crate::ring::Shared;
 use crate::status::{Fault, Status};
@@ -24,11 +25,31 @@ pub(crate) struct Server {
     pub(crate) stop: Arc<OwnedFd>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) status: Arc<Mutex<Status>>,
+    /// Whether the client is not to be left to another process when the port is closed.
+    pub(crate) forgets: Arc<AtomicBool>,
+}
+
+/// A client, and its state.
+pub(crate) type Client = (Stream, Session);
+
+/// Why a client is served no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It has gone.
+    Gone,
+    /// It had to be disconnected.
+    Fault(Fault),
+    /// The port is closed.
+    Stopped,
 }
 
 impl Server {
-    /// Until the port is closed.
-    pub(crate) fn run(&self) {
+    /// Until the port is closed. In: the client of another process, if there is one, and the place of the client's files.
+    pub(crate) fn run(&self, first: Result<Client, Files>) {
+        let mut files = match first {
+            Ok(client) => self.serve_to_the_end(client),
+            Err(files) => files,
+        };
         loop {
             let mut fds =
                 [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -40,29 +61,57 @@ impl Server {
                 return;
             }
             let Ok((socket, _)) = self.listener.accept() else { continue };
-            let (Ok(stream), Ok(session)) = (Stream::new(socket), Session::new(self.model)) else { continue };
-            self.note(|status| *status = Status { is_connected: true, ..*status });
-            let fault = self.serve(stream, session);
-            {
-                let mut device = self.shared.lock();
-                device.disconnect();
-                self.shared.note_activity(&device);
-            }
-            self.note(|status| {
-                status.is_connected = false;
-                if let Some(fault) = fault {
-                    (status.fault, status.faults) = (Some(fault), status.faults + 1);
-                }
-            });
+            files = self.begin(socket, files);
         }
+    }
+
+    /// Serves a new client. Returns the place for the next one's files.
+    fn begin(&self, socket: UnixStream, files: Files) -> Files {
+        let Ok(stream) = Stream::new(socket) else { return files };
+        let mut session = match Session::new(self.model) {
+            Ok(session) => session.with(files),
+            Err(_) => return files,
+        };
+        session.begin(&mut self.shared.lock(), &stream);
+        self.serve_to_the_end((stream, session))
+    }
+
+    /// Serves a client until it goes or the port is closed.
+    fn serve_to_the_end(&self, (mut stream, mut session): Client) -> Files {
+        self.note(|status| *status = Status { is_connected: true, ..*status });
+        let end = self.serve(&mut stream, &mut session);
+        let mut device = self.shared.lock();
+        let is_left = end == End::Stopped && !self.forgets.load(Ordering::Relaxed);
+        let files = if is_left {
+            device.leave();
+            session.leave()
+        } else {
+            device.disconnect();
+            session.end()
+        };
+        self.shared.note_activity(&device);
+        drop((stream, device));
+        self.note(|status| {
+            status.is_connected = false;
+            if let End::Fault(fault) = end {
+                (status.fault, status.faults) = (Some(fault), status.faults + 1);
+            }
+        });
+        files
     }
 
     fn note(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Serves a client until it goes; returns its fault, if it had to be disconnected.
-    fn serve(&self, mut stream: Stream, mut session: Session) -> Option<Fault> {
+    /// Serves a client. Returns why it is served no more.
+    fn serve(&self, stream: &mut Stream, session: &mut Session) -> End {
+        // The worker already moves packets, so that the driver of a client that waits for nothing goes on, too.
+        let unanswered = self.shared.lock().state.unanswered();
+        if unanswered.is_some_and(|id| stream.settle(id).is_err()) {
+            return End::Gone;
+        }
+        self.shared.lock().state.note_answered();
         loop {
             let wanted = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
             let (stops, comes, unmasks) = {
@@ -70,18 +119,18 @@ impl Server {
                     PollFd::new(&self.stop, PollFlags::IN),
                     PollFd::new(&self.listener, PollFlags::IN),
                     PollFd::from_borrowed_fd(session.unmasks(), PollFlags::IN),
-                    PollFd::new(&stream, wanted),
+                    PollFd::new(&*stream, wanted),
                 ];
                 match poll(&mut fds, None) {
                     Ok(_) => {}
                     Err(Errno::INTR) => continue,
-                    Err(_) => return None,
+                    Err(_) => return End::Gone,
                 }
                 let is_ready = |n: usize| fds.get(n).is_some_and(|fd| !fd.revents().is_empty());
                 (is_ready(0), is_ready(1), is_ready(2))
             };
             if stops {
-                return None;
+                return End::Stopped;
             }
             if comes {
                 // Closes it.
@@ -92,14 +141,14 @@ impl Server {
                 session.unmask(&mut device);
                 self.shared.note_activity(&device);
             }
-            match self.answer(&mut stream, &mut session) {
+            match self.answer(stream, session) {
                 Ok(()) => {}
-                Err(StreamError::Closed) => return None,
-                Err(StreamError::Protocol) => return Some(Fault::Protocol),
+                Err(StreamError::Closed) => return End::Gone,
+                Err(StreamError::Protocol) => return End::Fault(Fault::Protocol),
             }
             match session.refused.take() {
-                Some(Refused::NotAnEventfd) => return Some(Fault::NotAnEventfd),
-                Some(Refused::Memory(error)) => return Some(error.into()),
+                Some(Refused::NotAnEventfd) => return End::Fault(Fault::NotAnEventfd),
+                Some(Refused::Memory(error)) => return End::Fault(error.into()),
                 None => {}
             }
         }
@@ -114,6 +163,7 @@ impl Server {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
             let mut device = self.shared.lock();
             let outcome = session.handle(&mut device, message);
+            session.save(&mut device, Some(header.id));
             self.shared.note_activity(&device);
             let pages = Arc::clone(&device.pages);
             let is_bad = std::mem::take(&mut device.has_bad_ring);
@@ -121,16 +171,16 @@ impl Server {
             if is_bad {
                 self.note(|status| (status.fault, status.faults) = (Some(Fault::Ring), status.faults + 1));
             }
-            if !header.wants_reply {
-                continue;
-            }
             match outcome {
+                _ if !header.wants_reply => {}
                 Ok(reply) => {
                     let fd = reply.passes_pages.then(|| pages.file());
                     stream.send(&header.reply(&reply.body), fd)?;
                 }
                 Err(number) => stream.send(&header.error(number), None)?,
             }
+            stream.finish()?;
+            self.shared.lock().state.note_answered();
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! only.
 
 use super::Model;
+use super::state::{Loader, Saver};
 
 /// Words.
 const WORDS: usize = 64;
@@ -52,6 +53,19 @@ impl Eeprom {
         let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
         words[WORDS - 1] = SUM.wrapping_sub(sum);
         Self { model, words, control: 0, command: 0, bits: 0, given: 0, is_out: false }
+    }
+
+    /// What the driver has changed.
+    pub(super) fn save(&self, to: &mut Saver<'_>) {
+        [self.control, self.command, self.bits, self.given, self.is_out.into()]
+            .into_iter()
+            .for_each(|word| to.put(word));
+    }
+
+    pub(super) fn load(&mut self, from: &mut Loader<'_>) {
+        self.control = from.next();
+        (self.command, self.bits, self.given) = (from.next(), from.next(), from.next());
+        self.is_out = from.next() != 0;
     }
 
     /// The MAC address.

@@ -8,10 +8,13 @@ mod model;
 pub(crate) mod pages;
 mod phy;
 pub(crate) mod registers;
+pub(crate) mod state;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvm_region::clock;
+use rustix::io::Errno;
 
 use crate::memory::GuestMemory;
 use csb::Csb;
@@ -23,10 +26,11 @@ use pages::Pages;
 use phy::Phy;
 use registers::{
     BAR_BYTES, CTRL, CTRL_EXT, CTRL_EXT_EE_RST, CTRL_FD, CTRL_PHY_RST, CTRL_RST, CTRL_SLU, CTRL_SPEED_1000,
-    EECD, EEMNGCTL, EERD, EIAC, EITR, EITR_END, END, IAM, ICR, ICS, IMC, IMS, ITR, IVAR, LEDCTL, MDIC, PBA,
-    RAH, RAL, RECEIVE_RING, STATUS, STATUS_FD, STATUS_LU, STATUS_SPEED_1000, TRANSMIT_RING, VET, cause, ring,
+    EECD, EEMNGCTL, EERD, EIAC, EITR, EITR_END, IAM, ICR, ICS, IMC, IMS, ITR, IVAR, LEDCTL, MDIC, PBA, RAH,
+    RAL, RECEIVE_RING, STATUS, STATUS_FD, STATUS_LU, STATUS_SPEED_1000, TRANSMIT_RING, VET, cause, ring,
     statistic,
 };
+use state::{Loader, Saver, State};
 
 /// A checksum to be computed: over the bytes from `from` to `end` (`None`: all), stored at `at`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +52,27 @@ pub(crate) struct TxContext {
     pub(crate) tcp: bool,
 }
 
+impl TxContext {
+    fn words(&self) -> [u32; state::CONTEXT_WORDS] {
+        let halves = |sum: &Sum| u32::from(sum.from) | u32::from(sum.at) << 16;
+        let end = |sum: &Sum| sum.end.map_or(0, |end| u32::from(end) + 1);
+        let (ip, transport) = (&self.ip, &self.transport);
+        let segment = u32::from(self.segment) | u32::from(self.tcp) << 16;
+        [halves(ip), end(ip), halves(transport), end(transport), segment]
+    }
+
+    const fn from_words(
+        [ip, ip_end, transport, transport_end, segment]: [u32; state::CONTEXT_WORDS],
+    ) -> Self {
+        const fn sum(halves: u32, end: u32) -> Sum {
+            let end = if end == 0 { None } else { Some((end - 1) as u16) };
+            Sum { from: halves as u16, at: (halves >> 16) as u16, end }
+        }
+        let (ip, transport) = (sum(ip, ip_end), sum(transport, transport_end));
+        Self { ip, transport, segment: segment as u16, tcp: segment >> 16 != 0 }
+    }
+}
+
 /// Shortest time between two mappings of communication status blocks.
 const CSB_MICROS: u64 = 1000;
 
@@ -55,7 +80,8 @@ const CSB_MICROS: u64 = 1000;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) model: Model,
-    registers: Box<[u32; END as usize / 4]>,
+    /// Registers, and what another process needs to go on.
+    pub(crate) state: State,
     /// Ring registers.
     pub(crate) pages: Arc<Pages>,
     eeprom: Eeprom,
@@ -64,7 +90,7 @@ pub(crate) struct Device {
     pub(crate) memory: GuestMemory,
     /// The guest lets the card access its memory (PCI command, "bus master").
     pub(crate) is_bus_master: bool,
-    pub(crate) context: TxContext,
+    context: TxContext,
     /// The driver's communication status block, and its address.
     csb: Option<(u64, Arc<Csb>)>,
     /// When one was last mapped.
@@ -78,10 +104,19 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    pub(crate) fn new(model: Model, mac: [u8; 6], pages: Arc<Pages>) -> Self {
-        let mut device = Self {
+    /// A card after its reset.
+    pub(crate) fn new(model: Model, mac: [u8; 6]) -> Result<Self, Errno> {
+        let (state, pages) = (State::new(model, mac)?, Arc::new(Pages::new()?));
+        let mut device = Self::with(model, mac, (state, pages));
+        device.reset();
+        Ok(device)
+    }
+
+    /// A card of which other state must follow.
+    fn with(model: Model, mac: [u8; 6], (state, pages): (State, Arc<Pages>)) -> Self {
+        Self {
             model,
-            registers: Box::new([0; END as usize / 4]),
+            state,
             pages,
             eeprom: Eeprom::new(model, mac),
             phy: Phy::new(model),
@@ -94,18 +129,59 @@ impl Device {
             doorbells: 0,
             io_address: 0,
             has_bad_ring: false,
-        };
-        device.reset();
-        device
+        }
+    }
+
+    /// The card of another process, from its files. Guest memory and lines are not connected.
+    pub(crate) fn reopen(model: Model, mac: [u8; 6], [state, pages]: [OwnedFd; 2]) -> Option<Self> {
+        let state = State::reopen(state, model, mac)?;
+        let pages = Arc::new(Pages::reopen(pages).ok()?);
+        let mut device = Self::with(model, mac, (state, pages));
+        device.context = TxContext::from_words(device.state.context());
+        Some(device)
+    }
+
+    /// Saves what the state's registers do not have.
+    pub(crate) fn save(&self, to: &mut Saver<'_>) {
+        to.put(self.is_bus_master.into());
+        to.put(self.io_address);
+        self.eeprom.save(to);
+        self.phy.save(to);
+        self.interrupts.save(to);
+    }
+
+    /// Loads what was saved. `first` loads what others have saved before.
+    pub(crate) fn load<T>(&mut self, first: impl FnOnce(&mut Loader<'_>) -> T) -> T {
+        let from = &mut self.state.saved();
+        let value = first(from);
+        self.is_bus_master = from.next() != 0;
+        self.io_address = from.next();
+        self.eeprom.load(from);
+        self.phy.load(from);
+        self.interrupts.load(from);
+        value
+    }
+
+    #[inline]
+    pub(crate) const fn context(&self) -> &TxContext {
+        &self.context
+    }
+
+    /// Offloads that the driver requests from now on.
+    #[inline]
+    pub(crate) fn set_context(&mut self, context: TxContext) {
+        self.context = context;
+        self.state.set_context(context.words());
     }
 
     /// A reset by the driver (CTRL.RST) or by the guest's machine.
     pub(crate) fn reset(&mut self) {
-        self.registers.fill(0);
+        self.state.clear_registers();
         self.pages.clear();
         self.phy = Phy::new(self.model);
         self.interrupts.reset();
-        self.context = TxContext::default();
+        self.set_context(TxContext::default());
+        self.state.set_sending(None);
         self.csb = None;
         self.has_bad_ring = false;
         for (register, value) in [
@@ -136,16 +212,19 @@ impl Device {
         self.memory.clear();
     }
 
+    /// Stops, and leaves the state in its files to another process.
+    pub(crate) fn leave(&mut self) {
+        self.is_bus_master = false;
+    }
+
     /// A register without side effects.
     #[inline]
     pub(crate) fn register(&self, offset: u32) -> u32 {
-        self.registers.get(offset as usize / 4).copied().unwrap_or(0)
+        self.state.register(offset)
     }
 
-    fn set(&mut self, offset: u32, value: u32) {
-        if let Some(register) = self.registers.get_mut(offset as usize / 4) {
-            *register = value;
-        }
+    fn set(&self, offset: u32, value: u32) {
+        self.state.set_register(offset, value);
     }
 
     /// The communication status block that the driver uses. `None`: it announces packets by registers.

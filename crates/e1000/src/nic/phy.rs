@@ -3,6 +3,7 @@
 
 use super::Model;
 use super::registers::cause;
+use super::state::{Loader, Saver};
 
 const WRITE: u32 = 1 << 26;
 const READ: u32 = 2 << 26;
@@ -55,6 +56,14 @@ impl Phy {
             registers[number] = value;
         }
         Self { model, registers }
+    }
+
+    pub(super) fn save(&self, to: &mut Saver<'_>) {
+        self.registers.iter().for_each(|register| to.put((*register).into()));
+    }
+
+    pub(super) fn load(&mut self, from: &mut Loader<'_>) {
+        self.registers.iter_mut().for_each(|register| *register = from.next() as u16);
     }
 
     /// Executes a command: the value that MDIC has then, and the causes of interrupts.

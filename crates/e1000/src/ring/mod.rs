@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::nic::csb::Csb;
 use crate::nic::pages::Pages;
-use crate::nic::registers::{RCTL, RCTL_DTYP, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, ring};
+use crate::nic::registers::{
+    RCTL, RCTL_DTYP, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, cause, ring,
+};
 use crate::nic::{Delays, Device, Model};
 
 pub use offload::finish_headers;
@@ -191,6 +193,15 @@ impl Ring {
         if self.tail >= self.head { self.tail - self.head } else { self.tail + self.count - self.head }
     }
 
+    /// Whether a descriptor is one of those that the card may use.
+    const fn has_filled(&self, place: u32) -> bool {
+        if self.head <= self.tail {
+            self.head <= place && place < self.tail
+        } else {
+            place >= self.head || place < self.tail
+        }
+    }
+
     #[inline]
     const fn after(&self, place: u32) -> u32 {
         if place + 1 >= self.count { 0 } else { place + 1 }
@@ -216,6 +227,14 @@ fn is_receiving(device: &Device) -> bool {
 
 fn is_sending(device: &Device) -> bool {
     device.register(TCTL) & TCTL_EN != 0
+}
+
+/// Completes the descriptors that another process had begun to write when it was killed, and announces all that the guest may
+/// not know of.
+pub(crate) fn go_on(device: &mut Device) {
+    device.complete_sent();
+    device.repeat_received();
+    device.interrupts.raise(cause::RXT0 | cause::TXDW);
 }
 
 /// The ring's registers, for [`Ring::read`].

@@ -32,6 +32,9 @@ const END_OF_PACKET: u64 = 1 << 1;
 const IGNORE_CHECKSUMS: u64 = 1 << 2;
 /// The VLAN tag is in `special`.
 const STRIPPED: u64 = 1 << 3;
+/// The second half of a descriptor that is not done, though the head has passed it: no length, no status. A guest sees it only if
+/// this process is killed then.
+const UNFINISHED: u64 = 0x6e76 << 48;
 
 /// Why the guest does not get a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +104,6 @@ impl Drop for Receiving<'_, '_> {
     fn drop(&mut self) {
         let Some(ring) = self.ring.filter(|_| self.count > 0) else { return };
         let device = &mut *self.turn.device;
-        device.pages.store(RECEIVE + ring::HEAD, ring.head);
         if device.csb().is_some_and(|csb| !csb.note_received(ring.head)) {
             return;
         }
@@ -202,14 +204,18 @@ impl Device {
             } else {
                 here as u64 | status << 32 | tag
             };
+            place = ring.after(place);
+            // In this order, for a process that goes on after this one: the guest fills done descriptors again.
+            let is_begun = self.memory.store_second(descriptor, UNFINISHED);
+            self.pages.store(RECEIVE + ring::HEAD, place);
             // An extended descriptor has the hash of the packet's flow there, and the card computes none.
-            if is_extended && !self.memory.store_first(descriptor, 0)
+            if !is_begun
+                || is_extended && !self.memory.store_first(descriptor, 0)
                 || !self.memory.store_second(descriptor, words)
             {
                 self.has_bad_ring = true;
                 return Err(NotTaken::BadRing);
             }
-            place = ring.after(place);
         }
         ring.head = place;
         self.count_received(&front, length);
@@ -242,6 +248,23 @@ impl Device {
             (address, at, left) = (address.wrapping_add(count as u64), at + count, left - count);
         }
         true
+    }
+
+    /// Goes back to a descriptor that another process had not finished.
+    pub(super) fn repeat_received(&self) {
+        /// An error of an extended descriptor: the packet is dropped.
+        const ERROR: u64 = 1 << 31;
+        let Some(ring) = Ring::read(&self.pages, RECEIVE, None) else { return };
+        let before = ring.head.checked_sub(1).unwrap_or(ring.count - 1);
+        match self.memory.load(ring.address(before)) {
+            // Its buffer's address is gone.
+            Some([0, UNFINISHED]) => {
+                let words = (SHORTEST as u64) << 32 | ERROR | END_OF_PACKET | DONE;
+                self.memory.store_second(ring.address(before), words);
+            }
+            Some([_, UNFINISHED]) => self.pages.store(RECEIVE + ring::HEAD, before),
+            _ => {}
+        }
     }
 
     fn count_received(&mut self, front: &[u8; FRONT], length: usize) {

@@ -199,7 +199,6 @@ impl Turn<'_> {
         if ring.head == begin {
             return malformed;
         }
-        device.pages.store(TRANSMIT + ring::HEAD, ring.head);
         if device.csb().is_some_and(|csb| !csb.note_sent((begin, ring.head), ring.count)) {
             return malformed;
         }
@@ -248,7 +247,7 @@ impl Device {
             };
             place = ring.after(place);
             if descriptor.is_context() {
-                self.context = context_of(descriptor);
+                self.set_context(context_of(descriptor));
                 if first.is_none() {
                     self.write_back(ring, place, reports);
                     continue;
@@ -274,7 +273,7 @@ impl Device {
                     let ([a, b], [c, d]) = ([0x81, 0x00], last.special().to_be_bytes());
                     [a, b, c, d]
                 });
-                let request = request_of(&self.context, first);
+                let request = request_of(self.context(), first);
                 take(&Sent { memory: &self.memory, parts: &parts, length, tag, request })
             }
             _ => Some(false),
@@ -291,12 +290,17 @@ impl Device {
         Step::Sent
     }
 
-    /// Marks the descriptors from the head to `end` as done where the guest wants to know, and moves the head there.
+    /// Marks the descriptors from the head to `end` as done where the guest wants to know, and moves the head there first:
+    /// the guest fills done descriptors again, and a process that goes on after this one must not take these for others.
     #[inline]
     fn write_back(&self, ring: &mut Ring, end: u32, reports: &mut Reports) {
-        while ring.head != end {
-            let address = ring.address(ring.head);
-            ring.head = ring.after(ring.head);
+        self.state.set_sending(Some(ring.head));
+        self.pages.store(TRANSMIT + ring::HEAD, end);
+        let mut place = ring.head;
+        ring.head = end;
+        while place != end {
+            let address = ring.address(place);
+            place = ring.after(place);
             let Some(descriptor) = self.memory.load(address).map(Descriptor) else { continue };
             let command = descriptor.command();
             if command & REPORT != 0 && self.memory.store_status(address, descriptor.status() | DONE) {
@@ -305,6 +309,22 @@ impl Device {
                 reports.count += 1;
             }
         }
+        self.state.set_sending(None);
+    }
+
+    /// Completes what another process had begun to mark as done.
+    pub(super) fn complete_sent(&self) {
+        let ring = Ring::read(&self.pages, TRANSMIT, None);
+        let (Some(ring), Some(mut place)) = (ring, self.state.sending()) else { return };
+        while place != ring.head && place < ring.count && !ring.has_filled(place) {
+            let address = ring.address(place);
+            place = ring.after(place);
+            let Some(descriptor) = self.memory.load(address).map(Descriptor) else { return };
+            if descriptor.command() & REPORT != 0 {
+                self.memory.store_status(address, descriptor.status() | DONE);
+            }
+        }
+        self.state.set_sending(None);
     }
 
     fn count_sent(&mut self, length: usize, first: Option<(u64, usize)>) {

@@ -42,7 +42,16 @@ pub(crate) struct Header {
     pub(crate) wants_reply: bool,
 }
 
+/// A header that no request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRequest;
+
 impl Header {
+    /// That of a message with these first bytes; `None` if they are too few.
+    pub(crate) fn of(bytes: &[u8]) -> Result<Option<Self>, NoRequest> {
+        bytes.first_chunk::<HEADER>().map(|header| Self::read(header).ok_or(NoRequest)).transpose()
+    }
+
     /// `None` for a reply, or a size that no request has: the connection cannot go on.
     pub(crate) fn read(bytes: &[u8; HEADER]) -> Option<Self> {
         let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
@@ -72,6 +81,20 @@ impl Header {
         }
         bytes.extend(body);
         bytes
+    }
+}
+
+/// A request that was answered.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) body: Vec<u8>,
+    /// Pass the file of the mapped pages.
+    pub(crate) passes_pages: bool,
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(body: Vec<u8>) -> Self {
+        Self { body, passes_pages: false }
     }
 }
 

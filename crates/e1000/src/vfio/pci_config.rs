@@ -2,6 +2,7 @@
 
 use crate::nic::Model;
 use crate::nic::registers::{BAR_BYTES, IO_BYTES, MSIX_BYTES, MSIX_PENDING};
+use crate::nic::state::{Loader, Saver};
 
 /// Bytes.
 pub(crate) const BYTES: usize = 256;
@@ -60,6 +61,14 @@ impl PciConfig {
             put(MSIX + 8, MSIX_PENDING as u16 | IN_BAR3);
         }
         Self { model, bytes }
+    }
+
+    pub(crate) fn save(&self, to: &mut Saver<'_>) {
+        self.bytes.as_chunks().0.iter().for_each(|word| to.put(u32::from_le_bytes(*word)));
+    }
+
+    pub(crate) fn load(&mut self, from: &mut Loader<'_>) {
+        self.bytes.as_chunks_mut().0.iter_mut().for_each(|word| *word = from.next().to_le_bytes());
     }
 
     /// Reads bytes; zeros behind the end.

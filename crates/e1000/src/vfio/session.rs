@@ -4,35 +4,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use netvm_notify::EpollWaiter;
 
-use super::message::{MOST_DATA, command, long, word};
-use super::pci_config::{self, PciConfig};
+use super::info::{
+    BAR0, BAR1, BAR2, CONFIG, EINVAL, INTX, MSIX, device_info, irq_info, region_bytes, region_info,
+};
+use super::message::{MOST_DATA, Reply, command, long, word};
+use super::pci_config::PciConfig;
 use super::stream::Message;
+use crate::files::{CONNECTION, FIRST_MEMORY, FIRST_VECTOR, Files, LINE, Left, PAGES, STATE, UNMASK};
 use crate::memory::{MapError, MapRequest};
-use crate::nic::registers::{BAR_BYTES, IO_BYTES, MSIX_BYTES};
-use crate::nic::{Device, Interrupts, Model, VECTORS, pages};
+use crate::nic::{Device, Interrupts, Model, VECTORS};
 
-const EINVAL: u32 = 22;
 const ENOTSUP: u32 = 95;
-
-/// Regions and interrupts of a PCI device (`linux/vfio.h`).
-const REGIONS: u32 = 9;
-const IRQS: u32 = 5;
-const BAR0: u32 = 0;
-const BAR1: u32 = 1;
-const BAR2: u32 = 2;
-const BAR3: u32 = 3;
-const CONFIG: u32 = 7;
-const INTX: u32 = 0;
-const MSIX: u32 = 2;
-
-const DEVICE_RESETS: u32 = 1;
-const DEVICE_PCI: u32 = 1 << 1;
-const REGION_READ_WRITE: u32 = 3;
-const REGION_MAPS: u32 = 1 << 2;
-const REGION_CAPABILITIES: u32 = 1 << 3;
-const IRQ_EVENTFD: u32 = 1;
-const IRQ_MASKABLE: u32 = 1 << 1;
-const IRQ_AUTOMASKED: u32 = 1 << 2;
 const SET_NONE: u32 = 1;
 const SET_BOOL: u32 = 1 << 1;
 const SET_EVENTFD: u32 = 1 << 2;
@@ -42,30 +24,12 @@ const SET_TRIGGER: u32 = 1 << 5;
 const MAP_WRITE: u32 = 1 << 1;
 const UNMAP_ALL: u32 = 1 << 1;
 
-/// Bytes of a region's answer without capabilities, and of the capability for one mapped area.
-const REGION_INFO: u32 = 32;
-const SPARSE: u32 = 32;
-
 /// Memory that a client passed and that netvm does not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Memory(MapError),
     /// An interrupt's descriptor.
     NotAnEventfd,
-}
-
-/// A request that was answered.
-#[derive(Debug, Default)]
-pub(crate) struct Reply {
-    pub(crate) body: Vec<u8>,
-    /// Pass the file of the mapped pages.
-    pub(crate) passes_pages: bool,
-}
-
-impl From<Vec<u8>> for Reply {
-    fn from(body: Vec<u8>) -> Self {
-        Self { body, passes_pages: false }
-    }
 }
 
 /// A client's state besides the card's.
@@ -77,15 +41,81 @@ pub(crate) struct Session {
     /// Reports the eventfd by which the client unmasks the line without a message.
     unmask: EpollWaiter,
     unmask_fd: Option<OwnedFd>,
+    files: Files,
     /// Why memory or an interrupt was refused.
     pub(crate) refused: Option<Refused>,
 }
 
 impl Session {
+    /// Without a store for its files.
     pub(crate) fn new(model: Model) -> rustix::io::Result<Self> {
+        let (config, files) = (PciConfig::new(model), Files::default());
         let unmask = EpollWaiter::new()?;
-        let config = PciConfig::new(model);
-        Ok(Self { model, config, has_version: false, unmask, unmask_fd: None, refused: None })
+        Ok(Self { model, config, has_version: false, unmask, unmask_fd: None, files, refused: None })
+    }
+
+    /// With a store.
+    pub(crate) fn with(self, files: Files) -> Self {
+        Self { files, ..self }
+    }
+
+    /// A new client: keeps what another process needs to go on.
+    pub(crate) fn begin(&mut self, device: &mut Device, connection: impl AsFd) {
+        self.save(device, None);
+        self.files.forget();
+        self.files.put(PAGES, device.pages.file());
+        self.files.put(STATE, device.state.file());
+        self.files.put(CONNECTION, connection);
+    }
+
+    /// The client has gone. Returns the place for the next one's files.
+    pub(crate) fn end(mut self) -> Files {
+        self.files.forget();
+        self.files
+    }
+
+    /// The same, but the files stay.
+    pub(crate) fn leave(self) -> Files {
+        self.files
+    }
+
+    /// Goes on with the client of another process: connects its memory and lines to the card. `None` if files are missing.
+    pub(crate) fn reopen(mut self, device: &mut Device, mut left: Left) -> Option<Self> {
+        let ranges = device.load(|from| {
+            self.has_version = from.next() != 0;
+            let ranges =
+                (0..from.next() as usize).map(|n| MapRequest::from_words(from.range(n))).collect::<Vec<_>>();
+            self.config.load(from);
+            ranges
+        });
+        for (request, file) in ranges {
+            device.memory.map(&request, left.get(FIRST_MEMORY + file)?).ok()?;
+        }
+        device.interrupts.set_line(left.take(LINE));
+        for vector in 0..VECTORS {
+            device.interrupts.set_vector(vector, left.take(FIRST_VECTOR + vector as u32))?;
+        }
+        self.watch(left.take(UNMASK)).ok()?;
+        Some(self)
+    }
+
+    /// Saves the state that this request has brought about.
+    pub(crate) fn save(&mut self, device: &mut Device, request: Option<u16>) {
+        let is_changed = device.memory.take_changed();
+        let mut to = device.state.save();
+        to.put(self.has_version.into());
+        to.put(device.memory.count() as u32);
+        self.config.save(&mut to);
+        device.save(&mut to);
+        if is_changed {
+            to.put_table(device.memory.words());
+        }
+        to.finish(request);
+        if is_changed {
+            for number in device.memory.take_unused() {
+                self.files.set(FIRST_MEMORY + number, None);
+            }
+        }
     }
 
     /// Becomes readable when the client unmasks the line.
@@ -111,10 +141,7 @@ impl Session {
         match header.command {
             command::DMA_MAP => self.map(device, &body, fd),
             command::DMA_UNMAP => unmap(device, &body),
-            command::DEVICE_GET_INFO => {
-                let words = [16, DEVICE_RESETS | DEVICE_PCI, REGIONS, IRQS];
-                Ok(words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>().into())
-            }
+            command::DEVICE_GET_INFO => Ok(device_info()),
             command::DEVICE_GET_REGION_INFO => region_info(self.model, &body),
             command::DEVICE_GET_IRQ_INFO => irq_info(self.model, &body),
             command::DEVICE_SET_IRQS => self.set_irqs(device, &body, fd),
@@ -149,10 +176,13 @@ impl Session {
         let request = MapRequest { offset: field(8)?, first: field(16)?, bytes: field(24)?, writable };
         // Memory without a file, such as firmware, cannot be reached by the card.
         let Some(file) = file else { return Ok(Reply::default()) };
-        device.memory.map(&request, &file).map_err(|error| {
+        let new = device.memory.map(&request, &file).map_err(|error| {
             self.refused = Some(Refused::Memory(error));
             EINVAL
         })?;
+        if let Some(number) = new {
+            self.files.put(FIRST_MEMORY + number, file);
+        }
         Ok(Reply::default())
     }
 
@@ -168,7 +198,7 @@ impl Session {
         let data = flags & (SET_NONE | SET_BOOL | SET_EVENTFD);
         if index == MSIX && self.model.vectors() > 0 {
             let trigger = (flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data);
-            return set_vectors(&mut device.interrupts, trigger, (start, count), fd);
+            return self.set_vectors(&mut device.interrupts, trigger, (start, count), fd);
         }
         if index != INTX {
             // The others have no vectors.
@@ -178,8 +208,12 @@ impl Session {
             return Err(EINVAL);
         }
         match (flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data) {
-            (SET_TRIGGER, SET_EVENTFD) => device.interrupts.set_line(fd),
+            (SET_TRIGGER, SET_EVENTFD) => {
+                self.files.set(LINE, fd.as_ref());
+                device.interrupts.set_line(fd);
+            }
             (SET_TRIGGER, SET_NONE) if count == 0 => {
+                self.files.set(LINE, None);
                 device.interrupts.set_line(None);
                 self.watch(None)?;
             }
@@ -191,7 +225,34 @@ impl Session {
         Ok(Reply::default())
     }
 
+    /// Connects MSI-X vectors from `start` on, or disconnects them: all, if `count` is 0. A message has one descriptor at most.
+    fn set_vectors(
+        &mut self,
+        interrupts: &mut Interrupts,
+        trigger: (u32, u32),
+        (start, count): (u32, u32),
+        fd: Option<OwnedFd>,
+    ) -> Result<Reply, u32> {
+        let end = start.checked_add(count).filter(|end| *end as usize <= VECTORS).ok_or(EINVAL)?;
+        match (trigger, fd) {
+            ((SET_TRIGGER, SET_NONE), None) if count == 0 => {
+                (0..VECTORS as u32).for_each(|vector| self.files.set(FIRST_VECTOR + vector, None));
+                interrupts.clear_vectors();
+            }
+            ((SET_TRIGGER, SET_EVENTFD), fd) if fd.is_none() || count == 1 => {
+                let mut fd = fd;
+                for vector in start..end {
+                    self.files.set(FIRST_VECTOR + vector, fd.as_ref());
+                    interrupts.set_vector(vector as usize, fd.take()).ok_or(EINVAL)?;
+                }
+            }
+            _ => return Err(EINVAL),
+        }
+        Ok(Reply::default())
+    }
+
     fn watch(&mut self, fd: Option<OwnedFd>) -> Result<(), u32> {
+        self.files.set(UNMASK, fd.as_ref());
         if let Some(before) = self.unmask_fd.take() {
             self.unmask.remove(&before);
         }
@@ -245,27 +306,6 @@ impl Session {
     }
 }
 
-/// Connects MSI-X vectors from `start` on, or disconnects them: all, if `count` is 0. A message has one descriptor at most.
-fn set_vectors(
-    interrupts: &mut Interrupts,
-    trigger: (u32, u32),
-    (start, count): (u32, u32),
-    fd: Option<OwnedFd>,
-) -> Result<Reply, u32> {
-    let end = start.checked_add(count).filter(|end| *end as usize <= VECTORS).ok_or(EINVAL)?;
-    match (trigger, fd) {
-        ((SET_TRIGGER, SET_NONE), None) if count == 0 => interrupts.clear_vectors(),
-        ((SET_TRIGGER, SET_EVENTFD), fd) if fd.is_none() || count == 1 => {
-            let mut fd = fd;
-            for vector in start..end {
-                interrupts.set_vector(vector as usize, fd.take()).ok_or(EINVAL)?;
-            }
-        }
-        _ => return Err(EINVAL),
-    }
-    Ok(Reply::default())
-}
-
 /// Whether a descriptor is an eventfd: no other kind is known never to block.
 fn is_eventfd(fd: &OwnedFd) -> bool {
     let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
@@ -281,16 +321,6 @@ fn access(model: Model, body: &[u8]) -> Result<(u32, u64, usize), u32> {
         return Err(EINVAL);
     }
     Ok((region, at, count as usize))
-}
-
-const fn region_bytes(model: Model, region: u32) -> u64 {
-    match (model, region) {
-        (_, BAR0) => BAR_BYTES,
-        (Model::I82540, BAR1) | (Model::I82574, BAR2) => IO_BYTES,
-        (Model::I82574, BAR3) => MSIX_BYTES,
-        (_, CONFIG) => pci_config::BYTES as u64,
-        _ => 0,
-    }
 }
 
 /// Cuts an access into registers: the register's offset, the bytes of the data, and those within the register.
@@ -319,51 +349,4 @@ fn unmap(device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
         device.memory.unmap(first, bytes).map_err(|_| EINVAL)?;
     }
     Ok(body.get(..24).unwrap_or_default().to_vec().into())
-}
-
-fn region_info(model: Model, body: &[u8]) -> Result<Reply, u32> {
-    let (Some(room), Some(index)) = (word(body, 0), word(body, 8)) else { return Err(EINVAL) };
-    if index >= REGIONS {
-        return Err(EINVAL);
-    }
-    let bytes = region_bytes(model, index);
-    let (mut flags, mut capability, mut size) =
-        (if bytes > 0 { REGION_READ_WRITE } else { 0 }, 0, REGION_INFO);
-    if index == BAR0 {
-        flags |= REGION_MAPS | REGION_CAPABILITIES;
-        size += SPARSE;
-        capability = REGION_INFO;
-    }
-    // A client that has no room for the capability asks again; QEMU takes the offset for one within the answer.
-    let passes_pages = index == BAR0 && room >= size;
-    let mut reply = Vec::new();
-    for word in [size, flags, index, capability] {
-        reply.extend(word.to_ne_bytes());
-    }
-    for long in [bytes, 0] {
-        reply.extend(long.to_ne_bytes());
-    }
-    if passes_pages {
-        // VFIO_REGION_INFO_CAP_SPARSE_MMAP, version 1, no next one; one area.
-        reply.extend(1u16.to_ne_bytes());
-        reply.extend(1u16.to_ne_bytes());
-        for word in [0u32, 1, 0] {
-            reply.extend(word.to_ne_bytes());
-        }
-        for long in [u64::from(pages::FIRST), u64::from(pages::END - pages::FIRST)] {
-            reply.extend(long.to_ne_bytes());
-        }
-    }
-    Ok(Reply { body: reply, passes_pages })
-}
-
-fn irq_info(model: Model, body: &[u8]) -> Result<Reply, u32> {
-    let index = word(body, 8).filter(|index| *index < IRQS).ok_or(EINVAL)?;
-    let (flags, count) = match index {
-        INTX => (IRQ_EVENTFD | IRQ_MASKABLE | IRQ_AUTOMASKED, 1),
-        MSIX => (IRQ_EVENTFD, model.vectors()),
-        _ => (IRQ_EVENTFD, 0),
-    };
-    let words = [16, flags, index, count];
-    Ok(words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect::<Vec<u8>>().into())
 }

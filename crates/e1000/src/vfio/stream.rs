@@ -5,13 +5,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::event::Timespec;
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, ioctl};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, recv, recvmsg, sendmsg,
 };
 
-use super::message::{HEADER, Header, MOST_BODY};
+use super::message::{HEADER, Header, MOST_BODY, NoRequest};
 
 /// A message with its descriptor.
 #[derive(Debug)]
@@ -32,14 +34,22 @@ pub(crate) enum StreamError {
     Protocol,
 }
 
-/// One connection.
+impl From<NoRequest> for StreamError {
+    fn from(_: NoRequest) -> Self {
+        Self::Protocol
+    }
+}
+
+/// One connection. A request stays in the socket until it is answered, for a process that goes on after this one.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: UnixStream,
-    /// Bytes of a message that is not complete.
     bytes: Box<[u8; HEADER + MOST_BODY]>,
+    /// Bytes of a request that the client sends in pieces. They are not in the socket any more.
     length: usize,
     fd: Option<OwnedFd>,
+    /// Bytes of the last request, which are in the socket.
+    unfinished: usize,
     /// Replies that the client has not taken yet.
     unsent: Vec<u8>,
 }
@@ -49,7 +59,7 @@ impl Stream {
     pub(crate) fn new(socket: UnixStream) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         let bytes = Box::new([0; HEADER + MOST_BODY]);
-        Ok(Self { socket, bytes, length: 0, fd: None, unsent: Vec::new() })
+        Ok(Self { socket, bytes, length: 0, fd: None, unfinished: 0, unsent: Vec::new() })
     }
 
     /// Whether replies wait for the client. No request is read meanwhile, so they stay few.
@@ -59,13 +69,13 @@ impl Stream {
 
     /// The next message, if it is there.
     pub(crate) fn receive(&mut self) -> Result<Option<Message>, StreamError> {
+        if self.length == 0
+            && let Some(message) = self.peek()?
+        {
+            return Ok(Some(message));
+        }
         loop {
-            let header = match self.bytes.first_chunk::<HEADER>() {
-                Some(bytes) if self.length >= HEADER => {
-                    Some(Header::read(bytes).ok_or(StreamError::Protocol)?)
-                }
-                _ => None,
-            };
+            let header = Header::of(&self.bytes[..self.length])?;
             let wanted = HEADER + header.map_or(0, |header| header.body);
             if let Some(header) = header
                 && self.length == wanted
@@ -74,23 +84,93 @@ impl Stream {
                 self.length = 0;
                 return Ok(Some(Message { header, body, fd: self.fd.take() }));
             }
-            if !self.read(wanted)? {
+            let read = self.read((self.length, wanted), RecvFlags::empty())?;
+            if read == 0 {
                 return Ok(None);
             }
+            self.length += read;
         }
     }
 
-    /// Reads until the message has `wanted` bytes. Returns whether any were there.
-    fn read(&mut self, wanted: usize) -> Result<bool, StreamError> {
+    /// The next message, if the socket has all of it, which stays there until [`Self::finish`].
+    fn peek(&mut self) -> Result<Option<Message>, StreamError> {
+        let mut room = self.bytes.len();
+        loop {
+            let length = self.read((0, room), RecvFlags::PEEK)?;
+            let fd = self.fd.take();
+            let Some(header) = Header::of(&self.bytes[..length])? else { return Ok(None) };
+            let bytes = HEADER + header.body;
+            if length < bytes {
+                return Ok(None);
+            }
+            // The descriptor may be that of a later message.
+            if length > bytes && fd.is_some() {
+                room = bytes;
+                continue;
+            }
+            self.unfinished = bytes;
+            return Ok(Some(Message { header, body: self.bytes[HEADER..bytes].to_vec(), fd }));
+        }
+    }
+
+    /// The last message was answered.
+    pub(crate) fn finish(&mut self) -> Result<(), StreamError> {
+        let bytes = std::mem::take(&mut self.unfinished);
+        match recv(&self.socket, &mut self.bytes[..bytes], RecvFlags::DONTWAIT) {
+            Ok((_, received)) if received == bytes => Ok(()),
+            _ if bytes == 0 => Ok(()),
+            _ => Err(StreamError::Closed),
+        }
+    }
+
+    /// A process before this one has handled request `id`. Makes sure that it is answered, and not left in the socket.
+    pub(crate) fn settle(&mut self, id: u16) -> Result<(), StreamError> {
+        const LIMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+        let Some(Message { header, .. }) = self.peek()? else { return Ok(()) };
+        if header.id != id {
+            return Ok(());
+        }
+        // If the client has sent more, it has the reply.
+        if header.wants_reply && !self.has_unread()? && !self.has_more_within(LIMIT)? {
+            // Whether it was sent is not known. A reply to no request is ignored if it is only a header; a client that waits takes the
+            // register for 0.
+            self.send(&header.reply(&[]), None)?;
+        }
+        self.finish()
+    }
+
+    /// Whether the client has not read all that was sent.
+    fn has_unread(&self) -> Result<bool, StreamError> {
+        /// `SIOCOUTQ`.
+        const UNREAD: rustix::ioctl::Opcode = 0x5411;
+        // SAFETY: it writes an int.
+        let unread = unsafe { ioctl(&self.socket, Getter::<UNREAD, i32>::new()) };
+        unread.map(|bytes| bytes > 0).map_err(|_| StreamError::Closed)
+    }
+
+    /// Whether the client sends more than the message that was peeked.
+    fn has_more_within(&mut self, mut limit: Timespec) -> Result<bool, StreamError> {
+        const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        while limit.tv_nsec > 0 {
+            if self.read((0, self.bytes.len()), RecvFlags::PEEK)? > self.unfinished {
+                return Ok(true);
+            }
+            let _ = rustix::thread::nanosleep(&STEP);
+            limit.tv_nsec -= STEP.tv_nsec;
+        }
+        Ok(false)
+    }
+
+    /// Reads into a part of the bytes. Returns how many were there.
+    fn read(&mut self, (from, to): (usize, usize), flags: RecvFlags) -> Result<usize, StreamError> {
         // Room for two, so that a second one is noticed.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let place = &mut self.bytes[self.length..wanted];
-        let received =
-            recvmsg(&self.socket, &mut [IoSliceMut::new(place)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
-        let received = match received {
+        let place = &mut self.bytes[from..to];
+        let flags = flags | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = match recvmsg(&self.socket, &mut [IoSliceMut::new(place)], &mut ancillary, flags) {
             Ok(received) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(0),
             Err(_) => return Err(StreamError::Closed),
         };
         for message in ancillary.drain() {
@@ -101,11 +181,7 @@ impl Stream {
                 }
             }
         }
-        if received.bytes == 0 {
-            return Err(StreamError::Closed);
-        }
-        self.length += received.bytes;
-        Ok(true)
+        if received.bytes == 0 { Err(StreamError::Closed) } else { Ok(received.bytes) }
     }
 
     /// Sends a reply, with a descriptor; what the client does not take is kept.

@@ -1,5 +1,6 @@
 //! A driver of the card, with its rings in guest memory, and a wire behind it.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -47,16 +48,36 @@ pub struct Packet {
     pub request: Request,
 }
 
-pub struct Card {
+/// A driver, with its client and guest memory.
+pub struct Driver {
     pub client: Client,
+    pub memory: std::fs::File,
+    /// Next descriptor of each ring.
+    pub tx: u32,
+    rx: u32,
+}
+
+/// A driver, and the card in this process.
+pub struct Card {
+    driver: Driver,
     pub port: Port,
     pub queue: Queue,
-    pub memory: std::fs::File,
     pub path: std::path::PathBuf,
     _folder: tempfile::TempDir,
-    /// Next descriptor of each ring.
-    tx: u32,
-    rx: u32,
+}
+
+impl Deref for Card {
+    type Target = Driver;
+
+    fn deref(&self) -> &Driver {
+        &self.driver
+    }
+}
+
+impl DerefMut for Card {
+    fn deref_mut(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
 }
 
 impl Card {
@@ -70,19 +91,8 @@ impl Card {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let (port, queue) = Port::open(&Options { path: path.clone(), model, mac: MAC }).unwrap();
-        let client = Client::connect(&path);
-        let memory = sealed(BYTES);
-        let mut card = Self { client, port, queue, memory, path, _folder: folder, tx: 0, rx: 0 };
-        card.start();
-        card
-    }
-
-    /// Maps memory and sets the rings up.
-    pub fn start(&mut self) {
-        self.client.map(FIRST, BYTES, &self.memory).unwrap();
-        // Bus master, memory, I/O.
-        self.client.region(WRITE, (7, 4), 2, &[7, 0]);
-        self.start_rings();
+        let driver = Driver::connect(&path);
+        Self { driver, port, queue, path, _folder: folder }
     }
 
     /// Another client takes the place of this one.
@@ -94,6 +104,50 @@ impl Card {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.client = Client::connect(&self.path);
+    }
+
+    /// Takes up to `most` packets as the worker does; also returns how many were malformed.
+    pub fn transmit(&mut self, most: usize) -> (Vec<Packet>, u64) {
+        let mut packets = Vec::new();
+        let mut turn = turn(&mut self.queue);
+        let malformed = turn.transmit(most, |sent| {
+            let mut bytes = vec![0; sent.length];
+            // Pieces of uneven lengths.
+            let (a, b) = bytes.split_at_mut(sent.length / 3);
+            let pieces = [a, b].map(|piece| (piece.as_mut_ptr(), piece.len()));
+            // SAFETY: both are parts of the vector.
+            let is_whole = unsafe { sent.copy(pieces.into_iter()) };
+            if is_whole {
+                packets.push(Packet { bytes, tag: sent.tag, request: sent.request });
+            }
+            Some(is_whole)
+        });
+        (packets, malformed)
+    }
+
+    /// Gives the guest a packet, in pieces.
+    pub fn put(&mut self, packet: &[u8]) -> Result<(), NotTaken> {
+        let (a, b) = packet.split_at(packet.len().min(40));
+        let pieces = [a, b].map(|piece| (piece.as_ptr(), piece.len()));
+        // SAFETY: both are parts of the packet.
+        unsafe { turn(&mut self.queue).receive().put(Pieces(&pieces)) }
+    }
+}
+
+impl Driver {
+    /// Connects and sets the rings up.
+    pub fn connect(path: &std::path::Path) -> Self {
+        let mut driver = Self { client: Client::connect(path), memory: sealed(BYTES), tx: 0, rx: 0 };
+        driver.start();
+        driver
+    }
+
+    /// Maps memory and sets the rings up.
+    pub fn start(&mut self) {
+        self.client.map(FIRST, BYTES, &self.memory).unwrap();
+        // Bus master, memory, I/O.
+        self.client.region(WRITE, (7, 4), 2, &[7, 0]);
+        self.start_rings();
     }
 
     /// Sets the rings up.
@@ -148,33 +202,6 @@ impl Card {
             );
         }
         self.client.set(TX + TAIL, self.tx);
-    }
-
-    /// Takes up to `most` packets as the worker does; also returns how many were malformed.
-    pub fn transmit(&mut self, most: usize) -> (Vec<Packet>, u64) {
-        let mut packets = Vec::new();
-        let mut turn = turn(&mut self.queue);
-        let malformed = turn.transmit(most, |sent| {
-            let mut bytes = vec![0; sent.length];
-            // Pieces of uneven lengths.
-            let (a, b) = bytes.split_at_mut(sent.length / 3);
-            let pieces = [a, b].map(|piece| (piece.as_mut_ptr(), piece.len()));
-            // SAFETY: both are parts of the vector.
-            let is_whole = unsafe { sent.copy(pieces.into_iter()) };
-            if is_whole {
-                packets.push(Packet { bytes, tag: sent.tag, request: sent.request });
-            }
-            Some(is_whole)
-        });
-        (packets, malformed)
-    }
-
-    /// Gives the guest a packet, in pieces.
-    pub fn put(&mut self, packet: &[u8]) -> Result<(), NotTaken> {
-        let (a, b) = packet.split_at(packet.len().min(40));
-        let pieces = [a, b].map(|piece| (piece.as_ptr(), piece.len()));
-        // SAFETY: both are parts of the packet.
-        unsafe { turn(&mut self.queue).receive().put(Pieces(&pieces)) }
     }
 
     /// The next received packet, with its VLAN tag; the buffer goes back to the card.

@@ -7,4 +7,5 @@ mod csb;
 mod hostile;
 mod msix;
 mod random;
+mod restart;
 mod traffic;

@@ -19,6 +19,7 @@ use netvm_region::clock;
 
 use super::Model;
 use super::registers::{CTRL_EXT_EIAME, CTRL_EXT_IAME, cause};
+use super::state::{Loader, Saver};
 use line::Line;
 
 /// MSI-X vectors of an 82574.
@@ -113,6 +114,22 @@ impl Interrupts {
         self.msix.iter_mut().for_each(Line::reset);
         self.delayed = [Delayed::default(); 2];
         (self.overrun, self.was_polling) = (None, false);
+    }
+
+    pub(super) fn save(&self, to: &mut Saver<'_>) {
+        let VectorRegisters { routes, cleared, disabled, intervals, control } = self.vectors;
+        [self.causes, self.mask, self.interval, routes, cleared, disabled, control]
+            .into_iter()
+            .chain(intervals)
+            .for_each(|word| to.put(word));
+    }
+
+    pub(super) fn load(&mut self, from: &mut Loader<'_>) {
+        (self.causes, self.mask, self.interval) = (from.next(), from.next(), from.next());
+        let vectors = &mut self.vectors;
+        (vectors.routes, vectors.cleared, vectors.disabled) = (from.next(), from.next(), from.next());
+        vectors.control = from.next();
+        vectors.intervals.iter_mut().for_each(|interval| *interval = from.next());
     }
 
     /// A driver with a communication status block leaves its interrupts enabled; the block says whether it polls.

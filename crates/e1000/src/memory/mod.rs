@@ -4,95 +4,21 @@
 //! shrinking, and a range must lie within it. QEMU's `memory-backend-memfd` seals its files. Huge pages are refused: where
 //! a hole was punched, a page may be missing when none is free.
 
-use std::os::fd::OwnedFd;
+mod range;
+
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap, munmap};
+use rustix::mm::{MremapFlags, mremap, munmap};
+
+pub(crate) use range::{MapError, MapRequest, WORDS_OF_RANGE};
+use range::{MemoryFile, Range};
 
 /// Most ranges at a time. QEMU's firmware makes a few dozen.
-const MOST_RANGES: usize = 512;
+pub(crate) const MOST_RANGES: usize = 512;
 /// Ranges begin and end at multiples of this.
 const PAGE: u64 = 4096;
-/// The file system of memfds without huge pages (`TMPFS_MAGIC`).
-const TMPFS: rustix::fs::FsWord = 0x0102_1994;
-
-/// A range that the client passes.
-#[derive(Debug)]
-pub(crate) struct MapRequest {
-    /// First guest address.
-    pub(crate) first: u64,
-    pub(crate) bytes: u64,
-    /// Start of the range in the file.
-    pub(crate) offset: u64,
-    pub(crate) writable: bool,
-}
-
-/// A range cannot be mapped or unmapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum MapError {
-    #[error("a range that is empty, not of whole pages, or beyond the address space")]
-    Range,
-    #[error("a range that overlaps another one")]
-    Overlap,
-    #[error("too many ranges")]
-    TooMany,
-    #[error("a file that is not sealed against shrinking")]
-    Unsealed,
-    #[error("a file with huge pages")]
-    Huge,
-    #[error("a file that is shorter than the range")]
-    Short,
-    #[error("no memory to map it")]
-    Map,
-}
-
-/// A mapped range.
-#[derive(Debug)]
-struct Range {
-    first: u64,
-    bytes: u64,
-    base: NonNull<u8>,
-    writable: bool,
-}
-
-// SAFETY: the mapping belongs to the range and to no thread.
-unsafe impl Send for Range {}
-
-impl Drop for Range {
-    fn drop(&mut self) {
-        // SAFETY: `Range::map` made this mapping, and addresses into it live no longer than a borrow of the memory.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes as usize) };
-    }
-}
-
-impl Range {
-    fn map(request: &MapRequest, file: &OwnedFd) -> Result<Self, MapError> {
-        let MapRequest { first, bytes, offset, writable } = *request;
-        // The kernel answers this itself, whatever serves the file.
-        if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err(MapError::Unsealed);
-        }
-        if !fstatfs(file).is_ok_and(|system| system.f_type == TMPFS) {
-            return Err(MapError::Huge);
-        }
-        let size = fstat(file).map_err(|_| MapError::Unsealed)?.st_size as u64;
-        if offset.checked_add(bytes).is_none_or(|end| end > size) {
-            return Err(MapError::Short);
-        }
-        let access = ProtFlags::READ | if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
-        // SAFETY: a new mapping at an address that the kernel chooses. The file holds the range and cannot shrink.
-        let base =
-            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, MapFlags::SHARED, file, offset) };
-        let base = base.ok().and_then(|base| NonNull::new(base.cast())).ok_or(MapError::Map)?;
-        Ok(Self { first, bytes, base, writable })
-    }
-
-    const fn end(&self) -> u64 {
-        self.first + self.bytes
-    }
-}
 
 /// A page of guest memory that is mapped once more, by itself: it stays when the guest's memory is unmapped.
 #[derive(Debug)]
@@ -135,25 +61,67 @@ impl Drop for Page {
 pub(crate) struct GuestMemory {
     /// Sorted, without overlap.
     ranges: Vec<Range>,
+    /// By their numbers. Most guests have all their memory in one.
+    files: Vec<Option<MemoryFile>>,
+    /// Ranges have come or gone since [`Self::take_changed`].
+    is_changed: bool,
 }
 
 impl GuestMemory {
-    /// Maps a range.
-    pub(crate) fn map(&mut self, request: &MapRequest, file: &OwnedFd) -> Result<(), MapError> {
+    /// Maps a range. Returns the number of its file if there is no other range of it.
+    pub(crate) fn map(&mut self, request: &MapRequest, file: impl AsFd) -> Result<Option<u32>, MapError> {
         let MapRequest { first, bytes, offset, .. } = *request;
         let end = first.checked_add(bytes).ok_or(MapError::Range)?;
         if bytes == 0 || (first | bytes | offset) % PAGE != 0 || bytes > isize::MAX as u64 {
             return Err(MapError::Range);
         }
+        let found = MemoryFile::check(&file)?;
+        if offset.checked_add(bytes).is_none_or(|end| end > found.bytes) {
+            return Err(MapError::Short);
+        }
+        let known = self.files.iter().position(|known| *known == Some(found));
         let place = self.ranges.partition_point(|range| range.end() <= first);
-        if self.ranges.get(place).is_some_and(|range| range.first < end) {
-            return Err(MapError::Overlap);
+        if let Some(range) = self.ranges.get(place).filter(|range| range.first < end) {
+            // A request that a process before this one had begun.
+            let is_there = range.request() == *request && known == Some(range.file as usize);
+            return if is_there { Ok(None) } else { Err(MapError::Overlap) };
         }
         if self.ranges.len() >= MOST_RANGES {
             return Err(MapError::TooMany);
         }
-        self.ranges.insert(place, Range::map(request, file)?);
-        Ok(())
+        let free = || self.files.iter().position(Option::is_none).unwrap_or(self.files.len());
+        let number = known.unwrap_or_else(free);
+        self.ranges.insert(place, Range::map(request, file, number as u32)?);
+        self.is_changed = true;
+        if known.is_some() {
+            return Ok(None);
+        }
+        self.files.resize(self.files.len().max(number + 1), None);
+        self.files[number] = Some(found);
+        Ok(Some(number as u32))
+    }
+
+    /// Numbers of files without a range any more.
+    pub(crate) fn take_unused(&mut self) -> Vec<u32> {
+        let Self { ranges, files, .. } = self;
+        let is_unused = |number: u32| ranges.iter().all(|range| range.file != number);
+        let known =
+            files.iter_mut().zip(0u32..).filter(|(file, number)| file.is_some() && is_unused(*number));
+        known.map(|(file, number)| (*file = None, number).1).collect()
+    }
+
+    /// Whether ranges have come or gone since the last call.
+    pub(crate) const fn take_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.is_changed, false)
+    }
+
+    pub(crate) const fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The ranges, for [`MapRequest::from_words`].
+    pub(crate) fn words(&self) -> impl Iterator<Item = u32> {
+        self.ranges.iter().flat_map(|range| range.request().words(range.file))
     }
 
     /// Unmaps the ranges within these bytes. Ranges without a file were never mapped, so none may be there.
@@ -166,12 +134,14 @@ impl GuestMemory {
             return Err(MapError::Overlap);
         }
         self.ranges.retain(|range| range.end() <= first || range.first >= end);
+        self.is_changed = true;
         Ok(())
     }
 
     /// Unmaps all ranges.
     pub(crate) fn clear(&mut self) {
         self.ranges.clear();
+        self.is_changed = true;
     }
 
     /// The bytes from an address on that are contiguous in this process, at most `most`.
@@ -292,7 +262,9 @@ impl GuestMemory {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     use super::*;
 
@@ -311,22 +283,31 @@ mod tests {
     fn only_sealed_memory_that_holds_the_range_is_mapped() {
         let mut memory = GuestMemory::default();
         let sealed = file(4, SealFlags::SHRINK);
-        assert_eq!(memory.map(&request(0, 4), &file(4, SealFlags::empty())), Err(MapError::Unsealed));
+        assert_eq!(memory.map(&request(0, 4), file(4, SealFlags::empty())), Err(MapError::Unsealed));
         let pipe = rustix::pipe::pipe().unwrap().0;
         assert_eq!(memory.map(&request(0, 4), &pipe), Err(MapError::Unsealed));
         assert_eq!(memory.map(&request(0, 5), &sealed), Err(MapError::Short));
         assert_eq!(memory.map(&request(0, 0), &sealed), Err(MapError::Range));
         assert_eq!(memory.map(&MapRequest { first: 5, ..request(0, 1) }, &sealed), Err(MapError::Range));
         assert_eq!(memory.map(&request(u64::MAX / PAGE, 2), &sealed), Err(MapError::Range));
-        assert_eq!(memory.map(&request(8, 4), &sealed), Ok(()));
+        assert_eq!(memory.map(&request(8, 4), &sealed), Ok(Some(0)));
+        assert_eq!(memory.map(&request(8, 4), &sealed), Ok(None), "it is there");
+        assert_eq!(memory.map(&request(8, 4), file(4, SealFlags::SHRINK)), Err(MapError::Overlap));
         assert_eq!(memory.map(&request(11, 4), &sealed), Err(MapError::Overlap));
         assert_eq!(memory.map(&request(5, 4), &sealed), Err(MapError::Overlap));
-        assert_eq!(memory.map(&request(12, 4), &sealed), Ok(()));
+        assert_eq!(memory.map(&request(12, 4), &sealed), Ok(None));
+        assert_eq!(memory.map(&request(16, 4), file(4, SealFlags::SHRINK)), Ok(Some(1)));
+        assert!(memory.take_changed() && !memory.take_changed());
+        let words: Vec<u32> = memory.words().collect();
+        let last = words.last_chunk::<WORDS_OF_RANGE>().unwrap();
+        assert_eq!(MapRequest::from_words(*last), (request(16, 4), 1));
         assert_eq!(memory.unmap(8 * PAGE, PAGE), Err(MapError::Overlap));
         assert_eq!(memory.unmap(8 * PAGE, 8 * PAGE), Ok(()));
-        assert!(memory.ranges.is_empty());
+        assert_eq!((memory.count(), memory.take_unused()), (1, vec![0]));
+        assert_eq!(memory.unmap(16 * PAGE, 4 * PAGE), Ok(()));
+        assert_eq!((memory.count(), memory.take_unused()), (0, vec![1]));
         for n in 0..MOST_RANGES as u64 {
-            assert_eq!(memory.map(&request(2 * n, 1), &sealed), Ok(()));
+            assert!(memory.map(&request(2 * n, 1), &sealed).is_ok());
         }
         assert_eq!(memory.map(&request(1, 1), &sealed), Err(MapError::TooMany));
     }
@@ -334,9 +315,9 @@ mod tests {
     #[test]
     fn copies_cross_from_one_range_to_the_next_and_end_at_the_last() {
         let mut memory = GuestMemory::default();
-        memory.map(&request(1, 1), &file(1, SealFlags::SHRINK)).unwrap();
+        memory.map(&request(1, 1), file(1, SealFlags::SHRINK)).unwrap();
         let read_only = MapRequest { writable: false, ..request(2, 1) };
-        memory.map(&read_only, &file(1, SealFlags::SHRINK)).unwrap();
+        memory.map(&read_only, file(1, SealFlags::SHRINK)).unwrap();
         let (bytes, mut back) = ([7u8; 64], [1u8; 64]);
         // SAFETY: both arrays have 64 bytes.
         unsafe {
