@@ -35,7 +35,7 @@ pub use manager::{
     InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
     QueueView, RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
 };
-pub use netvm_e1000::Counts as CardCounts;
+pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use router::{PuntClass, PuntCounts};

@@ -85,7 +85,11 @@ impl Store {
         fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
         listen(&listener, WAITING)?;
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::from(listener)).stdout(Stdio::null());
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         *child = Some(command.current_dir("/").spawn()?);
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! A process that keeps open files of netvmd for the netvmd that replaces it. In: files, each with a number, under a name.
-//! Out: the same files, to whoever opens this name next.
+//! Out: the same files, to the process that opens this name next.
 //!
 //! Some connections cannot be made again: QEMU's vfio-user client never reconnects. So a second process has them open, too, and
 //! a netvmd that was killed leaves them behind. systemd has such a store (`FDSTORE=1`, sd_pid_notify_with_fds(3)), but only

@@ -104,7 +104,7 @@ impl Server {
         });
         let Some(bundle) = self.bundles.get_mut(place) else { return };
         // What the owner before has sent, which may be dead.
-        bundle.obey();
+        bundle.handle_messages();
         let put =
             |(number, file): (&u32, &OwnedFd)| send(&socket, (Kind::Put, *number), &[], Some(file.as_fd()));
         let sent =
@@ -118,11 +118,11 @@ impl Server {
 impl Bundle {
     /// An event came: from the owner, or from the other end of file 0, which is closed.
     fn handle(&mut self) {
-        if self.owner.is_ok() { self.obey() } else { self.files.clear() }
+        if self.owner.is_ok() { self.handle_messages() } else { self.files.clear() }
     }
 
     /// Handles what the owner has sent.
-    fn obey(&mut self) {
+    fn handle_messages(&mut self) {
         while let Ok(owner) = &self.owner {
             let message = match receive(owner, RecvFlags::DONTWAIT) {
                 Ok(message) => message,

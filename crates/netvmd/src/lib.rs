@@ -24,4 +24,4 @@ pub use offline::{
     EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary, eval,
     policy_eval, replay,
 };
-pub use run::{DaemonError, Logging, run, start_logging};
+pub use run::{DaemonError, Logging, keep_files, run, start_logging};

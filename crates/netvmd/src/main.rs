@@ -70,6 +70,12 @@ enum OfflineCommand {
     /// Print the man page
     #[command(hide = true)]
     Man,
+    /// Keep files for the next netvmd; netvmd starts this with a listening socket on standard input
+    #[command(hide = true)]
+    KeepFiles {
+        /// The socket's path, which shows whose process it is
+        socket: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -99,6 +105,9 @@ fn main() -> ExitCode {
         eprintln!("netvmd: {error}");
         return ExitCode::FAILURE;
     }
+    if let Some(OfflineCommand::KeepFiles { .. }) = arguments.command {
+        return keep_files();
+    }
     // A replay is a command, not a service: log only warnings.
     let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
     let _log = netvm_daemon::start_logging(log.into());
@@ -111,7 +120,7 @@ fn main() -> ExitCode {
         }
     };
     match arguments.command {
-        None => {}
+        None | Some(OfflineCommand::KeepFiles { .. }) => {}
         Some(OfflineCommand::Check { file }) => return check(&file),
         Some(OfflineCommand::Man) => return man(),
         Some(OfflineCommand::Replay { input, output, chain, json }) => {
@@ -139,6 +148,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Keeps the files of e1000 cards until the next netvmd comes, or none does.
+fn keep_files() -> ExitCode {
+    match netvm_daemon::keep_files() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("netvmd: cannot keep files: {error}");
             ExitCode::FAILURE
         }
     }

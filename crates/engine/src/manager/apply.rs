@@ -337,7 +337,7 @@ impl Engine {
             self.service();
             std::thread::sleep(Duration::from_micros(200));
         }
-        let progress = self.ports.remove(&id).and_then(|state| state.progress);
+        let progress = self.ports.remove(&id).and_then(PortState::close);
         if let Some(fault) = progress.and_then(|progress| progress.new_fault()) {
             self.notices.push(Notice::PortFault { port: id, fault });
         }

@@ -1,6 +1,7 @@
 //! Starts the daemon's parts in order, runs its main loop, and shuts everything down.
 
 mod interfaces;
+mod kept_files;
 mod rundir;
 mod service;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use netvm_api::EventKind;
 use netvm_config::model::{Host, NfStart};
 use netvm_config::{ConfigError, Finding};
-use netvm_engine::{Engine, InstanceId};
+use netvm_engine::{Engine, InstanceId, keep_cards_in};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Notify;
 
@@ -29,9 +30,11 @@ use crate::process::{Confinement, FilterError};
 use crate::routers::Routers;
 use crate::supervisor::Supervisor;
 use crate::vms::Machines;
+use kept_files::store_in;
 use rundir::{RunDir, RunDirError, check_owner};
 use service::{Request, Signals};
 
+pub use kept_files::keep_files;
 pub use service::{Logging, start_logging};
 
 /// Time limit for external NFs to end at shutdown.
@@ -149,6 +152,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let attach_socket = options.attach.clone().unwrap_or_else(|| run_dir.path().join("attach.sock"));
     run_dir.claim(&socket)?;
     run_dir.claim(&attach_socket)?;
+    keep_cards_in(store_in(run_dir.path()));
     let history =
         History::open(&state_dir).map_err(|source| DaemonError::State { path: state_dir.clone(), source })?;
 

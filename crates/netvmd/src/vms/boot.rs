@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::links::has_driver;
 use super::qemu::console::Console;
 use super::recipe::VmRecipe;
 use crate::engine_thread::EngineHandle;
@@ -87,14 +88,4 @@ pub(super) async fn at(due: Option<Instant>) {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
-}
-
-async fn has_driver(engine: &EngineHandle, recipe: &VmRecipe) -> bool {
-    let names: Vec<String> = recipe.machine.cards.iter().map(|card| card.name.clone()).collect();
-    let is_up = engine.call(move |engine| {
-        let of = |name: &String| engine.host().port_named(name).map(|port| port.id);
-        let ids: Vec<_> = names.iter().filter_map(of).collect();
-        engine.ports().iter().any(|port| ids.contains(&port.id) && port.link == Some(true))
-    });
-    is_up.await.unwrap_or(false)
 }

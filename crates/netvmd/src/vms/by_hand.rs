@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::boot::{Boot, at};
 use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another};
 use super::instance::{EVICTED, Instance, InstanceError, evicted, ready_message};
+use super::links::lost_card;
 use super::qemu::folder::{Record, started};
 use super::qemu::listeners::{Listeners, ListenersError, VmSocket, devices};
 use super::qemu::monitor::{Monitor, MonitorEvent};
@@ -266,7 +267,8 @@ impl Controller {
         };
         self.arrived(pid, is_adopted);
         if is_adopted {
-            self.status.send_modify(|status| status.trouble = recipe.lost_card());
+            let trouble = lost_card(&self.engine, recipe).await;
+            self.status.send_modify(|status| status.trouble = trouble);
         }
         if let Ok(Ok(false)) = timeout(SHUTDOWN_TIMEOUT, qmp.is_running()).await {
             self.status.send_modify(|status| status.phase = VmPhase::Paused);

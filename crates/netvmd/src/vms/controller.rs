@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::boot::{Boot, BootEvent};
 use super::handle::DesiredState;
 use super::instance::{EVICTED, Instance, evicted, ready_message};
+use super::links::lost_card;
 use super::qemu::folder::Folder;
 use super::qemu::launch::{launch, pin};
 use super::qemu::process::Machine;
@@ -201,16 +202,20 @@ impl Controller {
         let is_running = qmp.is_running().await?;
         let version = qmp.version();
         let pid = machine.pid().unwrap_or_default();
-        let was =
-            if matches!(machine, Machine::Adopted { .. }) { "took over the running VM" } else { "started" };
+        let is_adopted = matches!(machine, Machine::Adopted { .. });
+        let was = if is_adopted { "took over the running VM" } else { "started" };
         tracing::info!("{}: {was} (process {pid}, QEMU {version})", self.label());
+        let trouble = match &desired.recipe {
+            Some(recipe) if is_adopted => lost_card(&self.engine, recipe).await,
+            _ => None,
+        };
         self.status.send_modify(|status| {
             status.phase = if is_running { VmPhase::Running } else { VmPhase::Paused };
             status.since = Some(Instant::now());
-            status.is_adopted = matches!(machine, Machine::Adopted { .. });
-            status.is_outdated &= status.is_adopted;
-            if status.is_adopted {
-                status.trouble = desired.recipe.as_ref().and_then(|recipe| recipe.lost_card());
+            status.is_adopted = is_adopted;
+            status.is_outdated &= is_adopted;
+            if is_adopted {
+                status.trouble = trouble;
             }
         });
         let cores = desired.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);

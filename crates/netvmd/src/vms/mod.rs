@@ -15,6 +15,7 @@ mod by_hand;
 mod controller;
 mod handle;
 mod instance;
+mod links;
 mod qemu;
 mod recipe;
 mod report;

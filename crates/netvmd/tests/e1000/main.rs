@@ -9,8 +9,9 @@ mod firmware;
 mod machine;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::guest::{Image, Reaper, Shell};
 use common::hosts::{Host, are_possible};
@@ -18,7 +19,7 @@ use common::{Daemon, Folder};
 use firmware::Servers;
 use machine::{Boot, Guest};
 use netvm_api::{PortInfo, path};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 /// Bytes of a file that goes each way.
 const FILE_KIB: u32 = 8 << 10;
@@ -84,6 +85,31 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
     assert_eq!(sum(&back), expected);
 }
 
+/// Kills netvmd while the host fetches a file from the guest. Returns the next netvmd, which has taken the card over: the
+/// connection goes on.
+fn next_netvmd(mut daemon: Daemon, text: &str, (host, shell): (&Host, &mut Shell)) -> Daemon {
+    shell.must("dd if=/dev/urandom of=/tmp/long bs=1024 count=32768");
+    let expected = sum(&shell.must("md5sum /tmp/long"));
+    let fetch = "busybox wget -q -O - http://10.9.0.2/long | busybox md5sum";
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", host.namespace(), "sh", "-c", fetch]).stdout(Stdio::piped());
+    let mut fetch = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(fetch.try_wait().unwrap().is_none(), "the file is fetched too fast for this test");
+    daemon.signal(Signal::KILL);
+    let killed = Instant::now();
+    daemon.wait();
+    let next = Daemon::start_in(Arc::clone(&daemon.folder), text);
+    assert!(link(&next), "the next netvmd has the card");
+    while !host.pings("10.9.0.2") {
+        assert!(killed.elapsed() < Duration::from_secs(60), "the guest does not answer");
+    }
+    println!("the guest answers again after {:.1} s", killed.elapsed().as_secs_f64());
+    let fetched = fetch.wait_with_output().unwrap();
+    assert_eq!(sum(&String::from_utf8(fetched.stdout).unwrap()), expected);
+    next
+}
+
 #[test]
 fn a_guest_with_its_own_driver_is_on_the_switch() {
     if !are_possible() {
@@ -97,7 +123,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     let ipxe = firmware::find();
     let (host, tagged) = (Host::bare("e"), Host::bare("t"));
     let cards = ["card.sock", "new.sock"].map(|name| image.folder.0.join(name));
-    let daemon = Daemon::start(&format!(
+    let text = format!(
         r#"
         [engine]
         idle = "adaptive"
@@ -149,7 +175,8 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         cards[1].display(),
         host.namespace(),
         tagged.namespace()
-    ));
+    );
+    let mut daemon = Daemon::start(&text);
     assert!(!link(&daemon));
     let mut guest = Guest::start(&qemu, &image.folder.0, (&cards, Boot::Kernel));
     let mut shell = guest.shell(&daemon);
@@ -161,6 +188,9 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     files_go_both_ways(&host, &mut shell, &image.folder);
     vlan_works(&mut shell, "eth0");
     jumbo_frames_pass(&mut shell, &host);
+
+    // netvmd is killed in the middle of a connection.
+    daemon = next_netvmd(daemon, &text, (&host, &mut shell));
 
     // The driver is unloaded and loaded again.
     shell.must("rmmod e1000");
@@ -207,6 +237,18 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         let said = dpdk::stop(&mut shell);
         assert!(answers, "{said}");
     }
+}
+
+/// Kills the process that keeps the cards' files.
+fn kill_store(daemon: &Daemon) {
+    let socket = daemon.folder.run_dir().join("files.sock");
+    let is_store = |entry: &std::fs::DirEntry| {
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        line.contains(&format!("keep-files\0{}", socket.display()))
+    };
+    let found = std::fs::read_dir("/proc").unwrap().map(Result::unwrap).find(is_store).unwrap();
+    let pid = found.file_name().to_str().unwrap().parse().unwrap();
+    rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
 #[test]
@@ -271,8 +313,20 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
     daemon.until_slowly("the guest has booted", |daemon| daemon.vm("vm").trouble.is_none());
     let pid = daemon.vm("vm").pid;
 
-    // QEMU does not connect to a new netvmd; the new one says so. One time in ten QEMU 11.1 aborts when its vfio-user server
-    // dies (its thread `IO vfio-user` gets SIGABRT). netvmd then starts the VM again.
+    // The next netvmd takes the cards over with the guest, whether this one is killed or ends in order.
+    for signal in [Signal::KILL, Signal::TERM] {
+        daemon.signal(signal);
+        daemon.wait();
+        daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+        daemon.until_slowly("the guest is taken over", |daemon| daemon.vm("vm").adopted);
+        assert_eq!((daemon.vm("vm").pid, daemon.vm("vm").trouble), (pid, None));
+        shell.until("ping -c 1 -W 2 10.9.0.1");
+    }
+
+    // QEMU does not connect to a new netvmd, which says so if nothing has kept the cards. One time in ten QEMU 11.1 aborts when
+    // its vfio-user server dies (its thread `IO vfio-user` gets SIGABRT). netvmd then starts the VM again.
+    drop(shell);
+    kill_store(&daemon);
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);

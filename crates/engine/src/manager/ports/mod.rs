@@ -132,6 +132,14 @@ pub(crate) struct PortState {
 }
 
 impl PortState {
+    /// Closes a port that the configuration has no more. Returns the progress of its source.
+    pub(crate) fn close(self) -> Option<Arc<Progress>> {
+        if let Some(card) = self.card {
+            card.close();
+        }
+        self.progress
+    }
+
     pub(crate) fn memories(&self) -> impl Iterator<Item = MemoryId> + '_ {
         self.memories.iter().copied()
     }

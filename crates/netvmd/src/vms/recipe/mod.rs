@@ -61,16 +61,6 @@ pub struct VmRecipe {
 }
 
 impl VmRecipe {
-    /// The problem of a guest of an earlier netvmd that has a vfio-user card: QEMU does not reconnect to the card's socket.
-    pub(in crate::vms) fn lost_card(&self) -> Option<String> {
-        let card = self.machine.cards.iter().find(|card| card.kind == CardKind::VfioUser)?;
-        let name = &self.machine.name;
-        Some(format!(
-            "its card at port {} is lost, as QEMU does not connect to a new netvmd: `netvm vm stop {name}` and `netvm vm start {name}`",
-            card.name
-        ))
-    }
-
     /// Looks up everything that a VM needs. `allowed`: the cores that netvmd may use.
     ///
     /// # Errors
