@@ -66,6 +66,7 @@ pub struct Port {
     shared: Arc<Shared>,
     status: Arc<Mutex<Status>>,
     forgets: Arc<AtomicBool>,
+    unkept: Option<io::Error>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +81,10 @@ impl Port {
         let system = |source| OpenError::System { path: path.clone(), source };
         let system_of = |error: Errno| system(error.into());
         listener.set_nonblocking(true).map_err(system)?;
-        let (mut files, left) = Files::open(path.as_os_str().as_bytes()).unwrap_or_default();
+        let (mut files, left, unkept) = match Files::open(path.as_os_str().as_bytes()) {
+            Ok((files, left)) => (files, left, None),
+            Err(error) => (Files::default(), Left::default(), Some(error)),
+        };
         let (device, client) = match reopen(options, left) {
             Some((device, (stream, session))) => (device, Ok((stream, session.with(files)))),
             None => {
@@ -104,7 +108,13 @@ impl Port {
         let run = move || server.run(client);
         let thread = Some(Builder::new().name("netvm-e1000".to_owned()).spawn(run).map_err(system)?);
         let queue = Queue::new(Arc::clone(&shared));
-        Ok((Self { path, stop, shared, status, forgets, thread }, queue))
+        Ok((Self { path, stop, shared, status, forgets, unkept, thread }, queue))
+    }
+
+    /// Why its client cannot be left to another process, if it is to be ([`crate::keep_cards_in`]).
+    #[must_use]
+    pub const fn unkept(&self) -> Option<&io::Error> {
+        self.unkept.as_ref()
     }
 
     /// Closes it for good: its client is not left to another process ([`crate::keep_cards_in`]).

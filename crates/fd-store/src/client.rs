@@ -1,6 +1,5 @@
 //! The owner's side.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,10 +24,14 @@ const TRIES: usize = 3;
 #[derive(Debug)]
 pub struct Store {
     socket: PathBuf,
-    program: PathBuf,
-    arguments: Vec<OsString>,
-    /// The process that this one has started.
-    child: Mutex<Option<Child>>,
+    process: Mutex<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    command: Command,
+    /// The one that this process has started.
+    child: Option<Child>,
 }
 
 /// The files under one name. They stay in the store when this is dropped.
@@ -36,10 +39,11 @@ pub struct Store {
 pub struct Kept(OwnedFd);
 
 impl Store {
-    /// A store with this socket. `program`, with these arguments, is to call [`crate::serve`] with its standard input.
+    /// A store with this socket. `command` is to call [`crate::serve`] with its standard input.
     #[must_use]
-    pub const fn new(socket: PathBuf, program: PathBuf, arguments: Vec<OsString>) -> Self {
-        Self { socket, program, arguments, child: Mutex::new(None) }
+    pub fn new(socket: PathBuf, mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+        Self { socket, process: Mutex::new(Process { command, child: None }) }
     }
 
     /// Becomes the owner of a name, in place of a former owner. Returns the files that are kept under it.
@@ -71,10 +75,9 @@ impl Store {
 
     /// Starts the process, which finds its listening socket on its standard input.
     fn start(&self) -> io::Result<()> {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut before) = child.take_if(|child| !matches!(child.try_wait(), Ok(None))) {
-            let _ = before.wait();
-        }
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        // Takes the exit status of one that has ended.
+        process.child.take_if(|child| !matches!(child.try_wait(), Ok(None)));
         match fs::remove_file(&self.socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -84,13 +87,10 @@ impl Store {
         // Nobody can connect before it listens.
         fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
         listen(&listener, WAITING)?;
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .stdin(Stdio::from(listener))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        *child = Some(command.current_dir("/").spawn()?);
+        let spawned = process.command.stdin(Stdio::from(listener)).spawn();
+        // The command must not keep the socket open.
+        process.command.stdin(Stdio::null());
+        process.child = Some(spawned?);
         Ok(())
     }
 }

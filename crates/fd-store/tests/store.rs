@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netvm_fd_store::{MOST_FILES, Store};
@@ -24,9 +25,9 @@ fn be_the_store() {
 }
 
 fn store(folder: &TempDir) -> Store {
-    let program = std::env::current_exe().unwrap();
-    let arguments = ["be_the_store", "--exact", "--nocapture"].map(Into::into).to_vec();
-    Store::new(folder.path().join("store.sock"), program, arguments)
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["be_the_store", "--exact", "--nocapture"]);
+    Store::new(folder.path().join("store.sock"), command)
 }
 
 fn pair() -> (UnixStream, UnixStream) {
@@ -143,6 +144,6 @@ fn what_is_too_much_is_not_kept() {
     drop(kept);
     assert_eq!(store.open(b"a").unwrap().1.len(), MOST_FILES);
     assert!(store.open(&[b'x'; 5000]).is_err());
-    let nowhere = Store::new(folder.path().join("none/store.sock"), "/nowhere".into(), Vec::new());
+    let nowhere = Store::new(folder.path().join("none/store.sock"), Command::new("/nowhere"));
     assert_eq!(nowhere.open(b"a").unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }

@@ -91,7 +91,7 @@ impl Card {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let (port, queue) = Port::open(&Options { path: path.clone(), model, mac: MAC }).unwrap();
-        let driver = Driver::connect(&path);
+        let driver = Driver::new(Client::connect(&path));
         Self { driver, port, queue, path, _folder: folder }
     }
 
@@ -135,9 +135,9 @@ impl Card {
 }
 
 impl Driver {
-    /// Connects and sets the rings up.
-    pub fn connect(path: &std::path::Path) -> Self {
-        let mut driver = Self { client: Client::connect(path), memory: sealed(BYTES), tx: 0, rx: 0 };
+    /// Sets the rings up.
+    pub fn new(client: Client) -> Self {
+        let mut driver = Self { client, memory: sealed(BYTES), tx: 0, rx: 0 };
         driver.start();
         driver
     }

@@ -37,14 +37,22 @@ pub fn words(words: &[u32]) -> Vec<u8> {
 impl Client {
     /// Connects and agrees on the version.
     pub fn connect(path: &Path) -> Self {
-        let mut client = Self::raw(path);
+        Self::over(UnixStream::connect(path).unwrap())
+    }
+
+    /// Agrees on the version.
+    pub fn over(socket: UnixStream) -> Self {
+        let mut client = Self::new(socket);
         let reply = client.call(VERSION, b"\0\0\0\0{\"capabilities\":{}}\0", None).unwrap().0;
         assert!(reply.starts_with(b"\0\0\0\0{") && reply.ends_with(b"}\0"));
         client
     }
 
     pub fn raw(path: &Path) -> Self {
-        let socket = UnixStream::connect(path).unwrap();
+        Self::new(UnixStream::connect(path).unwrap())
+    }
+
+    fn new(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         Self { socket, id: 7, ignores_late: false, late: 0 }
     }

@@ -1,7 +1,9 @@
 //! The process that keeps the files of guests' e1000 cards for the next netvmd.
 
 use std::io::stdin;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use netvm_fd_store::{Store, serve};
@@ -14,9 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The store of a run directory: this program, with the command `keep-files`.
 pub(super) fn store_in(run_dir: &Path) -> Store {
     let socket = run_dir.join("files.sock");
-    let arguments = vec!["keep-files".into(), socket.clone().into()];
     // The same program even if its file was replaced.
-    Store::new(socket, "/proc/self/exe".into(), arguments)
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("netvmd").arg("keep-files").arg(&socket);
+    Store::new(socket, command)
 }
 
 /// What that process does.

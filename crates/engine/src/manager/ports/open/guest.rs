@@ -65,5 +65,8 @@ pub(super) fn open_e1000(
     let (port, queue) = netvm_e1000::Port::open(&options)?;
     let device = E1000Device::new(queue, Arc::clone(&memories[0]));
     let queues: Queues = vec![(WorkerId(0), Box::new(device))];
-    Ok(Opened { card: Some(port), ..Opened::new(queues, "e1000 over vfio-user".to_owned()) })
+    let unkept =
+        |error| format!("the guest loses its card when netvmd ends, as nothing can keep it: {error}");
+    let mode = PortMode { driver: "e1000 over vfio-user".to_owned(), fallback: port.unkept().map(unkept) };
+    Ok(Opened { card: Some(port), mode, ..Opened::new(queues, String::new()) })
 }
