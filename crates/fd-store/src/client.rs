@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -17,6 +19,8 @@ use crate::message::{Kind, receive, send};
 
 /// Connections that wait for the store at a time.
 const WAITING: i32 = 64;
+/// How long to wait for a store that does not run, though it lives.
+const LIMIT: Duration = Duration::from_secs(2);
 /// Starts of the store before an error counts: it may end at the same time.
 const TRIES: usize = 3;
 
@@ -69,6 +73,9 @@ impl Store {
 
     fn connect(&self) -> Result<OwnedFd, Errno> {
         let socket = new_socket()?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(LIMIT))?;
+        }
         connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
         Ok(socket)
     }

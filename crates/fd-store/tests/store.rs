@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use netvm_fd_store::{MOST_FILES, Store};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,7 +27,8 @@ fn be_the_store() {
 
 fn store(folder: &TempDir) -> Store {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["be_the_store", "--exact", "--nocapture"]);
+    // The last two only tell it from others.
+    command.args(["be_the_store", "--exact", "--nocapture", "--skip"]).arg(folder.path());
     Store::new(folder.path().join("store.sock"), command)
 }
 
@@ -130,6 +132,39 @@ fn files_and_the_process_go_when_nobody_comes() {
 fn listens(path: &Path) -> bool {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(path).unwrap()).is_ok()
+}
+
+/// The process of the store in this folder.
+fn process(folder: &TempDir) -> Pid {
+    let entries = std::fs::read_dir("/proc").unwrap().map(Result::unwrap);
+    let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let found = numbers.find(|number: &i32| {
+        let line = std::fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        line.contains(folder.path().to_str().unwrap())
+    });
+    Pid::from_raw(found.unwrap()).unwrap()
+}
+
+#[test]
+fn a_store_that_is_stopped_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (kept, _) = store.open(b"a").unwrap();
+    let pid = process(&folder);
+    kill_process(pid, Signal::STOP).unwrap();
+    // Its threads stop when they next run.
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !status().contains("State:\tT") {
+        assert!(Instant::now() < deadline, "it does not stop");
+    }
+    let since = Instant::now();
+    assert_eq!(store.open(b"b").unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    let (here, _there) = pair();
+    assert!((0..10_000).any(|number| kept.put(number, &here).is_err()));
+    assert!(since.elapsed() < Duration::from_secs(30));
+    kill_process(pid, Signal::KILL).unwrap();
+    assert!(store.open(b"a").unwrap().1.is_empty(), "another one is started");
 }
 
 #[test]
