@@ -58,7 +58,7 @@ pub fn open(options: &SocketOptions) -> Result<Opened, OpenError> {
     let queues = sockets.into_iter().map(|fd| Queue::new(fd, Kind::Socket)).collect();
     Ok(Opened {
         queues,
-        offloads: Offloads { tcp: true, udp: tap::probe().is_ok_and(|offloads| offloads.udp) },
+        offloads: Offloads { tcp: true, udp: tap::probe().is_ok_and(|kernel| kernel.offloads.udp) },
     })
 }
 

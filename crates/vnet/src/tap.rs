@@ -87,17 +87,21 @@ fn bring_up(options: &TapOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// The offloads that this kernel exchanges, tried with a TAP device that is removed at once. TAP devices and packet
-/// sockets learned them in the same versions.
+/// What this kernel does for TAP devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// The offloads that it exchanges. Packet sockets learned them in the same versions.
+    pub offloads: Offloads,
+    /// A burst takes one system call, by io_uring.
+    pub has_io_uring: bool,
+}
+
+/// Tries what this kernel does, with a TAP device that is removed at once.
 ///
 /// # Errors
 /// There is no `/dev/net/tun`, or this process lacks CAP_NET_ADMIN.
-pub fn probe() -> io::Result<Offloads> {
-    attach("nvprobe%d", false).and_then(|(fd, _)| negotiate(&fd))
-}
-
-/// Whether bursts of TAP devices take one system call, by io_uring; tried as in [`probe`].
-#[must_use]
-pub fn has_io_uring() -> bool {
-    attach("nvprobe%d", false).is_ok_and(|(fd, _)| Queue::new(fd, Kind::Tap).uses_io_uring())
+pub fn probe() -> io::Result<Abilities> {
+    let (fd, _) = attach("nvprobe%d", false)?;
+    let offloads = negotiate(&fd)?;
+    Ok(Abilities { offloads, has_io_uring: Queue::new(fd, Kind::Tap).uses_io_uring() })
 }

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netvm_vnet::{
-    Header, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments, SendBurst, SocketOptions,
-    TapOptions, header_of, packet_socket, tap,
+    Header, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments, SendBurst, SendError,
+    SocketOptions, TapOptions, header_of, packet_socket, tap,
 };
 use netvm_wire::segment::{Carries, HeaderLengths, Segmenter};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
@@ -223,6 +223,16 @@ fn read_burst(queue: &mut Queue, places: usize) -> Vec<Result<u8, ReceiveError>>
     bytes.iter().zip(outcomes).map(|(bytes, outcome)| outcome.map(|length| bytes[length - 1])).collect()
 }
 
+/// Writes a burst of packets that are finished; the outcome of each.
+fn send_burst(queue: &mut Queue, frames: &mut [Vec<u8>]) -> Vec<Result<(), SendError>> {
+    let mut burst = SendBurst::default();
+    frames.iter_mut().for_each(|frame| burst.push(header_of(Pending::Nothing), [part(frame)].into_iter()));
+    let mut sent = Vec::new();
+    // SAFETY: the frames outlive the call.
+    unsafe { burst.send(queue, |outcome| sent.push(outcome)) };
+    sent
+}
+
 /// Sends bursts from one TAP device to another; returns whether they used io_uring.
 fn check_bursts() -> bool {
     let open = |interface: &str| {
@@ -247,14 +257,7 @@ fn check_bursts() -> bool {
     while !read_burst(&mut b, 8).is_empty() {}
     for count in [1, 2, 5, 8, 30, 64] {
         let mut frames: Vec<Vec<u8>> = (1..=count).map(frame).collect();
-        let mut burst = SendBurst::default();
-        frames
-            .iter_mut()
-            .for_each(|frame| burst.push(header_of(Pending::Nothing), [part(frame)].into_iter()));
-        let mut sent = Vec::new();
-        // SAFETY: the frames outlive the call.
-        unsafe { burst.send(&mut a, |outcome| sent.push(outcome)) };
-        assert_eq!(sent, vec![Ok(()); usize::from(count)]);
+        assert_eq!(send_burst(&mut a, &mut frames), vec![Ok(()); usize::from(count)]);
         let mut received = Vec::new();
         let begin = Instant::now();
         while received.len() < usize::from(count) && begin.elapsed() < Duration::from_secs(5) {
@@ -279,13 +282,8 @@ fn check_bursts() -> bool {
     // Without the device there is nothing, and no packet is sent.
     run("ip link delete nvb");
     assert!(read_burst(&mut b, 8).is_empty());
-    let mut frames = [frame(1), frame(2)];
-    let mut burst = SendBurst::default();
-    frames.iter_mut().for_each(|frame| burst.push(header_of(Pending::Nothing), [part(frame)].into_iter()));
-    let mut sent = Vec::new();
-    // SAFETY: the frames outlive the call.
-    unsafe { burst.send(&mut b, |outcome| sent.push(outcome)) };
-    assert_eq!(sent, [Err(netvm_vnet::SendError::Down); 2]);
+    let sent = send_burst(&mut b, &mut [frame(1), frame(2)]);
+    assert_eq!(sent, [Err(SendError::Down); 2]);
     uses_io_uring
 }
 

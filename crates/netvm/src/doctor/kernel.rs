@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvm_config::model::MAX_WORKERS;
 use netvm_vnet::Offloads;
+use netvm_vnet::tap::Abilities;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Check;
@@ -79,24 +80,25 @@ fn capabilities(root: &Root) -> Check {
 /// TAP devices, which ports of kind `tap` and `container` create, and their offloads.
 fn offloads() -> Check {
     const NAME: &str = "TAP offloads";
-    let bursts = if netvm_vnet::tap::has_io_uring() {
-        "a burst of packets takes one system call (io_uring)"
-    } else {
-        "each packet takes a system call, as the kernel refuses io_uring (`sysctl kernel.io_uring_disabled`, seccomp)"
-    };
     match netvm_vnet::tap::probe() {
-        Ok(Offloads { tcp: true, udp: true }) => Check::ok(
-            NAME,
-            "checksums, TCP and UDP segments",
-            format!("segments of up to 64 KB pass between containers as one packet; {bursts}"),
-        ),
-        Ok(_) => Check::ok(
-            NAME,
-            "checksums, TCP segments",
-            format!(
-                "TCP segments of up to 64 KB pass between containers as one packet, UDP segments need Linux 6.2; {bursts}"
-            ),
-        ),
+        Ok(Abilities { offloads, has_io_uring }) => {
+            let bursts = if has_io_uring {
+                "a burst of packets takes one system call (io_uring)"
+            } else {
+                "each packet takes a system call, as the kernel refuses io_uring (`sysctl kernel.io_uring_disabled`, seccomp)"
+            };
+            let (what, segments) = match offloads {
+                Offloads { tcp: true, udp: true } => (
+                    "checksums, TCP and UDP segments",
+                    "segments of up to 64 KB pass between containers as one packet",
+                ),
+                _ => (
+                    "checksums, TCP segments",
+                    "TCP segments of up to 64 KB pass between containers as one packet, UDP segments need Linux 6.2",
+                ),
+            };
+            Check::ok(NAME, what, format!("{segments}; {bursts}"))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::note(
             NAME,
             "no /dev/net/tun",

@@ -9,6 +9,7 @@ use crate::{Header, Queue, ReceiveError, Received};
 
 /// Most packets of a burst.
 pub const MOST_RECEIVED: usize = 8;
+const _: () = assert!(MOST_RECEIVED <= crate::queue::ring::OPERATIONS);
 /// Most parts of a packet.
 pub const MOST_PARTS: usize = 64;
 
