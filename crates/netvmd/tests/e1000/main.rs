@@ -8,6 +8,7 @@ mod dpdk;
 mod firmware;
 mod machine;
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -90,12 +91,11 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
 fn next_netvmd(mut daemon: Daemon, text: &str, (host, shell): (&Host, &mut Shell)) -> Daemon {
     shell.must("dd if=/dev/urandom of=/tmp/long bs=1024 count=32768");
     let expected = sum(&shell.must("md5sum /tmp/long"));
-    let fetch = "busybox wget -q -O - http://10.9.0.2/long | busybox md5sum";
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", host.namespace(), "sh", "-c", fetch]).stdout(Stdio::piped());
-    let mut fetch = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(fetch.try_wait().unwrap().is_none(), "the file is fetched too fast for this test");
+    command.args(["netns", "exec", host.namespace(), "busybox", "wget", "-q", "-O", "-"]);
+    let mut fetch = command.arg("http://10.9.0.2/long").stdout(Stdio::piped()).spawn().unwrap();
+    let (mut fetched, mut bytes) = (fetch.stdout.take().unwrap(), vec![0; 1 << 20]);
+    fetched.read_exact(&mut bytes).unwrap();
     daemon.signal(Signal::KILL);
     let killed = Instant::now();
     daemon.wait();
@@ -105,8 +105,12 @@ fn next_netvmd(mut daemon: Daemon, text: &str, (host, shell): (&Host, &mut Shell
         assert!(killed.elapsed() < Duration::from_secs(60), "the guest does not answer");
     }
     println!("the guest answers again after {:.1} s", killed.elapsed().as_secs_f64());
-    let fetched = fetch.wait_with_output().unwrap();
-    assert_eq!(sum(&String::from_utf8(fetched.stdout).unwrap()), expected);
+    fetched.read_to_end(&mut bytes).unwrap();
+    assert!(fetch.wait().unwrap().success());
+    let file = daemon.folder.0.join("long");
+    std::fs::write(&file, bytes).unwrap();
+    let found = Command::new("busybox").arg("md5sum").arg(&file).output().unwrap();
+    assert_eq!(sum(&String::from_utf8(found.stdout).unwrap()), expected);
     next
 }
 
