@@ -1,7 +1,7 @@
 //! The owner's side.
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::message::{Kind, receive, send};
+use crate::message::{Message, receive, send};
 
 /// Connections that wait for the store at a time.
 const WAITING: i32 = 64;
@@ -59,19 +59,24 @@ impl Store {
         for _ in 0..TRIES {
             match self.connect().and_then(|socket| opened(socket, name)) {
                 Ok(opened) => return Ok(opened),
-                Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET | Errno::PIPE) => {
+                Err(gone)
+                    if matches!(
+                        gone.kind(),
+                        ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::ConnectionReset
+                    ) =>
+                {
                     match self.start() {
                         Ok(()) => {}
                         Err(failure) => error = failure,
                     }
                 }
-                Err(other) => return Err(other.into()),
+                Err(other) => return Err(other),
             }
         }
         Err(error)
     }
 
-    fn connect(&self) -> Result<OwnedFd, Errno> {
+    fn connect(&self) -> io::Result<OwnedFd> {
         let socket = new_socket()?;
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, Some(LIMIT))?;
@@ -106,15 +111,14 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-fn opened(socket: OwnedFd, name: &[u8]) -> Result<(Kept, Vec<(u32, OwnedFd)>), Errno> {
-    send(&socket, (Kind::Open, 0), name, None)?;
+fn opened(socket: OwnedFd, name: &[u8]) -> io::Result<(Kept, Vec<(u32, OwnedFd)>)> {
+    send(&socket, &Message::Open(name.to_vec()), None)?;
     let mut files = Vec::new();
     loop {
-        let message = receive(&socket, RecvFlags::empty())?;
-        match (message.kind, message.file) {
-            (Kind::Opened, _) => return Ok((Kept(socket), files)),
-            (Kind::Put, Some(file)) => files.push((message.number, file)),
-            _ => return Err(Errno::PROTO),
+        match receive(&socket)? {
+            (Message::Opened, _) => return Ok((Kept(socket), files)),
+            (Message::Put(number), Some(file)) => files.push((number, file)),
+            _ => return Err(ErrorKind::InvalidData.into()),
         }
     }
 }
@@ -125,7 +129,7 @@ impl Kept {
     /// # Errors
     /// The store has gone.
     pub fn put(&self, number: u32, file: impl AsFd) -> io::Result<()> {
-        Ok(send(&self.0, (Kind::Put, number), &[], Some(file.as_fd()))?)
+        send(&self.0, &Message::Put(number), Some(file.as_fd()))
     }
 
     /// Closes a file.
@@ -133,7 +137,7 @@ impl Kept {
     /// # Errors
     /// The store has gone.
     pub fn remove(&self, number: u32) -> io::Result<()> {
-        Ok(send(&self.0, (Kind::Remove, number), &[], None)?)
+        send(&self.0, &Message::Remove(number), None)
     }
 
     /// Closes all files of this name.
@@ -141,6 +145,6 @@ impl Kept {
     /// # Errors
     /// The store has gone.
     pub fn forget(&self) -> io::Result<()> {
-        Ok(send(&self.0, (Kind::Forget, 0), &[], None)?)
+        send(&self.0, &Message::Forget, None)
     }
 }

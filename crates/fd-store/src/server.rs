@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, accept_with};
+use rustix::net::{SocketFlags, accept_with};
 use rustix::process::setsid;
 
-use crate::message::{Kind, MOST_FILES, Message, receive, send};
+use crate::message::{MOST_FILES, Message, receive, send};
 
 /// Files of one name.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Server {
         for (socket, is_ready) in std::mem::take(&mut self.new).into_iter().zip(new) {
             if !is_ready {
                 self.new.push(socket);
-            } else if let Ok(Message { kind: Kind::Open, name, .. }) = receive(&socket, RecvFlags::DONTWAIT) {
+            } else if let Ok((Message::Open(name), _)) = receive(&socket) {
                 self.open(name, socket);
             }
         }
@@ -106,9 +106,8 @@ impl Server {
         // What the owner before has sent, which may be dead.
         bundle.handle_messages();
         let put =
-            |(number, file): (&u32, &OwnedFd)| send(&socket, (Kind::Put, *number), &[], Some(file.as_fd()));
-        let sent =
-            bundle.files.iter().try_for_each(put).and_then(|()| send(&socket, (Kind::Opened, 0), &[], None));
+            |(number, file): (&u32, &OwnedFd)| send(&socket, &Message::Put(*number), Some(file.as_fd()));
+        let sent = bundle.files.iter().try_for_each(put).and_then(|()| send(&socket, &Message::Opened, None));
         if sent.is_ok() {
             bundle.owner = Ok(socket);
         }
@@ -123,26 +122,26 @@ impl Bundle {
 
     /// Handles what the owner has sent.
     fn handle_messages(&mut self) {
-        while let Ok(owner) = &self.owner {
-            let message = match receive(owner, RecvFlags::DONTWAIT) {
-                Ok(message) => message,
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
-                    self.owner = Err(Instant::now());
-                    return;
-                }
-            };
-            let Message { kind, number, file, .. } = message;
-            match (kind, file) {
-                (Kind::Put, Some(file))
+        while let Ok(owner) = &self.owner
+            && is_readable(owner)
+        {
+            match receive(owner) {
+                Ok((Message::Put(number), Some(file)))
                     if self.files.len() < MOST_FILES || self.files.contains_key(&number) =>
                 {
                     self.files.insert(number, file);
                 }
-                (Kind::Remove, _) => drop(self.files.remove(&number)),
-                (Kind::Forget, _) => self.files.clear(),
-                _ => {}
+                Ok((Message::Remove(number), _)) => drop(self.files.remove(&number)),
+                Ok((Message::Forget, _)) => self.files.clear(),
+                Ok(_) => {}
+                Err(_) => self.owner = Err(Instant::now()),
             }
         }
     }
+}
+
+/// Whether there is a message, or the end.
+fn is_readable(socket: &OwnedFd) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
