@@ -9,5 +9,5 @@ mod signaller;
 mod waiter;
 
 pub use rate_limit::{RateLimit, Wake, cpu_nanos};
-pub use signaller::{Signaller, new_eventfd, write};
+pub use signaller::{Signaller, is_eventfd, new_eventfd, write};
 pub use waiter::EpollWaiter;

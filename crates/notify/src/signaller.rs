@@ -73,6 +73,13 @@ impl Signaller {
     }
 }
 
+/// Whether a descriptor is an eventfd: no other kind is known never to block.
+#[must_use]
+pub fn is_eventfd(fd: impl AsFd) -> bool {
+    let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
+    kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
+}
+
 /// A new eventfd with count 0, non-blocking and close-on-exec.
 ///
 /// # Errors

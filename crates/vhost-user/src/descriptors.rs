@@ -12,6 +12,7 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use netvm_notify::is_eventfd;
 use rustix::fs::fcntl_get_seals;
 
 use crate::Refusal;
@@ -44,11 +45,6 @@ pub(crate) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(),
 /// Whether the kernel itself provides the file's pages.
 fn is_memory_file(fd: impl AsFd) -> bool {
     fcntl_get_seals(fd).is_ok()
-}
-
-fn is_eventfd(fd: &OwnedFd) -> bool {
-    let kind = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
 }
 
 /// The kernel's name for the file system of a file; `None` if this process does not see its mount.

@@ -1,8 +1,8 @@
 //! Handles the client's requests.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvm_notify::EpollWaiter;
+use netvm_notify::{EpollWaiter, is_eventfd};
 
 use super::info::{
     BAR0, BAR1, BAR2, CONFIG, EINVAL, INTX, MSIX, device_info, irq_info, region_bytes, region_info,
@@ -304,12 +304,6 @@ impl Session {
         }
         Ok(body.get(..16).unwrap_or_default().to_vec().into())
     }
-}
-
-/// Whether a descriptor is an eventfd: no other kind is known never to block.
-fn is_eventfd(fd: &OwnedFd) -> bool {
-    let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
 }
 
 /// Region, offset and count of an access, within the region.
