@@ -107,11 +107,11 @@ impl Server {
     /// Serves a client. Returns why it is served no more.
     fn serve(&self, stream: &mut Stream, session: &mut Session) -> End {
         // The worker already moves packets, so that the driver of a client that waits for nothing goes on, too.
-        let unanswered = self.shared.lock().state.unanswered();
+        let unanswered = self.shared.state.unanswered();
         if unanswered.is_some_and(|id| stream.settle(id).is_err()) {
             return End::Gone;
         }
-        self.shared.lock().state.note_answered();
+        self.shared.state.note_answered();
         loop {
             let wanted = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
             let (stops, comes, unmasks) = {
@@ -165,7 +165,6 @@ impl Server {
             let outcome = session.handle(&mut device, message);
             session.save(&mut device, Some(header.id));
             self.shared.note_activity(&device);
-            let pages = Arc::clone(&device.pages);
             let is_bad = std::mem::take(&mut device.has_bad_ring);
             drop(device);
             if is_bad {
@@ -174,13 +173,13 @@ impl Server {
             match outcome {
                 _ if !header.wants_reply => {}
                 Ok(reply) => {
-                    let fd = reply.passes_pages.then(|| pages.file());
+                    let fd = reply.passes_pages.then(|| self.shared.pages.file());
                     stream.send(&header.reply(&reply.body), fd)?;
                 }
                 Err(number) => stream.send(&header.error(number), None)?,
             }
             stream.finish()?;
-            self.shared.lock().state.note_answered();
+            self.shared.state.note_answered();
         }
         Ok(())
     }

@@ -81,7 +81,7 @@ const CSB_MICROS: u64 = 1000;
 pub(crate) struct Device {
     pub(crate) model: Model,
     /// Registers, and what another process needs to go on.
-    pub(crate) state: State,
+    pub(crate) state: Arc<State>,
     /// Ring registers.
     pub(crate) pages: Arc<Pages>,
     eeprom: Eeprom,
@@ -106,14 +106,14 @@ pub(crate) struct Device {
 impl Device {
     /// A card after its reset.
     pub(crate) fn new(model: Model, mac: [u8; 6]) -> Result<Self, Errno> {
-        let (state, pages) = (State::new(model, mac)?, Arc::new(Pages::new()?));
+        let (state, pages) = (Arc::new(State::new(model, mac)?), Arc::new(Pages::new()?));
         let mut device = Self::with(model, mac, (state, pages));
         device.reset();
         Ok(device)
     }
 
     /// A card of which other state must follow.
-    fn with(model: Model, mac: [u8; 6], (state, pages): (State, Arc<Pages>)) -> Self {
+    fn with(model: Model, mac: [u8; 6], (state, pages): (Arc<State>, Arc<Pages>)) -> Self {
         Self {
             model,
             state,
@@ -134,7 +134,7 @@ impl Device {
 
     /// The card of another process, from its files. Guest memory and lines are not connected.
     pub(crate) fn reopen(model: Model, mac: [u8; 6], [state, pages]: [OwnedFd; 2]) -> Option<Self> {
-        let state = State::reopen(state, model, mac)?;
+        let state = Arc::new(State::reopen(state, model, mac)?);
         let pages = Arc::new(Pages::reopen(pages).ok()?);
         let mut device = Self::with(model, mac, (state, pages));
         device.context = TxContext::from_words(device.state.context());

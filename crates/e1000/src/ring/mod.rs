@@ -12,6 +12,7 @@ use crate::nic::pages::Pages;
 use crate::nic::registers::{
     RCTL, RCTL_DTYP, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, cause, ring,
 };
+use crate::nic::state::State;
 use crate::nic::{Delays, Device, Model};
 
 pub use offload::finish_headers;
@@ -25,7 +26,9 @@ const DESCRIPTOR: u64 = 16;
 #[derive(Debug)]
 pub(crate) struct Shared {
     device: Mutex<Device>,
-    pages: Arc<Pages>,
+    /// The device's, which need no lock.
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) state: Arc<State>,
     /// The guest's driver uses the card: see [`Queue::is_active`].
     is_active: AtomicBool,
     /// Whether a delayed interrupt was pending at the last check.
@@ -36,10 +39,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(device: Device) -> Self {
-        let pages = Arc::clone(&device.pages);
+        let (pages, state) = (Arc::clone(&device.pages), Arc::clone(&device.state));
         Self {
             device: Mutex::new(device),
             pages,
+            state,
             is_active: AtomicBool::new(false),
             is_pending: AtomicBool::new(false),
             requests: AtomicU64::new(0),

@@ -23,6 +23,15 @@ pub(crate) struct Message {
     pub(crate) fd: Option<OwnedFd>,
 }
 
+/// What the socket has.
+#[derive(Debug)]
+enum Peeked {
+    Nothing,
+    /// The beginning of a message.
+    Part,
+    Whole(Message),
+}
+
 /// The connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StreamError {
@@ -69,10 +78,12 @@ impl Stream {
 
     /// The next message, if it is there.
     pub(crate) fn receive(&mut self) -> Result<Option<Message>, StreamError> {
-        if self.length == 0
-            && let Some(message) = self.peek()?
-        {
-            return Ok(Some(message));
+        if self.length == 0 {
+            match self.peek()? {
+                Peeked::Nothing => return Ok(None),
+                Peeked::Part => {}
+                Peeked::Whole(message) => return Ok(Some(message)),
+            }
         }
         loop {
             let header = Header::of(&self.bytes[..self.length])?;
@@ -93,15 +104,18 @@ impl Stream {
     }
 
     /// The next message, if the socket has all of it, which stays there until [`Self::finish`].
-    fn peek(&mut self) -> Result<Option<Message>, StreamError> {
+    fn peek(&mut self) -> Result<Peeked, StreamError> {
         let mut room = self.bytes.len();
         loop {
             let length = self.read((0, room), RecvFlags::PEEK)?;
             let fd = self.fd.take();
-            let Some(header) = Header::of(&self.bytes[..length])? else { return Ok(None) };
+            if length == 0 {
+                return Ok(Peeked::Nothing);
+            }
+            let Some(header) = Header::of(&self.bytes[..length])? else { return Ok(Peeked::Part) };
             let bytes = HEADER + header.body;
             if length < bytes {
-                return Ok(None);
+                return Ok(Peeked::Part);
             }
             // The descriptor may be that of a later message.
             if length > bytes && fd.is_some() {
@@ -109,7 +123,8 @@ impl Stream {
                 continue;
             }
             self.unfinished = bytes;
-            return Ok(Some(Message { header, body: self.bytes[HEADER..bytes].to_vec(), fd }));
+            let body = self.bytes[HEADER..bytes].to_vec();
+            return Ok(Peeked::Whole(Message { header, body, fd }));
         }
     }
 
@@ -126,7 +141,7 @@ impl Stream {
     /// A process before this one has handled request `id`. Makes sure that it is answered, and not left in the socket.
     pub(crate) fn settle(&mut self, id: u16) -> Result<(), StreamError> {
         const LIMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-        let Some(Message { header, .. }) = self.peek()? else { return Ok(()) };
+        let Peeked::Whole(Message { header, .. }) = self.peek()? else { return Ok(()) };
         if header.id != id {
             return Ok(());
         }
