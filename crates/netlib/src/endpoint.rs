@@ -125,7 +125,7 @@ impl Endpoint {
             };
             match self.backoff.step() {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => std::thread::yield_now(),
+                Step::Yield => self.backoff.yield_core(),
                 Step::Sleep => {
                     idle(self);
                     self.sleep(left);
@@ -285,6 +285,7 @@ impl Endpoint {
         if now >= self.next_check {
             self.check_if_due();
         }
+        self.backoff.end_turn_if_over(now);
     }
 
     /// Checks, if it is time, whether the NF must end; returns whether it checked.

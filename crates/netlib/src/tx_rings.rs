@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::time::Duration;
 
 use netvm_region::{Balance, MAX_NF_THREADS, MAX_ROLES, Sticky, Table, TableReader, clock};
 use netvm_ring::{Descriptor, VerdictKind};
@@ -15,25 +14,15 @@ mod next_hop;
 pub(crate) mod pressure;
 mod replica;
 mod tx_ring;
+mod waiting;
 
 use next_hop::NextHop;
 use pressure::{chains_from_to, clear_backpressure, set_backpressure};
 use tx_ring::TxRing;
+use waiting::Patience;
 
 use crate::packet::Verdict;
 use crate::shared::Shared;
-
-/// How long a packet waits for room in a direct ring, if the rings form a loop, before it takes a detour through the
-/// engine. The engine never waits, so NFs that wait for each other in a loop do not deadlock. Without a loop a packet
-/// waits until there is room: the last NF of the line always makes progress.
-const DETOUR_AFTER_MICROS: u64 = 2000;
-
-/// How long a thread that waits for room yields its core before it sleeps: the ring's reader, which may share the core, has a
-/// full ring before it. A scheduler that is fair gives a thread that only yields half of the core.
-const YIELD_MICROS: u64 = 20;
-/// The first sleep, and the longest. Each is twice the one before.
-const FIRST_SLEEP: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// Buckets of sticky flows, as a power of two: one for each value of a descriptor's hash.
 const STICKY_ORDER: u32 = 8;
@@ -68,8 +57,7 @@ pub(crate) struct TxRings {
     tick: u16,
     /// Bit mask of NF threads whose ring has pending descriptors or backpressure.
     active: u64,
-    detour_after: u64,
-    yield_for: u64,
+    patience: Patience,
     detoured: u64,
     engine_is_gone: bool,
 }
@@ -82,7 +70,6 @@ impl TxRings {
         };
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
         let nf_threads = (0..MAX_NF_THREADS).map(|_| None).collect();
-        let [detour_after, yield_for] = [DETOUR_AFTER_MICROS, YIELD_MICROS].map(clock::cycles_in_micros);
         Self {
             shared,
             thread,
@@ -92,8 +79,7 @@ impl TxRings {
             sticky: Vec::new(),
             tick: 0,
             active: 0,
-            detour_after,
-            yield_for,
+            patience: Patience::new(),
             detoured: 0,
             engine_is_gone: false,
         }
@@ -334,53 +320,6 @@ impl TxRings {
     fn beat(&self) {
         let heartbeat = &self.shared.control.thread(self.thread).heartbeat;
         heartbeat.store(heartbeat.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// Waits for room: a slot at first, and once it has slept half of the ring, so that it seldom wakes. Gives up when a new
-    /// table is published, because the NF thread may be gone.
-    #[cold]
-    fn wait_for_nf_thread(&mut self, reader: &TableReader, index: usize) -> bool {
-        self.publish();
-        let looped = reader.table().looped != 0;
-        let (start, mut sleep) = (clock::cycles(), None);
-        while !reader.is_stale() && !self.engine_is_gone {
-            self.beat();
-            let waited = clock::cycles().wrapping_sub(start);
-            if looped && waited > self.detour_after {
-                return false;
-            }
-            if waited <= self.yield_for {
-                std::thread::yield_now();
-            } else {
-                let next = sleep.map_or(FIRST_SLEEP, |last: Duration| (last * 2).min(LONGEST_SLEEP));
-                std::thread::sleep(next);
-                sleep = Some(next);
-                self.engine_is_gone = self.shared.engine_is_gone();
-            }
-            let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
-            let wanted = if sleep.is_some() { tx_ring.producer.memory().capacity() / 2 } else { 1 };
-            if tx_ring.has_room_for(wanted) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Waits for room until the engine is gone. The engine never waits for an NF, so there will be room.
-    #[cold]
-    fn wait_for_worker(&mut self, index: usize) -> bool {
-        self.publish();
-        while !self.engine_is_gone {
-            for _ in 0..64 {
-                self.beat();
-                std::thread::yield_now();
-                if self.workers[index].has_room() {
-                    return true;
-                }
-            }
-            self.engine_is_gone = self.shared.engine_is_gone();
-        }
-        false
     }
 }
 

@@ -1,10 +1,17 @@
-//! Idle back-off. In: the time without packets. Out: whether to spin, to yield, or to sleep until woken.
+//! When a thread leaves its core to others. In: the time without packets, and since the last yield. Out: whether to spin,
+//! to yield, or to sleep until woken.
+//!
+//! While packets trickle in, a thread that polls between them is never idle. If NFs share the core, the next one of the
+//! chain then gets half of it whatever it needs, and rings fill at half of what the core can do. So a thread also yields
+//! after 200 µs of work. Whether others want the core shows in how long a yield takes; if they do, the thread does not
+//! spin between packets.
 
 use std::time::Duration;
 
 use netvm_region::clock;
 
 use crate::shared::Waiting;
+use crate::shared::yielding::yield_core;
 
 /// What to do in one turn of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +29,11 @@ pub(super) struct Backoff {
     spin: u64,
     yielding: u64,
     sleep: Duration,
+    /// When the thread got the core the last time.
+    turn_since: u64,
+    turn: u64,
+    /// Others ran during the last yield.
+    is_shared: bool,
 }
 
 /// Longest sleep before a thread checks its rings and the control memory by itself.
@@ -41,6 +53,9 @@ impl Backoff {
             spin: clock::cycles_in_micros(2),
             yielding: clock::cycles_in_micros(50),
             sleep: MIN_SLEEP,
+            turn_since: 0,
+            turn: clock::cycles_in_micros(200),
+            is_shared: false,
         }
     }
 
@@ -62,12 +77,88 @@ impl Backoff {
         }
         let now = clock::cycles();
         let idle = now.wrapping_sub(*self.idle_since.get_or_insert(now));
-        if idle < self.spin {
+        if idle < self.spin && !self.is_shared {
             Step::Spin
         } else if idle < self.yielding {
             Step::Yield
         } else {
             Step::Sleep
         }
+    }
+
+    /// Yields the core if the thread has worked for its turn.
+    #[inline]
+    pub(super) fn end_turn_if_over(&mut self, now: u64) {
+        if now.wrapping_sub(self.turn_since) > self.turn && self.waiting != Waiting::Poll {
+            self.yield_core();
+        }
+    }
+
+    pub(super) fn yield_core(&mut self) {
+        let yielded = yield_core();
+        (self.turn_since, self.is_shared) = (yielded.at, yielded.others_ran);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::*;
+
+    /// Has this thread run on the first core that it may use.
+    fn take_first_core() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap();
+        let mut set = CpuSet::new();
+        set.set(first);
+        sched_setaffinity(None, &set).unwrap();
+    }
+
+    #[test]
+    fn a_thread_whose_core_others_want_does_not_spin() {
+        take_first_core();
+        let mut backoff = Backoff::new(Waiting::Adaptive);
+        assert_eq!(backoff.step(), Step::Spin);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                take_first_core();
+                while !done.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                    let since = Instant::now();
+                    while since.elapsed() < Duration::from_micros(20) {}
+                }
+            });
+            let began = Instant::now();
+            while !backoff.is_shared && began.elapsed() < Duration::from_secs(10) {
+                backoff.end_turn_if_over(u64::MAX);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(backoff.is_shared, "10 s of yields, and none took as long as the other thread's work");
+        backoff.reset();
+        assert_eq!(backoff.step(), Step::Yield);
+    }
+
+    #[test]
+    fn a_polling_thread_keeps_its_core() {
+        let mut backoff = Backoff::new(Waiting::Poll);
+        backoff.end_turn_if_over(u64::MAX);
+        assert_eq!((backoff.turn_since, backoff.step()), (0, Step::Spin));
+    }
+
+    #[test]
+    fn a_turn_lasts_for_200_microseconds() {
+        let mut backoff = Backoff::new(Waiting::Adaptive);
+        backoff.yield_core();
+        let began = backoff.turn_since;
+        backoff.end_turn_if_over(began + clock::cycles_in_micros(199));
+        assert_eq!(backoff.turn_since, began);
+        backoff.end_turn_if_over(began + clock::cycles_in_micros(201));
+        assert_ne!(backoff.turn_since, began);
     }
 }
