@@ -1,6 +1,6 @@
 //! Packet memories: one region for each trust group and NUMA node, and the engine's own for ports without a group.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use netvm_config::model::Group;
 use netvm_region::{Pages, Region, RegionError, RegionSpec};
@@ -44,12 +44,14 @@ pub(crate) struct Memories {
     pub(crate) nodes: Vec<u32>,
     /// Memory for ports without a group, by region; created when first needed.
     pub(crate) own: Vec<Arc<Memory>>,
-    next: u16,
+    next: MemoryId,
+    /// The memories that may still be in use.
+    made: Vec<Weak<Memory>>,
 }
 
 impl Memories {
     pub(crate) fn new(eal: dpdk::Eal, pages: Pages, ring_size: u32, nodes: Vec<u32>) -> Self {
-        Self { eal, pages, ring_size, nodes, own: Vec::new(), next: 0 }
+        Self { eal, pages, ring_size, nodes, own: Vec::new(), next: MemoryId(0), made: Vec::new() }
     }
 
     /// Creates the regions of a group, one for each node, with mbufs over them.
@@ -68,8 +70,7 @@ impl Memories {
     }
 
     fn create_one(&mut self, group: &Group, number: u16) -> Result<Arc<Memory>, GroupError> {
-        let id = MemoryId(self.next);
-        self.next += 1;
+        let id = self.unused_id();
         let node = self.nodes[usize::from(number)];
         let spec = RegionSpec {
             buffers: group.buffers,
@@ -84,6 +85,44 @@ impl Memories {
         let region = Arc::new(region);
         let pools = pools_over(self.eal, &region, id, node)
             .map_err(|source| GroupError::Pool { name: group.name.clone(), source: Box::new(source) })?;
-        Ok(Arc::new(Memory::new(id, region, pools)))
+        let memory = Arc::new(Memory::new(id, region, pools));
+        self.made.push(Arc::downgrade(&memory));
+        Ok(memory)
+    }
+
+    /// The next number that no memory has. NFs that damage their memory get a new one, so that numbers come round.
+    fn unused_id(&mut self) -> MemoryId {
+        self.made.retain(|memory| memory.strong_count() > 0);
+        let is_used = |id: MemoryId| self.made.iter().filter_map(Weak::upgrade).any(|memory| memory.id == id);
+        let mut id = self.next;
+        // There are far fewer memories than numbers.
+        while is_used(id) {
+            id = MemoryId(id.0.wrapping_add(1));
+        }
+        self.next = MemoryId(id.0.wrapping_add(1));
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::eal_for_tests;
+
+    #[test]
+    fn a_number_is_not_given_twice_at_a_time() {
+        let mut memories = Memories::new(eal_for_tests(), Pages::Normal, 16, vec![0]);
+        let config = Group { name: "test".to_owned(), buffers: 1024, ..Group::default() };
+        let mut create = |next: u16| {
+            memories.next = MemoryId(next);
+            memories.create(&config).unwrap().remove(0)
+        };
+        let first = create(u16::MAX);
+        let second = create(0);
+        assert_eq!((first.id, second.id), (MemoryId(u16::MAX), MemoryId(0)));
+        let third = create(u16::MAX);
+        assert_eq!(third.id, MemoryId(1));
+        drop(first);
+        assert_eq!(create(u16::MAX).id, MemoryId(u16::MAX));
     }
 }
