@@ -149,6 +149,19 @@ fn a_burst_of_any_length_is_looked_up_in_order() {
 }
 
 #[test]
+fn a_table_that_the_caches_do_not_hold_is_looked_up() {
+    let mut trie = Trie::<u32>::default();
+    let route = |n: u32| Prefix::new(n << 7, 25);
+    let id = |n: u32| NextHopId(1 + (n % 1000) as u16);
+    trie.apply((0..4000).map(|n| (route(n), Some(id(n)))));
+    assert!(trie.arena.in_use() > 8192);
+    let addresses: Vec<u32> = (0..4100).map(|n| route(n * 7 % 4100).last().bits).collect();
+    let expected: Vec<NextHopId> =
+        (0..4100).map(|n| n * 7 % 4100).map(|n| if n < 4000 { id(n) } else { NextHopId::PUNT }).collect();
+    assert_eq!(lookup(&trie, &addresses), expected);
+}
+
+#[test]
 fn a_single_host_route_takes_one_line() {
     let mut trie = Trie::<u128>::default();
     let host = Prefix::new(0x2001_0db8_0000_0000_0000_0000_0000_0001, 128);
