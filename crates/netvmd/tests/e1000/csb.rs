@@ -6,8 +6,8 @@ use std::path::Path;
 use super::common::Daemon;
 use super::common::guest::{Image, Shell};
 use super::common::hosts::{Host, are_possible};
-use super::files_go_both_ways;
 use super::machine::{Boot, Guest};
+use super::{files_go_both_ways, next_netvmd};
 
 /// Pings of a flood.
 const PINGS: u64 = 200;
@@ -48,7 +48,7 @@ fn a_changed_driver_announces_packets_in_memory() {
     let Some(image) = Image::with_e1000(vec!["--e1000-csb".to_owned()]) else { return };
     let host = Host::bare("c");
     let card = image.folder.0.join("card.sock");
-    let daemon = Daemon::start(&format!(
+    let text = format!(
         r#"
         [engine]
         idle = "adaptive"
@@ -69,7 +69,8 @@ fn a_changed_driver_announces_packets_in_memory() {
         "#,
         card.display(),
         host.namespace()
-    ));
+    );
+    let mut daemon = Daemon::start(&text);
     let mut guest = Guest::start(&qemu, &image.folder.0, (&[card], Boot::Kernel));
     let mut shell = guest.shell(&daemon);
     // The kernel's own driver works with the card as before.
@@ -96,6 +97,10 @@ fn a_changed_driver_announces_packets_in_memory() {
     shell.must("ip link set eth0 down; ip link set eth0 up");
     shell.until("ping -c 1 -W 2 10.9.0.1");
     assert_eq!(flood(&mut shell), [0, 0]);
+    // The next netvmd goes on with the block of the one that was killed.
+    let before = kicks(&mut shell);
+    daemon = next_netvmd(daemon, &text, (&host, &mut shell));
+    assert_eq!(kicks(&mut shell), before);
 
     // A reset of the machine ends the use of the block, and so does a driver without support for it.
     shell.must("ping -q -A 10.9.0.1 >/dev/null & (sleep 1; reboot -f) & true");
