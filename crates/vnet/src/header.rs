@@ -32,7 +32,28 @@ pub struct Header {
     sum_at: u16,
 }
 
-const _: () = assert!(size_of::<Header>() == 10, "the layout of the kernel, without the number of buffers");
+const _: () =
+    assert!(size_of::<Header>() == Header::BYTES, "the layout of the kernel, without the number of buffers");
+
+impl Header {
+    /// Bytes of a header, without the number of buffers.
+    pub const BYTES: usize = 10;
+
+    /// The header with this layout in memory.
+    #[inline]
+    #[must_use]
+    pub const fn from_bytes([flags, gso_type, a, b, c, d, e, f, g, h]: [u8; Self::BYTES]) -> Self {
+        let word = u16::from_ne_bytes;
+        Self {
+            flags,
+            gso_type,
+            headers: word([a, b]),
+            size: word([c, d]),
+            sum_from: word([e, f]),
+            sum_at: word([g, h]),
+        }
+    }
+}
 
 /// Pending offloads of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,6 +87,8 @@ void netvm_values(void)
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_REGIONS);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MIN_ENTRIES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_ENTRIES);
+	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_BURST);
+	CONSTANT(netvm_vhost_constant, NETVM_VHOST_HEADER);
 
 	CONSTANT(netvm_vhost_accepts, NETVM_VHOST_CSUM);
 	CONSTANT(netvm_vhost_accepts, NETVM_VHOST_TSO4);
@@ -109,5 +111,6 @@ void netvm_values(void)
 	STRUCTURE(netvm_part);
 	STRUCTURE(netvm_vhost_region);
 	STRUCTURE(netvm_vhost_ring_addresses);
+	STRUCTURE(netvm_vhost_received);
 	STRUCTURE(netvm_dma_stats);
 }

@@ -400,6 +400,12 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn netvm_vhost_stop(device: ::core::ffi::c_int, vring: u16) -> u16;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct netvm_vhost_received {
+    pub malformed: u64,
+    pub requests: u64,
+}
 unsafe extern "C" {
     pub fn netvm_vhost_receive(
         device: ::core::ffi::c_int,
@@ -407,7 +413,7 @@ unsafe extern "C" {
         pool: *mut rte_mempool,
         mbufs: *mut *mut rte_mbuf,
         count: u16,
-        malformed: *mut u64,
+        received: *mut netvm_vhost_received,
     ) -> u16;
 }
 unsafe extern "C" {

@@ -26,6 +26,10 @@ enum netvm_vhost_constant {
 	NETVM_VHOST_MIN_ENTRIES = 32,
 	/** Entries of the longest ring (virtio 1.2, section 2.6). */
 	NETVM_VHOST_MAX_ENTRIES = 32768,
+	/** Packets that are received at a time at most. */
+	NETVM_VHOST_MAX_BURST = 64,
+	/** Bytes of the virtio-net header without its number of buffers (virtio 1.2 section 5.1.6). */
+	NETVM_VHOST_HEADER = 10,
 };
 
 /** Offloads that a guest accepts. */
@@ -78,12 +82,20 @@ int netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_
 /** Stops a vring, if it is started; returns its position. */
 uint16_t netvm_vhost_stop(int device, uint16_t vring);
 
-/**
- * Copies packets out of a transmit ring into mbufs of the pool; at most `count`. Adds up the packets that it dropped
- * because they contradict their virtio-net header or are too long.
- */
+/** What a burst of received packets has besides them. */
+struct netvm_vhost_received {
+	/** Packets that were dropped because they are too short or too long. */
+	uint64_t malformed;
+	/**
+	 * A bit for each packet that leaves checksums or segmentation to netvm. Its virtio-net header, unchecked, is in the
+	 * NETVM_VHOST_HEADER bytes before the packet.
+	 */
+	uint64_t requests;
+};
+
+/** Copies packets out of a transmit ring into mbufs of the pool: at most `count`, and at most NETVM_VHOST_MAX_BURST. */
 uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
-	uint16_t count, uint64_t *malformed);
+	uint16_t count, struct netvm_vhost_received *received);
 
 /**
  * Copies packets into a receive ring, from the first on, frees the copied ones and adds up their bytes; returns their

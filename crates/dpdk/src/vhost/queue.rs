@@ -14,7 +14,7 @@ use super::Served;
 use super::calls::CallSignaller;
 use super::guests::Kicks;
 use super::rcu::{ActiveDevice, RcuSlot};
-use crate::{Batch, Pool};
+use crate::{Batch, Mbuf, Pool};
 
 /// Offloads that a guest or a kernel interface accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,9 @@ impl Accepts {
     }
 }
 
+/// Bytes of a virtio-net header without its number of buffers (virtio 1.2 section 5.1.6).
+const HEADER: usize = sys::NETVM_VHOST_HEADER as usize;
+
 /// One queue of a port. It has one owner, and keeps its port open.
 #[derive(Debug)]
 pub struct VhostQueue {
@@ -62,8 +65,6 @@ pub struct VhostQueue {
     dma: Option<i32>,
     /// Bit mask of the pairs with DMA copies in progress.
     copying: u64,
-    /// Packets that were dropped, since the last [`VhostQueue::take_malformed`].
-    malformed: u64,
     // The owner may move the queue, not share it.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -81,7 +82,6 @@ impl VhostQueue {
             calls: CallSignaller::new(),
             dma,
             copying: 0,
-            malformed: 0,
             _one_thread: PhantomData,
         }
     }
@@ -93,17 +93,26 @@ impl VhostQueue {
     }
 
     /// Copies packets from the guest into mbufs of the pool and adds them to the batch: at most `most`, and at most its
-    /// room. Returns how many.
+    /// room. Calls `note` with each packet that leaves checksums or segmentation to netvm, and with its virtio-net header,
+    /// which may be anything; packets for which it returns false are dropped. Returns how many packets were malformed.
     #[inline]
-    pub fn receive(&mut self, pool: &Pool, batch: &mut Batch, most: usize) -> usize {
+    pub fn receive(
+        &mut self,
+        pool: &Pool,
+        batch: &mut Batch,
+        most: usize,
+        note: impl FnMut(&mut Mbuf, [u8; HEADER]) -> bool,
+    ) -> u64 {
         if self.rcu_slot().peek().is_none() {
             return 0;
         }
+        let first = batch.len();
         let (spare, room) = batch.spare();
         let most = most.min(room) as u16;
         let (turn, quiet) = (self.turn, self.quiet);
         let (mut known, mut kicks_enabled) = (quiet, self.kicks_enabled);
-        let (malformed, calls) = (&raw mut self.malformed, &mut self.calls);
+        let mut others = sys::netvm_vhost_received { malformed: 0, requests: 0 };
+        let calls = &mut self.calls;
         // One per queue.
         let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
         let received = rcu_slot.read(self.fenced, |active, pairs| {
@@ -117,10 +126,11 @@ impl VhostQueue {
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
             let mempool = pool.mempool();
-            // SAFETY: the device is there until the read section ends; there is room for `most` pointers, the pool is
-            // alive, and the counter is this queue's.
-            let count =
-                unsafe { sys::netvm_vhost_receive(active.device, vring, mempool, spare, most, malformed) };
+            // SAFETY: the device is there until the read section ends; there is room for `most` pointers, and the pool is
+            // alive.
+            let count = unsafe {
+                sys::netvm_vhost_receive(active.device, vring, mempool, spare, most, &raw mut others)
+            };
             calls.after_burst(active.device, vring);
             if count > 0 && kicks_enabled {
                 suppress(active, pairs);
@@ -139,7 +149,10 @@ impl VhostQueue {
         }
         // SAFETY: the calls have written `count` mbufs and given them up.
         unsafe { batch.assume_added(count) };
-        count
+        if others.requests != 0 {
+            others.malformed += note_requests(batch, first, others.requests, note);
+        }
+        others.malformed
     }
 
     /// Copies packets from the front of the batch to the guest and frees them; returns their number and bytes. The
@@ -209,13 +222,6 @@ impl VhostQueue {
         if left.is_some() || self.rcu_slot().accepts().is_none() {
             self.copying = left.unwrap_or(0);
         }
-    }
-
-    /// Packets from the guest since the last call that were dropped: longer than 64 KB, or others than their virtio-net
-    /// header says.
-    #[inline(always)]
-    pub const fn take_malformed(&mut self) -> u64 {
-        std::mem::replace(&mut self.malformed, 0)
     }
 
     /// Whether DMA copies may be in progress.
@@ -301,6 +307,34 @@ fn suppress(active: ActiveDevice, pairs: u64) {
         // SAFETY: the device is there until the read section ends.
         unsafe { sys::netvm_vhost_notify(active.device, vring, 0) };
     }
+}
+
+/// Calls `note` for the packets of a burst that begins at `first` whose bits are set, and drops those for which it returns
+/// false. Returns how many it dropped.
+fn note_requests(
+    batch: &mut Batch,
+    first: usize,
+    requests: u64,
+    mut note: impl FnMut(&mut Mbuf, [u8; HEADER]) -> bool,
+) -> u64 {
+    let mut refused = 0u64;
+    for (n, packet) in batch.as_mut_slice()[first..].iter_mut().enumerate().take(64) {
+        if requests >> n & 1 == 1 {
+            let mut header = [0; HEADER];
+            // SAFETY: `netvm_vhost_receive` wrote the header to the headroom of this packet; see `Mbuf::copy_to`.
+            unsafe { packet.data().sub(HEADER).copy_to_nonoverlapping(header.as_mut_ptr(), HEADER) };
+            refused |= u64::from(!note(packet, header)) << n;
+        }
+    }
+    if refused != 0 {
+        for (n, packet) in batch.split_off(first).drain().enumerate() {
+            if refused >> n & 1 == 0 {
+                // There was room for all of them.
+                drop(batch.push(packet));
+            }
+        }
+    }
+    refused.count_ones().into()
 }
 
 /// Transmit rings of the pairs.

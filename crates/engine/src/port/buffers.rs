@@ -2,12 +2,14 @@
 
 use dpdk::{Batch, LONGEST_HEADERS, Mbuf, Oversized, Unfinished};
 use netvm_region::Geometry;
-use netvm_vnet::{Pending, Segments};
+use netvm_vnet::{Header, Pending, Segments, pending};
 
 use crate::memory::Memory;
 
 /// Both MAC addresses.
 const ADDRESSES: usize = 12;
+/// Bytes of a packet's beginning that are checked against its virtio-net header.
+const FRONT: usize = 256;
 
 pub(super) fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
     u32::from(buffer.buf_len()) > geometry.stride
@@ -23,6 +25,16 @@ pub(super) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> 
         std::mem::swap(place, &mut first);
     }
     is_free
+}
+
+/// The pending offloads of a packet with this virtio-net header. `None` if the header does not fit the packet.
+pub(super) fn pending_of(packet: &Mbuf, header: &Header) -> Option<Pending> {
+    if *header == Header::default() {
+        return Some(Pending::Nothing);
+    }
+    let mut front = [0u8; FRONT];
+    let copied = packet.copy_to(&mut front);
+    pending(header, &front[..copied], packet.pkt_len() as usize).ok()
 }
 
 /// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the request does

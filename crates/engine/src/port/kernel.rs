@@ -11,18 +11,16 @@ use std::sync::Arc;
 use dpdk::{Accepts, Batch, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
 use netvm_vnet::{
     Header, MOST_RECEIVED, Offloads, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments,
-    SendBurst, SendError, header_of, pending,
+    SendBurst, SendError, header_of,
 };
 
-use super::buffers::{begin_large, insert, is_large, note};
+use super::buffers::{begin_large, insert, is_large, note, pending_of};
 use super::{Arrival, Device, Gathers, PortContext};
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 
 /// The longest packet: a segment of 64 KB behind an Ethernet header with two tags.
 const LONGEST: usize = 65_535 + 22;
-/// Bytes of a packet's beginning that are checked against its offload request.
-const FRONT: usize = 256;
 /// Most packets received at once, because other ports wait in the meantime.
 const MOST_AT_ONCE: usize = 32;
 
@@ -100,23 +98,12 @@ fn packet_of(
         ReceiveError::Empty | ReceiveError::Unknown => DropReason::Malformed,
     })?;
     let mut packet = take(place, length).ok_or(DropReason::TooLong)?;
-    note_pending(&mut packet, header).ok_or(DropReason::Malformed)?;
+    let pending = pending_of(&packet, header).ok_or(DropReason::Malformed)?;
+    note(&mut packet, pending).ok_or(DropReason::Malformed)?;
     match tag {
         Some(tag) if !insert(&mut packet, tag) => Err(DropReason::TooLong),
         _ => Ok(packet),
     }
-}
-
-/// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the header does
-/// not fit the packet.
-fn note_pending(packet: &mut Mbuf, header: &Header) -> Option<()> {
-    if *header == Header::default() {
-        return Some(());
-    }
-    let mut front = [0u8; FRONT];
-    let copied = packet.copy_to(&mut front);
-    let front = &front[..copied];
-    note(packet, pending(header, front, packet.pkt_len() as usize).ok()?)
 }
 
 /// The virtio-net header for the kernel.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, VhostQueue};
+use netvm_vnet::{Header, Pending, Segments};
 
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
+use crate::port::buffers::{note, pending_of};
 use crate::port::{Arrival, Device, Gathers, PortContext};
 
 /// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
@@ -40,8 +42,13 @@ impl Gathers for VhostDevice {
 impl Device for VhostDevice {
     #[inline]
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
-        self.queue.receive(&memory.pool, out, wanted);
-        let malformed = self.queue.take_malformed();
+        let malformed = self.queue.receive(&memory.pool, out, wanted, |packet, header| {
+            match pending_of(packet, &Header::from_bytes(header)) {
+                // netvm does not offer guests to cut UDP datagrams.
+                None | Some(Pending::Segments(Segments { udp: true, .. })) => false,
+                Some(pending) => note(packet, pending).is_some(),
+            }
+        });
         if malformed > 0 {
             cx.counters.drops.add(DropReason::Malformed, malformed);
         }
