@@ -1,5 +1,7 @@
 //! The status of a port's guest.
 
+use netvm_guest_memory::FileError;
+
 use crate::memory::MapError;
 
 /// Why a guest was disconnected, or does not get packets.
@@ -50,8 +52,8 @@ impl From<MapError> for Fault {
             MapError::Range => "a range of it is empty, not of whole pages, or beyond the address space",
             MapError::Overlap => "two ranges of it overlap",
             MapError::TooMany => "it has too many ranges",
-            MapError::Unsealed => "it is not a memfd that is sealed against shrinking",
-            MapError::Huge => "it has huge pages: leave hugetlb out",
+            MapError::File(FileError::Unsealed) => "it is not a memfd that is sealed against shrinking",
+            MapError::File(FileError::Huge) => "it has huge pages: leave hugetlb out",
             MapError::Short => "its file is shorter than the range",
             MapError::Map => "this process has no address space for it",
         })

@@ -1,19 +1,15 @@
 //! Checks that the descriptors in a guest's message cannot block netvm.
 //!
-//! A worker takes a page fault if a guest's memory has no page yet. If the memory is a file whose pages come from a process
-//! (a FUSE server, perhaps the guest's own), from the network or from a disk, the worker waits for that server, and all
-//! traffic waits with it. Even fstat, fstatfs and close can wait for it. So this module uses only a query that the kernel
-//! answers itself: whether the file supports seals (`F_GET_SEALS`). Only files in memory do: memfds, and files on tmpfs and
-//! hugetlbfs. Other file systems are not allowed, because a process may serve their device (loop over FUSE, nbd, ublk), and
-//! at best they wait for a disk and a journal.
+//! The files with its memory must be in memory themselves (see `netvm_guest_memory`); otherwise, a worker could wait for the process
+//! that serves them.
 //!
 //! Kick and call descriptors must be eventfds: no other kind is known never to block.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use netvm_guest_memory::is_in_memory;
 use netvm_notify::is_eventfd;
-use rustix::fs::fcntl_get_seals;
 
 use crate::Refusal;
 use crate::payload::number;
@@ -38,13 +34,8 @@ pub(crate) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(),
         return if fds.iter().all(is_eventfd) { Ok(()) } else { Err(Refusal::NotAnEventfd) };
     }
     fds.iter()
-        .find(|fd| !is_memory_file(fd))
+        .find(|fd| !is_in_memory(fd))
         .map_or(Ok(()), |fd| Err(Refusal::ServedMemory { file_system: file_system(fd) }))
-}
-
-/// Whether the kernel itself provides the file's pages.
-fn is_memory_file(fd: impl AsFd) -> bool {
-    fcntl_get_seals(fd).is_ok()
 }
 
 /// The kernel's name for the file system of a file; `None` if this process does not see its mount.

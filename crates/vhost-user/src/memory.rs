@@ -1,4 +1,4 @@
-//! The memory that a guest shares: regions of files, mapped into this process by rust-vmm's `vm-memory`.
+//! The memory that a guest shares: regions of files, mapped into this process.
 //!
 //! Whether a file has all the pages that a region claims is not checked: its owner may truncate it at any time (see
 //! `truncated`).
@@ -6,10 +6,9 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustix::fs::fstat;
-use rustix::mm::{Advice, madvise};
-use vm_memory::{FileOffset, MmapRegion};
+use netvm_guest_memory::{Access, FileId, Mapping};
 
 use crate::protocol::Region;
 
@@ -17,41 +16,23 @@ use crate::protocol::Region;
 #[derive(Debug)]
 struct MappedRegion {
     region: Region,
-    /// Device and inode of its file.
-    file: (u64, u64),
-    /// The pages in which it lies.
-    pages: MmapRegion,
-    /// Bytes from their start to the region's.
-    begin: u64,
+    file: FileId,
+    mapping: Mapping,
 }
 
 impl MappedRegion {
     /// `None` if the kernel refuses. With `populate`, its pages are there at once.
     fn map(region: &Region, file: OwnedFd, populate: bool) -> Option<Self> {
-        let stat = fstat(&file).ok()?;
-        // The size of a huge page on hugetlbfs.
-        let page = u64::try_from(stat.st_blksize).ok()?.max(4096).checked_next_power_of_two()?;
-        let from = region.offset & !(page - 1);
-        let begin = region.offset - from;
-        let bytes = begin.checked_add(region.bytes)?.checked_next_multiple_of(page)?;
-        let offset = FileOffset::new(File::from(file), from);
-        let flags = libc::MAP_SHARED | if populate { libc::MAP_POPULATE } else { 0 };
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let pages = MmapRegion::build(Some(offset), usize::try_from(bytes).ok()?, protection, flags).ok()?;
-        // A core dump without guests' memory is all the same useful.
-        // SAFETY: the mapping that was just made; the advice changes no bytes.
-        let _ = unsafe { madvise(pages.as_ptr().cast(), pages.size(), Advice::LinuxDontDump) };
-        Some(Self { region: *region, file: (stat.st_dev, stat.st_ino), pages, begin })
-    }
-
-    fn start(&self) -> *mut u8 {
-        self.pages.as_ptr().wrapping_add(self.begin as usize)
+        let id = FileId::of(&file)?;
+        let access = Access { writable: true, populate };
+        let mapping = Mapping::new(&Arc::new(File::from(file)), (region.offset, region.bytes), access)?;
+        Some(Self { region: *region, file: id, mapping })
     }
 
     /// Where an address of the front-end is mapped, if the region has it.
     fn translate(&self, address: u64) -> Option<*mut c_void> {
         let offset = address.checked_sub(self.region.start).filter(|offset| *offset < self.region.bytes)?;
-        Some(self.start().wrapping_add(offset as usize).cast())
+        Some(self.mapping.start().wrapping_add(offset as usize).cast())
     }
 }
 
@@ -72,20 +53,19 @@ impl GuestMemory {
     #[must_use]
     pub fn is(&self, regions: &[Region], files: &[OwnedFd]) -> bool {
         let same = |(mapped, (region, file)): (&MappedRegion, (&Region, &OwnedFd))| {
-            let is_file = fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == mapped.file);
-            mapped.region == *region && is_file
+            mapped.region == *region && FileId::of(file) == Some(mapped.file)
         };
         self.0.len() == regions.len() && self.0.iter().zip(regions.iter().zip(files)).all(same)
     }
 
     /// Addresses and lengths of its pages.
     pub fn pages(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.0.iter().map(|mapped| (mapped.pages.as_ptr() as usize, mapped.pages.size()))
+        self.0.iter().map(|mapped| mapped.mapping.pages())
     }
 
     /// Each region, and the address of its mapping.
     pub fn regions(&self) -> impl Iterator<Item = (&Region, usize)> {
-        self.0.iter().map(|mapped| (&mapped.region, mapped.start() as usize))
+        self.0.iter().map(|mapped| (&mapped.region, mapped.mapping.start() as usize))
     }
 
     /// Where an address of the front-end is mapped; `None` if it is outside.

@@ -1,19 +1,20 @@
 //! Guest memory: ranges of files that the client passes (`VFIO_USER_DMA_MAP`), mapped into this process.
 //!
-//! A worker must never fault on such memory. So a file must be a memfd of ordinary pages that is sealed against
-//! shrinking, and a range must lie within it. QEMU's `memory-backend-memfd` seals its files. Huge pages are refused: where
-//! a hole was punched, a page may be missing when none is free.
+//! A worker must never fault on such memory. So a range must lie within a file that cannot shrink ([`SealedFile`]).
 
 mod range;
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use netvm_guest_memory::SealedFile;
 use rustix::mm::{MremapFlags, mremap, munmap};
 
+use range::Range;
 pub(crate) use range::{MapError, MapRequest, WORDS_OF_RANGE};
-use range::{MemoryFile, Range};
 
 /// Most ranges at a time. QEMU's firmware makes a few dozen.
 pub(crate) const MOST_RANGES: usize = 512;
@@ -62,7 +63,7 @@ pub(crate) struct GuestMemory {
     /// Sorted, without overlap.
     ranges: Vec<Range>,
     /// By their numbers. Most guests have all their memory in one.
-    files: Vec<Option<MemoryFile>>,
+    files: Vec<Option<(SealedFile, Arc<File>)>>,
     /// Ranges have come or gone since [`Self::take_changed`].
     is_changed: bool,
 }
@@ -75,11 +76,13 @@ impl GuestMemory {
         if bytes == 0 || (first | bytes | offset) % PAGE != 0 || bytes > isize::MAX as u64 {
             return Err(MapError::Range);
         }
-        let found = MemoryFile::check(&file)?;
+        let found = SealedFile::check(&file)?;
         if offset.checked_add(bytes).is_none_or(|end| end > found.bytes) {
             return Err(MapError::Short);
         }
-        let known = self.files.iter().position(|known| *known == Some(found));
+        let is_found =
+            |known: &Option<(SealedFile, _)>| known.as_ref().is_some_and(|(known, _)| *known == found);
+        let known = self.files.iter().position(is_found);
         let place = self.ranges.partition_point(|range| range.end() <= first);
         if let Some(range) = self.ranges.get(place).filter(|range| range.first < end) {
             // A request that a process before this one had begun.
@@ -91,13 +94,18 @@ impl GuestMemory {
         }
         let free = || self.files.iter().position(Option::is_none).unwrap_or(self.files.len());
         let number = known.unwrap_or_else(free);
-        self.ranges.insert(place, Range::map(request, file, number as u32)?);
+        let known = known.and_then(|number| self.files[number].as_ref());
+        let (file, is_new) = match known {
+            Some((_, file)) => (Arc::clone(file), false),
+            None => (Arc::new(file.as_fd().try_clone_to_owned().map_err(|_| MapError::Map)?.into()), true),
+        };
+        self.ranges.insert(place, Range::map(request, &file, number as u32)?);
         self.is_changed = true;
-        if known.is_some() {
+        if !is_new {
             return Ok(None);
         }
         self.files.resize(self.files.len().max(number + 1), None);
-        self.files[number] = Some(found);
+        self.files[number] = Some((found, file));
         Ok(Some(number as u32))
     }
 
@@ -154,7 +162,7 @@ impl GuestMemory {
         }
         let offset = address - range.first;
         let left = usize::try_from(range.bytes - offset).unwrap_or(usize::MAX);
-        Some((range.base.as_ptr().wrapping_add(offset as usize), left.min(most)))
+        Some((range.mapping.start().wrapping_add(offset as usize), left.min(most)))
     }
 
     /// Maps the page that contains an address a second time. `None` if the guest cannot write there.
@@ -264,6 +272,7 @@ impl GuestMemory {
 mod tests {
     use std::os::fd::OwnedFd;
 
+    use netvm_guest_memory::FileError;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     use super::*;
@@ -283,9 +292,12 @@ mod tests {
     fn only_sealed_memory_that_holds_the_range_is_mapped() {
         let mut memory = GuestMemory::default();
         let sealed = file(4, SealFlags::SHRINK);
-        assert_eq!(memory.map(&request(0, 4), file(4, SealFlags::empty())), Err(MapError::Unsealed));
+        assert_eq!(
+            memory.map(&request(0, 4), file(4, SealFlags::empty())),
+            Err(MapError::File(FileError::Unsealed))
+        );
         let pipe = rustix::pipe::pipe().unwrap().0;
-        assert_eq!(memory.map(&request(0, 4), &pipe), Err(MapError::Unsealed));
+        assert_eq!(memory.map(&request(0, 4), &pipe), Err(MapError::File(FileError::Unsealed)));
         assert_eq!(memory.map(&request(0, 5), &sealed), Err(MapError::Short));
         assert_eq!(memory.map(&request(0, 0), &sealed), Err(MapError::Range));
         assert_eq!(memory.map(&MapRequest { first: 5, ..request(0, 1) }, &sealed), Err(MapError::Range));

@@ -1,15 +1,12 @@
 //! A range of guest memory: what the client passes, checked, and its mapping in this process.
 
-use std::os::fd::AsFd;
-use std::ptr::NonNull;
+use std::fs::File;
+use std::sync::Arc;
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use netvm_guest_memory::{Access, FileError, Mapping};
 
 /// Words that describe a range in a card's state.
 pub(crate) const WORDS_OF_RANGE: usize = 8;
-/// The file system of memfds without huge pages (`TMPFS_MAGIC`).
-const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// A range that the client passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,37 +42,12 @@ pub(crate) enum MapError {
     Overlap,
     #[error("too many ranges")]
     TooMany,
-    #[error("a file that is not sealed against shrinking")]
-    Unsealed,
-    #[error("a file with huge pages")]
-    Huge,
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("a file that is shorter than the range")]
     Short,
     #[error("no memory to map it")]
     Map,
-}
-
-/// A file with memory: what tells it from others, and its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemoryFile {
-    device: u64,
-    inode: u64,
-    pub(super) bytes: u64,
-}
-
-impl MemoryFile {
-    /// Checks that no access to a range within its size can fail.
-    pub(super) fn check(file: impl AsFd) -> Result<Self, MapError> {
-        // The kernel answers this itself, whatever serves the file.
-        if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err(MapError::Unsealed);
-        }
-        if !fstatfs(&file).is_ok_and(|system| system.f_type == TMPFS) {
-            return Err(MapError::Huge);
-        }
-        let found = fstat(file).map_err(|_| MapError::Unsealed)?;
-        Ok(Self { device: found.st_dev, inode: found.st_ino, bytes: found.st_size as u64 })
-    }
 }
 
 /// A mapped range.
@@ -83,32 +55,20 @@ impl MemoryFile {
 pub(super) struct Range {
     pub(super) first: u64,
     pub(super) bytes: u64,
-    pub(super) base: NonNull<u8>,
+    pub(super) mapping: Mapping,
     pub(super) writable: bool,
     /// Start in the file, and the file's number.
     offset: u64,
     pub(super) file: u32,
 }
 
-// SAFETY: the mapping belongs to the range and to no thread.
-unsafe impl Send for Range {}
-
-impl Drop for Range {
-    fn drop(&mut self) {
-        // SAFETY: `Range::map` made this mapping, and addresses into it live no longer than a borrow of the memory.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes as usize) };
-    }
-}
-
 impl Range {
-    pub(super) fn map(request: &MapRequest, file: impl AsFd, number: u32) -> Result<Self, MapError> {
+    /// Maps a range that lies within a file, which has this number.
+    pub(super) fn map(request: &MapRequest, file: &Arc<File>, number: u32) -> Result<Self, MapError> {
         let MapRequest { first, bytes, offset, writable } = *request;
-        let access = ProtFlags::READ | if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
-        // SAFETY: a new mapping at an address that the kernel chooses. The file holds the range and cannot shrink.
-        let base =
-            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, MapFlags::SHARED, file, offset) };
-        let base = base.ok().and_then(|base| NonNull::new(base.cast())).ok_or(MapError::Map)?;
-        Ok(Self { first, bytes, base, writable, offset, file: number })
+        let access = Access { writable, populate: false };
+        let mapping = Mapping::new(file, (offset, bytes), access).ok_or(MapError::Map)?;
+        Ok(Self { first, bytes, mapping, writable, offset, file: number })
     }
 
     pub(super) const fn end(&self) -> u64 {
