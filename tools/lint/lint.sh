@@ -115,5 +115,8 @@ shell_scripts() {
 }
 
 lock_is_current() {
-    cargo metadata --locked --format-version 1 >/dev/null </dev/null
+    local manifest
+    for manifest in Cargo.toml fuzz/Cargo.toml; do
+        cargo metadata --locked --format-version 1 --manifest-path "$manifest" >/dev/null </dev/null || return 1
+    done
 }
