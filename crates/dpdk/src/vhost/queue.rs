@@ -318,7 +318,7 @@ fn note_requests(
     mut note: impl FnMut(&mut Mbuf, [u8; HEADER]) -> bool,
 ) -> u64 {
     let mut refused = 0u64;
-    for (n, packet) in batch.as_mut_slice()[first..].iter_mut().enumerate().take(64) {
+    for (n, packet) in batch.as_mut_slice()[first..].iter_mut().enumerate() {
         if requests >> n & 1 == 1 {
             let mut header = [0; HEADER];
             // SAFETY: `netvm_vhost_receive` wrote the header to the headroom of this packet; see `Mbuf::copy_to`.

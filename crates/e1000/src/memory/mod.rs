@@ -80,30 +80,30 @@ impl GuestMemory {
         if offset.checked_add(bytes).is_none_or(|end| end > found.bytes) {
             return Err(MapError::Short);
         }
-        let is_found =
-            |known: &Option<(SealedFile, _)>| known.as_ref().is_some_and(|(known, _)| *known == found);
-        let known = self.files.iter().position(is_found);
+        let known = self.files.iter().zip(0u32..).find_map(|(known, number)| {
+            let (_, file) = known.as_ref().filter(|(known, _)| *known == found)?;
+            Some((number, Arc::clone(file)))
+        });
         let place = self.ranges.partition_point(|range| range.end() <= first);
         if let Some(range) = self.ranges.get(place).filter(|range| range.first < end) {
             // A request that a process before this one had begun.
-            let is_there = range.request() == *request && known == Some(range.file as usize);
+            let is_there =
+                range.request() == *request && known.is_some_and(|(number, _)| number == range.file);
             return if is_there { Ok(None) } else { Err(MapError::Overlap) };
         }
         if self.ranges.len() >= MOST_RANGES {
             return Err(MapError::TooMany);
         }
-        let free = || self.files.iter().position(Option::is_none).unwrap_or(self.files.len());
-        let number = known.unwrap_or_else(free);
-        let known = known.and_then(|number| self.files[number].as_ref());
-        let (file, is_new) = match known {
-            Some((_, file)) => (Arc::clone(file), false),
-            None => (Arc::new(file.as_fd().try_clone_to_owned().map_err(|_| MapError::Map)?.into()), true),
-        };
-        self.ranges.insert(place, Range::map(request, &file, number as u32)?);
-        self.is_changed = true;
-        if !is_new {
+        if let Some((number, file)) = known {
+            self.ranges.insert(place, Range::map(request, &file, number)?);
+            self.is_changed = true;
             return Ok(None);
         }
+        let number = self.files.iter().position(Option::is_none).unwrap_or(self.files.len());
+        let file = file.as_fd().try_clone_to_owned().map_err(|_| MapError::Map)?;
+        let file = Arc::new(File::from(file));
+        self.ranges.insert(place, Range::map(request, &file, number as u32)?);
+        self.is_changed = true;
         self.files.resize(self.files.len().max(number + 1), None);
         self.files[number] = Some((found, file));
         Ok(Some(number as u32))
