@@ -7,8 +7,11 @@ use netvm_region::clock;
 
 /// From this number of packets received since the last interrupt, the guest's progress sets the interval.
 const MANY: u32 = 2;
-/// Longest interval that follows from the guest's progress.
-const LONGEST_MICROS: u64 = 1000;
+/// Longest interval that follows from the guest's progress, if packets were received. A guest for which register accesses are
+/// expensive takes half a millisecond for an interrupt with few packets, so a shorter one would leave it no time.
+const LONGEST_MICROS: u64 = 4000;
+/// The same, if packets were only sent: their ring must not fill up meanwhile.
+const LONGEST_SENT_MICROS: u64 = 1000;
 
 /// One line.
 #[derive(Debug, Default)]
@@ -58,7 +61,8 @@ impl Line {
     pub(super) fn signal(&mut self, (least, is_urgent): (u64, bool), now: u64) -> bool {
         let Some(eventfd) = &self.eventfd else { return false };
         let follows = if self.packets >= MANY || !is_urgent { 2 * self.service } else { 0 };
-        let least = least.max(follows.min(clock::cycles_in_micros(LONGEST_MICROS)));
+        let longest = if is_urgent { LONGEST_MICROS } else { LONGEST_SENT_MICROS };
+        let least = least.max(follows.min(clock::cycles_in_micros(longest)));
         if self.last != 0 && now.wrapping_sub(self.last) < least {
             return false;
         }
