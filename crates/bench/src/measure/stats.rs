@@ -29,6 +29,12 @@ impl Summary {
             runs: sorted.len(),
         })
     }
+
+    /// The ratios of the figures to a positive one.
+    pub fn relative_to(self, other: f64) -> Self {
+        let ratio = |figure: f64| rounded(figure / other);
+        Self { median: ratio(self.median), min: ratio(self.min), max: ratio(self.max), runs: self.runs }
+    }
 }
 
 /// The median of unsorted figures; 0 without figures.
@@ -53,6 +59,12 @@ mod tests {
         assert_eq!(even, Summary { median: 3.0, min: 1.0, max: 10.0, runs: 4 });
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn ratios_keep_the_spread() {
+        let ratios = Summary::of(&[2.0, 4.0, 3.0]).unwrap().relative_to(4.0);
+        assert_eq!(ratios, Summary { median: 0.75, min: 0.5, max: 1.0, runs: 3 });
     }
 
     #[test]

@@ -90,7 +90,9 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
             }));
         }
     }
-    alternate(&args.bench.plan(), &mut subjects, &comparisons(args, &nics))
+    let mut rows = alternate(&args.bench.plan(), &mut subjects, &comparisons(args, &nics))?;
+    nics.iter().for_each(|nic| receive::compare_loads(&receiving(*nic), &args.loads, &mut rows));
+    Ok(rows)
 }
 
 fn to_host(nic: Nic, size: u16) -> String {
@@ -105,7 +107,7 @@ fn receiving(nic: Nic) -> String {
     format!("{}-rx", nic.name())
 }
 
-/// Compares netvm's cards with QEMU's e1000 and with vhost-user, and overload with the best rate of the same NIC.
+/// Compares netvm's cards with QEMU's e1000 and with vhost-user.
 fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
     let stock = |card| Nic { card, driver: Driver::Stock };
     let mut found = Vec::new();
@@ -117,11 +119,6 @@ fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
                 }
             }
         }
-    }
-    for nic in nics.iter().copied() {
-        let name = receiving(nic);
-        let beyond = args.loads.iter().map(|load| load.factor()).filter(|load| *load >= 1.0);
-        found.extend(beyond.map(|load| Comparison::new(format!("{name}-{load}x"), format!("{name}-best"))));
     }
     found
 }

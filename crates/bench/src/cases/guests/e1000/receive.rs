@@ -8,7 +8,7 @@ use super::{Bench, Counts, SHORTEST, Traffic};
 use crate::cli::Load;
 use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan};
-use crate::measure::report::Unit;
+use crate::measure::report::{Row, Unit};
 
 /// Packets are sent for this much longer than the guest counts them.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -43,13 +43,38 @@ impl Received {
     }
 }
 
+fn offered_case(case: &str) -> String {
+    format!("{case} offered")
+}
+
+/// `NAME-best`, the highest median of all loads, and for each load from the capacity on the ratio of what was received to
+/// it, or to what was offered if that is less.
+pub(super) fn compare_loads(name: &str, loads: &[Load], rows: &mut Vec<Row>) {
+    let summary = |case: &str| rows.iter().find(|row| row.case == case).map(|row| row.summary);
+    let received: Vec<_> = loads
+        .iter()
+        .filter_map(|load| {
+            let case = format!("{name}-{}x", load.factor());
+            Some((load.factor(), summary(&case)?, summary(&offered_case(&case))?.median, case))
+        })
+        .collect();
+    let best =
+        received.iter().map(|(_, received, ..)| *received).max_by(|a, b| a.median.total_cmp(&b.median));
+    let Some(best) = best else { return };
+    let case = format!("{name}-best");
+    for (_, received, offered, load) in received.into_iter().filter(|(factor, ..)| *factor >= 1.0) {
+        let summary = received.relative_to(offered.min(best.median));
+        rows.push(Row { case: format!("{load}/{case}"), unit: Unit::Ratio, summary });
+    }
+    rows.push(Row { case, unit: Unit::Mpps, summary: best });
+}
+
 /// The guest's capacity with a NIC, in million packets per second; 0 until the first run finds it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Capacity(f64);
 
 impl Bench<'_> {
-    /// Offers loads to the first guest, each a multiple of its capacity, which the first run finds. `NAME-best` is the
-    /// highest rate that it received.
+    /// Offers loads to the first guest, each a multiple of its capacity, which the first run finds.
     pub(super) fn loads(
         &mut self,
         name: &str,
@@ -60,18 +85,17 @@ impl Bench<'_> {
         if capacity.0 == 0.0 {
             *capacity = self.find_capacity(nic, plan)?;
         }
-        let (mut figures, mut best): (Vec<Figure>, f64) = (Vec::new(), 0.0);
+        let mut figures: Vec<Figure> = Vec::new();
         for load in loads.iter().map(|load| load.factor()) {
             let case = format!("{name}-{load}x");
             let offered = (capacity.0 * 1e6 * load) as u64;
             let (received, before, after) = self.receive((nic, offered.max(1)), plan)?;
-            best = best.max(received.rate());
+            figures.push(Figure::new(offered_case(&case), Unit::Mpps, offered as f64 / 1e6));
             figures.push(Figure::new(&case, Unit::Mpps, received.rate()));
             let dropped = received.dropped / received.packets.max(1.0);
             figures.push(Figure::new(format!("{case} dropped"), Unit::PerPacket, dropped));
             figures.extend(after.costs(&before, &case, after.received - before.received));
         }
-        figures.push(Figure::new(format!("{name}-best"), Unit::Mpps, best));
         Ok(figures)
     }
 
