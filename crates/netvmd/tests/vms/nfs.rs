@@ -97,9 +97,11 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("its NF ended, or the guest reset"));
     no_buffer_is_out(&daemon);
 
-    // The next netvmd tells it to quit, because its memory was the previous one's.
+    // The next netvmd tells it to quit, because its memory was the previous one's. Stopped, it cannot quit before netvmd is asked.
     qemu = ByHand::shell(&daemon, "box");
     until_flowing(&daemon);
+    let pid = rustix::process::Pid::from_raw(qemu.pid() as i32).unwrap();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
@@ -108,6 +110,7 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
         trouble.contains(&format!("process {} has the memory of a previous netvmd", qemu.pid())),
         "{trouble}"
     );
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
     qemu.until_ended(&daemon);
     qemu = ByHand::shell(&daemon, "box");
     until_flowing(&daemon);
