@@ -235,6 +235,9 @@ pub struct E1000Args {
     /// Cases whose names contain one of these, such as `e1000-csb` or `-rx` [default: all]
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Virtual processors of each guest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub cpus: u16,
     /// Leave out the changed driver (send combining, CSB), which is built for Linux 6.1
     #[arg(long)]
     pub stock_driver: bool,

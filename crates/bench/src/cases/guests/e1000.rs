@@ -61,7 +61,7 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
     let goes_to_guest = |nic: &Nic| args.sizes.iter().any(|size| is_wanted(&to_guest(*nic, *size)));
     let guests = 1 + usize::from(nics.iter().any(goes_to_guest));
     // Outside the namespace, because the script may have to download the guest's kernel.
-    let image = Image::make(!args.stock_driver)?;
+    let image = Image::make(args.cpus, !args.stock_driver)?;
     network::enter()?;
     let bench = RefCell::new(Bench::start(&image, cores, guests)?);
     let bench = &bench;

@@ -23,14 +23,16 @@ pub struct Image {
     folder: tempfile::TempDir,
     qemu: PathBuf,
     version: Version,
+    /// Virtual processors of a guest.
+    cpus: u16,
 }
 
 impl Image {
-    /// Makes the image.
+    /// Makes the image, for guests with `cpus` virtual processors.
     ///
     /// # Errors
     /// [`BenchError::Guest`] if no QEMU supports netvm's cards, or the image cannot be made.
-    pub fn make(with_changed_driver: bool) -> Result<Self, BenchError> {
+    pub fn make(cpus: u16, with_changed_driver: bool) -> Result<Self, BenchError> {
         let qemu = vfio_user_client()?;
         let version = version_of(&qemu)?;
         let program = beside("netvm-bench-packet", "netvm-bench")?;
@@ -48,7 +50,7 @@ impl Image {
                      exec netvm-bench-packet";
         words.extend(["busybox", "sh", "-c", start].map(Into::into));
         let words: Vec<_> = words.iter().map(std::ffi::OsString::as_os_str).collect();
-        Ok(Self { folder: make_image(&program, &words)?, qemu, version })
+        Ok(Self { folder: make_image(&program, &words)?, qemu, version, cpus })
     }
 
     /// The folder of its files and sockets.
@@ -73,7 +75,7 @@ impl Image {
         let machine = Machine {
             name: "netvm-bench".to_owned(),
             memory: MEMORY,
-            cpus: 1,
+            cpus: self.cpus,
             node: None,
             accel: Accel::Tcg,
             boot,
