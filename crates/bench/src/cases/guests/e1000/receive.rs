@@ -43,6 +43,11 @@ impl Received {
     }
 }
 
+/// The case of a NIC's load.
+fn load_case(name: &str, factor: f64) -> String {
+    format!("{name}-{factor}x")
+}
+
 fn offered_case(case: &str) -> String {
     format!("{case} offered")
 }
@@ -54,7 +59,7 @@ pub(super) fn compare_loads(name: &str, loads: &[Load], rows: &mut Vec<Row>) {
     let received: Vec<_> = loads
         .iter()
         .filter_map(|load| {
-            let case = format!("{name}-{}x", load.factor());
+            let case = load_case(name, load.factor());
             Some((load.factor(), summary(&case)?, summary(&offered_case(&case))?.median, case))
         })
         .collect();
@@ -63,8 +68,12 @@ pub(super) fn compare_loads(name: &str, loads: &[Load], rows: &mut Vec<Row>) {
     let Some(best) = best else { return };
     let case = format!("{name}-best");
     for (_, received, offered, load) in received.into_iter().filter(|(factor, ..)| *factor >= 1.0) {
-        let summary = received.relative_to(offered.min(best.median));
-        rows.push(Row { case: format!("{load}/{case}"), unit: Unit::Ratio, summary });
+        let most = offered.min(best.median);
+        // A guest that received nothing has no ratio.
+        if most > 0.0 {
+            let summary = received.relative_to(most);
+            rows.push(Row { case: format!("{load}/{case}"), unit: Unit::Ratio, summary });
+        }
     }
     rows.push(Row { case, unit: Unit::Mpps, summary: best });
 }
@@ -87,7 +96,7 @@ impl Bench<'_> {
         }
         let mut figures: Vec<Figure> = Vec::new();
         for load in loads.iter().map(|load| load.factor()) {
-            let case = format!("{name}-{load}x");
+            let case = load_case(name, load);
             let offered = (capacity.0 * 1e6 * load) as u64;
             let (received, before, after) = self.receive((nic, offered.max(1)), plan)?;
             figures.push(Figure::new(offered_case(&case), Unit::Mpps, offered as f64 / 1e6));
