@@ -38,7 +38,9 @@ pub use engine::{
     PolicyConfig, SwitchConfig,
 };
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
-pub use port::{CardModel, ContainerConfig, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
+pub use port::{
+    CardModel, ContainerConfig, Doorbells, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode,
+};
 pub(crate) use port::{DEFAULT_MTU, FRAME_HEADER};
 pub use port_policy::{
     AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, VlanMode,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::nic::{Device, Model};
+use crate::nic::{Device, Doorbells, Model};
 use crate::ring::{Queue, Shared};
 use crate::vfio::message::{HEADER, Header};
 use crate::vfio::session::Session;
@@ -23,7 +23,7 @@ impl Card {
     /// The process has no memory or descriptors.
     pub fn new(model: Model, mac: [u8; 6]) -> std::io::Result<(Self, Queue)> {
         let shared = Arc::new(Shared::new(Device::new(model, mac)?));
-        let session = Session::new(model)?;
+        let session = Session::new(model, Doorbells::default())?;
         Ok((Self { shared: Arc::clone(&shared), session }, Queue::new(shared)))
     }
 

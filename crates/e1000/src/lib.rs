@@ -38,7 +38,7 @@ mod words;
 
 pub use card::Card;
 pub use files::keep_cards_in;
-pub use nic::{Model, Sum};
+pub use nic::{Doorbells, Model, Sum};
 pub use port::{OpenError, Options, Port};
 pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Turn, finish_headers};
 pub use status::{Counts, Fault, Status};

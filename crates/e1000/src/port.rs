@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use rustix::io::Errno;
 
 use crate::files::{self, Files, Left};
-use crate::nic::{Device, Model};
+use crate::nic::{Device, Doorbells, Model};
 use crate::ring::{Queue, Shared, go_on};
 use crate::server::{Client, Server};
 use crate::status::{Counts, Status};
@@ -29,6 +29,8 @@ pub struct Options {
     pub model: Model,
     /// Its MAC address.
     pub mac: [u8; 6],
+    /// How its driver's writes of TDT and RDT arrive, for clients that connect from now on.
+    pub doorbells: Doorbells,
 }
 
 /// A card cannot be served.
@@ -99,6 +101,7 @@ impl Port {
         let status = Arc::new(Mutex::new(status));
         let server = Server {
             model: options.model,
+            doorbells: options.doorbells,
             listener,
             stop: Arc::clone(&stop),
             shared: Arc::clone(&shared),
@@ -155,7 +158,7 @@ fn reopen(options: &Options, mut left: Left) -> Option<(Device, Client)> {
     let connection = UnixStream::from(left.take(files::CONNECTION)?);
     let of_card = [left.take(files::STATE)?, left.take(files::PAGES)?];
     let mut device = Device::reopen(options.model, options.mac, of_card)?;
-    let session = Session::new(options.model).ok()?.reopen(&mut device, left)?;
+    let session = Session::new(options.model, options.doorbells).ok()?.reopen(&mut device, left)?;
     let stream = Stream::new(connection).ok()?;
     go_on(&mut device);
     Some((device, (stream, session)))

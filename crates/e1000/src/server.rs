@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::files::Files;
-use crate::nic::Model;
+use crate::nic::{Doorbells, Model};
 use crate::ring::Shared;
 use crate::status::{Fault, Status};
 use crate::vfio::session::{Refused, Session};
@@ -20,6 +20,7 @@ use crate::vfio::stream::{Message, Stream, StreamError};
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) model: Model,
+    pub(crate) doorbells: Doorbells,
     pub(crate) listener: UnixListener,
     /// Readable when the thread is to end.
     pub(crate) stop: Arc<OwnedFd>,
@@ -68,7 +69,7 @@ impl Server {
     /// Serves a new client. Returns the place for the next one's files.
     fn begin(&self, socket: UnixStream, files: Files) -> Files {
         let Ok(stream) = Stream::new(socket) else { return files };
-        let mut session = match Session::new(self.model) {
+        let mut session = match Session::new(self.model, self.doorbells) {
             Ok(session) => session.with(files),
             Err(_) => return files,
         };

@@ -116,10 +116,11 @@ impl Keys for PortKind {
                 table.key("mode", mode, Word);
                 table.key("dma", dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
             }
-            Self::E1000 { path, mac, model } => {
+            Self::E1000 { path, mac, model, doorbells } => {
                 socket(path, table);
                 table.key("mac", mac, Maybe(Text(field::card_mac, ToString::to_string)));
                 table.key("model", model, Sparse(Word));
+                table.key("doorbells", doorbells, Sparse(Word));
             }
             Self::Pcap { input, output, paced } => {
                 for (key, path) in [("input", input), ("output", output)] {

@@ -105,6 +105,8 @@ pub enum PortKind {
         mac: Option<MacAddr>,
         /// The card.
         model: CardModel,
+        /// How its doorbells reach the engine.
+        doorbells: Doorbells,
     },
     /// Reads a capture, writes a capture.
     Pcap {
@@ -155,6 +157,7 @@ impl PortKind {
     pub(crate) fn all() -> [Self; 12] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
+        let (model, doorbells) = (CardModel::default(), Doorbells::default());
         [
             Self::Pci { address: String::new() },
             Self::AfXdp { interface: interface(), generic: false },
@@ -162,7 +165,7 @@ impl PortKind {
             Self::Tap { interface: interface() },
             Self::Container(ContainerConfig::default()),
             Self::VhostUser { path: PathBuf::new(), mode, dma },
-            Self::E1000 { path: PathBuf::new(), mac: None, model: CardModel::default() },
+            Self::E1000 { path: PathBuf::new(), mac: None, model, doorbells },
             Self::Pcap { input: None, output: None, paced: false },
             Self::Null { size: SourceConfig::default().size },
             Self::Source(SourceConfig::default()),
@@ -193,6 +196,20 @@ pub enum CardModel {
 }
 
 words!(CardModel: "e1000" => E1000, "e1000e" => E1000e);
+
+/// How the doorbells of a guest's card, TDT and RDT, reach the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doorbells {
+    /// `Posted` for an 82540EM if this machine has no KVM, else `Mapped`.
+    #[default]
+    Auto,
+    /// The guest maps them, which takes KVM or MSI-X.
+    Mapped,
+    /// By messages that the guest does not wait for.
+    Posted,
+}
+
+words!(Doorbells: "auto" => Auto, "mapped" => Mapped, "posted" => Posted);
 
 /// The interface of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use csb::Csb;
 use eeprom::Eeprom;
 pub(crate) use filter::FRONT;
 pub(crate) use interrupts::{Delays, Direction, Interrupts, VECTORS};
-pub use model::Model;
+pub use model::{Doorbells, Model};
 use pages::Pages;
 use phy::Phy;
 use registers::{

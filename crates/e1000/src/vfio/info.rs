@@ -3,7 +3,7 @@
 use super::message::{Reply, word};
 use super::pci_config;
 use crate::nic::registers::{BAR_BYTES, IO_BYTES, MSIX_BYTES};
-use crate::nic::{Model, pages};
+use crate::nic::{Doorbells, Model, pages};
 
 pub(super) const EINVAL: u32 = 22;
 
@@ -47,7 +47,7 @@ pub(super) const fn region_bytes(model: Model, region: u32) -> u64 {
     }
 }
 
-pub(super) fn region_info(model: Model, body: &[u8]) -> Result<Reply, u32> {
+pub(super) fn region_info(model: Model, doorbells: Doorbells, body: &[u8]) -> Result<Reply, u32> {
     let (Some(room), Some(index)) = (word(body, 0), word(body, 8)) else { return Err(EINVAL) };
     if index >= REGIONS {
         return Err(EINVAL);
@@ -55,13 +55,14 @@ pub(super) fn region_info(model: Model, body: &[u8]) -> Result<Reply, u32> {
     let bytes = region_bytes(model, index);
     let (mut flags, mut capability, mut size) =
         (if bytes > 0 { REGION_READ_WRITE } else { 0 }, 0, REGION_INFO);
-    if index == BAR0 {
+    let maps = index == BAR0 && doorbells == Doorbells::Mapped;
+    if maps {
         flags |= REGION_MAPS | REGION_CAPABILITIES;
         size += SPARSE;
         capability = REGION_INFO;
     }
     // A client that has no room for the capability asks again; QEMU takes the offset for one within the answer.
-    let passes_pages = index == BAR0 && room >= size;
+    let passes_pages = maps && room >= size;
     let mut reply = Vec::new();
     for word in [size, flags, index, capability] {
         reply.extend(word.to_ne_bytes());

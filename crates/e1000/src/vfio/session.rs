@@ -12,7 +12,7 @@ use super::pci_config::PciConfig;
 use super::stream::Message;
 use crate::files::{CONNECTION, FIRST_MEMORY, FIRST_VECTOR, Files, LINE, Left, PAGES, STATE, UNMASK};
 use crate::memory::{MapError, MapRequest};
-use crate::nic::{Device, Interrupts, Model, VECTORS};
+use crate::nic::{Device, Doorbells, Interrupts, Model, VECTORS};
 
 const ENOTSUP: u32 = 95;
 const SET_NONE: u32 = 1;
@@ -36,6 +36,7 @@ pub(crate) enum Refused {
 #[derive(Debug)]
 pub(crate) struct Session {
     model: Model,
+    doorbells: Doorbells,
     config: PciConfig,
     has_version: bool,
     /// Reports the eventfd by which the client unmasks the line without a message.
@@ -48,10 +49,19 @@ pub(crate) struct Session {
 
 impl Session {
     /// Without a store for its files.
-    pub(crate) fn new(model: Model) -> rustix::io::Result<Self> {
+    pub(crate) fn new(model: Model, doorbells: Doorbells) -> rustix::io::Result<Self> {
         let (config, files) = (PciConfig::new(model), Files::default());
         let unmask = EpollWaiter::new()?;
-        Ok(Self { model, config, has_version: false, unmask, unmask_fd: None, files, refused: None })
+        Ok(Self {
+            model,
+            doorbells,
+            config,
+            has_version: false,
+            unmask,
+            unmask_fd: None,
+            files,
+            refused: None,
+        })
     }
 
     /// With a store.
@@ -142,7 +152,7 @@ impl Session {
             command::DMA_MAP => self.map(device, &body, fd),
             command::DMA_UNMAP => unmap(device, &body),
             command::DEVICE_GET_INFO => Ok(device_info()),
-            command::DEVICE_GET_REGION_INFO => region_info(self.model, &body),
+            command::DEVICE_GET_REGION_INFO => region_info(self.model, self.doorbells, &body),
             command::DEVICE_GET_IRQ_INFO => irq_info(self.model, &body),
             command::DEVICE_SET_IRQS => self.set_irqs(device, &body, fd),
             command::REGION_READ => self.read(device, &body),

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use netvm_e1000::{Model, NotTaken, Options, Pieces, Port, Queue, Request};
+use netvm_e1000::{Doorbells, Model, NotTaken, Options, Pieces, Port, Queue, Request};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::client::{Client, WRITE, words};
@@ -86,11 +86,22 @@ impl Card {
         Self::of(Model::I82540)
     }
 
+    /// The same for a client that posts doorbells, and all its writes.
+    pub fn posted() -> Self {
+        let mut card = Self::with(Model::I82540, Doorbells::Posted);
+        card.client.posts = true;
+        card
+    }
+
     /// A card of a model.
     pub fn of(model: Model) -> Self {
+        Self::with(model, Doorbells::Mapped)
+    }
+
+    fn with(model: Model, doorbells: Doorbells) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
-        let (port, queue) = Port::open(&Options { path: path.clone(), model, mac: MAC }).unwrap();
+        let (port, queue) = Port::open(&Options { path: path.clone(), model, mac: MAC, doorbells }).unwrap();
         let driver = Driver::new(Client::connect(&path));
         Self { driver, port, queue, path, _folder: folder }
     }

@@ -21,6 +21,8 @@ pub const SET_IRQS: u16 = 8;
 pub const READ: u16 = 9;
 pub const WRITE: u16 = 10;
 pub const RESET: u16 = 13;
+/// A flag: the client waits for no answer.
+const NO_REPLY: u32 = 1 << 4;
 
 pub struct Client {
     pub socket: UnixStream,
@@ -28,10 +30,17 @@ pub struct Client {
     /// Whether a second reply to the last request is allowed, if it is only a header; and how many came.
     pub ignores_late: bool,
     pub late: u32,
+    /// Whether it waits for no answer when it writes a register.
+    pub posts: bool,
 }
 
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// The body of a message that reads or writes a region.
+fn access((region, at): (u32, u64), count: u32, data: &[u8]) -> Vec<u8> {
+    [&at.to_ne_bytes()[..], &words(&[region, count]), data].concat()
 }
 
 impl Client {
@@ -54,13 +63,17 @@ impl Client {
 
     fn new(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-        Self { socket, id: 7, ignores_late: false, late: 0 }
+        Self { socket, id: 7, ignores_late: false, late: 0, posts: false }
     }
 
     pub fn send(&mut self, command: u16, body: &[u8], fd: Option<BorrowedFd<'_>>) {
+        self.send_with(0, (command, body), fd);
+    }
+
+    fn send_with(&mut self, flags: u32, (command, body): (u16, &[u8]), fd: Option<BorrowedFd<'_>>) {
         self.id = self.id.wrapping_add(1);
         let mut bytes = [self.id.to_ne_bytes(), command.to_ne_bytes()].concat();
-        bytes.extend(words(&[16 + body.len() as u32, 0, 0]));
+        bytes.extend(words(&[16 + body.len() as u32, flags, 0]));
         bytes.extend(body);
         self.send_raw(&bytes, fd.as_slice());
     }
@@ -115,8 +128,7 @@ impl Client {
     }
 
     pub fn region(&mut self, command: u16, (region, at): (u32, u64), count: u32, data: &[u8]) -> Vec<u8> {
-        let body = [&at.to_ne_bytes()[..], &words(&[region, count]), data].concat();
-        self.call(command, &body, None).unwrap().0
+        self.call(command, &access((region, at), count, data), None).unwrap().0
     }
 
     /// A register of BAR 0.
@@ -126,7 +138,12 @@ impl Client {
     }
 
     pub fn set(&mut self, register: u32, value: u32) {
-        self.region(WRITE, (0, register.into()), 4, &value.to_le_bytes());
+        let (place, value) = ((0, register.into()), value.to_le_bytes());
+        if self.posts {
+            self.send_with(NO_REPLY, (WRITE, &access(place, 4, &value)), None);
+        } else {
+            self.region(WRITE, place, 4, &value);
+        }
     }
 
     pub fn map(&mut self, first: u64, bytes: u64, file: impl AsFd) -> Result<(), u32> {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netvm_e1000::{Fault, OpenError, Options, Port};
+use netvm_e1000::{Doorbells, Fault, OpenError, Options, Port};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -116,7 +116,12 @@ fn a_ring_outside_memory_is_reported_and_a_full_one_without_end_is_emptied() {
 #[test]
 fn a_socket_belongs_to_one_port() {
     let card = Card::new();
-    let options = Options { path: card.path.clone(), model: netvm_e1000::Model::I82540, mac: MAC };
+    let options = Options {
+        path: card.path.clone(),
+        model: netvm_e1000::Model::I82540,
+        mac: MAC,
+        doorbells: Doorbells::Mapped,
+    };
     assert!(matches!(Port::open(&options), Err(OpenError::InUse { .. })));
     let Card { port, path, .. } = card;
     drop(port);

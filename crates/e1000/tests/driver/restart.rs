@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use netvm_e1000::{Model, NotTaken, Options, Pieces, Port, Queue, keep_cards_in};
+use netvm_e1000::{Doorbells, Model, NotTaken, Options, Pieces, Port, Queue, keep_cards_in};
 use netvm_fd_store::Store;
 
 use super::card::*;
@@ -43,7 +43,7 @@ fn be_the_card() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     keep_cards_in(Store::new(folder.join("store.sock"), this_program("restart::be_the_store")));
     let model = if std::env::var_os(MODEL).is_some() { Model::I82574 } else { Model::I82540 };
-    let options = Options { path: folder.join("card.sock"), model, mac: MAC };
+    let options = Options { path: folder.join("card.sock"), model, mac: MAC, doorbells: Doorbells::Mapped };
     let (_port, mut queue) = Port::open(&options).unwrap();
     let (mut waiting, parent) = (Vec::new(), rustix::process::getppid());
     while rustix::process::getppid() == parent {
@@ -58,7 +58,12 @@ fn be_the_card() {
 fn be_without_a_store() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     keep_cards_in(Store::new(folder.join("none/store.sock"), Command::new("/nowhere")));
-    let options = Options { path: folder.join("card.sock"), model: Model::I82540, mac: MAC };
+    let options = Options {
+        path: folder.join("card.sock"),
+        model: Model::I82540,
+        mac: MAC,
+        doorbells: Doorbells::Mapped,
+    };
     let (port, _queue) = Port::open(&options).unwrap();
     assert_eq!(port.unkept().map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
     let mut driver = Driver::new(Client::connect(&options.path));

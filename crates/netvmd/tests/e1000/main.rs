@@ -142,6 +142,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
         name = "guest"
         kind = "e1000"
         path = "{}"
+        doorbells = "posted"
         mtu = 9004
         group = "jumbo"
         vlan = {{ trunk = [5], native = 1 }}

@@ -5,7 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Action, CardModel, Idle, Output, PortId, PortKind, VhostDma, VhostMode};
+use netvm_config::model::{
+    Action, CardModel, Doorbells, Idle, Output, PortId, PortKind, VhostDma, VhostMode,
+};
 use netvm_engine::DropReason;
 use netvm_vm::{Card, CardKind};
 use serde::Deserialize;
@@ -235,9 +237,12 @@ fn guest_rig(
         CardKind::VhostUser => {
             PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off }
         }
-        CardKind::VfioUser => {
-            PortKind::E1000 { path: path.clone(), mac: Some(GUEST_MAC), model: CardModel::default() }
-        }
+        CardKind::VfioUser => PortKind::E1000 {
+            path: path.clone(),
+            mac: Some(GUEST_MAC),
+            model: CardModel::default(),
+            doorbells: Doorbells::default(),
+        },
     };
     let port = layout.port("guest", kind, 1500);
     layout.rule(near, Action::Port(port));

@@ -6,9 +6,9 @@ mod rules;
 mod vms;
 
 use netvm_config::model::{
-    Balance, CardModel, Chain, ChainId, ContainerConfig, EngineConfig, Group, GroupId, Host, Idle, NfConfig,
-    NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig,
-    VhostDma, VhostMode,
+    Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host, Idle,
+    NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId,
+    SourceConfig, VhostDma, VhostMode,
 };
 use netvm_wire::MacAddr;
 use proptest::collection::{btree_set, vec};
@@ -87,9 +87,17 @@ fn kind() -> impl Strategy<Value = PortKind> {
             ]
         )
             .prop_map(|(mode, dma)| PortKind::VhostUser { path: Default::default(), mode, dma }),
-        (option::of(0u8..), prop_oneof![Just(CardModel::E1000), Just(CardModel::E1000e)])
-            .prop_map(|(last, model)| (last.map(|last| MacAddr([2, 0, 0, 0, 1, last])), model))
-            .prop_map(|(mac, model)| PortKind::E1000 { path: Default::default(), mac, model }),
+        (
+            option::of((0u8..).prop_map(|last| MacAddr([2, 0, 0, 0, 1, last]))),
+            prop_oneof![Just(CardModel::E1000), Just(CardModel::E1000e)],
+            prop_oneof![Just(Doorbells::Auto), Just(Doorbells::Mapped), Just(Doorbells::Posted)],
+        )
+            .prop_map(|(mac, model, doorbells)| PortKind::E1000 {
+                path: Default::default(),
+                mac,
+                model,
+                doorbells
+            }),
         (path(), any::<bool>(), any::<bool>()).prop_map(|(input, output, paced)| PortKind::Pcap {
             output: (output || input.is_none()).then(Default::default),
             input: input.map(Into::into),

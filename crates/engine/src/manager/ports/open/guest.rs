@@ -1,9 +1,10 @@
 //! Opens ports that are a guest's network card.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use dpdk::{DmaChannel, VhostMode, VhostOptions, VhostPort, VhostQueue};
-use netvm_config::model::{self, CardModel, PortConfig};
+use netvm_config::model::{self, CardModel, Doorbells, PortConfig};
 
 use super::{Opened, Queues, local_workers};
 use crate::ids::WorkerId;
@@ -16,7 +17,7 @@ use crate::port::guest::vhost::VhostDevice;
 pub(super) fn open_vhost(
     eal: dpdk::Eal,
     config: &PortConfig,
-    (path, mode): (&std::path::Path, model::VhostMode),
+    (path, mode): (&Path, model::VhostMode),
     dma: &model::VhostDma,
     memories: &[Arc<Memory>],
 ) -> Result<Opened, OpenProblem> {
@@ -50,23 +51,34 @@ pub(super) fn open_vhost(
 
 pub(super) fn open_e1000(
     config: &PortConfig,
-    (path, model): (&std::path::Path, CardModel),
+    (path, model, doorbells): (&Path, CardModel, Doorbells),
     memories: &[Arc<Memory>],
 ) -> Result<Opened, OpenProblem> {
     if config.queues > 1 {
         return Err(OpenProblem::OneQueue { wanted: config.queues });
     }
     let mac = config.card_mac().unwrap_or_default().0;
-    let model = match model {
-        CardModel::E1000 => netvm_e1000::Model::I82540,
-        CardModel::E1000e => netvm_e1000::Model::I82574,
+    let has_msix = model == CardModel::E1000e;
+    let model = if has_msix { netvm_e1000::Model::I82574 } else { netvm_e1000::Model::I82540 };
+    let are_mapped = match doorbells {
+        Doorbells::Auto => has_msix || Path::new("/dev/kvm").exists(),
+        Doorbells::Mapped => true,
+        Doorbells::Posted => false,
     };
-    let options = netvm_e1000::Options { path: path.to_owned(), model, mac };
+    let (doorbells, way) = if are_mapped {
+        (netvm_e1000::Doorbells::Mapped, "mapped")
+    } else {
+        (netvm_e1000::Doorbells::Posted, "posted")
+    };
+    let options = netvm_e1000::Options { path: path.to_owned(), model, mac, doorbells };
     let (port, queue) = netvm_e1000::Port::open(&options)?;
     let device = E1000Device::new(queue, Arc::clone(&memories[0]));
     let queues: Queues = vec![(WorkerId(0), Box::new(device))];
     let unkept =
         |error| format!("the guest loses its card when netvmd ends, as nothing can keep it: {error}");
-    let mode = PortMode { driver: "e1000 over vfio-user".to_owned(), fallback: port.unkept().map(unkept) };
+    let mode = PortMode {
+        driver: format!("e1000 over vfio-user, doorbells {way}"),
+        fallback: port.unkept().map(unkept),
+    };
     Ok(Opened { card: Some(port), mode, ..Opened::new(queues, String::new()) })
 }

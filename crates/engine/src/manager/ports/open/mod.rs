@@ -135,7 +135,9 @@ fn open_kind(
         PortKind::VhostUser { path, mode, dma } => {
             return guest::open_vhost(eal, config, (path, *mode), dma, memories);
         }
-        PortKind::E1000 { path, model, .. } => return guest::open_e1000(config, (path, *model), memories),
+        PortKind::E1000 { path, model, doorbells, .. } => {
+            return guest::open_e1000(config, (path, *model, *doorbells), memories);
+        }
         PortKind::Patch { peer } => return Ok(builtin::open_patch(links.end(config.id, *peer), memories)),
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
             return builtin::open(config, memories);
