@@ -28,7 +28,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use netvm_config::model::{Action, CardModel, Idle, PortKind, VhostDma, VhostMode};
+use netvm_config::model::{Action, CardModel, Doorbells, Idle, PortKind, VhostDma, VhostMode};
 
 use crate::cli::E1000Args;
 use crate::error::BenchError;
@@ -113,7 +113,11 @@ fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
     let mut found = Vec::new();
     for size in args.sizes.iter().copied() {
         for case in [to_host, to_guest] {
-            for nic in nics.iter().copied().filter(|nic| matches!(nic.card, Card::E1000 | Card::E1000e)) {
+            for nic in nics
+                .iter()
+                .copied()
+                .filter(|nic| matches!(nic.card, Card::E1000 | Card::E1000Mapped | Card::E1000e))
+            {
                 for other in [Card::QemuE1000, Card::VhostUser].map(stock) {
                     found.push(Comparison::new(case(nic, size), case(other, size)));
                 }
@@ -262,8 +266,12 @@ fn host((folder, core): (&Path, u32), guests: usize, traffic: Traffic) -> netvm_
         let (path, mac) = (folder.join(place.socket()), Some(place.mac()));
         let kind = match place.card {
             Card::VhostUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
-            Card::E1000e => PortKind::E1000 { path, mac, model: CardModel::E1000e },
-            _ => PortKind::E1000 { path, mac, model: CardModel::E1000 },
+            card => {
+                let model = if card == Card::E1000e { CardModel::E1000e } else { CardModel::E1000 };
+                // The guests have no KVM.
+                let doorbells = if card == Card::E1000 { Doorbells::Posted } else { Doorbells::Mapped };
+                PortKind::E1000 { path, mac, model, doorbells }
+            }
         };
         ports.push(layout.port(&format!("{}-{}", place.card.name(), place.guest), kind, 1500));
     }

@@ -8,6 +8,8 @@ use crate::studies::network;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Card {
     E1000,
+    /// The same with doorbells that guests map.
+    E1000Mapped,
     E1000e,
     VhostUser,
     QemuE1000,
@@ -16,14 +18,22 @@ pub enum Card {
 }
 
 impl Card {
-    pub const ALL: [Self; 6] =
-        [Self::E1000, Self::E1000e, Self::VhostUser, Self::QemuE1000, Self::QemuE1000e, Self::QemuVirtio];
+    pub const ALL: [Self; 7] = [
+        Self::E1000,
+        Self::E1000Mapped,
+        Self::E1000e,
+        Self::VhostUser,
+        Self::QemuE1000,
+        Self::QemuE1000e,
+        Self::QemuVirtio,
+    ];
     /// The cards that netvm serves, in the order of their ports.
-    pub const NETVM: [Self; 3] = [Self::E1000, Self::E1000e, Self::VhostUser];
+    pub const NETVM: [Self; 4] = [Self::E1000, Self::E1000Mapped, Self::E1000e, Self::VhostUser];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::E1000 => "e1000",
+            Self::E1000Mapped => "e1000-mapped",
             Self::E1000e => "e1000e",
             Self::VhostUser => "vhost-user",
             Self::QemuE1000 => "qemu-e1000",
@@ -33,7 +43,7 @@ impl Card {
     }
 
     pub const fn is_netvm(self) -> bool {
-        matches!(self, Self::E1000 | Self::E1000e | Self::VhostUser)
+        matches!(self, Self::E1000 | Self::E1000Mapped | Self::E1000e | Self::VhostUser)
     }
 }
 
@@ -98,15 +108,15 @@ impl Driver {
         matches!(self, Self::Sc | Self::ScItr | Self::Csb)
     }
 
-    /// The module with its parameters, which apply to both 82540EM cards.
+    /// The module with its parameters, which apply to all 82540EM cards.
     pub const fn module(self) -> &'static str {
         match self {
             Self::Stock => "e1000.ko",
-            Self::Plain => "e1000.ko InterruptThrottleRate=0,0",
-            Self::Itr => "e1000.ko InterruptThrottleRate=15625,15625",
-            Self::Sc => "e1000-csb.ko csb=0 send_combining=1 InterruptThrottleRate=0,0",
-            Self::ScItr => "e1000-csb.ko csb=0 send_combining=1 InterruptThrottleRate=15625,15625",
-            Self::Csb => "e1000-csb.ko InterruptThrottleRate=0,0",
+            Self::Plain => "e1000.ko InterruptThrottleRate=0,0,0",
+            Self::Itr => "e1000.ko InterruptThrottleRate=15625,15625,15625",
+            Self::Sc => "e1000-csb.ko csb=0 send_combining=1 InterruptThrottleRate=0,0,0",
+            Self::ScItr => "e1000-csb.ko csb=0 send_combining=1 InterruptThrottleRate=15625,15625,15625",
+            Self::Csb => "e1000-csb.ko InterruptThrottleRate=0,0,0",
         }
     }
 }
@@ -134,9 +144,9 @@ impl Nic {
         }
     }
 
-    /// Whether the card is an 82540EM, whose driver matters.
+    /// Whether the card is measured with all drivers of the 82540EM.
     pub fn has_drivers(self) -> bool {
-        matches!(self.card, Card::E1000 | Card::QemuE1000)
+        matches!(self.card, Card::E1000 | Card::E1000Mapped | Card::QemuE1000)
     }
 
     pub fn name(self) -> String {
