@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -43,6 +44,19 @@ enum End {
     /// The port is closed.
     Stopped,
 }
+
+/// Requests that were answered at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answered {
+    /// Some, and the client waits for none of them: they were posted.
+    Posted,
+    /// Others, or none.
+    Any,
+}
+
+/// How long the thread leaves the socket alone after posted requests, besides the kernel's timer slack of 50 µs. A client that
+/// finds nobody waiting does not have to wake this thread for its next request, which takes longer than to send it.
+const POSTED: Duration = Duration::from_micros(1);
 
 impl Server {
     /// Until the port is closed. In: the client of another process, if there is one, and the place of the client's files.
@@ -143,7 +157,8 @@ impl Server {
                 self.shared.note_activity(&device);
             }
             match self.answer(stream, session) {
-                Ok(()) => {}
+                Ok(Answered::Posted) => std::thread::sleep(POSTED),
+                Ok(Answered::Any) => {}
                 Err(StreamError::Closed) => return End::Gone,
                 Err(StreamError::Protocol) => return End::Fault(Fault::Protocol),
             }
@@ -156,12 +171,14 @@ impl Server {
     }
 
     /// Answers pending requests.
-    fn answer(&self, stream: &mut Stream, session: &mut Session) -> Result<(), StreamError> {
+    fn answer(&self, stream: &mut Stream, session: &mut Session) -> Result<Answered, StreamError> {
         stream.flush()?;
+        let (mut posted, mut waiting) = (false, false);
         while !stream.is_blocked() {
             let Some(message) = stream.receive()? else { break };
             let Message { header, .. } = message;
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
+            *(if header.wants_reply { &mut waiting } else { &mut posted }) = true;
             let mut device = self.shared.lock();
             let outcome = session.handle(&mut device, message);
             session.save(&mut device, Some(header.id));
@@ -182,6 +199,6 @@ impl Server {
             stream.finish()?;
             self.shared.state.note_answered();
         }
-        Ok(())
+        Ok(if posted && !waiting { Answered::Posted } else { Answered::Any })
     }
 }
