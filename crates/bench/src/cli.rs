@@ -38,7 +38,7 @@ pub enum Bench {
     /// The same NF in Rust, C, Go and Python
     Bindings(BenchArgs),
     /// TCP and UDP between two network namespaces, against the kernel's bridge and routing
-    Container(BenchArgs),
+    Container(ContainerArgs),
     /// A chain within a trust group, against a chain that copies packets to another group
     Copy(BenchArgs),
     /// A chain with a slow NF, at up to ten times its capacity
@@ -101,6 +101,17 @@ pub struct BenchArgs {
     /// Skip comparisons with other programs
     #[arg(long)]
     pub skip_peers: bool,
+}
+
+/// Options of `container`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct ContainerArgs {
+    /// Common options.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// Run only these cases, such as `switch,kernel-bridge` [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
 }
 
 /// Options of `policy`.

@@ -37,7 +37,9 @@ fn main() -> ExitCode {
         Bench::Capture(args) => bench("capture", &args, cases::load::capture::measure),
         Bench::Hop(args) => bench("hop", &args, cases::nfs::hop::measure),
         Bench::Chain(args) => bench("chain", &args, cases::nfs::chain::measure),
-        Bench::Container(args) => bench("container", &args, cases::forwarding::container::measure),
+        Bench::Container(args) => {
+            bench("container", &args.bench, |_| cases::forwarding::container::measure(&args))
+        }
         Bench::Copy(args) => bench("copy", &args, cases::nfs::copy::measure),
         Bench::Overload(args) => bench("overload", &args, cases::load::overload::measure),
         Bench::Idle(args) => bench("idle", &args, cases::load::idle::measure),

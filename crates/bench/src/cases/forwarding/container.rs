@@ -22,7 +22,7 @@ use netvm_config::model::{
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::MacAddr;
 
-use crate::cli::BenchArgs;
+use crate::cli::ContainerArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Measured, Plan, Subject, alternate};
@@ -34,7 +34,7 @@ use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::sandbox;
 use hosts::{Hosts, Link, PORTS};
-use iperf::{Flow, figures};
+use iperf::{Case, Flow, figures};
 
 /// The kernel's bridge and router, with which the other cases are compared.
 const BRIDGE: &str = "kernel-bridge";
@@ -62,11 +62,15 @@ enum Ends {
     AfXdp,
 }
 
+/// Measures a case.
+type Measure<'a> = Box<dyn Fn(&Case, &Plan) -> Measured + 'a>;
+
 /// Runs the benchmark.
 ///
 /// # Errors
 /// [`BenchError`] if any case has no figure.
-pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
+pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
+    let (args, only) = (&args.bench, &args.only);
     let cores = args.cores()?;
     iperf::find()?;
     let sandbox = if args.skip_peers {
@@ -78,15 +82,16 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         Some(sandbox::enter()?)
     };
     hosts::forward()?;
-    let mut subjects: Vec<Subject<'_>> = vec![Subject::new(BRIDGE, |plan| kernel(BRIDGE, plan))];
+    let mut measures: Vec<(&'static str, Measure<'_>)> =
+        vec![(BRIDGE, Box::new(|case, plan| kernel(case, Link::Bridge, plan)))];
     for (name, ends, nfs) in SWITCHES {
-        subjects.push(Subject::new(name, move |plan| netvm(name, ends, nfs, cores, plan)));
+        measures.push((name, Box::new(move |case, plan| netvm(case, ends, nfs, cores, plan))));
     }
-    subjects.push(Subject::new("router", |plan| router(cores, plan)));
-    subjects.push(Subject::new(ROUTER, |plan| kernel(ROUTER, plan)));
+    measures.push(("router", Box::new(|case, plan| router(case, cores, plan))));
+    measures.push((ROUTER, Box::new(|case, plan| kernel(case, Link::Router, plan))));
     let mut comparisons = Vec::new();
     if let Some(sandbox) = &sandbox {
-        subjects.push(Subject::new(OVS, |plan| open_vswitch(sandbox, cores, plan)));
+        measures.push((OVS, Box::new(|case, plan| open_vswitch(case, sandbox, cores, plan))));
         for flow in Flow::ALL {
             comparisons.push(Comparison::new(flow.case("switch"), flow.case(OVS)));
         }
@@ -99,22 +104,30 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     for flow in Flow::ALL {
         comparisons.push(Comparison::new(flow.case("router"), flow.case(ROUTER)));
     }
+    let is_wanted = |case: &str| only.is_empty() || only.iter().any(|name| name == case);
+    let mut subjects = Vec::new();
+    for (name, measure) in measures {
+        let flows: Vec<Flow> = Flow::ALL.into_iter().filter(|flow| is_wanted(&flow.case(name))).collect();
+        if !flows.is_empty() {
+            let case = Case { name, flows };
+            subjects.push(Subject::new(name, move |plan| measure(&case, plan)));
+        }
+    }
     alternate(&args.plan(), &mut subjects, &comparisons)
 }
 
-fn kernel(name: &str, plan: &Plan) -> Measured {
-    let link = if name == BRIDGE { Link::Bridge } else { Link::Router };
+fn kernel(case: &Case, link: Link, plan: &Plan) -> Measured {
     let hosts = Hosts::new(link)?;
-    figures(name, &hosts, plan, |pause| {
+    figures(case, &hosts, plan, |pause| {
         std::thread::sleep(pause);
         Ok(())
     })
 }
 
-fn open_vswitch(sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+fn open_vswitch(case: &Case, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(Link::Veth)?;
     let switch = Switch::between(sandbox, PORTS, cores)?;
-    let measured = figures(OVS, &hosts, plan, |pause| {
+    let measured = figures(case, &hosts, plan, |pause| {
         std::thread::sleep(pause);
         Ok(())
     });
@@ -122,17 +135,17 @@ fn open_vswitch(sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
     measured
 }
 
-fn netvm(name: &str, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
+fn netvm(case: &Case, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth })?;
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
     let specs: Vec<_> = roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf)).collect();
     let mut rig = Rig::start(&configuration(&hosts, ends, &roles, cores), &specs)?;
-    figures(name, &hosts, plan, |pause| rig.run(pause))
+    figures(case, &hosts, plan, |pause| rig.run(pause))
 }
 
 /// A router with an interface on each of two container ports. Both sides have static neighbour entries, because this
 /// router has no kernel that would resolve addresses.
-fn router(cores: Cores, plan: &Plan) -> Measured {
+fn router(case: &Case, cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(Link::Apart)?;
     let mut layout = Layout::new(cores.engine, Idle::Adaptive);
     for (end, mac) in hosts.all().iter().zip(HOST_MACS) {
@@ -174,7 +187,7 @@ fn router(cores: Cores, plan: &Plan) -> Measured {
         update.routes.push((end.prefix(), Some(id)));
     }
     rig.load_routes(&update)?;
-    figures("router", &hosts, plan, |pause| rig.run(pause))
+    figures(case, &hosts, plan, |pause| rig.run(pause))
 }
 
 fn configuration(hosts: &Hosts, ends: Ends, roles: &[String], cores: Cores) -> Host {

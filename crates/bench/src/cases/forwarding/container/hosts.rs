@@ -23,6 +23,12 @@ pub enum Link {
     Router,
 }
 
+impl Link {
+    const fn has_veths(self) -> bool {
+        !matches!(self, Self::None | Self::Apart)
+    }
+}
+
 /// A namespace.
 pub struct End {
     /// Its name.
@@ -63,7 +69,10 @@ impl End {
 }
 
 /// Both namespaces; removed on drop.
-pub struct Hosts([End; 2]);
+pub struct Hosts {
+    ends: [End; 2],
+    link: Link,
+}
 
 /// The interfaces outside the namespaces.
 pub const PORTS: [&str; 2] = ["nvp1", "nvp2"];
@@ -94,16 +103,16 @@ impl Hosts {
                 address: InterfaceAddress { address: [10, 45, network, n].into(), length: 24 },
             }
         });
-        let hosts = Self(ends);
+        let hosts = Self { ends, link };
         let bridge = link == Link::Bridge;
         if bridge {
             run(&format!("link add {BRIDGE} type bridge"))?;
             run(&format!("link set {BRIDGE} up"))?;
         }
-        for end in &hosts.0 {
+        for end in &hosts.ends {
             let End { namespace, port, address } = end;
             run(&format!("netns add {namespace}"))?;
-            if matches!(link, Link::None | Link::Apart) {
+            if !link.has_veths() {
                 continue;
             }
             run(&format!(
@@ -123,17 +132,21 @@ impl Hosts {
 
     /// Both namespaces.
     pub const fn all(&self) -> &[End; 2] {
-        &self.0
+        &self.ends
     }
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for End { namespace, port, .. } in &self.0 {
-            let _ = run(&format!("link delete {port}"));
+        for End { namespace, port, .. } in &self.ends {
+            if self.link.has_veths() {
+                let _ = run(&format!("link delete {port}"));
+            }
             let _ = run(&format!("netns delete {namespace}"));
         }
-        let _ = run(&format!("link delete {BRIDGE}"));
+        if self.link == Link::Bridge {
+            let _ = run(&format!("link delete {BRIDGE}"));
+        }
     }
 }
 

@@ -63,6 +63,13 @@ impl Flow {
     }
 }
 
+/// A subject, and the kinds of traffic that are to be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub name: &'static str,
+    pub flows: Vec<Flow>,
+}
+
 /// Checks that iperf3 is installed.
 ///
 /// # Errors
@@ -74,16 +81,16 @@ pub fn find() -> Result<(), BenchError> {
     }
 }
 
-/// Measures all kinds of traffic of a subject; `pause` lets its engine run.
+/// Measures a case; `pause` lets its engine run.
 pub fn figures(
-    subject: &str,
+    case: &Case,
     hosts: &Hosts,
     plan: &Plan,
     mut pause: impl FnMut(Duration) -> Result<(), BenchError>,
 ) -> Measured {
     let server = Server::start(&hosts.all()[1].namespace)?;
     let mut figures = Vec::new();
-    for flow in Flow::ALL {
+    for flow in case.flows.iter().copied() {
         let began = Instant::now();
         let result = loop {
             match client(hosts, flow, plan, &mut pause)? {
@@ -93,7 +100,7 @@ pub fn figures(
                 Err(problem) => return Err(BenchError::Peer { peer: PROGRAM, problem }),
             }
         };
-        figures.push(figure(flow, subject, &result)?);
+        figures.push(figure(flow, case.name, &result)?);
     }
     drop(server);
     Ok(figures)
