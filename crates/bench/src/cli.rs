@@ -112,6 +112,9 @@ pub struct ContainerArgs {
     /// Run only these cases, such as `switch,kernel-bridge` [default: all]
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
+    /// TCP's congestion control, of those that `sysctl net.ipv4.tcp_available_congestion_control` lists
+    #[arg(long, value_name = "NAME", value_parser = congestion, default_value = "cubic")]
+    pub congestion: String,
 }
 
 /// Options of `policy`.
@@ -252,6 +255,17 @@ pub struct E1000Args {
     /// Leave out the changed driver (send combining, CSB), which is built for Linux 6.1
     #[arg(long)]
     pub stock_driver: bool,
+}
+
+/// Checks that the kernel has this congestion control.
+fn congestion(name: &str) -> Result<String, String> {
+    const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let available = std::fs::read_to_string(AVAILABLE).map_err(|error| format!("{AVAILABLE}: {error}"))?;
+    if available.split_whitespace().any(|other| other == name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("this kernel has {}; load the module tcp_{name} if there is one", available.trim()))
+    }
 }
 
 /// A multiple of a guest's capacity, in hundredths.

@@ -63,14 +63,14 @@ enum Ends {
 }
 
 /// Measures a case.
-type Measure<'a> = Box<dyn Fn(&Case, &Plan) -> Measured + 'a>;
+type Measure<'a> = Box<dyn Fn(&Case<'_>, &Plan) -> Measured + 'a>;
 
 /// Runs the benchmark.
 ///
 /// # Errors
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
-    let (args, only) = (&args.bench, &args.only);
+    let ContainerArgs { bench: args, only, congestion } = args;
     let cores = args.cores()?;
     iperf::find()?;
     let sandbox = if args.skip_peers {
@@ -109,23 +109,23 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     for (name, measure) in measures {
         let flows: Vec<Flow> = Flow::ALL.into_iter().filter(|flow| is_wanted(&flow.case(name))).collect();
         if !flows.is_empty() {
-            let case = Case { name, flows };
+            let case = Case { name, flows, congestion };
             subjects.push(Subject::new(name, move |plan| measure(&case, plan)));
         }
     }
     alternate(&args.plan(), &mut subjects, &comparisons)
 }
 
-fn kernel(case: &Case, link: Link, plan: &Plan) -> Measured {
-    let hosts = Hosts::new(link)?;
+fn kernel(case: &Case<'_>, link: Link, plan: &Plan) -> Measured {
+    let hosts = Hosts::new(link, case.congestion)?;
     figures(case, &hosts, plan, |pause| {
         std::thread::sleep(pause);
         Ok(())
     })
 }
 
-fn open_vswitch(case: &Case, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
-    let hosts = Hosts::new(Link::Veth)?;
+fn open_vswitch(case: &Case<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+    let hosts = Hosts::new(Link::Veth, case.congestion)?;
     let switch = Switch::between(sandbox, PORTS, cores)?;
     let measured = figures(case, &hosts, plan, |pause| {
         std::thread::sleep(pause);
@@ -135,8 +135,8 @@ fn open_vswitch(case: &Case, sandbox: &Path, cores: Cores, plan: &Plan) -> Measu
     measured
 }
 
-fn netvm(case: &Case, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
-    let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth })?;
+fn netvm(case: &Case<'_>, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
+    let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth }, case.congestion)?;
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
     let specs: Vec<_> = roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf)).collect();
     let mut rig = Rig::start(&configuration(&hosts, ends, &roles, cores), &specs)?;
@@ -145,8 +145,8 @@ fn netvm(case: &Case, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Meas
 
 /// A router with an interface on each of two container ports. Both sides have static neighbour entries, because this
 /// router has no kernel that would resolve addresses.
-fn router(case: &Case, cores: Cores, plan: &Plan) -> Measured {
-    let hosts = Hosts::new(Link::Apart)?;
+fn router(case: &Case<'_>, cores: Cores, plan: &Plan) -> Measured {
+    let hosts = Hosts::new(Link::Apart, case.congestion)?;
     let mut layout = Layout::new(cores.engine, Idle::Adaptive);
     for (end, mac) in hosts.all().iter().zip(HOST_MACS) {
         let container = ContainerConfig {

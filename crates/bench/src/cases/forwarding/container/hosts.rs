@@ -92,7 +92,7 @@ impl Hosts {
     ///
     /// # Errors
     /// A command failed.
-    pub fn new(link: Link) -> Result<Self, BenchError> {
+    pub fn new(link: Link, congestion: &str) -> Result<Self, BenchError> {
         let id = std::process::id();
         let ends = [1u8, 2].map(|n| {
             // Routers join two networks.
@@ -112,6 +112,7 @@ impl Hosts {
         for end in &hosts.ends {
             let End { namespace, port, address } = end;
             run(&format!("netns add {namespace}"))?;
+            set_congestion(namespace, congestion)?;
             if !link.has_veths() {
                 continue;
             }
@@ -148,6 +149,13 @@ impl Drop for Hosts {
             let _ = run(&format!("link delete {BRIDGE}"));
         }
     }
+}
+
+/// Sets TCP's congestion control for all sockets of a namespace. A socket that begins with BBR keeps BBR's pacing when a
+/// program chooses another.
+fn set_congestion(namespace: &str, congestion: &str) -> Result<(), BenchError> {
+    let key = format!("net.ipv4.tcp_congestion_control={congestion}");
+    run(&format!("netns exec {namespace} sysctl -qw {key}"))
 }
 
 fn run(words: &str) -> Result<(), BenchError> {

@@ -65,9 +65,11 @@ impl Flow {
 
 /// A subject, and the kinds of traffic that are to be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct Case<'a> {
     pub name: &'static str,
     pub flows: Vec<Flow>,
+    /// TCP's congestion control.
+    pub congestion: &'a str,
 }
 
 /// Checks that iperf3 is installed.
@@ -83,7 +85,7 @@ pub fn find() -> Result<(), BenchError> {
 
 /// Measures a case; `pause` lets its engine run.
 pub fn figures(
-    case: &Case,
+    case: &Case<'_>,
     hosts: &Hosts,
     plan: &Plan,
     mut pause: impl FnMut(Duration) -> Result<(), BenchError>,
