@@ -178,7 +178,8 @@ impl Server {
             let Some(message) = stream.receive()? else { break };
             let Message { header, .. } = message;
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
-            *(if header.wants_reply { &mut waiting } else { &mut posted }) = true;
+            waiting |= header.wants_reply;
+            posted |= !header.wants_reply;
             let mut device = self.shared.lock();
             let outcome = session.handle(&mut device, message);
             session.save(&mut device, Some(header.id));

@@ -12,11 +12,10 @@ pub enum Model {
 }
 
 /// How a driver's writes of TDT and RDT arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbells {
     /// Through pages that the guest maps. A client that handles INTx itself, as QEMU does without KVM, takes them away from
     /// the guest at the first interrupt, and waits for an answer to each write from then on.
-    #[default]
     Mapped,
     /// As messages that the client does not wait for (posted writes).
     Posted,
