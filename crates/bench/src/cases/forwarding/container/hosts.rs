@@ -154,8 +154,8 @@ impl Drop for Hosts {
 /// Sets TCP's congestion control for all sockets of a namespace. A socket that begins with BBR keeps BBR's pacing when a
 /// program chooses another.
 fn set_congestion(namespace: &str, congestion: &str) -> Result<(), BenchError> {
-    let key = format!("net.ipv4.tcp_congestion_control={congestion}");
-    run(&format!("netns exec {namespace} sysctl -qw {key}"))
+    let script = format!("echo {congestion} >/proc/sys/net/ipv4/tcp_congestion_control");
+    probe::ip(&["netns", "exec", namespace, "sh", "-c", &script])
 }
 
 fn run(words: &str) -> Result<(), BenchError> {

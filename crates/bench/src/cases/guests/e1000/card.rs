@@ -42,8 +42,8 @@ impl Card {
         }
     }
 
-    pub const fn is_netvm(self) -> bool {
-        matches!(self, Self::E1000 | Self::E1000Mapped | Self::E1000e | Self::VhostUser)
+    pub fn is_netvm(self) -> bool {
+        Self::NETVM.contains(&self)
     }
 }
 

@@ -45,8 +45,8 @@ impl Image {
         for module in ["e1000", "e1000e", "virtio_pci", "virtio_net"] {
             words.extend(["--module".into(), module.into()]);
         }
-        let start = "for n in 0 1 2 3 4 5 6; do \
-                     echo 1 >/proc/sys/net/ipv6/conf/eth$n/disable_ipv6; ip link set eth$n promisc on up; done; \
+        let start = "cd /sys/class/net; for name in eth*; do \
+                     echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; ip link set $name promisc on up; done; \
                      exec netvm-bench-packet";
         words.extend(["busybox", "sh", "-c", start].map(Into::into));
         let words: Vec<_> = words.iter().map(std::ffi::OsString::as_os_str).collect();
