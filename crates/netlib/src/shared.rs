@@ -12,7 +12,6 @@ use netvm_ring::RingMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) mod doorbell;
-pub(crate) mod yielding;
 
 use doorbell::Doorbell;
 

@@ -8,10 +8,9 @@
 
 use std::time::Duration;
 
-use netvm_region::clock;
+use netvm_region::clock::{self, yield_core};
 
 use crate::shared::Waiting;
-use crate::shared::yielding::yield_core;
 
 /// What to do in one turn of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

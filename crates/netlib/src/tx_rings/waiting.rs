@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use netvm_region::{TableReader, clock};
+use netvm_region::TableReader;
+use netvm_region::clock::{self, yield_core};
 
 use super::TxRings;
-use crate::shared::yielding::yield_core;
 
 /// How long a packet waits for room in a direct ring, if the rings form a loop, before it takes a detour through the
 /// engine. The engine never waits, so NFs that wait for each other in a loop do not deadlock. Without a loop a packet

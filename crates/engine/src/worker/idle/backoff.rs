@@ -2,7 +2,9 @@
 //!
 //! A sleep and wake-up costs tens of microseconds, and more in a VM whose core halts. So a worker spins while packets are
 //! likely to come: packets that NFs have, and packets of ports that received the last ones at a short interval. Otherwise it
-//! soon sleeps, also because an NF that has just got packets may be waiting for its core.
+//! soon sleeps, also because an NF that has just got packets may be waiting for its core. While NFs have packets, it yields
+//! its core between polls, so that NFs that share the core run at once. A chain on the worker's core takes its packets while
+//! the core's cache still holds them.
 //!
 //! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns
 //! packets. The sleep is limited if a port or an NF in a VM can only be polled, or if there are more descriptors than a sleep
@@ -15,7 +17,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use netvm_config::model::Idle;
 use netvm_notify::EpollWaiter;
-use netvm_region::{MAX_PORTS, clock};
+use netvm_region::MAX_PORTS;
+use netvm_region::clock::{self, yield_core};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::wake_nfs::wake_ahead;
@@ -31,6 +34,8 @@ const SPIN_MICROS: u64 = 50;
 const SHORT_SPIN_MICROS: u64 = 10;
 /// The same if an NF was woken, which may first have to wake the next NF.
 const SPIN_FOR_WOKEN_MICROS: u64 = 200;
+/// Time for which a worker spins before it yields its core to NFs that have packets.
+const SPIN_BEFORE_YIELDS_MICROS: u64 = 2;
 /// First and longest sleep while a port or an NF can only be polled.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_POLLED_SLEEP: Duration = Duration::from_micros(400);
@@ -46,6 +51,8 @@ pub(crate) struct Backoff {
     /// The time of the last received packets, and the interval to the ones before.
     arrived: u64,
     interval: u64,
+    /// Others ran during the last yield.
+    is_shared: bool,
     /// The next sleep while something can only be polled.
     polled_sleep: Duration,
     /// The eventfd by which the manager wakes the worker.
@@ -57,7 +64,16 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) const fn new(mode: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter) -> Self {
         let (arrived, interval) = (0, u64::MAX);
-        Self { mode, since: None, arrived, interval, polled_sleep: SHORTEST_SLEEP, wake, waiter }
+        Self {
+            mode,
+            since: None,
+            arrived,
+            interval,
+            is_shared: false,
+            polled_sleep: SHORTEST_SLEEP,
+            wake,
+            waiter,
+        }
     }
 
     /// Records that a port received packets in the turn that began at `now`.
@@ -83,7 +99,14 @@ impl Backoff {
         }
     }
 
-    /// Spins or sleeps until there may be work; returns whether it slept.
+    /// Whether to yield the core after `idle` cycles without packets: NFs that share it could not return theirs otherwise.
+    fn yields(&self, awaited: Awaited, idle: u64) -> bool {
+        self.mode != Idle::Poll
+            && matches!(awaited, Awaited::OfAwake | Awaited::OfWoken)
+            && (self.is_shared || idle >= clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS))
+    }
+
+    /// Spins, yields or sleeps until there may be work; returns whether it slept.
     pub(crate) fn wait(
         &mut self,
         dp: &mut Datapath,
@@ -91,8 +114,13 @@ impl Backoff {
         now: u64,
     ) -> bool {
         let since = *self.since.get_or_insert(now);
-        if self.mode == Idle::Poll || now.wrapping_sub(since) < self.spin_cycles(dp.nfs.awaited) {
-            core::hint::spin_loop();
+        let (awaited, idle) = (dp.nfs.awaited, now.wrapping_sub(since));
+        if self.mode == Idle::Poll || idle < self.spin_cycles(awaited) {
+            if self.yields(awaited, idle) {
+                self.is_shared = yield_core().others_ran;
+            } else {
+                core::hint::spin_loop();
+            }
             return false;
         }
         dp.nfs.awaited = Awaited::Nothing;
@@ -184,5 +212,38 @@ fn forget_errors(fds: &[PollFd<'_>]) {
     for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
         // Taking the error clears it. The port's link shows what happened.
         let _ = rustix::net::sockopt::socket_error(fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backoff(mode: Idle) -> Backoff {
+        Backoff::new(mode, Arc::new(netvm_notify::new_eventfd().unwrap()), EpollWaiter::new().unwrap())
+    }
+
+    #[test]
+    fn a_worker_yields_its_core_only_while_nfs_have_packets() {
+        let idle = clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS);
+        let backoff = backoff(Idle::Adaptive);
+        let yields = |awaited| backoff.yields(awaited, idle);
+        assert_eq!(
+            [Awaited::Nothing, Awaited::WokenAhead, Awaited::OfAwake, Awaited::OfWoken].map(yields),
+            [false, false, true, true]
+        );
+        assert!(!backoff.yields(Awaited::OfAwake, idle - 1), "it spins first");
+    }
+
+    #[test]
+    fn a_worker_whose_core_others_want_yields_at_once() {
+        let backoff = Backoff { is_shared: true, ..backoff(Idle::Adaptive) };
+        assert!(backoff.yields(Awaited::OfAwake, 0));
+    }
+
+    #[test]
+    fn a_polling_worker_keeps_its_core() {
+        let backoff = Backoff { is_shared: true, ..backoff(Idle::Poll) };
+        assert!(!backoff.yields(Awaited::OfWoken, u64::MAX));
     }
 }
