@@ -6,7 +6,8 @@
 //!
 //! Cases of TCP are `SUBJECT`, `SUBJECT-reverse` (the server sends), and `SUBJECT-8` (eight connections), in bits of
 //! payload per second as the receiver counts them. `SUBJECT-udp-64B` and `-udp-1500B` are packets that the receiver
-//! got per second, of frames of that length with FCS. Only netvm's worker is pinned to a core. `router` and
+//! got per second, of frames of that length with FCS. netvm's worker and the NFs are pinned to one core, nothing else
+//! is: NFs that only pass packets on take less time than it takes to bring them to another core. `router` and
 //! `kernel-router` route between two networks. `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with
 //! `userspace-tso-enable`.
 
@@ -138,7 +139,8 @@ fn open_vswitch(case: &Case<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> M
 fn netvm(case: &Case<'_>, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth }, case.congestion)?;
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
-    let specs: Vec<_> = roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf)).collect();
+    let specs: Vec<_> =
+        roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.engine)).collect();
     let mut rig = Rig::start(&configuration(&hosts, ends, &roles, cores), &specs)?;
     figures(case, &hosts, plan, |pause| rig.run(pause))
 }
