@@ -328,6 +328,14 @@ impl Mbuf {
         N.min(usize::from(self.data_len()))
     }
 
+    /// Overwrites the first bytes of the packet, as many as its first segment has.
+    #[inline(always)]
+    pub fn overwrite_first<const N: usize>(&mut self, bytes: &[u8; N]) {
+        let length = N.min(usize::from(self.data_len()));
+        // SAFETY: within the first segment, as in `copy_to`; `bytes` is other memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), length) };
+    }
+
     /// Makes `bytes` the packet, at the place where it begins now.
     ///
     /// # Errors

@@ -78,6 +78,12 @@ impl Head {
         self.interface
     }
 
+    /// Records that the packet has no tag, and its ingress interface.
+    #[inline(always)]
+    pub(super) const fn set_untagged(&mut self, interface: u16) {
+        (self.interface, self.l2) = (interface, ETHERNET as u8);
+    }
+
     /// Whether it has an outer tag.
     #[inline(always)]
     pub(super) const fn is_tagged(&self) -> bool {

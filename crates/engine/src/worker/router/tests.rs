@@ -11,14 +11,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::router::{InterfacePath, PuntLimits};
 
-const PORT: PortId = PortId(0);
-const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+pub(super) const PORT: PortId = PortId(0);
+pub(super) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// A second address, as VRRP has one.
 const VIRTUAL: MacAddr = MacAddr([0, 0, 0x5e, 0, 1, 7]);
-const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+pub(super) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
-/// Interfaces without a tag, with VLAN 5 on the same port, and with VLAN 7 on another one.
-fn router() -> RouterPath {
+/// Interfaces without a tag, with VLAN 5 on the same port, with VLAN 7 on another one, and without a tag on a third.
+pub(super) fn router() -> RouterPath {
     let interface = |port, vlan, last| InterfacePath {
         port: PortId(port),
         vlan: VlanId::new(vlan).ok(),
@@ -29,7 +29,8 @@ fn router() -> RouterPath {
         punt: PortId(100 + u16::from(last)),
         punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, 1_000_000_000).unwrap()),
     };
-    let interfaces = Box::new([interface(0, 0, 1), interface(0, 5, 1), interface(1, 7, 3)]);
+    let interfaces =
+        Box::new([interface(0, 0, 1), interface(0, 5, 1), interface(1, 7, 3), interface(2, 0, 4)]);
     RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()))
 }
 
@@ -37,7 +38,7 @@ fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
     [&frame[..12], &tag, &frame[12..]].concat()
 }
 
-fn frame(to: MacAddr, v6: bool) -> Vec<u8> {
+pub(super) fn frame(to: MacAddr, v6: bool) -> Vec<u8> {
     let (source, destination) = if v6 { ("2001:db8::1", "2001:db8:1::2") } else { ("10.0.0.1", "192.0.2.2") };
     let frame = FrameBuilder::new(PEER, to).ip(source.parse().unwrap(), destination.parse().unwrap());
     frame.ttl(64).udp(1000, 53).payload(b"whose?").to_vec().unwrap()
@@ -84,7 +85,7 @@ fn fragments_of_a_datagram_go_one_way() {
 }
 
 /// Bytes that look like something now and then.
-fn packets() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn packets() -> impl Strategy<Value = Vec<u8>> {
     let of = prop_oneof![Just(frame(OWN, false)), Just(frame(OWN, true))];
     let tag = prop_oneof![Just(None), Just(Some([0x81, 0, 0x60, 5])), any::<[u8; 4]>().prop_map(Some)];
     let spoilt = (of, tag, vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), 0usize..100);

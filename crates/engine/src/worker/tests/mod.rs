@@ -3,7 +3,7 @@
 mod actions;
 mod classify;
 mod offloads;
-mod rig;
+pub(super) mod rig;
 mod shaper;
 mod shares;
 mod stages;

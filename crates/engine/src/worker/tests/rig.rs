@@ -102,7 +102,7 @@ fn segment_of(memory: &Memory, frame: &[u8], size: u16) -> Mbuf {
     mbuf
 }
 
-pub(super) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
+pub(in crate::worker) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
     let mut one = Batch::new();
     memory.pool.alloc_into(&mut one, 1);
     let mut mbuf = one.pop().unwrap();
@@ -111,7 +111,7 @@ pub(super) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
     mbuf
 }
 
-pub(super) fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
+pub(in crate::worker) fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
     let mut bytes = vec![0; mbuf.data_len().into()];
     mbuf.copy_to(&mut bytes);
     bytes

@@ -1,0 +1,300 @@
+//! The fast path of a router: bursts of untagged IPv4 packets without options, each with one gateway. In: a burst. Out: the
+//! same verdicts and headers as by the other way, or no change at all if the burst has any other packet.
+//!
+//! Both headers are in registers while they are checked and changed, so this copy is private, too. A burst with other packets
+//! takes the other way, and so do the next ones, because the attempt costs up to 25 cycles for each packet.
+//!
+//! Predicted cost at 2.3 GHz in bursts of 32: reading and checks 12 cycles, route and next hop 15, writing 10: 37. `./dev bench
+//! router` shows 57 for this and for sending on, 72 by the other way.
+
+use dpdk::{Batch, Mbuf};
+use netvm_router::NextHop;
+use netvm_wire::MacAddr;
+
+use super::{MAX, RouteVerdict, RouterBurst};
+use crate::router::{Here, RouterPath};
+
+/// An Ethernet header and an IPv4 header without options.
+const HEADERS: usize = 34;
+/// Bursts that take the other way after one that has to.
+const SKIPPED: u8 = 15;
+/// The first byte of addresses that are looked up. Of the others some are: the other way finds out.
+const IS_ORDINARY: [bool; 256] = {
+    let mut ordinary = [true; 256];
+    (ordinary[0], ordinary[127], ordinary[169]) = (false, false, false);
+    let mut n = 224;
+    while n < 256 {
+        ordinary[n] = false;
+        n += 1;
+    }
+    ordinary
+};
+
+/// The headers of a packet, as little-endian words.
+#[derive(Clone, Copy)]
+pub(super) struct Headers {
+    /// Bytes 0 to 7, 8 to 15, 16 to 23 and 24 to 31.
+    words: [u64; 4],
+    /// Bytes 32 and 33.
+    last: u16,
+    /// Bytes of the IP packet.
+    length: u16,
+}
+
+/// A MAC address as the low 48 bits of a little-endian word.
+#[inline(always)]
+const fn word_of(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+impl Headers {
+    pub(super) const EMPTY: Self = Self { words: [0; 4], last: 0, length: 0 };
+
+    #[inline(always)]
+    fn of(bytes: &[u8; HEADERS]) -> Self {
+        let (words, last) = bytes.as_chunks::<8>();
+        let mut headers = Self::EMPTY;
+        for (to, word) in headers.words.iter_mut().zip(words) {
+            *to = u64::from_le_bytes(*word);
+        }
+        headers.last = last.first_chunk().map_or(0, |last| u16::from_le_bytes(*last));
+        headers.length = (headers.words[2] as u16).swap_bytes();
+        headers
+    }
+
+    /// The destination of a packet of `length` bytes for the router with this address; `None` for any packet that is not
+    /// certain to need a route.
+    #[inline(always)]
+    fn destination(&self, own: u64, length: u32) -> Option<u32> {
+        let [to, from, ip, addresses] = self.words;
+        // EtherType and the first byte of the IP header.
+        let is_v4 = (from >> 32) & 0x00ff_ffff == 0x0045_0008;
+        let is_own = to & 0x0000_ffff_ffff_ffff == own;
+        let fits = self.length >= 20 && u32::from(self.length) + 14 <= length;
+        let is_alive = (ip >> 48) as u8 > 1;
+        let [source, destination] = [(addresses >> 16) as u8, (addresses >> 48) as u8];
+        let is_ordinary = IS_ORDINARY[usize::from(source)] & IS_ORDINARY[usize::from(destination)];
+        // The sum is not 0, because the version is not, so it is a multiple of 65535 exactly if the checksum is right (RFC 1071).
+        let half = u64::from(u32::MAX);
+        let sum = (from >> 48)
+            + (ip & half)
+            + (ip >> 32)
+            + (addresses & half)
+            + (addresses >> 32)
+            + u64::from(self.last);
+        let is_intact = sum % 0xffff == 0;
+        (is_own & is_v4 & fits & is_alive & is_ordinary & is_intact)
+            .then(|| ((addresses >> 48) as u32 | u32::from(self.last) << 16).swap_bytes())
+    }
+
+    /// Rewrites the headers of a packet from one MAC address to another.
+    #[inline(always)]
+    fn forward(&mut self, from: MacAddr, to: MacAddr) {
+        let (from, [_, second, ip, addresses]) = (word_of(from), self.words);
+        // The TTL is the first byte of its 16-bit word (RFC 1624, equation 3).
+        let sum = u64::from(!(addresses as u16)) + 0xfffe;
+        let checksum = !((sum & 0xffff) + (sum >> 16)) & 0xffff;
+        self.words = [
+            word_of(to) | from << 48,
+            second & 0xffff_ffff_0000_0000 | from >> 16,
+            ip - (1 << 48),
+            addresses & !0xffff | checksum,
+        ];
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> [u8; HEADERS] {
+        let mut bytes = [0; HEADERS];
+        let (words, last) = bytes.as_chunks_mut::<8>();
+        for (to, word) in words.iter_mut().zip(self.words) {
+            *to = word.to_le_bytes();
+        }
+        last.copy_from_slice(&self.last.to_le_bytes());
+        bytes
+    }
+}
+
+/// The headers and the destination of a packet for the router with this address, if it suits.
+#[inline(always)]
+fn read(mbuf: &Mbuf, own: u64) -> Option<(Headers, u32)> {
+    let mut bytes = [0; HEADERS];
+    if mbuf.copy_first(&mut bytes) < HEADERS {
+        return None;
+    }
+    let headers = Headers::of(&bytes);
+    headers.destination(own, mbuf.pkt_len()).map(|destination| (headers, destination))
+}
+
+impl RouterBurst {
+    /// Decides a burst as [`RouterBurst::decide`] does, if all of its packets suit. Returns whether it did.
+    #[inline(always)]
+    pub(super) fn decide_fast(&mut self, router: &RouterPath, here: Here<'_>, batch: &mut Batch) -> bool {
+        if self.skipped > 0 || router.checks_sources {
+            self.skipped = self.skipped.saturating_sub(1);
+            return false;
+        }
+        let Some(number) = here.with(0) else { return false };
+        let Some(own) = router.interface(number).map(|interface| word_of(interface.mac)) else {
+            return false;
+        };
+        // Most bursts for the other way begin with a packet for it: tagged ones, and IPv6.
+        let begins = batch.as_slice().first().and_then(|first| read(first, own));
+        if begins.is_none() {
+            return false;
+        }
+        if !self.prepare(router, (number, own), batch) {
+            self.skipped = SKIPPED;
+            return false;
+        }
+        for ((mbuf, headers), head) in batch.as_mut_slice().iter_mut().zip(&self.headers).zip(&mut self.heads)
+        {
+            mbuf.overwrite_first(&headers.bytes());
+            head.set_untagged(number);
+        }
+        true
+    }
+
+    /// Decides a burst from the interface with this number and address, and prepares the new headers; false if any packet
+    /// does not suit.
+    #[inline(always)]
+    fn prepare(&mut self, router: &RouterPath, (number, own): (u16, u64), batch: &Batch) -> bool {
+        let Self { headers, verdicts, v4, .. } = self;
+        let packets = batch.as_slice();
+        v4.count = packets.len().min(MAX);
+        for ((mbuf, headers), address) in packets.iter().zip(&mut *headers).zip(&mut v4.addresses) {
+            let Some(read) = read(mbuf, own) else { return false };
+            (*headers, *address) = read;
+        }
+        router.tables.lookup_v4(&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
+        if router.has_many_interfaces() {
+            v4.prefetch_interfaces(router);
+        }
+        for ((id, headers), verdict) in v4.found[..v4.count].iter().zip(headers).zip(verdicts) {
+            let NextHop::Via(hop) = router.tables.next_hop(*id) else { return false };
+            let Some(out) = router.interface(hop.interface) else { return false };
+            if hop.interface == number || out.vlan.is_some() || u32::from(headers.length) > out.mtu {
+                return false;
+            }
+            headers.forward(out.mac, hop.mac);
+            *verdict = RouteVerdict::Out { port: out.port, interface: hop.interface };
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use netvm_router::{Hop, NextHopId, Tables, Update, forward_v4};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+    use crate::memory::Memory;
+    use crate::router::DestinationLimit;
+    use crate::worker::router::Redirects;
+    use crate::worker::router::head::{Class, Head, V4};
+    use crate::worker::router::tests::{OWN, PEER, PORT, frame, packets, router};
+    use crate::worker::tests::rig::{bytes_of, mbuf_of};
+
+    fn headers(packet: &[u8]) -> Option<Headers> {
+        packet.first_chunk().map(Headers::of)
+    }
+
+    /// A router that forwards by this interface.
+    fn router_by(interface: u16) -> RouterPath {
+        let mut tables = Tables::new();
+        let hop = NextHop::Via(Hop { interface, mac: PEER });
+        let id = NextHopId(1);
+        let routes = ["192.0.2.0/24", "2001:db8:1::/48"].map(|to| (to.parse().unwrap(), Some(id)));
+        tables.apply(&Update { next_hops: vec![(id, hop)], routes: routes.to_vec() });
+        let mut router = router();
+        router.tables = Arc::new(tables);
+        router
+    }
+
+    /// The verdicts and packets of a burst, and whether it took the fast path.
+    fn decided(
+        (memory, by): (&Memory, u16),
+        frames: &[Vec<u8>],
+        tries: bool,
+    ) -> (Vec<RouteVerdict>, Vec<Vec<u8>>, bool) {
+        let (router, mut batch) = (router_by(by), Batch::new());
+        for frame in frames {
+            batch.push(mbuf_of(memory, frame)).unwrap();
+        }
+        let mut burst = Box::new(RouterBurst::new());
+        let is_fast = tries && burst.decide_fast(&router, router.on(PORT), &mut batch);
+        if !is_fast {
+            burst.skipped = 1;
+            let mut limit = DestinationLimit::of_redirects(1_000_000_000);
+            let mut redirects = Redirects { limit: &mut limit, now: 1 };
+            burst.decide(&router, (router.on(PORT), &mut redirects), &mut batch);
+        }
+        let packets = batch.as_slice().iter().map(bytes_of).collect();
+        (burst.verdicts[..frames.len()].to_vec(), packets, is_fast)
+    }
+
+    #[test]
+    fn only_bursts_that_suit_take_the_fast_path() {
+        let memory = Memory::for_tests(512, 0, 64);
+        let (plain, v6) = (frame(OWN, false), frame(OWN, true));
+        let is_fast = |by, frames: &[Vec<u8>]| decided((&memory, by), frames, true).2;
+        assert!(is_fast(3, &[plain.clone(), plain.clone()]));
+        assert!(!is_fast(3, &[plain.clone(), v6]));
+        assert!(!is_fast(2, std::slice::from_ref(&plain)), "it leaves with a tag");
+        assert!(!is_fast(0, &[plain]), "the kernel sends a redirect");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// A packet that suits needs a route by the other way, too.
+        #[test]
+        fn both_ways_agree(packet in packets(), cut in 0u32..200) {
+            let length = (packet.len() as u32).saturating_sub(cut / 20);
+            let Some(headers) = headers(&packet) else { return Ok(()) };
+            if let Some(destination) = headers.destination(word_of(OWN), length) {
+                let router = router();
+                let class = Head::of(&packet).classify(&router, router.on(PORT), length);
+                prop_assert_eq!(class, Class::V4 { destination, length: headers.length.into() });
+            }
+        }
+
+        /// Both ways write the same headers, whatever is in them.
+        #[test]
+        fn both_ways_write_the_same(mut packet: [u8; HEADERS], ttl in 2u8..) {
+            packet[12..15].copy_from_slice(&[8, 0, 0x45]);
+            packet[14 + 8] = ttl;
+            let mut fast = Headers::of(&packet);
+            fast.forward(OWN, PEER);
+            packet[..6].copy_from_slice(&PEER.0);
+            packet[6..12].copy_from_slice(&OWN.0);
+            forward_v4(&mut packet[14..14 + V4]).unwrap();
+            prop_assert_eq!(fast.bytes(), packet);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        /// A burst gets the same verdicts and headers by both ways, also if some packets do not suit.
+        #[test]
+        fn bursts_are_decided_alike(
+            by in 0u16..5,
+            count in 1..=MAX,
+            others in vec((any::<Index>(), packets()), 0..3),
+        ) {
+                let memory = Memory::for_tests(512, 0, 64);
+            let mut frames = vec![frame(OWN, false); count];
+            for (at, packet) in others {
+                frames[at.index(count)] = packet;
+            }
+            let [fast, other] = [true, false].map(|tries| decided((&memory, by), &frames, tries));
+            prop_assert_eq!((fast.0, fast.1), (other.0, other.1));
+        }
+    }
+}
