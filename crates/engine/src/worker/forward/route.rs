@@ -50,9 +50,8 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
     // Always present, because a router never sends directly to another router.
     let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
     let mut redirects = Redirects { limit: &mut dp.redirect_limit, now: dp.clock.now };
-    burst.decide(router, (here, &mut redirects), batch);
+    let is_alike = burst.decide(router, (here, &mut redirects), batch);
     let verdicts = &burst.verdicts[..batch.len()];
-    let is_alike = verdicts.iter().all(|verdict| *verdict == verdicts[0]);
     burst.count(router, (batch, is_alike && here.is_one()), &dp.counters);
     if is_alike {
         send_alike(dp, routed, verdicts[0], batch);

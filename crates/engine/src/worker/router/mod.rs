@@ -142,19 +142,20 @@ impl RouterBurst {
         }
     }
 
-    /// Finds the verdict for every packet of a burst from the port of these interfaces, and rewrites packets to forward.
+    /// Finds the verdict for every packet of a burst from the port of these interfaces, and rewrites packets to forward. Returns
+    /// whether all have the same verdict.
     #[inline]
     pub(crate) fn decide(
         &mut self,
         router: &RouterPath,
         (here, redirects): (Here<'_>, &mut Redirects<'_>),
         batch: &mut Batch,
-    ) {
+    ) -> bool {
         for mbuf in batch.as_slice() {
             prefetch(mbuf.data());
         }
-        if self.decide_fast(router, here, batch) {
-            return;
+        if let Some(is_alike) = self.decide_fast(router, here, batch) {
+            return is_alike;
         }
         let Self { heads, verdicts, v4, v6, .. } = self;
         (v4.count, v6.count) = (0, 0);
@@ -179,7 +180,14 @@ impl RouterBurst {
         }
         v4.follow((router, V4, redirects), heads, verdicts, batch);
         v6.follow((router, V6, redirects), heads, verdicts, batch);
+        is_alike(&verdicts[..batch.len()])
     }
+}
+
+/// Whether all verdicts are the same.
+#[inline(always)]
+fn is_alike(verdicts: &[RouteVerdict]) -> bool {
+    verdicts.iter().all(|verdict| *verdict == verdicts[0])
 }
 
 impl<A> Family<A> {
