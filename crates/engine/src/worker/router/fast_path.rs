@@ -11,14 +11,13 @@ use dpdk::{Batch, Mbuf};
 use netvm_router::{NextHop, NextHopId};
 use netvm_wire::MacAddr;
 
-use super::{MAX, RouteVerdict, RouterBurst, is_alike};
+use super::head::{ETHERNET, V4};
+use super::{MAX, RouteVerdict, RouterBurst, UNTAGGED_V4, is_alike};
 use crate::router::{Here, RouterPath};
 
-/// An Ethernet header and an IPv4 header without options.
-const HEADERS: usize = 34;
 /// Bursts that take the other way after one that has to.
 const SKIPPED: u8 = 15;
-/// The first byte of addresses that are looked up. Of the others some are: the other way finds out.
+/// By first byte: whether all such addresses are looked up. The other way decides about the rest.
 const IS_ORDINARY: [bool; 256] = {
     let mut ordinary = [true; 256];
     (ordinary[0], ordinary[127], ordinary[169]) = (false, false, false);
@@ -37,8 +36,6 @@ pub(super) struct Headers {
     words: [u64; 4],
     /// Bytes 32 and 33.
     last: u16,
-    /// Bytes of the IP packet.
-    length: u16,
 }
 
 /// A MAC address as the low 48 bits of a little-endian word.
@@ -49,18 +46,23 @@ const fn word_of(mac: MacAddr) -> u64 {
 }
 
 impl Headers {
-    pub(super) const EMPTY: Self = Self { words: [0; 4], last: 0, length: 0 };
+    pub(super) const EMPTY: Self = Self { words: [0; 4], last: 0 };
 
     #[inline(always)]
-    fn of(bytes: &[u8; HEADERS]) -> Self {
+    fn of(bytes: &[u8; UNTAGGED_V4]) -> Self {
         let (words, last) = bytes.as_chunks::<8>();
         let mut headers = Self::EMPTY;
         for (to, word) in headers.words.iter_mut().zip(words) {
             *to = u64::from_le_bytes(*word);
         }
         headers.last = last.first_chunk().map_or(0, |last| u16::from_le_bytes(*last));
-        headers.length = (headers.words[2] as u16).swap_bytes();
         headers
+    }
+
+    /// Bytes of the IP packet.
+    #[inline(always)]
+    const fn length(&self) -> u16 {
+        (self.words[2] as u16).swap_bytes()
     }
 
     /// The destination of a packet of `length` bytes for the router with this address; `None` for any packet that is not
@@ -71,7 +73,8 @@ impl Headers {
         // EtherType and the first byte of the IP header.
         let is_v4 = (from >> 32) & 0x00ff_ffff == 0x0045_0008;
         let is_own = to & 0x0000_ffff_ffff_ffff == own;
-        let fits = self.length >= 20 && u32::from(self.length) + 14 <= length;
+        let ip_length = u32::from(self.length());
+        let fits = ip_length >= V4 as u32 && ip_length + ETHERNET as u32 <= length;
         let is_alive = (ip >> 48) as u8 > 1;
         let [source, destination] = [(addresses >> 16) as u8, (addresses >> 48) as u8];
         let is_ordinary = IS_ORDINARY[usize::from(source)] & IS_ORDINARY[usize::from(destination)];
@@ -104,8 +107,8 @@ impl Headers {
     }
 
     #[inline(always)]
-    fn bytes(&self) -> [u8; HEADERS] {
-        let mut bytes = [0; HEADERS];
+    fn bytes(&self) -> [u8; UNTAGGED_V4] {
+        let mut bytes = [0; UNTAGGED_V4];
         let (words, last) = bytes.as_chunks_mut::<8>();
         for (to, word) in words.iter_mut().zip(self.words) {
             *to = word.to_le_bytes();
@@ -118,8 +121,8 @@ impl Headers {
 /// The headers and the destination of a packet for the router with this address, if it suits.
 #[inline(always)]
 fn read(mbuf: &Mbuf, own: u64) -> Option<(Headers, u32)> {
-    let mut bytes = [0; HEADERS];
-    if mbuf.copy_first(&mut bytes) < HEADERS {
+    let mut bytes = [0; UNTAGGED_V4];
+    if mbuf.copy_first(&mut bytes) < UNTAGGED_V4 {
         return None;
     }
     let headers = Headers::of(&bytes);
@@ -184,7 +187,7 @@ impl RouterBurst {
         let places = headers.iter_mut().zip(&mut v4.addresses);
         for (mbuf, (headers, address)) in batch.as_slice().iter().zip(places) {
             (*headers, *address) = read(mbuf, own)?;
-            longest = longest.max(headers.length);
+            longest = longest.max(headers.length());
         }
         let (addresses, found) = (&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
         router.tables.lookup_v4(addresses, found);
@@ -206,7 +209,7 @@ impl RouterBurst {
             v4.prefetch_interfaces(router);
         }
         for ((id, headers), verdict) in v4.found[..v4.count].iter().zip(&mut *headers).zip(&mut *verdicts) {
-            let way = Way::by(router, number, *id, headers.length)?;
+            let way = Way::by(router, number, *id, headers.length())?;
             headers.forward(way.from, way.to);
             *verdict = way.verdict;
         }
@@ -231,7 +234,7 @@ mod tests {
     use crate::memory::Memory;
     use crate::router::DestinationLimit;
     use crate::worker::router::Redirects;
-    use crate::worker::router::head::{Class, Head, V4};
+    use crate::worker::router::head::{Class, Head};
     use crate::worker::router::tests::{OWN, PEER, PORT, frame, packets, router};
     use crate::worker::tests::rig::{bytes_of, mbuf_of};
 
@@ -295,13 +298,13 @@ mod tests {
             if let Some(destination) = headers.destination(word_of(OWN), length) {
                 let router = router();
                 let class = Head::of(&packet).classify(&router, router.on(PORT), length);
-                prop_assert_eq!(class, Class::V4 { destination, length: headers.length.into() });
+                prop_assert_eq!(class, Class::V4 { destination, length: headers.length().into() });
             }
         }
 
         /// Both ways write the same headers, whatever is in them.
         #[test]
-        fn both_ways_write_the_same(mut packet: [u8; HEADERS], ttl in 2u8..) {
+        fn both_ways_write_the_same(mut packet: [u8; UNTAGGED_V4], ttl in 2u8..) {
             packet[12..15].copy_from_slice(&[8, 0, 0x45]);
             packet[14 + 8] = ttl;
             let mut fast = Headers::of(&packet);
@@ -323,7 +326,7 @@ mod tests {
             count in 1..=MAX,
             others in vec((any::<Index>(), packets()), 0..3),
         ) {
-                let memory = Memory::for_tests(512, 0, 64);
+            let memory = Memory::for_tests(512, 0, 64);
             let mut frames = vec![frame(OWN, false); count];
             for (at, packet) in others {
                 frames[at.index(count)] = packet;
