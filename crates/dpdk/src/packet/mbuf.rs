@@ -328,12 +328,18 @@ impl Mbuf {
         N.min(usize::from(self.data_len()))
     }
 
-    /// Overwrites the first bytes of the packet, as many as its first segment has.
+    /// Overwrites the first bytes of the packet, as many as its first segment has, in a few moves.
     #[inline(always)]
     pub fn overwrite_first<const N: usize>(&mut self, bytes: &[u8; N]) {
-        let length = N.min(usize::from(self.data_len()));
-        // SAFETY: within the first segment, as in `copy_to`; `bytes` is other memory.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), length) };
+        let length = usize::from(self.data_len());
+        if length < N {
+            // SAFETY: within the first segment, as in `copy_to`; `bytes` is other memory.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), length) };
+        } else {
+            // SAFETY: as above. A copy of a known length takes `bytes` from registers; a call would load them again, and
+            // loads that overlap several recent stores wait until all are in the cache.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), N) };
+        }
     }
 
     /// Makes `bytes` the packet, at the place where it begins now.

@@ -67,7 +67,10 @@ impl RouterBurst {
             let (head, verdict) = (&self.heads[first], self.verdicts[first]);
             let count = (end - first) as u64;
             // Of the packets as they are now, with the tag of the way out if there is one.
-            let mut bytes = packets[first..end].iter().map(length).sum();
+            let mut bytes = match self.bytes {
+                Some(bytes) if is_alike => bytes,
+                _ => packets[first..end].iter().map(length).sum(),
+            };
             let out = match verdict {
                 RouteVerdict::Out { interface, .. } => router.interface(interface),
                 RouteVerdict::Punt { .. } | RouteVerdict::Drop(_) => None,

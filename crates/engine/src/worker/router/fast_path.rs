@@ -182,27 +182,30 @@ impl RouterBurst {
         batch: &mut Batch,
     ) -> Option<bool> {
         let Self { headers, verdicts, heads, v4, .. } = self;
-        let mut longest = 0;
+        let (mut longest, mut bytes) = (0, 0);
         v4.count = batch.len().min(MAX);
         let places = headers.iter_mut().zip(&mut v4.addresses);
         for (mbuf, (headers, address)) in batch.as_slice().iter().zip(places) {
             (*headers, *address) = read(mbuf, own)?;
             longest = longest.max(headers.length());
+            bytes += u64::from(mbuf.pkt_len());
         }
         let (addresses, found) = (&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
         router.tables.lookup_v4(addresses, found);
         let packets = batch.as_mut_slice().iter_mut();
         let first = *found.first()?;
-        if found.iter().all(|id| *id == first) {
+        // Without an early end, so that many are compared at once.
+        if found.iter().fold(true, |all, id| all & (*id == first)) {
             let way = Way::by(router, number, first, longest)?;
             for (mbuf, headers) in packets.zip(headers) {
                 headers.forward(way.from, way.to);
                 mbuf.overwrite_first(&headers.bytes());
             }
-            verdicts[..v4.count].fill(way.verdict);
-            // Of packets that are alike and have one possible interface, the first is counted for all.
+            // Of packets that are alike and have one possible interface, the first stands for all.
             let counted = if here.is_one() { 1 } else { v4.count };
+            verdicts[..counted].fill(way.verdict);
             heads[..counted].iter_mut().for_each(|head| head.set_untagged(number));
+            self.bytes = Some(bytes);
             return Some(true);
         }
         if router.has_many_interfaces() {

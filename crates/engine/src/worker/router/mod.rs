@@ -126,6 +126,8 @@ pub(crate) struct RouterBurst {
     v6: Family<[u8; 16]>,
     /// New headers of the packets of a burst on the fast path.
     headers: [Headers; MAX],
+    /// Bytes of a burst that the fast path sends by one next hop.
+    bytes: Option<u64>,
     /// Bursts that will not try the fast path.
     skipped: u8,
 }
@@ -138,12 +140,13 @@ impl RouterBurst {
             v4: Family::new(0),
             v6: Family::new([0; 16]),
             headers: [Headers::EMPTY; MAX],
+            bytes: None,
             skipped: 0,
         }
     }
 
     /// Finds the verdict for every packet of a burst from the port of these interfaces, and rewrites packets to forward. Returns
-    /// whether all have the same verdict.
+    /// whether all have the same verdict, which then is the first one's.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -154,6 +157,7 @@ impl RouterBurst {
         for mbuf in batch.as_slice() {
             prefetch(mbuf.data());
         }
+        self.bytes = None;
         if let Some(is_alike) = self.decide_fast(router, here, batch) {
             return is_alike;
         }
