@@ -92,13 +92,19 @@ fn finish_checksum(mbuf: &mut Mbuf) {
     }
 }
 
+/// The packet in a buffer that the kernel returned.
+#[inline]
+fn own_one(memory: &Memory, buffer: u32) -> Option<Mbuf> {
+    // SAFETY: the socket keeps a record and returns only buffers that it was given, each once; the code that gave it the
+    // buffer forgot the mbuf.
+    memory.pool.mbuf_of(buffer).map(|mbuf| unsafe { mbuf.own() })
+}
+
 /// Packets in buffers that the kernel returned; at most a batch.
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
-    for mbuf in buffers.iter().filter_map(|buffer| memory.pool.mbuf_of(*buffer)) {
-        // SAFETY: the socket keeps a record and returns only buffers that it was given, each once; the code that gave
-        // it the buffer forgot the mbuf.
-        let _ = batch.push(unsafe { mbuf.own() });
+    for mbuf in buffers.iter().filter_map(|buffer| own_one(memory, *buffer)) {
+        let _ = batch.push(mbuf);
     }
     batch
 }
@@ -111,8 +117,7 @@ impl Device for XskDevice {
         let mut frames = [RxFrame::default(); BURST];
         let count = socket.rx(&mut frames[..wanted.min(BURST)]);
         for frame in &frames[..count] {
-            let mut one = own(&self.memory, &[frame.buffer]);
-            if let Some(mut mbuf) = one.pop()
+            if let Some(mut mbuf) = own_one(&self.memory, frame.buffer)
                 && mbuf.set_bounds(frame.offset, frame.len).is_ok()
             {
                 if self.finishes_checksums {
