@@ -1,16 +1,13 @@
 /*
- * Test traffic: UDP over IPv4 in frames of 60 bytes (64 with FCS), written into the packets of DPDK's null device.
+ * Test traffic (frame.h), written into the packets of DPDK's null device.
  *
  * The null device allocates mbufs like a NIC's driver and leaves their data unchanged; a receive callback
  * (rte_eth_add_rx_callback) writes it. So every DPDK program gets the same traffic from the same device at the same cost:
  * netvm in the benchmark's process, Open vSwitch with this file as a plug-in (`-d`). Replaying a capture by net_pcap is
  * unsuitable: it copies from a ring of mbufs, so at 100,000 flows cache misses of the replay take more than half of the
  * time, and a million flows do not fit into Open vSwitch's pool.
- *
- * A 64-bit bijection (splitmix64; Steele, Lea and Flood, OOPSLA 2014) maps flow n to its addresses and ports: unordered,
- * like a scan, and all different. Bit 3 of the source address's first octet is 0, so no source is in 76.0.0.0/8 or
- * 136.0.0.0/8, the sources of acl1_1k's UDP rules: no packet matches them.
  */
+#include "frame.h"
 #include "traffic.h"
 
 #ifdef NETVM_BENCH_PLUGIN
@@ -21,14 +18,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include <rte_byteorder.h>
 #include <rte_common.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
-
-#if RTE_BYTE_ORDER != RTE_LITTLE_ENDIAN
-#error "frames are written as little-endian words"
-#endif
 
 /* The next flow; only the receiving thread writes it. */
 static struct {
@@ -42,58 +34,21 @@ static struct {
 	const struct rte_eth_rxtx_callback *callback;
 } source __rte_cache_aligned = { .port = -1 };
 
-static inline uint64_t mix(uint64_t z)
-{
-	z += 0x9e3779b97f4a7c15;
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	return z ^ (z >> 31);
-}
-
-#define WORD(a, b, c, d, e, f, g, h)                                                                                   \
-	((uint64_t)(a) | (uint64_t)(b) << 8 | (uint64_t)(c) << 16 | (uint64_t)(d) << 24 | (uint64_t)(e) << 32 |       \
-	 (uint64_t)(f) << 40 | (uint64_t)(g) << 48 | (uint64_t)(h) << 56)
-#define IP_BYTES (NETVM_BENCH_FRAME - 14)
-#define UDP_BYTES (IP_BYTES - 20)
-
-/*
- * From 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum (RFC 768). With a `destination`,
- * the source is in 10.0.0.0/8.
- */
+/* Writes 64 bytes, aligned to 8. */
 static inline __attribute__((always_inline)) void
 write_frame(uint8_t *frame, uint64_t flow, const bool new_macs, const uint32_t *destination)
 {
-	const uint64_t head[3] = {
-		WORD(2, 0, 0, 0, 0, 1, 2, 0),
-		WORD(0, 0, 0, 2, 0x08, 0x00, 0x45, 0),
-		WORD(0, IP_BYTES, 0, 0, 0x40, 0, 64, 17),
-	};
-	/* The sum of the header's words (RFC 1071) does not depend on the byte order, if all words have the same. */
-	const uint32_t fixed = 0x0045 + (IP_BYTES << 8) + 0x0040 + (17 << 8 | 64);
-	uint64_t tuple = mix(flow);
-	uint32_t from = (uint32_t)tuple & ~UINT32_C(0x08), to = (uint32_t)(tuple >> 32);
-	/* Above 1023: bit 2 of the first octet is set. */
-	uint32_t ports = (uint32_t)((tuple * 0xd1342543de82ef95) >> 32) | 0x00040004;
-	uint64_t words[8] = { head[0], head[1], head[2], 0, 0, 0, 0, 0 };
-	uint32_t sum;
-
-	if (destination != NULL) {
-		from = from << 8 | 10;
-		to = *destination;
-	}
-	sum = fixed + (from & 0xffff) + (from >> 16) + (to & 0xffff) + (to >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	words[3] = (uint16_t)~sum | (uint64_t)from << 16 | (uint64_t)(to & 0xffff) << 48;
-	words[4] = to >> 16 | (uint64_t)ports << 16 | WORD(0, 0, 0, 0, 0, 0, 0, UDP_BYTES);
-	if (new_macs)
-		words[1] = (head[1] & ~UINT64_C(0xffffffff)) | (uint32_t)((uint32_t)flow * 0x9e3779b1);
-	memcpy(frame, words, sizeof(words));
+	write_front(frame, flow, new_macs, destination);
+	for (uint32_t n = NETVM_BENCH_FRONT / 8; n < 8; n++)
+		put(frame, n, 0);
 }
 
 void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_macs, const uint32_t *destination)
 {
-	write_frame(frame, flow, new_macs != 0, destination);
+	_Alignas(8) uint8_t aligned[64];
+
+	write_frame(aligned, flow, new_macs != 0, destination);
+	memcpy(frame, aligned, sizeof(aligned));
 }
 
 static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t most, void *user)

@@ -4,9 +4,6 @@
 
 #include <stdint.h>
 
-/** Bytes of a frame, without FCS. */
-#define NETVM_BENCH_FRAME 60
-
 struct netvm_bench_traffic {
 	/** Number of flows, repeated in order; 0: no flow repeats. */
 	uint64_t flows;
