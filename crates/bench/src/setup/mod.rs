@@ -2,6 +2,7 @@
 
 pub mod guest;
 pub mod layout;
+pub mod network;
 pub mod rig;
 pub mod routes;
 pub mod sandbox;

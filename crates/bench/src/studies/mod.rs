@@ -1,7 +1,6 @@
 //! Measurements for studies (`./dev study`). A command sets up one combination, reads rates from standard input, and prints
 //! the result of each as a JSON object on one line.
 
-pub mod network;
 pub mod routers;
 mod trial;
 pub mod way;

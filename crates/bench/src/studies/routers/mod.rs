@@ -25,11 +25,11 @@ use netvm_engine::DropReason;
 use netvm_wire::MacAddr;
 use rustix::mount::{MountFlags, mount};
 
-use super::network;
 use super::trial::{self, Counts, Sink, TrialArgs};
 use super::way::two_cores;
 use crate::error::BenchError;
 use crate::measure::probe::ip;
+use crate::setup::network;
 use crate::setup::rig::Rig;
 use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
 use crate::setup::sender::{BURST, Destination, Sender, Stream};

@@ -25,11 +25,11 @@ use clap::{Args, ValueEnum};
 use netvm_vm::{Accel, CardKind};
 use netvm_wire::MacAddr;
 
-use super::network;
 use super::trial::{self, TrialArgs};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
 use crate::setup::guest::{Guest, beside};
+use crate::setup::network;
 use crate::setup::sender::{Destination, Sender, Stream};
 use options::MonitorKind;
 use receiver::Receiver;

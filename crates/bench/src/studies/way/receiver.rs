@@ -16,8 +16,8 @@ use super::{GUEST_MAC, MonitorKind, PROGRAM, Way, WayArgs, arguments, card, prog
 use crate::error::BenchError;
 use crate::setup::guest::{Guest, Running, pinned};
 use crate::setup::layout::Layout;
+use crate::setup::network;
 use crate::setup::rig::Rig;
-use crate::studies::network;
 use crate::studies::trial::{self, Counts, Sink};
 
 /// The NF's role, as in the program.

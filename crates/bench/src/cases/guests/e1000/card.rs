@@ -2,7 +2,7 @@
 
 use netvm_wire::MacAddr;
 
-use crate::studies::network;
+use crate::setup::network;
 
 /// A card of each guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,6 +25,29 @@ pub fn enter() -> Result<(), BenchError> {
     ip(&["link", "set", "lo", "up"])
 }
 
+/// Makes the new namespace route packets from any source address. Call it before there are interfaces.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn allow_routing() -> Result<(), BenchError> {
+    let settings = [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")];
+    for (name, value) in settings {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        fs::write(&path, value).map_err(BenchError::system(path))?;
+    }
+    Ok(())
+}
+
+/// The number of an interface.
+///
+/// # Errors
+/// It does not exist.
+pub fn index(interface: &str) -> Result<u32, BenchError> {
+    let path = format!("/sys/class/net/{interface}/ifindex");
+    let text = fs::read_to_string(&path).map_err(BenchError::system(path.clone()))?;
+    text.trim().parse().map_err(|error| BenchError::system(path)(std::io::Error::other(error)))
+}
+
 /// A name for an interface that is unique on this machine, because kernel threads are named after it.
 pub fn interface(number: u32) -> String {
     format!("w{number}x{}", std::process::id())
