@@ -10,10 +10,12 @@ const TRAFFIC: &str = "peer/traffic/traffic.c";
 const BULK: &str = "peer/traffic/bulk.c";
 const TIMING: &str = "peer/traffic/timing.c";
 const FIB: &str = "peer/fib.c";
+const BPF: &str = "bpf/frames.c";
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=peer");
+    println!("cargo:rerun-if-changed=bpf");
     match build() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -39,7 +41,24 @@ fn build() -> Result<(), Box<dyn Error>> {
     for library in ["rte_fib", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"] {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
-    plugin(&flags)
+    plugin(&flags)?;
+    bpf()
+}
+
+/// The program of `peers/kernel.rs`, embedded in this one.
+fn bpf() -> Result<(), Box<dyn Error>> {
+    let path = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("frames.o");
+    let mut command = Command::new("clang");
+    command.args(["-target", "bpf", "-O2", "-g", "-ffreestanding", "-Wall", "-Wextra", "-Werror"]);
+    let status = command.args(["-c", BPF, "-o"]).arg(path).status();
+    let status = status.map_err(|error| {
+        format!("clang, which compiles {BPF}, did not start ({error}): ./dev setup installs it")
+    })?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("cannot compile {BPF}: see the messages above").into())
+    }
 }
 
 fn compiler(flags: &str) -> cc::Build {

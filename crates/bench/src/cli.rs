@@ -12,6 +12,7 @@ use crate::measure::harness::{Plan, seconds};
 use crate::nf::NfSpec;
 use crate::peers::fib::FibSpec;
 use crate::peers::guests::Rings;
+use crate::peers::kernel::KernelSpec;
 use crate::peers::ring::RingSpec;
 use crate::setup::routes::ALL;
 use crate::studies::routers::RoutersArgs;
@@ -78,6 +79,9 @@ pub enum Bench {
     /// Run as the rte_fib peer
     #[command(hide = true)]
     FibPeer(FibSpec),
+    /// Run as the peer in which the kernel routes
+    #[command(hide = true)]
+    KernelPeer(KernelSpec),
 }
 
 /// Options of all benchmarks.

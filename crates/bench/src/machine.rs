@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::thread::CpuSet;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
@@ -90,6 +92,12 @@ pub fn pin(core: u32) -> std::io::Result<()> {
         set.set(core as usize);
     }
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// CPU time of the calling thread.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Whether all sides use huge pages: all or none, so that no side has an advantage. Decided once: DPDK starts once, and

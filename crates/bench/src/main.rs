@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Bench::Nf(spec) => nf::run(&spec),
         Bench::RingPeer(spec) => peers::ring::run(&spec),
         Bench::FibPeer(spec) => peers::fib::run(&spec),
+        Bench::KernelPeer(spec) => peers::kernel::run(&spec),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

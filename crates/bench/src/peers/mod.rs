@@ -10,12 +10,14 @@ pub mod capture;
 pub mod fib;
 pub mod grout;
 pub mod guests;
+pub mod kernel;
 pub mod ovs;
 pub mod ring;
 pub mod testpmd;
 pub mod timing;
 
-/// Runs this program as a peer in a child process, because DPDK starts only once per process; returns its result.
+/// Runs this program as a peer in a child process, because DPDK starts only once per process and a namespace is for ever;
+/// returns its result.
 ///
 /// # Errors
 /// [`BenchError::Peer`] with its message.

@@ -18,11 +18,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use netvm_router::Tables;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::cli::{RouteArgs, RoutePart};
 use crate::error::BenchError;
-use crate::machine::pin;
+use crate::machine::{pin, thread_time};
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
 use crate::peers::fib::{self, FibSpec, Lookup, patterns};
@@ -134,11 +133,6 @@ fn rate(tables: &Tables, addresses: &Addresses, window: Duration) -> f64 {
             return lookups as f64 / cpu_time.as_secs_f64();
         }
     }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn fib_lookups(spec: &FibSpec, family: IpFamily, size: Size) -> Measured {

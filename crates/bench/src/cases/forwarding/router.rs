@@ -24,6 +24,7 @@ use crate::error::BenchError;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
 use crate::peers::grout::Grout;
+use crate::peers::kernel::{self, KernelSpec};
 use crate::setup::routes::{ALL, IpFamily, RouteTable, Size, destinations};
 
 /// A rate that the sender cannot reach, in packets per second.
@@ -88,6 +89,15 @@ fn add_routes<'a>(
         let to: &'static [u32] = destinations(&table, DESTINATIONS).leak();
         let update = engine::with_neighbours(table.update());
         let case = format!("engine-{}", name(*routes));
+        if !args.bench.skip_peers {
+            let (case, ours) = (format!("kernel-{}", name(*routes)), case.clone());
+            comparisons.push(Comparison::new(ours, case.clone()));
+            subjects.push(Subject::new(case.clone(), move |plan| {
+                let traffic = (DESTINATIONS as u32, args.prefixes.clone());
+                let outcome = kernel::measure(&KernelSpec::new(core, *routes, traffic, plan))?;
+                Ok(vec![Figure::new(case.clone(), Unit::Mpps, outcome.rate / 1e6)])
+            }));
+        }
         subjects
             .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
         if has_grout {
