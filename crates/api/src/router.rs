@@ -30,7 +30,8 @@ pub struct RouterInfo {
     pub from_kernel: u64,
     /// Bytes of its table in the engine, which has two of them.
     pub table_bytes: u64,
-    /// Whether its kernel forwards everything, as the namespace has policy routing (`ip rule`).
+    /// Whether its kernel forwards all packets of a family, as the policy routing rules (`ip rule`) of that family are not the
+    /// default ones.
     pub has_rules: bool,
     /// Whether its namespace has chains of type `nat`, which apply only to what its kernel forwards.
     #[serde(default)]

@@ -162,7 +162,8 @@ struct Followed {
     /// Updates that the engine has not applied yet.
     pending: Arc<AtomicUsize>,
     asked: HashMap<Peer, Instant>,
-    warned: (bool, bool),
+    /// What it last warned about: [`Rib::limitations`].
+    warned: (Option<&'static str>, bool),
 }
 
 struct Following {
@@ -263,7 +264,7 @@ impl Following {
             compare_at: now + COMPARISON,
             pending: Arc::default(),
             asked: HashMap::new(),
-            warned: (false, false),
+            warned: (None, false),
         };
         self.routers.insert(id, router);
     }
@@ -335,10 +336,10 @@ impl Followed {
     }
 
     fn warn(&mut self) {
-        let (has_rules, is_full) = self.rib.limitations();
-        if has_rules && !self.warned.0 {
+        let (ruled, is_full) = self.rib.limitations();
+        if let Some(families) = ruled.filter(|_| ruled != self.warned.0) {
             tracing::warn!(
-                "router {}: its namespace has policy routing rules, so the kernel forwards every packet, slowly",
+                "router {}: policy routing rules other than the default ones: its kernel forwards all {families} packets, slowly",
                 self.name
             );
         }
@@ -348,7 +349,7 @@ impl Followed {
                 self.name
             );
         }
-        self.warned = (has_rules, is_full);
+        self.warned = (ruled, is_full);
     }
 
     /// Warns about NAT in the namespace: it does not apply to packets that the engine forwards, and no counter would show this.

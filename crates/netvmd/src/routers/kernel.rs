@@ -14,11 +14,13 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
     RouteType, RouteVia,
 };
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::{self, RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_wire::{IpNet, MacAddr};
 
-use super::rib::{Change, Gateway, Link, Neighbour, Peer, RouteKey, RouteTarget, containing};
+use super::rib::{
+    Change, Gateway, Link, Neighbour, Peer, RouteKey, RouteTarget, Rule, RuleAction, containing,
+};
 use netvm_netlink::{Event, Requests};
 
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
@@ -68,7 +70,11 @@ pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
         match outcome {
             Ok(outcome) => all.extend(outcome),
             // A kernel without IPv6 or policy routing.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT)) => {
+                if let RouteNetlinkMessage::GetRule(message) = question {
+                    all.extend(Rule::defaults(message.header.family == v4).map(Change::Rule));
+                }
+            }
             Err(error) => return Err(error),
         }
     }
@@ -112,7 +118,7 @@ fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
         RouteNetlinkMessage::DelAddress(message) => Some(
             address(&message).map_or(Change::Unclear, |(index, address)| Change::AddressGone(index, address)),
         ),
-        RouteNetlinkMessage::NewRule(message) => is_custom(&message).then_some(Change::Rule),
+        RouteNetlinkMessage::NewRule(message) => rule(&message).map(Change::Rule),
         RouteNetlinkMessage::DelRule(_) => Some(Change::Unclear),
         _ => None,
     }
@@ -340,20 +346,33 @@ fn neighbour(message: &NeighbourMessage) -> Option<Change> {
     Some(Change::Neighbour(peer, mac.filter(|_| is_usable).map(|mac| Neighbour { mac, is_stale })))
 }
 
-/// Whether a rule is not one of the three default rules, which look up `local`, `main` and `default` for all packets.
-fn is_custom(message: &RuleMessage) -> bool {
+/// A policy routing rule; `None`: of another family than IP.
+fn rule(message: &RuleMessage) -> Option<Rule> {
     let header = &message.header;
-    let mut table = u32::from(header.table);
-    let mut matches_all = header.src_len == 0 && header.dst_len == 0 && header.tos == 0;
+    let is_v4 = match header.family {
+        AddressFamily::Inet => true,
+        AddressFamily::Inet6 => false,
+        _ => return None,
+    };
+    let (mut priority, mut table) = (0, u32::from(header.table));
+    let is_inverted = header.flags.contains(RuleFlags::Invert);
+    let mut matches_all = header.src_len == 0 && header.dst_len == 0 && header.tos == 0 && !is_inverted;
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Table(number) => table = *number,
-            RuleAttribute::Priority(_) | RuleAttribute::Protocol(_) => {}
+            RuleAttribute::Priority(number) => priority = *number,
+            RuleAttribute::Protocol(_) => {}
             // Suppresses nothing.
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             _ => matches_all = false,
         }
     }
-    let is_default = matches!(table, TABLE_LOCAL | TABLE_MAIN | TABLE_DEFAULT);
-    !(matches_all && is_default && header.action == RuleAction::ToTable)
+    let action = match table {
+        _ if !matches_all || header.action != rule::RuleAction::ToTable => RuleAction::Other,
+        TABLE_LOCAL => RuleAction::Local,
+        TABLE_MAIN => RuleAction::Main,
+        TABLE_DEFAULT => RuleAction::Default,
+        _ => RuleAction::Other,
+    };
+    Some(Rule { is_v4, priority, action })
 }

@@ -191,11 +191,26 @@ fn kernel_routes_become_engine_routes() {
     namespace.ip("neighbour replace 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     namespace.ip("route add 20.0.0.0/8 via 10.1.0.7");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
-    // Policy routing and metrics that only the kernel handles.
-    namespace.ip("rule add fwmark 1 table 100");
-    then(&|engine| next_hop(engine, [20, 1, 2, 3]) == NextHop::Punt);
-    namespace.ip("rule del fwmark 1 table 100");
-    then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
+    // Policy routing that only the kernel handles: a rule for some packets, one that does not match, tables in another order,
+    // and a missing rule.
+    namespace.ip("route add blackhole 2001:db8:99::/48");
+    for (change, back) in [
+        ("rule add fwmark 1 table 100", "rule del fwmark 1 table 100"),
+        ("rule add not from all lookup main priority 7", "rule del priority 7"),
+        ("rule add lookup default priority 7", "rule del priority 7"),
+        ("rule del lookup main", "rule add lookup main priority 32766"),
+    ] {
+        namespace.ip(change);
+        let punts = |engine: &Tables| next_hop(engine, [20, 1, 2, 3]) == NextHop::Punt;
+        then(&|engine| punts(engine) && v6(engine) == NextHop::Blackhole);
+        namespace.ip(&format!("-6 {change}"));
+        then(&|engine| punts(engine) && v6(engine) == NextHop::Punt);
+        namespace.ip(back);
+        then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7) && v6(engine) == NextHop::Punt);
+        namespace.ip(&format!("-6 {back}"));
+        then(&|engine| v6(engine) == NextHop::Blackhole);
+    }
+    // Metrics that only the kernel handles.
     namespace.ip("route replace 20.0.0.0/8 via 10.1.0.7 mtu 1000");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == NextHop::Punt);
 

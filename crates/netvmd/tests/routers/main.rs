@@ -7,6 +7,7 @@ mod common;
 mod frr;
 mod links;
 mod many;
+mod namespace;
 mod neighbours;
 mod patch;
 mod site;

@@ -147,8 +147,10 @@ fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
     let word = output.paint("policy routing rules", Tone::Doubtful);
     router.has_rules.then(|| {
         format!(
-            "{}: its namespace has {word}, so the kernel forwards every packet, slowly (see `ip -n {} rule`)\n",
-            router.name, router.namespace
+            "{name}: {word} other than the default ones: its kernel forwards all packets of their family, slowly (see \
+             `ip -n {namespace} rule` and `ip -6 -n {namespace} rule`)\n",
+            name = router.name,
+            namespace = router.namespace,
         )
     })
 }

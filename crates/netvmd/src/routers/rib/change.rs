@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use netvm_wire::{IpNet, MacAddr};
 
-use super::{Gateway, Peer};
+use super::{Gateway, Peer, Rule};
 
 /// The key of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,8 +88,8 @@ pub enum Change {
     },
     /// A neighbour is resolved, or no longer (`None`).
     Neighbour(Peer, Option<Neighbour>),
-    /// A custom policy routing rule exists.
-    Rule,
+    /// A policy routing rule was added.
+    Rule(Rule),
     /// A nexthop object was added, changed or removed. The kernel sends no event for IPv4 routes that change or disappear with
     /// it.
     Nexthop(u32),
@@ -110,7 +110,7 @@ pub struct Counts {
     pub neighbours: usize,
     /// Routes that are punted because all next hops are in use.
     pub refused: u64,
-    /// Whether policy routing rules make the engine punt everything.
+    /// Whether policy routing rules make the engine punt all packets of a family.
     pub has_rules: bool,
     /// Whether the namespace has NAT, which the engine does not do.
     pub has_nat: bool,

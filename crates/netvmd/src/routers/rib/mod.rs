@@ -7,12 +7,13 @@
 //!    resolves the neighbour;
 //! 3. a neighbour that the kernel has resolved, in a network connected by its interface, is a host route.
 //!
-//! Custom policy routing rules (`ip rule`) make the engine punt everything, because the destination no longer decides
-//! alone.
+//! If the policy routing rules (`ip rule`) of a family are not the default ones, the engine punts all packets of that family,
+//! because `local` and `main` no longer decide alone.
 
 mod change;
 mod hops;
 mod nets;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod updates;
@@ -28,10 +29,12 @@ use netvm_wire::{IpNet, MacAddr};
 
 use hops::{Hops, PUNT};
 use nets::{as_host, host};
+use rules::Rules;
 
 pub use change::{Change, Counts, Destination, Link, Neighbour, RouteKey, RouteTarget, Select};
 pub use hops::{Gateway, Peer};
 pub use nets::containing;
+pub use rules::{Rule, RuleAction};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
@@ -64,7 +67,7 @@ pub struct Rib {
     /// Nexthop objects that routes use, and by how many.
     nexthops: HashMap<NonZeroU32, u32>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
-    has_rules: bool,
+    rules: Rules,
     /// The namespace has chains of type `nat`.
     has_nat: bool,
     hops: Hops,
@@ -109,7 +112,7 @@ impl Rib {
         self.addresses.clear();
         self.local.clear();
         self.neighbours.clear();
-        self.has_rules = false;
+        self.rules.clear();
         for change in all {
             match change {
                 Change::Route { key, .. } if self.routes.contains_key(&key) => {
@@ -174,9 +177,12 @@ impl Rib {
                 self.neighbour(peer, neighbour);
                 false
             }
-            Change::Rule => {
-                self.has_rules = true;
-                self.all_changed();
+            Change::Rule(rule) => {
+                let were_default = self.rules.are_default(rule.is_v4);
+                self.rules.add(rule);
+                if self.rules.are_default(rule.is_v4) != were_default {
+                    self.all_changed();
+                }
                 false
             }
             Change::Nexthop(id) => NonZeroU32::new(id).is_some_and(|id| self.nexthops.contains_key(&id)),

@@ -75,8 +75,8 @@ impl Rib {
             return Some(Decision::Is(NextHopId::LOCAL));
         }
         let punted = Some(Decision::Is(NextHopId::KERNEL));
-        if self.has_rules {
-            // The engine cannot follow policy routing rules: its default route punts all packets.
+        if !self.rules.are_default(net.is_v4()) {
+            // The engine cannot follow other rules: its default route punts all packets.
             return punted.filter(|_| net.length() == 0);
         }
         if self.local.contains(&net) || self.wide.iter().any(|wide| wide.contains_net(net)) {

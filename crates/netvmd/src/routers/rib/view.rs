@@ -27,9 +27,15 @@ impl Rib {
         })
     }
 
-    /// Whether policy routing rules exist, and whether next hops ran out.
-    pub const fn limitations(&self) -> (bool, bool) {
-        (self.has_rules, self.hops.refused() > 0)
+    /// The families whose packets are all punted because of policy routing rules, and whether next hops ran out.
+    pub fn limitations(&self) -> (Option<&'static str>, bool) {
+        let families = match [true, false].map(|is_v4| self.rules.are_default(is_v4)) {
+            [true, true] => None,
+            [false, true] => Some("IPv4"),
+            [true, false] => Some("IPv6"),
+            [false, false] => Some("IPv4 and IPv6"),
+        };
+        (families, self.hops.refused() > 0)
     }
 
     /// The sizes of the tables.
@@ -41,7 +47,7 @@ impl Rib {
             next_hops: self.hops.count(),
             neighbours: self.neighbours.len(),
             refused: self.hops.refused(),
-            has_rules: self.has_rules,
+            has_rules: self.limitations().0.is_some(),
             has_nat: self.has_nat,
         }
     }

@@ -199,13 +199,59 @@ fn routes_that_only_the_kernel_handles_are_punted() {
     }
     both.apply([Change::LocalGone(net("24.0.0.0/8"))]);
     assert_eq!(both.next_hop("24.1.0.1"), hop(1, 1));
-    both.apply([Change::Local(net("10.1.0.9/32")), Change::Rule]);
-    assert_eq!(both.next_hop("192.0.2.1"), NextHop::Punt);
-    assert_eq!(both.next_hop("23.0.0.1"), NextHop::Punt);
-    assert_eq!(both.id(ip("10.1.0.9")), NextHopId::LOCAL);
-    for anywhere in ["192.0.2.1", "2001:db8::1"] {
-        assert_eq!(both.id(ip(anywhere)), NextHopId::KERNEL, "{anywhere}: the kernel has routes of its own");
-    }
+}
+
+#[test]
+fn rules_make_the_engine_punt_all_packets_of_their_family() {
+    let mut both = Both::new();
+    let state = || {
+        [
+            link(WAN, true),
+            Change::Local(net("10.1.0.9/32")),
+            Change::Neighbour((WAN, ip("10.1.0.1")), known(1)),
+            route("0.0.0.0/0", 0, by(&[(WAN, "10.1.0.1", 1)])),
+            route("23.0.0.0/8", 0, RouteTarget::Blackhole),
+            route("2001:db8::/32", 0, RouteTarget::Blackhole),
+        ]
+    };
+    let rules = |families: &[bool]| -> Vec<Change> {
+        families.iter().flat_map(|is_v4| Rule::defaults(*is_v4)).map(Change::Rule).collect()
+    };
+    let is_followed = |both: &Both, is_v4: bool| {
+        let (routed, blackhole) =
+            if is_v4 { ("192.0.2.1", "23.0.0.1") } else { ("2001:db9::1", "2001:db8::1") };
+        let expected = if is_v4 { hop(1, 1) } else { NextHop::Punt };
+        if both.next_hop(blackhole) == NextHop::Blackhole {
+            assert_eq!(both.next_hop(routed), expected);
+            return true;
+        }
+        for anywhere in [routed, blackhole] {
+            assert_eq!(both.id(ip(anywhere)), NextHopId::KERNEL, "{anywhere}: its rules decide");
+        }
+        false
+    };
+    both.apply(state());
+    assert!(is_followed(&both, true) && is_followed(&both, false), "a new namespace");
+    assert_eq!(both.rib.limitations().0, None);
+    // An added rule is in force before the next dump.
+    assert!(!both.apply([Change::Rule(Rule { is_v4: true, priority: 7, action: RuleAction::Other })]));
+    assert!(!is_followed(&both, true) && is_followed(&both, false));
+    assert_eq!(both.id(ip("10.1.0.9")), NextHopId::LOCAL, "packets for the router keep their class");
+    assert_eq!((both.rib.limitations().0, both.rib.counts().has_rules), (Some("IPv4"), true));
+    // Dumps: without it, without the rules of a family, without any.
+    let mut dump = |rules: Vec<Change>| {
+        both.rib.resync(state().into_iter().chain(rules));
+        both.update();
+        ([true, false].map(|is_v4| is_followed(&both, is_v4)), both.rib.limitations().0)
+    };
+    assert_eq!(dump(rules(&[true, false])), ([true, true], None));
+    assert_eq!(dump(rules(&[true])), ([true, false], Some("IPv6")));
+    assert_eq!(dump(rules(&[])), ([false, false], Some("IPv4 and IPv6")));
+    // The missing rules are added one by one.
+    both.apply(rules(&[false]));
+    assert!(!is_followed(&both, true) && is_followed(&both, false));
+    both.apply(rules(&[true]));
+    assert!(is_followed(&both, true) && is_followed(&both, false));
 }
 
 #[test]
@@ -262,7 +308,7 @@ fn a_dump_sends_only_differences() {
             Change::Neighbour((WAN, ip("10.1.0.1")), known(last)),
             Change::Local(net("10.0.0.1/32")),
         ];
-        others.into_iter().chain(routes)
+        others.into_iter().chain(Rule::defaults(true).map(Change::Rule)).chain(routes)
     };
     both.rib.resync(all(1, 100));
     both.update();
