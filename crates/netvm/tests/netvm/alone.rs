@@ -353,3 +353,44 @@ fn an_unknown_level_of_instructions_is_an_error() {
     let error = run(program().env("NETVM_CPU", "avx3").args(["doctor"])).failed(1);
     assert!(error.contains("NETVM_CPU=\"avx3\" is unknown: set it to baseline, avx2 or avx512"), "{error}");
 }
+
+#[test]
+fn an_import_that_loses_a_rule_that_drops_fails() {
+    let folder = folder();
+    let import = |format: &str, text: &str| {
+        netvm(&["policy", "import", "--format", format, &file(&folder, format, text)])
+    };
+    let iptables = |rules: &str| {
+        import(
+            "iptables",
+            &format!("*filter\n:FORWARD ACCEPT [0:0]\n{rules}-A FORWARD -s 10.0.0.1 -j DROP\nCOMMIT\n"),
+        )
+    };
+    // Without a rule that accepts, less passes.
+    let run = iptables("-A FORWARD -m owner --uid-owner 7 -j ACCEPT\n");
+    assert!(run.err.contains("line 3: -m owner --uid-owner 7: netvm has no such match"), "{}", run.err);
+    assert!(run.good().contains("10.0.0.1"));
+    let run =
+        iptables("-A FORWARD -m owner --uid-owner 7 -j ACCEPT\n-A FORWARD -m owner --uid-owner 8 -j DROP\n");
+    assert!(
+        run.out.contains("[[rule]]") && run.out.contains("10.0.0.1"),
+        "the others are printed: {}",
+        run.out
+    );
+    let error = run.failed(1);
+    assert!(
+        error.contains("line 4: -m owner --uid-owner 8: netvm has no such match; the rule is skipped"),
+        "{error}"
+    );
+    assert!(error.contains("iptables: 1 of the rules left out drop or reject packets"), "{error}");
+
+    let place = r#""family": "ip", "table": "t""#;
+    let nft = format!(
+        r#"{{"nftables": [{{"table": {{"family": "ip", "name": "t"}}}},
+        {{"chain": {{{place}, "name": "f", "type": "filter", "hook": "forward", "prio": 0, "policy": "accept"}}}},
+        {{"rule": {{{place}, "chain": "f", "handle": 9, "expr": [{{"quota": {{"val": 1}}}}, {{"drop": null}}]}}}}]}}"#
+    );
+    let error = import("nft", &nft).failed(1);
+    assert!(error.contains("rule 9 of chain ip t f: quota: netvm has no such match"), "{error}");
+    assert!(error.contains("nft: 1 of the rules left out drop or reject packets"), "{error}");
+}
