@@ -25,6 +25,8 @@ pub(super) struct ManagedRouter {
     pub(super) followed: Option<(RouterId, Vec<String>)>,
     /// An earlier netvmd created it, and this one has not served it yet.
     pub(super) is_inherited: bool,
+    /// It could not be bound to its name again, and the log says so.
+    is_nameless: bool,
     /// New interfaces, whose addresses are announced once their ports are open.
     unannounced: Vec<Interface>,
 }
@@ -86,7 +88,13 @@ pub(super) fn make(
             if is_inherited {
                 tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
             }
-            place.insert(ManagedRouter { namespace, followed: None, is_inherited, unannounced: Vec::new() })
+            place.insert(ManagedRouter {
+                namespace,
+                followed: None,
+                is_inherited,
+                is_nameless: false,
+                unannounced: Vec::new(),
+            })
         }
     };
     let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
@@ -126,6 +134,29 @@ pub(super) fn announce(name: &str, made: &mut ManagedRouter) {
     let announced = Links::new(name, &made.namespace).and_then(|links| links.announce(&new));
     if let Err(error) = announced {
         tracing::warn!("router {name}: cannot announce its addresses: {error}");
+    }
+}
+
+/// Binds a router's namespace to its name again if somebody removed the name, because `ip netns exec` and the next netvmd need
+/// it. Logs a failure once.
+pub(super) fn keep_name(name: &str, made: &mut ManagedRouter) {
+    let namespace = &made.namespace;
+    match namespace.keep_name() {
+        Ok(was_removed) => {
+            made.is_nameless = false;
+            if was_removed {
+                tracing::warn!(
+                    "router {name}: the name of its namespace {} was removed (`ip netns del`): netvmd bound it again, and goes \
+                     on; to remove the router, apply a configuration without it",
+                    namespace.name()
+                );
+            }
+        }
+        Err(error) => {
+            if !std::mem::replace(&mut made.is_nameless, true) {
+                tracing::warn!("router {name}: its namespace has lost its name: {error}");
+            }
+        }
     }
 }
 

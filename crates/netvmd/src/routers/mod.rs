@@ -27,7 +27,9 @@ use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
 use follow::{Follower, NetlinkSockets};
 use links::{LinkError, Silenced};
-use managed::{DesiredRouter, ManagedRouter, announce, configure, make, remove, remove_others, take_down};
+use managed::{
+    DesiredRouter, ManagedRouter, announce, configure, keep_name, make, remove, remove_others, take_down,
+};
 use namespace::NamespaceError;
 use static_routes::{RemoveError, RouteError};
 
@@ -258,6 +260,12 @@ impl Routers {
             }
         })
         .await;
+    }
+
+    /// Binds namespaces whose name somebody removed (`ip netns del`) to their names again.
+    pub async fn keep_names(&self) {
+        let made = Arc::clone(&self.made);
+        blocking(move || lock(&made).iter_mut().for_each(|(name, made)| keep_name(name, made))).await;
     }
 
     fn desired(&self, host: &Host) -> Vec<DesiredRouter> {

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -27,6 +28,15 @@ pub enum NamespaceError {
         what: &'static str,
         /// The kernel's error.
         source: io::Error,
+    },
+    /// Its name is another namespace's.
+    #[error(
+        "the name {name} now is another network namespace's: `ip netns del {name}` removes that one, and netvmd then gives \
+         the name back to the router's"
+    )]
+    Replaced {
+        /// The name.
+        name: String,
     },
     /// Another netvmd holds it.
     #[error(
@@ -80,11 +90,34 @@ impl Namespace {
         netvm_netlink::inside(self.file.as_fd(), work)
     }
 
+    /// Binds the namespace to its name again if somebody removed the name (`ip netns del`); true if so.
+    ///
+    /// # Errors
+    /// [`NamespaceError::Replaced`] or [`NamespaceError::System`].
+    pub fn keep_name(&self) -> Result<bool, NamespaceError> {
+        let path = path_of(&self.name);
+        let fail = |source| NamespaceError::System {
+            name: self.name.clone(),
+            what: "cannot bind it to its name again",
+            source,
+        };
+        match open(&path).map_err(fail)? {
+            None => {
+                let held = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                bind(&held, &path).map_err(fail)?;
+                Ok(true)
+            }
+            Some(there) if is_same(&there, &self.file).map_err(fail)? => Ok(false),
+            Some(_) => Err(NamespaceError::Replaced { name: self.name.clone() }),
+        }
+    }
+
     /// Removes the name. The namespace exists as long as a process is in it.
     ///
     /// # Errors
-    /// [`NamespaceError::System`].
+    /// [`NamespaceError::System`]; [`NamespaceError::Replaced`], and the other namespace stays.
     pub fn remove(self) -> Result<(), NamespaceError> {
+        self.keep_name()?;
         let path = path_of(&self.name);
         let fail =
             |source| NamespaceError::System { name: self.name.clone(), what: "cannot remove it", source };
@@ -143,20 +176,30 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn make(path: &Path) -> io::Result<()> {
-    share_folder()?;
-    OpenOptions::new().write(true).create_new(true).open(path)?;
-    let made = on_a_thread(|| -> io::Result<()> {
+    on_a_thread(|| {
         // SAFETY: only unsharing file descriptors is unsafe, which NEWNET does not. This thread ends at once, so no
         // other code runs in the new namespace.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
-        Ok(rustix::mount::mount_bind("/proc/thread-self/ns/net", path)?)
+        bind("/proc/thread-self/ns/net", path)
     })
-    .flatten();
-    if made.is_err() {
+    .flatten()
+}
+
+/// Mounts a namespace on a new file.
+fn bind(namespace: &str, path: &Path) -> io::Result<()> {
+    share_folder()?;
+    OpenOptions::new().write(true).create_new(true).open(path)?;
+    let bound = rustix::mount::mount_bind(namespace, path);
+    if bound.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_file(path);
     }
-    made
+    Ok(bound?)
+}
+
+fn is_same(one: &File, other: &File) -> io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// Makes mounts here propagate to every mount namespace, as `ip netns add` does.
@@ -199,5 +242,38 @@ mod tests {
         let (again, existed) = Namespace::take(&name).unwrap();
         assert!(!existed);
         again.remove().unwrap();
+    }
+
+    #[test]
+    fn a_removed_name_is_bound_again_but_never_taken_from_another_namespace() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root can create namespaces");
+            return;
+        }
+        let name = format!("netvm-name-{}", std::process::id());
+        let path = path_of(&name);
+        let remove = || {
+            rustix::mount::unmount(&path, UnmountFlags::DETACH).unwrap();
+            fs::remove_file(&path).unwrap();
+        };
+        let (held, _) = Namespace::take(&name).unwrap();
+        assert!(!held.keep_name().unwrap());
+        remove();
+        assert!(held.keep_name().unwrap() && !held.keep_name().unwrap());
+        assert!(is_taken(&name).unwrap(), "it is the locked one");
+        // Without its mount, the file remains.
+        rustix::mount::unmount(&path, UnmountFlags::DETACH).unwrap();
+        assert!(held.keep_name().unwrap() && is_taken(&name).unwrap());
+        remove();
+        make(&path).unwrap();
+        assert!(matches!(held.keep_name(), Err(NamespaceError::Replaced { .. })));
+        assert!(!is_taken(&name).unwrap(), "the other one stays");
+        remove();
+        assert!(held.keep_name().unwrap());
+        // Nor is another namespace removed.
+        remove();
+        make(&path).unwrap();
+        assert!(matches!(held.remove(), Err(NamespaceError::Replaced { .. })) && path.exists());
+        remove();
     }
 }

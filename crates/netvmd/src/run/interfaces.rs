@@ -1,5 +1,5 @@
 //! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, reopens a port when its
-//! interface exists again, and passes carriers on to the interfaces of routers.
+//! interface exists again, and passes carriers on to the interfaces of routers. Keeps the names of routers' namespaces.
 //!
 //! A netlink event only starts a comparison of all interfaces with their desired state, so a lost event has no lasting
 //! effect.
@@ -116,6 +116,7 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
     };
     daemon.routers.set_carriers(carriers(&host, &ports)).await;
     daemon.routers.follow_mtus(&host, mtus(&ports)).await;
+    daemon.routers.keep_names().await;
     let down: BTreeSet<PortId> =
         ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
     logged.retain(|id, _| host.port(*id).is_some());

@@ -1,11 +1,12 @@
 //! What users do to a router's namespace while netvmd forwards.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use netvm_api::{Done, RouterInfo, path};
 
 use super::common::Daemon;
-use super::common::hosts::{are_possible, within};
+use super::common::hosts::{are_possible, run, within};
 use super::site::{Site, start};
 
 /// Pings of a burst.
@@ -29,7 +30,7 @@ fn a_changed_namespace_is_followed() {
     if !are_possible() {
         return;
     }
-    let site = Site::new("w");
+    let site = Site::new("name");
     let mut daemon = start(&[&site]);
     let (v4, v6) = ("10.2.0.2", "2001:db8:2::2");
     assert!(site.client.pings(v4) && site.client.pings(v6), "{}", daemon.log());
@@ -55,6 +56,24 @@ fn a_changed_namespace_is_followed() {
     println!("rule add lookup main: the engine forwards {by_engine} IPv4 packets of {}", 2 * BURST);
     assert!(by_engine >= 2 * BURST * 3 / 4, "{by_engine}");
 
+    // netvmd holds the namespace without its name, and gives it the name back.
+    let name = Path::new("/run/netns").join(site.namespace());
+    run(&format!("ip netns del {}", site.namespace()));
+    let removed = Instant::now();
+    assert!(within(Duration::from_secs(20), || name.exists()), "{}", daemon.log());
+    println!("ip netns del: the name is back after {:?}", removed.elapsed());
+    daemon.await_log("netvmd bound it again");
+    site.ip("link show lan");
+    assert!(site.client.pings(v4) && site.client.pings(v6), "{}", daemon.log());
+    let by_engine = forwarded(&daemon, &site, "ping", v4);
+    println!("the engine forwards {by_engine} IPv4 packets of {}", 2 * BURST);
+    assert!(by_engine >= 2 * BURST * 3 / 4, "{by_engine}");
+    // It is the router's: its kernel's routes are in force in the engine.
+    site.ip("route add blackhole 10.2.0.2/32");
+    assert!(within(Duration::from_secs(10), || !passes()), "{}", daemon.log());
+    assert_eq!(daemon.log().matches("bound it again").count(), 1, "{}", daemon.log());
+
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
+    assert!(!name.exists());
 }
