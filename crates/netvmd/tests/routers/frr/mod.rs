@@ -1,5 +1,6 @@
 //! FRR and BIRD in network namespaces, with folders of their own.
 
+mod advertisements;
 mod daemons;
 mod full_table;
 
@@ -39,11 +40,12 @@ impl Daemons {
         Self { children: Vec::new(), folder }
     }
 
-    /// Starts daemons of FRR, each with its configuration. `zebra` need not be among them.
+    /// Starts daemons of FRR, each with its configuration. Without a `zebra` at their head, one starts before them.
     pub fn frr(namespace: &str, configs: &[(&str, String)]) -> Self {
         let mut all = Self::new(namespace);
         let zebra = ("zebra", String::new());
-        let configs: Vec<_> = std::iter::once(&zebra).chain(configs).collect();
+        let has_zebra = configs.first().is_some_and(|(name, _)| *name == "zebra");
+        let configs: Vec<_> = (!has_zebra).then_some(&zebra).into_iter().chain(configs).collect();
         for (name, text) in &configs {
             let text = format!("log file {}\n{text}", all.path("log"));
             std::fs::write(all.folder.join(format!("{name}.conf")), text).unwrap();
