@@ -17,6 +17,10 @@ use crate::site::ENGINE;
 /// Prefixes that both peers announce.
 const PREFIXES: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// BFD takes a second, five intervals of 200 ms; the rest is for a loaded machine. BGP's hold time alone is nine seconds.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The carrier is lost at once.
+const LINK_LOSS: Duration = Duration::from_secs(1);
 
 fn prefixes() -> impl Iterator<Item = String> {
     (0..PREFIXES).map(|n| format!("30.{}.{}.0/24", n / 256, n % 256))
@@ -208,10 +212,11 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
     let cut = Instant::now();
     assert!(within(PATIENCE, || only(&second)), "{:?}\n{}", net.gateways("30.39.15.0/24"), logs());
     let took = cut.elapsed();
-    println!("a silent peer: the last route has moved after {took:?}");
-    // BFD takes a second; BGP's hold time alone is nine.
-    assert!(took < Duration::from_secs(7), "{took:?}\n{}", logs());
-    println!("a silent peer: flows were interrupted for {:?}", outage.end());
+    let interruption = outage.end();
+    println!(
+        "a silent peer: the last route has moved after {took:?}, flows were interrupted for {interruption:?}"
+    );
+    assert!(took < SILENCE && interruption < SILENCE, "{took:?}, {interruption:?}\n{}", logs());
 
     // It is back, and then the other peer's link goes down.
     net.peers[0].ip("address add 10.2.0.2/16 dev eth0");
@@ -222,8 +227,12 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
     net.peers[1].ip("link set eth0 down");
     let cut = Instant::now();
     assert!(within(PATIENCE, || only(&first)), "{}", logs());
-    println!("a link down: the last route has moved after {:?}", cut.elapsed());
-    println!("a link down: flows were interrupted for {:?}", outage.end());
+    let took = cut.elapsed();
+    let interruption = outage.end();
+    println!(
+        "a link down: the last route has moved after {took:?}, flows were interrupted for {interruption:?}"
+    );
+    assert!(took < LINK_LOSS && interruption < LINK_LOSS, "{took:?}, {interruption:?}\n{}", logs());
     drop((router, frr, bird));
     let _: Done = net.daemon.post(path::STOP, "{\"purge\": true}");
     assert!(net.daemon.wait().success(), "{}", net.daemon.log());
