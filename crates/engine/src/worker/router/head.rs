@@ -78,10 +78,11 @@ impl Head {
         self.interface
     }
 
-    /// Records that the packet has no tag, and its ingress interface.
+    /// Records the ingress interface of a packet, and whether it has a tag.
     #[inline(always)]
-    pub(super) const fn set_untagged(&mut self, interface: u16) {
-        (self.interface, self.l2) = (interface, ETHERNET as u8);
+    pub(super) const fn set_ingress(&mut self, interface: u16, is_tagged: bool) {
+        let tag = if is_tagged { TAG } else { 0 };
+        (self.interface, self.l2) = (interface, (ETHERNET + tag) as u8);
     }
 
     /// Whether it has an outer tag.

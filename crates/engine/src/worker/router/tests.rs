@@ -14,7 +14,7 @@ use crate::router::{InterfacePath, PuntLimits};
 pub(super) const PORT: PortId = PortId(0);
 pub(super) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// A second address, as VRRP has one.
-const VIRTUAL: MacAddr = MacAddr([0, 0, 0x5e, 0, 1, 7]);
+pub(super) const VIRTUAL: MacAddr = MacAddr([0, 0, 0x5e, 0, 1, 7]);
 pub(super) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
 /// Interfaces without a tag, with VLAN 5 on the same port, with VLAN 7 on another one, and without a tag on a third.
@@ -34,7 +34,7 @@ pub(super) fn router() -> RouterPath {
     RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()))
 }
 
-fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
+pub(super) fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
     [&frame[..12], &tag, &frame[12..]].concat()
 }
 

@@ -1,0 +1,199 @@
+//! The fast path of a router: bursts of IPv4 packets without options, all with a tag or all without one, each with one gateway.
+//! In: a burst. Out: the same verdicts and headers as by the other way, or no change at all if the burst has any other packet.
+//!
+//! Both headers are in registers while they are checked and changed, so this copy is private, too. A burst with other packets
+//! takes the other way, and so do the next ones, because the attempt costs up to 25 cycles for each packet.
+//!
+//! Predicted cost at 2.3 GHz in bursts of 32: reading and checks 12 cycles, route and next hop 15, writing 10: 37. `./dev bench
+//! router` shows 46 for this and for sending on if all packets have one next hop, and 72 by the other way.
+
+mod headers;
+#[cfg(test)]
+mod tests;
+
+use dpdk::{Batch, Mbuf};
+use netvm_router::{NextHop, NextHopId};
+use netvm_wire::{EtherType, MacAddr, VlanId};
+
+use super::head::{ETHERNET, TAG};
+use super::{MAX, RouteVerdict, RouterBurst, is_alike};
+use crate::router::{Here, InterfacePath, RouterPath};
+pub(super) use headers::Headers;
+use headers::word_of;
+
+/// Bursts that take the other way after one that has to.
+const SKIPPED: u8 = 15;
+
+/// An interface by which packets come in.
+#[derive(Clone, Copy)]
+struct Ingress {
+    number: u16,
+    /// Its address, or the one of its other addresses to which the first packet goes, as [`word_of`] has it.
+    own: u64,
+}
+
+impl Ingress {
+    /// The interface of a packet, if the packet is addressed to it.
+    #[inline(always)]
+    fn of(router: &RouterPath, here: Here<'_>, headers: &Headers) -> Option<Self> {
+        let number = here.with(headers.vlan())?;
+        let interface = router.interface(number)?;
+        let own = headers.to();
+        let is_own = word_of(interface.mac) == own || is_also(interface, own);
+        is_own.then_some(Self { number, own })
+    }
+}
+
+/// Whether this is another address of the interface. Few have any.
+#[inline(always)]
+fn is_also(interface: &InterfacePath, own: u64) -> bool {
+    interface.also.iter().any(|mac| word_of(*mac) == own)
+}
+
+/// Where packets leave.
+struct Way {
+    interface: u16,
+    from: MacAddr,
+    to: MacAddr,
+    vlan: Option<VlanId>,
+    verdict: RouteVerdict,
+}
+
+impl Way {
+    /// The way by a next hop of packets of up to `longest` bytes; `None` if they do not suit.
+    #[inline(always)]
+    fn by(router: &RouterPath, id: NextHopId, longest: u16) -> Option<Self> {
+        let NextHop::Via(hop) = router.tables.next_hop(id) else { return None };
+        let out = router.interface(hop.interface)?;
+        let verdict = RouteVerdict::Out { port: out.port, interface: hop.interface };
+        let way = Self { interface: hop.interface, from: out.mac, to: hop.mac, vlan: out.vlan, verdict };
+        (u32::from(longest) <= out.mtu).then_some(way)
+    }
+
+    /// Whether a packet has room for the tag that it gets.
+    #[inline(always)]
+    fn fits<const TAGGED: bool>(&self, mbuf: &Mbuf) -> bool {
+        TAGGED || self.vlan.is_none() || usize::from(mbuf.data_off()) >= TAG
+    }
+}
+
+impl RouterBurst {
+    /// Decides a burst as [`RouterBurst::decide`] does, if all of its packets suit. Returns whether all have the same verdict;
+    /// `None` if the burst has to take the other way.
+    #[inline(always)]
+    pub(super) fn decide_fast(
+        &mut self,
+        router: &RouterPath,
+        here: Here<'_>,
+        batch: &mut Batch,
+    ) -> Option<bool> {
+        if self.skipped > 0 || router.checks_sources {
+            self.skipped = self.skipped.saturating_sub(1);
+            return None;
+        }
+        let mut ethernet = [0; ETHERNET];
+        batch.as_slice().first()?.copy_first(&mut ethernet);
+        let [.., high, low] = ethernet;
+        if EtherType(u16::from_be_bytes([high, low])) == EtherType::VLAN {
+            self.decide_form::<true>(router, here, batch)
+        } else {
+            self.decide_form::<false>(router, here, batch)
+        }
+    }
+
+    /// The same for a burst whose first packet has a tag or has none.
+    #[inline(always)]
+    fn decide_form<const TAGGED: bool>(
+        &mut self,
+        router: &RouterPath,
+        here: Here<'_>,
+        batch: &mut Batch,
+    ) -> Option<bool> {
+        // Most bursts for the other way begin with a packet for it, for example of IPv6.
+        let first = batch.as_slice().first()?;
+        let headers = Headers::read::<TAGGED>(first)?;
+        let ingress = Ingress::of(router, here, &headers)?;
+        headers.destination(first.pkt_len())?;
+        let decided = self.decide_all::<TAGGED>(router, (here, ingress), batch);
+        if decided.is_none() {
+            self.skipped = SKIPPED;
+        }
+        decided
+    }
+
+    /// Decides a burst whose first packet came in by `ingress`. Changes no packet before all are known to suit.
+    #[inline(always)]
+    fn decide_all<const TAGGED: bool>(
+        &mut self,
+        router: &RouterPath,
+        (here, ingress): (Here<'_>, Ingress),
+        batch: &mut Batch,
+    ) -> Option<bool> {
+        let Self { headers, verdicts, heads, v4, .. } = self;
+        let (mut longest, mut bytes) = (0, 0);
+        let count = batch.len().min(MAX);
+        v4.count = count;
+        let places = headers.iter_mut().zip(&mut v4.addresses).zip(&mut *heads);
+        for (mbuf, ((headers, address), head)) in batch.as_slice().iter().zip(places) {
+            let read = Headers::read::<TAGGED>(mbuf)?;
+            if TAGGED {
+                head.set_ingress(Ingress::of(router, here, &read)?.number, true);
+            } else if read.to() != ingress.own {
+                return None;
+            }
+            *address = read.destination(mbuf.pkt_len())?;
+            *headers = read;
+            longest = longest.max(read.length());
+            bytes += u64::from(mbuf.pkt_len());
+        }
+        let (addresses, found) = (&v4.addresses[..count], &mut v4.found[..count]);
+        router.tables.lookup_v4(addresses, found);
+        let first = *found.first()?;
+        // Without an early end, so that many are compared at once.
+        if found.iter().fold(true, |all, id| all & (*id == first)) {
+            let way = Way::by(router, first, longest)?;
+            let is_back = match TAGGED {
+                true => heads[..count].iter().any(|head| head.interface() == way.interface),
+                false => ingress.number == way.interface,
+            };
+            if is_back || !batch.as_slice().iter().all(|mbuf| way.fits::<TAGGED>(mbuf)) {
+                return None;
+            }
+            for (mbuf, headers) in batch.as_mut_slice().iter_mut().zip(headers) {
+                headers.forward(way.from, way.to, way.vlan);
+                headers.write::<TAGGED>(mbuf);
+            }
+            // Of packets that are alike and have one possible interface, the first stands for all.
+            let counted = if here.is_one() { 1 } else { count };
+            verdicts[..counted].fill(way.verdict);
+            if !TAGGED {
+                heads[..counted].iter_mut().for_each(|head| head.set_ingress(ingress.number, false));
+            }
+            let tags =
+                [way.vlan.is_some(), TAGGED].map(|is_tagged| u64::from(is_tagged) * (count * TAG) as u64);
+            self.bytes = Some(bytes + tags[0] - tags[1]);
+            return Some(true);
+        }
+        if router.has_many_interfaces() {
+            v4.prefetch_interfaces(router);
+        }
+        let packets = batch.as_slice().iter().zip(&v4.found[..count]);
+        for ((mbuf, id), ((headers, verdict), head)) in
+            packets.zip(headers.iter_mut().zip(&mut *verdicts).zip(&mut *heads))
+        {
+            let way = Way::by(router, *id, headers.length())?;
+            if !TAGGED {
+                head.set_ingress(ingress.number, false);
+            }
+            if way.interface == head.interface() || !way.fits::<TAGGED>(mbuf) {
+                return None;
+            }
+            headers.forward(way.from, way.to, way.vlan);
+            *verdict = way.verdict;
+        }
+        for (mbuf, headers) in batch.as_mut_slice().iter_mut().zip(headers) {
+            headers.write::<TAGGED>(mbuf);
+        }
+        Some(is_alike(&verdicts[..count]))
+    }
+}
