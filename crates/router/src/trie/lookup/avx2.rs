@@ -1,21 +1,24 @@
-//! Lookup with AVX2: eight addresses of IPv6 per vector. Those of IPv4 are looked up one at a time, with its other instructions.
+//! Lookup with AVX2: eight addresses per vector. Gathers are slow on AMD's processors, and on Intel's since Downfall, and pay for
+//! IPv6 only. Entries of IPv4 are loaded one at a time, in loops so short that a processor starts the loads of a whole burst
+//! before it needs the first; what is computed in between takes vectors.
 
 #![allow(unsafe_code, reason = "gathers read memory by address")]
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_loadu_si128, _mm256_add_epi8, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_andnot_si256, _mm256_castsi128_si256, _mm256_i32gather_epi32, _mm256_inserti128_si256,
-    _mm256_loadu_si256, _mm256_mask_i32gather_epi32, _mm256_min_epu32, _mm256_movemask_epi8, _mm256_or_si256,
-    _mm256_set_epi64x, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8,
-    _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_storeu_si256,
-    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_castsi128_si256, _mm256_castsi256_ps,
+    _mm256_i32gather_epi32, _mm256_inserti128_si256, _mm256_loadu_si256, _mm256_mask_i32gather_epi32,
+    _mm256_min_epu32, _mm256_movemask_ps, _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi32,
+    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srai_epi32,
+    _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
+    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
-use super::{SHIFTS, Start, View, plain};
+use super::{BURST, SHIFTS, Start, View, plain};
 use crate::next_hop::NextHopId;
 use crate::trie::ROOT;
-use crate::trie::bits::Key;
-use crate::trie::node::{Entry, Line, SLOTS, WORDS};
+use crate::trie::bits::{Bits, Key};
+use crate::trie::node::{Entry, Line, SLOTS, WORDS, entry_of_slot};
 
 /// Addresses per vector.
 const LANES: usize = 8;
@@ -27,9 +30,14 @@ const OCTET: i64 = 0x0808_0808_0808_0808;
 /// Like [`View::lookup`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
-    // Two levels are too few for gathers to pay: they are slow on AMD's processors, and on Intel's since Downfall.
     if K::WINDOWS == 1 {
-        return plain::lookup(view, addresses, found);
+        return view.in_bursts(addresses, found, |burst, count, start| {
+            if start.is_root {
+                descend_two_levels(view, burst, count)
+            } else {
+                plain::descend(view, burst, count, start)
+            }
+        });
     }
     view.in_bursts(addresses, found, |burst: &[K; MANY], count, start| match count {
         ..=LANES => descend::<K, 1, MANY>(view, burst, start),
@@ -46,8 +54,10 @@ fn descend<K: Key, const V: usize, const N: usize>(
     addresses: &[K; N],
     start: Start,
 ) -> [Entry; N] {
-    let mut all = [Entry::NONE; N];
-    let Some(addresses) = addresses.as_chunks().0.first_chunk::<V>() else { return all };
+    let mut all = [Entry::NONE.bits(); N];
+    let Some(addresses) = addresses.as_chunks().0.first_chunk::<V>() else {
+        return all.map(Entry::from_bits);
+    };
     let mut words = [[_mm256_setzero_si256(); 5]; V];
     let mut entries = [_mm256_setzero_si256(); V];
     for v in 0..V {
@@ -58,7 +68,6 @@ fn descend<K: Key, const V: usize, const N: usize>(
             _mm256_set1_epi32(start.entry.bits() as i32)
         };
     }
-    let one = _mm256_set1_epi32(1);
     let (first, mut skipped) = start.window::<K>();
     'levels: for window in usize::from(first)..usize::from(K::WINDOWS) {
         let mut windows = entries;
@@ -67,34 +76,106 @@ fn descend<K: Key, const V: usize, const N: usize>(
             windows[v] = _mm256_or_si256(_mm256_slli_epi32::<16>(high), _mm256_srli_epi32::<16>(low));
         }
         for shift in &SHIFTS[std::mem::take(&mut skipped)..] {
-            // The sign bit of an entry says whether it has slots.
-            let mut open = entries[0];
+            let mut any = entries[0];
             for entries in &entries[1..] {
-                open = _mm256_or_si256(open, *entries);
+                any = _mm256_or_si256(any, *entries);
             }
-            if _mm256_movemask_epi8(open) as u32 & 0x8888_8888 == 0 {
+            if have_slots(any) == 0 {
                 break 'levels;
             }
             for v in 0..V {
-                // All ones for nodes of leaves, whose entries have both of the upper bits set.
-                let twice = _mm256_and_si256(entries[v], _mm256_slli_epi32::<1>(entries[v]));
-                let leaves = _mm256_srai_epi32::<31>(twice);
-                let slot = _mm256_srlv_epi32(windows[v], _mm256_set1_epi32((*shift).into()));
-                let slot = _mm256_and_si256(slot, _mm256_set1_epi32(SLOTS as i32 - 1));
-                // The line number times the words per line, which shifts out the kind. Leaves take half a word.
-                let first = _mm256_slli_epi32::<4>(entries[v]);
-                let number = _mm256_add_epi32(first, _mm256_srlv_epi32(slot, _mm256_and_si256(leaves, one)));
-                let found = gather_words(view.lines, number, entries[v]);
-                let odd = _mm256_and_si256(_mm256_slli_epi32::<4>(slot), _mm256_set1_epi32(16));
-                let found = _mm256_srlv_epi32(found, _mm256_and_si256(odd, leaves));
-                entries[v] = _mm256_andnot_si256(_mm256_slli_epi32::<16>(leaves), found);
+                let slots = _mm256_srlv_epi32(windows[v], _mm256_set1_epi32((*shift).into()));
+                let slots = _mm256_and_si256(slots, _mm256_set1_epi32(SLOTS as i32 - 1));
+                let (numbers, leaves) = number_of(entries[v], slots);
+                entries[v] = select(leaves, slots, gather_words(view.lines, numbers, entries[v]));
             }
         }
     }
     for (all, entries) in all.as_chunks_mut().0.iter_mut().zip(entries) {
-        *all = store(entries);
+        store(all, entries);
     }
-    all
+    all.map(Entry::from_bits)
+}
+
+/// Descends from the root with addresses of 32 bits, which have two levels. Nearly all of a large table's are at a leaf after the
+/// first.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn descend_two_levels<K: Key>(view: View<'_>, addresses: &[K; BURST], count: usize) -> [Entry; BURST] {
+    let count = count.next_multiple_of(LANES).min(BURST);
+    let mut entries = [Entry::NONE.bits(); BURST];
+    for (entry, address) in entries.iter_mut().zip(addresses).take(count) {
+        *entry = view.root[address.top()].bits();
+    }
+    let Some(last) = last_word(view.lines) else { return entries.map(Entry::from_bits) };
+    let (mut words, mut any) = ([0u32; BURST], _mm256_setzero_si256());
+    let vectors = words.as_chunks_mut().0.iter_mut().zip(entries.as_chunks().0).zip(addresses.as_chunks().0);
+    for ((numbers, entries), addresses) in vectors.take(count / LANES) {
+        let entries = load(entries);
+        any = _mm256_or_si256(any, entries);
+        store(numbers, _mm256_min_epu32(number_of(entries, second_slots(addresses)).0, last));
+    }
+    if have_slots(any) == 0 {
+        return entries.map(Entry::from_bits);
+    }
+    for number in words.iter_mut().take(count) {
+        // SAFETY: lines are arrays of 32-bit words, and the minimum above keeps each number at most that of the last.
+        *number = unsafe { *view.lines.as_ptr().cast::<u32>().add(*number as usize) };
+    }
+    let mut open = 0;
+    let vectors = entries.as_chunks_mut().0.iter_mut().zip(words.as_chunks().0).zip(addresses.as_chunks().0);
+    for (n, ((entries, words), addresses)) in vectors.take(count / LANES).enumerate() {
+        let (before, slots) = (load(entries), second_slots(addresses));
+        let (_, leaves) = number_of(before, slots);
+        let after = select(leaves, slots, load(words));
+        let after = _mm256_blendv_epi8(before, after, _mm256_srai_epi32::<31>(before));
+        open |= u64::from(have_slots(after)) << (n * LANES);
+        store(entries, after);
+    }
+    while open != 0 {
+        let n = open.trailing_zeros() as usize % BURST;
+        open &= open - 1;
+        let node = Entry::from_bits(entries[n]);
+        entries[n] = entry_of_slot(view.lines, node, addresses[n].bits().byte(24)).bits();
+    }
+    entries.map(Entry::from_bits)
+}
+
+/// The slots of the root's children that addresses of 32 bits lead to.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn second_slots<K: Key>(addresses: &[K; LANES]) -> __m256i {
+    _mm256_and_si256(_mm256_srli_epi32::<8>(columns(addresses)[0]), _mm256_set1_epi32(SLOTS as i32 - 1))
+}
+
+/// A bit for each entry that has slots: its sign bit.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn have_slots(entries: __m256i) -> u8 {
+    _mm256_movemask_ps(_mm256_castsi256_ps(entries)) as u8
+}
+
+/// The numbers of these slots' words among those of all lines, and all ones for entries that are nodes of leaves. Numbers of
+/// entries without slots are arbitrary.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn number_of(entries: __m256i, slots: __m256i) -> (__m256i, __m256i) {
+    // Nodes of leaves have both of the upper bits set.
+    let twice = _mm256_and_si256(entries, _mm256_slli_epi32::<1>(entries));
+    let leaves = _mm256_srai_epi32::<31>(twice);
+    // The line number times the words per line, which shifts out the kind. Leaves take half a word.
+    let first = _mm256_slli_epi32::<4>(entries);
+    let halves = _mm256_srlv_epi32(slots, _mm256_and_si256(leaves, _mm256_set1_epi32(1)));
+    (_mm256_add_epi32(first, halves), leaves)
+}
+
+/// The entries of these slots, which have these words.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn select(leaves: __m256i, slots: __m256i, words: __m256i) -> __m256i {
+    let odd = _mm256_and_si256(_mm256_slli_epi32::<4>(slots), _mm256_set1_epi32(16));
+    let found = _mm256_srlv_epi32(words, _mm256_and_si256(odd, leaves));
+    _mm256_andnot_si256(_mm256_slli_epi32::<16>(leaves), found)
 }
 
 /// The 32-bit words of each address, the most significant first; zero past the end.
@@ -139,17 +220,30 @@ fn gather_root(root: &[Entry; ROOT], slots: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 fn gather_words(lines: &[Line], numbers: __m256i, entries: __m256i) -> __m256i {
-    let Some(last) = (lines.len() * WORDS).checked_sub(1) else { return _mm256_setzero_si256() };
-    let numbers = _mm256_min_epu32(numbers, _mm256_set1_epi32(last.min(i32::MAX as usize) as i32));
+    let Some(last) = last_word(lines) else { return _mm256_setzero_si256() };
+    let numbers = _mm256_min_epu32(numbers, last);
     // SAFETY: lines are arrays of 32-bit words, and the minimum above keeps each number at most that of the last word.
     unsafe { _mm256_mask_i32gather_epi32::<4>(entries, lines.as_ptr().cast(), numbers, entries) }
 }
 
+/// The number of the last word of all lines, in each lane.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-fn store(vector: __m256i) -> [Entry; LANES] {
-    let mut words = [0; LANES];
+fn last_word(lines: &[Line]) -> Option<__m256i> {
+    let last = (lines.len() * WORDS).checked_sub(1)?;
+    Some(_mm256_set1_epi32(last.min(i32::MAX as usize) as i32))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn load(words: &[u32; LANES]) -> __m256i {
+    // SAFETY: the array has 32 bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn store(words: &mut [u32; LANES], vector: __m256i) {
     // SAFETY: the array has 32 bytes, and the store needs no alignment.
     unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) };
-    words.map(Entry::from_bits)
 }

@@ -63,7 +63,12 @@ impl<'a> Words<'a> {
 
 /// Descends from the root until every address has reached a leaf or a test.
 #[inline(always)]
-fn descend<K: Key>(view: View<'_>, addresses: &[K; BURST], count: usize, start: Start) -> [Entry; BURST] {
+pub(super) fn descend<K: Key>(
+    view: View<'_>,
+    addresses: &[K; BURST],
+    count: usize,
+    start: Start,
+) -> [Entry; BURST] {
     const LAST: usize = BURST - 1;
     let count = count.min(BURST);
     let mut entries = [Entry::NONE; BURST];
