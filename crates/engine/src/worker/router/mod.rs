@@ -126,10 +126,11 @@ pub(crate) struct RouterBurst {
     v6: Family<[u8; 16]>,
     /// New headers of the packets of a burst on the fast path.
     headers: [Headers; MAX],
-    /// Bytes of a burst that the fast path sends by one next hop.
+    /// Bytes of a burst to which the fast path gave one verdict, as they are now.
     bytes: Option<u64>,
-    /// Bursts that will not try the fast path.
+    /// Bursts that will not try the fast path, and how many were not to after the last one that tried.
     skipped: u8,
+    penalty: u8,
 }
 
 impl RouterBurst {
@@ -142,6 +143,7 @@ impl RouterBurst {
             headers: [Headers::EMPTY; MAX],
             bytes: None,
             skipped: 0,
+            penalty: 0,
         }
     }
 

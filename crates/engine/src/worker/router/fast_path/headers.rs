@@ -6,10 +6,10 @@ use netvm_wire::{MacAddr, VlanId};
 use crate::worker::router::head::{ETHERNET, TAG, V4};
 use crate::worker::router::{TAGGED_V4, UNTAGGED_V4};
 
-/// By first byte: whether all such addresses are looked up. The other way decides about the rest.
+/// By first byte: whether such addresses are looked up. The other way decides about the rest.
 const IS_ORDINARY: [bool; 256] = {
     let mut ordinary = [true; 256];
-    (ordinary[0], ordinary[127], ordinary[169]) = (false, false, false);
+    (ordinary[0], ordinary[127]) = (false, false);
     let mut n = 224;
     while n < 256 {
         ordinary[n] = false;
@@ -17,6 +17,8 @@ const IS_ORDINARY: [bool; 256] = {
     }
     ordinary
 };
+/// The first bytes of link-local addresses (169.254.0.0/16, RFC 3927), as a little-endian word: they are not looked up.
+const LINK_LOCAL: u16 = u16::from_le_bytes([169, 254]);
 /// The low 48 bits of a word.
 const MAC: u64 = 0x0000_ffff_ffff_ffff;
 /// The tag protocol identifier of IEEE 802.1Q, as a little-endian word.
@@ -43,6 +45,12 @@ pub(in crate::worker::router) struct Headers {
 pub(super) const fn word_of(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// Whether an address with these first bytes is looked up.
+#[inline(always)]
+const fn is_ordinary(first: u16) -> bool {
+    IS_ORDINARY[(first & 0xff) as usize] & (first != LINK_LOCAL)
 }
 
 /// The bytes from `at` on, which the caller knows to be there.
@@ -116,8 +124,7 @@ impl Headers {
         let ip_length = u32::from(self.length());
         let fits = ip_length >= V4 as u32 && ip_length + u32::from(self.l2) <= length;
         let is_alive = (ip >> 48) as u8 > 1;
-        let [source, destination] = [(addresses >> 16) as u8, (addresses >> 48) as u8];
-        let is_ordinary = IS_ORDINARY[usize::from(source)] & IS_ORDINARY[usize::from(destination)];
+        let is_ordinary = is_ordinary((addresses >> 16) as u16) & is_ordinary((addresses >> 48) as u16);
         // The sum is not 0, because the version is not, so it is a multiple of 65535 exactly if the checksum is right (RFC 1071).
         let half = u64::from(u32::MAX);
         let sum = (from >> 48)

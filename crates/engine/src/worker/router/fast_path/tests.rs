@@ -108,6 +108,47 @@ fn only_bursts_that_suit_take_the_fast_path() {
 }
 
 #[test]
+fn bursts_after_others_take_the_other_way_for_longer_and_longer() {
+    let memory = Memory::for_tests(512, 0, 64);
+    let (router, mut burst) = (router_by([3, 3]), Box::new(RouterBurst::new()));
+    let mut is_fast = |frames: &[Vec<u8>]| {
+        let mut batch = Batch::new();
+        frames.iter().for_each(|frame| batch.push(mbuf_of(&memory, frame)).unwrap());
+        burst.decide_fast(&router, router.on(PORT), &mut batch).is_some()
+    };
+    let (plain, mixed) = ([packet(OWN, TO[0], None)], [packet(OWN, TO[0], None), frame(OWN, true)]);
+    for skipped in [1, 3, 7, 15, 15] {
+        assert!(!is_fast(&mixed));
+        (0..skipped).for_each(|n| assert!(!is_fast(&plain), "{n} of {skipped}"));
+    }
+    assert!(is_fast(&plain) && is_fast(&plain));
+    assert!(!is_fast(&mixed) && !is_fast(&plain) && is_fast(&plain));
+}
+
+#[test]
+fn link_local_and_other_special_addresses_do_not_suit() {
+    let router = router();
+    for (address, suits) in [
+        ("169.253.255.255", true),
+        ("169.254.0.1", false),
+        ("169.255.0.1", true),
+        ("0.1.2.3", false),
+        ("127.0.0.1", false),
+        ("223.255.255.255", true),
+        ("224.0.0.1", false),
+    ] {
+        for (from, to) in [("10.0.0.1", address), (address, "192.0.2.2")] {
+            let frame = FrameBuilder::new(PEER, OWN).ip(from.parse().unwrap(), to.parse().unwrap());
+            let frame = frame.ttl(64).udp(1000, 53).to_vec().unwrap();
+            let destination = Headers::untagged(frame.first_chunk().unwrap()).destination(frame.len() as u32);
+            let class = Head::of(&frame).classify(&router, router.on(PORT), frame.len() as u32);
+            assert_eq!(destination.is_some(), suits, "{from} to {to}");
+            assert_eq!(matches!(class, Class::V4 { .. }), suits, "{from} to {to}");
+        }
+    }
+}
+
+#[test]
 fn a_tag_needs_room() {
     let memory = Memory::for_tests(512, 0, 64);
     let mut batch = Batch::new();
