@@ -1,6 +1,7 @@
 //! Measurements for studies (`./dev study`). A command sets up one combination, reads rates from standard input, and prints
 //! the result of each as a JSON object on one line.
 
+mod delays;
 pub mod routers;
 mod trial;
 pub mod way;

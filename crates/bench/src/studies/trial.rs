@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 
+use super::delays;
 use crate::error::BenchError;
 use crate::setup::sender::{Sender, Sent};
 
@@ -54,6 +55,10 @@ pub struct Counts {
 pub trait Sink {
     /// Its counters.
     fn counts(&mut self) -> Result<Counts, BenchError>;
+    /// The delays of packets since the last call, if it measures them.
+    fn delays(&mut self) -> Option<delays::Summary> {
+        None
+    }
     /// Waits; an engine's manager runs in the meantime.
     fn pause(&mut self, time: Duration) -> Result<(), BenchError>;
 }
@@ -78,6 +83,8 @@ pub struct Trial {
     /// The second stream, if there is one.
     #[serde(flatten)]
     beside: Option<Beside>,
+    #[serde(flatten)]
+    delays: Option<delays::Summary>,
 }
 
 /// The result of the second stream.
@@ -186,9 +193,11 @@ fn trial(
 ) -> Result<Trial, BenchError> {
     send(rates, args.warm_up, sender, sink)?;
     let before = settled(sink)?;
+    sink.delays();
     let streams = send(rates, args.seconds, sender, sink)?;
     let sent = streams.first().copied().unwrap_or_default();
     let after = settled(sink)?;
+    let delays = sink.delays();
     let received = after.received.saturating_sub(before.received);
     let mut drops: BTreeMap<_, _> = after
         .drops
@@ -209,6 +218,7 @@ fn trial(
         lost_packets: lost,
         flows: after.flows - before.flows,
         drops,
+        delays,
         beside: streams.get(1).map(|sent| Beside::of(sent, after.beside.saturating_sub(before.beside))),
     })
 }

@@ -61,6 +61,7 @@ impl Tcpdump {
             size,
             is_multi: false,
             is_spread: false,
+            is_timed: false,
             destinations: vec![Destination {
                 mac: MacAddr([2, 0, 0, 0, 0, 1]),
                 vlan: None,

@@ -25,6 +25,7 @@ use netvm_engine::DropReason;
 use netvm_wire::MacAddr;
 use rustix::mount::{MountFlags, mount};
 
+use super::delays::{Delays, Summary};
 use super::trial::{self, Counts, Sink, TrialArgs};
 use super::way::two_cores;
 use crate::error::BenchError;
@@ -83,6 +84,9 @@ pub struct RoutersArgs {
     /// Bytes of a frame, FCS included
     #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
     pub size: u16,
+    /// Also measure how long packets take from the sender to the sink, in microseconds
+    #[arg(long, conflicts_with = "interfaces")]
+    pub delays: bool,
     /// Packets per second through a second router with its own interfaces, at the same time; only with one of --routers
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub beside: Option<u64>,
@@ -173,6 +177,7 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
         size: args.size,
         is_multi: true,
         is_spread: lanes.are_of_one || table.is_some(),
+        is_timed: args.delays,
         destinations: match args.beside {
             Some(_) => to(args.kind, lanes, table.as_ref(), &[n]),
             None => to(args.kind, lanes, table.as_ref(), &lanes.all().collect::<Vec<_>>()),
@@ -198,7 +203,8 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
         }
     };
     near.iter().for_each(|near| network::pin_threads(near, receiving));
-    let mut routers = Routers { near, core: receiving, rig };
+    let delays = args.delays.then(|| Delays::open("sink", &format!("end-{}", OUT[0]))).transpose()?;
+    let mut routers = Routers { near, core: receiving, rig, delays };
     trial::run(&args.trials, (args.size, args.beside), &sender, &mut routers)
 }
 
@@ -252,6 +258,7 @@ struct Routers {
     near: Vec<String>,
     core: u32,
     rig: Option<Rig>,
+    delays: Option<Delays>,
 }
 
 impl Sink for Routers {
@@ -273,13 +280,15 @@ impl Sink for Routers {
         Ok(counts)
     }
 
+    fn delays(&mut self) -> Option<Summary> {
+        self.delays.as_mut()?.take()
+    }
+
     fn pause(&mut self, time: Duration) -> Result<(), BenchError> {
         match &mut self.rig {
-            Some(rig) => rig.run(time),
-            None => {
-                std::thread::sleep(time);
-                Ok(())
-            }
+            Some(rig) => rig.run(time)?,
+            None => std::thread::sleep(time),
         }
+        self.delays.as_mut().map_or(Ok(()), Delays::read)
     }
 }

@@ -134,6 +134,7 @@ pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
         size: args.size,
         is_multi: args.flows == Flows::Multi,
         is_spread: false,
+        is_timed: false,
         destinations: vec![Destination { mac: GUEST_MAC, vlan: None, address: DESTINATION }],
     };
     let sender = Sender::start(vec![stream], sending)?;
