@@ -196,8 +196,9 @@ proptest! {
 
     /// A tag is written as it was read, with its priority.
     #[test]
-    fn tags_are_read_and_written(mut packet: [u8; TAGGED_V4]) {
+    fn tags_are_read_and_written(mut packet: [u8; TAGGED_V4], ttl in 2u8..) {
         packet[12..14].copy_from_slice(&[0x81, 0]);
+        packet[18 + 8] = ttl;
         let headers = Headers::tagged(&packet).unwrap();
         prop_assert_eq!(headers.tagged_bytes(), packet);
         let plain = [&packet[..12], &packet[16..]].concat();
