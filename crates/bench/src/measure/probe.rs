@@ -113,16 +113,20 @@ fn packet_socket() -> io::Result<OwnedFd> {
     let protocol = NonZeroU32::new(u32::from(ETHERTYPE.to_be())).map(Protocol::from_raw);
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol)?;
     let index = rustix::net::netdevice::name_to_index(&socket, PROBE_END)?;
-    bind(&socket, index)?;
+    bind(&socket, ETHERTYPE, index)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     Ok(socket)
 }
 
-fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
+/// Binds a packet socket to an interface; it receives packets of a protocol of `linux/if_ether.h`, none with 0.
+///
+/// # Errors
+/// The kernel's error.
+pub fn bind(socket: &OwnedFd, protocol: u16, interface: u32) -> io::Result<()> {
     // SAFETY: all zeros are a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ETHERTYPE.to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = interface as i32;
     let length = size_of_val(&address) as libc::socklen_t;
     // SAFETY: the address has the given length and outlives the call.

@@ -6,11 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketType};
 use rustix::thread::LinkNameSpaceType;
 use serde::Serialize;
 
 use crate::error::BenchError;
+use crate::measure::probe::bind;
 use crate::setup::sender::STAMP;
 
 /// Room for what arrives between two readings, in bytes.
@@ -98,7 +99,7 @@ impl Summary {
 }
 
 fn open(interface: &str) -> io::Result<OwnedFd> {
-    let every = std::num::NonZeroU32::new((libc::ETH_P_ALL as u16).to_be().into()).map(Protocol::from_raw);
+    // It receives nothing before it is bound.
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None)?;
     // Accepts a packet if the upper half of the stamp is not 0 (linux/filter.h).
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
@@ -112,14 +113,7 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     set(&socket, libc::SO_ATTACH_FILTER, &program)?;
     set(&socket, libc::SO_RCVBUFFORCE, &ROOM)?;
     let index = rustix::net::netdevice::name_to_index(&socket, interface)?;
-    // SAFETY: all zeros are a valid sockaddr_ll.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = every.map_or(0, |every| every.as_raw().get() as u16);
-    address.sll_ifindex = index as i32;
-    let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the address has the given length and outlives the call.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    bind(&socket, libc::ETH_P_ALL as u16, index)?;
     Ok(socket)
 }
 

@@ -7,6 +7,7 @@
 //!   as it can. `… offered` is what it sent: if a router forwards about as much, the sender is the bottleneck.
 //! - `grout-N`: grout (DPDK's graph router) with the same traffic from the same null port as `engine-N`, to a null port; also
 //!   per second of its datapath thread's CPU time.
+//! - `kernel-N`: the kernel's routing with the same traffic, on one core: see [`crate::peers::kernel`].
 //!
 //! N is the number of routes, or `full` for the whole table.
 //!
@@ -78,8 +79,8 @@ fn add_routes<'a>(
     core: u32,
     (subjects, comparisons): (&mut Vec<Subject<'a>>, &mut Vec<Comparison>),
 ) -> Result<(), BenchError> {
-    let has_grout = !args.bench.skip_peers;
-    if has_grout {
+    let has_peers = !args.bench.skip_peers;
+    if has_peers {
         Grout::find()?;
     }
     let name = |routes: u32| if routes == ALL { "full".to_owned() } else { routes.to_string() };
@@ -89,18 +90,16 @@ fn add_routes<'a>(
         let to: &'static [u32] = destinations(&table, DESTINATIONS).leak();
         let update = engine::with_neighbours(table.update());
         let case = format!("engine-{}", name(*routes));
-        if !args.bench.skip_peers {
-            let (case, ours) = (format!("kernel-{}", name(*routes)), case.clone());
-            comparisons.push(Comparison::new(ours, case.clone()));
+        subjects
+            .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
+        if has_peers {
+            let case = format!("kernel-{}", name(*routes));
+            comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
             subjects.push(Subject::new(case.clone(), move |plan| {
                 let traffic = (DESTINATIONS as u32, args.prefixes.clone());
                 let outcome = kernel::measure(&KernelSpec::new(core, *routes, traffic, plan))?;
                 Ok(vec![Figure::new(case.clone(), Unit::Mpps, outcome.rate / 1e6)])
             }));
-        }
-        subjects
-            .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
-        if has_grout {
             let (case, cores) = (format!("grout-{}", name(*routes)), args.bench.cores()?);
             comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
             subjects.push(Subject::new(case.clone(), move |plan| {
@@ -109,7 +108,7 @@ fn add_routes<'a>(
             }));
         }
         for kind in KINDS {
-            if kind != KINDS[0] && args.bench.skip_peers {
+            if kind != KINDS[0] && !has_peers {
                 continue;
             }
             let case = format!("{kind}-{}", name(*routes));

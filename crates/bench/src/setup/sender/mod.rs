@@ -2,9 +2,7 @@
 
 mod frames;
 
-use std::ffi::CString;
 use std::io;
-use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender as Channel, channel};
 use std::thread;
@@ -14,7 +12,7 @@ use netvm_wire::MacAddr;
 
 use crate::error::BenchError;
 use crate::machine::pin;
-use crate::measure::probe::{ip, leave_network};
+use crate::measure::probe::{bind, ip, leave_network};
 use frames::Frames;
 
 /// Packets sent at once.
@@ -183,17 +181,10 @@ fn open(name: &str) -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: a new descriptor that nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let text = CString::new(name)?;
-    // SAFETY: all zeros are a valid address of integers.
-    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    // SAFETY: the string ends with NUL.
-    address.sll_ifindex = unsafe { libc::if_nametoindex(text.as_ptr()) } as i32;
+    bind(&socket, 0, rustix::net::netdevice::name_to_index(&socket, name)?)?;
     let (on, room): (libc::c_int, libc::c_int) = (1, SEND_BUFFER);
     // SAFETY: each call passes a pointer to a local value and the size of its type; the value lives until the call returns.
     unsafe {
-        let size = size_of::<libc::sockaddr_ll>() as u32;
-        check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;
         let size = size_of::<libc::c_int>() as u32;
         let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE);
         check(libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const room).cast(), size))?;
