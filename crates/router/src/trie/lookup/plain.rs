@@ -15,7 +15,7 @@ use crate::next_hop::NextHopId;
 use crate::trie::bits::Key;
 use crate::trie::node::{Entry, Line, WORDS, leaf_of_slot, leaves_of};
 
-/// Like [`View::lookup`]; inlined where other instructions are there.
+/// Like [`View::lookup`].
 #[inline(always)]
 pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
     view.in_bursts(addresses, found, |burst, count, start| descend(view, burst, count, start));

@@ -1,7 +1,7 @@
 //! The headers of a packet, in registers.
 
 use dpdk::Mbuf;
-use netvm_wire::{MacAddr, VlanId};
+use netvm_wire::{EtherType, MacAddr, VlanId};
 
 use crate::worker::router::head::{ETHERNET, TAG, V4};
 use crate::worker::router::{TAGGED_V4, UNTAGGED_V4};
@@ -22,7 +22,7 @@ const LINK_LOCAL: u16 = u16::from_le_bytes([169, 254]);
 /// The low 48 bits of a word.
 const MAC: u64 = 0x0000_ffff_ffff_ffff;
 /// The tag protocol identifier of IEEE 802.1Q, as a little-endian word.
-const TPID: u16 = 0x8100u16.swap_bytes();
+const TPID: u16 = EtherType::VLAN.0.swap_bytes();
 /// The priority of a tag, with the drop eligible indicator.
 const PRIORITY: u16 = 0xf000;
 const VLAN: u16 = 0x0fff;
