@@ -161,7 +161,7 @@ pub const COLUMNS: &[Column] = columns! {
     "FOR THE KERNEL" of ROUTES: "The class of packets for the router's kernel: routing, neighbour, local, kernel or miss; each has a share of `punt_rate`.";
     "ADDRESS" of NEIGH TOP_FLOWS: "The neighbour's IP address, or a sender's or receiver's.";
     "INTERFACE" of ROUTES NEIGH: "The interface in the router's namespace.";
-    "ADDRESSES" of ROUTES: "Addresses that the configuration gives the interface.";
+    "ADDRESSES" of ROUTES: "Addresses of the interface, those that the configuration gives and others.";
     "PUNT PORT" of ROUTES: "The port between engine and the router's kernel.";
     "OVER QUOTA" of ROUTES: "Packets for the kernel that were dropped because they exceeded `punt_rate`.";
     "PREFIX" of ROUTES: "The destination of the route.";
