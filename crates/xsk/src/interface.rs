@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::errors::{Holders, OpenError, QueueError, kernel_release, lock_limit_kib};
+use crate::kernel::cores::CoreMap;
 use crate::kernel::program::{FLAG_GENERIC, FLAG_NATIVE, Link, Program, SocketMap};
 use crate::kernel::sys::{self, Mapping};
 use crate::options::{CopyMode, Mode, XskOptions};
@@ -43,6 +44,7 @@ pub struct Interface {
     /// Dropped first, which detaches the program.
     _link: Link,
     sockets: SocketMap,
+    cores: CoreMap,
     /// For requests in the interface's network namespace.
     control: OwnedFd,
     /// Cookie of that namespace, if the kernel supports it (Linux 5.14).
@@ -73,7 +75,8 @@ impl Interface {
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
 
         let sockets = SocketMap::new(queues).map_err(failed(MAP))?;
-        let program = Program::load(&sockets).map_err(failed(LOAD))?;
+        let cores = CoreMap::new(queues).map_err(failed(CORES))?;
+        let program = Program::load(&sockets, &cores, queues).map_err(failed(LOAD))?;
         let (link, attached, fallback) = attach(name, ifindex, &program, options.mode)?;
         let promiscuous = if options.promiscuous {
             Some(promiscuous(ifindex).map_err(failed("make the interface promiscuous"))?)
@@ -90,6 +93,7 @@ impl Interface {
             options,
             _link: link,
             sockets,
+            cores,
             control,
             namespace,
             _promiscuous: promiscuous,
@@ -140,8 +144,9 @@ impl Interface {
         self.check_mtu(umem).map_err(|e| e.unwrap_or_else(|source| failed(("read the MTU", source))))?;
         let (name, ifindex) = (self.name.as_str(), self.ifindex);
         let XskOptions { rings, busy_poll, .. } = self.options;
+        let kernel_core = self.cores.of_queue(queue);
         let setup = Setup { interface: name, ifindex, queue, umem, rings, busy_poll };
-        let mut xsk = Xsk::new(socket, &setup).map_err(failed)?;
+        let mut xsk = Xsk::new(socket, &setup, kernel_core).map_err(failed)?;
         self.bind(queue, &mut xsk)?;
         self.sockets.insert(queue, xsk.as_fd()).map_err(|e| failed(("put the socket in the BPF map", e)))?;
         Ok(xsk)
@@ -299,6 +304,7 @@ fn attach(
 }
 
 const MAP: &str = "create a BPF map of sockets";
+const CORES: &str = "create a BPF map of cores";
 const LOAD: &str = "load a BPF program";
 const ATTACH: &str = "attach a BPF program";
 
@@ -330,7 +336,7 @@ fn open_error(name: &str, ifindex: u32, step: &'static str, source: io::Error) -
         Some(libc::EAFNOSUPPORT | libc::ENOSYS) => {
             OpenError::TooOld { interface, step, release: kernel_release() }
         }
-        Some(libc::EINVAL) if [MAP, LOAD, ATTACH].contains(&step) => {
+        Some(libc::EINVAL) if [MAP, CORES, LOAD, ATTACH].contains(&step) => {
             OpenError::TooOld { interface, step, release: kernel_release() }
         }
         _ => OpenError::System { interface, step, source },

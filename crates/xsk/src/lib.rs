@@ -1,8 +1,8 @@
 //! AF_XDP sockets over netvm's shared buffers.
 //!
 //! The caller's packet memory, one mapping of equal buffers, is registered with the kernel as the UMEM, so packets land
-//! in the buffers that NFs map. The crate uses the kernel's interface directly: a six-instruction XDP program, a map of
-//! sockets, a BPF link, and the four rings of each socket. The caller passes and receives buffer numbers.
+//! in the buffers that NFs map. The crate uses the kernel's interface directly: a short XDP program, its maps, a
+//! BPF link, and the four rings of each socket. The caller passes and receives buffer numbers.
 //!
 //! ```no_run
 //! use netvm_xsk::{Interface, Memory, RxFrame, Umem, XskOptions};
@@ -100,6 +100,8 @@ mod errors;
 mod interface;
 /// The kernel's interface: system calls, mapped rings, and the BPF program.
 mod kernel {
+    pub(crate) mod cores;
+    pub(crate) mod map;
     pub(crate) mod program;
     pub(crate) mod ring;
     pub(crate) mod sys;

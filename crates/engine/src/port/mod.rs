@@ -56,6 +56,11 @@ pub(crate) trait Device: Send {
     /// How the worker learns that packets have arrived.
     fn arrival(&self) -> Arrival<'_>;
 
+    /// The core on which the kernel received its last packet.
+    fn kernel_core(&self) -> Option<u32> {
+        None
+    }
+
     /// Offloads that it accepts in packets to send.
     fn accepts(&self) -> Accepts {
         Accepts::default()
@@ -204,6 +209,11 @@ impl PortQueue {
 
     pub(crate) fn leaves_work(&self) -> bool {
         self.gro.is_some() || self.devices.iter().any(|device| device.leaves_work())
+    }
+
+    /// The core on which the kernel received the last packet of the queue whose turn it was.
+    pub(crate) fn kernel_core(&self) -> Option<u32> {
+        self.devices.get(self.turn)?.kernel_core()
     }
 
     pub(crate) fn prepare_wait(&mut self) {

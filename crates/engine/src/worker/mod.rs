@@ -192,6 +192,7 @@ impl Worker {
             self.inputs.polled(n, count);
             if count > 0 {
                 moved += count;
+                self.backoff.arrived(port, dp.clock.now);
                 let clock = clock.note(dp, Stage::Receive, count);
                 ingress(dp, received, &mut self.burst);
                 clock.note(dp, Stage::Deliver, count);
@@ -199,9 +200,6 @@ impl Worker {
             if is_shared {
                 self.shares.charge(n, (count, clock::cycles()), &dp.counters);
             }
-        }
-        if moved > 0 {
-            self.backoff.arrived(dp.clock.now);
         }
         for n in 0..dp.nfs.active.len() {
             let clock = Stopwatch::<TIMED>::start();

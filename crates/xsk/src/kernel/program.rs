@@ -1,22 +1,28 @@
-//! The XDP program that redirects packets to the sockets, its map, and the link that attaches it to an interface.
+//! The XDP program that redirects packets to the sockets, its map of sockets, and the link that attaches it to an
+//! interface.
 //!
 //! ```text
+//! core = bpf_get_smp_processor_id() + 1;
+//! if (ctx->rx_queue_index < queues && cores[ctx->rx_queue_index] != core)
+//!     cores[ctx->rx_queue_index] = core;
 //! return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 //! ```
 //!
-//! A packet goes to the socket of its queue if the map has one, otherwise to the kernel's network stack. A BPF link
-//! attaches the program: the kernel detaches it when the last descriptor of the link is closed, so a process leaves
-//! nothing behind however it ends.
+//! A packet goes to the socket of its queue if the map has one, otherwise to the kernel's network stack. The program
+//! also records the core that it ran on ([`CoreMap`]), which costs some ten cycles a packet. A BPF link attaches the
+//! program: the kernel detaches it when the last descriptor of the link is closed, so a process leaves nothing behind
+//! however it ends.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use libc::c_int;
 
+use crate::kernel::cores::CoreMap;
+use crate::kernel::map::{MapShape, NAME, new_map};
 use crate::kernel::sys;
 
 // Commands of `enum bpf_cmd`.
-const MAP_CREATE: c_int = 0;
 const MAP_UPDATE_ELEM: c_int = 2;
 const PROG_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
@@ -49,27 +55,49 @@ const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immedia
     Instruction { code, registers, offset, immediate }
 }
 
-/// The program, for the map with descriptor `sockets`.
-fn instructions(sockets: RawFd) -> [Instruction; 6] {
+/// The program, for the maps with these descriptors and a number of queues.
+fn instructions(sockets: RawFd, cores: RawFd, queues: u32) -> [Instruction; 18] {
     /// `BPF_LDX | BPF_MEM | BPF_W`.
     const LOAD_WORD: u8 = 0x61;
+    /// `BPF_STX | BPF_MEM | BPF_W`.
+    const STORE_WORD: u8 = 0x63;
     /// `BPF_LD | BPF_IMM | BPF_DW`: takes two slots.
     const LOAD_IMMEDIATE_64: u8 = 0x18;
-    /// `BPF_ALU64 | BPF_MOV | BPF_K`.
+    /// `BPF_ALU64` with `BPF_ADD`, `BPF_LSH` and `BPF_MOV`, of an immediate (`BPF_K`) or a register (`BPF_X`).
+    const ADD_IMMEDIATE: u8 = 0x07;
+    const ADD: u8 = 0x0f;
+    const SHIFT_LEFT_IMMEDIATE: u8 = 0x67;
     const MOVE_IMMEDIATE: u8 = 0xb7;
-    /// `BPF_JMP | BPF_CALL`.
+    const MOVE: u8 = 0xbf;
+    /// `BPF_JMP` with `BPF_JEQ | BPF_X`, `BPF_JGE | BPF_K`, `BPF_CALL` and `BPF_EXIT`.
+    const JUMP_IF_EQUAL: u8 = 0x1d;
+    const JUMP_IF_AT_LEAST_IMMEDIATE: u8 = 0x35;
     const CALL: u8 = 0x85;
-    /// `BPF_JMP | BPF_EXIT`.
     const EXIT: u8 = 0x95;
-    /// Source register that marks the immediate as a map descriptor (`BPF_PSEUDO_MAP_FD`).
+    /// Source registers that mark the immediate as the descriptor of a map, or of a map whose first value is meant
+    /// (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`).
     const MAP_DESCRIPTOR: u8 = 1;
+    const MAP_VALUE: u8 = 2;
     /// Offset of `rx_queue_index` in `struct xdp_md`.
     const RX_QUEUE_INDEX: i16 = 16;
     const XDP_PASS: i32 = 2;
-    /// `BPF_FUNC_redirect_map`: (map, key, action without a socket).
+    /// `BPF_FUNC_get_smp_processor_id`, and `BPF_FUNC_redirect_map`: (map, key, action without a socket).
+    const CORE: i32 = 8;
     const REDIRECT_MAP: i32 = 51;
     [
-        instruction(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
+        instruction(LOAD_WORD, 6, 1, RX_QUEUE_INDEX, 0),
+        instruction(CALL, 0, 0, 0, CORE),
+        instruction(ADD_IMMEDIATE, 0, 0, 0, 1),
+        instruction(JUMP_IF_AT_LEAST_IMMEDIATE, 6, 0, 8, queues.cast_signed()),
+        instruction(MOVE, 2, 6, 0, 0),
+        instruction(SHIFT_LEFT_IMMEDIATE, 2, 0, 0, 2),
+        instruction(LOAD_IMMEDIATE_64, 1, MAP_VALUE, 0, cores),
+        instruction(0, 0, 0, 0, 0),
+        instruction(ADD, 1, 2, 0, 0),
+        instruction(LOAD_WORD, 3, 1, 0, 0),
+        instruction(JUMP_IF_EQUAL, 3, 0, 1, 0),
+        instruction(STORE_WORD, 1, 0, 0, 0),
+        instruction(MOVE, 2, 6, 0, 0),
         instruction(LOAD_IMMEDIATE_64, 1, MAP_DESCRIPTOR, 0, sockets),
         instruction(0, 0, 0, 0, 0),
         instruction(MOVE_IMMEDIATE, 3, 0, 0, XDP_PASS),
@@ -78,38 +106,14 @@ fn instructions(sockets: RawFd) -> [Instruction; 6] {
     ]
 }
 
-/// A kernel object name: 15 bytes and a zero.
-const NAME: [u8; 16] = *b"netvm_xsk\0\0\0\0\0\0\0";
-
 /// The map from queue number to socket.
 #[derive(Debug)]
 pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
-        #[repr(C)]
-        struct Attributes {
-            map_type: u32,
-            key_size: u32,
-            value_size: u32,
-            max_entries: u32,
-            map_flags: u32,
-            inner_map_fd: u32,
-            numa_node: u32,
-            name: [u8; 16],
-        }
-        let attributes = Attributes {
-            map_type: MAP_TYPE_XSKMAP,
-            key_size: 4,
-            value_size: 4,
-            max_entries: queues,
-            map_flags: 0,
-            inner_map_fd: 0,
-            numa_node: 0,
-            name: NAME,
-        };
-        // SAFETY: the attributes of BPF_MAP_CREATE, without addresses or padding; it returns a descriptor.
-        unsafe { sys::bpf_fd(MAP_CREATE, &attributes) }.map(Self)
+        let shape = MapShape { kind: MAP_TYPE_XSKMAP, value_bytes: 4, entries: queues, flags: 0 };
+        new_map(shape).map(Self)
     }
 
     /// Redirects packets of `queue` to `socket`. The kernel removes the entry when the socket is closed.
@@ -141,7 +145,8 @@ impl SocketMap {
 pub(crate) struct Program(OwnedFd);
 
 impl Program {
-    pub(crate) fn load(sockets: &SocketMap) -> io::Result<Self> {
+    /// The program for an interface with `queues` queues.
+    pub(crate) fn load(sockets: &SocketMap, cores: &CoreMap, queues: u32) -> io::Result<Self> {
         #[repr(C)]
         struct Attributes {
             prog_type: u32,
@@ -157,7 +162,7 @@ impl Program {
             prog_ifindex: u32,
             expected_attach_type: u32,
         }
-        let instructions = instructions(sockets.0.as_fd().as_raw_fd());
+        let instructions = instructions(sockets.0.as_raw_fd(), cores.as_fd().as_raw_fd(), queues);
         let license = c"Apache-2.0";
         let attributes = Attributes {
             prog_type: PROG_TYPE_XDP,
@@ -217,19 +222,31 @@ impl Drop for Link {
 mod tests {
     use super::*;
 
-    /// The bytes that `clang -O2 -target bpf` emits for the C text at the top, with map descriptor 0x0a0b0c0d.
+    /// The bytes that `clang -target bpf` assembles, and the marks of maps, which it leaves to the loader, with map descriptors 0x0a0b0c0d and 0x00010203 and four queues.
     #[test]
     #[cfg(target_endian = "little")]
     fn instructions_are_encoded_as_clang_does() {
-        let expected: [[u8; 8]; 6] = [
-            [0x61, 0x12, 16, 0, 0, 0, 0, 0],
+        let expected: [[u8; 8]; 18] = [
+            [0x61, 0x16, 0x10, 0, 0, 0, 0, 0],
+            [0x85, 0, 0, 0, 8, 0, 0, 0],
+            [7, 0, 0, 0, 1, 0, 0, 0],
+            [0x35, 6, 8, 0, 4, 0, 0, 0],
+            [0xbf, 0x62, 0, 0, 0, 0, 0, 0],
+            [0x67, 2, 0, 0, 2, 0, 0, 0],
+            [0x18, 0x21, 0, 0, 3, 2, 1, 0],
+            [0, 0, 0, 0, 0, 0, 0, 0],
+            [0x0f, 0x21, 0, 0, 0, 0, 0, 0],
+            [0x61, 0x13, 0, 0, 0, 0, 0, 0],
+            [0x1d, 3, 1, 0, 0, 0, 0, 0],
+            [0x63, 1, 0, 0, 0, 0, 0, 0],
+            [0xbf, 0x62, 0, 0, 0, 0, 0, 0],
             [0x18, 0x11, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a],
-            [0; 8],
-            [0xb7, 0x03, 0, 0, 2, 0, 0, 0],
-            [0x85, 0, 0, 0, 51, 0, 0, 0],
+            [0, 0, 0, 0, 0, 0, 0, 0],
+            [0xb7, 3, 0, 0, 2, 0, 0, 0],
+            [0x85, 0, 0, 0, 0x33, 0, 0, 0],
             [0x95, 0, 0, 0, 0, 0, 0, 0],
         ];
-        let bytes = instructions(0x0a0b_0c0d).map(|i| {
+        let bytes = instructions(0x0a0b_0c0d, 0x0001_0203, 4).map(|i| {
             let [offset0, offset1] = i.offset.to_ne_bytes();
             let [imm0, imm1, imm2, imm3] = i.immediate.to_ne_bytes();
             [i.code, i.registers, offset0, offset1, imm0, imm1, imm2, imm3]

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
 
 use libc::{c_int, c_long, c_ulong, c_void, socklen_t};
 
@@ -215,11 +216,18 @@ pub(crate) struct Mapping {
 
 // SAFETY: an address range belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
+// SAFETY: with a shared reference, callers of its unsafe functions promise to keep conflicting accesses away.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the ring of an AF_XDP socket at `offset`.
     pub(crate) fn ring(fd: BorrowedFd<'_>, offset: libc::off_t, bytes: usize) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
+    }
+
+    /// Maps the start of a BPF map.
+    pub(crate) fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        Self::new(bytes, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     }
 
     /// Maps zeroed anonymous memory.
@@ -267,6 +275,16 @@ impl Mapping {
         let start = self.place(at, length)?;
         // SAFETY: as for `slice`; the caller keeps everybody else away.
         Some(unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    /// The word at `at`, a multiple of four, which others may write; `None` if it is not in the range.
+    ///
+    /// # Safety
+    /// All accesses to it while the result lives are atomic.
+    pub(crate) unsafe fn word(&self, at: usize) -> Option<&AtomicU32> {
+        let word = self.place(at, size_of::<AtomicU32>())?.cast::<AtomicU32>();
+        // SAFETY: it is in the range, which is mapped as long as `self` lives; the caller excludes other accesses.
+        word.is_aligned().then(|| unsafe { &*word })
     }
 
     fn place(&self, at: usize, length: usize) -> Option<*mut u8> {

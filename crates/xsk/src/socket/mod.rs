@@ -13,6 +13,7 @@ use libc::xdp_desc;
 
 use crate::buffers::{BufferLayout, BufferSet, RxFrame, TxFrame};
 use crate::errors::KickError;
+use crate::kernel::cores::QueueCore;
 use crate::kernel::ring::{Consumer, Producer};
 use crate::kernel::sys;
 use release::Probe;
@@ -47,6 +48,7 @@ pub struct Xsk {
     zero_copy: bool,
     busy_poll: bool,
     misuse: MisuseCounters,
+    kernel_core: QueueCore,
     socket: OwnedFd,
     probe: Probe,
     interface: String,
@@ -230,6 +232,13 @@ impl Xsk {
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held.count()
+    }
+
+    /// The core on which the kernel received the queue's last packet; `None` before the first one. A thread that polls on
+    /// that core may keep the kernel's own threads (threaded NAPI, `ksoftirqd`) from receiving more.
+    #[must_use]
+    pub fn kernel_core(&self) -> Option<u32> {
+        self.kernel_core.get()
     }
 
     /// Whether the driver uses the buffers directly. Otherwise the kernel copies packets.

@@ -9,6 +9,7 @@ use super::Xsk;
 use super::release::Probe;
 use super::stats::MisuseCounters;
 use crate::buffers::BufferSet;
+use crate::kernel::cores::QueueCore;
 use crate::kernel::ring::{Consumer, Producer};
 use crate::kernel::sys::{self, Mapping};
 use crate::options::{BusyPoll, RingSizes};
@@ -32,7 +33,7 @@ pub(crate) struct Setup<'a> {
 impl Xsk {
     /// Registers memory and rings with a new socket and maps the rings (a kernel before 6.6 maps them only now). The
     /// caller then binds the socket.
-    pub(crate) fn new(socket: OwnedFd, setup: &Setup<'_>) -> Result<Self, Failed> {
+    pub(crate) fn new(socket: OwnedFd, setup: &Setup<'_>, kernel_core: QueueCore) -> Result<Self, Failed> {
         let &Setup { interface, ifindex, queue, umem, rings, busy_poll } = setup;
         let step = |step| move |e| (step, e);
         let fd = socket.as_fd();
@@ -78,6 +79,7 @@ impl Xsk {
             zero_copy: false,
             busy_poll: busy_poll.is_some(),
             misuse: MisuseCounters::default(),
+            kernel_core,
             socket,
             probe,
             interface: interface.to_owned(),

@@ -93,6 +93,49 @@ fn generic_mode_needs_segmentation_offload_turned_off() {
     });
 }
 
+/// The cores on which the calling thread may run.
+fn cores() -> Vec<usize> {
+    // SAFETY: zero bytes are an empty set of cores; the kernel gets its size, and writes it.
+    let cores = unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cores), 0);
+        cores
+    };
+    // SAFETY: numbers within the set.
+    (0..libc::CPU_SETSIZE as usize).filter(|core| unsafe { libc::CPU_ISSET(*core, &cores) }).collect()
+}
+
+/// Runs the calling thread on one core only.
+fn pin(core: usize) {
+    // SAFETY: zero bytes are an empty set of cores; the kernel gets its size, and reads it.
+    let result = unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut cores);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const cores)
+    };
+    assert_eq!(result, 0, "core {core}: {}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn the_core_that_received_the_last_packet_is_known() {
+    let cores = cores();
+    let (first, last) = (cores[0], cores[cores.len() - 1]);
+    for mode in MODES {
+        isolated(|| {
+            let mut bench = Bench::new(Region::new(64, 2048), options(mode));
+            assert_eq!(bench.xsk.kernel_core(), None, "{mode:?}: nothing was received");
+            for core in [first, last, first] {
+                // The softirq that receives runs on the sender's core.
+                pin(core);
+                bench.wire.send(&frame(1, 100));
+                assert_eq!(bench.receive(1).len(), 1);
+                assert_eq!(bench.xsk.kernel_core(), Some(core as u32), "{mode:?}");
+            }
+            bench.close();
+        });
+    }
+}
+
 #[test]
 fn vlan_tags_arrive_only_without_the_peers_offload() {
     for mode in MODES {

@@ -178,6 +178,10 @@ impl Device for XskDevice {
         self.socket.as_ref().map_or(Arrival::Never, |socket| Arrival::Readable(socket.as_fd()))
     }
 
+    fn kernel_core(&self) -> Option<u32> {
+        self.socket.as_ref()?.kernel_core()
+    }
+
     fn sends_from(&self) -> Option<MemoryId> {
         Some(self.memory.id)
     }

@@ -4,7 +4,8 @@
 //! likely to come: packets that NFs have, and packets of ports that received the last ones at a short interval. Otherwise it
 //! soon sleeps, also because an NF that has just got packets may be waiting for its core. While NFs have packets, it yields
 //! its core between polls, so that NFs that share the core run at once. A chain on the worker's core takes its packets while
-//! the core's cache still holds them.
+//! the core's cache still holds them. If the kernel receives for the worker's ports on the worker's core, in a thread
+//! (threaded NAPI, `ksoftirqd`) or for a sender on that core, the worker sleeps at once: while it polls, nothing can arrive.
 //!
 //! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns
 //! packets. The sleep is limited if a port or an NF in a VM can only be polled, or if there are more descriptors than a sleep
@@ -20,6 +21,7 @@ use netvm_notify::EpollWaiter;
 use netvm_region::MAX_PORTS;
 use netvm_region::clock::{self, yield_core};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::sched_getcpu;
 
 use super::wake_nfs::wake_ahead;
 use crate::ids::PortId;
@@ -32,6 +34,8 @@ use crate::worker::state::nf_links::Awaited;
 const SPIN_MICROS: u64 = 50;
 /// The same if no NF has packets, and the last packets were received at a longer interval than [`SPIN_MICROS`].
 const SHORT_SPIN_MICROS: u64 = 10;
+/// The same if the kernel receives on the worker's core.
+const SHARED_SPIN_MICROS: u64 = 2;
 /// The same if an NF was woken, which may first have to wake the next NF.
 const SPIN_FOR_WOKEN_MICROS: u64 = 200;
 /// Time for which a worker spins before it yields its core to NFs that have packets.
@@ -48,6 +52,10 @@ const MAX_FDS: usize = MAX_PORTS + 2;
 pub(crate) struct Backoff {
     mode: Idle,
     since: Option<u64>,
+    /// The port that received the last packets.
+    last: Option<PortId>,
+    /// The kernel receives for that port on this worker's core.
+    shares_with_kernel: bool,
     /// The time of the last received packets, and the interval to the ones before.
     arrived: u64,
     interval: u64,
@@ -67,6 +75,8 @@ impl Backoff {
         Self {
             mode,
             since: None,
+            last: None,
+            shares_with_kernel: false,
             arrived,
             interval,
             is_shared: false,
@@ -78,9 +88,12 @@ impl Backoff {
 
     /// Records that a port received packets in the turn that began at `now`.
     #[inline(always)]
-    pub(crate) const fn arrived(&mut self, now: u64) {
-        self.interval = now.wrapping_sub(self.arrived);
-        self.arrived = now;
+    pub(crate) const fn arrived(&mut self, port: PortId, now: u64) {
+        self.last = Some(port);
+        if now != self.arrived {
+            self.interval = now.wrapping_sub(self.arrived);
+            self.arrived = now;
+        }
     }
 
     pub(crate) const fn reset(&mut self) {
@@ -92,6 +105,9 @@ impl Backoff {
         let usual = clock::cycles_in_micros(SPIN_MICROS);
         match awaited {
             Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
+            Awaited::Nothing | Awaited::WokenAhead if self.shares_with_kernel => {
+                clock::cycles_in_micros(SHARED_SPIN_MICROS)
+            }
             Awaited::Nothing | Awaited::WokenAhead if self.interval >= usual => {
                 clock::cycles_in_micros(SHORT_SPIN_MICROS)
             }
@@ -113,7 +129,15 @@ impl Backoff {
         (snapshot, inputs): (&Snapshot, &[PortId]),
         now: u64,
     ) -> bool {
-        let since = *self.since.get_or_insert(now);
+        let since = match self.since {
+            Some(since) => since,
+            None => {
+                let kernel = self.last.and_then(|port| dp.ports.get(port)?.kernel_core());
+                self.shares_with_kernel = kernel.is_some_and(|core| core as usize == sched_getcpu());
+                self.since = Some(now);
+                now
+            }
+        };
         let (awaited, idle) = (dp.nfs.awaited, now.wrapping_sub(since));
         if self.mode == Idle::Poll || idle < self.spin_cycles(awaited) {
             if self.yields(awaited, idle) {
@@ -239,6 +263,15 @@ mod tests {
     fn a_worker_whose_core_others_want_yields_at_once() {
         let backoff = Backoff { is_shared: true, ..backoff(Idle::Adaptive) };
         assert!(backoff.yields(Awaited::OfAwake, 0));
+    }
+
+    #[test]
+    fn a_worker_leaves_its_core_to_the_kernel_that_receives_there() {
+        let shared = Backoff { shares_with_kernel: true, interval: 0, ..backoff(Idle::Adaptive) };
+        let alone = Backoff { interval: 0, ..backoff(Idle::Adaptive) };
+        let micros = |backoff: &Backoff, awaited| backoff.spin_cycles(awaited) / clock::cycles_in_micros(1);
+        assert!(micros(&alone, Awaited::Nothing) > 10 * micros(&shared, Awaited::Nothing));
+        assert_eq!(micros(&shared, Awaited::OfWoken), SPIN_FOR_WOKEN_MICROS, "it still waits for an NF");
     }
 
     #[test]
