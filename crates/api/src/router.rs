@@ -76,16 +76,21 @@ pub struct RouterInterfaceInfo {
     pub from_kernel: u64,
     /// Packets that were not punted because of `punt_rate`, of all interfaces on its port.
     pub over_quota: u64,
-    /// Packets for the kernel by class, those without any left out.
+    /// Packets for the kernel by reason, those without any left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub punts: Vec<PuntInfo>,
 }
 
-/// Packets for a router's kernel of one class.
+/// Packets for a router's kernel, punted for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PuntInfo {
-    /// `routing`, `neighbour`, `local`, `kernel` or `miss`.
+    /// The class whose share of `punt_rate` they use: `routing`, `neighbour`, `local`, `kernel` or `miss`.
     pub class: String,
+    /// `routing-protocol`, `neighbour-discovery`, `own-address`, `unresolved-neighbour`, `ttl-expired`, `ip-options`,
+    /// `link-local`, `group-address`, `ether-type`, `exceeds-mtu`, `no-route`, `kernel-route`, `unresolved-gateway` or
+    /// `redirect`.
+    #[serde(default)]
+    pub reason: String,
     /// Given to the kernel.
     pub punted: u64,
     /// Dropped, as they exceeded the share of their class or the limit of their destination.

@@ -38,5 +38,5 @@ pub use manager::{
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
-pub use router::{PuntClass, PuntCounts};
+pub use router::{PuntClass, PuntCounts, PuntReason};
 pub use worker::{FlowCounts, Span};

@@ -36,7 +36,7 @@ mod trie;
 mod update;
 mod versions;
 
-pub use check::{Checked, HeaderError, PuntReason, check_v4, check_v6};
+pub use check::{Checked, HeaderError, HeaderReason, check_v4, check_v6};
 pub use netvm_wire::rewrite::{TtlError, decrement_ttl_v4 as forward_v4, decrement_ttl_v6 as forward_v6};
 pub use next_hop::{Hop, MAX_ECMP, MAX_NEXT_HOPS, NextHop, NextHopId};
 pub use tables::Tables;

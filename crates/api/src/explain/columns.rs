@@ -159,6 +159,7 @@ pub const COLUMNS: &[Column] = columns! {
     "PUNTED" of ROUTER ROUTES: "Packets passed to the router's kernel: for itself, without a resolved next hop, or with options.";
     "FROM KERNEL" of ROUTER ROUTES: "Packets that the router's kernel sent.";
     "FOR THE KERNEL" of ROUTES: "The class of packets for the router's kernel: routing, neighbour, local, kernel or miss; each has a share of `punt_rate`.";
+    "WHY PUNTED" of ROUTES: "Why packets of the class go to the router's kernel: `routing-protocol`, `neighbour-discovery`, `own-address`, `unresolved-neighbour`, `ttl-expired`, `ip-options`, `link-local` (an address that is valid on the link only), `group-address` (multicast or broadcast), `ether-type` (neither ARP nor IP), `exceeds-mtu` (of the egress interface), `no-route`, `kernel-route` (only the kernel understands the route, or the one back to the source), `unresolved-gateway`, or `redirect` (out of the interface that received it).";
     "ADDRESS" of NEIGH TOP_FLOWS: "The neighbour's IP address, or a sender's or receiver's.";
     "INTERFACE" of ROUTES NEIGH: "The interface in the router's namespace.";
     "ADDRESSES" of ROUTES: "Addresses of the interface, those that the configuration gives and others.";

@@ -93,8 +93,8 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_router_interface_rx_dropped_packets" ["router" "interface"]: "Packets of these that the router dropped, except those that exceeded the kernel's share.";
     Counter "netvm_router_interface_tx_packets" ["router" "interface"]: "Packets sent by the interface, forwarded or from the kernel.";
     Counter "netvm_router_interface_tx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
-    Counter "netvm_router_interface_punted_packets" ["router" "interface" "class"]: "Packets punted to the router's kernel from the interface, by class.";
-    Counter "netvm_router_interface_punt_dropped_packets" ["router" "interface" "class"]: "Packets for the kernel that exceeded the share of their class, or the limit of their destination.";
+    Counter "netvm_router_interface_punted_packets" ["router" "interface" "class" "reason"]: "Packets punted to the router's kernel from the interface, by reason.";
+    Counter "netvm_router_interface_punt_dropped_packets" ["router" "interface" "class" "reason"]: "Packets for the kernel that exceeded the share of their class, or the limit of their destination.";
     Gauge "netvm_router_routes" ["router" "family"]: "Routes of the router's kernel.";
     Gauge "netvm_router_neighbours" ["router"]: "Neighbours with a known MAC address.";
 

@@ -12,7 +12,7 @@ use netvm_wire::{MacAddr, VlanId};
 use crate::ids::PortId;
 
 pub(crate) use punt::{DestinationLimit, PuntLimits};
-pub use punt::{PuntClass, PuntCounts};
+pub use punt::{PuntClass, PuntCounts, PuntReason};
 
 /// An interface of a router.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_config::model::Rate;
+use netvm_router::HeaderReason;
 use netvm_switch::{Meter, PolicerError};
 
 /// A class of punted packets.
@@ -16,8 +17,7 @@ pub enum PuntClass {
     Neighbour,
     /// Other packets for the router itself.
     Local,
-    /// Packets that the kernel answers or forwards: TTL expired, IP options, longer than the egress MTU, without a route, with
-    /// a route that only the kernel understands, or by an unresolved gateway.
+    /// Packets that the kernel answers or forwards.
     Kernel,
     /// Packets for neighbours whose MAC address the kernel has to resolve.
     Miss,
@@ -48,7 +48,116 @@ impl PuntClass {
     }
 }
 
-/// Packets of a class.
+/// Why a packet is punted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PuntReason {
+    /// It is of a routing protocol.
+    Routing,
+    /// It is of ARP, or of neighbour or router discovery.
+    Neighbour,
+    /// It is for the router itself.
+    Local,
+    /// The MAC address of its destination, a neighbour, is unknown.
+    Miss,
+    /// Its TTL or hop limit ends here.
+    Expired,
+    /// It has IPv4 options or an IPv6 hop-by-hop header.
+    Options,
+    /// It has an address that is valid on the link only.
+    LinkLocal,
+    /// It is for a multicast group or broadcast, and of no routing protocol.
+    Group,
+    /// It is of another protocol than ARP and IP.
+    EtherType,
+    /// It is longer than the MTU of the interface by which it would leave.
+    ExceedsMtu,
+    /// No route matches.
+    NoRoute,
+    /// Its route, or the one back to its source, is of a kind that only the kernel understands, such as a tunnel.
+    KernelRoute,
+    /// The MAC address of its gateway is unknown.
+    Gateway,
+    /// It leaves by the interface that received it.
+    Redirect,
+}
+
+impl PuntReason {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 14] = [
+        Self::Routing,
+        Self::Neighbour,
+        Self::Local,
+        Self::Miss,
+        Self::Expired,
+        Self::Options,
+        Self::LinkLocal,
+        Self::Group,
+        Self::EtherType,
+        Self::ExceedsMtu,
+        Self::NoRoute,
+        Self::KernelRoute,
+        Self::Gateway,
+        Self::Redirect,
+    ];
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The class whose limits apply.
+    #[must_use]
+    pub const fn class(self) -> PuntClass {
+        match self {
+            Self::Routing => PuntClass::Routing,
+            Self::Neighbour => PuntClass::Neighbour,
+            Self::Local => PuntClass::Local,
+            Self::Miss => PuntClass::Miss,
+            Self::Expired
+            | Self::Options
+            | Self::LinkLocal
+            | Self::Group
+            | Self::EtherType
+            | Self::ExceedsMtu
+            | Self::NoRoute
+            | Self::KernelRoute
+            | Self::Gateway
+            | Self::Redirect => PuntClass::Kernel,
+        }
+    }
+
+    /// The name that users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Routing => "routing-protocol",
+            Self::Neighbour => "neighbour-discovery",
+            Self::Local => "own-address",
+            Self::Miss => "unresolved-neighbour",
+            Self::Expired => "ttl-expired",
+            Self::Options => "ip-options",
+            Self::LinkLocal => "link-local",
+            Self::Group => "group-address",
+            Self::EtherType => "ether-type",
+            Self::ExceedsMtu => "exceeds-mtu",
+            Self::NoRoute => "no-route",
+            Self::KernelRoute => "kernel-route",
+            Self::Gateway => "unresolved-gateway",
+            Self::Redirect => "redirect",
+        }
+    }
+}
+
+impl From<HeaderReason> for PuntReason {
+    fn from(reason: HeaderReason) -> Self {
+        match reason {
+            HeaderReason::Expired => Self::Expired,
+            HeaderReason::Options => Self::Options,
+            HeaderReason::Group => Self::Group,
+            HeaderReason::LinkLocal => Self::LinkLocal,
+        }
+    }
+}
+
+/// Packets that were punted for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PuntCounts {
     /// Punted to the kernel.
@@ -57,17 +166,15 @@ pub struct PuntCounts {
     pub dropped: u64,
 }
 
-/// The limit and the counts of a class.
-#[derive(Debug)]
-pub(crate) struct PuntShare {
-    pub(crate) meter: Meter,
+/// The counts of a reason.
+#[derive(Debug, Default)]
+struct Counters {
     punted: AtomicU64,
     dropped: AtomicU64,
 }
 
-impl PuntShare {
-    /// Adds the counts of a burst. Workers share the counters and the meter, so both are updated only once per burst.
-    pub(crate) fn count(&self, punted: usize, dropped: usize) {
+impl Counters {
+    fn count(&self, punted: usize, dropped: usize) {
         self.punted.fetch_add(punted as u64, Ordering::Relaxed);
         if dropped > 0 {
             self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
@@ -75,35 +182,41 @@ impl PuntShare {
     }
 }
 
-/// The limits of an interface.
+/// The limits and the counts of an interface.
 #[derive(Debug)]
-pub(crate) struct PuntLimits([PuntShare; PuntClass::COUNT]);
+pub(crate) struct PuntLimits {
+    by_class: [Meter; PuntClass::COUNT],
+    by_reason: [Counters; PuntReason::COUNT],
+}
 
 impl PuntLimits {
     /// Shares `rate`. `hz`: of the workers' clock.
     pub(crate) fn new(rate: Rate, hz: u64) -> Result<Self, PolicerError> {
-        let share = |(percent, burst): (u64, u64)| -> Result<PuntShare, PolicerError> {
+        let share = |(percent, burst): (u64, u64)| {
             let part = |percent: u64| rate.per_second * percent / 100;
             let limit = (part(percent).max(1), part(burst).max(LEAST_BURST));
-            let meter = Meter::new(Some(limit), None, hz)?;
-            Ok(PuntShare { meter, punted: AtomicU64::new(0), dropped: AtomicU64::new(0) })
+            Meter::new(Some(limit), None, hz)
         };
         let [routing, neighbour, local, kernel, miss] = SHARES.map(share);
-        Ok(Self([routing?, neighbour?, local?, kernel?, miss?]))
+        let by_class = [routing?, neighbour?, local?, kernel?, miss?];
+        Ok(Self { by_class, by_reason: Default::default() })
     }
 
     /// The limit of a class.
-    pub(crate) const fn of(&self, class: PuntClass) -> &PuntShare {
-        &self.0[class as usize]
+    pub(crate) const fn of(&self, class: PuntClass) -> &Meter {
+        &self.by_class[class as usize]
     }
 
-    pub(crate) fn counts(&self) -> [PuntCounts; PuntClass::COUNT] {
-        PuntClass::ALL.map(|class| {
-            let share = self.of(class);
-            PuntCounts {
-                punted: share.punted.load(Ordering::Relaxed),
-                dropped: share.dropped.load(Ordering::Relaxed),
-            }
+    /// Adds the counts of a burst. Workers share the counters and the meters, so both are updated only once per burst.
+    pub(crate) fn count(&self, reason: PuntReason, punted: usize, dropped: usize) {
+        self.by_reason[reason as usize].count(punted, dropped);
+    }
+
+    /// In the order of [`PuntReason::ALL`].
+    pub(crate) fn counts(&self) -> [PuntCounts; PuntReason::COUNT] {
+        self.by_reason.each_ref().map(|of| PuntCounts {
+            punted: of.punted.load(Ordering::Relaxed),
+            dropped: of.dropped.load(Ordering::Relaxed),
         })
     }
 }
@@ -160,6 +273,8 @@ impl DestinationLimit {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -168,7 +283,7 @@ mod tests {
         const HZ: u64 = 1_000_000_000;
         let limits = PuntLimits::new(Rate { per_second: 10_000, burst: 1000 }, HZ).unwrap();
         let lengths = [64u32; 64];
-        let admit = |class: PuntClass, now: u64| limits.of(class).meter.admit_run(now, &lengths);
+        let admit = |class: PuntClass, now: u64| limits.of(class).admit_run(now, &lengths);
         let all = |class: PuntClass, now: u64| std::iter::repeat_with(move || admit(class, now)).take(500);
         // A scan for a second.
         let misses: usize = (0..1000).flat_map(|ms| all(PuntClass::Miss, HZ + ms * HZ / 1000)).sum();
@@ -178,7 +293,14 @@ mod tests {
         assert_eq!(all(PuntClass::Neighbour, 2 * HZ).sum::<usize>(), 500);
         // The smallest rate still passes something of each class.
         let limits = PuntLimits::new(Rate { per_second: 1, burst: 64 }, HZ).unwrap();
-        assert!(PuntClass::ALL.iter().all(|class| limits.of(*class).meter.admit(HZ, 64)));
+        assert!(PuntClass::ALL.iter().all(|class| limits.of(*class).admit(HZ, 64)));
+    }
+
+    #[test]
+    fn reasons_have_the_numbers_of_their_places_and_names_of_their_own() {
+        let names: BTreeSet<_> = PuntReason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), PuntReason::COUNT);
+        assert!((0..).zip(PuntReason::ALL).all(|(n, reason)| reason as usize == n));
     }
 
     #[test]

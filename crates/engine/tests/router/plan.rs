@@ -7,7 +7,7 @@ use std::time::Duration;
 use netvm_config::model::{
     EngineConfig, Forward, Host, PortConfig, PortKind, RouterConfig, RouterId, RouterInterface,
 };
-use netvm_engine::{InterfaceCounts, PortId, PuntClass, PuntCounts, RouterView};
+use netvm_engine::{InterfaceCounts, PortId, PuntCounts, PuntReason, RouterView};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
 
@@ -156,7 +156,7 @@ pub struct Played {
     pub drops: BTreeMap<&'static str, u64>,
     pub router: RouterView,
     /// By punt port and class.
-    pub punts: BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]>,
+    pub punts: BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]>,
     /// What passed the interfaces, by punt port.
     pub interfaces: BTreeMap<PortId, InterfaceCounts>,
 }

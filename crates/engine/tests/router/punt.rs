@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::*;
 use crate::support::pcap::Scratch;
-use netvm_engine::{InterfaceCounts, PortId, PuntClass, PuntCounts};
+use netvm_engine::{InterfaceCounts, PortId, PuntCounts, PuntReason};
 use netvm_router::{NextHopId, Update};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
@@ -54,6 +54,23 @@ fn the_kernel_gets_what_only_it_can_answer() {
         let bytes = kept.iter().map(|frame| frame.len() as u64).sum();
         let lan = InterfaceCounts { rx_packets: 13, rx_bytes: bytes, ..InterfaceCounts::default() };
         assert_eq!(seen.interfaces[&PortId(LAN_PUNT)], lan, "{inside}");
+        let counts = PuntReason::ALL.into_iter().zip(seen.punts[&PortId(LAN_PUNT)]);
+        let reasons: Vec<_> = counts
+            .filter(|(_, count)| *count != PuntCounts::default())
+            .map(|(reason, count)| (reason.name(), count.punted))
+            .collect();
+        // `routes` has no route to 10.0.0.0/24 either.
+        let expected = [
+            ("neighbour-discovery", 1),
+            ("own-address", 1),
+            ("ttl-expired", 2),
+            ("ip-options", 2),
+            ("group-address", 1),
+            ("ether-type", 1),
+            ("exceeds-mtu", 1),
+            ("no-route", 4),
+        ];
+        assert_eq!(reasons, expected, "{inside}");
         assert!(seen.drops.is_empty(), "{:?}", seen.drops);
     }
 }
@@ -122,13 +139,13 @@ fn a_scan_takes_nothing_from_routing_protocols() {
     update.routes.retain(|(net, _)| net.to_string() != "10.0.0.1/32");
     update.routes.extend([route("10.0.0.0/16", NextHopId::RESOLVE), route("10.0.0.1/32", NextHopId::LOCAL)]);
     let seen = Played::of(&host, &update);
-    let count = |class: PuntClass| seen.punts[&PortId(LAN_PUNT)][class as usize];
+    let count = |reason: PuntReason| seen.punts[&PortId(LAN_PUNT)][reason as usize];
     let all = |punted| PuntCounts { punted, dropped: 0 };
-    assert_eq!(count(PuntClass::Routing), all(100), "BGP with TTL 1, too");
-    assert_eq!(count(PuntClass::Local), all(50));
-    assert_eq!(count(PuntClass::Neighbour), all(50));
-    assert_eq!(count(PuntClass::Kernel), all(50), "what only passes is not of the router's protocols");
-    let misses = count(PuntClass::Miss);
+    assert_eq!(count(PuntReason::Routing), all(100), "BGP with TTL 1, too");
+    assert_eq!(count(PuntReason::Local), all(50));
+    assert_eq!(count(PuntReason::Neighbour), all(50));
+    assert_eq!(count(PuntReason::Expired), all(50), "what only passes is not of the router's protocols");
+    let misses = count(PuntReason::Miss);
     assert_eq!(misses.punted + misses.dropped, 1600);
     assert!((300..1300).contains(&misses.punted), "{misses:?}");
     let again = scratch.sent(LAN_PUNT).iter().filter(|frame| **frame == scanned(0)).count();

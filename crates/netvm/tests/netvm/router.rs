@@ -29,7 +29,12 @@ fn router() -> RouterInfo {
             punted: 12,
             from_kernel: 11,
             over_quota: 3,
-            punts: vec![PuntInfo { class: "miss".to_owned(), punted: 12, dropped: 3 }],
+            punts: vec![PuntInfo {
+                class: "miss".to_owned(),
+                reason: "unresolved-neighbour".to_owned(),
+                punted: 12,
+                dropped: 3,
+            }],
         }],
         routes_v4: 1_000_001,
         routes_v6: 2,
@@ -117,7 +122,7 @@ fn routers_and_their_routes_are_shown() {
     for line in [
         "lan p0 10 02:00:00:00:00:01 10.0.0.1/24 2001:db8::1/64 blue.lan 12 3 11",
         "lan 1,500,000 85.8 MiB 4 500,011 640 B",
-        "lan miss 12 3",
+        "lan miss unresolved-neighbour 12 3",
         "0.0.0.0/0 forward 10.0.0.2 on lan (02:00:00:00:00:02)",
         "10.0.0.0/24 kernel -",
         "and 1,000,000 more (--all shows them)",

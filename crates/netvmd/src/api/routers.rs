@@ -14,7 +14,7 @@ use netvm_api::{
     RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
 use netvm_config::model::{Host, RouterConfig, RouterInterface};
-use netvm_engine::{DropReason, PortView, PuntClass, PuntCounts, RouterView};
+use netvm_engine::{DropReason, PortView, PuntCounts, PuntReason, RouterView};
 use netvm_wire::{IpNet, VlanId};
 
 use super::Failure;
@@ -212,12 +212,14 @@ fn interface(views: &Views, interface: &RouterInterface, state: &KernelState) ->
 
 fn punts(views: &Views, interface: &RouterInterface) -> Vec<PuntInfo> {
     let counts = views.punts.get(&interface.punt).copied().unwrap_or_default();
-    let info = |(class, counts): (PuntClass, PuntCounts)| {
-        let class = class.name().to_owned();
-        PuntInfo { class, punted: counts.punted, dropped: counts.dropped }
+    let info = |(reason, counts): (PuntReason, PuntCounts)| PuntInfo {
+        class: reason.class().name().to_owned(),
+        reason: reason.name().to_owned(),
+        punted: counts.punted,
+        dropped: counts.dropped,
     };
-    let seen = |(_, counts): &(PuntClass, PuntCounts)| *counts != PuntCounts::default();
-    PuntClass::ALL.into_iter().zip(counts).filter(seen).map(info).collect()
+    let seen = |(_, counts): &(PuntReason, PuntCounts)| *counts != PuntCounts::default();
+    PuntReason::ALL.into_iter().zip(counts).filter(seen).map(info).collect()
 }
 
 fn route(rib: &Rib, net: IpNet, destination: Destination<'_>) -> RouteInfo {

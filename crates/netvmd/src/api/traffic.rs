@@ -14,7 +14,7 @@ use netvm_api::{
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntClass, PuntCounts,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntCounts, PuntReason,
     QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_flowmon::export::{NamedBytes, Talker};
@@ -36,7 +36,7 @@ pub(super) struct Views {
     pub(super) workers: Vec<WorkerView>,
     pub(super) stages: Vec<StageView>,
     pub(super) routers: Vec<RouterView>,
-    pub(super) punts: BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]>,
+    pub(super) punts: BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]>,
     pub(super) monitor: Option<FlowMonitorInfo>,
 }
 

@@ -23,12 +23,12 @@ pub enum Checked<A> {
         length: u32,
     },
     /// The kernel handles it.
-    Punt(PuntReason),
+    Punt(HeaderReason),
 }
 
 /// Why the kernel handles a packet whatever its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PuntReason {
+pub enum HeaderReason {
     /// The TTL or hop limit expires here: the sender is due an ICMP message, or the packet is for the router itself
     /// (RFC 1812 section 5.3.1, RFC 8200 section 3).
     Expired,

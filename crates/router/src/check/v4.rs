@@ -2,7 +2,7 @@
 
 use netvm_wire::checksum::internet_checksum;
 
-use super::{Checked, HeaderError, PuntReason};
+use super::{Checked, HeaderError, HeaderReason};
 
 const HEADER: usize = 20;
 
@@ -24,7 +24,7 @@ pub fn check_v4(packet: &[u8], room: usize) -> Result<Checked<u32>, HeaderError>
     let [a, b, c, d, e, f, g, h] = *header.last_chunk().ok_or(HeaderError::Truncated)?;
     let (source, destination) = ([a, b, c, d], [e, f, g, h]);
     if e >= 224 && is_group(destination) {
-        return Ok(Checked::Punt(PuntReason::Group));
+        return Ok(Checked::Punt(HeaderReason::Group));
     }
     if matches!(a, 0 | 127) || is_group(source) {
         return Err(HeaderError::Source);
@@ -33,10 +33,10 @@ pub fn check_v4(packet: &[u8], room: usize) -> Result<Checked<u32>, HeaderError>
         return Err(HeaderError::Destination);
     }
     if [a, b] == [169, 254] || [e, f] == [169, 254] {
-        return Ok(Checked::Punt(PuntReason::LinkLocal));
+        return Ok(Checked::Punt(HeaderReason::LinkLocal));
     }
     if header[8] <= 1 {
-        return Ok(Checked::Punt(PuntReason::Expired));
+        return Ok(Checked::Punt(HeaderReason::Expired));
     }
     Ok(Checked::Route { destination: u32::from_be_bytes(destination), length: length as u32 })
 }
@@ -56,7 +56,7 @@ fn uncommon(header: &[u8; HEADER], length: usize, room: usize) -> Result<Checked
     } else if header_length < HEADER || length < header_length || length > room {
         Err(HeaderError::Length)
     } else {
-        Ok(Checked::Punt(PuntReason::Options))
+        Ok(Checked::Punt(HeaderReason::Options))
     }
 }
 
@@ -94,9 +94,9 @@ mod tests {
         let punt = |why| Ok(Checked::Punt(why));
         for (source, destination, expected) in [
             (HOST, PEER, ROUTE),
-            ([0, 0, 0, 0], [255; 4], punt(PuntReason::Group)),
-            (HOST, [224, 0, 0, 5], punt(PuntReason::Group)),
-            (HOST, [239, 255, 255, 255], punt(PuntReason::Group)),
+            ([0, 0, 0, 0], [255; 4], punt(HeaderReason::Group)),
+            (HOST, [224, 0, 0, 5], punt(HeaderReason::Group)),
+            (HOST, [239, 255, 255, 255], punt(HeaderReason::Group)),
             (HOST, [240, 0, 0, 1], Ok(Checked::Route { destination: 0xf000_0001, length: 20 })),
             ([0, 0, 0, 0], PEER, Err(HeaderError::Source)),
             ([127, 0, 0, 1], PEER, Err(HeaderError::Source)),
@@ -104,8 +104,8 @@ mod tests {
             ([255; 4], PEER, Err(HeaderError::Source)),
             (HOST, [127, 0, 0, 1], Err(HeaderError::Destination)),
             (HOST, [0, 1, 2, 3], Err(HeaderError::Destination)),
-            ([169, 254, 0, 1], PEER, punt(PuntReason::LinkLocal)),
-            (HOST, [169, 254, 0, 1], punt(PuntReason::LinkLocal)),
+            ([169, 254, 0, 1], PEER, punt(HeaderReason::LinkLocal)),
+            (HOST, [169, 254, 0, 1], punt(HeaderReason::LinkLocal)),
         ] {
             let packet = header(source, destination, 64, 20);
             assert_eq!(check_v4(&packet, 46), expected, "{source:?} > {destination:?}");
@@ -130,9 +130,9 @@ mod tests {
         assert_eq!(check_v4(&with(0, 0x46), 46), Err(HeaderError::Length));
         let mut options = header(HOST, PEER, 64, 24);
         options[0] = 0x46;
-        assert_eq!(check_v4(&options, 46), Ok(Checked::Punt(PuntReason::Options)));
+        assert_eq!(check_v4(&options, 46), Ok(Checked::Punt(HeaderReason::Options)));
         for ttl in [0, 1] {
-            assert_eq!(check_v4(&with(8, ttl), 46), Ok(Checked::Punt(PuntReason::Expired)));
+            assert_eq!(check_v4(&with(8, ttl), 46), Ok(Checked::Punt(HeaderReason::Expired)));
         }
         assert_eq!(check_v4(&with(8, 2), 46), ROUTE);
     }
@@ -162,7 +162,7 @@ mod tests {
                 prop_assert_eq!(decrement_ttl_v4(&mut packet), Ok(left));
                 prop_assert_eq!(internet_checksum(&packet), 0);
             }
-            prop_assert_eq!(check_v4(&packet, 20), Ok(Checked::Punt(PuntReason::Expired)));
+            prop_assert_eq!(check_v4(&packet, 20), Ok(Checked::Punt(HeaderReason::Expired)));
             let before = packet;
             prop_assert!(decrement_ttl_v4(&mut packet).is_err());
             prop_assert_eq!(packet, before);

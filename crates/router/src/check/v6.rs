@@ -1,6 +1,6 @@
 //! Checks of the IPv6 header.
 
-use super::{Checked, HeaderError, PuntReason};
+use super::{Checked, HeaderError, HeaderReason};
 
 const HEADER: usize = 40;
 /// Protocol number of a hop-by-hop header.
@@ -30,16 +30,16 @@ pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<[u8; 16]>, HeaderE
         return Ok(Checked::Punt(special));
     }
     if fixed[7] <= 1 {
-        return Ok(Checked::Punt(PuntReason::Expired));
+        return Ok(Checked::Punt(HeaderReason::Expired));
     }
     if fixed[6] == HOP_BY_HOP {
-        return Ok(Checked::Punt(PuntReason::Options));
+        return Ok(Checked::Punt(HeaderReason::Options));
     }
     Ok(Checked::Route { destination: *destination, length: length as u32 })
 }
 
 /// Handles addresses outside 2000::/3 (RFC 4291 section 2.4).
-fn special(source: u128, destination: u128) -> Result<Option<PuntReason>, HeaderError> {
+fn special(source: u128, destination: u128) -> Result<Option<HeaderReason>, HeaderError> {
     const LOOPBACK: u128 = 1;
     let is_multicast = |address: u128| address >> 120 == 0xff;
     let is_link_local = |address: u128| address >> 118 == 0xfe80 >> 6;
@@ -49,7 +49,7 @@ fn special(source: u128, destination: u128) -> Result<Option<PuntReason>, Header
     }
     if is_multicast(destination) {
         // The source may still be unspecified (RFC 4862 section 5.4.2).
-        return Ok(Some(PuntReason::Group));
+        return Ok(Some(HeaderReason::Group));
     }
     if source == 0 {
         return Err(HeaderError::Source);
@@ -57,7 +57,7 @@ fn special(source: u128, destination: u128) -> Result<Option<PuntReason>, Header
     if destination <= LOOPBACK || is_mapped(destination) {
         return Err(HeaderError::Destination);
     }
-    Ok((is_link_local(source) || is_link_local(destination)).then_some(PuntReason::LinkLocal))
+    Ok((is_link_local(source) || is_link_local(destination)).then_some(HeaderReason::LinkLocal))
 }
 
 #[cfg(test)]
@@ -93,8 +93,8 @@ mod tests {
             (HOST, PEER, route(PEER, 48)),
             (PEER, HOST, route(HOST, 48)),
             (HOST, HOST, route(HOST, 48)),
-            (HOST, "ff02::1", punt(PuntReason::Group)),
-            ("::", "ff02::1:ff00:1", punt(PuntReason::Group)),
+            (HOST, "ff02::1", punt(HeaderReason::Group)),
+            ("::", "ff02::1:ff00:1", punt(HeaderReason::Group)),
             ("::", PEER, Err(HeaderError::Source)),
             ("::1", PEER, Err(HeaderError::Source)),
             ("ff02::1", PEER, Err(HeaderError::Source)),
@@ -103,8 +103,8 @@ mod tests {
             (HOST, "::", Err(HeaderError::Destination)),
             (HOST, "::1", Err(HeaderError::Destination)),
             (HOST, "::ffff:192.0.2.1", Err(HeaderError::Destination)),
-            ("fe80::1", PEER, punt(PuntReason::LinkLocal)),
-            (HOST, "febf:ffff::1", punt(PuntReason::LinkLocal)),
+            ("fe80::1", PEER, punt(HeaderReason::LinkLocal)),
+            (HOST, "febf:ffff::1", punt(HeaderReason::LinkLocal)),
             (HOST, "fec0::1", route("fec0::1", 48)),
         ] {
             let packet = header(source, destination, 64, 8);
@@ -123,10 +123,10 @@ mod tests {
         assert_eq!(check_v6(&packet, 48), Err(HeaderError::Version));
         packet = good;
         packet[6] = HOP_BY_HOP;
-        assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(PuntReason::Options)));
+        assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(HeaderReason::Options)));
         for hop_limit in [0, 1] {
             let packet = header(HOST, PEER, hop_limit, 8);
-            assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(PuntReason::Expired)));
+            assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(HeaderReason::Expired)));
         }
     }
 

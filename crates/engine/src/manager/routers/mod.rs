@@ -11,7 +11,7 @@ use netvm_wire::MacAddr;
 
 use super::{Engine, PortView};
 use crate::ids::PortId;
-use crate::router::{InterfacePath, PuntClass, PuntCounts, PuntLimits, RouterPath};
+use crate::router::{InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath};
 
 mod builder;
 mod trace;
@@ -263,9 +263,9 @@ impl Engine {
         }
     }
 
-    /// Packets punted to routers' kernels, by punt port and class.
+    /// Packets punted to routers' kernels, by punt port and reason.
     #[must_use]
-    pub fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntClass::COUNT]> {
+    pub fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]> {
         self.routers.limits.quotas.iter().map(|(port, (_, limits))| (*port, limits.counts())).collect()
     }
 

@@ -40,7 +40,7 @@ impl Engine {
                 router.tables.lookup_v6(&[destination], &mut found);
                 (V6, length, router.tables.next_hop(found[0]))
             }
-            Class::Punt => (V4, 0, &NextHop::Punt),
+            Class::Punt(_) => (V4, 0, &NextHop::Punt),
             Class::Drop(reason) => return steps.push(Step::Dropped(reason)),
         };
         let is_checked = length > 0 && router.checks_sources;

@@ -14,13 +14,13 @@ use netvm_tap::Direction;
 
 use super::egress::send_out;
 use crate::drop_reason::DropReason;
-use crate::router::{InterfacePath, PuntClass, RouterPath};
+use crate::router::{InterfacePath, PuntReason, RouterPath};
 use crate::worker::act::police::limit;
 use crate::worker::act::vlan::{retag_all, set_vlan};
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::packet::runs::groups;
 use crate::worker::router::{
-    PuntCause, Redirects, RouteVerdict, RouterBurst, class_of, counters_of, destination_hash,
+    PuntCause, Redirects, RouteVerdict, RouterBurst, counters_of, destination_hash, reason_of,
 };
 use crate::worker::state::burst::Origin;
 use crate::worker::state::{BURST, Datapath};
@@ -108,22 +108,23 @@ struct Punt<'a> {
 #[cold]
 fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch) {
     let Routed { router, origin } = routed;
-    let mut classes = [PuntClass::Kernel; BURST];
-    for (class, mbuf) in classes.iter_mut().zip(batch.as_slice()) {
-        *class = class_of(punt.cause, mbuf, &router.tables);
+    let mut reasons = [PuntReason::NoRoute; BURST];
+    for (reason, mbuf) in reasons.iter_mut().zip(batch.as_slice()) {
+        *reason = reason_of(punt.cause, mbuf, &router.tables);
     }
     groups(
         batch,
-        |n| classes[n],
-        |class, batch| {
-            let (share, all) = (punt.interface.punts.of(class), batch.len());
-            if class == PuntClass::Miss {
+        |n| reasons[n],
+        |reason, batch| {
+            let (punts, all) = (&punt.interface.punts, batch.len());
+            if reason == PuntReason::Miss {
                 limit_each_destination(dp, routed, batch);
             }
-            if punt.cause != PuntCause::Redirect {
-                limit(dp, &share.meter, (origin.port, DropReason::PuntQuota), batch);
+            // The share of a redirect has already been checked.
+            if reason != PuntReason::Redirect {
+                limit(dp, punts.of(reason.class()), (origin.port, DropReason::PuntQuota), batch);
             }
-            share.count(batch.len(), all - batch.len());
+            punts.count(reason, batch.len(), all - batch.len());
             if punt.tagged {
                 set_vlan(dp, SetVlan::Strip, origin.port, batch);
             }

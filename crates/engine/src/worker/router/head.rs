@@ -6,7 +6,7 @@ use netvm_router::{Checked, check_v4, check_v6, forward_v4, forward_v6};
 use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
-use crate::router::{Here, InterfacePath, RouterPath};
+use crate::router::{Here, InterfacePath, PuntReason, RouterPath};
 
 /// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
 const COPY: usize = 64;
@@ -28,7 +28,7 @@ pub(crate) enum Class {
     /// An IPv6 packet of `length` bytes that needs a route.
     V6 { destination: [u8; 16], length: u32 },
     /// The router punts it to the kernel.
-    Punt,
+    Punt(PuntReason),
     /// The router drops it.
     Drop(DropReason),
 }
@@ -135,7 +135,7 @@ impl Head {
         let [a, b, c, d, e, f, ..] = *ethernet;
         let to = MacAddr([a, b, c, d, e, f]);
         if to.is_multicast() {
-            return Class::Punt;
+            return Class::Punt(PuntReason::Group);
         }
         let is_other = |interface: &InterfacePath| interface.mac != to && !interface.also.contains(&to);
         if router.interface(number).is_none_or(is_other) {
@@ -145,15 +145,15 @@ impl Head {
         match ether_type {
             EtherType::IPV4 => match check_v4(ip, room) {
                 Ok(Checked::Route { destination, length }) => Class::V4 { destination, length },
-                Ok(Checked::Punt(_)) => Class::Punt,
+                Ok(Checked::Punt(reason)) => Class::Punt(reason.into()),
                 Err(_) => Class::Drop(DropReason::BadIpHeader),
             },
             EtherType::IPV6 => match check_v6(ip, room) {
                 Ok(Checked::Route { destination, length }) => Class::V6 { destination, length },
-                Ok(Checked::Punt(_)) => Class::Punt,
+                Ok(Checked::Punt(reason)) => Class::Punt(reason.into()),
                 Err(_) => Class::Drop(DropReason::BadIpHeader),
             },
-            _ => Class::Punt,
+            _ => Class::Punt(PuntReason::EtherType),
         }
     }
 

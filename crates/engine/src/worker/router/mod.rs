@@ -32,12 +32,12 @@ use netvm_wire::{FlowKey, Fragment};
 use super::packet::keys::{key_of, prefetch};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::router::{DestinationLimit, Here, PuntClass, RouterPath};
+use crate::router::{DestinationLimit, Here, PuntClass, PuntReason, RouterPath};
 pub(crate) use count::counters_of;
 use fast_path::Headers;
 pub(crate) use head::{Class, Head, V4, V6};
 use head::{ETHERNET, TAG};
-pub(crate) use punt::{PuntCause, class_of, destination_hash};
+pub(crate) use punt::{PuntCause, destination_hash, reason_of};
 pub(crate) use urpf::{Source, judge_source};
 
 /// Bytes of the headers of packets that leave.
@@ -84,7 +84,7 @@ impl Redirects<'_> {
     fn take(&mut self, router: &RouterPath, interface: u16, mbuf: &Mbuf) -> bool {
         let Some(interface) = router.interface(interface) else { return false };
         self.limit.admit(self.now, destination_hash(router.id.0, mbuf))
-            && interface.punts.of(PuntClass::Kernel).meter.admit(self.now, mbuf.pkt_len())
+            && interface.punts.of(PuntClass::Kernel).admit(self.now, mbuf.pkt_len())
     }
 }
 
@@ -173,7 +173,7 @@ impl RouterBurst {
             match head.classify(router, here, mbuf.pkt_len()) {
                 Class::V4 { destination, length } => v4.add(n, destination, length),
                 Class::V6 { destination, length } => v6.add(n, destination, length),
-                Class::Punt => verdicts[n] = punted(head, PuntCause::Headers),
+                Class::Punt(reason) => verdicts[n] = punted(head, PuntCause::Headers(reason)),
                 Class::Drop(reason) => verdicts[n] = RouteVerdict::Drop(reason),
             }
         }
@@ -295,16 +295,17 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     };
     let is_back = hop.is_some_and(|hop| hop.interface == head.interface());
     let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop)));
-    let Some((out, &Hop { interface, mac: to })) =
-        out.filter(|(out, _)| length <= out.mtu || is_cut_to(out.mtu, mbuf))
-    else {
-        return punted(head, PuntCause::Kernel);
+    let Some((out, &Hop { interface, mac: to })) = out else {
+        return punted(head, PuntCause::Of(PuntReason::KernelRoute));
     };
+    if length > out.mtu && !is_cut_to(out.mtu, mbuf) {
+        return punted(head, PuntCause::Of(PuntReason::ExceedsMtu));
+    }
     if is_back && redirects.take(router, head.interface(), mbuf) {
-        return punted(head, PuntCause::Redirect);
+        return punted(head, PuntCause::Of(PuntReason::Redirect));
     }
     if head.forward(out, to, header).is_none() {
-        return punted(head, PuntCause::Kernel);
+        return punted(head, PuntCause::Of(PuntReason::Expired));
     }
     RouteVerdict::Out { port: out.port, interface }
 }
@@ -322,7 +323,7 @@ fn choose<'a>(
         NextHop::Ecmp(_) => Ok(next_hop.choose(flow_hash(key_of(mbuf).ok()))),
         NextHop::Blackhole => Err(RouteVerdict::Drop(DropReason::Blackhole)),
         NextHop::Punt => Err(punted(head, PuntCause::of(id))),
-        NextHop::Glean(_) => Err(punted(head, PuntCause::Miss)),
+        NextHop::Glean(_) => Err(punted(head, PuntCause::Of(PuntReason::Miss))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Classifies punted packets. In: the cause, and the packet's headers. Out: its [`PuntClass`], whose limits apply.
+//! Classifies punted packets. In: the cause, and the packet's headers. Out: the [`PuntReason`]; the limits of its class apply.
 //!
 //! Predicted cost: the key of each packet, 20 cycles, and a lookup for packets whose destination is not on this link.
 
@@ -6,34 +6,31 @@ use dpdk::Mbuf;
 use netvm_router::{NextHopId, Tables};
 use netvm_wire::{EtherType, FlowKey, IpProto, MacAddr};
 
-use crate::router::PuntClass;
+use crate::router::PuntReason;
 use crate::worker::packet::keys::key_of;
 
-/// Why a packet is punted.
+/// What is known of the reason for which a packet is punted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntCause {
-    /// Its headers, before any lookup.
-    Headers,
+    /// Its headers, before any lookup: this reason, unless it belongs to a protocol of routers or is for the router itself.
+    Headers(PuntReason),
     /// Its destination is an address of the router.
     Local,
-    /// Its destination is an unresolved neighbour.
-    Miss,
-    /// Only the kernel can forward or answer it.
-    Kernel,
-    /// It leaves by its ingress interface: the kernel forwards it, and sends a redirect (RFC 792, RFC 4861 section 8). The share
-    /// of its class has already been checked.
-    Redirect,
+    /// This one.
+    Of(PuntReason),
 }
 
 impl PuntCause {
     /// The cause if the next hop with this id is punt.
     pub(crate) const fn of(id: NextHopId) -> Self {
-        match id {
-            NextHopId::LOCAL => Self::Local,
-            NextHopId::RESOLVE => Self::Miss,
-            // Also for unresolved gateways: many destinations share a gateway, and the kernel may reach it in another way.
-            _ => Self::Kernel,
-        }
+        Self::Of(match id {
+            NextHopId::LOCAL => return Self::Local,
+            NextHopId::RESOLVE => PuntReason::Miss,
+            NextHopId::PUNT => PuntReason::NoRoute,
+            NextHopId::KERNEL => PuntReason::KernelRoute,
+            // Not a miss: many destinations share a gateway, and the kernel may reach it in another way.
+            _ => PuntReason::Gateway,
+        })
     }
 }
 
@@ -50,27 +47,26 @@ const ROUTING_TCP: [u16; 2] = [179, 646];
 /// RIP, RIPng, LDP, BFD (RFC 5881, 5883, 7130, 7419) and Babel.
 const ROUTING_UDP: [u16; 8] = [520, 521, 646, 3784, 3785, 4784, 6784, 6696];
 
-/// The class of a packet.
-pub(crate) fn class_of(cause: PuntCause, mbuf: &Mbuf, tables: &Tables) -> PuntClass {
+/// Why a packet is punted.
+pub(crate) fn reason_of(cause: PuntCause, mbuf: &Mbuf, tables: &Tables) -> PuntReason {
     match cause {
-        PuntCause::Miss => PuntClass::Miss,
-        PuntCause::Kernel | PuntCause::Redirect => PuntClass::Kernel,
-        PuntCause::Local => key_of(mbuf).map_or(PuntClass::Local, |key| of_own(&key)),
-        PuntCause::Headers => key_of(mbuf).map_or(PuntClass::Kernel, |key| of_key(&key, tables)),
+        PuntCause::Of(reason) => reason,
+        PuntCause::Local => key_of(mbuf).map_or(PuntReason::Local, |key| of_own(&key)),
+        PuntCause::Headers(reason) => key_of(mbuf).map_or(reason, |key| of_key(&key, reason, tables)),
     }
 }
 
-fn of_key(key: &FlowKey, tables: &Tables) -> PuntClass {
+fn of_key(key: &FlowKey, reason: PuntReason, tables: &Tables) -> PuntReason {
     match key.ether_type {
-        EtherType::ARP => PuntClass::Neighbour,
+        EtherType::ARP => PuntReason::Neighbour,
         EtherType::IPV4 | EtherType::IPV6 => match reach(key, tables) {
             Reach::Own => of_own(key),
-            Reach::Group if of_own(key) == PuntClass::Local => PuntClass::Kernel,
+            Reach::Group if of_own(key) == PuntReason::Local => PuntReason::Group,
             Reach::Group => of_own(key),
-            Reach::Beyond => PuntClass::Kernel,
+            Reach::Beyond => reason,
         },
-        _ if IS_IS.contains(&key.destination_mac) => PuntClass::Routing,
-        _ => PuntClass::Kernel,
+        _ if IS_IS.contains(&key.destination_mac) => PuntReason::Routing,
+        _ => PuntReason::EtherType,
     }
 }
 
@@ -105,8 +101,8 @@ fn reach(key: &FlowKey, tables: &Tables) -> Reach {
     if found == [NextHopId::LOCAL] { Reach::Own } else { Reach::Beyond }
 }
 
-/// The class of an IP packet to the router.
-fn of_own(key: &FlowKey) -> PuntClass {
+/// Why an IP packet to the router is punted.
+fn of_own(key: &FlowKey) -> PuntReason {
     let has = |ports: &[u16]| ports.contains(&key.destination_port) || ports.contains(&key.source_port);
     let is_routing = match key.protocol {
         IpProto::TCP => has(&ROUTING_TCP),
@@ -116,11 +112,11 @@ fn of_own(key: &FlowKey) -> PuntClass {
     // Router and neighbour solicitation and advertisement, redirects, and multicast listeners (RFC 4861, 2710, 3810).
     let is_discovery = || key.protocol == IpProto::ICMPV6 && matches!(key.icmp_type, 130..=137 | 143);
     if is_routing {
-        PuntClass::Routing
+        PuntReason::Routing
     } else if is_discovery() {
-        PuntClass::Neighbour
+        PuntReason::Neighbour
     } else {
-        PuntClass::Local
+        PuntReason::Local
     }
 }
 

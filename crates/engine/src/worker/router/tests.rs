@@ -64,8 +64,8 @@ fn packets_are_their_interface_s() {
     assert_eq!(class(&frame(MacAddr([0, 0, 0x5e, 0, 1, 8]), false)), Class::Drop(DropReason::NotForRouter));
     // A second tag is not looked behind.
     let twice = tagged(&tagged(&plain, [0x81, 0, 0, 9]), [0x81, 0, 0, 5]);
-    assert_eq!(class(&twice), Class::Punt);
-    assert_eq!(class(&frame(MacAddr::BROADCAST, false)), Class::Punt);
+    assert_eq!(class(&twice), Class::Punt(PuntReason::EtherType));
+    assert_eq!(class(&frame(MacAddr::BROADCAST, false)), Class::Punt(PuntReason::Group));
     assert_eq!(class(&frame(MacAddr([2, 0, 0, 0, 0, 2]), false)), Class::Drop(DropReason::NotForRouter));
     assert_eq!(class(&plain[..13]), Class::Drop(DropReason::BadIpHeader));
     assert_eq!(class(&plain[..33]), Class::Drop(DropReason::BadIpHeader));
@@ -120,7 +120,7 @@ proptest! {
                 prop_assert!(ip <= length);
                 V6
             }
-            Class::Punt | Class::Drop(_) => return Ok(()),
+            Class::Punt(_) | Class::Drop(_) => return Ok(()),
         };
         let old = usize::from(head.old(header));
         let l2 = old - header;

@@ -12,7 +12,7 @@ use super::head::Head;
 use super::punt::PuntCause;
 use super::{Family, MAX, RouteVerdict, V4, punted};
 use crate::drop_reason::DropReason;
-use crate::router::RouterPath;
+use crate::router::{PuntReason, RouterPath};
 
 /// The result of the check of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl<A: Address> Family<A> {
                     kept += 1;
                 }
                 Source::Forged => verdicts[index] = RouteVerdict::Drop(DropReason::Urpf),
-                Source::Unknown => verdicts[index] = punted(head, PuntCause::Kernel),
+                Source::Unknown => verdicts[index] = punted(head, PuntCause::Of(PuntReason::KernelRoute)),
             }
         }
         self.count = kept;

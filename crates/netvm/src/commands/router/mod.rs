@@ -220,10 +220,16 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     text.push_str(&lines(table));
     text.push('\n');
-    let mut table = output.table(&["INTERFACE", "FOR THE KERNEL", ">PUNTED", ">DROPPED"]);
+    let mut table = output.table(&["INTERFACE", "FOR THE KERNEL", "WHY PUNTED", ">PUNTED", ">DROPPED"]);
     let punts = router.interfaces.iter().flat_map(|one| one.punts.iter().map(move |punt| (&*one.name, punt)));
     for (interface, punt) in punts.clone() {
-        table.add_row([interface.to_owned(), punt.class.clone(), count(punt.punted), count(punt.dropped)]);
+        table.add_row([
+            interface.to_owned(),
+            punt.class.clone(),
+            punt.reason.clone(),
+            count(punt.punted),
+            count(punt.dropped),
+        ]);
     }
     if punts.count() > 0 {
         text.push_str(&lines(table));

@@ -287,7 +287,8 @@ impl Scrape {
         let mut add = |name: &str, value: fn(&PuntInfo) -> u64| {
             let classes = all().flat_map(|(router, one)| {
                 let of = |punt: &PuntInfo| {
-                    ([router.name.clone(), one.name.clone(), punt.class.clone()], value(punt) as f64)
+                    let labels = [&router.name, &one.name, &punt.class, &punt.reason].map(Clone::clone);
+                    (labels, value(punt) as f64)
                 };
                 one.punts.iter().map(of).collect::<Vec<_>>()
             });
