@@ -36,6 +36,9 @@ pub struct RouterInfo {
     /// Whether its namespace has chains of type `nat`, which apply only to what its kernel forwards.
     #[serde(default)]
     pub has_nat: bool,
+    /// Whether its kernel forwards packets of some routes, as the engine has no next hop, or no room in its table, for them.
+    #[serde(default)]
+    pub is_full: bool,
 }
 
 /// An interface of a virtual router.

@@ -75,6 +75,13 @@ impl Tables {
         (self.v4.routes(), self.v6.routes())
     }
 
+    /// Whether routes were left to the kernel because a family needs more than a GiB. They are [`NextHopId::PUNT`] until they
+    /// change.
+    #[must_use]
+    pub fn was_full(&self) -> bool {
+        self.v4.was_full() || self.v6.was_full()
+    }
+
     /// Total bytes. The share of the ordered map of routes is an estimate.
     #[must_use]
     pub fn memory(&self) -> usize {

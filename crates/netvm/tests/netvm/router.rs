@@ -46,6 +46,7 @@ fn router() -> RouterInfo {
         table_bytes: 3 << 20,
         has_rules: true,
         has_nat: true,
+        is_full: true,
     }
 }
 
@@ -116,7 +117,8 @@ fn routers_and_their_routes_are_shown() {
         let lines = squeeze(&server.netvm(list).good());
         assert_eq!(lines[1], "blue netvm-blue lan 1,000,001 2 7 2,000,000 12 11");
         assert!(lines[2].contains("policy routing rules"), "{lines:?}");
-        assert!(lines[3].contains("chains of NAT, which do not apply"), "{lines:?}");
+        assert!(lines[3].contains("its table or its next hops are full"), "{lines:?}");
+        assert!(lines[4].contains("chains of NAT, which do not apply"), "{lines:?}");
     }
     let lines = squeeze(&server.netvm(&["router", "show", "blue", "--limit", "3"]).good());
     for line in [

@@ -179,6 +179,7 @@ fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo
         table_bytes: count(|view| view.memory as u64),
         has_rules: counts.has_rules,
         has_nat: counts.has_nat,
+        is_full: counts.refused > 0 || view.is_some_and(|view| view.was_full),
     }
 }
 

@@ -26,6 +26,13 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
     let mut problems = problems(&daemon, &views, &nfs);
     for router in &views.host.routers {
         let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
+        let view = views.routers.iter().find(|view| view.id == router.id);
+        if counts.refused > 0 || view.is_some_and(|view| view.was_full) {
+            problems.push(format!(
+                "router {}: its kernel forwards packets of some routes, slowly, as the engine's table or next hops are full",
+                router.name
+            ));
+        }
         if counts.has_nat {
             problems.push(format!(
                 "router {}: NAT in its namespace ({}) does not apply to what the engine forwards",

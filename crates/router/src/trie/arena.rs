@@ -23,6 +23,8 @@ pub(super) struct Arena {
     leaves: Vec<u32>,
     /// Most lines.
     limit: u32,
+    /// A block was refused.
+    was_full: bool,
 }
 
 impl Arena {
@@ -35,6 +37,7 @@ impl Arena {
             nodes: Vec::new(),
             leaves: Vec::new(),
             limit,
+            was_full: false,
         }
     }
 
@@ -65,6 +68,7 @@ impl Arena {
         let first = free.map_or(self.used, |first| first as usize);
         let end = first + block.len();
         if end > self.limit as usize {
+            self.was_full = true;
             return None;
         }
         if end > self.buffer.len() {
@@ -109,6 +113,11 @@ impl Arena {
             self.release_tree(inside);
         }
         self.release(entry);
+    }
+
+    /// Whether it refused a block since it was made.
+    pub const fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// Lines ever used.

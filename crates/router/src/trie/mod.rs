@@ -107,6 +107,11 @@ impl<A: Bits> Trie<A> {
         View { root: &self.root, lines: self.arena.lines(), default: self.default }
     }
 
+    /// Whether routes were left to the kernel for want of room; it punts their packets until they change.
+    pub const fn was_full(&self) -> bool {
+        self.arena.was_full()
+    }
+
     /// Number of routes.
     pub fn routes(&self) -> usize {
         self.routes.len()

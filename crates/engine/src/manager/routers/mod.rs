@@ -38,6 +38,8 @@ pub struct RouterView {
     pub routes: (usize, usize),
     /// Bytes of one version of the table; there are two.
     pub memory: usize,
+    /// Routes were left to its kernel because the table was full.
+    pub was_full: bool,
 }
 
 /// All routers.
@@ -238,6 +240,7 @@ impl Engine {
                 from_kernel: counts.from_kernel,
                 routes: state.tables.routes(),
                 memory: state.tables.memory(),
+                was_full: state.tables.was_full(),
             }
         };
         self.routers.states.iter().map(view).collect()

@@ -139,6 +139,7 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
     }
     let mut text = lines(table);
     text.extend(routers.iter().filter_map(|router| rules(router, output)));
+    text.extend(routers.iter().filter_map(|router| full(router, output)));
     text.extend(routers.iter().filter_map(|router| nat(router, output)));
     text
 }
@@ -151,6 +152,16 @@ fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
              `ip -n {namespace} rule` and `ip -6 -n {namespace} rule`)\n",
             name = router.name,
             namespace = router.namespace,
+        )
+    })
+}
+
+fn full(router: &RouterInfo, output: &Output) -> Option<String> {
+    let word = output.paint("full", Tone::Doubtful);
+    router.is_full.then(|| {
+        format!(
+            "{}: its table or its next hops are {word}: its kernel forwards packets of the routes left out, slowly\n",
+            router.name
         )
     })
 }
@@ -204,6 +215,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     text.push_str(&lines(table));
     text.extend(rules(router, output));
+    text.extend(full(router, output));
     text.extend(nat(router, output));
     text.push('\n');
     let columns = ["INTERFACE", ">RX PACKETS", ">RX BYTES", ">RX DROPPED", ">TX PACKETS", ">TX BYTES"];
