@@ -16,7 +16,7 @@ use crate::site::ENGINE;
 
 /// Prefixes that both peers announce.
 const PREFIXES: usize = 10_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// BFD takes a second, five intervals of 200 ms; the rest is for a loaded machine. BGP's hold time alone is nine seconds.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The carrier is lost at once.
@@ -86,7 +86,7 @@ impl Net {
     }
 
     /// Daemons of the router.
-    fn start_router(&self) -> Daemons {
+    pub fn start_router(&self) -> Daemons {
         let mut bgp = "router bgp 65000\n no bgp ebgp-requires-policy\n bgp router-id 10.2.0.1\n \
                        bgp bestpath as-path multipath-relax\n timers bgp 3 9\n"
             .to_owned();

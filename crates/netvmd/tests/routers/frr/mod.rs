@@ -3,6 +3,7 @@
 mod advertisements;
 mod daemons;
 mod full_table;
+mod ospf;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
