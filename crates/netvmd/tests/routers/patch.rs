@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use netvm_api::{ApplyReply, Done, PortInfo, RouterInfo, path};
 
 use super::DOWNLOAD;
 use super::common::Daemon;
 use super::common::download::{download, serve};
-use super::common::hosts::{Host, are_possible, succeeds};
+use super::common::hosts::{Host, are_possible, succeeds, within};
+use super::frr::{Daemons, are_installed};
 use super::site::ENGINE;
 
 /// Two hosts in a VLAN with a router's interface, and one behind another router.
@@ -20,7 +22,8 @@ struct Net {
 }
 
 impl Net {
-    fn new() -> Self {
+    /// `mark` is a letter of its own in the names of each test.
+    fn new(mark: char) -> Self {
         let host = |name: &str, address: &str| {
             Host::new(
                 name,
@@ -29,14 +32,19 @@ impl Net {
             )
         };
         Self {
-            hosts: [host("va", "10.1.0.2/24"), host("vb", "10.1.0.3/24")],
-            server: Host::new("vs", &["10.2.0.2/16", "2001:db8:2::2/64"], &["10.2.0.1", "2001:db8:2::1"]),
-            blue: format!("vb{}", std::process::id()),
-            red: format!("vr{}", std::process::id()),
+            hosts: [host(&format!("{mark}a"), "10.1.0.2/24"), host(&format!("{mark}b"), "10.1.0.3/24")],
+            server: Host::new(
+                &format!("{mark}s"),
+                &["10.2.0.2/16", "2001:db8:2::2/64"],
+                &["10.2.0.1", "2001:db8:2::1"],
+            ),
+            blue: format!("{mark}b{}", std::process::id()),
+            red: format!("{mark}r{}", std::process::id()),
         }
     }
 
-    fn config(&self) -> String {
+    /// With static routes, or without any.
+    fn config(&self, is_static: bool) -> String {
         let Self { hosts: [a, b], server, blue, red } = self;
         let mut text = ENGINE.to_owned();
         let switched = "forward = { normal = true }\nvlan";
@@ -80,7 +88,8 @@ impl Net {
             ),
         ] {
             let routes = routes.map(|(to, via)| format!("{{ to = \"{to}\", via = \"{via}\" }}")).join(", ");
-            writeln!(text, "[[router]]\nname = \"{name}\"\nroutes = [{routes}]").unwrap();
+            let routes = if is_static { format!("routes = [{routes}]") } else { String::new() };
+            writeln!(text, "[[router]]\nname = \"{name}\"\n{routes}").unwrap();
             for (name, port, addresses) in interfaces {
                 let vlan = if port == "svi" { "vlan = 10\n" } else { "" };
                 writeln!(
@@ -110,8 +119,8 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     if !are_possible() {
         return;
     }
-    let net = Net::new();
-    let mut daemon = Daemon::start(&net.config());
+    let net = Net::new('v');
+    let mut daemon = Daemon::start(&net.config(true));
     let [a, b] = &net.hosts;
     assert!(a.pings("10.1.0.3") && b.pings("2001:db8:1::2"), "within the VLAN\n{}", daemon.log());
     assert!(a.pings("10.1.0.1") && b.pings("2001:db8:1::1"), "its router\n{}", daemon.log());
@@ -132,13 +141,58 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     let patches: Vec<_> = ports.iter().filter(|port| port.kind == "patch").collect();
     assert!(patches.len() == 4 && patches.iter().all(|port| port.link && port.rx_packets > 0), "{ports:?}");
     // One end is opened again, with another MTU: its peer stays.
-    let shorter = net.config().replace("name = \"to-red\"\n", "name = \"to-red\"\nmtu = 1400\n");
+    let shorter = net.config(true).replace("name = \"to-red\"\n", "name = \"to-red\"\nmtu = 1400\n");
     let _: ApplyReply = daemon.post(path::APPLY, &shorter);
     assert!(a.pings("10.2.0.2") && net.server.pings("2001:db8:1::3"), "{}", daemon.log());
     // Without the link nothing gets through, and it comes back.
     let _: ApplyReply = daemon.post(path::APPLY, ENGINE);
-    let _: ApplyReply = daemon.post(path::APPLY, &net.config());
+    let _: ApplyReply = daemon.post(path::APPLY, &net.config(true));
     assert!(b.pings("10.2.0.2"), "{}", daemon.log());
+    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+/// BGP with BFD between FRR in one router and BIRD in the other.
+fn routing_daemons(net: &Net) -> [Daemons; 2] {
+    let bfd = "bfd\n peer 10.9.0.1\n  receive-interval 200\n  transmit-interval 200\n !\n".to_owned();
+    let bgp = "router bgp 65001\n no bgp ebgp-requires-policy\n bgp router-id 10.9.0.2\n timers bgp 3 9\n \
+               neighbor 10.9.0.1 remote-as 65002\n neighbor 10.9.0.1 timers connect 1\n neighbor 10.9.0.1 bfd\n \
+               address-family ipv4 unicast\n  network 10.2.0.0/16\n exit-address-family\n"
+        .to_owned();
+    let frr = Daemons::frr(&format!("netvm-{}", net.red), &[("bfdd", bfd), ("bgpd", bgp)]);
+    let bird = Daemons::bird(
+        &format!("netvm-{}", net.blue),
+        "router id 10.9.0.1;\nprotocol device { scan time 1; }\nprotocol direct { ipv4; interface \"vlan10\"; }\n\
+         protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }\n\
+         protocol bfd { interface \"red\" { interval 200 ms; multiplier 5; }; }\n\
+         protocol bgp red {\n local 10.9.0.1 as 65002; neighbor 10.9.0.2 as 65001; bfd on; connect delay time 1;\n \
+         ipv4 { import all; export where source = RTS_DEVICE; };\n}\n",
+    );
+    [frr, bird]
+}
+
+#[test]
+fn frr_and_bird_in_two_routers_learn_each_others_networks() {
+    if !are_possible() || !are_installed() {
+        return;
+    }
+    let net = Net::new('w');
+    let mut daemon = Daemon::start(&net.config(false));
+    let [a, _] = &net.hosts;
+    assert!(!succeeds(&format!("ip netns exec {} ping -c 1 -W 1 10.2.0.2", a.namespace())), "no route yet");
+    let daemons = routing_daemons(&net);
+    let log = || daemons.iter().map(Daemons::log).collect::<String>();
+    assert!(within(Duration::from_secs(60), || a.pings("10.2.0.2")), "{}\n{}", log(), daemon.log());
+    assert!(net.server.pings("10.1.0.3"), "{}\n{}", log(), daemon.log());
+    let forwarded = |daemon: &Daemon| {
+        let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
+        routers.iter().map(|router| router.forwarded).min().unwrap()
+    };
+    let before = forwarded(&daemon);
+    serve(&net.server, DOWNLOAD / 5);
+    download(a, net.server.address(), DOWNLOAD / 5);
+    assert!(forwarded(&daemon) - before > DOWNLOAD / 5 / 1500, "by the engines of both routers");
+    drop(daemons);
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait().success(), "{}", daemon.log());
 }
