@@ -8,6 +8,7 @@ mod attach;
 mod daemon;
 mod engine_thread;
 mod events;
+mod grace;
 mod lookup;
 mod offline;
 mod process;
@@ -19,6 +20,7 @@ mod telemetry;
 mod vms;
 
 pub use daemon::Options;
+pub use grace::expedite_exit;
 pub use lookup::check;
 pub use offline::{
     EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary, eval,

@@ -76,6 +76,12 @@ enum OfflineCommand {
         /// The socket's path, which shows whose process it is
         socket: PathBuf,
     },
+    /// Speed up the end of a netvmd that is killed; netvmd starts this with a pidfd of itself on standard input
+    #[command(hide = true)]
+    ExpediteExit {
+        /// The file that this netvmd has locked
+        lock: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -105,8 +111,12 @@ fn main() -> ExitCode {
         eprintln!("netvmd: {error}");
         return ExitCode::FAILURE;
     }
-    if let Some(OfflineCommand::KeepFiles { .. }) = arguments.command {
-        return keep_files();
+    match &arguments.command {
+        Some(OfflineCommand::KeepFiles { .. }) => {
+            return helper(netvm_daemon::keep_files().map_err(Into::into));
+        }
+        Some(OfflineCommand::ExpediteExit { lock }) => return helper(netvm_daemon::expedite_exit(lock)),
+        _ => {}
     }
     // A replay is a command, not a service: log only warnings.
     let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
@@ -120,7 +130,7 @@ fn main() -> ExitCode {
         }
     };
     match arguments.command {
-        None | Some(OfflineCommand::KeepFiles { .. }) => {}
+        None | Some(OfflineCommand::KeepFiles { .. } | OfflineCommand::ExpediteExit { .. }) => {}
         Some(OfflineCommand::Check { file }) => return check(&file),
         Some(OfflineCommand::Man) => return man(),
         Some(OfflineCommand::Replay { input, output, chain, json }) => {
@@ -153,12 +163,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keeps the files of e1000 cards until the next netvmd comes, or none does.
-fn keep_files() -> ExitCode {
-    match netvm_daemon::keep_files() {
+/// Ends a process that helps a netvmd, or the next one.
+fn helper(outcome: std::io::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("netvmd: cannot keep files: {error}");
+            eprintln!("netvmd: {error}");
             ExitCode::FAILURE
         }
     }

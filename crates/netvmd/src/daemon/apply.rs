@@ -174,6 +174,8 @@ impl Daemon {
         }
         let prepared = self.supervisor.prepare(host).await?;
         let machines = self.machines.prepare(host, running).await?;
+        let has_routers = !(running.routers.is_empty() && host.routers.is_empty());
+        let _expedited = if has_routers { self.grace_periods.expedite() } else { None };
         if kind == Kind::First {
             self.routers.make(host).await?;
             self.engine_apply(host).await?;

@@ -28,6 +28,7 @@ pub(crate) use stats::{LastScrape, Load, Reclaims};
 
 use crate::attach::{AttachServer, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::grace::GracePeriods;
 use crate::lookup::Lookup;
 use crate::routers::Routers;
 use crate::supervisor::Supervisor;
@@ -77,6 +78,7 @@ pub struct Daemon {
     pub(crate) supervisor: Supervisor,
     pub(crate) machines: Machines,
     pub(crate) routers: Routers,
+    pub(crate) grace_periods: GracePeriods,
     pub(crate) attach: Arc<AttachServer>,
     /// The exporter of flows, if flows are counted.
     pub(crate) flows: Option<View>,

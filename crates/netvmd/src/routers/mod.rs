@@ -108,6 +108,11 @@ impl Routers {
         })
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.made).is_empty()
+    }
+
     /// Creates missing routers and interfaces of a configuration; removes none.
     ///
     /// # Errors

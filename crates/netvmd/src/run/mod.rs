@@ -24,6 +24,7 @@ use crate::daemon::{
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::events::Events;
+use crate::grace::GracePeriods;
 use crate::lookup::Lookup;
 use crate::process::cores::allowed;
 use crate::process::{Confinement, FilterError};
@@ -184,6 +185,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         supervisor,
         machines,
         routers,
+        grace_periods: GracePeriods::new(run_dir.record_lock()),
         attach,
         flows: flows.view(),
         changing: tokio::sync::Mutex::default(),
@@ -207,6 +209,8 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         Err(error) => Err(error.into()),
     };
     service::notify(service::STOPPING);
+    // The engine closes its ports.
+    let _expedited = if daemon.routers.is_empty() { None } else { daemon.grace_periods.expedite() };
     shut_down(&daemon).await;
     engine.end();
     thread.join();

@@ -64,6 +64,7 @@ pub struct RunDir {
     path: PathBuf,
     /// Locked while open. Close-on-exec, so that no NF inherits it.
     _lock: File,
+    has_record_lock: bool,
     sockets: Vec<PathBuf>,
 }
 
@@ -94,9 +95,18 @@ impl RunDir {
             let pid = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (process {pid})"));
             return Err(RunDirError::Taken { path: path.to_owned(), pid });
         }
+        // Every user may read the file, and so prevent this lock.
+        let has_record_lock = rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         let written = lock.set_len(0).and_then(|()| lock.rewind());
         written.and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(unusable(&lock_path))?;
-        Ok(Self { path: path.to_owned(), _lock: lock, sockets: Vec::new() })
+        Ok(Self { path: path.to_owned(), _lock: lock, has_record_lock, sockets: Vec::new() })
+    }
+
+    /// The lock file, if this process also has a record lock (fcntl(2)) on it. The kernel releases that lock when this process
+    /// ends, before it closes sockets, but also when this process opens the file again and closes it.
+    #[must_use]
+    pub fn record_lock(&self) -> Option<PathBuf> {
+        self.has_record_lock.then(|| self.path.join(LOCK))
     }
 
     /// The directory.

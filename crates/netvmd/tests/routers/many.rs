@@ -11,10 +11,13 @@ use super::common::hosts::{Host, are_possible};
 use super::common::{Daemon, Folder};
 use super::site::ENGINE;
 
-const ROUTERS: u32 = 8;
+const ROUTERS: u32 = 32;
 /// Of each router, all on one port by VLAN. Together more than the 62 descriptors that once were the most a worker's sleep
 /// waited for.
-const INTERFACES: u32 = 8;
+const INTERFACES: u32 = 4;
+/// Both take 0.7 s on a quiet machine. Without expedited grace periods they took 1.5 s and 3.6 s.
+const MOST_START: Duration = Duration::from_millis(2900);
+const MOST_GAP: Duration = Duration::from_millis(3200);
 /// Kernel memory of the interfaces: 13 MB each when their sockets held the packet memory of the whole engine.
 const MOST_KERNEL_KIB: u64 = 300 << 10;
 /// Of a core. It was above 10 % when the worker had to poll.
@@ -82,6 +85,14 @@ struct Cost {
     gap: Duration,
 }
 
+/// Whether this netvmd's process `expedite-exit` runs.
+fn expedites_exit(daemon: &Daemon) -> bool {
+    let lock = daemon.folder.run_dir().join("netvmd.lock");
+    let all = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
+    let mut lines = all.filter_map(|file| std::fs::read_to_string(file).ok());
+    lines.any(|line| line.contains(&format!("expedite-exit\0{}", lock.display())))
+}
+
 /// Starts netvmd, has `work` look at it, kills it and starts another.
 fn measure(config: &str, work: impl FnOnce(&Daemon)) -> Cost {
     let folder = Arc::new(Folder::new());
@@ -108,6 +119,7 @@ fn measure(config: &str, work: impl FnOnce(&Daemon)) -> Cost {
     let gap = begin.elapsed();
     let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
     assert!(daemon.wait_within(PATIENCE).success(), "{}", daemon.log());
+    daemon.until("its helper ends", |daemon| !expedites_exit(daemon));
     Cost { start, kib, percent, descriptors, gap }
 }
 
@@ -117,9 +129,12 @@ fn many_interfaces_cost_little() {
         return;
     }
     let host = Host::new("many", &["10.200.0.2/24"], &[]);
-    let cost = measure(&config(&host), |_| ());
+    let mut is_expedited = false;
+    let cost = measure(&config(&host), |daemon| is_expedited = expedites_exit(daemon));
     println!("{} interfaces: {cost:?}", ROUTERS * INTERFACES);
-    assert!(cost.start < PATIENCE && cost.gap < PATIENCE, "{cost:?}");
+    if is_expedited {
+        assert!(cost.start < MOST_START && cost.gap < MOST_GAP, "{cost:?}");
+    }
     assert!(cost.kib < MOST_KERNEL_KIB, "{cost:?}");
     assert!(cost.percent <= MOST_IDLE_PERCENT, "{cost:?}");
 }

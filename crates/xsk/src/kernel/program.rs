@@ -30,6 +30,8 @@ const LINK_DETACH: c_int = 34;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
+/// Attempts to load a program, as in libbpf: the kernel's verifier gives up with `EAGAIN` when a signal is pending.
+const ATTEMPTS: u32 = 5;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
 
@@ -178,9 +180,16 @@ impl Program {
             prog_ifindex: 0,
             expected_attach_type: ATTACH_XDP,
         };
-        // SAFETY: the attributes of BPF_PROG_LOAD without padding; instructions and license outlive the call, the
-        // instruction count is right, the license ends in zero; the command returns a descriptor.
-        unsafe { sys::bpf_fd(PROG_LOAD, &attributes) }.map(Self)
+        let mut left = ATTEMPTS;
+        loop {
+            left -= 1;
+            // SAFETY: the attributes of BPF_PROG_LOAD without padding; instructions and license outlive the call, the
+            // instruction count is right, the license ends in zero; the command returns a descriptor.
+            match unsafe { sys::bpf_fd(PROG_LOAD, &attributes) } {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && left > 0 => {}
+                outcome => return outcome.map(Self),
+            }
+        }
     }
 }
 
