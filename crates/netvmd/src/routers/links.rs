@@ -61,6 +61,7 @@ pub struct Links<'a> {
     router: &'a str,
     namespace: &'a Namespace,
     outside: Requests,
+    inside: Requests,
 }
 
 impl<'a> Links<'a> {
@@ -69,7 +70,8 @@ impl<'a> Links<'a> {
     /// # Errors
     /// A netlink socket cannot be opened.
     pub fn new(router: &'a str, namespace: &'a Namespace) -> io::Result<Self> {
-        Ok(Self { router, namespace, outside: Requests::open()? })
+        let inside = namespace.inside(Requests::open).flatten()?;
+        Ok(Self { router, namespace, outside: Requests::open()?, inside })
     }
 
     /// Creates or changes an interface to its desired state; true if it has just been created.
@@ -83,9 +85,8 @@ impl<'a> Links<'a> {
             move |source| LinkError { router, interface, what, source }
         };
         let outer = self.index_outside(&interface.host_end).map_err(fail("cannot look it up"))?;
-        let look_inside = || by_name(&mut Requests::open()?, &interface.name);
-        let inner = self.namespace.inside(look_inside).flatten();
-        let inner = inner.map_err(fail("cannot look it up in the namespace"))?;
+        let inner =
+            by_name(&mut self.inside, &interface.name).map_err(fail("cannot look it up in the namespace"))?;
         let is_pair = outer.is_some() && inner.as_ref().and_then(peer_of) == outer;
         if !is_pair {
             if outer.is_some() {
@@ -117,9 +118,11 @@ impl<'a> Links<'a> {
             set_addresses(requests, link.header.index, &addresses)?;
             Ok(true)
         };
-        let namespace = self.namespace;
-        let set_up = move || set_up(&mut Requests::open()?);
-        namespace.inside(set_up).flatten().map_err(fail("cannot configure it in the namespace"))?;
+        let inside = &mut self.inside;
+        self.namespace
+            .inside(move || set_up(inside))
+            .flatten()
+            .map_err(fail("cannot configure it in the namespace"))?;
         Ok(!is_pair)
     }
 
@@ -153,9 +156,7 @@ impl<'a> Links<'a> {
     /// The kernel's error.
     pub fn take_down(&mut self, host_end: &str) -> io::Result<()> {
         let Some(index) = self.index_outside(host_end)? else { return Ok(()) };
-        let mut message = LinkMessage::default();
-        message.header.change_mask = LinkFlags::Up;
-        change_link(&mut self.outside, index, message)
+        set_up(&mut self.outside, index, false)
     }
 
     /// Removes an interface by its outer end, if it exists.
@@ -167,44 +168,6 @@ impl<'a> Links<'a> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         unless_gone(self.outside.change(RouteNetlinkMessage::DelLink(message), 0)).map(drop)
-    }
-
-    /// Removes interfaces by their outer ends, all at once: the kernel takes milliseconds to remove an interface, because it
-    /// waits for all processors, and hardly longer to remove a group.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn remove_all(&mut self, host_ends: &[String]) -> io::Result<()> {
-        let group = || {
-            let mut message = LinkMessage::default();
-            message.attributes.push(LinkAttribute::Group(REMOVED));
-            message
-        };
-        let mut is_empty = true;
-        for host_end in host_ends {
-            let Some(index) = self.index_outside(host_end)? else { continue };
-            is_empty &= unless_gone(change_link(&mut self.outside, index, group()))?.is_none();
-        }
-        if is_empty {
-            return Ok(());
-        }
-        // Another netvmd, which uses the same group, may have removed them with its own.
-        unless_gone(self.outside.change(RouteNetlinkMessage::DelLink(group()), 0)).map(drop)
-    }
-
-    /// The outer ends of the router's interfaces that netvm created.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn ends(&mut self) -> io::Result<Vec<String>> {
-        let pairs = self.namespace.inside(|| pairs(&mut Requests::open()?)).flatten()?;
-        let all = links(&mut self.outside)?;
-        let is_end = |link: &LinkMessage| {
-            let inner = peer_of(link);
-            pairs.iter().any(|(index, outer)| *outer == link.header.index && inner == Some(*index))
-        };
-        let names = all.iter().filter(|link| is_end(link)).filter_map(name_of);
-        Ok(names.filter(|name| name.len() == HOST_END_LENGTH && name.starts_with(HOST_END)).collect())
     }
 
     fn index_outside(&mut self, name: &str) -> io::Result<Option<u32>> {
@@ -254,6 +217,55 @@ pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
         }
     };
     namespace.inside(start).flatten()
+}
+
+/// The interfaces of netvmd's namespace that may be outer ends of routers' interfaces.
+#[derive(Debug)]
+pub(super) struct OuterEnds(Vec<OuterEnd>);
+
+/// Its index, that of its peer, and its name.
+type OuterEnd = (u32, u32, String);
+
+impl OuterEnds {
+    /// Looks them up once for all routers, because there may be many.
+    pub fn look_up() -> io::Result<Self> {
+        let all = links(&mut Requests::open()?)?;
+        let end = |link: &LinkMessage| Some((link.header.index, peer_of(link)?, name_of(link)?));
+        let is_ours = |(_, _, name): &OuterEnd| name.len() == HOST_END_LENGTH && name.starts_with(HOST_END);
+        Ok(Self(all.iter().filter_map(end).filter(is_ours).collect()))
+    }
+
+    /// The outer ends of the interfaces in a router's namespace.
+    pub fn of(&self, namespace: &Namespace) -> io::Result<Vec<String>> {
+        let pairs: BTreeSet<_> =
+            namespace.inside(|| pairs(&mut Requests::open()?)).flatten()?.into_iter().collect();
+        let own = self.0.iter().filter(|(outer, inner, _)| pairs.contains(&(*inner, *outer)));
+        Ok(own.map(|(_, _, name)| name.clone()).collect())
+    }
+}
+
+/// Removes interfaces by their outer ends, all at once: the kernel takes 40 ms to remove an interface, because it waits for all
+/// processors, and hardly longer to remove a group.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn remove_all(host_ends: &[String]) -> io::Result<()> {
+    let group = || {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::Group(REMOVED));
+        message
+    };
+    let mut requests = Requests::open()?;
+    let mut is_empty = true;
+    for host_end in host_ends {
+        let Some(index) = index_of(&mut requests, host_end)? else { continue };
+        is_empty &= unless_gone(change_link(&mut requests, index, group()))?.is_none();
+    }
+    if is_empty {
+        return Ok(());
+    }
+    // Another netvmd, which uses the same group, may have removed them with its own.
+    unless_gone(requests.change(RouteNetlinkMessage::DelLink(group()), 0)).map(drop)
 }
 
 /// What a request about an interface returned; `None` if the interface is already gone.

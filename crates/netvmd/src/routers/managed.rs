@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
-use super::links::{self, Interface, Links};
+use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;
 use super::{RouterError, static_routes};
 
@@ -167,14 +167,20 @@ pub(super) fn remove_others(
     wanted: &[DesiredRouter],
 ) {
     let find = |name: &str| wanted.iter().find(|router| router.name == name);
-    for (name, made) in all.extract_if(.., |name, _| find(name).is_none()) {
-        remove(&name, made.namespace, folder);
-    }
-    for (name, made) in &*all {
-        let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
-        let keep = |end: &str| interfaces.iter().any(|interface| interface.host_end == end);
-        if let Err(error) = remove_ends(name, &made.namespace, |end| !keep(end)) {
-            tracing::warn!("router {name}: cannot remove interfaces: {error}");
+    let mut over: Vec<(String, Namespace)> = all
+        .extract_if(.., |name, _| find(name).is_none())
+        .map(|(name, made)| (name, made.namespace))
+        .collect();
+    if let Some(outer_ends) = look_up_ends() {
+        for (name, made) in &*all {
+            let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
+            let keep = |end: &String| interfaces.iter().any(|interface| interface.host_end == *end);
+            let over = outer_ends
+                .of(&made.namespace)
+                .map(|ends| ends.into_iter().filter(|end| !keep(end)).collect::<Vec<_>>());
+            if let Err(error) = over.and_then(|ends| links::remove_all(&ends)) {
+                tracing::warn!("router {name}: cannot remove interfaces: {error}");
+            }
         }
     }
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -188,34 +194,59 @@ pub(super) fn remove_others(
                 tracing::info!(
                     "router {name}: removing it: a killed netvmd left it, and the configuration does not have it"
                 );
-                remove(&name, namespace, folder);
+                over.push((name, namespace));
             }
             Err(error) => tracing::warn!("router {name}: {error}"),
         }
     }
+    remove(over, folder);
 }
 
-pub(super) fn remove(name: &str, namespace: Namespace, folder: &Path) {
+/// Removes routers: the interfaces of all at once, because the kernel takes hardly longer than for one.
+pub(super) fn remove(routers: Vec<(String, Namespace)>, folder: &Path) {
+    if routers.is_empty() {
+        return;
+    }
     // Explicitly, because the kernel removes a namespace's interfaces some time after the namespace.
-    if let Err(error) = remove_ends(name, &namespace, |_| true) {
-        tracing::warn!("router {name}: cannot remove its interfaces: {error}");
+    let mut all = Vec::new();
+    if let Some(outer_ends) = look_up_ends() {
+        for (name, namespace) in &routers {
+            match outer_ends.of(namespace) {
+                Ok(ends) => all.extend(ends),
+                Err(error) => tracing::warn!("router {name}: cannot look up its interfaces: {error}"),
+            }
+        }
     }
-    if let Err(error) = namespace.remove() {
-        tracing::warn!("router {name}: {error}");
+    if let Err(error) = links::remove_all(&all) {
+        let names: Vec<&str> = routers.iter().map(|(name, _)| &name[..]).collect();
+        tracing::warn!("cannot remove the interfaces of routers {}: {error}", names.join(", "));
     }
-    // If this fails, the next netvmd tries to remove the router again.
-    let _ = fs::remove_file(folder.join(name));
+    for (name, namespace) in routers {
+        if let Err(error) = namespace.remove() {
+            tracing::warn!("router {name}: {error}");
+        }
+        // If this fails, the next netvmd tries to remove the router again.
+        let _ = fs::remove_file(folder.join(name));
+    }
 }
 
-/// Removes the outer ends of a router's interfaces that `selects` selects.
-fn remove_ends(name: &str, namespace: &Namespace, selects: impl Fn(&str) -> bool) -> io::Result<()> {
-    let mut links = Links::new(name, namespace)?;
-    let ends: Vec<String> = links.ends()?.into_iter().filter(|end| selects(end)).collect();
-    links.remove_all(&ends)
+/// Turns off the carrier of routers' interfaces.
+pub(super) fn take_down(routers: &[(String, Namespace)]) {
+    let Some(outer_ends) = look_up_ends() else { return };
+    for (name, namespace) in routers {
+        let down = outer_ends.of(namespace).and_then(|ends| {
+            let mut links = Links::new(name, namespace)?;
+            ends.iter().try_for_each(|end| links.take_down(end))
+        });
+        if let Err(error) = down {
+            tracing::warn!("router {name}: cannot take down its interfaces: {error}");
+        }
+    }
 }
 
-/// Turns off the carrier of a router's interfaces.
-pub(super) fn take_down(name: &str, namespace: &Namespace) -> io::Result<()> {
-    let mut links = Links::new(name, namespace)?;
-    links.ends()?.iter().try_for_each(|end| links.take_down(end))
+/// Logs a failure.
+fn look_up_ends() -> Option<OuterEnds> {
+    OuterEnds::look_up()
+        .inspect_err(|error| tracing::warn!("cannot look up the interfaces of routers: {error}"))
+        .ok()
 }

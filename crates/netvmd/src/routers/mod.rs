@@ -282,22 +282,22 @@ impl Routers {
     /// engine has closed its ports.
     pub fn end(&self, purges: bool) {
         lock(&self.silenced).keep_only(&BTreeSet::new());
-        let mut left = Vec::new();
+        let (mut left, mut over) = (Vec::new(), Vec::new());
         for (name, made) in std::mem::take(&mut *lock(&self.made)) {
             if made.is_inherited {
                 continue;
             }
             if purges {
-                remove(&name, made.namespace, &self.folder);
+                over.push((name, made.namespace));
                 continue;
             }
-            if let Err(error) = take_down(&name, &made.namespace) {
-                tracing::warn!("router {name}: cannot take down its interfaces: {error}");
-            }
-            left.push(made.namespace.name().to_owned());
+            left.push((name, made.namespace));
         }
+        remove(over, &self.folder);
         if !left.is_empty() {
-            tracing::info!("namespaces of routers stay for the next netvmd: {}", left.join(", "));
+            take_down(&left);
+            let names: Vec<&str> = left.iter().map(|(_, namespace)| namespace.name()).collect();
+            tracing::info!("namespaces of routers stay for the next netvmd: {}", names.join(", "));
         }
     }
 }

@@ -8,7 +8,7 @@ use netvm_wire::MacAddr;
 
 use super::follow::NetlinkSockets;
 use super::kernel::{event_change, everything};
-use super::links::{Interface, Links, start_forwarding};
+use super::links::{Interface, Links, OuterEnds, start_forwarding};
 use super::namespace::Namespace;
 use super::rib::Rib;
 use netvm_netlink::{ReadOutcome, Requests};
@@ -48,12 +48,16 @@ impl Drop for TestNamespace {
     fn drop(&mut self) {
         let Some(namespace) = self.0.take() else { return };
         let mut links = Links::new("test", &namespace).unwrap();
-        for end in links.ends().unwrap() {
+        for end in ends(&namespace) {
             links.remove(&end).unwrap();
         }
         drop(links);
         namespace.remove().unwrap();
     }
+}
+
+fn ends(namespace: &Namespace) -> Vec<String> {
+    OuterEnds::look_up().unwrap().of(namespace).unwrap()
 }
 
 /// The `n`th interface of a test.
@@ -78,7 +82,7 @@ fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
     assert!(addresses.contains("2001:db8:1::1/64") && !addresses.contains("tentative"), "{addresses}");
     let link = namespace.ip("-o link show dev lan1");
     assert!(link.contains("mtu 1400") && link.contains("02:00:00:00:01:01") && link.contains("UP"), "{link}");
-    assert_eq!(links.ends().unwrap(), [wanted.host_end.clone()]);
+    assert_eq!(ends(namespace.namespace()), [wanted.host_end.clone()]);
     let index = || namespace.ip("-o link show dev lan1").split(':').next().unwrap().to_owned();
 
     // Another configuration; a foreign address stays.
@@ -98,7 +102,7 @@ fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
     assert_ne!(index(), before);
     links.remove(&wanted.host_end).unwrap();
     links.remove(&wanted.host_end).unwrap();
-    assert_eq!(links.ends().unwrap(), [""; 0]);
+    assert_eq!(ends(namespace.namespace()), [""; 0]);
 }
 
 /// Applies a RIB's updates to an engine's tables.
