@@ -176,7 +176,7 @@ fn frr_and_bird_in_two_routers_learn_each_others_networks() {
     if !are_possible() || !are_installed() {
         return;
     }
-    let net = Net::new('w');
+    let net = Net::new('x');
     let mut daemon = Daemon::start(&net.config(false));
     let [a, _] = &net.hosts;
     assert!(!succeeds(&format!("ip netns exec {} ping -c 1 -W 1 10.2.0.2", a.namespace())), "no route yet");

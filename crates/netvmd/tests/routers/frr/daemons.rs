@@ -35,16 +35,21 @@ pub struct Net {
 }
 
 impl Net {
-    pub fn new() -> Self {
-        let host = |name, network: u8| {
-            Host::new(name, &[&format!("10.{network}.0.2/16")], &[&format!("10.{network}.0.1")])
+    /// `mark` is a letter of its own in the names of each test.
+    pub fn new(mark: char) -> Self {
+        let host = |name: &str, network: u8| {
+            Host::new(
+                &format!("{mark}{name}"),
+                &[&format!("10.{network}.0.2/16")],
+                &[&format!("10.{network}.0.1")],
+            )
         };
-        let (client, peers) = (host("dc", 1), [host("df", 2), host("db", 3)]);
+        let (client, peers) = (host("c", 1), [host("f", 2), host("b", 3)]);
         for (n, peer) in (1..).zip(&peers) {
             peer.ip("address add 30.0.0.1/32 dev lo");
             peer.ip(&format!("address add 172.31.0.{n}/32 dev lo"));
         }
-        let router = format!("d{}", std::process::id());
+        let router = format!("{mark}{}", std::process::id());
         let mut text = ENGINE.to_owned();
         for (n, host) in (1..).zip([&client, &peers[0], &peers[1]]) {
             write!(
@@ -147,7 +152,7 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
     if !are_possible() || !are_installed() {
         return;
     }
-    let mut net = Net::new();
+    let mut net = Net::new('d');
     let [first, second] = ["10.2.0.2", "10.3.0.2"].map(str::to_owned);
     let (frr, bird) = (frr_peer(&net.peers[0]), bird_peer(&net.peers[1]));
     let begin = Instant::now();

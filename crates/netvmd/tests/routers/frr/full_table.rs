@@ -44,7 +44,7 @@ fn a_full_table_by_bgp_is_in_the_engine_soon() {
     if !are_possible() || !are_installed() {
         return;
     }
-    let mut net = Net::new();
+    let mut net = Net::new('f');
     net.peers[0].echo([30, 0, 0, 1].into(), PORT);
     run_in(&net, "route add 30.0.0.1/32 via 10.2.0.2");
     let peer = announcing(&net.peers[0], &prefixes);

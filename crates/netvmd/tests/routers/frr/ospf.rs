@@ -17,7 +17,7 @@ fn a_flood_of_lsas_loses_no_packet() {
     if !are_possible() || !are_installed() {
         return;
     }
-    let mut net = Net::new();
+    let mut net = Net::new('o');
     let mut config = "router id 10.2.0.2;\nprotocol device {}\n\
         protocol ospf v2 {\n ipv4 { import none; export where source = RTS_STATIC; };\n area 0 {\n  \
         interface \"eth0\" { type pointopoint; hello 1; dead 4; };\n };\n}\nprotocol static {\n ipv4;\n"
