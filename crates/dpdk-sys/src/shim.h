@@ -38,6 +38,7 @@ enum netvm_constant {
 	NETVM_MBUF_OFF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
 	NETVM_MBUF_OFF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
 	NETVM_MBUF_OFF_HASH = offsetof(struct rte_mbuf, hash),
+	NETVM_MBUF_OFF_VLAN_TCI_OUTER = offsetof(struct rte_mbuf, vlan_tci_outer),
 	NETVM_MBUF_OFF_NEXT = offsetof(struct rte_mbuf, next),
 	NETVM_MBUF_SIZE = sizeof(struct rte_mbuf),
 	/** Bytes that every driver leaves free before a received packet. */

@@ -109,6 +109,7 @@ const OL_FLAGS: usize = sys::NETVM_MBUF_OFF_OL_FLAGS as usize;
 const PKT_LEN: usize = sys::NETVM_MBUF_OFF_PKT_LEN as usize;
 const DATA_LEN: usize = sys::NETVM_MBUF_OFF_DATA_LEN as usize;
 const HASH: usize = sys::NETVM_MBUF_OFF_HASH as usize;
+const VLAN_TCI_OUTER: usize = sys::NETVM_MBUF_OFF_VLAN_TCI_OUTER as usize;
 const BUF_LEN: usize = sys::NETVM_MBUF_OFF_BUF_LEN as usize;
 
 // What MbufPtr::prefetch promises, and what makes the typed accesses below aligned: an mbuf is aligned to 64 bytes.
@@ -116,6 +117,7 @@ const _: () = {
     assert!(BUF_ADDR.is_multiple_of(8) && OL_FLAGS.is_multiple_of(8) && PKT_LEN.is_multiple_of(4));
     assert!((DATA_OFF | REFCNT | NB_SEGS | PORT | DATA_LEN | BUF_LEN).is_multiple_of(2));
     assert!(HASH.is_multiple_of(4) && HASH + 8 <= 64);
+    assert!(VLAN_TCI_OUTER.is_multiple_of(2) && VLAN_TCI_OUTER < 64);
     assert!(BUF_ADDR < 64 && OL_FLAGS < 64 && PKT_LEN < 64 && DATA_LEN < 64 && BUF_LEN < 64);
 };
 
@@ -223,6 +225,23 @@ impl Mbuf {
     pub fn set_user_data(&mut self, words: [u32; 2]) {
         // SAFETY: as in `user_data`. In the modes that netvm uses, drivers do not read the hash of packets to send.
         unsafe { self.set::<[u32; 2], HASH>(words) };
+    }
+
+    /// A number for the owner, in the field of the outer VLAN tag. It keeps its value while the packet is out of its pool. It is
+    /// 0 in a buffer from [`Pool::alloc_into`](crate::Pool::alloc_into), undefined in a packet that a driver has received, and
+    /// that of the original in one from [`Pool::copy_of`](crate::Pool::copy_of).
+    #[inline(always)]
+    #[must_use]
+    pub fn queue_id(&self) -> u16 {
+        // SAFETY: the field is a u16.
+        unsafe { self.get::<u16, VLAN_TCI_OUTER>() }
+    }
+
+    /// Writes [`Mbuf::queue_id`].
+    #[inline(always)]
+    pub fn set_queue_id(&mut self, number: u16) {
+        // SAFETY: the field is a u16. Drivers read it only of packets with `RTE_MBUF_F_TX_QINQ`, which netvm never sets.
+        unsafe { self.set::<u16, VLAN_TCI_OUTER>(number) };
     }
 
     /// Number of buffers (segments) of the packet; 1 if it fits into a buffer.
