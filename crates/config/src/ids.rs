@@ -11,8 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
-    Action, Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
-    MAX_ROUTERS, MAX_RULES, Match, Output, PortId, PortKind, RoleId, RouterId, Rule, RuleId,
+    Action, Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS,
+    MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES, Match, Output, PortId, PortKind, QueueId, RoleId,
+    RouterId, Rule, RuleId,
 };
 
 /// Renumbers the items of `host`: items whose names `old` has get the numbers of `old`, new items get numbers
@@ -36,11 +37,18 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     let roles = numbers!(nfs, role, MAX_ROLES);
     let chains = numbers!(chains, name, MAX_CHAINS);
     let routers = numbers!(routers, name, MAX_ROUTERS);
+    let queues = renumber(&queue_names(host), queue_names(old), MAX_QUEUE_NAMES);
     let group = |id: &mut GroupId| follow(&groups, &mut id.0);
     let port = |id: &mut PortId| follow(&ports, &mut id.0);
     let role = |id: &mut RoleId| follow(&roles, &mut id.0);
     let chain = |id: &mut ChainId| follow(&chains, &mut id.0);
     let router = |id: &mut RouterId| follow(&routers, &mut id.0);
+    let queue = |id: &mut QueueId| {
+        let mut number = id.0.into();
+        follow(&queues, &mut number);
+        // Below MAX_QUEUE_NAMES.
+        id.0 = number as u8;
+    };
 
     for item in &mut host.groups {
         group(&mut item.id);
@@ -52,6 +60,8 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         if let PortKind::Patch { peer } = &mut item.kind {
             port(peer);
         }
+        let queues = item.policy.qos.iter_mut().flat_map(|qos| &mut qos.queues);
+        queues.for_each(|item| queue(&mut item.id));
         match &mut item.policy.forward {
             Forward::Chain(id) => chain(id),
             Forward::Port(id) => port(id),
@@ -89,6 +99,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         let rule = &mut **rule;
         let ports = rule.matches.from.iter_mut().chain(&mut rule.matches.to).chain(&mut rule.actions.mirror);
         ports.for_each(port);
+        rule.actions.queue.iter_mut().for_each(queue);
         match &mut rule.actions.terminal {
             Some(Action::Chain(id)) => chain(id),
             Some(Action::Port(id)) => port(id),
@@ -97,6 +108,13 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         }
     }
     number_rules(&mut host.rules, &old.rules);
+}
+
+/// The names of the queues of all ports, each once, in the order of the file.
+fn queue_names(host: &Host) -> Vec<(String, u16)> {
+    let mut seen = BTreeSet::new();
+    let first = host.queues().filter(|queue| seen.insert(queue.id));
+    first.map(|queue| (queue.name.clone(), queue.id.0.into())).collect()
 }
 
 /// What identifies a rule: its name, or its content.
@@ -114,7 +132,7 @@ fn identity(rule: &Rule) -> Identity<'_> {
     }
 }
 
-/// Ports, chains and routers already have their numbers, so that rules with the same content compare equal.
+/// Ports, chains, routers and queues already have their numbers, so that rules with the same content compare equal.
 fn number_rules(rules: &mut [Rule], old: &[Rule]) {
     // The last rule in each list is the first in the old host.
     let mut known: HashMap<Identity<'_>, Vec<&Rule>> = HashMap::with_capacity(old.len());

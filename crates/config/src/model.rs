@@ -3,7 +3,7 @@
 //!
 //! # Numbers
 //!
-//! Groups, ports, NFs, routers, chains and rules have a number (`id`), by which others refer to them. **Their
+//! Groups, ports, NFs, routers, chains, rules and names of queues have a number (`id`), by which others refer to them. **Their
 //! position in a `Vec` is only the order of the file**; for rules, the order also decides which one matches
 //! first. Look an item up with [`Host::group`], [`Host::port`], [`Host::nf`], [`Host::router`] or
 //! [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the file. Before a new host replaces a
@@ -21,8 +21,8 @@ use std::fmt;
 
 use netvm_policy::Names;
 pub use netvm_policy::{
-    Action, Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, RuleParts,
-    SetVlan, Span,
+    Action, Actions, ChainId, Masked, Match, Police, PortId, QueueId, Rate, RouterId, Rule, RuleId,
+    RuleParts, SetVlan, Span,
 };
 use netvm_wire::MacAddr;
 
@@ -76,6 +76,8 @@ pub const MAX_ROUTERS: usize = 64;
 pub const MAX_WORKERS: usize = 32;
 /// Most queues of a port's `qos`.
 pub const MAX_TX_QUEUES: usize = 16;
+/// Names that queues of all ports can have; the numbers of names are below it.
+pub const MAX_QUEUE_NAMES: usize = 255;
 /// NUMA nodes that an engine can be spread over.
 pub const MAX_NODES: usize = 4;
 /// Threads that an NF process can have.
@@ -183,6 +185,18 @@ lookups! {
 }
 
 impl Host {
+    /// The queues of all ports.
+    pub fn queues(&self) -> impl Iterator<Item = &QueueConfig> {
+        let configs = self.ports.iter().filter_map(|port| port.policy.qos.as_ref());
+        configs.flat_map(|qos| &qos.queues)
+    }
+
+    /// A queue with the name of this number; other ports may have one too.
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> Option<&QueueConfig> {
+        self.queues().find(|queue| queue.id == id)
+    }
+
     /// The virtual machine with this name.
     #[must_use]
     pub fn vm_named(&self, name: &str) -> Option<&VmConfig> {
@@ -287,5 +301,10 @@ impl Names for Host {
     fn router(&self, router: RouterId) -> Cow<'_, str> {
         let known = Self::router(self, router);
         known.map_or_else(|| Cow::Owned(format!("router {router}")), |router| (&*router.name).into())
+    }
+
+    fn queue(&self, queue: QueueId) -> Cow<'_, str> {
+        let known = Self::queue(self, queue);
+        known.map_or_else(|| Cow::Owned(format!("queue {queue}")), |queue| (&*queue.name).into())
     }
 }

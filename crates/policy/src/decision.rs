@@ -1,6 +1,6 @@
 //! The combined result of all rules that match a packet.
 
-use crate::ids::{PortId, RuleId};
+use crate::ids::{PortId, QueueId, RuleId};
 use crate::rule::{Action, Police, Rule, SetVlan};
 
 /// The actions for a packet, and the rules behind them.
@@ -13,14 +13,16 @@ pub struct Decision {
     pub actions: Merged,
 }
 
-/// The actions of several rules. All parts are done: all of `polices`, then `set_vlan`, then `mirrors` (whose copies
-/// have the new VLAN), then the terminal action.
+/// The actions of several rules. All parts are done: all of `polices`, then `set_vlan` and `queue`, then `mirrors`
+/// (whose copies have the new VLAN and queue), then the terminal action.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Merged {
     /// Where packets go; `None` when no rule decides, and the port's default does.
     pub terminal: Option<Action>,
     /// Changes of the outer tag, each of what the one before left.
     pub set_vlan: Vec<SetVlan>,
+    /// Queue at the ports that packets leave by: that of the last rule that names one.
+    pub queue: Option<QueueId>,
     /// Ports that get a copy each.
     pub mirrors: Vec<PortId>,
     /// The token buckets, each that of its rule; what exceeds one is dropped.
@@ -37,6 +39,7 @@ impl Decision {
             actions: Merged {
                 terminal: actions.terminal,
                 set_vlan: actions.set_vlan.into_iter().collect(),
+                queue: actions.queue,
                 mirrors: actions.mirror.into_iter().collect(),
                 polices: actions.police.into_iter().map(|police| (rule.id, police)).collect(),
             },
@@ -52,6 +55,7 @@ impl Decision {
             actions: Merged {
                 terminal: second.terminal,
                 set_vlan: joined(&first.set_vlan, &second.set_vlan),
+                queue: second.queue.or(first.queue),
                 mirrors: joined(&first.mirrors, &second.mirrors),
                 polices: joined(&first.polices, &second.polices),
             },

@@ -34,11 +34,13 @@ number! {
     ChainId(u16);
     /// Id of a virtual router in counters.
     RouterId(u16);
+    /// Id of a queue name; queues of several ports have one name and one id.
+    QueueId(u8);
     /// Id of a rule; stays the same if the rule moves.
     RuleId(u32);
 }
 
-/// Names of ports, chains and routers.
+/// Names of ports, chains, routers and queues.
 pub trait Names {
     /// The name of a port.
     fn port(&self, port: PortId) -> Cow<'_, str>;
@@ -46,4 +48,6 @@ pub trait Names {
     fn chain(&self, chain: ChainId) -> Cow<'_, str>;
     /// The name of a router.
     fn router(&self, router: RouterId) -> Cow<'_, str>;
+    /// The name of a queue.
+    fn queue(&self, queue: QueueId) -> Cow<'_, str>;
 }

@@ -31,7 +31,7 @@ pub use decision::{Decision, Merged};
 pub use flatten::{
     Edit, EgressClasses, Flat, FlatList, FlattenError, Side, egress_classes, flatten, ingress_classes,
 };
-pub use ids::{ChainId, Names, PortId, RouterId, RuleId};
+pub use ids::{ChainId, Names, PortId, QueueId, RouterId, RuleId};
 pub use matching::{Match, mac_bits};
 pub use reference::decide;
 pub use rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};

@@ -8,7 +8,7 @@ use netvm_wire::VlanId;
 use serde::{Deserialize, Serialize};
 
 use crate::cubes::{Cube, TooManyCubes};
-use crate::ids::{ChainId, PortId, RouterId, RuleId};
+use crate::ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 use crate::matching::Match;
 
 /// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match
@@ -91,13 +91,16 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// What is done with packets that match. All parts are done: police, set the VLAN, mirror, then the terminal action.
+/// What is done with packets that match. All parts are done: police, set the VLAN and the queue, mirror, then the
+/// terminal action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Actions {
     /// Where packets go; `None`: later rules say so.
     pub terminal: Option<Action>,
     /// Change of the outer VLAN tag.
     pub set_vlan: Option<SetVlan>,
+    /// Queue at the ports that packets leave by, if a port has it.
+    pub queue: Option<QueueId>,
     /// Port that gets a copy.
     pub mirror: Option<PortId>,
     /// Policer; drops packets beyond its rates.

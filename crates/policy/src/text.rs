@@ -61,12 +61,15 @@ impl Display for Named<'_, Action> {
 
 impl Display for Named<'_, Actions> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Actions { terminal, set_vlan, mirror, police } = self.of;
+        let Actions { terminal, set_vlan, queue, mirror, police } = self.of;
         if let Some(police) = police {
             write!(f, "{police}, ")?;
         }
         if let Some(set_vlan) = set_vlan {
             write!(f, "{set_vlan}, ")?;
+        }
+        if let Some(queue) = queue {
+            write!(f, "queue {}, ", self.names.queue(*queue))?;
         }
         if let Some(mirror) = mirror {
             write!(f, "mirror to {}, ", self.names.port(*mirror))?;
@@ -283,23 +286,18 @@ fn vlans(span: &Span<u16>) -> impl Display + use<> {
 mod tests {
     use netvm_wire::{IpProto, VlanId};
     use proptest::prelude::*;
-
     use std::borrow::Cow;
 
     use super::*;
     use crate::arbitrary::rules;
-    use crate::ids::RuleId;
-    use crate::ids::{ChainId, RouterId};
+    use crate::ids::{ChainId, QueueId, RouterId, RuleId};
 
     struct Fixed;
 
     impl Names for Fixed {
         fn port(&self, port: PortId) -> Cow<'_, str> {
-            match port {
-                PortId(0) => "client".into(),
-                PortId(1) => "server".into(),
-                other => format!("port{other}").into(),
-            }
+            let known = ["client", "server"].get(port.index());
+            known.map_or_else(|| format!("port{port}").into(), |name| (*name).into())
         }
 
         fn chain(&self, _: ChainId) -> Cow<'_, str> {
@@ -308,6 +306,10 @@ mod tests {
 
         fn router(&self, _: RouterId) -> Cow<'_, str> {
             "blue".into()
+        }
+
+        fn queue(&self, _: QueueId) -> Cow<'_, str> {
+            "voice".into()
         }
     }
 
@@ -365,6 +367,7 @@ mod tests {
         let actions = Actions {
             terminal: Some(Action::Chain(ChainId(0))),
             set_vlan: VlanId::new(5).ok().map(SetVlan::Tag),
+            queue: Some(QueueId(0)),
             mirror: Some(PortId(2)),
             police: Some(Police { packets: rate(1000, 10), bits: rate(8000, 80) }),
         };
@@ -375,7 +378,7 @@ mod tests {
             actions,
         });
         let text = "to web: any → police 1000 packets/s burst 10 and 8000 bit/s burst 80, set vlan 5, \
-                    mirror to port2, chain web";
+                    queue voice, mirror to port2, chain web";
         assert_eq!(rule.named(&Fixed).to_string(), text);
         rule.actions = Actions { set_vlan: Some(SetVlan::Strip), ..Actions::default() };
         rule.name.clear();

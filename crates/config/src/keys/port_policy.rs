@@ -138,6 +138,11 @@ impl Numbered for QueueConfig {
 impl Keys for QueueConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.name(("name", "voice"), &mut self.name, Name(names::any));
+        if let Some(reader) = table.reader()
+            && let Some(id) = reader.file.names.queue(&self.name)
+        {
+            self.id = id;
+        }
         table.key("dscp", &mut self.dscp, OneOrMore(Scalar(field::dscp, field::span_text)));
         table.key("priority", &mut self.priority, Sparse(Flag));
         let shares = !self.priority;

@@ -2,15 +2,20 @@
 
 use std::mem::take;
 
-use netvm_policy::{Actions, Masked, Match, Police, Rate, Rule, RuleId, RuleParts, Span};
+use netvm_policy::{Actions, Masked, Match, Police, QueueId, Rate, Rule, RuleId, RuleParts, Span};
 use netvm_wire::{EtherType, IpProto};
+use toml::Value;
 
 use super::action;
+use crate::model::Host;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
-use crate::syntax::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, ToPort, Yes};
+use crate::syntax::form::{
+    Maybe, Name, Nested, Number, OneOrMore, Scalar, Spanned, Sparse, ToPort, Yes, text,
+};
 use crate::syntax::names;
-use crate::syntax::table::{Keys, Numbered, Reader, Table};
+use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
+use crate::words::nearest;
 
 /// Keys for where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
@@ -39,6 +44,7 @@ impl Keys for Rule {
         (matches.from, matches.to) = (from, to);
         let mut only_counts = *actions == Actions::default();
         table.key("set_vlan", &mut actions.set_vlan, Maybe(Scalar(field::tag, field::tag_text)));
+        table.key("queue", &mut actions.queue, Maybe(ToQueue { rule: name }));
         table.key("mirror", &mut actions.mirror, Maybe(ToPort));
         table.key("police", &mut actions.police, Maybe(Nested("police")));
         action::keys(&mut actions.terminal, table, &TERMINAL);
@@ -49,6 +55,39 @@ impl Keys for Rule {
     }
 }
 
+/// The name of a queue that some port has; `rule` is the name of the rule.
+struct ToQueue<'a> {
+    rule: &'a str,
+}
+
+impl Form<QueueId> for ToQueue<'_> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<QueueId> {
+        let name = text(at, value)?;
+        let found = at.file.names.queue(name);
+        // A queue whose name could not be read may be meant.
+        if found.is_none()
+            && let Some(known) = at.file.names.queues.all()
+        {
+            let rule = if self.rule.is_empty() { "this [[rule]]" } else { &format!("rule {}", self.rule) };
+            let near = nearest(name, known.clone()).map(|near| format!("did you mean `{near}`? "));
+            let all: Vec<String> = known.map(|known| format!("`{known}`")).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            at.note(Kind::UnknownName, format!("{rule} names a queue that no port has: `{name}`"))
+                .at(at.span.clone(), "no such queue")
+                .help(format!(
+                    "{}the queues of all ports are {all}: name one, or add the queue to the `qos` of a [[port]]",
+                    near.unwrap_or_default()
+                ))
+                .keep();
+        }
+        found
+    }
+
+    fn write(&self, host: &Host, item: &mut QueueId) -> Option<Value> {
+        host.queue(*item).map(|queue| queue.name.as_str().into())
+    }
+}
+
 /// A rule has at most one terminal action. A rule without any effect is a mistake, unless it has `count =
 /// true`.
 fn check_actions(reader: &Reader<'_>) {
@@ -56,7 +95,7 @@ fn check_actions(reader: &Reader<'_>) {
     if let [first, second, ..] = actions[..] {
         reader.conflict(first, second).help(format!("keep one of {HOW}")).keep();
     }
-    if actions.is_empty() && reader.given(&["set_vlan", "mirror", "police", "count"]).is_empty() {
+    if actions.is_empty() && reader.given(&["set_vlan", "queue", "mirror", "police", "count"]).is_empty() {
         reader
             .note(Kind::MissingKey, "[[rule]] does not say what to do with the packets")
             .at(reader.place.header.clone(), "has no effect")

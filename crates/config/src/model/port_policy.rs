@@ -1,6 +1,6 @@
 //! What a port does with packets besides the rules.
 
-use netvm_policy::{ChainId, Police, PortId, Rate, RouterId, Span};
+use netvm_policy::{ChainId, Police, PortId, QueueId, Rate, RouterId, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use crate::words::words;
@@ -61,7 +61,9 @@ pub struct Guard {
 /// A queue of a port's [`QosConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct QueueConfig {
-    /// Its name.
+    /// The id of its name, which rules refer to.
+    pub id: QueueId,
+    /// Its name; queues of several ports may share it.
     pub name: String,
     /// Its code points (RFC 2474); empty: all that no other queue has.
     pub dscp: Vec<Span<u8>>,

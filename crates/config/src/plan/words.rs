@@ -81,6 +81,7 @@ fn rule(item: &Table) -> String {
     parts.push(word("match").unwrap_or_else(|| "everything".to_owned()));
     let mut actions = Vec::new();
     actions.extend(word("set_vlan").map(|tag| format!("VLAN {tag}")));
+    actions.extend(word("queue").map(|queue| format!("queue {queue}")));
     actions.extend(word("mirror").map(|port| format!("mirror {port}")));
     actions.extend(word("police").map(|limits| format!("police {limits}")));
     actions.extend(word("chain").map(|chain| format!("chain {chain}")));

@@ -2,11 +2,13 @@
 //! number at once. Duplicate names and too many items become findings here, bad names when their item is
 //! read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use netvm_policy::QueueId;
 
 use crate::model::{
-    Group, Host, INGRESS, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_VMS,
-    NAME_BYTES, RouterInterface,
+    Group, Host, INGRESS, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS,
+    MAX_RULES, MAX_VMS, NAME_BYTES, RouterInterface,
 };
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
@@ -152,6 +154,16 @@ impl Known {
         Self { what, numbers, is_incomplete: false }
     }
 
+    /// The number of a name.
+    fn number(&self, name: &str) -> Option<u16> {
+        self.numbers.get(name).map(|(number, _)| *number)
+    }
+
+    /// The names, unless some could not be read.
+    pub(crate) fn all(&self) -> Option<impl Iterator<Item = &str> + Clone> {
+        (!self.is_incomplete).then(|| self.numbers.keys().map(String::as_str))
+    }
+
     /// The number of items.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
@@ -160,7 +172,7 @@ impl Known {
     /// The number of a name; an unknown name becomes a finding.
     pub(crate) fn find(&self, findings: &Findings, name: &str, place: Span) -> Option<u16> {
         let what = self.what;
-        let number = self.numbers.get(name).map(|(number, _)| *number);
+        let number = self.number(name);
         if number.is_none() && !self.is_incomplete {
             let help = did_you_mean(name, self.numbers.keys().map(String::as_str), &format!("the {what}s"));
             // Roles are declared by NFs.
@@ -182,6 +194,8 @@ pub(crate) struct Names {
     pub(crate) roles: Known,
     pub(crate) chains: Known,
     pub(crate) routers: Known,
+    /// Queues of all ports; those with one name have one number.
+    pub(crate) queues: Known,
 }
 
 impl Names {
@@ -198,6 +212,8 @@ impl Names {
         let read = |what, limit, items| Known::read(findings, (what, ""), limit, items);
         read("vm", MAX_VMS, named("vm", "name", any));
         read_rules(findings, file);
+        let queues = file.items("port").iter().flat_map(queue_names).collect();
+        let queues = different(queues);
         let groups = read("group", MAX_GROUPS, named("group", "name", any));
         let default = Group::default();
         let has_groups = !file.items("group").is_empty();
@@ -207,7 +223,13 @@ impl Names {
             roles: read("role", MAX_ROLES, named("nf", "role", any)),
             chains: read("chain", MAX_CHAINS, named("chain", "name", any)),
             routers: read("router", MAX_ROUTERS, named("router", "name", router)),
+            queues: Known::read(findings, ("queue", " with different names"), MAX_QUEUE_NAMES, queues),
         }
+    }
+
+    /// The id of a queue's name.
+    pub(crate) fn queue(&self, name: &str) -> Option<QueueId> {
+        self.queues.number(name).and_then(|number| u8::try_from(number).ok()).map(QueueId)
     }
 
     /// The names of a host.
@@ -218,6 +240,7 @@ impl Names {
             roles: Known::of("role", host.nfs.iter().map(|item| (item.role.as_str(), item.id.0))),
             chains: Known::of("chain", host.chains.iter().map(|item| (item.name.as_str(), item.id.0))),
             routers: Known::of("router", host.routers.iter().map(|item| (item.name.as_str(), item.id.0))),
+            queues: Known::of("queue", host.queues().map(|item| (item.name.as_str(), item.id.0.into()))),
         }
     }
 }
@@ -231,6 +254,19 @@ pub(crate) fn read_rules(findings: &Findings, file: &Place<'_>) {
 fn name(item: &Place<'_>, key: &str, check: Check) -> Named {
     let text = item.value(key).and_then(|value| value.get_ref().as_str());
     (text.filter(|text| check(text).is_ok()).map(str::to_owned), item.of(key))
+}
+
+/// The names of a port's queues.
+fn queue_names(port: &Place<'_>) -> Vec<Named> {
+    let queues = port.table("qos").map(|qos| qos.items("queues")).unwrap_or_default();
+    queues.iter().map(|queue| name(queue, "name", any)).collect()
+}
+
+/// Each name once.
+fn different(mut items: Vec<Named>) -> Vec<Named> {
+    let mut seen = BTreeSet::new();
+    items.retain(|(name, _)| name.as_ref().is_none_or(|name| seen.insert(name.clone())));
+    items
 }
 
 /// The names of a router's punt ports, in the order of their numbers. A name that occurs twice in a router is left out:

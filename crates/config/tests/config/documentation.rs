@@ -94,7 +94,7 @@ fn all_keys_are_documented_and_no_others() {
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },
-            { to = "b", drop = true, set_vlan = 1, mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },
+            { to = "b", drop = true, set_vlan = 1, queue = "q", mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },
             { reject = true, match = { vlan = 1, inner_vlan = 2, source_mac = "02:00:00:00:00:01", destination_mac = "02:00:00:00:00:01", ether_type = "arp", arp_operation = "reply" } },
             { from = "a", out = "a" },
             { from = "d", router = "z" },

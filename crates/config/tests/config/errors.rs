@@ -1,8 +1,8 @@
 //! Every error: its kind, its line, its remedy.
 
-use netvm_config::{Finding, Loaded, parse};
+use netvm_config::{Finding, Kind, Loaded, parse};
 
-use crate::{cases, findings, is, line_of};
+use crate::{cases, findings, found, host, is, line_of};
 
 /// A host without errors or warnings; the tests break one line each.
 pub const GOOD: &str = r#"
@@ -226,4 +226,53 @@ fn every_error_names_its_line_and_a_remedy() {
         })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A port with a queue for each name.
+fn with_queues(port: &str, names: &[&str]) -> String {
+    let queues: Vec<String> = names.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
+    let qos = format!("qos = {{ bits = 1_000_000, queues = [{}] }}", queues.join(", "));
+    format!("[[port]]\nname = \"{port}\"\nkind = \"sink\"\n{qos}\n")
+}
+
+#[test]
+fn a_queue_that_no_port_has_is_an_error_with_the_rule_and_the_known_queues() {
+    let ports = with_queues("a", &["voice", "rest"]) + &with_queues("b", &["rest", "bulk"]);
+    let rule = |queue: &str| format!("{ports}[[rule]]\nname = \"calls\"\nqueue = \"{queue}\"\n");
+    let queues = |text: &str| host(text).queues().map(|queue| queue.id.0).collect::<Vec<_>>();
+    assert_eq!(queues(&rule("bulk")), [0, 1, 1, 2], "queues of one name have one number");
+    assert_eq!(host(&rule("bulk")).rules[0].actions.queue.map(|queue| queue.0), Some(2));
+    let one = |text: &str| {
+        let found = findings(text);
+        let [finding] = &found[..] else { panic!("{found:#?}") };
+        (finding.kind(), finding.to_string(), finding.remedy().unwrap_or_default().to_owned())
+    };
+    let (kind, message, remedy) = one(&rule("voise"));
+    assert_eq!(
+        (kind, message.as_str()),
+        (Kind::UnknownName, "rule calls names a queue that no port has: `voise`")
+    );
+    assert_eq!(
+        remedy,
+        "did you mean `voice`? the queues of all ports are `bulk`, `rest`, `voice`: name one, or add the queue to the \
+         `qos` of a [[port]]"
+    );
+    let (_, message, remedy) = one("[[rule]]\nqueue = \"voice\"\n");
+    assert_eq!(message, "this [[rule]] names a queue that no port has: `voice`");
+    assert!(remedy.starts_with("the queues of all ports are none: "), "{remedy}");
+    // A queue whose name cannot be read may be the one.
+    assert_eq!(one(&rule("bulk").replacen("\"bulk\"", "\"b lk\"", 1)).0, Kind::BadName);
+}
+
+#[test]
+fn queues_have_at_most_255_names() {
+    let port = |n: usize, queues: usize| {
+        let names: Vec<String> = (0..queues).map(|queue| format!("q{n}.{queue}")).collect();
+        with_queues(&format!("p{n}"), &names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let full: String = (0..15).map(|n| port(n, 16)).chain([port(15, 15)]).collect();
+    assert_eq!(host(&full).queues().last().map(|queue| queue.id.0), Some(254));
+    assert_eq!(found(&(full.clone() + &with_queues("again", &["q0.0"]))), []);
+    let [(kind, _)] = found(&(full + &with_queues("more", &["one"])))[..] else { panic!() };
+    assert_eq!(kind, Kind::TooMany);
 }

@@ -1,6 +1,7 @@
 //! What plans say, word for word.
 
-use netvm_config::plan;
+use netvm_config::model::Host;
+use netvm_config::{assign_ids, plan};
 
 use crate::{edited, host, planned};
 
@@ -258,4 +259,25 @@ fn the_engine_needs_a_restart() {
         plan.to_string(),
         "~ engine: cores none → 1; idle adaptive → poll\n    netvmd must be restarted (engine: cores none → 1; idle adaptive → poll)\n"
     );
+}
+
+#[test]
+fn a_queue_keeps_its_number_while_a_port_has_it() {
+    let port = |name: &str, queues: &str| {
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"sink\"\nqos = {{ bits = 1_000_000, queues = [{queues}] }}\n"
+        )
+    };
+    let rule = "[[rule]]\nqueue = \"voice\"\n";
+    let (voice, rest) = ("{ name = \"voice\" }", "{ name = \"rest\" }");
+    let old = host(&format!("{}{rule}", port("a", &format!("{rest}, {voice}"))));
+    let mut new = host(&format!("{}{rule}", port("b", voice) + &port("a", &format!("{voice}, {rest}"))));
+    let number = |host: &Host| host.rules[0].actions.queue;
+    assert_ne!(number(&old), number(&new));
+    assign_ids(&mut new, Some(&old));
+    assert_eq!(number(&old), number(&new));
+    assert_eq!(new.rules[0].named(&new).to_string(), "any → queue voice, continue");
+    assert!(new.to_toml().contains("queue = \"voice\""));
+    let none = host("");
+    assert!(plan(&none, &old).to_string().contains("everything → queue voice"), "{}", plan(&none, &old));
 }

@@ -10,7 +10,8 @@ use netvm_policy_import::{Imported, Why};
 use netvm_wire::{EtherType, IpProto, PortRange};
 use proptest::prelude::*;
 
-const DROP: Actions = Actions { terminal: Some(Action::Drop), set_vlan: None, mirror: None, police: None };
+const DROP: Actions =
+    Actions { terminal: Some(Action::Drop), set_vlan: None, queue: None, mirror: None, police: None };
 
 fn read(text: &str, flags: Flags) -> Imported {
     parse(text, DROP, flags).unwrap()

@@ -12,7 +12,7 @@ use proptest::option::{of, weighted};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 
-use crate::ids::{ChainId, PortId, RouterId, RuleId};
+use crate::ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 use crate::matching::Match;
 use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 use crate::span::{Masked, Span};
@@ -74,8 +74,15 @@ pub fn actions() -> impl Strategy<Value = Actions> {
     ];
     let rate = || of((1u64..5, 1u64..5).prop_map(|(per_second, burst)| Rate { per_second, burst }));
     let police = (rate(), rate()).prop_map(|(packets, bits)| Police { packets, bits });
-    (weighted(0.75, terminal), weighted(0.1, vlan), weighted(0.1, port()), weighted(0.1, police))
-        .prop_map(|(terminal, set_vlan, mirror, police)| Actions { terminal, set_vlan, mirror, police })
+    let queue = (0u8..3).prop_map(QueueId);
+    let besides = (weighted(0.1, vlan), weighted(0.2, queue), weighted(0.1, port()), weighted(0.1, police));
+    (weighted(0.75, terminal), besides).prop_map(|(terminal, (set_vlan, queue, mirror, police))| Actions {
+        terminal,
+        set_vlan,
+        queue,
+        mirror,
+        police,
+    })
 }
 
 const VLANS: std::ops::RangeInclusive<u16> = 0..=4;

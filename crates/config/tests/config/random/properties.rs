@@ -10,13 +10,16 @@ use proptest::sample::Index;
 
 use super::host;
 
-fn names(host: &Host) -> [Vec<(&str, u16)>; 5] {
+fn names(host: &Host) -> [Vec<(&str, u16)>; 6] {
+    let queues: BTreeSet<(&str, u16)> =
+        host.queues().map(|item| (item.name.as_str(), item.id.0.into())).collect();
     [
         host.groups.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
         host.ports.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
         host.nfs.iter().map(|item| (item.role.as_str(), item.id.0)).collect(),
         host.chains.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
         host.routers.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
+        queues.into_iter().collect(),
     ]
 }
 

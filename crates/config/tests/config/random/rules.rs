@@ -1,11 +1,11 @@
 //! Random rules, and what ports do besides.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netvm_config::model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
-    Police, PolicyConfig, PortId, PortPolicy, QosConfig, QueueConfig, Rate, Rule, RuleId, RuleParts, SetVlan,
-    Span, SwitchConfig, VlanMode,
+    Police, PolicyConfig, PortId, PortPolicy, QosConfig, QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts,
+    SetVlan, Span, SwitchConfig, VlanMode,
 };
 use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -14,8 +14,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// A rule whose ports and chain are chosen later: named or not, from, to, what else, and what is done.
-pub type RawRule =
-    (bool, (Vec<Index>, Vec<Index>), Match, (u8, Index), (Option<SetVlan>, Option<Index>, Option<Police>));
+pub type RawRule = (bool, (Vec<Index>, Vec<Index>), Match, (u8, Index), RawBesides);
+/// Tag, queue, mirror, policer.
+type RawBesides = (Option<SetVlan>, Option<Index>, Option<Index>, Option<Police>);
 /// What a port does, with its `forward` chosen later.
 pub type RawPolicy = (PortPolicy, (u8, Index));
 
@@ -96,12 +97,17 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
 }
 
 fn qos() -> impl Strategy<Value = QosConfig> {
-    let name = "[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}";
+    // Queues of several ports often have one name.
+    let name = prop_oneof![
+        select(vec!["voice", "rest"]).prop_map(str::to_owned),
+        "[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"
+    ];
     let queue = (name, vec(span(0u8..=63), 0..3), any::<bool>(), 1u16..=1000, 1u32..=65_536, 0u32..=10_000);
     let queue = queue.prop_map(|(name, dscp, priority, weight, packets, codel_ms)| {
         // The weight of a queue with priority is not written.
         let weight = if priority { 1 } else { weight };
-        QueueConfig { name, dscp, priority, weight, packets, codel_ms }
+        // `fill` gives it its id.
+        QueueConfig { id: QueueId(0), name, dscp, priority, weight, packets, codel_ms }
     });
     // At least the longest frame.
     let bits = (8_000u64..=1_000_000_000_000, 600_000u64..=1_000_000_000_000)
@@ -224,8 +230,8 @@ fn possible(mut matches: Match) -> Match {
 pub fn rule() -> impl Strategy<Value = RawRule> {
     let ports = (vec(any::<Index>(), 0..3), option::weighted(0.2, vec(any::<Index>(), 1..3)));
     let tag = prop_oneof![Just(SetVlan::Strip), vlan().prop_map(SetVlan::Tag)];
-    let besides =
-        (option::weighted(0.2, tag), option::weighted(0.2, any::<Index>()), option::weighted(0.2, police()));
+    let index = || option::weighted(0.2, any::<Index>());
+    let besides = (option::weighted(0.2, tag), index(), index(), option::weighted(0.2, police()));
     let ports = ports.prop_map(|(from, to)| (from, to.unwrap_or_default()));
     (any::<bool>(), ports, matches(), (0u8..7, any::<Index>()), besides)
 }
@@ -248,7 +254,10 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         }
         port.policy = PortPolicy { forward, ..policy };
     }
-    for (n, (named, (from, to), matches, (terminal, index), (set_vlan, mirror, police))) in (0..).zip(rules) {
+    let queues = number_queues(host);
+    for (n, (named, (from, to), matches, (terminal, index), (set_vlan, queue, mirror, police))) in
+        (0..).zip(rules)
+    {
         let is_egress = !to.is_empty();
         let terminal = match terminal {
             0 => None,
@@ -274,7 +283,9 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         if host.rules.iter().any(contradicts) {
             continue;
         }
-        let actions = Actions { terminal, set_vlan, mirror: mirror.as_ref().map(port_at), police };
+        let mirror = mirror.as_ref().map(port_at);
+        let queue = queue.filter(|_| queues > 0).map(|index| QueueId(index.index(queues) as u8));
+        let actions = Actions { terminal, set_vlan, queue, mirror, police };
         let name = if named { format!("rule{n}") } else { String::new() };
         host.rules.push(Rule::from(RuleParts {
             id: RuleId(host.rules.len() as u32),
@@ -283,4 +294,14 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
             actions,
         }));
     }
+}
+
+/// Numbers the names of queues in their order. Returns how many there are.
+fn number_queues(host: &mut Host) -> usize {
+    let mut known = BTreeMap::new();
+    for queue in host.ports.iter_mut().flat_map(|port| &mut port.policy.qos).flat_map(|qos| &mut qos.queues) {
+        let next = QueueId(known.len() as u8);
+        queue.id = *known.entry(queue.name.clone()).or_insert(next);
+    }
+    known.len()
 }
