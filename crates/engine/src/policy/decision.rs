@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use netvm_config::model::{Action, Forward, SetVlan};
-use netvm_policy::{RouterId, RuleId};
+use netvm_policy::{QueueId, RouterId, RuleId};
 use netvm_switch::Meter;
 
 use crate::drop_reason::DropReason;
@@ -76,7 +76,7 @@ impl From<Forward> for Outcome {
     }
 }
 
-/// Actions besides the outcome.
+/// Actions besides the outcome and the queue.
 #[derive(Debug)]
 pub(crate) struct Extras {
     /// Token buckets, all of which must admit a packet.
@@ -91,6 +91,8 @@ pub(crate) struct Extras {
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) outcome: Outcome,
+    /// Queue at the ports that packets leave by; kept in the mbuf, see [`queue`](crate::worker::packet::queue).
+    pub(crate) queue: Option<QueueId>,
     /// Rare: most decisions have none.
     pub(crate) extras: Option<Box<Extras>>,
     /// The matching rules in order, the deciding one last.
@@ -128,18 +130,18 @@ impl Deref for RuleIds {
 }
 
 /// The decision for every unknown number.
-pub(super) static DENIED: Decision =
-    Decision { outcome: Outcome::Drop(DropReason::Denied), extras: None, rules: RuleIds::None };
+pub(super) static DENIED: Decision = Decision::default_of(Outcome::Drop(DropReason::Denied));
 
 impl Decision {
     /// A default without a rule.
     pub(super) const fn default_of(outcome: Outcome) -> Self {
-        Self { outcome, extras: None, rules: RuleIds::None }
+        Self { outcome, queue: None, extras: None, rules: RuleIds::None }
     }
 
     /// A copy for another policy, unless it has extras: token buckets must be looked up again.
     pub(super) fn carried(&self) -> Option<Self> {
         let plain = self.extras.is_none();
-        plain.then(|| Self { outcome: self.outcome, extras: None, rules: self.rules.clone() })
+        let Self { outcome, queue, .. } = *self;
+        plain.then(|| Self { outcome, queue, extras: None, rules: self.rules.clone() })
     }
 }

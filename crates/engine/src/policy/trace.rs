@@ -1,6 +1,6 @@
 //! Traces the path of a hypothetical packet through the tables that workers use.
 
-use netvm_policy::{RouterId, RuleId};
+use netvm_policy::{QueueId, RouterId, RuleId};
 use netvm_switch::Forward;
 use netvm_wire::{FlowKey, MacAddr, Malformed, VlanId};
 
@@ -33,6 +33,8 @@ pub enum Step {
     Policed(usize),
     /// A rule changes its outer tag.
     Retagged,
+    /// A rule chooses its queue at the ports that it leaves by.
+    Queued(QueueId),
     /// A port gets a copy.
     Mirrored(PortId),
     /// L2 switching looks up its destination: the port, if known.
@@ -130,6 +132,9 @@ impl Policy {
                 steps.push(Step::Policed(extras.meters.len()));
             }
             steps.extend(extras.set_vlan.iter().map(|_| Step::Retagged));
+        }
+        steps.extend(decision.queue.map(Step::Queued));
+        if let Some(extras) = &decision.extras {
             steps.extend(extras.mirrors.iter().map(|port| Step::Mirrored(*port)));
         }
     }

@@ -1,16 +1,16 @@
-//! The shaper of a port. In: packets to send, each with its DSCP. Out: bursts for the device, in the order and at the
+//! The shaper of a port. In: packets to send, each with its queue: that of the name that a rule gave, else that of the DSCP. Out: bursts for the device, in the order and at the
 //! rate of the port's `qos`; `netvm_switch::qos` decides both.
 //!
 //! Packets wait in the engine's memory for the port, so those of other trust groups are copied first: a standing
 //! queue holds no buffers of other groups.
 //!
-//! Predicted cost: 60 cycles per packet (its key, two moves of the mbuf pointer, one update of a token bucket) on ports
+//! Predicted cost: 60 cycles per packet (its queue, two moves of the mbuf pointer, one update of a token bucket) on ports
 //! with a shaper; other ports check one pointer per burst.
 
 use std::sync::Arc;
 
 use dpdk::{Batch, Mbuf};
-use netvm_config::model::{QosConfig, QueueConfig};
+use netvm_config::model::{QosConfig, QueueConfig, QueueId};
 use netvm_region::clock;
 use netvm_switch::qos::{CodelOptions, Next, Qos, QosError, QueueOptions, Service, ShaperOptions};
 
@@ -20,12 +20,16 @@ use crate::drop_reason::DropReason;
 
 /// CoDel's interval (RFC 8289 section 4.3).
 const CODEL_INTERVAL_MICROS: u64 = 100_000;
+/// In the table of names: the port has no queue of that name.
+const NO_QUEUE: u8 = u8::MAX;
 /// Bits of the longest segment, with its headers.
 const SEGMENT_BITS: u64 = (1 << 16) * 8;
 
 /// A shaper and its queues.
 pub(crate) struct Shaper {
     qos: Qos<Mbuf>,
+    /// The queue with the name of each number.
+    named: [u8; 1 << u8::BITS],
     counters: Arc<[QueueCounters]>,
     /// Its burst is long enough for segments of 64 KB.
     pub(crate) passes_segments: bool,
@@ -43,9 +47,13 @@ impl Shaper {
         let shaper = ShaperOptions { rate: config.bits.per_second, burst: config.bits.burst, clock_hz };
         let queues: Vec<QueueOptions> = config.queues.iter().map(options).collect();
         let qos = Qos::new(Some(shaper), &queues)?;
+        let mut named = [NO_QUEUE; 1 << u8::BITS];
+        for (n, queue) in config.queues.iter().enumerate().rev() {
+            named[queue.id.index()] = n as u8;
+        }
         let passes_segments = config.bits.burst >= SEGMENT_BITS;
         let counters = queues.iter().map(|_| QueueCounters::default()).collect();
-        Ok(Self { qos, counters, passes_segments, is_retiring: false })
+        Ok(Self { qos, named, counters, passes_segments, is_retiring: false })
     }
 
     /// Counters of its queues, in their order.
@@ -53,10 +61,22 @@ impl Shaper {
         Arc::clone(&self.counters)
     }
 
-    /// Puts a packet into its queue; gives it back if the queue is full.
+    /// The queue with a name, if the port has it.
     #[inline]
-    pub(crate) fn push(&mut self, dscp: u8, mbuf: Mbuf, now: u64) -> Result<(), Mbuf> {
-        let queue = self.qos.queue_of(dscp);
+    pub(crate) fn queue_named(&self, name: QueueId) -> Option<usize> {
+        let queue = self.named[name.index()];
+        (queue != NO_QUEUE).then_some(queue.into())
+    }
+
+    /// The queue of a DSCP.
+    #[inline]
+    pub(crate) fn queue_of_dscp(&self, dscp: u8) -> usize {
+        self.qos.queue_of(dscp)
+    }
+
+    /// Puts a packet into a queue; gives it back if the queue is full.
+    #[inline]
+    pub(crate) fn push(&mut self, queue: usize, mbuf: Mbuf, now: u64) -> Result<(), Mbuf> {
         let bytes = mbuf.pkt_len();
         let outcome = self.qos.push(queue, (mbuf, bytes), now);
         if outcome.is_err()

@@ -25,6 +25,7 @@ use crate::worker::classify::classify;
 use crate::worker::forward::egress::send_out;
 use crate::worker::forward::route::route;
 use crate::worker::forward::switching;
+use crate::worker::packet::queue;
 use crate::worker::packet::runs::groups;
 use crate::worker::state::burst::{Burst, Context, Ingress, Origin};
 use crate::worker::state::lookup_results::{Action, Alike, PackedAction, PacketAction};
@@ -89,12 +90,13 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
     (room, memory)
 }
 
-/// Counts packets, marks each with the port, and drops packets that span several buffers. Returns the number of bytes.
+/// Counts packets, marks each with the port and without a queue, and drops packets that span several buffers. Returns the number of bytes.
 #[inline(always)]
 fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     let (mut bytes, mut split) = (0, false);
     for mbuf in batch.as_mut_slice() {
         mbuf.set_port(PortNumber(port.0));
+        queue::clear(mbuf);
         bytes += u64::from(mbuf.pkt_len());
         split |= mbuf.nb_segs() != 1;
     }
@@ -179,6 +181,9 @@ fn dispatch(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut 
         hits.add(batch.len(), bytes);
     }
     let decision = snapshot.policy.decision(action.decision);
+    if let Some(queue) = decision.queue {
+        batch.as_mut_slice().iter_mut().for_each(|mbuf| queue::set(mbuf, queue));
+    }
     if let Some(extras) = &decision.extras {
         do_extras(dp, extras, origin, batch);
     }

@@ -121,6 +121,9 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
         Step::Policed(1) => "policed: dropped if it exceeds the rate".to_owned(),
         Step::Policed(count) => format!("policed by {count} rates: dropped if it exceeds one"),
         Step::Retagged => "VLAN tag changed".to_owned(),
+        Step::Queued(queue) => {
+            format!("queue {} where it leaves, if the port has it", Names::queue(host, *queue))
+        }
         Step::Mirrored(port) => format!("mirrored to port {}", Names::port(host, *port)),
         Step::Switched(Some(port)) => {
             format!("L2 switch: destination on port {}", Names::port(host, *port))

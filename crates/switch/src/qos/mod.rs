@@ -1,7 +1,7 @@
 //! Egress QoS of a port. Input: packets with their length and DSCP. Output: the same packets, in the order
 //! and at the rate of the port's queues and its shaper, and packets to drop.
 //!
-//! A DSCP (RFC 2474) chooses the queue. Queues with priority are served first, in their order; the others
+//! A DSCP (RFC 2474) or the caller chooses the queue. Queues with priority are served first, in their order; the others
 //! share the remaining rate by their weights (deficit round robin, Shreedhar and Varghese 1995). A shaper,
 //! which is a token bucket, limits all queues together. Each queue is bounded, and drops at its head when its
 //! packets wait for too long ([`CodelOptions`], RFC 8289).

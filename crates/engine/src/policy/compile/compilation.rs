@@ -176,7 +176,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let has_extras =
             !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
         let extras = has_extras.then(|| Box::new(extras));
-        Ok(Decision { outcome, extras, rules: RuleIds::of(&decision.rules) })
+        Ok(Decision { outcome, queue: actions.queue, extras, rules: RuleIds::of(&decision.rules) })
     }
 
     /// The token bucket of a rule or port; reused while its rates stay the same.

@@ -1,4 +1,4 @@
-//! Actions of rules besides forwarding: rate limits, VLAN tags, mirroring, rejects.
+//! Actions of rules besides forwarding: rate limits, VLAN tags, queues, mirroring, rejects.
 
 use dpdk::Batch;
 

@@ -19,6 +19,7 @@ use crate::worker::act::vlan::set_vlan;
 use crate::worker::classify::prefilter::prefilter;
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::packet_set::{PacketSet, first_bits};
+use crate::worker::packet::queue;
 use crate::worker::state::burst::{Context, Origin};
 use crate::worker::state::lookup_results::PackedAction;
 use crate::worker::state::{BURST, Datapath};
@@ -64,9 +65,12 @@ fn check_rules(dp: &mut Datapath, egress: &Egress<'_>, batch: &mut Batch) {
     let results = look_up(dp, egress, batch);
     let passes = |decision: &u32| passes(snapshot.policy.decision(*decision), egress.policy);
     if results.malformed == 0 && results.decisions[..batch.len()].iter().all(passes) {
-        for (decision, mbuf) in results.decisions.iter().zip(batch.as_slice()) {
+        for (decision, mbuf) in results.decisions.iter().zip(batch.as_mut_slice()) {
             if let Some(hits) = snapshot.hits.get(*decision as usize) {
                 hits.add(1, mbuf.pkt_len().into());
+            }
+            if let Some(queue) = snapshot.policy.decision(*decision).queue {
+                queue::set(mbuf, queue);
             }
         }
         return;
@@ -150,12 +154,15 @@ fn decide(dp: &mut Datapath, (egress, class): (&Egress<'_>, u16), keys: &[FlowKe
 
 fn check_one(dp: &mut Datapath, egress: &Egress<'_>, number: u32, one: &mut Batch) {
     let Egress { cx, policy, out } = *egress;
-    let Some(mbuf) = one.as_slice().first() else { return };
+    let Some(mbuf) = one.as_mut_slice().first_mut() else { return };
     let (from, length) = (PortId(mbuf.port().0), mbuf.pkt_len());
     if let Some(hits) = cx.snapshot.hits.get(number as usize) {
         hits.add(1, length.into());
     }
     let decision = cx.snapshot.policy.decision(number);
+    if let Some(queue) = decision.queue {
+        queue::set(mbuf, queue);
+    }
     if let Some(extras) = &decision.extras {
         for meter in &extras.meters {
             police(dp, meter, out, one);
@@ -187,7 +194,7 @@ fn find_unmatched(lookup: &Lookup, packets: &[Mbuf], decisions: &mut [u32; BURST
     prefilter(table, packets, |_, _, _| ()).proven
 }
 
-/// Whether packets of a decision leave as they are.
+/// Whether packets of a decision leave with the same bytes.
 fn passes(decision: &Decision, egress: &EgressPolicy) -> bool {
     let outcome = decision.outcome.resolved(Outcome::Allow, egress.undecided);
     decision.extras.is_none() && !matches!(outcome, Outcome::Drop(_) | Outcome::Reject)

@@ -3,6 +3,7 @@
 mod actions;
 mod classify;
 mod offloads;
+mod queue;
 pub(super) mod rig;
 mod shaper;
 mod shares;

@@ -52,10 +52,11 @@ impl Device for WireDevice {
         let wire = &mut *self.wire.lock().unwrap();
         let count = wanted.min(wire.to_engine.len());
         for frame in wire.to_engine.drain(..count) {
-            let _ = out.push(
-                wire.segment_size
-                    .map_or_else(|| mbuf_of(memory, &frame), |size| segment_of(memory, &frame, size)),
-            );
+            let segment = |size| segment_of(memory, &frame, size);
+            let mut mbuf = wire.segment_size.map_or_else(|| mbuf_of(memory, &frame), segment);
+            // Drivers leave what the last packet in the buffer had.
+            mbuf.set_queue_id(1);
+            let _ = out.push(mbuf);
         }
     }
 

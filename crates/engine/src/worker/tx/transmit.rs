@@ -2,7 +2,7 @@
 //! them once per turn or when a burst is full; or to the ring of the worker that has the queue. If the device can only send
 //! from its own memory, packets are copied here.
 //!
-//! A port with a shaper first puts them into the shaper's queues, by DSCP.
+//! A port with a shaper first puts them into the shaper's queues, as a rule says or by DSCP.
 //!
 //! Cost: four comparisons per burst, and 8 bytes moved per packet.
 
@@ -16,6 +16,7 @@ use crate::ids::{MemoryId, PortId};
 use crate::port::shaper::Shaper;
 use crate::port::{PortContext, PortQueue};
 use crate::worker::packet::keys::key_of;
+use crate::worker::packet::queue;
 use crate::worker::state::Datapath;
 use crate::worker::state::handoff::Parcel;
 
@@ -72,10 +73,13 @@ fn shape(dp: &mut Datapath, port: PortId, batch: &mut Batch) {
 
 /// Puts a packet into the port's shaper, or drops it.
 pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
-    // Packets without an IP header have the default code point.
-    let dscp = key_of(&mbuf).map_or(0, |key| key.dscp);
     let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else { return };
-    match shaper.push(dscp, mbuf, dp.clock.now) {
+    let chosen = queue::of(&mbuf).and_then(|queue| shaper.queue_named(queue));
+    let queue = chosen.unwrap_or_else(|| {
+        // Packets without an IP header have the default code point.
+        shaper.queue_of_dscp(key_of(&mbuf).map_or(0, |key| key.dscp))
+    });
+    match shaper.push(queue, mbuf, dp.clock.now) {
         Ok(()) => dp.ports.mark_unsent(port),
         Err(full) => dp.port_context(port).note_drop(DropReason::QueueFull, &full),
     }
