@@ -187,8 +187,7 @@ lookups! {
 impl Host {
     /// The queues of all ports.
     pub fn queues(&self) -> impl Iterator<Item = &QueueConfig> {
-        let configs = self.ports.iter().filter_map(|port| port.policy.qos.as_ref());
-        configs.flat_map(|qos| &qos.queues)
+        self.ports.iter().flat_map(|port| port.policy.queues())
     }
 
     /// A queue with the name of this number; other ports may have one too.

@@ -1,7 +1,9 @@
-//! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets without a way out.
+//! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets without a way out,
+//! rules that name a queue of other ports.
 
 use std::collections::{BTreeSet, HashMap};
 
+use netvm_policy::Names;
 use netvm_policy::analyse::{Kind as Doubt, analyse};
 
 use crate::model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, PortKind, Rule};
@@ -16,6 +18,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     doubtful(findings, host, &rules, &reported);
     ingress(findings, file, host, &rules);
     allowed(findings, host, &rules);
+    queues(findings, host, &rules);
 }
 
 /// Two terminal actions for the same packets: the later rule never matches. Returns the positions of the later rules.
@@ -232,6 +235,24 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
                 "add `forward` to port {}, such as `forward = {{ normal = true }}`, or say here where packets go",
                 port.name
             ))
+            .keep();
+    }
+}
+
+/// Rules for packets to send whose queue none of these ports has.
+fn queues(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
+    for (rule, place) in rules {
+        let ports: Vec<&PortConfig> = rule.matches.to.iter().filter_map(|id| host.port(*id)).collect();
+        let (Some(queue), [first, ..]) = (rule.actions.queue, &ports[..]) else { continue };
+        let has_it = |port: &&PortConfig| port.policy.queues().iter().any(|known| known.id == queue);
+        if ports.iter().any(has_it) {
+            continue;
+        }
+        let name = Names::queue(host, queue);
+        findings
+            .note(Kind::Unused, format!("no port of `to` has a queue `{name}`"))
+            .at(place.of("queue"), "has no effect: the DSCP chooses the queue")
+            .help(format!("add the queue to the `qos` of port {}, or name a queue that it has", first.name))
             .keep();
     }
 }

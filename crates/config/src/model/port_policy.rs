@@ -126,6 +126,14 @@ pub struct PortPolicy {
     pub reserve: u8,
 }
 
+impl PortPolicy {
+    /// The queues of its `qos`.
+    #[must_use]
+    pub fn queues(&self) -> &[QueueConfig] {
+        self.qos.as_ref().map_or(&[], |qos| &qos.queues)
+    }
+}
+
 impl Default for PortPolicy {
     /// No policy besides the rules.
     fn default() -> Self {

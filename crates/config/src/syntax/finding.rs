@@ -87,7 +87,7 @@ kinds! {
         NoForward = "config::no_forward",
         /// A chain that copies its packets.
         CrossGroup = "config::cross_group",
-        /// An item that gets no packets.
+        /// An item that gets no packets, or a key without effect.
         Unused = "config::unused",
         /// A port with `gro` whose group has no large buffers.
         NoLargeBuffers = "config::no_large_buffers",

@@ -265,6 +265,20 @@ fn a_queue_that_no_port_has_is_an_error_with_the_rule_and_the_known_queues() {
 }
 
 #[test]
+fn a_queue_that_no_egress_port_has_is_a_warning() {
+    let ports = with_queues("a", &["voice", "rest"]) + &with_queues("b", &["rest", "bulk"]);
+    let rule = |to: &str, queue: &str| format!("{ports}[[rule]]\nto = [{to}]\nqueue = \"{queue}\"\n");
+    for fine in [rule("\"a\"", "voice"), rule("\"b\", \"a\"", "voice"), rule("\"b\"", "rest")] {
+        assert_eq!(found(&fine), []);
+    }
+    let text = rule("\"b\"", "voice");
+    let [finding] = &findings(&text)[..] else { panic!() };
+    assert_eq!((finding.kind(), finding.position().0), (Kind::Unused, line_of(&text, "queue = \"voice\"")));
+    assert!(finding.is_warning());
+    assert!(is(finding, "unused", "add the queue to the `qos` of port b"), "{}", finding.render(false));
+}
+
+#[test]
 fn queues_have_at_most_255_names() {
     let port = |n: usize, queues: usize| {
         let names: Vec<String> = (0..queues).map(|queue| format!("q{n}.{queue}")).collect();
