@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{Host, PortConfig, PortKind};
+use netvm_config::model::{Forward, Host, PortConfig, PortKind};
 use netvm_policy::arbitrary::{Generator, LAST_PORT, rules};
-use netvm_policy::{Cube, Rule, RuleId, decide};
-use netvm_wire::FlowKey;
+use netvm_policy::{Actions, Cube, Match, QueueId, Rule, RuleId, RuleParts, decide};
+use netvm_wire::{FlowKey, FrameBuilder, MacAddr};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Compiler, Policy};
+use super::{Compiler, Policy, Step};
 use crate::ids::PortId;
 
 fn compiler() -> Compiler {
@@ -21,16 +21,22 @@ fn host(rules: Vec<Rule>) -> Host {
     Host { ports: (0..=LAST_PORT.0).map(port).collect(), rules, ..Host::default() }
 }
 
-/// The rules that a policy says match a packet.
-fn matching_rules(policy: &Policy, from: PortId, to: Option<PortId>, key: &FlowKey) -> Vec<RuleId> {
+/// The rules that a policy says match a packet, and the queue that they choose.
+fn matching_rules(
+    policy: &Policy,
+    from: PortId,
+    to: Option<PortId>,
+    key: &FlowKey,
+) -> (Vec<RuleId>, Option<QueueId>) {
     let lookup = match to {
         None => policy.ingress(from).map(|ingress| &ingress.lookup),
         Some(to) => policy.egress(to).and_then(|egress| egress.lookup(from)),
     };
-    let Some(lookup) = lookup else { return Vec::new() };
+    let Some(lookup) = lookup else { return (Vec::new(), None) };
     let mut number = [0];
     lookup.decide(&[policy.used.mask(*key)], &mut number);
-    policy.decision(number[0]).rules.to_vec()
+    let decision = policy.decision(number[0]);
+    (decision.rules.to_vec(), decision.queue)
 }
 
 proptest! {
@@ -80,9 +86,30 @@ proptest! {
             });
             for (key, from) in keys.iter().zip((0..=LAST_PORT.0).cycle()).map(|(key, from)| (key, PortId(from))) {
                 for to in [None, Some(PortId(1))] {
-                    prop_assert_eq!(matching_rules(&running, from, to, key), decide(&host.rules, from, to, key).rules);
+                    let expected = decide(&host.rules, from, to, key);
+                    let expected = (expected.rules, expected.actions.queue);
+                    prop_assert_eq!(matching_rules(&running, from, to, key), expected);
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_trace_has_the_queue_on_the_way_in_and_on_the_way_out() {
+    let rule = |id, to: &[PortId], queue| {
+        let matches = Match { to: to.to_vec(), ..Match::default() };
+        let actions = Actions { queue: Some(QueueId(queue)), ..Actions::default() };
+        Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
+    };
+    let mut host = host(vec![rule(0, &[], 3), rule(1, &[PortId(1)], 4)]);
+    host.ports[0].policy.forward = Forward::Port(PortId(1));
+    let policy = compiler().compile(&host, &Policy::default()).unwrap();
+    let frame = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
+    let frame =
+        frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).udp(1, 2).to_vec().unwrap();
+    let steps = policy.trace(PortId(0), &frame, frame.len(), 0);
+    let queues = steps.iter().filter(|step| matches!(step, Step::Queued(_) | Step::Out(_)));
+    let expected = [Step::Queued(QueueId(3)), Step::Queued(QueueId(4)), Step::Out(PortId(1))];
+    assert!(queues.eq(&expected), "{steps:?}");
 }
