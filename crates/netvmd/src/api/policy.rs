@@ -122,7 +122,7 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
         Step::Policed(count) => format!("policed by {count} rates: dropped if it exceeds one"),
         Step::Retagged => "VLAN tag changed".to_owned(),
         Step::Queued(queue) => {
-            format!("queue {} where it leaves, if the port has it", Names::queue(host, *queue))
+            format!("assigned to queue {}, at ports that have it", Names::queue(host, *queue))
         }
         Step::Mirrored(port) => format!("mirrored to port {}", Names::port(host, *port)),
         Step::Switched(Some(port)) => {

@@ -63,6 +63,19 @@ fn a_rule_chooses_the_queue_against_the_dscp() {
 }
 
 #[test]
+fn a_rule_for_all_packets_of_a_port_chooses_their_queue() {
+    for forward in ["forward = { out = \"p1\" }", "forward = { normal = true }"] {
+        let mut rig = Rig::of(&rules(
+            &[forward, &format!("forward = {{ normal = true }}\n{QOS}")],
+            &["queue = \"voice\""],
+        ));
+        receive_all_kinds(&rig);
+        finish(&mut rig);
+        assert_eq!(sent(&mut rig, 1), [8, 0], "{forward}");
+    }
+}
+
+#[test]
 fn packets_of_a_known_flow_keep_its_queue() {
     let mut rig = Rig::of(&host(&[]));
     for n in 1..=3 {
