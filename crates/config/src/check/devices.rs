@@ -70,7 +70,7 @@ fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
 }
 
-/// Shapers that would let no long packet pass, or that several workers would have to share.
+/// Shapers that would let no long packet pass, that several workers would have to share, or whose queues share a name.
 fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let Some(qos) = &port.policy.qos else { continue };
@@ -84,6 +84,18 @@ fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
                 .at(place.of("qos"), format!("its burst is {} bits", qos.bits.burst))
                 .help(format!("set `bit_burst` to at least {}, or lower the port's `mtu`", frame * 8))
                 .keep();
+        }
+        for (n, queue) in qos.queues.iter().enumerate() {
+            if qos.queues[..n].iter().any(|before| before.name == queue.name) {
+                findings
+                    .note(
+                        Kind::Duplicate,
+                        format!("port {} has two queues with the name `{}`", port.name, queue.name),
+                    )
+                    .at(place.of("qos"), "rules choose queues by name")
+                    .help("give each queue of the port a name of its own")
+                    .keep();
+            }
         }
         if port.queues > 1 {
             findings

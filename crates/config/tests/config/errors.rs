@@ -257,6 +257,8 @@ fn a_queue_that_no_port_has_is_an_error_with_the_rule_and_the_known_queues() {
         "did you mean `voice`? the queues of all ports are `bulk`, `rest`, `voice`: name one, or add the queue to the \
          `qos` of a [[port]]"
     );
+    let (kind, message, _) = one(&with_queues("a", &["voice", "rest", "voice"]));
+    assert_eq!((kind, message.as_str()), (Kind::Duplicate, "port a has two queues with the name `voice`"));
     let (_, message, remedy) = one("[[rule]]\nqueue = \"voice\"\n");
     assert_eq!(message, "this [[rule]] names a queue that no port has: `voice`");
     assert!(remedy.starts_with("the queues of all ports are none: "), "{remedy}");

@@ -112,7 +112,12 @@ fn qos() -> impl Strategy<Value = QosConfig> {
     // At least the longest frame.
     let bits = (8_000u64..=1_000_000_000_000, 600_000u64..=1_000_000_000_000)
         .prop_map(|(per_second, burst)| Rate { per_second, burst });
-    (bits, vec(queue, 1..=16)).prop_map(|(bits, queues)| QosConfig { bits, queues })
+    (bits, vec(queue, 1..=16)).prop_map(|(bits, mut queues): (Rate, Vec<QueueConfig>)| {
+        // No two of a port have one name.
+        let mut names = BTreeSet::new();
+        queues.retain(|queue| names.insert(queue.name.clone()));
+        QosConfig { bits, queues }
+    })
 }
 
 fn net(v6: bool) -> BoxedStrategy<IpNet> {
