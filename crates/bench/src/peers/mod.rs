@@ -15,6 +15,7 @@ pub mod ovs;
 pub mod ring;
 pub mod testpmd;
 pub mod timing;
+pub mod vpp;
 
 /// Runs this program as a peer in a child process, because DPDK starts only once per process and a namespace is for ever;
 /// returns its result.

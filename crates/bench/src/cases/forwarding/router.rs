@@ -7,6 +7,7 @@
 //!   as it can. `… offered` is what it sent: if a router forwards about as much, the sender is the bottleneck.
 //! - `grout-N`: grout (DPDK's graph router) with the same traffic from the same null port as `engine-N`, to a null port; also
 //!   per second of its datapath thread's CPU time.
+//! - `vpp-N`: VPP's nodes from Ethernet to the output, by its own counters: see [`crate::peers::vpp`].
 //! - `kernel-N`: the kernel's routing with the same traffic, on one core: see [`crate::peers::kernel`].
 //!
 //! N is the number of routes, or `full` for the whole table.
@@ -16,6 +17,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use serde::Deserialize;
 
@@ -26,6 +28,7 @@ use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alter
 use crate::measure::report::{Row, Unit};
 use crate::peers::grout::Grout;
 use crate::peers::kernel::{self, KernelSpec};
+use crate::peers::vpp::{self, Vpp};
 use crate::setup::routes::{ALL, IpFamily, RouteTable, Size, destinations};
 
 /// A rate that the sender cannot reach, in packets per second.
@@ -100,7 +103,20 @@ fn add_routes<'a>(
                 let outcome = kernel::measure(&KernelSpec::new(core, *routes, traffic, plan))?;
                 Ok(vec![Figure::new(case.clone(), Unit::Mpps, outcome.rate / 1e6)])
             }));
-            let (case, cores) = (format!("grout-{}", name(*routes)), args.bench.cores()?);
+            let cores = args.bench.cores()?;
+            let table = Rc::new(table);
+            if let Some(programs) = Vpp::find() {
+                let (case, table) = (format!("vpp-{}", name(*routes)), Rc::clone(&table));
+                comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
+                subjects.push(Subject::new(case.clone(), move |plan| {
+                    let cycles = Vpp::start(programs.clone(), (&table, to), cores)?.measure(plan)?;
+                    Ok(vec![
+                        Figure::new(case.clone(), Unit::Mpps, vpp::rate_of(cycles)),
+                        Figure::new(format!("{case} cycles"), Unit::CyclesPerPacket, cycles),
+                    ])
+                }));
+            }
+            let case = format!("grout-{}", name(*routes));
             comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
             subjects.push(Subject::new(case.clone(), move |plan| {
                 let grout = Grout::start(&table, to, cores)?;
