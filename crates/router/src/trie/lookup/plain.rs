@@ -148,20 +148,32 @@ pub(super) fn descend<K: Key>(
 }
 
 /// Descends from the root with addresses of 32 bits, which have two levels. Nearly all of a large table's are at a leaf after the
-/// first, so all addresses read there, without a list.
+/// first, so all addresses read there, without a list. Loops that only load are so short that a processor starts the loads of a
+/// whole burst before it needs the first.
 #[inline(always)]
 fn descend_two_levels<K: Key>(view: View<'_>, words: Words<'_>, addresses: &[K]) -> [Entry; BURST] {
     const LAST: usize = BURST - 1;
     let mut entries = [Entry::NONE; BURST];
     let mut numbers = [0u32; BURST];
-    for ((address, entry), number) in addresses.iter().zip(&mut entries).zip(&mut numbers) {
+    let mut any = false;
+    for (entry, address) in entries.iter_mut().zip(addresses) {
         *entry = view.root[address.top()];
+        any |= entry.has_slots();
+    }
+    if !any {
+        return entries;
+    }
+    for ((address, entry), number) in addresses.iter().zip(&entries).zip(&mut numbers) {
         *number = entry.word(address.window(0) >> 24).min(words.last);
         words.prefetch(*number);
     }
-    let mut any = false;
-    for ((address, entry), number) in addresses.iter().zip(&mut entries).zip(&numbers) {
-        let child = entry.select(words.get(*number), address.window(0) >> 24);
+    let mut read = [0u32; BURST];
+    for (word, number) in read.iter_mut().zip(&numbers[..addresses.len().min(BURST)]) {
+        *word = words.get(*number);
+    }
+    any = false;
+    for ((address, entry), word) in addresses.iter().zip(&mut entries).zip(&read) {
+        let child = entry.select(*word, address.window(0) >> 24);
         *entry = select_unpredictable(entry.has_slots(), child, *entry);
         any |= entry.has_slots();
     }
