@@ -155,13 +155,8 @@ fn descend_two_levels<K: Key>(view: View<'_>, words: Words<'_>, addresses: &[K])
     const LAST: usize = BURST - 1;
     let mut entries = [Entry::NONE; BURST];
     let mut numbers = [0u32; BURST];
-    let mut any = false;
     for (entry, address) in entries.iter_mut().zip(addresses) {
         *entry = view.root[address.top()];
-        any |= entry.has_slots();
-    }
-    if !any {
-        return entries;
     }
     for ((address, entry), number) in addresses.iter().zip(&entries).zip(&mut numbers) {
         *number = entry.word(address.window(0) >> 24).min(words.last);
@@ -171,7 +166,7 @@ fn descend_two_levels<K: Key>(view: View<'_>, words: Words<'_>, addresses: &[K])
     for (word, number) in read.iter_mut().zip(&numbers[..addresses.len().min(BURST)]) {
         *word = words.get(*number);
     }
-    any = false;
+    let mut any = false;
     for ((address, entry), word) in addresses.iter().zip(&mut entries).zip(&read) {
         let child = entry.select(*word, address.window(0) >> 24);
         *entry = select_unpredictable(entry.has_slots(), child, *entry);
