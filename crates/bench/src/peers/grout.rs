@@ -6,20 +6,19 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use netvm_router::NextHopId;
-use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::kill_with_parent;
 use crate::error::BenchError;
 use crate::machine::{Cores, own_program};
 use crate::measure::harness::Plan;
 use crate::measure::window::CpuTime;
-use crate::setup::routes::RouteTable;
+use crate::setup::routes::{RouteTable, gateway};
 use crate::setup::traffic::PLUGIN;
 
 /// Its name in errors.
@@ -91,10 +90,7 @@ impl Grout {
         command.env("NETVM_BENCH_FLOWS", "1").env("NETVM_BENCH_DESTINATIONS", "/tmp/destinations");
         command.env("NETVM_BENCH_READY", "/tmp/ready").env("NETVM_BENCH_SENT", "/tmp/sent");
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        // SAFETY: between fork and exec it makes one system call, without allocation or locks.
-        unsafe {
-            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-        }
+        kill_with_parent(&mut command);
         let child = command.spawn().map_err(BenchError::system("cannot run unshare (package util-linux)"))?;
         let mut own = Self { child, root, files };
         own.wait_for("its socket", |own| own.files.join("grout.sock").exists())?;
@@ -117,14 +113,11 @@ impl Grout {
              address add 10.102.0.1/16 iface out\n",
             cores.nf, cores.engine
         );
-        let mut hops: Vec<NextHopId> = table.routes.iter().map(|(_, id)| *id).collect();
-        hops.sort_unstable();
-        hops.dedup();
-        for NextHopId(id) in hops {
-            let [high, low] = (id + 1).to_be_bytes();
-            text += &format!(
-                "nexthop add l3 iface out id {id} address 10.102.{high}.{low} mac 02:00:00:00:02:{low:02x}\n"
-            );
+        for hop in table.next_hops() {
+            let (id, address) = (hop.0, gateway(hop));
+            let low = address.octets()[3];
+            text +=
+                &format!("nexthop add l3 iface out id {id} address {address} mac 02:00:00:00:02:{low:02x}\n");
         }
         let routes = table.possible().map(|(net, NextHopId(id))| format!("route add {net} via id {id}\n"));
         text.extend(routes);

@@ -1,7 +1,9 @@
 //! The peers that netvm is compared with, in separate processes.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 
 use crate::error::BenchError;
@@ -16,6 +18,14 @@ pub mod ring;
 pub mod testpmd;
 pub mod timing;
 pub mod vpp;
+
+/// Has the kernel kill a peer when this process ends.
+fn kill_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec it makes one system call, without allocation or locks.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+}
 
 /// Runs this program as a peer in a child process, because DPDK starts only once per process and a namespace is for ever;
 /// returns its result.

@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -14,14 +13,13 @@ use std::time::{Duration, Instant};
 
 use netvm_capture::{CaptureWriter, Precision, Timestamp, WriterOptions};
 use netvm_region::clock;
-use netvm_router::NextHopId;
 use netvm_wire::{FrameBuilder, MacAddr};
-use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::kill_with_parent;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::Plan;
-use crate::setup::routes::RouteTable;
+use crate::setup::routes::{RouteTable, gateway};
 
 /// Its name in errors.
 pub const NAME: &str = "VPP";
@@ -88,10 +86,7 @@ impl Vpp {
         let errors = log.try_clone().map_err(BenchError::system("cannot write VPP's log"))?;
         let mut command = Command::new(programs.join("vpp"));
         command.arg("-c").arg(path("vpp.conf")).stdin(Stdio::null()).stdout(log).stderr(errors);
-        // SAFETY: between fork and exec it makes one system call, without allocation or locks.
-        unsafe {
-            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-        }
+        kill_with_parent(&mut command);
         let what = format!("cannot run vpp in {}, which {FOLDER} names", programs.display());
         let child = command.spawn().map_err(BenchError::system(what))?;
         let mut own = Self { child, programs, files };
@@ -172,18 +167,11 @@ fn commands(table: &RouteTable) -> String {
     let _ = writeln!(text, "set interface mac address pg0 {ROUTER}");
     text += "set interface state pg0 up\nset interface state pg1 up\n\
              set interface ip address pg0 10.101.0.1/24\nset interface ip address pg1 10.102.0.1/16\n";
-    let mut hops: Vec<NextHopId> = table.routes.iter().map(|(_, id)| *id).collect();
-    hops.sort_unstable();
-    hops.dedup();
-    let address = |NextHopId(id): NextHopId| {
-        let [high, low] = (id + 1).to_be_bytes();
-        format!("10.102.{high}.{low}")
-    };
-    for id in hops {
-        let _ = writeln!(text, "ip neighbor pg1 {} 02:00:00:00:02:{:02x}", address(id), id.0 as u8);
+    for id in table.next_hops() {
+        let _ = writeln!(text, "ip neighbor pg1 {} 02:00:00:00:02:{:02x}", gateway(id), id.0 as u8);
     }
     for (net, id) in table.possible() {
-        let _ = writeln!(text, "ip route add {net} via {} pg1", address(*id));
+        let _ = writeln!(text, "ip route add {net} via {} pg1", gateway(*id));
     }
     text
 }

@@ -1,5 +1,6 @@
 //! Routing tables and addresses to look up, the same for all sides of a comparison.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -94,6 +95,11 @@ impl RouteTable {
         })
     }
 
+    /// The next hops of the routes, each once.
+    pub fn next_hops(&self) -> BTreeSet<NextHopId> {
+        self.routes.iter().map(|(_, id)| *id).collect()
+    }
+
     /// The table as an update for netvm's router.
     pub fn update(&self) -> Update {
         let routes = self.routes.iter().map(|(net, id)| (*net, Some(*id)));
@@ -130,6 +136,12 @@ pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
         !matches!(first, 0 | 127 | 224..) && !address.is_link_local()
     };
     addresses.into_iter().filter(may_be_forwarded).map(u32::to_be).take(count).collect()
+}
+
+/// The address of a next hop in other routers, in 10.102.0.0/16.
+pub fn gateway(NextHopId(id): NextHopId) -> Ipv4Addr {
+    let [high, low] = (id + 1).to_be_bytes();
+    Ipv4Addr::new(10, 102, high, low)
 }
 
 /// Addresses in the form in which netvm's parser provides them.

@@ -176,6 +176,7 @@ impl Worker {
             self.shares.begin_turn(clock::cycles());
         }
         let mut is_first = true;
+        let mut last = None;
         let mut cursor = 0;
         while let Some((n, port)) = self.inputs.next_due(&mut cursor) {
             if is_shared && self.shares.has_to_wait(n, &dp.counters) {
@@ -192,7 +193,7 @@ impl Worker {
             self.inputs.polled(n, count);
             if count > 0 {
                 moved += count;
-                self.backoff.arrived(port, dp.clock.now);
+                last = Some(port);
                 let clock = clock.note(dp, Stage::Receive, count);
                 ingress(dp, received, &mut self.burst);
                 clock.note(dp, Stage::Deliver, count);
@@ -200,6 +201,9 @@ impl Worker {
             if is_shared {
                 self.shares.charge(n, (count, clock::cycles()), &dp.counters);
             }
+        }
+        if let Some(last) = last {
+            self.backoff.arrived(last, dp.clock.now);
         }
         for n in 0..dp.nfs.active.len() {
             let clock = Stopwatch::<TIMED>::start();

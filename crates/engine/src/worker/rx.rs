@@ -90,7 +90,8 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
     (room, memory)
 }
 
-/// Counts packets, marks each with the port and without a queue, and drops packets that span several buffers. Returns the number of bytes.
+/// Counts packets, marks each with the port and without a queue, and drops packets that span several buffers. Returns the
+/// number of bytes.
 #[inline(always)]
 fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     let (mut bytes, mut split) = (0, false);

@@ -179,8 +179,14 @@ fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo
         table_bytes: count(|view| view.memory as u64),
         has_rules: counts.has_rules,
         has_nat: counts.has_nat,
-        is_full: counts.refused > 0 || view.is_some_and(|view| view.was_full),
+        is_full: is_full(views, router, counts),
     }
+}
+
+/// Whether packets of some routes go to the router's kernel for want of a next hop, or of room in the engine's table.
+pub(super) fn is_full(views: &Views, router: &RouterConfig, counts: Counts) -> bool {
+    let view = views.routers.iter().find(|view| view.id == router.id);
+    counts.refused > 0 || view.is_some_and(|view| view.was_full)
 }
 
 fn interface(views: &Views, interface: &RouterInterface, state: &KernelState) -> RouterInterfaceInfo {

@@ -10,6 +10,7 @@ use netvm_engine::{InterfaceState, PortView};
 use netvm_region::clock;
 
 use super::Failure;
+use super::routers::is_full;
 use super::traffic::{self, Views};
 use crate::daemon::Daemon;
 use crate::routers::Rib;
@@ -26,8 +27,7 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
     let mut problems = problems(&daemon, &views, &nfs);
     for router in &views.host.routers {
         let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
-        let view = views.routers.iter().find(|view| view.id == router.id);
-        if counts.refused > 0 || view.is_some_and(|view| view.was_full) {
+        if is_full(&views, router, counts) {
             problems.push(format!(
                 "router {}: its kernel forwards packets of some routes, slowly, as the engine's table or next hops are full",
                 router.name

@@ -84,7 +84,7 @@ impl<'a> Links<'a> {
             let (router, interface) = (router.clone(), interface.name.clone());
             move |source| LinkError { router, interface, what, source }
         };
-        let outer = self.index_outside(&interface.host_end).map_err(fail("cannot look it up"))?;
+        let outer = index_of(&mut self.outside, &interface.host_end).map_err(fail("cannot look it up"))?;
         let inner =
             by_name(&mut self.inside, &interface.name).map_err(fail("cannot look it up in the namespace"))?;
         let is_pair = outer.is_some() && inner.as_ref().and_then(peer_of) == outer;
@@ -96,7 +96,7 @@ impl<'a> Links<'a> {
             // Fails if the namespace has another interface of this name, which stays.
             self.make_pair(interface).map_err(fail("cannot create a veth pair"))?;
         }
-        let index = self.index_outside(&interface.host_end).map_err(fail("cannot look it up"))?;
+        let index = index_of(&mut self.outside, &interface.host_end).map_err(fail("cannot look it up"))?;
         let index = index.ok_or_else(|| fail("cannot look it up")(io::ErrorKind::NotFound.into()))?;
         disable_ipv6(&interface.host_end);
         change_link(&mut self.outside, index, up_with(interface.mtu))
@@ -150,28 +150,15 @@ impl<'a> Links<'a> {
         self.namespace.inside(announce).flatten()
     }
 
-    /// Turns off the carrier of an interface, so that daemons inside notice that no packets pass. Addresses and routes stay.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn take_down(&mut self, host_end: &str) -> io::Result<()> {
-        let Some(index) = self.index_outside(host_end)? else { return Ok(()) };
-        set_up(&mut self.outside, index, false)
-    }
-
     /// Removes an interface by its outer end, if it exists.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn remove(&mut self, host_end: &str) -> io::Result<()> {
-        let Some(index) = self.index_outside(host_end)? else { return Ok(()) };
+        let Some(index) = index_of(&mut self.outside, host_end)? else { return Ok(()) };
         let mut message = LinkMessage::default();
         message.header.index = index;
         unless_gone(self.outside.change(RouteNetlinkMessage::DelLink(message), 0)).map(drop)
-    }
-
-    fn index_outside(&mut self, name: &str) -> io::Result<Option<u32>> {
-        index_of(&mut self.outside, name)
     }
 
     fn make_pair(&mut self, interface: &Interface) -> io::Result<()> {
@@ -242,6 +229,20 @@ impl OuterEnds {
         let own = self.0.iter().filter(|(outer, inner, _)| pairs.contains(&(*inner, *outer)));
         Ok(own.map(|(_, _, name)| name.clone()).collect())
     }
+}
+
+/// Turns off the carrier of interfaces by their outer ends, so that daemons inside notice that no packets pass. Addresses and
+/// routes stay.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn take_down(host_ends: &[String]) -> io::Result<()> {
+    let mut requests = Requests::open()?;
+    for host_end in host_ends {
+        let Some(index) = index_of(&mut requests, host_end)? else { continue };
+        set_up(&mut requests, index, false)?;
+    }
+    Ok(())
 }
 
 /// Removes interfaces by their outer ends, all at once: the kernel takes 40 ms to remove an interface, because it waits for all

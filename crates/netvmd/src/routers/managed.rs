@@ -234,11 +234,7 @@ pub(super) fn remove(routers: Vec<(String, Namespace)>, folder: &Path) {
 pub(super) fn take_down(routers: &[(String, Namespace)]) {
     let Some(outer_ends) = look_up_ends() else { return };
     for (name, namespace) in routers {
-        let down = outer_ends.of(namespace).and_then(|ends| {
-            let mut links = Links::new(name, namespace)?;
-            ends.iter().try_for_each(|end| links.take_down(end))
-        });
-        if let Err(error) = down {
+        if let Err(error) = outer_ends.of(namespace).and_then(|ends| links::take_down(&ends)) {
             tracing::warn!("router {name}: cannot take down its interfaces: {error}");
         }
     }

@@ -2,17 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
-
 use super::NAME;
 use crate::error::BenchError;
 use crate::measure::window::CpuTime;
+use crate::peers::kill_with_parent;
 
 /// Time limit for every wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,10 +48,7 @@ impl Testpmd {
         prepare(&mut command);
         command.args(["--", "-i"]).args(own);
         command.stdin(Stdio::piped()).stdout(file).stderr(errors);
-        // SAFETY: between fork and exec it makes one system call, without allocation or locks.
-        unsafe {
-            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-        }
+        kill_with_parent(&mut command);
         let mut child = command.spawn().map_err(system())?;
         let Some(prompt) = child.stdin.take() else {
             return Err(BenchError::Peer { peer: NAME, problem: "has no standard input".to_owned() });

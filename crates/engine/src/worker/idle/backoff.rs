@@ -86,14 +86,12 @@ impl Backoff {
         }
     }
 
-    /// Records that a port received packets in the turn that began at `now`.
+    /// Records that packets were received in the turn that began at `now`, the last ones from this port.
     #[inline(always)]
     pub(crate) const fn arrived(&mut self, port: PortId, now: u64) {
         self.last = Some(port);
-        if now != self.arrived {
-            self.interval = now.wrapping_sub(self.arrived);
-            self.arrived = now;
-        }
+        self.interval = now.wrapping_sub(self.arrived);
+        self.arrived = now;
     }
 
     pub(crate) const fn reset(&mut self) {

@@ -138,11 +138,14 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
         ]);
     }
     let mut text = lines(table);
-    text.extend(routers.iter().filter_map(|router| rules(router, output)));
-    text.extend(routers.iter().filter_map(|router| full(router, output)));
-    text.extend(routers.iter().filter_map(|router| nat(router, output)));
+    for limitation in LIMITATIONS {
+        text.extend(routers.iter().filter_map(|router| limitation(router, output)));
+    }
     text
 }
+
+/// What the engine leaves to a router's kernel, a line for each if it does.
+const LIMITATIONS: [fn(&RouterInfo, &Output) -> Option<String>; 3] = [rules, full, nat];
 
 fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
     let word = output.paint("policy routing rules", Tone::Doubtful);
@@ -214,9 +217,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
         ]);
     }
     text.push_str(&lines(table));
-    text.extend(rules(router, output));
-    text.extend(full(router, output));
-    text.extend(nat(router, output));
+    text.extend(LIMITATIONS.iter().filter_map(|limitation| limitation(router, output)));
     text.push('\n');
     let columns = ["INTERFACE", ">RX PACKETS", ">RX BYTES", ">RX DROPPED", ">TX PACKETS", ">TX BYTES"];
     let mut table = output.table(&columns);
