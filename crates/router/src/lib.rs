@@ -30,10 +30,16 @@
 #![deny(unsafe_code)]
 
 mod check;
+mod memory;
 mod next_hop;
+mod prefix;
+mod routes;
+#[cfg(test)]
+mod table_test;
 mod tables;
 mod trie;
 mod update;
+mod v4;
 mod versions;
 
 pub use check::{Checked, HeaderError, HeaderReason, check_v4, check_v6};

@@ -3,14 +3,16 @@
 use netvm_wire::IpNet;
 
 use crate::next_hop::{NextHop, NextHopId};
-use crate::trie::{Prefix, Trie};
+use crate::prefix::Prefix;
+use crate::trie::Trie;
 use crate::update::Update;
+use crate::v4::V4;
 
 /// The routes of both families and their next hops. Without routes, every packet is punted.
 #[derive(Default)]
 pub struct Tables {
-    v4: Trie<u32>,
-    v6: Trie<u128>,
+    v4: V4,
+    v6: Trie,
     next_hops: Vec<NextHop>,
 }
 

@@ -5,14 +5,14 @@
 use super::node::{Entry, Kind, Line, SLOTS, entry_of_slot};
 #[cfg(test)]
 use super::node::{LEAVES_LINES, NODE_LINES};
-use super::pages::LineBuffer;
+use crate::memory::{Buffer, Pages};
 
 /// Initial capacity in lines.
 const MIN_LINES: usize = 64;
 
 /// Lines of nodes and tests.
 pub(super) struct Arena {
-    buffer: LineBuffer,
+    buffer: Buffer<Line>,
     /// Lines ever used.
     used: usize,
     /// Free single lines.
@@ -31,7 +31,7 @@ impl Arena {
     pub fn new(limit: u32) -> Self {
         let limit = limit.min(Entry::MAX_LINE);
         Self {
-            buffer: LineBuffer::new(0),
+            buffer: Buffer::new(0, Pages::Huge),
             used: 0,
             single: Vec::new(),
             nodes: Vec::new(),
@@ -73,9 +73,8 @@ impl Arena {
         }
         if end > self.buffer.len() {
             // Grows by half, so that copying costs a constant per line.
-            let mut larger = LineBuffer::new((end + self.used / 2).max(MIN_LINES).min(self.limit as usize));
-            larger[..self.used].copy_from_slice(&self.buffer[..self.used]);
-            self.buffer = larger;
+            let lines = (end + self.used / 2).max(MIN_LINES).min(self.limit as usize);
+            self.buffer.grow(lines, self.used);
         }
         self.buffer[first..end].copy_from_slice(block);
         self.used = self.used.max(end);
@@ -118,6 +117,11 @@ impl Arena {
     /// Whether it refused a block since it was made.
     pub const fn was_full(&self) -> bool {
         self.was_full
+    }
+
+    #[cfg(test)]
+    pub const fn limit(&self) -> u32 {
+        self.limit
     }
 
     /// Lines ever used.

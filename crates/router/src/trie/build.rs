@@ -4,44 +4,38 @@
 //! first the next hop of the longest covering prefix, then the routes inside, shorter before longer. So a removed route
 //! gives way to the one that covers it, and nodes hold nothing but what lookups read.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-
 use super::arena::Arena;
-use super::bits::{Bits, Prefix, Stride};
+use super::bits::Stride;
 use super::node::{Entry, Line, SLOTS};
 use crate::next_hop::NextHopId;
-
-/// Routes in prefix order.
-pub(super) type Routes<A> = BTreeMap<Prefix<A>, NextHopId>;
+use crate::prefix::Prefix;
+use crate::routes::Routes;
 
 /// Builds nodes from routes.
-pub(super) struct Builder<'a, A> {
+pub(super) struct Builder<'a> {
     pub arena: &'a mut Arena,
-    pub routes: &'a Routes<A>,
-    /// Number of routes of each length.
-    pub lengths: &'a [u32],
+    pub routes: &'a Routes<u128>,
 }
 
-impl<A: Bits> Builder<'_, A> {
+impl Builder<'_> {
     /// Rebuilds the slots within changed prefixes. The prefixes are sorted, disjoint, and longer than the depth of the
     /// node.
-    pub fn refresh(&mut self, slots: &mut [Entry], stride: Stride, changed: &[Prefix<A>]) {
+    pub fn refresh(&mut self, slots: &mut [Entry], stride: Stride, changed: &[Prefix<u128>]) {
         let end = stride.end();
         let mut rest = changed;
         while let Some((first, others)) = rest.split_first() {
-            let slot = first.slot(stride);
+            let slot = stride.slot(*first);
             if first.length <= end {
                 let covering = self.covering(*first);
                 for place in &mut slots[slot..slot + (1 << (end - first.length))] {
                     self.arena.release_tree(*place);
                     *place = covering;
                 }
-                self.overlay(slots, stride, &self.inside(*first));
+                self.overlay(slots, stride, &self.routes.inside(*first));
                 rest = others;
             } else {
                 // No other prefix in this slot can be shorter, as it would contain this one.
-                let count = rest.iter().take_while(|prefix| prefix.slot(stride) == slot).count();
+                let count = rest.iter().take_while(|prefix| stride.slot(**prefix) == slot).count();
                 let (group, others) = rest.split_at(count);
                 slots[slot] = self.rebuild(slots[slot], Prefix::new(first.bits, end), group);
                 rest = others;
@@ -50,11 +44,11 @@ impl<A: Bits> Builder<'_, A> {
     }
 
     /// The entry for a span with changes inside.
-    fn rebuild(&mut self, entry: Entry, span: Prefix<A>, changed: &[Prefix<A>]) -> Entry {
+    fn rebuild(&mut self, entry: Entry, span: Prefix<u128>, changed: &[Prefix<u128>]) -> Entry {
         if let Some(line) = self.arena.test(entry) {
             let (inside, outside) = line.results();
             let prefix = Prefix::new(line.tested_prefix().0, line.tested_bits());
-            let is_inside = |change: &Prefix<A>| prefix.contains(*change) && change.length > prefix.length;
+            let is_inside = |change: &Prefix<u128>| prefix.contains(*change) && change.length > prefix.length;
             if inside.has_slots() && changed.iter().all(is_inside) {
                 self.arena.release(entry);
                 let inside = self.rebuild(inside, prefix, changed);
@@ -63,7 +57,7 @@ impl<A: Bits> Builder<'_, A> {
         }
         let Some(mut slots) = self.arena.slots(entry) else {
             self.arena.release_tree(entry);
-            return self.build(span.length, &self.inside(span), self.covering(span));
+            return self.build(span.length, &self.routes.inside(span), self.covering(span));
         };
         self.arena.release(entry);
         self.refresh(&mut slots, Stride::At(span.length), changed);
@@ -71,7 +65,7 @@ impl<A: Bits> Builder<'_, A> {
     }
 
     /// Builds the entry for the addresses below `depth` bits from all longer routes.
-    fn build(&mut self, depth: u8, routes: &[(Prefix<A>, NextHopId)], covering: Entry) -> Entry {
+    fn build(&mut self, depth: u8, routes: &[(Prefix<u128>, NextHopId)], covering: Entry) -> Entry {
         match routes {
             [] => covering,
             // A node would have a single node as its only child.
@@ -91,10 +85,10 @@ impl<A: Bits> Builder<'_, A> {
     }
 
     /// The prefix around all routes, if a test of it saves two nodes or more.
-    fn shared(depth: u8, routes: &[(Prefix<A>, NextHopId)]) -> Option<Prefix<A>> {
+    fn shared(depth: u8, routes: &[(Prefix<u128>, NextHopId)]) -> Option<Prefix<u128>> {
         let ((first, _), (last, _)) = (routes.first()?, routes.last()?);
         // In prefix order, all others lie between these two.
-        let shared = first.bits.differences(last.bits).leading_zeros().min(first.length);
+        let shared = ((first.bits ^ last.bits).leading_zeros() as u8).min(first.length);
         if shared < depth + 16 {
             return None;
         }
@@ -105,17 +99,17 @@ impl<A: Bits> Builder<'_, A> {
     }
 
     /// Writes routes into slots, which are leaves where there are routes.
-    fn overlay(&mut self, slots: &mut [Entry], stride: Stride, routes: &[(Prefix<A>, NextHopId)]) {
+    fn overlay(&mut self, slots: &mut [Entry], stride: Stride, routes: &[(Prefix<u128>, NextHopId)]) {
         let end = stride.end();
         let mut rest = routes;
         while let Some(((prefix, id), others)) = rest.split_first() {
-            let slot = prefix.slot(stride);
+            let slot = stride.slot(*prefix);
             if prefix.length <= end {
                 slots[slot..slot + (1 << (end - prefix.length))].fill(Entry::leaf(*id));
                 rest = others;
             } else {
                 // In prefix order, routes that end in this node come before those that continue below the same slot.
-                let count = rest.iter().take_while(|(prefix, _)| prefix.slot(stride) == slot).count();
+                let count = rest.iter().take_while(|(prefix, _)| stride.slot(*prefix) == slot).count();
                 let (below, others) = rest.split_at(count);
                 slots[slot] = self.build(end, below, slots[slot]);
                 rest = others;
@@ -138,7 +132,7 @@ impl<A: Bits> Builder<'_, A> {
         }
     }
 
-    fn test(&mut self, prefix: Prefix<A>, inside: Entry, outside: Entry) -> Entry {
+    fn test(&mut self, prefix: Prefix<u128>, inside: Entry, outside: Entry) -> Entry {
         if inside == outside {
             return outside;
         }
@@ -152,17 +146,7 @@ impl<A: Bits> Builder<'_, A> {
     }
 
     /// The leaf of the longest route that covers a prefix, except the default route.
-    fn covering(&self, prefix: Prefix<A>) -> Entry {
-        let lengths = self.lengths.iter().enumerate().take(usize::from(prefix.length) + 1).skip(1).rev();
-        let present = lengths.filter(|(_, count)| **count > 0);
-        let mut found =
-            present.filter_map(|(length, _)| self.routes.get(&Prefix::new(prefix.bits, length as u8)));
-        found.next().map_or(Entry::NONE, |id| Entry::leaf(*id))
-    }
-
-    /// The routes within a prefix that are longer than it.
-    fn inside(&self, prefix: Prefix<A>) -> Vec<(Prefix<A>, NextHopId)> {
-        let range = self.routes.range((Bound::Excluded(prefix), Bound::Included(prefix.last())));
-        range.map(|(prefix, id)| (*prefix, *id)).collect()
+    fn covering(&self, prefix: Prefix<u128>) -> Entry {
+        self.routes.covering(prefix).map_or(Entry::NONE, Entry::leaf)
     }
 }

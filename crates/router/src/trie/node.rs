@@ -13,8 +13,10 @@
 
 use std::hint::select_unpredictable;
 
-use super::bits::{Bits, Prefix};
+use super::bits::{from_words, matches, words};
+use crate::memory::Plain;
 use crate::next_hop::NextHopId;
+use crate::prefix::{Bits, Prefix};
 
 /// Slots of a node.
 pub(super) const SLOTS: usize = 256;
@@ -29,6 +31,10 @@ pub(super) const LEAVES_LINES: usize = NODE_LINES / 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Line([u32; WORDS]);
+
+// SAFETY: the only field is an array of numbers.
+#[allow(unsafe_code, reason = "promises that any bits are valid")]
+unsafe impl Plain for Line {}
 
 /// The content of a slot: a next hop, or a reference to a node or test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,11 +142,10 @@ impl Entry {
 
 impl Line {
     /// Builds a test.
-    pub fn test<A: Bits>(prefix: Prefix<A>, inside: Entry, outside: Entry) -> Self {
+    pub fn test(prefix: Prefix<u128>, inside: Entry, outside: Entry) -> Self {
         let mut line = Self::default();
-        let ones = prefix.bits.last(0);
-        line.0[..4].copy_from_slice(&prefix.bits.words());
-        line.0[4..8].copy_from_slice(&ones.truncate(prefix.length).words());
+        line.0[..4].copy_from_slice(&words(prefix.bits));
+        line.0[4..8].copy_from_slice(&words(u128::MAX.truncate(prefix.length)));
         (line.0[8], line.0[9], line.0[10]) = (inside.0, outside.0, prefix.length.into());
         line
     }
@@ -159,16 +164,16 @@ impl Line {
 
     /// The prefix of a test, and its mask.
     #[inline(always)]
-    pub fn tested_prefix<A: Bits>(&self) -> (A, A) {
+    pub fn tested_prefix(&self) -> (u128, u128) {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
-        (A::from_words(&[a, b, c, d]), A::from_words(&[e, f, g, h]))
+        (from_words(&[a, b, c, d]), from_words(&[e, f, g, h]))
     }
 
     /// The entry that a test selects for an address.
     #[inline(always)]
-    pub fn tested<A: Bits>(&self, address: A) -> Entry {
+    pub fn tested(&self, address: u128) -> Entry {
         let [a, b, c, d, e, f, g, h, inside, outside, ..] = self.0;
-        Entry(select_unpredictable(address.matches(&[a, b, c, d], &[e, f, g, h]), inside, outside))
+        Entry(select_unpredictable(matches(address, &[a, b, c, d], &[e, f, g, h]), inside, outside))
     }
 
     /// The lines of a node.

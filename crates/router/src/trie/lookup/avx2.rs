@@ -1,24 +1,22 @@
-//! Lookup with AVX2: eight addresses per vector. Gathers are slow on AMD's processors, and on Intel's since Downfall, and pay for
-//! IPv6 only. Entries of IPv4 are loaded one at a time, in loops so short that a processor starts the loads of a whole burst
-//! before it needs the first; what is computed in between takes vectors.
+//! Lookup with AVX2: eight addresses per vector.
 
 #![allow(unsafe_code, reason = "gathers read memory by address")]
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_loadu_si128, _mm256_add_epi8, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_castsi128_si256, _mm256_castsi256_ps,
-    _mm256_i32gather_epi32, _mm256_inserti128_si256, _mm256_loadu_si256, _mm256_mask_i32gather_epi32,
-    _mm256_min_epu32, _mm256_movemask_ps, _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi32,
-    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srai_epi32,
-    _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
-    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    _mm256_andnot_si256, _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_i32gather_epi32,
+    _mm256_inserti128_si256, _mm256_mask_i32gather_epi32, _mm256_min_epu32, _mm256_movemask_ps,
+    _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_srlv_epi32,
+    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32,
+    _mm256_unpacklo_epi64,
 };
 
-use super::{BURST, SHIFTS, Start, View, plain};
+use super::{SHIFTS, Start, View};
 use crate::next_hop::NextHopId;
-use crate::trie::ROOT;
-use crate::trie::bits::{Bits, Key};
-use crate::trie::node::{Entry, Line, SLOTS, WORDS, entry_of_slot};
+use crate::trie::bits::WINDOWS;
+use crate::trie::node::{Entry, Line, SLOTS, WORDS};
+use crate::trie::{Address, ROOT};
 
 /// Addresses per vector.
 const LANES: usize = 8;
@@ -29,19 +27,10 @@ const OCTET: i64 = 0x0808_0808_0808_0808;
 
 /// Like [`View::lookup`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
-    if K::WINDOWS == 1 {
-        return view.in_bursts(addresses, found, |burst, count, start| {
-            if start.is_root {
-                descend_two_levels(view, burst, count)
-            } else {
-                plain::descend(view, burst, count, start)
-            }
-        });
-    }
-    view.in_bursts(addresses, found, |burst: &[K; MANY], count, start| match count {
-        ..=LANES => descend::<K, 1, MANY>(view, burst, start),
-        _ => descend::<K, MANY_VECTORS, MANY>(view, burst, start),
+pub(super) fn lookup(view: View<'_>, addresses: &[Address], found: &mut [NextHopId]) {
+    view.in_bursts(addresses, found, |burst: &[Address; MANY], count, start| match count {
+        ..=LANES => descend::<1, MANY>(view, burst, start),
+        _ => descend::<MANY_VECTORS, MANY>(view, burst, start),
     });
 }
 
@@ -49,9 +38,9 @@ pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextH
 /// loads of one do not wait for another's.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-fn descend<K: Key, const V: usize, const N: usize>(
+fn descend<const V: usize, const N: usize>(
     view: View<'_>,
-    addresses: &[K; N],
+    addresses: &[Address; N],
     start: Start,
 ) -> [Entry; N] {
     let mut all = [Entry::NONE.bits(); N];
@@ -68,8 +57,8 @@ fn descend<K: Key, const V: usize, const N: usize>(
             _mm256_set1_epi32(start.entry.bits() as i32)
         };
     }
-    let (first, mut skipped) = start.window::<K>();
-    'levels: for window in usize::from(first)..usize::from(K::WINDOWS) {
+    let (first, mut skipped) = start.window();
+    'levels: for window in usize::from(first)..usize::from(WINDOWS) {
         let mut windows = entries;
         for v in 0..V {
             let [high, low] = [words[v][window], words[v][window + 1]];
@@ -95,57 +84,6 @@ fn descend<K: Key, const V: usize, const N: usize>(
         store(all, entries);
     }
     all.map(Entry::from_bits)
-}
-
-/// Descends from the root with addresses of 32 bits, which have two levels. Nearly all of a large table's are at a leaf after the
-/// first.
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
-fn descend_two_levels<K: Key>(view: View<'_>, addresses: &[K; BURST], count: usize) -> [Entry; BURST] {
-    let count = count.next_multiple_of(LANES).min(BURST);
-    let mut entries = [Entry::NONE.bits(); BURST];
-    for (entry, address) in entries.iter_mut().zip(addresses).take(count) {
-        *entry = view.root[address.top()].bits();
-    }
-    let Some(last) = last_word(view.lines) else { return entries.map(Entry::from_bits) };
-    let (mut words, mut any) = ([0u32; BURST], _mm256_setzero_si256());
-    let vectors = words.as_chunks_mut().0.iter_mut().zip(entries.as_chunks().0).zip(addresses.as_chunks().0);
-    for ((numbers, entries), addresses) in vectors.take(count / LANES) {
-        let entries = load(entries);
-        any = _mm256_or_si256(any, entries);
-        store(numbers, _mm256_min_epu32(number_of(entries, second_slots(addresses)).0, last));
-    }
-    if have_slots(any) == 0 {
-        return entries.map(Entry::from_bits);
-    }
-    for number in words.iter_mut().take(count) {
-        // SAFETY: lines are arrays of 32-bit words, and the minimum above keeps each number at most that of the last.
-        *number = unsafe { *view.lines.as_ptr().cast::<u32>().add(*number as usize) };
-    }
-    let mut open = 0;
-    let vectors = entries.as_chunks_mut().0.iter_mut().zip(words.as_chunks().0).zip(addresses.as_chunks().0);
-    for (n, ((entries, words), addresses)) in vectors.take(count / LANES).enumerate() {
-        let (before, slots) = (load(entries), second_slots(addresses));
-        let (_, leaves) = number_of(before, slots);
-        let after = select(leaves, slots, load(words));
-        let after = _mm256_blendv_epi8(before, after, _mm256_srai_epi32::<31>(before));
-        open |= u64::from(have_slots(after)) << (n * LANES);
-        store(entries, after);
-    }
-    while open != 0 {
-        let n = open.trailing_zeros() as usize % BURST;
-        open &= open - 1;
-        let node = Entry::from_bits(entries[n]);
-        entries[n] = entry_of_slot(view.lines, node, addresses[n].bits().byte(24)).bits();
-    }
-    entries.map(Entry::from_bits)
-}
-
-/// The slots of the root's children that addresses of 32 bits lead to.
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
-fn second_slots<K: Key>(addresses: &[K; LANES]) -> __m256i {
-    _mm256_and_si256(_mm256_srli_epi32::<8>(columns(addresses)[0]), _mm256_set1_epi32(SLOTS as i32 - 1))
 }
 
 /// A bit for each entry that has slots: its sign bit.
@@ -181,14 +119,7 @@ fn select(leaves: __m256i, slots: __m256i, words: __m256i) -> __m256i {
 /// The 32-bit words of each address, the most significant first; zero past the end.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-fn columns<K: Key>(addresses: &[K; LANES]) -> [__m256i; 5] {
-    const { assert!(size_of::<K>() == 4 || size_of::<K>() == 16) };
-    let none = _mm256_setzero_si256();
-    if size_of::<K>() == 4 {
-        // SAFETY: the array has 32 bytes, and the load needs no alignment.
-        let first = unsafe { _mm256_loadu_si256(addresses.as_ptr().cast()) };
-        return [first, none, none, none, none];
-    }
+fn columns(addresses: &[Address; LANES]) -> [__m256i; 5] {
     let start = addresses.as_ptr().cast::<__m128i>();
     // Turns the bytes of each word around.
     let big_endian = _mm256_set1_epi64x(0x0405_0607_0001_0203);
@@ -204,7 +135,7 @@ fn columns<K: Key>(addresses: &[K; LANES]) -> [__m256i; 5] {
     let [ab, cd] = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
     let (first, second) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
     let [ab, cd] = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
-    [first, second, _mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd), none]
+    [first, second, _mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd), _mm256_setzero_si256()]
 }
 
 /// The entries of these slots of the root.
@@ -232,13 +163,6 @@ fn gather_words(lines: &[Line], numbers: __m256i, entries: __m256i) -> __m256i {
 fn last_word(lines: &[Line]) -> Option<__m256i> {
     let last = (lines.len() * WORDS).checked_sub(1)?;
     Some(_mm256_set1_epi32(last.min(i32::MAX as usize) as i32))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
-fn load(words: &[u32; LANES]) -> __m256i {
-    // SAFETY: the array has 32 bytes, and the load needs no alignment.
-    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 #[inline]

@@ -13,27 +13,24 @@ use std::arch::x86_64::{
 
 use super::{SHIFTS, Start, View};
 use crate::next_hop::NextHopId;
-use crate::trie::ROOT;
-use crate::trie::bits::Key;
+use crate::trie::bits::WINDOWS;
 use crate::trie::node::{Entry, Line, SLOTS, WORDS};
+use crate::trie::{Address, ROOT};
 
 /// Addresses per vector.
 const LANES: usize = 16;
-/// Lines of a table that the caches hold. Loads of the root are faster than a gather there, on AMD's processors. In larger
-/// tables, a gather leaves the processor more room for the misses of the next vectors.
-const CACHED_LINES: usize = 4096;
 
 /// Like [`View::lookup`].
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
+pub(super) fn lookup(view: View<'_>, addresses: &[Address], found: &mut [NextHopId]) {
     const MANY: usize = 4 * LANES;
     const FEW: usize = 2 * LANES;
     let (many, rest) = addresses.split_at(addresses.len() / MANY * MANY);
     let (of_many, of_rest) = found.split_at_mut(many.len().min(found.len()));
-    view.in_bursts(many, of_many, |burst: &[K; MANY], _, start| descend::<K, 4, MANY>(view, burst, start));
-    view.in_bursts(rest, of_rest, |burst: &[K; FEW], count, start| match count {
-        ..=LANES => descend::<K, 1, FEW>(view, burst, start),
-        _ => descend::<K, 2, FEW>(view, burst, start),
+    view.in_bursts(many, of_many, |burst: &[Address; MANY], _, start| descend::<4, MANY>(view, burst, start));
+    view.in_bursts(rest, of_rest, |burst: &[Address; FEW], count, start| match count {
+        ..=LANES => descend::<1, FEW>(view, burst, start),
+        _ => descend::<2, FEW>(view, burst, start),
     });
 }
 
@@ -41,23 +38,21 @@ pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextH
 /// loads of one do not wait for another's.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn descend<K: Key, const V: usize, const N: usize>(
+fn descend<const V: usize, const N: usize>(
     view: View<'_>,
-    addresses: &[K; N],
+    addresses: &[Address; N],
     start: Start,
 ) -> [Entry; N] {
     let mut all = [Entry::NONE; N];
     let Some(addresses) = addresses.as_chunks().0.first_chunk::<V>() else { return all };
-    let (first, mut skipped) = start.window::<K>();
+    let (first, mut skipped) = start.window();
     let mut words: [__m512i; V] = std::array::from_fn(|v| word(&addresses[v], first));
     let mut entries: [__m512i; V] = if !start.is_root {
         [_mm512_set1_epi32(start.entry.bits() as i32); V]
-    } else if K::WINDOWS == 1 && view.lines.len() <= CACHED_LINES {
-        std::array::from_fn(|v| load_root(view.root, &addresses[v]))
     } else {
         std::array::from_fn(|v| gather_root(view.root, _mm512_srli_epi32::<16>(words[v])))
     };
-    'levels: for window in first..K::WINDOWS {
+    'levels: for window in first..WINDOWS {
         let mut windows = words;
         for v in 0..V {
             let next = word(&addresses[v], window + 1);
@@ -93,13 +88,8 @@ fn descend<K: Key, const V: usize, const N: usize>(
 /// 32-bit word `number` of each address, from the most significant one; zero past the end.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn word<K: Key>(addresses: &[K; LANES], number: u8) -> __m512i {
-    const { assert!(size_of::<K>() == 4 || size_of::<K>() == 16) };
+fn word(addresses: &[Address; LANES], number: u8) -> __m512i {
     let start = addresses.as_ptr().cast::<__m512i>();
-    if size_of::<K>() == 4 {
-        // SAFETY: the array has 64 bytes, and the load needs no alignment.
-        return if number == 0 { unsafe { _mm512_loadu_si512(start) } } else { _mm512_setzero_si512() };
-    }
     if number > 3 {
         return _mm512_setzero_si512();
     }
@@ -122,15 +112,6 @@ fn gather_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
     let slots = _mm512_and_si512(slots, _mm512_set1_epi32(ROOT as i32 - 1));
     // SAFETY: the mask above keeps each slot below the length of the array, whose items are 32-bit words.
     unsafe { _mm512_i32gather_epi32::<4>(slots, root.as_ptr().cast()) }
-}
-
-/// The entries of the root for these addresses, by a load for each.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn load_root<K: Key>(root: &[Entry; ROOT], addresses: &[K; LANES]) -> __m512i {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] =
-        addresses.map(|address| root[address.top()].bits() as i32);
-    _mm512_setr_epi32(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
 }
 
 /// Loads the words with these numbers where `open` is set; elsewhere keeps `others`.

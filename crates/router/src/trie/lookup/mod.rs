@@ -8,9 +8,9 @@ mod plain;
 
 use netvm_cpu::Level;
 
-use super::ROOT;
-use super::bits::{Bits, Key};
+use super::bits::{all_match, byte, top};
 use super::node::{Entry, Line, entry_of_slot};
+use super::{Address, ROOT};
 use crate::next_hop::NextHopId;
 
 /// Addresses that descend together.
@@ -39,10 +39,7 @@ struct Start {
 impl Start {
     /// The window of the first slot, and the number of slots in that window before it.
     #[inline(always)]
-    fn window<K: Key>(self) -> (u8, usize) {
-        if K::WINDOWS == 1 {
-            return (0, 0);
-        }
+    fn window(self) -> (u8, usize) {
         let behind = self.depth.saturating_sub(16);
         (behind / 32, usize::from(behind % 32 / 8))
     }
@@ -51,7 +48,7 @@ impl Start {
 impl View<'_> {
     /// Looks up with the instructions of `level`, which the processor must have.
     #[inline]
-    pub(super) fn lookup<K: Key>(self, level: Level, addresses: &[K], found: &mut [NextHopId]) {
+    pub(super) fn lookup(self, level: Level, addresses: &[Address], found: &mut [NextHopId]) {
         match level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
@@ -76,11 +73,11 @@ impl View<'_> {
     /// Splits the addresses into bursts of `N`, calls `descend` for each, and resolves the tests. The last burst may be
     /// shorter.
     #[inline(always)]
-    fn in_bursts<K: Key, const N: usize>(
+    fn in_bursts<const N: usize>(
         self,
-        addresses: &[K],
+        addresses: &[Address],
         found: &mut [NextHopId],
-        descend: impl Fn(&[K; N], usize, Start) -> [Entry; N],
+        descend: impl Fn(&[Address; N], usize, Start) -> [Entry; N],
     ) {
         let (bursts, rest) = addresses.as_chunks();
         let mut chunks = found.chunks_mut(N);
@@ -96,16 +93,16 @@ impl View<'_> {
 
     /// Where a burst starts: where few routes share a long prefix, usually all of its addresses have that prefix, too.
     #[inline(always)]
-    fn start<K: Key, const N: usize>(self, burst: &[K; N]) -> Start {
+    fn start<const N: usize>(self, burst: &[Address; N]) -> Start {
         let root = Start { entry: Entry::NONE, depth: 16, is_root: true };
-        let first = self.root[burst[0].top()];
+        let first = self.root[top(&burst[0])];
         if !first.is_test() {
             return root;
         }
         let Some(line) = self.lines.get(first.line()) else { return root };
         let (inside, _) = line.results();
         let (prefix, mask) = line.tested_prefix();
-        if inside.has_slots() && K::all_match(burst, prefix, mask) {
+        if inside.has_slots() && all_match(burst, prefix, mask) {
             return Start { entry: inside, depth: line.tested_bits(), is_root: false };
         }
         root
@@ -113,9 +110,9 @@ impl View<'_> {
 
     /// Resolves the tests that addresses reached, and writes the next hops.
     #[inline(always)]
-    fn resolve_tests<K: Key, const N: usize>(
+    fn resolve_tests<const N: usize>(
         self,
-        addresses: &[K],
+        addresses: &[Address],
         entries: &[Entry; N],
         found: &mut [NextHopId],
     ) {
@@ -131,21 +128,21 @@ impl View<'_> {
             let n = tests.trailing_zeros() as usize % N;
             tests &= tests - 1;
             if let (Some(id), Some(address)) = (found.get_mut(n), addresses.get(n)) {
-                *id = self.resolve_test(*address, entries[n]).id(self.default);
+                *id = self.resolve_test(u128::from_be_bytes(*address), entries[n]).id(self.default);
             }
         }
     }
 
     /// The leaf behind a test.
     #[inline(always)]
-    fn resolve_test<K: Key>(self, address: K, test: Entry) -> Entry {
+    fn resolve_test(self, address: u128, test: Entry) -> Entry {
         let (mut entry, mut depth) = (test, 0);
         loop {
             if entry.is_test() {
                 let line = &self.lines[entry.line()];
-                (entry, depth) = (line.tested(address.bits()), line.tested_bits());
+                (entry, depth) = (line.tested(address), line.tested_bits());
             } else if entry.has_slots() {
-                entry = entry_of_slot(self.lines, entry, address.bits().byte(depth));
+                entry = entry_of_slot(self.lines, entry, byte(address, depth));
                 depth += 8;
             } else {
                 return entry;

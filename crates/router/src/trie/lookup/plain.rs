@@ -7,17 +7,18 @@
 
 #![allow(unsafe_code, reason = "reads words by checked numbers")]
 
-use std::hint::select_unpredictable;
 use std::mem;
 
 use super::{BURST, SHIFTS, Start, View};
+use crate::memory::prefetch;
 use crate::next_hop::NextHopId;
-use crate::trie::bits::Key;
+use crate::trie::Address;
+use crate::trie::bits::{WINDOWS, top, window as window_of};
 use crate::trie::node::{Entry, Line, WORDS, leaf_of_slot, leaves_of};
 
 /// Like [`View::lookup`].
 #[inline(always)]
-pub(super) fn lookup<K: Key>(view: View<'_>, addresses: &[K], found: &mut [NextHopId]) {
+pub(super) fn lookup(view: View<'_>, addresses: &[Address], found: &mut [NextHopId]) {
     view.in_bursts(addresses, found, |burst, count, start| descend(view, burst, count, start));
 }
 
@@ -44,14 +45,7 @@ impl<'a> Words<'a> {
 
     #[inline(always)]
     fn prefetch(self, number: u32) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect that a program can see.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.address(number).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = number;
+        prefetch(self.address(number));
     }
 
     #[inline(always)]
@@ -63,9 +57,9 @@ impl<'a> Words<'a> {
 
 /// Descends from the root until every address has reached a leaf or a test.
 #[inline(always)]
-pub(super) fn descend<K: Key>(
+pub(super) fn descend(
     view: View<'_>,
-    addresses: &[K; BURST],
+    addresses: &[Address; BURST],
     count: usize,
     start: Start,
 ) -> [Entry; BURST] {
@@ -74,7 +68,7 @@ pub(super) fn descend<K: Key>(
     let mut entries = [Entry::NONE; BURST];
     let Some(words) = Words::of(view.lines) else {
         for n in 0..count {
-            entries[n] = view.root[addresses[n].top()];
+            entries[n] = view.root[top(&addresses[n])];
         }
         return entries;
     };
@@ -83,21 +77,18 @@ pub(super) fn descend<K: Key>(
     let mut open = 0;
     let mut numbers = [0u32; BURST];
     let mut windows = [0u32; BURST];
-    let (first, mut skipped) = start.window::<K>();
+    let (first, mut skipped) = start.window();
     let shift = SHIFTS.get(skipped).copied().unwrap_or(0);
     if let Some(node) = leaves_of(view.lines, start.entry) {
         for n in 0..count {
-            entries[n] = leaf_of_slot(node, (addresses[n].window(first) >> shift) as u8);
+            entries[n] = leaf_of_slot(node, (window_of(&addresses[n], first) >> shift) as u8);
         }
         return entries;
     }
-    if start.is_root && K::WINDOWS == 1 {
-        return descend_two_levels(view, words, &addresses[..count]);
-    }
     if start.is_root {
         for n in 0..count {
-            let entry = view.root[addresses[n].top()];
-            windows[n] = addresses[n].window(0);
+            let entry = view.root[top(&addresses[n])];
+            windows[n] = window_of(&addresses[n], 0);
             entries[n] = entry;
             numbers[n] = entry.word(windows[n] >> 24);
             words.prefetch(numbers[n]);
@@ -106,7 +97,7 @@ pub(super) fn descend<K: Key>(
         }
     } else {
         for n in 0..count {
-            windows[n] = addresses[n].window(first);
+            windows[n] = window_of(&addresses[n], first);
             entries[n] = start.entry;
             numbers[n] = start.entry.word((windows[n] >> shift) & 0xff);
             words.prefetch(numbers[n]);
@@ -115,11 +106,11 @@ pub(super) fn descend<K: Key>(
         open = count;
     }
     let mut is_prefetched = true;
-    for window in first..K::WINDOWS {
+    for window in first..WINDOWS {
         if window > first {
             for n in &list[..open.min(BURST)] {
                 let n = usize::from(*n) & LAST;
-                windows[n] = addresses[n].window(window);
+                windows[n] = window_of(&addresses[n], window);
             }
         }
         for shift in &SHIFTS[mem::take(&mut skipped)..] {
@@ -143,53 +134,6 @@ pub(super) fn descend<K: Key>(
                 open += usize::from(entry.has_slots());
             }
         }
-    }
-    entries
-}
-
-/// Descends from the root with addresses of 32 bits, which have two levels. Nearly all of a large table's are at a leaf after the
-/// first, so all addresses read there, without a list. Loops that only load are so short that a processor starts the loads of a
-/// whole burst before it needs the first.
-#[inline(always)]
-fn descend_two_levels<K: Key>(view: View<'_>, words: Words<'_>, addresses: &[K]) -> [Entry; BURST] {
-    const LAST: usize = BURST - 1;
-    let mut entries = [Entry::NONE; BURST];
-    let mut numbers = [0u32; BURST];
-    for (entry, address) in entries.iter_mut().zip(addresses) {
-        *entry = view.root[address.top()];
-    }
-    for ((address, entry), number) in addresses.iter().zip(&entries).zip(&mut numbers) {
-        *number = entry.word(address.window(0) >> 24).min(words.last);
-        words.prefetch(*number);
-    }
-    let mut read = [0u32; BURST];
-    for (word, number) in read.iter_mut().zip(&numbers[..addresses.len().min(BURST)]) {
-        *word = words.get(*number);
-    }
-    let mut any = false;
-    for ((address, entry), word) in addresses.iter().zip(&mut entries).zip(&read) {
-        let child = entry.select(*word, address.window(0) >> 24);
-        *entry = select_unpredictable(entry.has_slots(), child, *entry);
-        any |= entry.has_slots();
-    }
-    if !any {
-        return entries;
-    }
-    let (mut list, mut open) = ([0u8; BURST], 0);
-    for (n, entry) in entries.iter().enumerate() {
-        list[open & LAST] = n as u8;
-        open += usize::from(entry.has_slots());
-    }
-    let list = &list[..open.min(BURST)];
-    let at = |n: u8| (usize::from(n) & LAST).min(addresses.len() - 1);
-    for n in list {
-        let n = at(*n);
-        numbers[n] = entries[n].word((addresses[n].window(0) >> 16) & 0xff);
-        words.prefetch(numbers[n]);
-    }
-    for n in list {
-        let n = at(*n);
-        entries[n] = entries[n].select(words.get(numbers[n]), (addresses[n].window(0) >> 16) & 0xff);
     }
     entries
 }
