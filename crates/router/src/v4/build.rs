@@ -2,6 +2,8 @@
 //! of the longest covering prefix, then the routes inside, shorter before longer. So a removed route gives way to the one that
 //! covers it.
 
+use std::ops::RangeInclusive;
+
 use super::group::{BLOCK, Group, Leaf, SLOTS, Slot};
 use super::{GROUP_BITS, V4, group_of};
 use crate::next_hop::NextHopId;
@@ -69,9 +71,7 @@ impl V4 {
 
     /// Gives all groups of a prefix one leaf.
     fn fill(&mut self, prefix: Prefix<u32>, leaf: Leaf) {
-        for group in groups_of(prefix) {
-            self.root.set(group, Group::uniform(leaf));
-        }
+        self.root.fill(groups_of(prefix), Group::uniform(leaf));
     }
 
     /// Builds the slots of a group again within changed prefixes, all longer than a group's.
@@ -142,12 +142,12 @@ impl V4 {
 }
 
 /// The groups of a prefix that is not longer than a group's.
-fn groups_of(prefix: Prefix<u32>) -> std::ops::RangeInclusive<usize> {
+fn groups_of(prefix: Prefix<u32>) -> RangeInclusive<usize> {
     group_of(prefix.bits)..=group_of(prefix.last().bits)
 }
 
 /// The slots of a prefix within its group.
-fn slots_of(prefix: Prefix<u32>) -> std::ops::RangeInclusive<usize> {
+fn slots_of(prefix: Prefix<u32>) -> RangeInclusive<usize> {
     let slot = |address: u32| (address >> (32 - SLOT_BITS)) as usize % SLOTS;
     slot(prefix.bits)..=slot(prefix.last().bits)
 }

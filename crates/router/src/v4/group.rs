@@ -82,6 +82,11 @@ impl Group {
         Self::new(0, leaf.0.wrapping_add(1) as u32)
     }
 
+    /// Whether it has no leaves of its own.
+    pub const fn is_shared(self) -> bool {
+        (self.first() as usize) < Self::SHARED
+    }
+
     /// The leaf of a group made by [`Group::uniform`].
     #[inline(always)]
     pub const fn uniform_leaf(self) -> Leaf {

@@ -1,6 +1,6 @@
 //! The groups by the first bits of an address.
 
-use std::ops::Index;
+use std::ops::{Index, RangeInclusive};
 
 use super::GROUP_BITS;
 use super::group::Group;
@@ -35,6 +35,12 @@ impl Root {
     pub fn set(&mut self, number: usize, group: Group) {
         self.groups[number] = group;
         self.written[number / PER_PAGE] = true;
+    }
+
+    /// Makes many groups the same.
+    pub fn fill(&mut self, numbers: RangeInclusive<usize>, group: Group) {
+        self.written[numbers.start() / PER_PAGE..=numbers.end() / PER_PAGE].fill(true);
+        self.groups[numbers].fill(group);
     }
 
     /// Moves to huge pages, which take all of their memory at once.

@@ -123,8 +123,8 @@ impl Store {
 
     /// Frees the leaves of a group, but not its blocks.
     pub fn release(&mut self, group: Group) {
-        let first = group.first() as usize;
-        if first >= Group::SHARED {
+        if !group.is_shared() {
+            let first = group.first() as usize;
             let has_blocks = self.leaves[first..first + group.leaves()].contains(&Leaf::BLOCK.0);
             self.free_leaves[size_class(places(group, has_blocks))].push(group.first());
             self.groups -= 1;
@@ -141,10 +141,11 @@ impl Store {
 
     /// Frees a group with its blocks.
     pub fn release_tree(&mut self, group: Group) {
-        let slots = self.slots(group);
-        // A block belongs to one slot.
-        slots.into_iter().for_each(|slot| self.release_block(slot));
-        self.release(group);
+        if !group.is_shared() {
+            // A block belongs to one slot.
+            self.slots(group).into_iter().for_each(|slot| self.release_block(slot));
+            self.release(group);
+        }
     }
 
     fn allocate(&mut self, places: usize) -> Option<u32> {
