@@ -7,6 +7,7 @@ use netvm_wire::{FlowKey, MacAddr, Malformed, VlanId};
 use super::{Outcome, Policy};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
+use crate::router::PuntReason;
 
 /// A step of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub enum Step {
         mac: MacAddr,
     },
     /// The router punts it to its kernel.
-    Punted,
+    Punted(PuntReason),
     /// It leaves by a port.
     Out(PortId),
     /// Its sender gets a TCP reset or an ICMP error.

@@ -53,7 +53,7 @@ use inputs::Inputs;
 pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
-pub(crate) use router::{Class, Head, Source, V4, V6, flow_hash, judge_source};
+pub(crate) use router::{Class, Head, PuntCause, Source, V4, V6, flow_hash, judge_source, reason_of};
 use rx::{ingress, receive};
 use shares::Shares;
 use state::Datapath;

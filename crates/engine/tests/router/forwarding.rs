@@ -6,7 +6,7 @@ use super::plan::{self, *};
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf};
 use netvm_config::model::{EngineConfig, Forward, Host, Output, RouterId, Urpf};
-use netvm_engine::{ChainId, DropReason, InterfaceCounts, PortId, Step};
+use netvm_engine::{ChainId, DropReason, InterfaceCounts, PortId, PuntReason, Step};
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_router::NextHop;
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, VlanId, parse};
@@ -180,7 +180,7 @@ fn a_trace_says_where_a_router_sends_a_packet() {
     );
     let local = tagged(&v4("10.0.0.1").udp(1, 1).to_vec().unwrap(), 10);
     let found = steps(&rig, &local);
-    assert!(found.ends_with(&[Step::Punted, Step::Out(PortId(LAN_PUNT))]), "{found:?}");
+    assert!(found.ends_with(&[Step::Punted(PuntReason::NoRoute), Step::Out(PortId(LAN_PUNT))]), "{found:?}");
     let hole = tagged(&v4("198.51.100.1").udp(1, 1).to_vec().unwrap(), 10);
     assert_eq!(steps(&rig, &hole).last(), Some(&Step::Dropped(DropReason::Blackhole)));
     let lost = datagram(false, 1);

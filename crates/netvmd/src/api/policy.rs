@@ -143,7 +143,7 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
             let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
             format!("routed to {mac} on port {}{vlan}", Names::port(host, *port))
         }
-        Step::Punted => "punted to the router's kernel".to_owned(),
+        Step::Punted(reason) => format!("punted to the router's kernel: {}", reason.name()),
         Step::Out(port) => format!("sent on port {}", Names::port(host, *port)),
         Step::Answered => "answered with an ICMP error".to_owned(),
         Step::Dropped(reason) => format!("dropped: {}", reason.name()),

@@ -2,13 +2,14 @@
 
 use netvm_config::model::RouterId;
 use netvm_router::{NextHop, NextHopId};
-use netvm_wire::FlowKey;
+use netvm_wire::{FlowKey, Malformed};
 
 use super::super::Engine;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::Step;
-use crate::worker::{Class, Head, Source, V4, V6, flow_hash, judge_source};
+use crate::router::{PuntReason, RouterPath};
+use crate::worker::{Class, Head, PuntCause, Source, V4, V6, flow_hash, judge_source, reason_of};
 
 impl Engine {
     /// Appends the steps of a packet that reaches a router.
@@ -29,21 +30,23 @@ impl Engine {
             return self.rules.policy.trace_out(from, interface.port, key, steps);
         }
         let (mut head, frame_length) = (Head::of(headers), length);
-        let (header, length, next_hop) = match head.classify(router, router.on(from), length as u32) {
+        let mut found = [NextHopId::PUNT];
+        let (header, length) = match head.classify(router, router.on(from), length as u32) {
             Class::V4 { destination, length } => {
-                let mut found = [NextHopId::PUNT];
                 router.tables.lookup_v4(&[destination], &mut found);
-                (V4, length, router.tables.next_hop(found[0]))
+                (V4, length)
             }
             Class::V6 { destination, length } => {
-                let mut found = [NextHopId::PUNT];
                 router.tables.lookup_v6(&[destination], &mut found);
-                (V6, length, router.tables.next_hop(found[0]))
+                (V6, length)
             }
-            Class::Punt(_) => (V4, 0, &NextHop::Punt),
+            Class::Punt(reason) => {
+                return self.trace_punted(router, (from, key), &head, PuntCause::Headers(reason), steps);
+            }
             Class::Drop(reason) => return steps.push(Step::Dropped(reason)),
         };
-        let is_checked = length > 0 && router.checks_sources;
+        let next_hop = router.tables.next_hop(found[0]);
+        let is_checked = router.checks_sources;
         let source = if is_checked { judge_source(router, &head, header) } else { Source::Believed };
         if source == Source::Forged {
             return steps.push(Step::Dropped(DropReason::Urpf));
@@ -53,14 +56,16 @@ impl Engine {
         }
         let hop = next_hop.choose(flow_hash(key.ok()));
         let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
+        let cause = match (next_hop, out) {
+            _ if source == Source::Unknown => PuntCause::Of(PuntReason::KernelRoute),
+            (NextHop::Punt, _) => PuntCause::of(found[0]),
+            (NextHop::Glean(_), _) => PuntCause::Of(PuntReason::Miss),
+            (_, Some((out, _))) if length > out.mtu => PuntCause::Of(PuntReason::ExceedsMtu),
+            _ => PuntCause::Of(PuntReason::KernelRoute),
+        };
         let is_known = source == Source::Believed;
         let Some((out, mac)) = out.filter(|(out, _)| is_known && length <= out.mtu) else {
-            steps.push(Step::Punted);
-            let punt = router.interface(head.interface()).map(|interface| interface.punt);
-            return match punt {
-                Some(punt) => self.rules.policy.trace_out(from, punt, key, steps),
-                None => steps.push(dropped),
-            };
+            return self.trace_punted(router, (from, key), &head, cause, steps);
         };
         steps.push(Step::NextHop { port: out.port, vlan: out.vlan, mac });
         let old = usize::from(head.old(header));
@@ -72,5 +77,21 @@ impl Engine {
             None => key,
         };
         self.rules.policy.trace_out(from, out.port, key, steps);
+    }
+
+    /// Appends the steps of a packet that the router punts to its kernel.
+    fn trace_punted(
+        &self,
+        router: &RouterPath,
+        (from, key): (PortId, Result<FlowKey, Malformed>),
+        head: &Head,
+        cause: PuntCause,
+        steps: &mut Vec<Step>,
+    ) {
+        steps.push(Step::Punted(reason_of(cause, || key.ok(), &router.tables)));
+        match router.interface(head.interface()) {
+            Some(interface) => self.rules.policy.trace_out(from, interface.punt, key, steps),
+            None => steps.push(Step::Dropped(DropReason::NoRouterInterface)),
+        }
     }
 }

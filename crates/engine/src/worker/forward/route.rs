@@ -17,6 +17,7 @@ use crate::drop_reason::DropReason;
 use crate::router::{InterfacePath, PuntReason, RouterPath};
 use crate::worker::act::police::limit;
 use crate::worker::act::vlan::{retag_all, set_vlan};
+use crate::worker::packet::keys::key_of;
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::packet::runs::groups;
 use crate::worker::router::{
@@ -110,7 +111,7 @@ fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch
     let Routed { router, origin } = routed;
     let mut reasons = [PuntReason::NoRoute; BURST];
     for (reason, mbuf) in reasons.iter_mut().zip(batch.as_slice()) {
-        *reason = reason_of(punt.cause, mbuf, &router.tables);
+        *reason = reason_of(punt.cause, || key_of(mbuf).ok(), &router.tables);
     }
     groups(
         batch,

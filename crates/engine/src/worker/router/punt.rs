@@ -47,12 +47,16 @@ const ROUTING_TCP: [u16; 2] = [179, 646];
 /// RIP, RIPng, LDP, BFD (RFC 5881, 5883, 7130, 7419) and Babel.
 const ROUTING_UDP: [u16; 8] = [520, 521, 646, 3784, 3785, 4784, 6784, 6696];
 
-/// Why a packet is punted.
-pub(crate) fn reason_of(cause: PuntCause, mbuf: &Mbuf, tables: &Tables) -> PuntReason {
+/// Why a packet with this key is punted.
+pub(crate) fn reason_of(
+    cause: PuntCause,
+    key: impl FnOnce() -> Option<FlowKey>,
+    tables: &Tables,
+) -> PuntReason {
     match cause {
         PuntCause::Of(reason) => reason,
-        PuntCause::Local => key_of(mbuf).map_or(PuntReason::Local, |key| of_own(&key)),
-        PuntCause::Headers(reason) => key_of(mbuf).map_or(reason, |key| of_key(&key, reason, tables)),
+        PuntCause::Local => key().map_or(PuntReason::Local, |key| of_own(&key)),
+        PuntCause::Headers(reason) => key().map_or(reason, |key| of_key(&key, reason, tables)),
     }
 }
 
