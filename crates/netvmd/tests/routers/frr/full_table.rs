@@ -38,25 +38,31 @@ fn announcing(host: &Host, prefixes: &[String]) -> Daemons {
     Daemons::bird(host.namespace(), &config)
 }
 
-#[test]
-fn a_full_table_by_bgp_is_in_the_engine_soon() {
-    let Some(prefixes) = prefixes() else { return };
-    if !are_possible() || !are_installed() {
-        return;
-    }
-    let mut net = Net::new('f');
-    net.peers[0].echo([30, 0, 0, 1].into(), PORT);
-    run_in(&net, "route add 30.0.0.1/32 via 10.2.0.2");
-    let peer = announcing(&net.peers[0], &prefixes);
-    let flow = Outage::watch(&net.client);
-    let begin = Instant::now();
-    let router = Daemons::bird(
+fn bird(net: &Net) -> Daemons {
+    Daemons::bird(
         &net.namespace(),
         "router id 10.2.0.1;\nprotocol device {}\n\
          protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }\n\
          protocol bgp peer {\n local 10.2.0.1 as 65000; neighbor 10.2.0.2 as 65002; connect delay time 1;\n \
          ipv4 { import all; export none; };\n}\n",
-    );
+    )
+}
+
+fn frr(net: &Net) -> Daemons {
+    let bgp = "router bgp 65000\n no bgp ebgp-requires-policy\n bgp router-id 10.2.0.1\n \
+               neighbor 10.2.0.2 remote-as 65002\n neighbor 10.2.0.2 timers connect 1\n";
+    Daemons::frr(&net.namespace(), &[("bgpd", bgp.to_owned())])
+}
+
+/// A router with these daemons learns the prefixes. The time until the engine has them.
+fn learned(mark: char, prefixes: &[String], start: impl Fn(&Net) -> Daemons) -> Duration {
+    let mut net = Net::new(mark);
+    net.peers[0].echo([30, 0, 0, 1].into(), PORT);
+    run_in(&net, "route add 30.0.0.1/32 via 10.2.0.2");
+    let peer = announcing(&net.peers[0], prefixes);
+    let flow = Outage::watch(&net.client);
+    let begin = Instant::now();
+    let router = start(&net);
     let resolved = |prefix: &String| net.gateways(prefix) == ["10.2.0.2"];
     let is_learned = || {
         std::thread::sleep(Duration::from_millis(500));
@@ -65,15 +71,28 @@ fn a_full_table_by_bgp_is_in_the_engine_soon() {
     };
     assert!(within(PATIENCE, is_learned), "{}\n{}\n{}", router.log(), peer.log(), net.daemon.log());
     let took = begin.elapsed();
-    println!("{} routes by BGP are in the engine after {took:?}", prefixes.len());
-    // A debug build is slower.
-    assert!(cfg!(debug_assertions) || took < Duration::from_secs(30), "{took:?}");
     let longest = flow.end();
     println!("forwarding meanwhile: no flow went without an answer for longer than {longest:?}");
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     drop((router, peer));
     let _: Done = net.daemon.post(path::STOP, "{\"purge\": true}");
     assert!(net.daemon.wait().success(), "{}", net.daemon.log());
+    took
+}
+
+#[test]
+fn a_full_table_by_bgp_is_in_the_engine_soon() {
+    let Some(prefixes) = prefixes() else { return };
+    if !are_possible() || !are_installed() {
+        return;
+    }
+    let daemons: [(&str, fn(&Net) -> Daemons); 2] = [("BIRD", bird), ("FRR", frr)];
+    for (mark, (name, start)) in ['f', 'g'].into_iter().zip(daemons) {
+        let took = learned(mark, &prefixes, start);
+        println!("{} routes by BGP of {name} are in the engine after {took:?}", prefixes.len());
+        // A debug build is slower.
+        assert!(cfg!(debug_assertions) || took < Duration::from_secs(30), "{name}: {took:?}");
+    }
 }
 
 fn run_in(net: &Net, words: &str) {
