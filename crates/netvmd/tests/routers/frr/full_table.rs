@@ -86,8 +86,8 @@ fn a_full_table_by_bgp_is_in_the_engine_soon() {
     if !are_possible() || !are_installed() {
         return;
     }
-    let daemons: [(&str, fn(&Net) -> Daemons); 2] = [("BIRD", bird), ("FRR", frr)];
-    for (mark, (name, start)) in ['f', 'g'].into_iter().zip(daemons) {
+    for name in ["BIRD", "FRR"] {
+        let (mark, start): (char, fn(&Net) -> Daemons) = if name == "FRR" { ('g', frr) } else { ('f', bird) };
         let took = learned(mark, &prefixes, start);
         println!("{} routes by BGP of {name} are in the engine after {took:?}", prefixes.len());
         // A debug build is slower.
