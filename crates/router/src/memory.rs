@@ -49,6 +49,14 @@ impl<T: Plain> Buffer<T> {
         }
     }
 
+    /// Makes room for `count` items, of which the first `used` are kept. Grows by half, so that copying costs a constant per item,
+    /// but to no more than `most`.
+    pub fn reserve(&mut self, count: usize, used: usize, most: usize) {
+        if count > self.len() {
+            self.grow((count + used / 2).min(most), used);
+        }
+    }
+
     /// Replaces the buffer by one of at least `count` items in huge pages, the first of which are copies of `kept` ones of now.
     pub fn grow(&mut self, count: usize, kept: usize) {
         let mut larger = Self::new(count, Pages::Huge);
@@ -156,5 +164,18 @@ mod tests {
                 assert!(buffer.len() > 2 * count && buffer[count..].iter().all(|item| *item == 0));
             }
         }
+    }
+
+    #[test]
+    fn room_grows_by_half_up_to_a_limit() {
+        let mut buffer = Buffer::<u16>::new(4, Pages::Huge);
+        buffer.fill(7);
+        let mut sizes = Vec::new();
+        for (count, used) in [(4, 4), (6, 4), (9, 8), (14, 13)] {
+            buffer.reserve(count, used, 15);
+            sizes.push(buffer.len());
+        }
+        assert_eq!(sizes, [4, 8, 13, 15]);
+        assert_eq!(buffer[..5], [7, 7, 7, 7, 0]);
     }
 }

@@ -1,40 +1,42 @@
 //! Prefixes of addresses of both families.
 
 use std::fmt::Debug;
+use std::ops::{BitAnd, BitOr, Not};
 
 /// An address as a number, the most significant bit first.
-pub(crate) trait Bits: Copy + Ord + Debug {
+pub(crate) trait Bits:
+    Copy + Ord + Debug + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
+{
     /// Number of bits.
     const LENGTH: u8;
 
+    /// The first `length` bits one, the others zero.
+    fn mask(length: u8) -> Self;
+
     /// The address with all bits after the first `length` zero.
-    fn truncate(self, length: u8) -> Self;
+    fn truncate(self, length: u8) -> Self {
+        self & Self::mask(length)
+    }
 
     /// The address with all bits after the first `length` one.
-    fn last(self, length: u8) -> Self;
+    fn last(self, length: u8) -> Self {
+        self | !Self::mask(length)
+    }
 }
 
 impl Bits for u32 {
     const LENGTH: u8 = 32;
 
-    fn truncate(self, length: u8) -> Self {
-        self & Self::MAX.checked_shl(u32::from(Self::LENGTH - length)).unwrap_or(0)
-    }
-
-    fn last(self, length: u8) -> Self {
-        self | Self::MAX.checked_shr(u32::from(length)).unwrap_or(0)
+    fn mask(length: u8) -> Self {
+        Self::MAX.checked_shl(u32::from(Self::LENGTH - length)).unwrap_or(0)
     }
 }
 
 impl Bits for u128 {
     const LENGTH: u8 = 128;
 
-    fn truncate(self, length: u8) -> Self {
-        self & Self::MAX.checked_shl(u32::from(Self::LENGTH - length)).unwrap_or(0)
-    }
-
-    fn last(self, length: u8) -> Self {
-        self | Self::MAX.checked_shr(u32::from(length)).unwrap_or(0)
+    fn mask(length: u8) -> Self {
+        Self::MAX.checked_shl(u32::from(Self::LENGTH - length)).unwrap_or(0)
     }
 }
 

@@ -73,6 +73,12 @@ impl<A: Bits> Routes<A> {
         range.map(|(prefix, id)| (*prefix, *id)).collect()
     }
 
+    /// Whether nothing is left of any route.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty() && self.lengths == [0; 129] && self.default == NextHopId::PUNT
+    }
+
     /// Number of routes.
     pub fn len(&self) -> usize {
         self.routes.len()

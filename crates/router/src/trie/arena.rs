@@ -71,11 +71,8 @@ impl Arena {
             self.was_full = true;
             return None;
         }
-        if end > self.buffer.len() {
-            // Grows by half, so that copying costs a constant per line.
-            let lines = (end + self.used / 2).max(MIN_LINES).min(self.limit as usize);
-            self.buffer.grow(lines, self.used);
-        }
+        let limit = self.limit as usize;
+        self.buffer.reserve(end.max(MIN_LINES.min(limit)), self.used, limit);
         self.buffer[first..end].copy_from_slice(block);
         self.used = self.used.max(end);
         Some(first as u32)

@@ -98,7 +98,8 @@ mod tests {
         let number = 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10u128;
         let address = number.to_be_bytes();
         assert_eq!((top(&address), byte(number, 16), byte(number, 120)), (0x0102, 3, 0x10));
-        assert_eq!([0, 3].map(|n| window(&address, n)), [0x0304_0506, 0x0f10_0000]);
+        let windows = [0x0304_0506, 0x0708_090a, 0x0b0c_0d0e, 0x0f10_0000];
+        assert_eq!([0, 1, 2, 3].map(|n| window(&address, n)), windows);
         assert_eq!(from_words(&words(number)), number);
         for place in 0..128 {
             let changed = number ^ 1 << place;

@@ -145,7 +145,7 @@ impl Line {
     pub fn test(prefix: Prefix<u128>, inside: Entry, outside: Entry) -> Self {
         let mut line = Self::default();
         line.0[..4].copy_from_slice(&words(prefix.bits));
-        line.0[4..8].copy_from_slice(&words(u128::MAX.truncate(prefix.length)));
+        line.0[4..8].copy_from_slice(&words(u128::mask(prefix.length)));
         (line.0[8], line.0[9], line.0[10]) = (inside.0, outside.0, prefix.length.into());
         line
     }

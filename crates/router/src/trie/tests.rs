@@ -34,9 +34,7 @@ impl Table for Trie {
         let none = |entry: &Entry| {
             *entry == Entry::NONE || self.was_full() && *entry == Entry::leaf(NextHopId::PUNT)
         };
-        self.arena.in_use() == 0
-            && self.root.iter().all(none)
-            && self.routes.default_route() == NextHopId::PUNT
+        self.arena.in_use() == 0 && self.root.iter().all(none) && self.routes.is_empty()
     }
 
     fn was_full(&self) -> bool {

@@ -103,17 +103,15 @@ impl V4 {
                 let outer = Prefix::new(prefix.bits, SLOT_BITS);
                 let count = rest.iter().take_while(|(prefix, _)| outer.contains(*prefix)).count();
                 let (inside, others) = rest.split_at(count);
-                for slot in &mut slots[slots_of(outer)] {
-                    *slot = self.block(*slot, inside);
-                }
+                let slot = &mut slots[slot_of(outer.bits)];
+                *slot = self.block(slot.leaf(), inside);
                 rest = others;
             }
         }
     }
 
     /// The slot for a prefix of 24 bits with longer routes, and this leaf for its other addresses.
-    fn block(&mut self, covering: Slot, routes: &[Route]) -> Slot {
-        let Slot::Leaf(covering) = covering else { return covering };
+    fn block(&mut self, covering: Leaf, routes: &[Route]) -> Slot {
         let mut leaves = [covering; BLOCK * SLOTS];
         for (prefix, id) in routes {
             let first = prefix.bits as usize % leaves.len();
@@ -148,6 +146,10 @@ fn groups_of(prefix: Prefix<u32>) -> RangeInclusive<usize> {
 
 /// The slots of a prefix within its group.
 fn slots_of(prefix: Prefix<u32>) -> RangeInclusive<usize> {
-    let slot = |address: u32| (address >> (32 - SLOT_BITS)) as usize % SLOTS;
-    slot(prefix.bits)..=slot(prefix.last().bits)
+    slot_of(prefix.bits)..=slot_of(prefix.last().bits)
+}
+
+/// The slot of an address within its group.
+const fn slot_of(address: u32) -> usize {
+    (address >> (32 - SLOT_BITS)) as usize % SLOTS
 }

@@ -103,22 +103,17 @@ impl Store {
 
     /// Stores the leaves of a prefix of 24 bits, one for each address; `None` if there is no room.
     pub fn put_block(&mut self, leaves: &[Leaf; BLOCK * SLOTS]) -> Option<Slot> {
-        let mut groups = [Group::uniform(Leaf::NONE); BLOCK];
-        let number = self.allocate_block();
+        let number = self.allocate_block()?;
+        // Empty groups need not be freed.
+        self.blocks[number as usize] = [Group::default(); BLOCK];
         for (n, leaves) in leaves.as_chunks().0.iter().enumerate() {
-            match number.and_then(|_| self.put(&leaves.map(Slot::Leaf))) {
-                Some(group) => groups[n] = group,
-                None => {
-                    groups.into_iter().for_each(|group| self.release(group));
-                    self.free_blocks.extend(number);
-                    return None;
-                }
-            }
+            let Some(group) = self.put(&leaves.map(Slot::Leaf)) else {
+                self.release_block(Slot::Block(number));
+                return None;
+            };
+            self.blocks[number as usize][n] = group;
         }
-        number.map(|number| {
-            self.blocks[number as usize] = groups;
-            Slot::Block(number)
-        })
+        Some(Slot::Block(number))
     }
 
     /// Frees the leaves of a group, but not its blocks.
@@ -158,10 +153,7 @@ impl Store {
             self.was_full = true;
             return None;
         }
-        if end > self.leaves.len() {
-            // Grows by half, so that copying costs a constant per leaf.
-            self.leaves.grow(end + self.used_leaves / 2, self.used_leaves);
-        }
+        self.leaves.reserve(end, self.used_leaves, Group::SHARED + self.limits.places);
         let first = std::mem::replace(&mut self.used_leaves, end);
         Some(first as u32)
     }
@@ -174,9 +166,7 @@ impl Store {
             self.was_full = true;
             return None;
         }
-        if self.used_blocks >= self.blocks.len() {
-            self.blocks.grow(self.used_blocks + self.used_blocks / 2 + 1, self.used_blocks);
-        }
+        self.blocks.reserve(self.used_blocks + 1, self.used_blocks, self.limits.blocks);
         self.used_blocks += 1;
         Some(self.used_blocks as u32 - 1)
     }

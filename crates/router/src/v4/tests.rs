@@ -33,7 +33,7 @@ impl Table for V4 {
         let none = |group: &Group| *group == Group::default();
         self.store.is_empty()
             && self.root.groups().is_some_and(|groups| groups.iter().all(none))
-            && self.routes.default_route() == NextHopId::PUNT
+            && self.routes.is_empty()
     }
 
     fn was_full(&self) -> bool {

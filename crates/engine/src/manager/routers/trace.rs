@@ -56,16 +56,16 @@ impl Engine {
         }
         let hop = next_hop.choose(flow_hash(key.ok()));
         let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
-        let cause = match (next_hop, out) {
-            _ if source == Source::Unknown => PuntCause::Of(PuntReason::KernelRoute),
-            (NextHop::Punt, _) => PuntCause::of(found[0]),
-            (NextHop::Glean(_), _) => PuntCause::Of(PuntReason::Miss),
-            (_, Some((out, _))) if length > out.mtu => PuntCause::Of(PuntReason::ExceedsMtu),
-            _ => PuntCause::Of(PuntReason::KernelRoute),
+        let way = match (next_hop, out) {
+            _ if source == Source::Unknown => Err(PuntCause::Of(PuntReason::KernelRoute)),
+            (NextHop::Punt | NextHop::Glean(_), _) => Err(PuntCause::of(next_hop, found[0])),
+            (_, None) => Err(PuntCause::Of(PuntReason::KernelRoute)),
+            (_, Some((out, _))) if length > out.mtu => Err(PuntCause::Of(PuntReason::ExceedsMtu)),
+            (_, Some(way)) => Ok(way),
         };
-        let is_known = source == Source::Believed;
-        let Some((out, mac)) = out.filter(|(out, _)| is_known && length <= out.mtu) else {
-            return self.trace_punted(router, (from, key), &head, cause, steps);
+        let (out, mac) = match way {
+            Ok(way) => way,
+            Err(cause) => return self.trace_punted(router, (from, key), &head, cause, steps),
         };
         steps.push(Step::NextHop { port: out.port, vlan: out.vlan, mac });
         let old = usize::from(head.old(header));

@@ -322,8 +322,7 @@ fn choose<'a>(
         NextHop::Via(hop) => Ok(Some(hop)),
         NextHop::Ecmp(_) => Ok(next_hop.choose(flow_hash(key_of(mbuf).ok()))),
         NextHop::Blackhole => Err(RouteVerdict::Drop(DropReason::Blackhole)),
-        NextHop::Punt => Err(punted(head, PuntCause::of(id))),
-        NextHop::Glean(_) => Err(punted(head, PuntCause::Of(PuntReason::Miss))),
+        NextHop::Punt | NextHop::Glean(_) => Err(punted(head, PuntCause::of(next_hop, id))),
     }
 }
 

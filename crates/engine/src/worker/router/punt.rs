@@ -3,7 +3,7 @@
 //! Predicted cost: the key of each packet, 20 cycles, and a lookup for packets whose destination is not on this link.
 
 use dpdk::Mbuf;
-use netvm_router::{NextHopId, Tables};
+use netvm_router::{NextHop, NextHopId, Tables};
 use netvm_wire::{EtherType, FlowKey, IpProto, MacAddr};
 
 use crate::router::PuntReason;
@@ -21,9 +21,10 @@ pub(crate) enum PuntCause {
 }
 
 impl PuntCause {
-    /// The cause if the next hop with this id is punt.
-    pub(crate) const fn of(id: NextHopId) -> Self {
+    /// The cause if the next hop, which has this id, is to punt or to glean.
+    pub(crate) const fn of(next_hop: &NextHop, id: NextHopId) -> Self {
         Self::Of(match id {
+            _ if matches!(next_hop, NextHop::Glean(_)) => PuntReason::Miss,
             NextHopId::LOCAL => return Self::Local,
             NextHopId::RESOLVE => PuntReason::Miss,
             NextHopId::PUNT => PuntReason::NoRoute,

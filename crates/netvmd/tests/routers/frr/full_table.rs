@@ -54,8 +54,11 @@ fn frr(net: &Net) -> Daemons {
     Daemons::frr(&net.namespace(), &[("bgpd", bgp.to_owned())])
 }
 
+/// Starts daemons in the router.
+type Start = fn(&Net) -> Daemons;
+
 /// A router with these daemons learns the prefixes. The time until the engine has them.
-fn learned(mark: char, prefixes: &[String], start: impl Fn(&Net) -> Daemons) -> Duration {
+fn learned(mark: char, prefixes: &[String], start: Start) -> Duration {
     let mut net = Net::new(mark);
     net.peers[0].echo([30, 0, 0, 1].into(), PORT);
     run_in(&net, "route add 30.0.0.1/32 via 10.2.0.2");
@@ -86,8 +89,8 @@ fn a_full_table_by_bgp_is_in_the_engine_soon() {
     if !are_possible() || !are_installed() {
         return;
     }
-    for name in ["BIRD", "FRR"] {
-        let (mark, start): (char, fn(&Net) -> Daemons) = if name == "FRR" { ('g', frr) } else { ('f', bird) };
+    let daemons: [(char, &str, Start); 2] = [('f', "BIRD", bird), ('g', "FRR", frr)];
+    for (mark, name, start) in daemons {
         let took = learned(mark, &prefixes, start);
         println!("{} routes by BGP of {name} are in the engine after {took:?}", prefixes.len());
         // A debug build is slower.
