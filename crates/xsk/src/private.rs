@@ -128,6 +128,12 @@ impl PrivateXsk {
         self.staged.is_empty()
     }
 
+    /// [`Xsk::has_to_send`].
+    #[must_use]
+    pub fn has_to_send(&self) -> bool {
+        self.xsk.has_to_send()
+    }
+
     /// [`Xsk::kick`].
     ///
     /// # Errors

@@ -194,10 +194,17 @@ impl Xsk {
     /// [`KickError`] if the interface is down or gone. A busy interface is not an error.
     #[inline]
     pub fn kick(&mut self) -> Result<(), KickError> {
-        // In copy mode the flag of the tx ring is always set, and frames that the kernel took complete on their own.
-        let send = self.in_flight != 0 && self.tx.needs_wakeup() && (self.zero_copy || self.tx.is_pending());
+        let send = self.has_to_send();
         let receive = self.fill.needs_wakeup();
         if send || receive || self.busy_poll { self.wake(send, receive) } else { Ok(()) }
+    }
+
+    /// Whether the kernel sends more frames only after another [`kick`](Xsk::kick): in copy mode each sends a limited number.
+    #[inline]
+    #[must_use]
+    pub fn has_to_send(&self) -> bool {
+        // In copy mode the flag of the tx ring is always set, and frames that the kernel took complete on their own.
+        self.in_flight != 0 && self.tx.needs_wakeup() && (self.zero_copy || self.tx.is_pending())
     }
 
     #[inline(never)]

@@ -198,9 +198,11 @@ fn a_downed_interface_sends_its_frames_when_it_is_up() {
         bench.region.write(buffer, 0, &frame(3, 60));
         assert_eq!(bench.xsk.tx(&[TxFrame { buffer, offset: 0, len: 60 }]), 1);
         assert!(matches!(bench.xsk.kick(), Err(KickError::Down)));
+        assert!(bench.xsk.has_to_send());
         run(&format!("ip link set {NEAR} up"));
         wait_until_up();
         bench.xsk.kick().unwrap();
+        assert!(!bench.xsk.has_to_send());
         assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(3, 60)));
         assert_eq!(bench.complete(), 1);
         bench.wire.send(&frame(4, 60));

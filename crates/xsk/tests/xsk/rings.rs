@@ -43,6 +43,31 @@ fn a_hundred_thousand_paced_frames_arrive_without_loss_or_leak() {
 }
 
 #[test]
+fn kicks_send_a_burst_of_any_length() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(512, 2048), XskOptions::default());
+        let mut burst = Vec::new();
+        for n in 0..200 {
+            let buffer = bench.free.pop().unwrap();
+            bench.region.write(buffer, 256, &frame(n, 80));
+            burst.push(TxFrame { buffer, offset: 256, len: 80 });
+        }
+        assert!(!bench.xsk.has_to_send());
+        assert_eq!(bench.xsk.tx(&burst), burst.len());
+        assert!(bench.xsk.has_to_send());
+        until(|| {
+            bench.xsk.kick().unwrap();
+            !bench.xsk.has_to_send()
+        });
+        for n in 0..200 {
+            assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(n, 80)));
+        }
+        while bench.complete() > 0 {}
+        bench.close();
+    });
+}
+
+#[test]
 fn a_hundred_thousand_frames_are_sent_without_loss_or_leak() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(512, 2048), XskOptions::default());

@@ -31,6 +31,8 @@ pub(crate) struct XskDevice {
     socket: Option<Xsk>,
     memory: Arc<Memory>,
     backlog: ArrayVec<TxFrame, BACKLOG>,
+    /// After the last flush, the kernel needed another kick to send the rest.
+    needs_kick: bool,
     drops: SocketDrops,
     longest: LongestFrame,
     /// Its packets may have unfinished checksums: senders on this machine expect a NIC to finish them, but none is in between.
@@ -50,7 +52,16 @@ impl XskDevice {
     ) -> Self {
         let backlog = ArrayVec::new();
         let socket = Some(socket);
-        Self { socket, memory, backlog, drops, longest, finishes_checksums, _interface: interface }
+        Self {
+            socket,
+            memory,
+            backlog,
+            needs_kick: false,
+            drops,
+            longest,
+            finishes_checksums,
+            _interface: interface,
+        }
     }
 
     /// Frees buffers that the kernel has sent.
@@ -156,22 +167,22 @@ impl Device for XskDevice {
     }
 
     fn flush(&mut self, cx: &PortContext<'_>) -> usize {
-        let Some(socket) = &mut self.socket else { return 0 };
-        if self.backlog.is_empty() {
+        if self.is_flushed() {
             return 0;
         }
+        let Some(socket) = &mut self.socket else { return 0 };
         Self::complete(socket, &self.memory);
         let sent = socket.tx(&self.backlog);
         cx.counters.tx_packets.add(sent as u64);
         cx.counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
         self.backlog.drain(..sent);
-        // If the interface is down, the port's link state shows it.
-        let _ = socket.kick();
+        // If the interface is down, the port's link state shows it, and the frames wait for the next packet.
+        self.needs_kick = socket.kick().is_ok() && socket.has_to_send();
         sent
     }
 
     fn is_flushed(&self) -> bool {
-        self.backlog.is_empty()
+        self.backlog.is_empty() && !self.needs_kick
     }
 
     fn arrival(&self) -> Arrival<'_> {

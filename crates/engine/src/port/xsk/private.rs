@@ -19,6 +19,8 @@ use crate::port::{Arrival, Device, PortContext};
 /// One queue of an interface.
 pub(crate) struct PrivateXskDevice {
     socket: PrivateXsk,
+    /// After the last flush, the kernel needed another kick to send the rest.
+    needs_kick: bool,
     drops: SocketDrops,
     longest: LongestFrame,
     // Keeps the XDP program attached.
@@ -32,7 +34,7 @@ impl PrivateXskDevice {
         interface: Arc<Interface>,
         (drops, longest): (SocketDrops, LongestFrame),
     ) -> Self {
-        Self { socket, drops, longest, _interface: interface }
+        Self { socket, needs_kick: false, drops, longest, _interface: interface }
     }
 }
 
@@ -79,19 +81,19 @@ impl Device for PrivateXskDevice {
     }
 
     fn flush(&mut self, cx: &PortContext<'_>) -> usize {
-        if self.socket.is_flushed() {
+        if self.is_flushed() {
             return 0;
         }
         let (sent, bytes) = self.socket.flush();
         cx.counters.tx_packets.add(sent);
         cx.counters.tx_bytes.add(bytes);
-        // If the interface is down, the port's link state shows it.
-        let _ = self.socket.kick();
+        // If the interface is down, the port's link state shows it, and the frames wait for the next packet.
+        self.needs_kick = self.socket.kick().is_ok() && self.socket.has_to_send();
         sent as usize
     }
 
     fn is_flushed(&self) -> bool {
-        self.socket.is_flushed()
+        self.socket.is_flushed() && !self.needs_kick
     }
 
     fn arrival(&self) -> Arrival<'_> {
