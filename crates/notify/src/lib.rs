@@ -5,9 +5,11 @@
 //! the eventfd's lock.
 
 mod rate_limit;
+mod ready_set;
 mod signaller;
 mod waiter;
 
 pub use rate_limit::{RateLimit, Wake, cpu_nanos};
+pub use ready_set::{Ready, ReadySet};
 pub use signaller::{Signaller, is_eventfd, new_eventfd, write};
 pub use waiter::EpollWaiter;

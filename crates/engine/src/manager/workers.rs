@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netvm_config::model::EngineConfig;
 use netvm_flowmon::Record;
-use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
+use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use rtrb::{Consumer, RingBuffer};
 
 use super::cores::{Cores, StartError};
@@ -77,6 +77,7 @@ impl Workers {
                 handoff,
                 wake: Arc::new(new_eventfd().map_err(std::io::Error::from)?),
                 waiter: EpollWaiter::new().map_err(std::io::Error::from)?,
+                ready: ReadySet::new().map_err(std::io::Error::from)?,
                 signaller: Signaller::new(),
                 flows: Flows::new(&config.flow_cache)?,
                 latency: Latency::new(samples),

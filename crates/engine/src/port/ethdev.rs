@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dpdk::{Batch, RxQueue, TxQueue};
 
-use super::{Arrival, Device, Gathers, PortContext};
+use super::{Device, Gathers, PortContext};
 use crate::memory::Memory;
 
 /// One queue pair of a DPDK port.
@@ -59,9 +59,5 @@ impl Device for EthDevice {
 
     fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
-    }
-
-    fn arrival(&self) -> Arrival<'_> {
-        Arrival::Ask
     }
 }

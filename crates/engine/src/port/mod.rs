@@ -24,14 +24,24 @@ pub(crate) mod xsk;
 
 /// How an idle worker learns that a device has packets.
 pub(crate) enum Arrival<'a> {
-    /// This descriptor becomes readable.
+    /// This descriptor is readable while packets wait, as long as the worker has the device.
     Readable(BorrowedFd<'a>),
-    /// Packets have arrived.
-    Waiting,
-    /// The worker must poll the device.
-    Ask,
     /// The device never receives.
     Never,
+    /// The worker asks before each sleep: [`Device::expects`].
+    Ask,
+}
+
+/// What an idle worker has to expect of a device during a sleep.
+pub(crate) enum Expects<'a> {
+    /// Packets make this descriptor readable.
+    Readable(BorrowedFd<'a>),
+    /// Packets have arrived.
+    Arrived,
+    /// Packets may arrive without a notice: the worker must poll the device.
+    Unnoticed,
+    /// No packets.
+    Nothing,
 }
 
 /// One queue pair of a port, owned by one worker.
@@ -49,12 +59,19 @@ pub(crate) trait Device: Send {
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool;
 
-    /// Called before the worker sleeps: enables notifications for [`Device::arrival`]. The next [`Device::receive`]
-    /// that finds packets disables them.
+    /// How the worker learns that packets have arrived; does not change.
+    fn arrival(&self) -> Arrival<'_> {
+        Arrival::Ask
+    }
+
+    /// Called before the worker sleeps, unless [`Device::arrival`] says enough: enables notifications. The next
+    /// [`Device::receive`] that finds packets disables them.
     fn prepare_wait(&mut self) {}
 
-    /// How the worker learns that packets have arrived.
-    fn arrival(&self) -> Arrival<'_>;
+    /// Called after [`Device::prepare_wait`].
+    fn expects(&self) -> Expects<'_> {
+        Expects::Unnoticed
+    }
 
     /// The core on which the kernel received its last packet.
     fn kernel_core(&self) -> Option<u32> {

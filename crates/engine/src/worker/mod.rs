@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Then `idle/wake_nfs` wakes NFs that sleep while they have packets, and `idle/backoff` spins or sleeps after turns without
-//! packets. Stages are functions over [`Datapath`](state::Datapath), the state that the worker owns.
+//! packets. `inputs` chooses the ports that a turn polls; `idle/port_events` finds which of the others have packets. Stages are functions over [`Datapath`](state::Datapath), the state that the worker owns.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +48,7 @@ pub use control::flow_page::FlowCounts;
 pub(crate) use control::flow_page::FlowPage;
 pub(crate) use control::handle::{Setup, WorkerHandle};
 use idle::backoff::Backoff;
+use idle::port_events::PortEvents;
 use idle::wake_nfs::wake_sleepers;
 use inputs::Inputs;
 pub use latency::Span;
@@ -103,7 +104,7 @@ impl Worker {
             has_new_shares: false,
             inbox,
             outbox,
-            backoff: Backoff::new(setup.idle, setup.wake, setup.waiter),
+            backoff: Backoff::new(setup.idle, setup.wake, setup.waiter, PortEvents::new(setup.ready)),
             sweeps: Sweeps::default(),
             burst: Burst::new(),
             turn: 0,
@@ -113,7 +114,7 @@ impl Worker {
 
     fn run(mut self) {
         let mut before = clock::cycles();
-        let (mut moved, mut has_slept) = (0, false);
+        let mut moved = 0;
         while !self.stopping {
             if !self.inbox.is_empty() {
                 self.handle_commands();
@@ -122,9 +123,9 @@ impl Worker {
             }
             self.turn = self.turn.wrapping_add(1);
             self.dp.start_turn(before);
-            self.inputs.begin_turn(moved, has_slept);
-            has_slept = false;
+            self.inputs.begin_turn(moved);
             moved = if self.turn.is_multiple_of(TIMED_EVERY) {
+                self.backoff.ports.look(&mut self.dp.ports, &mut self.inputs, before);
                 self.turn::<true>()
             } else {
                 self.turn::<false>()
@@ -136,8 +137,9 @@ impl Worker {
             self.count_turn(moved, now.wrapping_sub(before));
             before = now;
             if moved == 0 && self.sweeps.is_empty() {
-                has_slept = self.backoff.wait(&mut self.dp, (&self.snapshot, self.inputs.ports()), now);
+                let has_slept = self.backoff.wait(&mut self.dp, &self.snapshot, now);
                 if has_slept {
+                    self.inputs.found(self.backoff.ports.due());
                     self.dp.counters.sleeps.add(1);
                     before = clock::cycles();
                 }

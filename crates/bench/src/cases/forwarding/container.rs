@@ -18,7 +18,7 @@ use std::path::Path;
 
 use netvm_config::model::{
     ContainerConfig, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
-    RouterInterface, SourceConfig,
+    RouterInterface,
 };
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::MacAddr;
@@ -160,9 +160,8 @@ fn router(case: &Case<'_>, cores: Cores, plan: &Plan) -> Measured {
         };
         layout.port(&end.port, PortKind::Container(container), 1500);
     }
-    let once = SourceConfig { count: Some(1), ..SourceConfig::default() };
     for end in hosts.all() {
-        layout.port(&format!("{}-kernel", end.port), PortKind::Source(once.clone()), 1500);
+        layout.port(&format!("{}-kernel", end.port), PortKind::Sink, 1500);
     }
     let mut host = layout.build();
     let interface = |(n, end): (u16, &hosts::End)| RouterInterface {

@@ -2,7 +2,7 @@
 
 use netvm_config::model::{
     Action, Actions, Forward, Host, Idle, Match, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
-    RouterInterface, Rule, RuleId, RuleParts, SourceConfig,
+    RouterInterface, Rule, RuleId, RuleParts,
 };
 use netvm_policy::{Masked, mac_bits};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
@@ -45,11 +45,10 @@ fn host(near: &[String], lanes: Lanes, core: u32) -> Host {
             layout.port(interface, PortKind::AfXdp { interface: interface.to_owned(), generic: false }, 1500);
         }
     }
-    // Replaces the punt ports: packets that it sends are counted and freed.
-    let once = SourceConfig { count: Some(1), ..SourceConfig::default() };
+    // Sinks replace the punt ports.
     for n in lanes.all() {
         for side in ["in", "out"] {
-            layout.port(&format!("kernel-{side}{n}"), PortKind::Source(once.clone()), 1500);
+            layout.port(&format!("kernel-{side}{n}"), PortKind::Sink, 1500);
         }
     }
     let mut host = layout.build();

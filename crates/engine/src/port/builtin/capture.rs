@@ -12,7 +12,7 @@ use super::sink::swallow;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::memory::Memory;
-use crate::port::{Arrival, Device, PortContext};
+use crate::port::{Device, Expects, PortContext};
 
 /// Progress of a capture port, shared with the manager.
 #[derive(Debug, Default)]
@@ -178,8 +178,8 @@ impl Device for Capture {
         true
     }
 
-    fn arrival(&self) -> Arrival<'_> {
-        if self.input.is_none() && self.held.is_none() { Arrival::Never } else { Arrival::Ask }
+    fn expects(&self) -> Expects<'_> {
+        if self.input.is_none() && self.held.is_none() { Expects::Nothing } else { Expects::Unnoticed }
     }
 }
 

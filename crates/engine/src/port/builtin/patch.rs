@@ -18,7 +18,7 @@ use dpdk::{Batch, Mbuf};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
-use crate::port::{Arrival, Device, PortContext};
+use crate::port::{Device, Expects, PortContext};
 
 /// Most packets that wait in one direction.
 const ROOM: usize = 1024;
@@ -154,9 +154,9 @@ impl Device for Patch {
         true
     }
 
-    fn arrival(&self) -> Arrival<'_> {
+    fn expects(&self) -> Expects<'_> {
         // Packets that the same worker adds later are received before it sleeps.
-        if self.0.inbox().lock().is_empty() { Arrival::Never } else { Arrival::Waiting }
+        if self.0.inbox().lock().is_empty() { Expects::Nothing } else { Expects::Arrived }
     }
 
     fn sends_from(&self) -> Option<MemoryId> {

@@ -14,7 +14,7 @@ use netvm_region::clock;
 
 use super::sink::swallow;
 use crate::memory::Memory;
-use crate::port::{Arrival, Device, PortContext};
+use crate::port::{Device, Expects, PortContext};
 
 /// The first cache line of a frame: Ethernet, IPv4 and UDP headers and padding.
 const TEMPLATE_BYTES: usize = 64;
@@ -163,8 +163,8 @@ impl Device for Source {
         true
     }
 
-    fn arrival(&self) -> Arrival<'_> {
-        if self.left == Some(0) { Arrival::Never } else { Arrival::Ask }
+    fn expects(&self) -> Expects<'_> {
+        if self.left == Some(0) { Expects::Nothing } else { Expects::Unnoticed }
     }
 }
 

@@ -14,7 +14,7 @@ use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 use crate::port::buffers::{begin_large, insert, note};
-use crate::port::{Arrival, Device, Gathers, PortContext};
+use crate::port::{Device, Expects, Gathers, PortContext};
 
 /// Bytes of a packet's beginning that offload requests may refer to.
 const FRONT: usize = 256;
@@ -187,14 +187,14 @@ impl Device for E1000Device {
         self.unsent.is_empty()
     }
 
-    fn arrival(&self) -> Arrival<'_> {
+    fn expects(&self) -> Expects<'_> {
         if self.queue.has_packets() {
-            Arrival::Waiting
+            Expects::Arrived
         } else if self.queue.is_active() {
             // A driver announces packets by a store to memory, which wakes no thread.
-            Arrival::Ask
+            Expects::Unnoticed
         } else {
-            Arrival::Never
+            Expects::Nothing
         }
     }
 

@@ -8,7 +8,7 @@ use netvm_vnet::{Header, Pending, Segments};
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 use crate::port::buffers::{note, pending_of};
-use crate::port::{Arrival, Device, Gathers, PortContext};
+use crate::port::{Device, Expects, Gathers, PortContext};
 
 /// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
 /// the queue forever.
@@ -91,15 +91,15 @@ impl Device for VhostDevice {
         self.ready = self.queue.begin_wait();
     }
 
-    fn arrival(&self) -> Arrival<'_> {
+    fn expects(&self) -> Expects<'_> {
         if self.ready {
-            Arrival::Waiting
+            Expects::Arrived
         } else if let Some(kick) = self.queue.arrival() {
-            Arrival::Readable(kick)
+            Expects::Readable(kick)
         } else if self.queue.accepts().is_some() {
-            Arrival::Ask
+            Expects::Unnoticed
         } else {
-            Arrival::Never
+            Expects::Nothing
         }
     }
 

@@ -118,10 +118,16 @@ impl Worker {
             Command::AddPort(queue) => dp.ports.add(queue),
             Command::StartPort(port) => {
                 self.inputs.add(port);
+                if let Some(queue) = dp.ports.get(port) {
+                    self.backoff.ports.add(queue, &mut self.inputs);
+                }
                 self.has_new_shares = true;
             }
             Command::RemovePort(port) => {
                 self.inputs.remove(port);
+                if let Some(queue) = dp.ports.get(port) {
+                    self.backoff.ports.remove(queue);
+                }
                 self.has_new_shares = true;
                 dp.flush_ports();
                 let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));

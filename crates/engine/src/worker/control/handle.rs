@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use netvm_config::model::Idle;
-use netvm_notify::{EpollWaiter, Signaller, write};
+use netvm_notify::{EpollWaiter, ReadySet, Signaller, write};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::commands::{Command, Event};
@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) wake: Arc<OwnedFd>,
     /// The epoll instance by which NFs wake the worker.
     pub(crate) waiter: EpollWaiter,
+    /// The set by which packets of its ports wake the worker.
+    pub(crate) ready: ReadySet,
     /// The signaller with which the worker wakes NFs.
     pub(crate) signaller: Signaller,
     pub(crate) flows: Flows,

@@ -8,24 +8,20 @@
 //! (threaded NAPI, `ksoftirqd`) or for a sender on that core, the worker sleeps at once: while it polls, nothing can arrive.
 //!
 //! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns
-//! packets. The sleep is limited if a port or an NF in a VM can only be polled, or if there are more descriptors than a sleep
-//! can wait for.
+//! packets. The sleep is limited if a port or an NF in a VM can only be polled.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use netvm_config::model::Idle;
 use netvm_notify::EpollWaiter;
-use netvm_region::MAX_PORTS;
 use netvm_region::clock::{self, yield_core};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::sched_getcpu;
 
+use super::port_events::{Limits, PortEvents};
 use super::wake_nfs::wake_ahead;
 use crate::ids::PortId;
-use crate::port::Arrival;
 use crate::snapshot::Snapshot;
 use crate::worker::state::Datapath;
 use crate::worker::state::nf_links::Awaited;
@@ -45,9 +41,6 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_POLLED_SLEEP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Descriptors that can end a sleep: one for each port (including punt ports), one for the manager and one for NFs. The
-/// kernel takes some 50 ns for each, which is less than the cost of waking up every [`LONGEST_POLLED_SLEEP`] to poll.
-const MAX_FDS: usize = MAX_PORTS + 2;
 
 pub(crate) struct Backoff {
     mode: Idle,
@@ -67,10 +60,12 @@ pub(crate) struct Backoff {
     wake: Arc<OwnedFd>,
     /// The epoll instance by which NFs wake the worker.
     waiter: EpollWaiter,
+    /// What ports wake it by.
+    pub(crate) ports: PortEvents,
 }
 
 impl Backoff {
-    pub(crate) const fn new(mode: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter) -> Self {
+    pub(crate) const fn new(mode: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter, ports: PortEvents) -> Self {
         let (arrived, interval) = (0, u64::MAX);
         Self {
             mode,
@@ -83,6 +78,7 @@ impl Backoff {
             polled_sleep: SHORTEST_SLEEP,
             wake,
             waiter,
+            ports,
         }
     }
 
@@ -121,12 +117,7 @@ impl Backoff {
     }
 
     /// Spins, yields or sleeps until there may be work; returns whether it slept.
-    pub(crate) fn wait(
-        &mut self,
-        dp: &mut Datapath,
-        (snapshot, inputs): (&Snapshot, &[PortId]),
-        now: u64,
-    ) -> bool {
+    pub(crate) fn wait(&mut self, dp: &mut Datapath, snapshot: &Snapshot, now: u64) -> bool {
         let since = match self.since {
             Some(since) => since,
             None => {
@@ -148,7 +139,6 @@ impl Backoff {
         dp.nfs.awaited = Awaited::Nothing;
         let mut longest = LONGEST_SLEEP;
         let mut empty = true;
-        let mut readable = ArrayVec::new();
         dp.nfs.each(|link| {
             empty &= link.from_nf.prepare_wait();
             if link.is_wake_pending() {
@@ -158,58 +148,27 @@ impl Backoff {
             }
         });
         if empty {
-            for port in inputs {
-                if let Some(queue) = dp.ports.get_mut(*port) {
-                    queue.prepare_wait();
-                }
-            }
-            readable = self.sleep(dp, inputs, longest);
+            self.sleep(dp, longest);
         }
         dp.nfs.each(|link| link.from_nf.end_wait());
-        for port in readable {
-            wake_ahead(dp, snapshot, port);
+        if empty {
+            for port in self.ports.readable() {
+                wake_ahead(dp, snapshot, *port);
+            }
         }
         empty
     }
 
-    /// Sleeps. Returns the ports that have packets.
-    fn sleep(
-        &mut self,
-        dp: &Datapath,
-        inputs: &[PortId],
-        mut longest: Duration,
-    ) -> ArrayVec<PortId, MAX_FDS> {
-        let mut fds: ArrayVec<PollFd<'_>, MAX_FDS> = ArrayVec::new();
-        fds.push(PollFd::new(&self.wake, PollFlags::IN));
-        fds.push(PollFd::new(&self.waiter, PollFlags::IN));
-        let mut readable = ArrayVec::<PortId, MAX_FDS>::new();
-        let queues = inputs.iter().filter_map(|port| Some((*port, dp.ports.get(*port)?)));
-        for (port, device) in queues.flat_map(|(port, queue)| queue.devices().iter().map(move |d| (port, d)))
-        {
-            let is_polled = match device.arrival() {
-                Arrival::Readable(fd) => {
-                    let fd = PollFd::from_borrowed_fd(fd, PollFlags::IN);
-                    fds.try_push(fd).map(|()| readable.push(port)).is_err()
-                }
-                Arrival::Waiting => {
-                    longest = Duration::ZERO;
-                    false
-                }
-                Arrival::Ask => true,
-                Arrival::Never => false,
-            };
-            if is_polled || !device.is_flushed() {
-                longest = longest.min(self.polled_sleep);
-            }
-        }
+    /// Sleeps, at most for `longest`.
+    fn sleep(&mut self, dp: &mut Datapath, longest: Duration) {
+        let mut limits = Limits { longest, polled: self.polled_sleep };
         // Rings between workers do not wake the receiving worker.
         if dp.ports.handoff.has_peers() {
-            longest = longest.min(self.polled_sleep);
+            limits.longest = longest.min(limits.polled);
         }
         self.polled_sleep = (self.polled_sleep * 2).min(LONGEST_POLLED_SLEEP);
-        poll_fds(&mut fds, longest);
-        forget_errors(&fds);
-        let [by_manager, by_nf] = [0, 1].map(|n| fds.get(n).is_some_and(|fd| !fd.revents().is_empty()));
+        let others = [self.wake.as_fd(), self.waiter.as_fd()];
+        let [by_manager, by_nf] = self.ports.sleep(&mut dp.ports, others, limits);
         if by_manager {
             // Resets the count.
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
@@ -217,32 +176,18 @@ impl Backoff {
         if by_nf {
             self.waiter.drain();
         }
-        let mut has_packets = fds.iter().skip(2).map(|fd| fd.revents().contains(PollFlags::IN));
-        readable.retain(|_| has_packets.next() == Some(true));
-        readable
-    }
-}
-
-/// Sleeps. An error (a signal) ends the sleep early, which is harmless.
-fn poll_fds(fds: &mut [PollFd<'_>], longest: Duration) {
-    let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
-    let _ = poll(fds, Some(&timeout));
-}
-
-/// Clears errors of sockets: an interface that has gone down leaves an error, which would end every further sleep.
-fn forget_errors(fds: &[PollFd<'_>]) {
-    for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
-        // Taking the error clears it. The port's link shows what happened.
-        let _ = rustix::net::sockopt::socket_error(fd);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use netvm_notify::ReadySet;
+
     use super::*;
 
     fn backoff(mode: Idle) -> Backoff {
-        Backoff::new(mode, Arc::new(netvm_notify::new_eventfd().unwrap()), EpollWaiter::new().unwrap())
+        let wake = Arc::new(netvm_notify::new_eventfd().unwrap());
+        Backoff::new(mode, wake, EpollWaiter::new().unwrap(), PortEvents::new(ReadySet::new().unwrap()))
     }
 
     #[test]

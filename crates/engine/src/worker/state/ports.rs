@@ -12,6 +12,45 @@ use crate::tap::Taps;
 const WORDS: usize = MAX_PORTS / 64;
 const _: () = assert!(WORDS <= 64);
 
+/// A bit for each port.
+#[derive(Clone, Debug)]
+pub(crate) struct PortMask([u64; WORDS]);
+
+impl PortMask {
+    pub(crate) const fn new() -> Self {
+        Self([0; WORDS])
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&mut self, port: PortId) {
+        self.0[port.index() / 64] |= 1 << (port.0 % 64);
+    }
+
+    pub(crate) fn has(&self, port: PortId) -> bool {
+        self.0[port.index() / 64] >> (port.0 % 64) & 1 != 0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == [0; WORDS]
+    }
+
+    /// Clears the port's bit; returns whether it was set.
+    pub(crate) fn take(&mut self, port: PortId) -> bool {
+        let had = self.has(port);
+        self.0[port.index() / 64] &= !(1 << (port.0 % 64));
+        had
+    }
+
+    /// Clears the bits that `of` has too, and returns their ports.
+    pub(crate) fn take_all_of(&mut self, of: &Self) -> impl Iterator<Item = PortId> {
+        (0..).zip(self.0.iter_mut().zip(of.0)).flat_map(|(word, (own, of))| {
+            let both = *own & of;
+            *own &= !of;
+            bits(both).map(move |bit| PortId(word * 64 + bit as u16))
+        })
+    }
+}
+
 pub(crate) struct Ports {
     /// By [`PortId`]: the queues that this worker has.
     queues: Vec<Option<Box<PortQueue>>>,
@@ -19,6 +58,8 @@ pub(crate) struct Ports {
     unsent: [u64; WORDS],
     /// The words of `unsent` that are not 0.
     unsent_words: u64,
+    /// Ports that have sent lately.
+    pub(crate) sent: PortMask,
     /// Rings to workers that have the queues of other ports.
     pub(crate) handoff: Handoff,
     /// Packets may have pending offloads (checksums, segments); see `tx/offload.rs`.
@@ -28,7 +69,14 @@ pub(crate) struct Ports {
 impl Ports {
     pub(crate) fn new(handoff: Handoff) -> Self {
         let queues = (0..MAX_PORTS).map(|_| None).collect();
-        Self { queues, unsent: [0; WORDS], unsent_words: 0, handoff, has_offload_work: false }
+        Self {
+            queues,
+            unsent: [0; WORDS],
+            unsent_words: 0,
+            sent: PortMask::new(),
+            handoff,
+            has_offload_work: false,
+        }
     }
 
     pub(crate) fn add(&mut self, queue: Box<PortQueue>) {
@@ -57,6 +105,12 @@ impl Ports {
         let word = port.index() / 64;
         self.unsent[word] |= 1 << (port.0 % 64);
         self.unsent_words |= 1 << word;
+        self.sent.add(port);
+    }
+
+    /// Whether ports have packets that are not sent yet.
+    pub(crate) const fn has_unsent(&self) -> bool {
+        self.unsent_words != 0
     }
 
     /// Sends the packets that the ports have gathered. Returns how many the devices took.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use dpdk::{Batch, HEADROOM, Mbuf, Oversized, Unfinished};
 use netvm_config::model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
-use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
+use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use netvm_region::{Admission, Control};
 use netvm_ring::{Consumer, Descriptor, Producer};
 use netvm_wire::partial::{Transport, transport};
@@ -22,7 +22,7 @@ use crate::link::Link;
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port::shaper::Shaper;
-use crate::port::{Arrival, Device, PortContext, PortQueue};
+use crate::port::{Device, PortContext, PortQueue};
 use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
 use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
@@ -74,10 +74,6 @@ impl Device for WireDevice {
 
     fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
-    }
-
-    fn arrival(&self) -> Arrival<'_> {
-        Arrival::Ask
     }
 
     fn leaves_work(&self) -> bool {
@@ -164,6 +160,7 @@ impl Rig {
             handoff: Handoff::default(),
             wake: Arc::new(new_eventfd().unwrap()),
             waiter: EpollWaiter::new().unwrap(),
+            ready: ReadySet::new().unwrap(),
             signaller: Signaller::new(),
             flows: Flows::new(&FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() }).unwrap(),
             latency: Latency::new(samples),
@@ -262,7 +259,9 @@ impl Rig {
 
     /// One turn of the worker's loop.
     pub(super) fn turn(&mut self) -> usize {
-        self.worker.inputs.begin_turn(0, true);
+        let all: Vec<PortId> = self.worker.inputs.ports().to_vec();
+        self.worker.inputs.found(&all);
+        self.worker.inputs.begin_turn(0);
         self.worker.turn::<false>()
     }
 

@@ -7,7 +7,7 @@
 //! Each interface has a punt port, which receives nothing.
 
 use netvm_config::model::{
-    Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface, SourceConfig,
+    Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface,
 };
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{IpNet, Ipv4Net, MacAddr, VlanId};
@@ -43,11 +43,9 @@ fn host(core: u32, interfaces: u16) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("route", BUFFERS, 2048);
     layout.port("in", PortKind::Null { size: FRAME }, 1500);
-    // Sends one packet, which is dropped; packets sent to it are counted and freed.
-    let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
-    layout.port("out", PortKind::Source(once.clone()), 1500);
+    layout.port("out", PortKind::Sink, 1500);
     for n in 0..interfaces {
-        layout.port(&format!("kernel{n}"), PortKind::Source(once.clone()), 1500);
+        layout.port(&format!("kernel{n}"), PortKind::Sink, 1500);
     }
     let mut host = layout.build();
     for port in &mut host.ports {
