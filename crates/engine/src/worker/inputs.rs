@@ -25,7 +25,7 @@ const QUIET_AFTER: u8 = 32;
 const LEAST: usize = 4;
 /// A turn polls one more quiet port for each of this many packets of the turn before.
 const PACKETS: usize = 32;
-/// Quiet ports that a turn polls after a turn without packets: few, so that the turn is over when a busy port has packets.
+/// Quiet ports that a turn polls after a turn without packets: few, so that busy ports are polled again soon.
 const WITHOUT_PACKETS: usize = 16;
 
 /// The ports by which a worker receives. The size is fixed, because a worker does not allocate.
@@ -45,7 +45,7 @@ pub(crate) struct Inputs {
     watched: [u64; WORDS],
     /// Number of words in use.
     words: usize,
-    /// The next ports of both.
+    /// Where the next search of each of the two begins.
     next: usize,
     next_watched: usize,
 }
