@@ -14,6 +14,7 @@ mod manager;
 mod memory;
 mod policy;
 mod port;
+mod port_bits;
 mod router;
 mod snapshot;
 mod tap;

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use netvm_config::model::RouterId;
-use netvm_region::{MAX_PORTS, Sticky};
+use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::policy::{DecisionCounters, Policy};
+use crate::port_bits::PortBits;
 use crate::router::RouterPath;
 
 /// How a hop chooses one of several replicas.
@@ -120,23 +121,6 @@ pub(crate) struct Shortened {
     pub(crate) of: ChainId,
     /// Bit mask of the bypassed hops.
     pub(crate) without: u16,
-}
-
-/// A set of ports.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PortBits([u64; MAX_PORTS / 64]);
-
-impl PortBits {
-    #[inline(always)]
-    pub(crate) fn has(&self, port: PortId) -> bool {
-        self.0.get(port.index() / 64).is_some_and(|word| word >> (port.0 % 64) & 1 == 1)
-    }
-
-    pub(crate) fn add(&mut self, port: PortId) {
-        if let Some(word) = self.0.get_mut(port.index() / 64) {
-            *word |= 1 << (port.0 % 64);
-        }
-    }
 }
 
 /// The snapshot. Vectors are indexed by id; `None` where the id is unused.

@@ -4,6 +4,7 @@
 //! [`RateLimit`] bounds the CPU time that wake-ups take, and [`EpollWaiter`] receives the peer's signals without taking
 //! the eventfd's lock.
 
+mod pending;
 mod rate_limit;
 mod ready_set;
 mod signaller;

@@ -3,15 +3,12 @@
 //! The kernel keeps a list of the readable descriptors (epoll), so a wait costs the same with two descriptors as with a thousand.
 //! poll(2) takes some 50 ns for each.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// Descriptors that one [`ReadySet::read`] reports. The next one begins with the others.
-const MAX_EVENTS: usize = 64;
+use crate::pending::read_pending;
 
 /// A descriptor of a [`ReadySet`] that is readable, or has an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +48,14 @@ impl ReadySet {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Calls `each` for the descriptors that are readable now.
+    /// Calls `each` for descriptors that are readable now; for 64 at most, the next call begins with the others.
     pub fn read(&self, mut each: impl FnMut(Ready)) {
-        let mut events = [const { MaybeUninit::<Event>::uninit() }; MAX_EVENTS];
-        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // The only possible error is a signal. The descriptors stay readable.
-        let Ok((events, _)) = epoll::wait(&self.0, &mut events[..], Some(&no_wait)) else { return };
-        for event in events {
+        read_pending(&self.0, |event| {
             // The structure is packed.
             let (flags, data) = (event.flags, event.data);
             let (is_readable, has_error) = (flags.contains(EventFlags::IN), flags.contains(EventFlags::ERR));
             each(Ready { number: data.u64(), is_readable, has_error });
-        }
+        });
     }
 }
 
@@ -77,9 +70,10 @@ impl AsFd for ReadySet {
 mod tests {
     use std::os::unix::net::UnixDatagram;
 
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
+    use crate::pending::MAX_EVENTS;
 
     fn numbers(set: &ReadySet) -> Vec<u64> {
         let mut numbers = Vec::new();

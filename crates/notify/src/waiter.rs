@@ -7,15 +7,13 @@
 //!
 //! A peer that keeps an eventfd's count full makes writes fail, and so silences it for every process that shares it.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 
-/// Events that one [`EpollWaiter::drain`] consumes.
-const MAX_EVENTS: usize = 64;
+use crate::pending::read_pending;
 
 /// An epoll instance that becomes readable when one of its eventfds is written.
 #[derive(Clone, Debug)]
@@ -47,10 +45,7 @@ impl EpollWaiter {
 
     /// Consumes pending events.
     pub fn drain(&self) {
-        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MAX_EVENTS];
-        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // The only possible error is a signal. Events stay pending then, and the next sleep ends at once.
-        let _ = epoll::wait(&self.0, &mut events[..], Some(&no_wait));
+        read_pending(&self.0, |_| ());
     }
 }
 
@@ -63,9 +58,10 @@ impl AsFd for EpollWaiter {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
+    use crate::pending::MAX_EVENTS;
     use crate::{new_eventfd, write};
 
     fn added(waiter: &EpollWaiter) -> OwnedFd {

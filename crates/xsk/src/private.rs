@@ -128,10 +128,9 @@ impl PrivateXsk {
         self.staged.is_empty()
     }
 
-    /// [`Xsk::has_to_send`].
-    #[must_use]
-    pub fn has_to_send(&self) -> bool {
-        self.xsk.has_to_send()
+    /// [`Xsk::kick_to_send`].
+    pub fn kick_to_send(&mut self) -> bool {
+        self.xsk.kick_to_send()
     }
 
     /// [`Xsk::kick`].

@@ -68,9 +68,13 @@ pub(crate) trait Device: Send {
     /// [`Device::receive`] that finds packets disables them.
     fn prepare_wait(&mut self) {}
 
-    /// Called after [`Device::prepare_wait`].
+    /// What to expect during a sleep, after [`Device::prepare_wait`].
     fn expects(&self) -> Expects<'_> {
-        Expects::Unnoticed
+        match self.arrival() {
+            Arrival::Readable(fd) => Expects::Readable(fd),
+            Arrival::Never => Expects::Nothing,
+            Arrival::Ask => Expects::Unnoticed,
+        }
     }
 
     /// The core on which the kernel received its last packet.

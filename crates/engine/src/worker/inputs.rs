@@ -14,6 +14,7 @@ use arrayvec::ArrayVec;
 use netvm_region::MAX_PORTS;
 
 use crate::ids::PortId;
+use crate::port_bits::PortBits;
 
 const WORDS: usize = MAX_PORTS / 64;
 
@@ -40,9 +41,9 @@ pub(crate) struct Inputs {
     due: [u64; WORDS],
     /// Bit mask of the ports that have packets, as found by others.
     found: [u64; WORDS],
-    /// Bit masks of the ports in the rotation, and of those that are watched.
+    /// Bit mask of the ports in the rotation: those that are not watched.
     rotating: [u64; WORDS],
-    watched: [u64; WORDS],
+    watched: PortBits,
     /// Number of words in use.
     words: usize,
     /// Where the next search of each of the two begins.
@@ -59,7 +60,7 @@ impl Default for Inputs {
             due: [0; WORDS],
             found: [0; WORDS],
             rotating: [0; WORDS],
-            watched: [0; WORDS],
+            watched: PortBits::default(),
             words: 0,
             next: 0,
             next_watched: 0,
@@ -79,21 +80,12 @@ impl Inputs {
     pub(crate) fn add(&mut self, port: PortId) {
         // Each is added once, and there are no more.
         let _ = self.ports.try_push(port);
-        self.rotating[(self.ports.len() - 1) / 64] |= 1 << ((self.ports.len() - 1) % 64);
         self.begin();
     }
 
     pub(crate) fn remove(&mut self, port: PortId) {
-        let watched: ArrayVec<PortId, MAX_PORTS> = (0..self.ports.len())
-            .filter(|n| self.watched[n / 64] >> (n % 64) & 1 != 0)
-            .map(|n| self.ports[n])
-            .collect();
         self.ports.retain(|input| *input != port);
-        self.watched = [0; WORDS];
-        for (n, word) in self.rotating.iter_mut().enumerate() {
-            *word = first_bits(self.ports.len().saturating_sub(n * 64));
-        }
-        watched.into_iter().for_each(|port| self.watch(port, true));
+        self.watched.take(port);
         self.begin();
     }
 
@@ -101,14 +93,13 @@ impl Inputs {
     /// returns.
     pub(crate) fn watch(&mut self, port: PortId, is_watched: bool) {
         let Some(n) = self.ports.iter().position(|input| *input == port) else { return };
-        let (word, bit) = (n / 64, 1 << (n % 64));
-        let (to, from) = if is_watched {
-            (&mut self.watched, &mut self.rotating)
+        if is_watched {
+            self.watched.add(port);
+            self.rotating[n / 64] &= !(1 << (n % 64));
         } else {
-            (&mut self.rotating, &mut self.watched)
-        };
-        to[word] |= bit;
-        from[word] &= !bit;
+            self.watched.take(port);
+            self.rotating[n / 64] |= 1 << (n % 64);
+        }
     }
 
     /// The next turn polls these ports.
@@ -120,7 +111,10 @@ impl Inputs {
 
     /// The next turn polls the next watched port.
     pub(crate) fn poll_next_watched(&mut self) {
-        if let Some(n) = following(&self.watched[..self.words], self.next_watched) {
+        let count = self.ports.len();
+        let watched: [u64; WORDS] =
+            std::array::from_fn(|n| first_bits(count.saturating_sub(n * 64)) & !self.rotating[n]);
+        if let Some(n) = following(&watched[..self.words], self.next_watched) {
             self.found[n / 64] |= 1 << (n % 64);
             self.next_watched = n + 1;
         }
@@ -133,6 +127,10 @@ impl Inputs {
         self.empty.fill(0);
         for (n, word) in self.busy.iter_mut().enumerate() {
             *word = first_bits(count.saturating_sub(n * 64));
+        }
+        self.rotating = self.busy;
+        for (n, _) in self.ports.iter().enumerate().filter(|(_, port)| self.watched.has(**port)) {
+            self.rotating[n / 64] &= !(1 << (n % 64));
         }
         self.due = self.busy;
         self.found = [0; WORDS];
@@ -214,9 +212,9 @@ impl Inputs {
 fn following(mask: &[u64], from: usize) -> Option<usize> {
     let first = from / 64;
     let later = mask.get(first).map_or(0, |word| word & (u64::MAX << (from % 64)));
-    let words = std::iter::once((first, later))
-        .chain((first + 1..mask.len()).chain(0..mask.len()).map(|n| (n, mask[n])));
-    words.into_iter().find(|(_, word)| *word != 0).map(|(n, word)| n * 64 + word.trailing_zeros() as usize)
+    let others = (first + 1..mask.len()).chain(0..mask.len()).map(|n| (n, mask[n]));
+    let (n, word) = std::iter::once((first, later)).chain(others).find(|(_, word)| *word != 0)?;
+    Some(n * 64 + word.trailing_zeros() as usize)
 }
 
 /// A mask of the lowest `count` bits, up to 64.

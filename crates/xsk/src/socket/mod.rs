@@ -199,6 +199,13 @@ impl Xsk {
         if send || receive || self.busy_poll { self.wake(send, receive) } else { Ok(()) }
     }
 
+    /// [Kicks](Xsk::kick), and returns whether the kernel needs another kick to send the rest. It does not while the interface is
+    /// down: the frames wait for the next ones.
+    #[inline]
+    pub fn kick_to_send(&mut self) -> bool {
+        self.kick().is_ok() && self.has_to_send()
+    }
+
     /// Whether the kernel sends more frames only after another [`kick`](Xsk::kick): in copy mode each sends a limited number.
     #[inline]
     #[must_use]

@@ -13,7 +13,8 @@ use crate::manager::nfs::Nfs;
 use crate::manager::nfs::instance::InstanceState;
 use crate::manager::routers::Routers;
 use crate::policy::DecisionCounters;
-use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target};
+use crate::port_bits::PortBits;
+use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, Target};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]

@@ -176,8 +176,8 @@ impl Device for XskDevice {
         cx.counters.tx_packets.add(sent as u64);
         cx.counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
         self.backlog.drain(..sent);
-        // If the interface is down, the port's link state shows it, and the frames wait for the next packet.
-        self.needs_kick = socket.kick().is_ok() && socket.has_to_send();
+        // If the interface is down, the port's link state shows it.
+        self.needs_kick = socket.kick_to_send();
         sent
     }
 

@@ -87,8 +87,8 @@ impl Device for PrivateXskDevice {
         let (sent, bytes) = self.socket.flush();
         cx.counters.tx_packets.add(sent);
         cx.counters.tx_bytes.add(bytes);
-        // If the interface is down, the port's link state shows it, and the frames wait for the next packet.
-        self.needs_kick = self.socket.kick().is_ok() && self.socket.has_to_send();
+        // If the interface is down, the port's link state shows it.
+        self.needs_kick = self.socket.kick_to_send();
         sent as usize
     }
 

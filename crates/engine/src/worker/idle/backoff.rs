@@ -65,7 +65,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) const fn new(mode: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter, ports: PortEvents) -> Self {
+    pub(crate) fn new(mode: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter, ports: PortEvents) -> Self {
         let (arrived, interval) = (0, u64::MAX);
         Self {
             mode,

@@ -7,49 +7,11 @@ use super::memories::Memories;
 use crate::counters::WorkerCounters;
 use crate::ids::PortId;
 use crate::port::{PortContext, PortQueue};
+use crate::port_bits::{PortBits, bits};
 use crate::tap::Taps;
 
 const WORDS: usize = MAX_PORTS / 64;
 const _: () = assert!(WORDS <= 64);
-
-/// A bit for each port.
-#[derive(Clone, Debug)]
-pub(crate) struct PortMask([u64; WORDS]);
-
-impl PortMask {
-    pub(crate) const fn new() -> Self {
-        Self([0; WORDS])
-    }
-
-    #[inline(always)]
-    pub(crate) fn add(&mut self, port: PortId) {
-        self.0[port.index() / 64] |= 1 << (port.0 % 64);
-    }
-
-    pub(crate) fn has(&self, port: PortId) -> bool {
-        self.0[port.index() / 64] >> (port.0 % 64) & 1 != 0
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0 == [0; WORDS]
-    }
-
-    /// Clears the port's bit; returns whether it was set.
-    pub(crate) fn take(&mut self, port: PortId) -> bool {
-        let had = self.has(port);
-        self.0[port.index() / 64] &= !(1 << (port.0 % 64));
-        had
-    }
-
-    /// Clears the bits that `of` has too, and returns their ports.
-    pub(crate) fn take_all_of(&mut self, of: &Self) -> impl Iterator<Item = PortId> {
-        (0..).zip(self.0.iter_mut().zip(of.0)).flat_map(|(word, (own, of))| {
-            let both = *own & of;
-            *own &= !of;
-            bits(both).map(move |bit| PortId(word * 64 + bit as u16))
-        })
-    }
-}
 
 pub(crate) struct Ports {
     /// By [`PortId`]: the queues that this worker has.
@@ -59,7 +21,7 @@ pub(crate) struct Ports {
     /// The words of `unsent` that are not 0.
     unsent_words: u64,
     /// Ports that have sent lately.
-    pub(crate) sent: PortMask,
+    pub(crate) sent: PortBits,
     /// Rings to workers that have the queues of other ports.
     pub(crate) handoff: Handoff,
     /// Packets may have pending offloads (checksums, segments); see `tx/offload.rs`.
@@ -73,7 +35,7 @@ impl Ports {
             queues,
             unsent: [0; WORDS],
             unsent_words: 0,
-            sent: PortMask::new(),
+            sent: PortBits::default(),
             handoff,
             has_offload_work: false,
         }
@@ -142,13 +104,4 @@ impl Ports {
         }
         sent
     }
-}
-
-/// The numbers of the bits that are set.
-fn bits(mut word: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros();
-        word &= word.wrapping_sub(1);
-        (bit < 64).then_some(bit as usize)
-    })
 }

@@ -23,7 +23,8 @@ use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port::shaper::Shaper;
 use crate::port::{Device, PortContext, PortQueue};
-use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
+use crate::port_bits::PortBits;
+use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
 use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
 

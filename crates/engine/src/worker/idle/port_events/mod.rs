@@ -9,7 +9,7 @@
 //! Predicted cost of a sleep in addition to two system calls: 50 ns and a cache miss for each port outside the set. With all of
 //! 512 ports outside, 50 µs. A look at the set: a system call, 0.3 µs.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -20,8 +20,9 @@ use rustix::net::sockopt::socket_error;
 
 use crate::ids::PortId;
 use crate::port::{Arrival, Expects, PortQueue};
+use crate::port_bits::PortBits;
 use crate::worker::inputs::Inputs;
-use crate::worker::state::ports::{PortMask, Ports};
+use crate::worker::state::ports::Ports;
 
 /// Descriptors that can end a sleep: the set, two others, and one for each port outside the set.
 const MAX_FDS: usize = MAX_PORTS + 3;
@@ -44,7 +45,7 @@ pub(crate) struct Limits {
 pub(crate) struct PortEvents {
     set: ReadySet,
     /// Ports in the set.
-    in_set: PortMask,
+    in_set: PortBits,
     /// Ports outside the set.
     outside: ArrayVec<PortId, MAX_PORTS>,
     /// When the worker last looked at the set, and when ports could last enter it.
@@ -57,10 +58,10 @@ pub(crate) struct PortEvents {
 }
 
 impl PortEvents {
-    pub(crate) const fn new(set: ReadySet) -> Self {
+    pub(crate) fn new(set: ReadySet) -> Self {
         Self {
             set,
-            in_set: PortMask::new(),
+            in_set: PortBits::default(),
             outside: ArrayVec::new_const(),
             looked: 0,
             entered: 0,
@@ -104,7 +105,7 @@ impl PortEvents {
             if self.outside.len() > FEW {
                 self.admit_quiet(ports, inputs);
             }
-            ports.sent = PortMask::new();
+            ports.sent = PortBits::default();
         }
         if !self.in_set.is_empty() {
             self.due.clear();
@@ -172,12 +173,7 @@ impl PortEvents {
         let mut polled = ArrayVec::<PortId, MAX_FDS>::new();
         let queues = self.outside.iter().filter_map(|port| ports.get(*port));
         for (port, device) in queues.flat_map(|queue| queue.devices().iter().map(|d| (queue.port, d))) {
-            let expects = match device.arrival() {
-                Arrival::Readable(fd) => Expects::Readable(fd),
-                Arrival::Never => Expects::Nothing,
-                Arrival::Ask => device.expects(),
-            };
-            let limit_by = match expects {
+            let limit_by = match device.expects() {
                 Expects::Readable(fd) => {
                     let fd = PollFd::from_borrowed_fd(fd, PollFlags::IN);
                     let has_room = fds.try_push(fd).map(|()| polled.push(port)).is_ok();
@@ -256,7 +252,7 @@ fn lasting(queue: &PortQueue) -> impl Iterator<Item = BorrowedFd<'_>> {
 
 /// Clears a socket's error by taking it: an interface that has gone down leaves one, which would end every further sleep. The
 /// port's link shows what happened.
-fn clear_error(fd: impl std::os::fd::AsFd) {
+fn clear_error(fd: impl AsFd) {
     let _ = socket_error(fd);
 }
 

@@ -1,6 +1,5 @@
 //! Sets of ports with sockets that tests send to.
 
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
 use dpdk::Batch;
