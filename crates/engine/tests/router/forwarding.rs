@@ -181,6 +181,9 @@ fn a_trace_says_where_a_router_sends_a_packet() {
     let local = tagged(&v4("10.0.0.1").udp(1, 1).to_vec().unwrap(), 10);
     let found = steps(&rig, &local);
     assert!(found.ends_with(&[Step::Punted(PuntReason::NoRoute), Step::Out(PortId(LAN_PUNT))]), "{found:?}");
+    let last = tagged(&v4("192.0.2.2").ttl(1).udp(1, 1).to_vec().unwrap(), 10);
+    let found = steps(&rig, &last);
+    assert!(found.ends_with(&[Step::Punted(PuntReason::Expired), Step::Out(PortId(LAN_PUNT))]), "{found:?}");
     let hole = tagged(&v4("198.51.100.1").udp(1, 1).to_vec().unwrap(), 10);
     assert_eq!(steps(&rig, &hole).last(), Some(&Step::Dropped(DropReason::Blackhole)));
     let lost = datagram(false, 1);

@@ -67,15 +67,14 @@ impl Engine {
             Ok(way) => way,
             Err(cause) => return self.trace_punted(router, (from, key), &head, cause, steps),
         };
-        steps.push(Step::NextHop { port: out.port, vlan: out.vlan, mac });
         let old = usize::from(head.old(header));
-        let key = match head.forward(out, mac, header) {
-            Some(new) => {
-                let packet = [new, headers.get(old..).unwrap_or_default()].concat();
-                FlowKey::of_frame(&packet, new.len() + frame_length.saturating_sub(old))
-            }
-            None => key,
+        let Some(new) = head.forward(out, mac, header) else {
+            let cause = PuntCause::Of(PuntReason::Expired);
+            return self.trace_punted(router, (from, key), &head, cause, steps);
         };
+        steps.push(Step::NextHop { port: out.port, vlan: out.vlan, mac });
+        let packet = [new, headers.get(old..).unwrap_or_default()].concat();
+        let key = FlowKey::of_frame(&packet, new.len() + frame_length.saturating_sub(old));
         self.rules.policy.trace_out(from, out.port, key, steps);
     }
 
