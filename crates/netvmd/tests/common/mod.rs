@@ -144,6 +144,12 @@ impl Daemon {
         }
     }
 
+    /// Stops it, and with it the namespaces of its routers.
+    pub fn purge(&mut self) {
+        let (status, answer) = self.request("POST", path::STOP, "{\"purge\": true}");
+        assert!(status == 200 && self.wait().success(), "{answer}\n{}", self.log());
+    }
+
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();

@@ -105,9 +105,11 @@ fn mismatches(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<St
 
 #[test]
 fn openapi_describes_every_route_and_what_it_answers() {
-    let router = if is_root() { router() } else { String::new() };
+    let has_router = is_root();
+    let name = format!("o{}", std::process::id());
+    let router = if has_router { router(&name) } else { String::new() };
     let engine = ENGINE.replace("huge_pages", "flow_monitor = {}\nhuge_pages");
-    let daemon = Daemon::start(&format!("{engine}{}{router}", lane("a", &program("shouter"))));
+    let mut daemon = Daemon::start(&format!("{engine}{}{router}", lane("a", &program("shouter"))));
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
     let document: Value = daemon.get(path::OPENAPI);
@@ -127,11 +129,10 @@ fn openapi_describes_every_route_and_what_it_answers() {
         if !reply.is_object()
             || path.contains("{vm}")
             || path.contains("{role}")
-            || path.contains("{router}") && router.is_empty()
+            || path.contains("{router}") && !has_router
         {
             continue;
         }
-        let name = format!("w{}", std::process::id());
         let value: Value = daemon.get(&path.replace("{router}", &name).replace("{number}", "1"));
         let found = mismatches(&document, reply, &value, path);
         assert!(found.is_empty(), "{found:#?}");
@@ -148,4 +149,7 @@ fn openapi_describes_every_route_and_what_it_answers() {
     wrong["ports"][0]["link"] = HOSTILE.into();
     wrong["workers"][0]["surprise"] = 1.into();
     assert_eq!(mismatches(&document, &stats, &wrong, "").len(), 2);
+    if has_router {
+        daemon.purge();
+    }
 }

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use netvm_api::{Done, path};
-
 use super::common::download::PORT;
 use super::common::hosts::{are_possible, asking};
 use super::site::{Site, start};
@@ -107,6 +105,5 @@ fn routes_change_by_the_thousand_and_no_packet_of_another_is_lost() {
     );
     assert!(lost.is_empty(), "{lost:?} of {sent}\n{:?}\n{}", daemon.stats().drops, daemon.log());
     assert!(sent > 10 * WINDOW, "{sent}");
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }

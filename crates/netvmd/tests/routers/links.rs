@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netvm_api::{Done, PortInfo, Status, path};
+use netvm_api::{PortInfo, Status, path};
 
 use super::common::Daemon;
 use super::common::hosts::{are_possible, run, within};
@@ -83,6 +83,5 @@ fn links_and_interfaces_that_come_and_go_are_followed() {
     });
     site.server.ip("link set eth0 mtu 1500");
     daemon.until("all is well", |daemon| daemon.get::<Status>(path::STATUS).problems.is_empty());
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }

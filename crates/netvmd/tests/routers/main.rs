@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use common::Folder;
 use common::download::{PORT, download, serve};
 use common::hosts::{Host, are_possible, asking, run, within};
-use netvm_api::{Done, RouteAction, path};
+use netvm_api::{RouteAction, path};
 use netvm_config::model::RouterInterface;
 use rustix::process::Signal;
 use site::{ENGINE, Site, start, start_in};
@@ -101,8 +101,7 @@ fn the_engine_forwards_between_networks_and_punts_little() {
     let ends = ["lan", "wan"].map(|name| RouterInterface::host_end_of(&site.router, name));
     let is_there = |end: &String| Path::new("/sys/class/net").join(end).exists();
     assert!(ends.iter().all(is_there), "{ends:?}");
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
     assert!(!Path::new("/run/netns").join(site.namespace()).exists());
     assert!(!ends.iter().any(is_there), "{ends:?}");
 }
@@ -238,6 +237,5 @@ fn routers_with_the_same_addresses_are_isolated_and_a_scan_does_not_disturb() {
     let _: netvm_api::ApplyReply =
         daemon.post(path::APPLY, &(ENGINE.to_owned() + &red.config() + &blue.config()));
     assert!(blue.client.pings("10.2.0.2"), "{}", daemon.log());
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }

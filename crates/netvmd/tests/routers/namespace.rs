@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use netvm_api::{Done, RouterInfo, path};
+use netvm_api::{RouterInfo, path};
 
 use super::common::Daemon;
 use super::common::hosts::{are_possible, run, within};
@@ -73,7 +73,6 @@ fn a_changed_namespace_is_followed() {
     assert!(within(Duration::from_secs(10), || !passes()), "{}", daemon.log());
     assert_eq!(daemon.log().matches("bound it again").count(), 1, "{}", daemon.log());
 
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
     assert!(!name.exists());
 }

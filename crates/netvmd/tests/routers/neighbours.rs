@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use netvm_api::{Done, RouterInfo, Status, path};
+use netvm_api::{RouterInfo, Status, path};
 
 use super::common::Daemon;
 use super::common::hosts::{are_possible, run, succeeds, within};
@@ -75,8 +75,7 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     site.ip("link set vrrp1 down");
     let passes = || client.output("busybox ping -c 1 -W 1 10.2.0.2").status.success();
     assert!(within(Duration::from_secs(20), || !passes()));
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
     assert!(!ipv6_is_off(), "as it was");
 }
 
@@ -127,8 +126,7 @@ fn senders_are_told_of_a_shorter_way() {
     client.output("busybox ping -c 20 -i 0.01 -W 1 172.20.0.2");
     let after = router(&daemon, &site);
     assert!(after.forwarded >= before.forwarded + 15, "{before:?}\n{after:?}");
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }
 
 fn router(daemon: &Daemon, site: &Site) -> RouterInfo {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use netvm_api::{ApplyReply, Done, PortInfo, RouterInfo, path};
+use netvm_api::{ApplyReply, PortInfo, RouterInfo, path};
 
 use super::DOWNLOAD;
 use super::common::Daemon;
@@ -126,11 +126,13 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     assert!(a.pings("10.1.0.1") && b.pings("2001:db8:1::1"), "its router\n{}", daemon.log());
     assert!(a.pings("10.2.0.2") && net.server.pings("10.1.0.3"), "over both\n{}", daemon.log());
     assert!(a.pings("2001:db8:2::2") && net.server.pings("2001:db8:1::3"), "{}", daemon.log());
-    let punted = |daemon: &Daemon| {
-        let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
-        assert!(routers.iter().all(|router| router.forwarded > 0), "{routers:?}");
-        routers.iter().map(|router| router.punted).sum::<u64>()
-    };
+    // The kernel forwards until the engine has the routes by the neighbours that the first ping made known.
+    let routers = |daemon: &Daemon| daemon.get::<Vec<RouterInfo>>(path::ROUTERS);
+    daemon.until("both routers of the engine forward", |daemon| {
+        assert!(a.pings("10.2.0.2"), "{}", daemon.log());
+        routers(daemon).iter().all(|router| router.forwarded > 0)
+    });
+    let punted = |daemon: &Daemon| routers(daemon).iter().map(|router| router.punted).sum::<u64>();
     let before = punted(&daemon);
     serve(&net.server, DOWNLOAD / 5);
     let took = download(a, net.server.address(), DOWNLOAD / 5);
@@ -148,8 +150,7 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     let _: ApplyReply = daemon.post(path::APPLY, ENGINE);
     let _: ApplyReply = daemon.post(path::APPLY, &net.config(true));
     assert!(b.pings("10.2.0.2"), "{}", daemon.log());
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }
 
 /// BGP with BFD between FRR in one router and BIRD in the other.
@@ -193,6 +194,5 @@ fn frr_and_bird_in_two_routers_learn_each_others_networks() {
     download(a, net.server.address(), DOWNLOAD / 5);
     assert!(forwarded(&daemon) - before > DOWNLOAD / 5 / 1500, "by the engines of both routers");
     drop(daemons);
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }

@@ -95,6 +95,5 @@ fn static_routes_follow_the_configuration() {
             daemon.get(&path::NEIGHBOURS.replace("{router}", &site.router));
         all.iter().any(|one| one.address == "10.2.0.2" && one.interface == "wan" && one.mac.len() == 17)
     });
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }

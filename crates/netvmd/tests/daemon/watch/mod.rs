@@ -33,8 +33,7 @@ fn watched(address: SocketAddr) -> String {
 }
 
 /// A virtual router between a source and a sink.
-pub fn router() -> String {
-    let name = format!("w{}", std::process::id());
+pub fn router(name: &str) -> String {
     let port = |name: &str, kind: &str| format!("\n[[port]]\nname = \"{name}\"\nkind = \"{kind}\"\n");
     format!(
         "{}rate = 10\n{}\n[[router]]\nname = \"{name}\"\n\

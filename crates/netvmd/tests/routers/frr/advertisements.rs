@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netvm_api::{Done, RouterInfo, path};
+use netvm_api::{RouterInfo, path};
 
 use super::{Daemons, are_installed};
 use crate::common::hosts::{Host, are_possible, run, within};
@@ -72,6 +72,5 @@ fn a_host_gets_its_address_and_route_from_advertisements_of_frr() {
     let count = forwarded() - before;
     assert!(count >= 30, "{count} of 40 packets by the engine");
     drop(frr);
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait().success(), "{}", daemon.log());
+    daemon.purge();
 }

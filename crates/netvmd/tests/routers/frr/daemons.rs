@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use netvm_api::{Done, RouterRoutes, path};
+use netvm_api::{RouterRoutes, path};
 
 use super::{Daemons, are_installed};
 use crate::common::download::PORT;
@@ -239,8 +239,7 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
     );
     assert!(took < LINK_LOSS && interruption < LINK_LOSS, "{took:?}, {interruption:?}\n{}", logs());
     drop((router, frr, bird));
-    let _: Done = net.daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(net.daemon.wait().success(), "{}", net.daemon.log());
+    net.daemon.purge();
 }
 
 /// Flows of a client to both peers, until each has had answers again.

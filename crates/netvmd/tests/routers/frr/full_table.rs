@@ -5,8 +5,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netvm_api::{Done, path};
-
 use super::daemons::{Net, Outage};
 use super::{Daemons, are_installed};
 use crate::common::download::PORT;
@@ -78,8 +76,7 @@ fn learned(mark: char, prefixes: &[String], start: Start) -> Duration {
     println!("forwarding meanwhile: no flow went without an answer for longer than {longest:?}");
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     drop((router, peer));
-    let _: Done = net.daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(net.daemon.wait().success(), "{}", net.daemon.log());
+    net.daemon.purge();
     took
 }
 

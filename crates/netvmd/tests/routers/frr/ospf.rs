@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use netvm_api::{Done, RouterInfo, path};
+use netvm_api::RouterInfo;
 
 use super::daemons::{Net, PATIENCE};
 use super::{Daemons, are_installed};
@@ -46,6 +46,5 @@ fn a_flood_of_lsas_loses_no_packet() {
     println!("{punted} packets of routing protocols for the router");
     assert!(punted > 100 && dropped == 0, "{punts:?}");
     drop((router, peer));
-    let _: Done = net.daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(net.daemon.wait().success(), "{}", net.daemon.log());
+    net.daemon.purge();
 }
