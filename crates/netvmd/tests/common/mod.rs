@@ -144,10 +144,14 @@ impl Daemon {
         }
     }
 
-    /// Stops it, and with it the namespaces of its routers.
+    /// Stops it and has it remove the namespaces of its routers.
     pub fn purge(&mut self) {
+        self.purge_within(TIMEOUT);
+    }
+
+    pub fn purge_within(&mut self, patience: Duration) {
         let (status, answer) = self.request("POST", path::STOP, "{\"purge\": true}");
-        assert!(status == 200 && self.wait().success(), "{answer}\n{}", self.log());
+        assert!(status == 200 && self.wait_within(patience).success(), "{answer}\n{}", self.log());
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_api::{Done, RouterInfo, path};
+use netvm_api::{RouterInfo, path};
 use rustix::process::Signal;
 
 use super::common::hosts::{Host, are_possible};
 use super::common::{Daemon, Folder};
-use super::site::ENGINE;
+use super::site::{ENGINE, until_forwarded};
 
 const ROUTERS: u32 = 32;
 /// Of each router, all on one port by VLAN. Together more than the 62 descriptors that once were the most a worker's sleep
@@ -118,8 +118,7 @@ fn measure(config: &str, work: impl FnOnce(&Daemon)) -> Cost {
     daemon.wait_within(PATIENCE);
     let mut daemon = launch();
     let gap = begin.elapsed();
-    let _: Done = daemon.post(path::STOP, "{\"purge\": true}");
-    assert!(daemon.wait_within(PATIENCE).success(), "{}", daemon.log());
+    daemon.purge_within(PATIENCE);
     daemon.until("its helper ends", |daemon| !expedites_exit(daemon));
     Cost { start, kib, percent, descriptors, gap }
 }
@@ -193,14 +192,7 @@ fn a_router_has_512_interfaces() {
         assert_eq!(own.interfaces.len(), MOST_INTERFACES as usize);
         let passed = |n: usize| own.interfaces[n].rx_packets.min(own.interfaces[n].tx_packets);
         assert!(passed(0) > 0 && passed(last as usize) > 0 && passed(300) == 0, "{own:?}");
-        // The kernel forwards until the engine has the routes by the neighbours that the first ping made known.
-        daemon.until("the engine forwards", |daemon| {
-            assert!(first.pings(&format!("{}.2", address(last))), "it forwards\n{}", daemon.log());
-            daemon
-                .get::<Vec<RouterInfo>>(path::ROUTERS)
-                .iter()
-                .any(|own| own.name == router && own.forwarded > 0)
-        });
+        until_forwarded(daemon, &first, &format!("{}.2", address(last)));
     });
     println!("{MOST_INTERFACES} interfaces of a router: {cost:?}");
     assert!(cost.start < PATIENCE && cost.gap < 2 * PATIENCE, "{cost:?}");

@@ -11,7 +11,7 @@ use super::common::Daemon;
 use super::common::download::{download, serve};
 use super::common::hosts::{Host, are_possible, succeeds, within};
 use super::frr::{Daemons, are_installed};
-use super::site::ENGINE;
+use super::site::{ENGINE, until_forwarded};
 
 /// Two hosts in a VLAN with a router's interface, and one behind another router.
 struct Net {
@@ -126,13 +126,11 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     assert!(a.pings("10.1.0.1") && b.pings("2001:db8:1::1"), "its router\n{}", daemon.log());
     assert!(a.pings("10.2.0.2") && net.server.pings("10.1.0.3"), "over both\n{}", daemon.log());
     assert!(a.pings("2001:db8:2::2") && net.server.pings("2001:db8:1::3"), "{}", daemon.log());
-    // The kernel forwards until the engine has the routes by the neighbours that the first ping made known.
-    let routers = |daemon: &Daemon| daemon.get::<Vec<RouterInfo>>(path::ROUTERS);
-    daemon.until("both routers of the engine forward", |daemon| {
-        assert!(a.pings("10.2.0.2"), "{}", daemon.log());
-        routers(daemon).iter().all(|router| router.forwarded > 0)
-    });
-    let punted = |daemon: &Daemon| routers(daemon).iter().map(|router| router.punted).sum::<u64>();
+    until_forwarded(&daemon, a, "10.2.0.2");
+    let punted = |daemon: &Daemon| {
+        let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
+        routers.iter().map(|router| router.punted).sum::<u64>()
+    };
     let before = punted(&daemon);
     serve(&net.server, DOWNLOAD / 5);
     let took = download(a, net.server.address(), DOWNLOAD / 5);
