@@ -169,7 +169,7 @@ class Reader:
 
 
 # Columns of the results, which factors and responses share.
-COLUMNS = ("replication", "status", "started", "seconds", "load_average", "error")
+COLUMNS = ("replication", "status", "started", "seconds", "load_average", "overloaded", "error")
 
 WORDS = {str: "a string", int: "an integer", float: "a number", list: "a list", dict: "a table"}
 NUMBER = (int, float)

@@ -35,6 +35,8 @@ class Results:
                 raise StudyError(
                     f"{self.folder}: these results have another {', '.join(changed)}: give the same, or leave --resume out"
                 )
+            if self.path.read_text(encoding="utf-8").partition("\n")[0] != ",".join(self.columns):
+                raise StudyError(f"{self.folder}: another release of netvm wrote these results: leave --resume out")
             return self.keys()
         if self.path.exists():
             kept = self.folder.with_name(self.folder.name + ".previous")

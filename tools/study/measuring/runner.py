@@ -16,6 +16,10 @@ from .results import Results
 from .search import search
 
 
+# The share of packets whose loss a command without a search may report without an overload.
+NO_LOSS = 0.001
+
+
 def measure(study: Study, run: Run, programs: Path) -> Measurement:
     """The measurement of a combination."""
     values = study.variables | run.combination | {"bin": str(programs)}
@@ -25,6 +29,14 @@ def measure(study: Study, run: Run, programs: Path) -> Measurement:
     if missing:
         raise StudyError(f"the command printed no number {', '.join(missing)}, but {', '.join(measured)}: correct [[response]]")
     return measured
+
+
+def overloaded(study: Study, measured: Measurement) -> str:
+    """Whether the (first) trial was an overload: "yes", or "no" if nothing was lost; "" if the command does not say."""
+    loss = measured.get(study.search.loss if study.search else "loss")
+    if not isinstance(loss, (int, float)):
+        return ""
+    return "yes" if loss > (study.search.tolerance if study.search else NO_LOSS) else "no"
 
 
 class Progress:
@@ -77,6 +89,7 @@ def run_all(study: Study, runs: list[Run], results: Results, programs: Path, don
             "started": started.isoformat(timespec="seconds"),
             "seconds": f"{seconds:.2f}",
             "load_average": f"{load:.2f}",
+            "overloaded": overloaded(study, measured),
             "error": error,
         }
         results.append(run, status, measured)

@@ -1,4 +1,4 @@
-"""The statistics of a study's results: medians, effects, and the allocation of variation.
+"""The statistics of a study's results: effects, and the allocation of variation.
 
 The allocation of variation is that of R. Jain, The Art of Computer Systems Performance Analysis (1991), chapters 17 to 23:
 the sum of squares of each effect as a share of the total.
@@ -16,52 +16,31 @@ import pandas as pd
 from scipy import stats
 from statsmodels.formula.api import ols
 
+from ..measuring.search import LOSSLESS
 from ..studyfile import Response, Study
 
-CONFIDENCE = 0.95
-RESAMPLES = 2000
-# Of the bootstrap, so that one set of results has one report.
-SEED = 1
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A median and the bounds of its 95 % confidence interval; no bounds for a single value."""
-
-    median: float
-    low: float
-    high: float
-    count: int
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether there are bounds."""
-        return self.count > 1
-
-
-def estimate(values: "pd.Series[float]") -> Estimate:
-    """The median of values, with a bootstrap interval (percentiles of resampled medians)."""
-    data = values.to_numpy(dtype=float)
-    median = float(np.median(data))
-    if len(data) < 2 or np.ptp(data) == 0:
-        return Estimate(median, median, median, len(data))
-    result = stats.bootstrap(
-        (data,), np.median, confidence_level=CONFIDENCE, n_resamples=RESAMPLES, method="percentile", random_state=SEED
-    )
-    return Estimate(median, float(result.confidence_interval.low), float(result.confidence_interval.high), len(data))
-
-
 def usable(study: Study, results: pd.DataFrame, response: Response) -> pd.DataFrame:
-    """The runs with a value, in column `y`; factors as text, so that a number is a level like any other."""
-    table = results.loc[results["status"] == "ok", [factor.name for factor in study.factors]].astype(str)
-    table["value"] = pd.to_numeric(results.loc[table.index, response.name], errors="coerce")
+    """The runs with a value, in columns `value` and `y`, which is analysed; factors as text, so that a number is a level like
+    any other. A 0 stays: where logarithms are analysed, it counts as `floor`."""
+    ok = results[results["status"] == "ok"]
+    table = ok[[factor.name for factor in study.factors]].astype(str)
+    for column in ("replication", "overloaded"):
+        table[column] = ok[column] if column in ok else ""
+    table["value"] = pd.to_numeric(ok[response.name], errors="coerce")
     table = table.dropna(subset=["value"])
     if response.scale == "log":
-        table = table[table["value"] > 0]
-        table["y"] = np.log10(table["value"])
+        table["y"] = np.log10(table["value"].clip(lower=0).replace(0, floor(study, table, response)))
     else:
         table["y"] = table["value"]
     return table
+
+
+def floor(study: Study, table: pd.DataFrame, response: Response) -> float:
+    """What a 0 counts as among logarithms: the lowest rate of a search, where all was lost; else half of the least value."""
+    if study.search and response.field == LOSSLESS:
+        return study.search.lowest
+    above = table.loc[table["value"] > 0, "value"]
+    return float(above.min()) / 2 if len(above) else 1.0
 
 
 def varied(study: Study, table: pd.DataFrame) -> list[str]:
@@ -73,24 +52,6 @@ def levels(study: Study, table: pd.DataFrame, name: str) -> list[str]:
     """The levels of a factor that the table has, in the file's order."""
     present = set(table[name])
     return [str(level) for level in study.factor(name).levels if str(level) in present]
-
-
-def cells(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """The median of each combination."""
-    names = [factor.name for factor in study.factors]
-    rows = []
-    for key, group in table.groupby(names, sort=False):
-        one = estimate(group["value"])
-        rows.append({**dict(zip(names, key)), "median": one.median, "low": one.low, "high": one.high, "runs": one.count})
-    return pd.DataFrame(rows)
-
-
-def main_effects(study: Study, table: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
-    """The median over all runs of each level."""
-    return {
-        name: {level: estimate(table.loc[table[name] == level, "value"]) for level in levels(study, table, name)}
-        for name in varied(study, table)
-    }
 
 
 @dataclass(frozen=True)

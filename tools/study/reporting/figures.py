@@ -10,13 +10,15 @@ import matplotlib
 matplotlib.use("svg")
 # pylint: disable=wrong-import-position
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from ..studyfile import Response, Study
-from .analysis import Variance, estimate, levels, main_effects, varied
+from .analysis import Variance, levels, varied
+from .estimates import Level, compare, zeros
 
 # Okabe and Ito's, distinct also for the colour-blind, on white and on black.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a"]
@@ -105,19 +107,38 @@ def scale(axis: Axes, response: Response, along: str = "y") -> None:
 
 
 def effects_figure(study: Study, table: pd.DataFrame, response: Response) -> Figure:
-    """A panel for each factor: the median of each level, with its interval."""
-    effects = main_effects(study, table)
-    figure, axes = grid(max(1, len(effects)))
-    for axis, (name, estimates) in zip(axes, effects.items()):
-        middle = [one.median for one in estimates.values()]
-        errors = [[one.median - one.low for one in estimates.values()], [one.high - one.median for one in estimates.values()]]
-        axis.errorbar(range(len(middle)), middle, yerr=errors, marker="o", capsize=4, color=COLOURS[0], linewidth=1.4)
-        ticks(axis, list(estimates))
-        axis.set_title(name.replace("_", " "), fontsize=10)
+    """A panel for each factor: the marginal mean of each level, with its interval or range."""
+    effects = {name: compare(study, table, response, [name]) for name in varied(study, table)}
+    shown = {name: found for name, found in effects.items() if found}
+    figure, axes = grid(max(1, len(shown)))
+    for axis, (name, found) in zip(axes, shown.items()):
+        middle = [level.mean for level in found.levels.values()]
+        spreads = [level.spread for level in found.levels.values()]
+        errors = [
+            [mean - spread.low if spread else 0 for mean, spread in zip(middle, spreads)],
+            [spread.high - mean if spread else 0 for mean, spread in zip(middle, spreads)],
+        ]
+        axis.errorbar(range(len(middle)), middle, yerr=np.maximum(errors, 0), marker="o", capsize=4, color=COLOURS[0], linewidth=1.4)
+        for index, level in enumerate(found.levels.values()):
+            say_zeros(axis, index, level)
+        ticks(axis, [key[0] for key in found.levels])
+        axis.set_title(headline(name, found.within), fontsize=10)
         scale(axis, response)
     axes[0].set_ylabel(label(response))
     figure.tight_layout()
     return figure
+
+
+def headline(name: str, within: str) -> str:
+    """A panel's title: what it compares, and for which levels of the other factors, if not for all."""
+    name = name.replace("_", " ")
+    return f"{name}\n({within})" if within else name
+
+
+def say_zeros(axis: Axes, index: float, level: Level) -> None:
+    """Writes at a level how many of its runs measured 0."""
+    if level.zeros:
+        axis.annotate(f"0 in {level.zeros} of {level.runs}", (index, level.mean), (0, 5), textcoords="offset points", ha="center", fontsize=6)
 
 
 def ticks(axis: Axes, names: list[str]) -> None:
@@ -128,25 +149,30 @@ def ticks(axis: Axes, names: list[str]) -> None:
 
 
 def interactions_figure(study: Study, table: pd.DataFrame, response: Response, variance: Variance | None) -> Figure | None:
-    """The six largest interactions of two factors: a line for each level of the second."""
+    """The six largest interactions of two factors: marginal means, a line for each level of the second."""
     if variance is None:
         return None
-    pairs = [effect.name.split(" × ") for effect in variance.effects if " × " in effect.name][:6]
+    pairs = []
+    for name in [effect.name for effect in variance.effects if " × " in effect.name][:6]:
+        # The factor with more levels lies along the axis.
+        pair = sorted(name.split(" × "), key=lambda one: -table[one].nunique())
+        if found := compare(study, table, response, pair):
+            pairs.append((found, pair))
     if not pairs:
         return None
     figure, axes = grid(len(pairs), 3.0)
-    for axis, pair in zip(axes, pairs):
-        # The factor with more levels lies along the axis.
-        along, line = sorted(pair, key=lambda name: -table[name].nunique())
+    for axis, (found, (along, line)) in zip(axes, pairs):
         names = levels(study, table, along)
         for colour, level in zip(COLOURS * 3, levels(study, table, line)):
-            chosen = table[table[line] == level]
-            points = [(index, chosen.loc[chosen[along] == name, "value"]) for index, name in enumerate(names)]
-            present = [(index, estimate(values).median) for index, values in points if len(values)]
-            axis.plot(*zip(*present), marker="o", color=colour, label=level, linewidth=1.4)
+            points = {index: found.levels[name, level] for index, name in enumerate(names) if (name, level) in found.levels}
+            # A gap where a pair was not measured.
+            means = [points[index].mean if index in points else np.nan for index in range(len(names))]
+            axis.plot(range(len(names)), means, marker="o", color=colour, label=level, linewidth=1.4)
+            for index, point in points.items():
+                say_zeros(axis, index, point)
         ticks(axis, names)
         axis.legend(title=line.replace("_", " "), fontsize=7, title_fontsize=8)
-        axis.set_title(f"{along} × {line}".replace("_", " "), fontsize=10)
+        axis.set_title(headline(f"{along} × {line}", found.within), fontsize=10)
         scale(axis, response)
     axes[0].set_ylabel(label(response))
     figure.tight_layout()
@@ -161,7 +187,8 @@ def boxes_figure(study: Study, table: pd.DataFrame, response: Response) -> Figur
     order = {name: {level: index for index, level in enumerate(levels(study, table, name))} for name in names}
     groups = sorted(table.groupby(names if len(names) > 1 else names[0]), key=lambda pair: [order[n][level] for n, level in zip(names, as_tuple(pair[0]))])
     figure, axis = plt.subplots(figsize=(WIDTH, 0.8 + 0.2 * len(groups)))
-    data = [group["value"] for _, group in groups]
+    # A 0 has no place on a logarithmic axis: it is written at the box.
+    data = [group.loc[group["value"] > 0, "value"] if response.scale == "log" else group["value"] for _, group in groups]
     boxes = axis.boxplot(data, vert=False, widths=0.6, patch_artist=True, medianprops={"color": INK}, flierprops={"markersize": 3})
     for box, (key, _) in zip(boxes["boxes"], groups):
         box.set_facecolor(COLOURS[order[names[0]][as_tuple(key)[0]] % len(COLOURS)])
@@ -171,6 +198,9 @@ def boxes_figure(study: Study, table: pd.DataFrame, response: Response) -> Figur
             line.set_color(INK)
     axis.set_yticks(range(1, len(groups) + 1), [" · ".join(as_tuple(key)) for key, _ in groups], fontsize=7)
     axis.invert_yaxis()
+    for row, (_, group) in enumerate(groups, 1):
+        if response.scale == "log" and (none := zeros(group)):
+            axis.annotate(f"0 in {none} of {len(group)}", (0, row), xycoords=("axes fraction", "data"), fontsize=6, va="center")
     axis.set_xlabel(label(response))
     axis.set_ylabel(" · ".join(name.replace("_", " ") for name in names))
     scale(axis, response, "x")

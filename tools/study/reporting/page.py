@@ -12,7 +12,7 @@ from .. import design
 from ..errors import StudyError
 from ..measuring.results import Results
 from ..studyfile import Response, Study
-from . import analysis, figures
+from . import analysis, estimates, figures
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --page: #ffffff; --line: #d0d7de; --soft: #f3f5f8; --faint: #59636e; }
@@ -31,8 +31,10 @@ details { margin: .6rem 0; } summary { cursor: pointer; }
 """
 
 CAPTIONS = {
-    "main-effects": "Main effects: the median over all runs of each level, with its 95 % confidence interval.",
-    "interactions": "The largest interactions of two factors, medians. Parallel lines do not interact.",
+    "main-effects": "Main effects: the marginal mean of each level, over those combinations of the other factors that were "
+    "measured for all levels of the panel (in brackets, if these are not all). Bars: SPREAD.",
+    "interactions": "The largest interactions of two factors, marginal means of the pairs, over those combinations of the other "
+    "factors that were measured for all pairs of the panel (in brackets). Parallel lines do not interact.",
     "boxes": "Box plots of the combinations: quartiles, and whiskers to 1.5 times their distance.",
 }
 
@@ -110,9 +112,14 @@ def section(study: Study, data: pd.DataFrame, response: Response, folder: Path) 
         return f"{title}<p>No run has a value.</p>"
     notes = f"{response.better.capitalize()} is better."
     if response.scale == "log":
-        notes += " The analysis is of its logarithm: effects are factors, not differences."
+        notes += " The analysis is of its logarithm: effects are factors, not differences, and means are geometric."
+        if none := estimates.zeros(table):
+            notes += (
+                f" {none} of {len(table)} runs measured 0; they count as {number(analysis.floor(study, table, response))} in means and in "
+                "the analysis of variance, and combinations that have them get no interval."
+            )
     if without:
-        notes += f" {without} runs without a value" + (" above 0" if response.scale == "log" else "") + " are left out."
+        notes += f" {without} runs without a value are left out."
     variance = analysis.variance(study, table)
     parts = [f"{title}<p>{notes}</p>\n", variance_table(variance)]
     for name, svg in figures.draw(study, table, response, variance).items():
@@ -121,8 +128,9 @@ def section(study: Study, data: pd.DataFrame, response: Response, folder: Path) 
         drawing = figures.inline(svg, file)
         if name == "boxes":
             drawing = f"<details open><summary>Box plots</summary>{drawing}</details>"
-        parts.append(f"<figure>{drawing}<figcaption>{CAPTIONS[name]}</figcaption></figure>\n")
-    parts.append(medians_table(study, table))
+        caption = CAPTIONS[name].replace("SPREAD", spread_words(study, table))
+        parts.append(f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>\n")
+    parts.append(medians_table(study, table, response))
     return "".join(parts)
 
 
@@ -145,16 +153,31 @@ def variance_table(variance: analysis.Variance | None) -> str:
     return f"<h3>Analysis of variance</h3>\n{table_of(heads, rows, 4)}{note}"
 
 
-def medians_table(study: Study, table: pd.DataFrame) -> str:
-    """The median of each combination."""
+def spread_words(study: Study, table: pd.DataFrame) -> str:
+    """What the bars of main effects are."""
     names = [factor.name for factor in study.factors]
-    rows = []
-    for row in analysis.cells(study, table).to_dict("records"):
-        interval = f"{number(row['low'])} to {number(row['high'])}" if row["runs"] > 1 else "–"
-        rows.append([*(text(row[name]) for name in names), number(row["median"]), interval, str(row["runs"])])
+    if table.groupby(names).size().min() >= estimates.FEWEST:
+        return "95 % confidence intervals, from the error between replications; none where a run measured 0"
+    return f"the range of the replications' means (fewer than {estimates.FEWEST} replications give no interval)"
+
+
+def medians_table(study: Study, table: pd.DataFrame, response: Response) -> str:
+    """The median of each combination, and its spread."""
+    names = [factor.name for factor in study.factors]
+    rows, has_marks = [], False
+    for cell in estimates.cells(study, table, response):
+        spread, mean = "–", "–"
+        if cell.spread:
+            spread = f"{cell.spread}: {number(cell.spread.low)} to {number(cell.spread.high)}"
+            mean = number(cell.mean) if cell.spread.is_interval else "–"
+        median = number(cell.median) + (f" (0 in {cell.zeros} of {cell.runs})" if cell.zeros else "")
+        if cell.without_overload:
+            median, has_marks = f"{median} †", True
+        rows.append([*map(text, cell.key), median, mean, spread, str(cell.runs)])
     rows.sort()
-    heads = [*names, "median", "95 % interval", "runs"]
-    return f"<details><summary>Medians of the {len(rows)} combinations</summary>{table_of(heads, rows, 3)}</details>\n"
+    heads = [*names, "median", "mean", "spread", "runs"]
+    note = "<p>† In some runs nothing was lost: the sender offered no more than that, so this is not an overload.</p>" if has_marks else ""
+    return f"<details><summary>The {len(rows)} combinations</summary>{table_of(heads, rows, 4)}{note}</details>\n"
 
 
 def design_section(study: Study, record: dict[str, dict[str, str]]) -> str:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from study.reporting import analysis
-from study.studyfile import Factor, Level, Response, Study
+from study.studyfile import Factor, Level, Response, Search, Study
 
 RESPONSE = Response("y", "y", "")
 
@@ -68,30 +67,19 @@ class AllocationOfVariation(unittest.TestCase):
         found = variance_of(study, [(a, b, 10 ** (a + b)) for a in (0, 1) for b in (0, 1) for _ in range(2)])
         self.assertAlmostEqual({effect.name: effect.share for effect in found.effects}["a × b"], 0)
 
+    def test_zeros_stay_among_logarithms(self) -> None:
+        study = study_of(way=("a", "b"))
+        study = replace(study, responses=(replace(RESPONSE, scale="log"),))
+        data = pd.DataFrame([{"way": way, "y": y, "status": "ok"} for way, y in [("a", 0), ("a", 8), ("b", 0), ("b", 0)]])
+        table = analysis.usable(study, data, study.responses[0])
+        self.assertEqual(list(table["value"]), [0, 8, 0, 0])
+        # Half of the least value that was measured.
+        self.assertEqual([round(10**y, 6) for y in table["y"]], [4, 8, 4, 4])
+        # A search found loss even at its lowest rate.
+        searched = replace(study, search=Search(1e6, 1e3), responses=(Response("y", "lossless", "", "log"),))
+        table = analysis.usable(searched, data, searched.responses[0])
+        self.assertEqual([round(10**y, 6) for y in table["y"]], [1000, 8, 1000, 1000])
+
     def test_nothing_varies(self) -> None:
         with self.assertRaises(AssertionError):
             variance_of(study_of(a=(0, 1)), [(0, 5), (1, 5), (0, 5)])
-
-
-class Medians(unittest.TestCase):
-    """Bootstrap intervals."""
-
-    def test_interval_holds_the_median_and_narrows(self) -> None:
-        draw = np.random.default_rng(3).normal(100, 10, 400)
-        few, many = analysis.estimate(pd.Series(draw[:10])), analysis.estimate(pd.Series(draw))
-        for one in (few, many):
-            self.assertLessEqual(one.low, one.median)
-            self.assertLessEqual(one.median, one.high)
-        self.assertTrue(many.low < 100 < many.high)
-        self.assertLess(many.high - many.low, few.high - few.low)
-
-    def test_intervals_cover_what_they_promise(self) -> None:
-        source = np.random.default_rng(4)
-        inside = 0
-        for _ in range(100):
-            one = analysis.estimate(pd.Series(source.exponential(1.0, 30)))
-            inside += one.low <= np.log(2) <= one.high
-        self.assertGreaterEqual(inside, 88)
-
-    def test_one_value_has_no_interval(self) -> None:
-        self.assertFalse(analysis.estimate(pd.Series([3.0])).has_interval)

@@ -150,6 +150,16 @@ class Whole(unittest.TestCase):
         self.run_study()
         self.assertIn("no number rate, but speed", self.rows()[0]["error"])
 
+    def test_zeros_and_runs_without_an_overload_are_shown(self) -> None:
+        self.write("import json, sys; print(json.dumps(dict(rate=0 if sys.argv[2] == 'c' else 5, loss=0)))", 'scale = "log"\n')
+        self.run_study()
+        self.assertEqual({row["overloaded"] for row in self.rows()}, {"no"})
+        page = (self.out / "report.html").read_text(encoding="utf-8")
+        for part in ("0 in 2 of 2", "2 of 10 runs measured 0", "†", "not an overload", "range: 5 to 5"):
+            self.assertIn(part, page)
+        self.assertNotIn("95 % interval", page)
+        self.assertIn("0 in 2 of 2", (self.out / "rate-boxes.svg").read_text(encoding="utf-8"))
+
     def test_a_search_asks_one_command_for_all_rates(self) -> None:
         program = """
 import json, sys
