@@ -235,6 +235,8 @@ pub struct WorkerCounters {
     pub busy_packets: Counter,
     /// Number of sleeps.
     pub sleeps: Counter,
+    /// How often it woke another worker.
+    pub woken_workers: Counter,
     /// Packets copied from one region to another.
     pub copies: Counter,
     /// Bytes of these.
@@ -266,6 +268,7 @@ impl WorkerCounters {
             busy_cycles: Counter::default(),
             busy_packets: Counter::default(),
             sleeps: Counter::default(),
+            woken_workers: Counter::default(),
             copies: Counter::default(),
             copied_bytes: Counter::default(),
             reclaimed: Counter::default(),

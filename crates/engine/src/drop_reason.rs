@@ -89,6 +89,8 @@ DropReason {
     TxRefused = "tx-refused",
     /// The transmit queue is full.
     TxFull = "tx-full",
+    /// The ring to the worker that has the port's tx queue is full: that worker has too much to do.
+    HandoffFull = "handoff-full",
     /// The queue of the port's shaper is full.
     QueueFull = "queue-full",
     /// The packet has waited for too long in a standing queue of the port's shaper (CoDel, RFC 8289).

@@ -84,6 +84,8 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Check the other end with `ip -s link`; other senders on the interface share its counter.";
     "tx-full": "The transmit queue of the port was full: the receiver, or the link, is slower than the traffic.",
         "Limit the rate (`police`), or find out why the receiver does not keep up.";
+    "handoff-full": "The ring to the worker that has the port's transmit queue was full: that worker has too much to do.",
+        "`netvm status` shows which worker is busy, `netvm port` which ports it has: give one of them another `worker`.";
     "queue-full": "The packet's queue of the port's shaper (`qos`) was full.",
         "`netvm port` names the queue; raise its `packets`, its `weight` or the shaper's `bits`.";
     "codel": "The packet waited in a queue of the port's shaper (`qos`) whose delay had been too long for 100 ms (RFC 8289).",

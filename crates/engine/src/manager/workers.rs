@@ -64,7 +64,10 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn start(eal: dpdk::Eal, cores: &Cores, config: &EngineConfig) -> Result<Self, StartError> {
         let (mut handles, mut records) = (Vec::new(), Vec::new());
-        for ((n, core), handoff) in (0u8..).zip(&cores.cores).zip(Handoff::mesh(cores.cores.len())) {
+        let eventfds = cores.cores.iter().map(|_| new_eventfd().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let eventfds = eventfds.map_err(std::io::Error::from)?;
+        let ends = Handoff::mesh(&eventfds).into_iter().zip(eventfds);
+        for ((n, core), (handoff, wake)) in (0u8..).zip(&cores.cores).zip(ends) {
             let (samples, latency) = RingBuffer::new(LATENCY_SAMPLES);
             let monitor = config.flow_monitor.as_ref().map(FlowMonitor::new).map(|(monitor, ring)| {
                 records.extend(ring);
@@ -75,7 +78,7 @@ impl Workers {
                 core: *core,
                 idle: config.idle,
                 handoff,
-                wake: Arc::new(new_eventfd().map_err(std::io::Error::from)?),
+                wake,
                 waiter: EpollWaiter::new().map_err(std::io::Error::from)?,
                 ready: ReadySet::new().map_err(std::io::Error::from)?,
                 signaller: Signaller::new(),

@@ -208,6 +208,9 @@ impl Worker {
             self.backoff.arrived(last, dp.clock.now);
         }
         for n in 0..dp.nfs.active.len() {
+            if dp.ports.has_to_wait() {
+                break;
+            }
             let clock = Stopwatch::<TIMED>::start();
             let count = collect(dp, snapshot, dp.nfs.active[n]);
             if count > 0 {
@@ -216,8 +219,10 @@ impl Worker {
                 clock.note(dp, Stage::Collect, count);
             }
         }
-        if dp.ports.handoff.has_peers() {
-            moved += take_handoffs(dp);
+        let handed_over = take_handoffs(dp);
+        if handed_over > 0 {
+            moved += handed_over;
+            self.backoff.handed_over(dp.clock.now);
         }
         let clock = Stopwatch::<TIMED>::start();
         let sent = dp.flush_ports();

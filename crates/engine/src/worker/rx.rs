@@ -76,7 +76,7 @@ fn monitor(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) 
     }
 }
 
-/// The number of packets to take: a burst, or as many as their chains have room for.
+/// The number of packets to take: a burst; or as many as their chains, and the rings to other workers, have room for.
 #[inline(always)]
 fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, MemoryId) {
     let Some(queue) = dp.ports.get(port) else { return (0, MemoryId(0)) };
@@ -85,6 +85,9 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
         return (BURST, memory);
     }
     let Some(ingress) = snapshot.policy.ingress(port) else { return (0, memory) };
+    if dp.ports.has_to_wait() {
+        return (0, memory);
+    }
     let room = |room, chain: &ChainId| room_at_entry(dp, snapshot, *chain, room);
     let room = ingress.chains.iter().fold(BURST, room);
     (room, memory)

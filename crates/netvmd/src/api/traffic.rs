@@ -164,6 +164,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     let landing = host.landing_group(port).and_then(|id| host.group(id));
     let unsent = [
         DropReason::TxFull,
+        DropReason::HandoffFull,
         DropReason::TxRefused,
         DropReason::ExceedsMtu,
         DropReason::QueueFull,

@@ -24,7 +24,7 @@ pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) idle: Idle,
     pub(crate) handoff: Handoff,
-    /// The eventfd by which the manager wakes the worker; NFs do not have it.
+    /// The eventfd by which the manager and other workers wake the worker; NFs do not have it.
     pub(crate) wake: Arc<OwnedFd>,
     /// The epoll instance by which NFs wake the worker.
     pub(crate) waiter: EpollWaiter,

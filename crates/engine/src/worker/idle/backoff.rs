@@ -1,14 +1,14 @@
 //! Idle back-off, after turns without packets: the worker spins for some microseconds, then sleeps for longer and longer.
 //!
 //! A sleep and wake-up costs tens of microseconds, and more in a VM whose core halts. So a worker spins while packets are
-//! likely to come: packets that NFs have, and packets of ports that received the last ones at a short interval. Otherwise it
-//! soon sleeps, also because an NF that has just got packets may be waiting for its core. While NFs have packets, it yields
-//! its core between polls, so that NFs that share the core run at once. A chain on the worker's core takes its packets while
+//! likely to come: packets that NFs have, and packets of ports or other workers if the last ones came at a short interval.
+//! Otherwise it soon sleeps, also because an NF that has just got packets may be waiting for its core. While NFs have packets, it
+//! yields its core between polls, so that NFs that share the core run at once. A chain on the worker's core takes its packets while
 //! the core's cache still holds them. If the kernel receives for the worker's ports on the worker's core, in a thread
 //! (threaded NAPI, `ksoftirqd`) or for a sender on that core, the worker sleeps at once: while it polls, nothing can arrive.
 //!
-//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns
-//! packets. The sleep is limited if a port or an NF in a VM can only be polled.
+//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, when another worker hands
+//! packets over, and when an NF returns packets. The sleep is limited if a port or an NF in a VM can only be polled.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) struct Backoff {
     is_shared: bool,
     /// The next sleep while something can only be polled.
     polled_sleep: Duration,
-    /// The eventfd by which the manager wakes the worker.
+    /// The eventfd by which the manager and other workers wake the worker.
     wake: Arc<OwnedFd>,
     /// The epoll instance by which NFs wake the worker.
     waiter: EpollWaiter,
@@ -86,8 +86,16 @@ impl Backoff {
     #[inline(always)]
     pub(crate) const fn arrived(&mut self, port: PortId, now: u64) {
         self.last = Some(port);
-        self.interval = now.wrapping_sub(self.arrived);
-        self.arrived = now;
+        self.handed_over(now);
+    }
+
+    /// Records that another worker handed packets over before the turn that began at `now`.
+    #[inline(always)]
+    pub(crate) const fn handed_over(&mut self, now: u64) {
+        if self.arrived != now {
+            self.interval = now.wrapping_sub(self.arrived);
+            self.arrived = now;
+        }
     }
 
     pub(crate) const fn reset(&mut self) {
@@ -147,9 +155,11 @@ impl Backoff {
                 longest = longest.min(self.polled_sleep);
             }
         });
+        empty &= dp.ports.handoff.prepare_wait();
         if empty {
             self.sleep(dp, longest);
         }
+        dp.ports.handoff.end_wait();
         dp.nfs.each(|link| link.from_nf.end_wait());
         if empty {
             for port in self.ports.readable() {
@@ -161,15 +171,11 @@ impl Backoff {
 
     /// Sleeps, at most for `longest`.
     fn sleep(&mut self, dp: &mut Datapath, longest: Duration) {
-        let mut limits = Limits { longest, polled: self.polled_sleep };
-        // Rings between workers do not wake the receiving worker.
-        if dp.ports.handoff.has_peers() {
-            limits.longest = longest.min(limits.polled);
-        }
+        let limits = Limits { longest, polled: self.polled_sleep };
         self.polled_sleep = (self.polled_sleep * 2).min(LONGEST_POLLED_SLEEP);
         let others = [self.wake.as_fd(), self.waiter.as_fd()];
-        let [by_manager, by_nf] = self.ports.sleep(&mut dp.ports, others, limits);
-        if by_manager {
+        let [by_eventfd, by_nf] = self.ports.sleep(&mut dp.ports, others, limits);
+        if by_eventfd {
             // Resets the count.
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }

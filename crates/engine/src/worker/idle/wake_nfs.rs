@@ -1,7 +1,7 @@
-//! Wakes NFs that sleep while they have packets, and sometimes shortly before. In: links to which a burst was
-//! published, or a port that has packets after a sleep. Out: signals to eventfds.
+//! Wakes NFs and other workers that sleep while they have packets, NFs sometimes shortly before. In: links to which a burst was
+//! published, rings to workers, or a port that has packets after a sleep. Out: signals to eventfds.
 //!
-//! Cost: one fence per turn in which a burst was published, and a check of each link.
+//! Cost: one fence per turn in which a burst was published, and a check of each link and each other worker.
 
 use netvm_region::clock;
 use netvm_ring::full_fence;
@@ -13,19 +13,27 @@ use crate::snapshot::{Snapshot, Target};
 use crate::worker::state::Datapath;
 use crate::worker::state::nf_links::Awaited;
 
-/// Wakes the NFs that sleep while they have packets; called once a turn, with one fence for all of them.
+/// Wakes the NFs and workers that sleep while they have packets; called once a turn, with one fence for all of them.
 #[inline(always)]
 pub(crate) fn wake_sleepers(dp: &mut Datapath) {
     let nfs = &mut dp.nfs;
     let mut published = false;
     nfs.each(|link| published |= link.has_published());
+    let has_handed_over = dp.ports.handoff.has_pushed();
     if published {
         nfs.awaited = match nfs.awaited {
             Awaited::Nothing | Awaited::OfAwake => Awaited::OfAwake,
             Awaited::WokenAhead | Awaited::OfWoken => Awaited::OfWoken,
         };
+    }
+    if published || has_handed_over {
         full_fence();
+    }
+    if published {
         nfs.each(Link::look_for_sleeper);
+    }
+    if has_handed_over {
+        dp.counters.woken_workers.add(dp.ports.handoff.wake_sleepers());
     }
     let mut pending = false;
     nfs.each(|link| pending |= link.is_wake_pending());

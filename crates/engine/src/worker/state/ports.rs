@@ -26,6 +26,8 @@ pub(crate) struct Ports {
     pub(crate) handoff: Handoff,
     /// Packets may have pending offloads (checksums, segments); see `tx/offload.rs`.
     pub(crate) has_offload_work: bool,
+    /// Ports that wait for room.
+    waiting: usize,
 }
 
 impl Ports {
@@ -38,17 +40,27 @@ impl Ports {
             sent: PortBits::default(),
             handoff,
             has_offload_work: false,
+            waiting: 0,
         }
     }
 
     pub(crate) fn add(&mut self, queue: Box<PortQueue>) {
         let port = queue.port;
         self.has_offload_work |= queue.leaves_work();
+        self.waiting += usize::from(queue.waits_for_room);
         self.queues[port.index()] = Some(queue);
     }
 
     pub(crate) fn remove(&mut self, port: PortId) -> Option<Box<PortQueue>> {
-        self.queues[port.index()].take()
+        let queue = self.queues[port.index()].take()?;
+        self.waiting -= usize::from(queue.waits_for_room);
+        Some(queue)
+    }
+
+    /// Whether the worker has a port that waits for room, and another worker has none for more packets.
+    #[inline(always)]
+    pub(crate) fn has_to_wait(&self) -> bool {
+        self.waiting > 0 && self.handoff.is_filling()
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@ use netvm_ring::{Descriptor, VerdictKind};
 use super::rig::{CHAIN, RING, Rig, udp};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::PortId;
+use crate::worker::handoff::tests::{PORT, two};
 use crate::worker::{FlowMonitor, Span};
 
 const TO_CHAIN: [Forward; 3] = [Forward::Chain(CHAIN), Forward::None, Forward::None];
@@ -19,6 +20,22 @@ fn a_port_forwards_to_another_as_a_whole_and_in_order() {
     assert_eq!(rig.sent(1), frames);
     let counters = &rig.counters().ports;
     assert_eq!((counters[0].rx_packets.get(), counters[1].tx_packets.get()), (100, 100));
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn packets_for_a_port_of_a_worker_that_has_no_room_are_dropped_under_its_reason() {
+    let mut rig = Rig::new(&[Forward::Port(PORT)]);
+    let [mut from, to] = two(80);
+    std::mem::swap(&mut rig.worker.dp.ports.handoff, &mut from);
+    (0..100).for_each(|n| rig.receive(0, &udp(1, 2, n)));
+    while rig.turn() > 0 {}
+    assert_eq!(rig.dropped_at(PORT.index(), DropReason::HandoffFull), 20);
+    assert_eq!(rig.dropped_at(PORT.index(), DropReason::TxFull), 0);
+    assert_eq!(rig.counters().woken_workers.get(), 0, "it does not sleep");
+    drop(to);
+    std::mem::swap(&mut rig.worker.dp.ports.handoff, &mut from);
+    drop(from);
     rig.assert_nothing_leaked();
 }
 

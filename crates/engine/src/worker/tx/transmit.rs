@@ -96,17 +96,15 @@ pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<Port
 
 /// Hands packets to the worker that can send them; drops packets for which its ring has no room.
 fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
-    let Some(ring) = dp.ports.handoff.ring_for(port) else {
+    let Datapath { ports, latency, .. } = dp;
+    let Some(lane) = ports.handoff.lane_for(port) else {
         return dp.drop_at_port(port, DropReason::PortDown, batch);
     };
-    let mut lost = Batch::new();
-    for mbuf in batch.drain() {
-        let stamp = dp.latency.hand_over(mbuf.as_ptr());
-        if let Err(rtrb::PushError::Full(parcel)) = ring.push(Parcel { mbuf, memory, port, stamp }) {
-            let _ = lost.push(parcel.mbuf);
-        }
-    }
-    if !lost.is_empty() {
-        dp.drop_at_port(port, DropReason::TxFull, &mut lost);
+    lane.push(batch, |mbuf| {
+        let stamp = latency.hand_over(mbuf.as_ptr());
+        Parcel { mbuf, memory, port, stamp }
+    });
+    if !batch.is_empty() {
+        dp.drop_at_port(port, DropReason::HandoffFull, batch);
     }
 }
