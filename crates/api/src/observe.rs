@@ -14,6 +14,7 @@ pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
-    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons,
-    RegionInfo, RoleInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, ThreadInfo, TxQueueInfo,
+    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo,
+    PortWorkerInfo, Reasons, RegionInfo, RoleInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, ThreadInfo,
+    TxQueueInfo,
 };

@@ -13,8 +13,8 @@ use axum::{Json, Router};
 use netvm_api::{
     ApiError, ApplyHow, ApplyReply, ChainInfo, ChainState, Client, ClientError, ConfigReply, Diagnostic,
     Done, Drift, Drops, FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PlanReply,
-    PortInfo, RegionInfo, RoleInfo, Severity, StageInfo, Stats, Status, StopDaemon, ThreadInfo, WorkerInfo,
-    file_name, path,
+    PortInfo, PortWorkerInfo, RegionInfo, RoleInfo, Severity, StageInfo, Stats, Status, StopDaemon,
+    ThreadInfo, WorkerInfo, file_name, path,
 };
 use serde::Serialize;
 use tokio::net::UnixListener;
@@ -54,6 +54,7 @@ fn worker() -> WorkerInfo {
         core: 1,
         node: 0,
         idle: Idle::Adaptive,
+        queues: 2,
         busy_percent: 12.5,
         sleeps: 9,
         copies: 3,
@@ -90,6 +91,7 @@ fn stats() -> Stats {
         driver_mode: "native, copying".into(),
         link: true,
         queues: 1,
+        workers: vec![PortWorkerInfo { worker: 0, queues: 1, load_percent: 12.5 }],
         mtu: 1500,
         group: Some("edge".into()),
         rx_packets: u64::MAX,

@@ -7,6 +7,7 @@ use crate::syntax::place::Place;
 mod chains;
 mod devices;
 mod memory;
+mod placement;
 mod routers;
 mod rules;
 mod shares;
@@ -16,6 +17,7 @@ mod vms;
 pub(crate) fn all(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices::check(findings, file, host);
     memory::check(findings, file, host);
+    placement::check(findings, file, host);
     chains::check(findings, file, host);
     routers::check(findings, file, host);
     rules::check(findings, file, host);

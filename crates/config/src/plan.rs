@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `[engine]` | netvmd must be restarted |
 //! | memory of a group (`buffers`, `buffer_size`, `headroom`, `large_buffers`) | netvmd must be restarted |
-//! | a port's device (`kind` and its keys, `queues`, `mtu`, `group`) | that port is reopened |
+//! | a port's device (`kind` and its keys, `queues`, `worker`, `node`, `mtu`, `group`) | that port is reopened |
 //! | the group in whose memory a port's packets land | that port is reopened |
 //! | `macs` of `[switch]` | netvmd must be restarted |
 //! | a router's interface that comes or goes, the MTU of its port | the interface's punt port is opened, closed or reopened |

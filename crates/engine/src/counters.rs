@@ -96,6 +96,8 @@ pub struct PortCounters {
     pub cycles: Counter,
     /// See `cycles`.
     pub waited: Counter,
+    /// Cycles that its packets took in timed turns, from receive to dispatch.
+    pub timed_cycles: Counter,
     /// [`DropReason::Malformed`] by cause ([`Malformed`]).
     pub malformed: [Counter; Malformed::COUNT],
 }

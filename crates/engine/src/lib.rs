@@ -34,7 +34,8 @@ pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
     InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
-    QueueView, RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter, WorkerView,
+    PortWorker, QueueView, RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter,
+    WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

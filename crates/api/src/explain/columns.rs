@@ -36,11 +36,12 @@ macro_rules! columns {
 
 /// All columns, by table.
 pub const COLUMNS: &[Column] = columns! {
-    "WORKER" of STATUS FLOW: "The engine thread, by number; each runs on one core.";
+    "WORKER" of STATUS PORT FLOW: "The engine thread, by number; each runs on one core. For a port: the workers that have its queues, in brackets how many if a worker has several.";
     "CORE" of STATUS: "The core of the worker.";
     "NODE" of STATUS GROUP: "The NUMA node.";
     "IDLE" of STATUS FLOW: "How a worker without packets waits: `poll` spins, `adaptive` sleeps for short times. For a flow: time since its last packet.";
     "BUSY" of STATUS: "Share of the last second in which the worker handled packets. From about 90 % on, ports begin to lose packets.";
+    "LOAD" of PORT: "Share of the last second that the port's workers spent on packets that they received from the port, in the order of WORKER. The loads of a worker's ports add up to its BUSY.";
     "SLEEPS" of STATUS NF: "How often the thread slept because it had nothing to do.";
     "COPIES" of STATUS: "Packets that the worker copied from one trust group's memory into another's.";
     "COPIED" of STATUS: "Bytes of these copies.";
@@ -51,7 +52,7 @@ pub const COLUMNS: &[Column] = columns! {
     "KIND" of PORT EXPLAIN: "The port's kind, as in the configuration; or the kind of a name: drop reason, violation, column.";
     "DRIVER" of PORT: "The driver and its mode; in brackets, the reason why the first choice was not possible, or why the port failed.";
     "LINK" of PORT: "Whether the link is up.";
-    "QUEUES" of PORT: "Pairs of receive and transmit queues; each pair belongs to one worker.";
+    "QUEUES" of PORT STATUS: "Pairs of receive and transmit queues; each pair belongs to one worker. For a worker: its receive queues, without those of sinks and of virtual routers' interfaces.";
     "MTU" of PORT: "Longest packet in bytes, without Ethernet header and FCS.";
     "GROUP" of PORT NF GROUP: "The trust group. For a port: the group whose memory receives its packets, `-` for the engine's own.";
     "RX PACKETS" of PORT STATS ROUTES: "Packets that the engine received from the port, or by the router's interface, including those dropped later.";

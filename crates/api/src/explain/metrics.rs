@@ -55,6 +55,7 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine received them, since the port was opened.";
     Counter "netvm_port_worker_seconds" ["port"]: "Time that workers spent on packets from the port; counted if a port has `weight` or `reserve`.";
     Counter "netvm_port_waited_turns" ["port"]: "Turns of the worker's loop that skipped the port, because it had used its share of the worker.";
+    Gauge "netvm_port_load_ratio" ["port" "worker"]: "Share of the last second that the worker spent on packets of the port, from 0 to 1.";
     Gauge "netvm_port_link_up" ["port"]: "Whether the link of the port is up.";
 
     Counter "netvm_dropped_packets" ["at" "name" "reason"]: "Packets dropped at a port, chain or NF, by reason.";
@@ -79,6 +80,7 @@ pub const METRICS: &[Metric] = metrics! {
     Gauge "netvm_nf_buffers" ["role" "instance" "thread"]: "Buffers that the thread holds.";
 
     Gauge "netvm_worker_busy_ratio" ["worker" "core"]: "Share of the last second that the worker spent on packets, from 0 to 1.";
+    Gauge "netvm_worker_queues" ["worker"]: "Receive queues of the worker, without those of sinks and of virtual routers' interfaces.";
     Counter "netvm_worker_sleeps" ["worker"]: "How often the worker slept.";
     Counter "netvm_worker_copied_packets" ["worker"]: "Packets that the worker copied from one trust group's memory into another's.";
     Counter "netvm_worker_copied_bytes" ["worker"]: "Bytes of these.";

@@ -71,6 +71,9 @@ pub struct WorkerInfo {
     /// What it does without packets.
     #[schema(value_type = String)]
     pub idle: Idle,
+    /// Receive queues that it has, without those of sinks and of virtual routers' interfaces.
+    #[serde(default)]
+    pub queues: u32,
     /// Share of the last second spent on packets, in percent.
     pub busy_percent: f64,
     /// How often it slept.

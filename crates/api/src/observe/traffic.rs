@@ -21,6 +21,9 @@ pub struct PortInfo {
     pub link: bool,
     /// Receive and transmit queues.
     pub queues: u16,
+    /// The workers that have them, by number; empty: the port is closed.
+    #[serde(default)]
+    pub workers: Vec<PortWorkerInfo>,
     /// Longest frame in bytes without FCS and without the Ethernet header.
     pub mtu: u16,
     /// The trust group whose memory receives its packets; `None`: the engine's own memory.
@@ -47,6 +50,17 @@ pub struct PortInfo {
     /// The queues of its shaper (`qos`), in the order of the configuration; empty: it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tx_queues: Vec<TxQueueInfo>,
+}
+
+/// A worker that has queues of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PortWorkerInfo {
+    /// Its number.
+    pub worker: u8,
+    /// The number of these queues.
+    pub queues: u16,
+    /// Share of the worker's last second that packets of these queues took, in percent.
+    pub load_percent: f64,
 }
 
 /// A port's share of its worker. Counts are since the port was configured.

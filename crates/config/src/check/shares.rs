@@ -12,7 +12,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     shared_ports(findings, file, host);
 }
 
-/// Reserves that leave too little for other ports. The first worker serves every port.
+/// Reserves that leave too little for other ports. One worker may serve every port.
 fn of_workers(findings: &Findings, file: &Place<'_>, host: &Host) {
     let routers = host.routers.iter().zip(file.items("router"));
     let routers = routers.map(|(router, place)| (router.reserve, place));

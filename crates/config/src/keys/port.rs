@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use netvm_policy::PortId;
 use toml::Value;
+use toml::de::DeValue;
 
 use crate::model::{
     ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, SourceConfig,
@@ -21,6 +22,8 @@ use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 const DEVICE_BYTES: usize = 63;
 /// Longest frame that fits into the largest buffer, after a headroom of 256.
 const MAX_FRAME: u64 = 65_472 - 256;
+/// Highest NUMA node of Linux (`MAX_NUMNODES`).
+const LAST_NODE: u64 = 1023;
 
 impl Numbered for PortConfig {
     fn numbered(number: usize) -> Self {
@@ -63,9 +66,29 @@ impl Keys for PortConfig {
         {
             at.bad_value(&format!("is {} for {what}", self.queues)).help(help).keep();
         }
+        table.key("worker", &mut self.worker, Worker);
+        table.key("node", &mut self.node, Maybe(Number(0..=LAST_NODE)));
         table.key("gro", &mut self.gro, Flag);
         table.key("group", &mut self.group, Maybe(InGroup));
         self.policy.keys(table);
+    }
+}
+
+/// The number of a worker, or `"auto"`.
+struct Worker;
+
+impl Form<Option<u8>> for Worker {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Option<u8>> {
+        match value.get_ref() {
+            DeValue::Integer(_) => Number(0..=MAX_WORKERS as u64 - 1).read(at, value).map(Some),
+            DeValue::String(_) => one_of(at, text(at, value)?, [("auto", None)].into_iter()),
+            other => at.wrong_type(other, "the number of a worker, or `\"auto\"`"),
+        }
+    }
+
+    /// Absent means `"auto"`.
+    fn write(&self, _: &Host, item: &mut Option<u8>) -> Option<Value> {
+        item.map(|number| Value::Integer(number.into()))
     }
 }
 

@@ -25,6 +25,10 @@ pub struct PortConfig {
     pub kind: PortKind,
     /// Receive and transmit queues; spread over the workers.
     pub queues: u16,
+    /// The worker, by number, that serves all its queues; `None`: the engine chooses one for each.
+    pub worker: Option<u8>,
+    /// The NUMA node whose workers serve its queues; `None`: the device's, if it has one.
+    pub node: Option<u32>,
     /// Longest frame in bytes without FCS, minus 14.
     pub mtu: u16,
     /// Generic receive offload: received TCP segments and UDP datagrams of a flow are coalesced.
@@ -41,7 +45,8 @@ impl PortConfig {
     #[must_use]
     pub fn new(id: PortId, name: impl Into<String>, kind: PortKind) -> Self {
         let (name, policy) = (name.into(), PortPolicy::default());
-        Self { id, name, kind, queues: 1, mtu: DEFAULT_MTU, gro: false, group: None, policy }
+        let (worker, node, group) = (None, None, None);
+        Self { id, name, kind, queues: 1, worker, node, mtu: DEFAULT_MTU, gro: false, group, policy }
     }
 
     /// The MAC address of the guest's card, for ports that emulate a card.
@@ -55,9 +60,10 @@ impl PortConfig {
     /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
-        let Self { id, name, kind, queues, mtu, gro, group, policy: _ } = self;
-        (*id, name, kind, *queues, *mtu, *gro, *group)
-            == (other.id, &other.name, &other.kind, other.queues, other.mtu, other.gro, other.group)
+        let Self { id, name, kind, queues, worker, node, mtu, gro, group, policy: _ } = self;
+        (*id, name, kind, *mtu, *gro, *group)
+            == (other.id, &other.name, &other.kind, other.mtu, other.gro, other.group)
+            && (*queues, *worker, *node) == (other.queues, other.worker, other.node)
     }
 }
 

@@ -120,10 +120,9 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let mut changed = ports.filter_map(|port| {
         let was = old.port_named(&port.name).filter(|was| device(was) != device(port))?;
         let item = |host: &Host, port: &PortConfig| {
-            write(
-                host,
-                &mut PortConfig { policy: PortPolicy::default(), group: None, mtu: 0, ..port.clone() },
-            )
+            let policy = PortPolicy::default();
+            let (worker, node, group) = (None, None, None);
+            write(host, &mut PortConfig { policy, worker, node, group, mtu: 0, ..port.clone() })
         };
         Some(format!(
             "port {}: {}",

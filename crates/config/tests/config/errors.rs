@@ -158,6 +158,13 @@ buffer_size = 2048 | buffer_size = 65536 | 0 | bad_value | from 256 to 65472
 buffers = 16384 | buffers = 0 | 0 | bad_value | from 1 to 8388608
 buffers = 16384 | buffers = -1 | 0 | bad_value | from 1 to 8388608
 queues = 1 | queues = 33 | 0 | bad_value | from 1 to 32
+queues = 1 | worker = 32 | 0 | bad_value | from 0 to 31
+queues = 1 | worker = 1 | 0 | bad_value | counted from 0: add a core
+queues = 1 | worker = "0" | 0 | bad_value | `auto`
+queues = 1 | worker = true | 0 | wrong_type | the number of a worker, or `"auto"`
+queues = 1 | node = 1 | 0 | bad_value | add a core of that node
+queues = 1 | node = 2 | 0 | bad_value | name another node
+queues = 1 | worker = 0⏎node = 0 | 1 | conflict | remove `worker` or `node`
 output = "out.pcap" | output = "out.pcap"⏎queues = 2 | 1 | bad_value | leave `queues` out
 size = 1514 | size = 59 | 0 | bad_value | from 60 to
 rate = 1_000_000 | burst = 64 | 0 | bad_value | give the source a `rate`
@@ -291,4 +298,26 @@ fn queues_have_at_most_255_names() {
     assert_eq!(found(&(full.clone() + &with_queues("again", &["q0.0"]))), []);
     let [(kind, _)] = found(&(full + &with_queues("more", &["one"])))[..] else { panic!() };
     assert_eq!(kind, Kind::TooMany);
+}
+
+#[test]
+fn both_ends_of_a_patch_link_name_the_same_worker() {
+    let ends = |left: &str, right: &str| {
+        format!(
+            "engine = {{ cores = [0, 1] }}\n\
+             [[port]]\nname = \"a\"\nkind = \"patch\"\npeer = \"b\"\n{left}\n\
+             [[port]]\nname = \"b\"\nkind = \"patch\"\npeer = \"a\"\n{right}\n"
+        )
+    };
+    let conflict = |left: &str, right: &str| {
+        let errors = findings(&ends(left, right)).into_iter().filter(|finding| !finding.is_warning());
+        errors
+            .map(|finding| (finding.to_string(), finding.remedy().unwrap_or_default().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let [(message, remedy)] = &conflict("worker = 1", "")[..] else { panic!() };
+    assert_eq!(message, "patch ports a and b name different workers");
+    assert!(remedy.contains("the same `worker` in both"), "{remedy}");
+    assert_eq!(conflict("worker = 0", "node = 0").len(), 1);
+    assert_eq!(conflict("worker = 1", "worker = 1"), []);
 }

@@ -143,6 +143,11 @@ fn the_keys_of_a_port_about_packets_change_live() {
         changed(&[(device, &format!("{device}\nqueues = 2\nmac_limit = 1"))]),
         "~ port client: queues 1 → 2; mac_limit 4096 → 1\n    port client is reopened (queues 1 → 2)\n"
     );
+    assert_eq!(
+        changed(&[(device, &format!("{device}\nworker = 0"))]),
+        "~ port client: worker unset → 0\n    port client is reopened (worker unset → 0)\n"
+    );
+    assert_eq!(changed(&[(device, &format!("{device}\nworker = \"auto\""))]), "nothing changes\n");
     // `forward` leads into another group.
     let chain = "[[rule]]\nfrom = \"client\"\nmatch = { protocol = \"tcp\", destination_ports = 80 }\nchain = \"web\"\n";
     assert_eq!(

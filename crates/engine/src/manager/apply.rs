@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use netvm_config::model::{Group, Host, PortConfig};
 
 use super::nfs::group::GroupState;
-use super::ports::{self, OpenError, PortState, XskQueues};
+use super::placement::request::Request;
+use super::ports::{self, OpenError, PortState, Site, XskQueues};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
 use crate::memory::Memory;
@@ -181,6 +182,9 @@ impl Engine {
         for config in &to_close {
             self.close_port(config.id)?;
         }
+        let placed = self.placement.clone();
+        self.placement.retain(|port| host.port(port).is_some());
+        self.place_ports(host, closed.iter().chain(&to_open).copied());
         let mut opened = Vec::new();
         let xsk = XskQueues::of(host);
         for config in closed {
@@ -192,6 +196,7 @@ impl Engine {
                 Ok(port) => opened.push(port),
                 Err(error) => {
                     drop(opened);
+                    self.placement = placed;
                     for config in &to_close {
                         // The port was open until now. If it cannot be opened again, report that error instead.
                         let before = Arc::clone(&self.host);
@@ -211,6 +216,7 @@ impl Engine {
         let host = Arc::clone(&self.host);
         let mut opened = Vec::new();
         let xsk = XskQueues::of(&host);
+        self.place_ports(&host, ports.iter().filter_map(|port| host.port(*port)));
         for config in ports.iter().filter_map(|port| host.port(*port)) {
             match self.close_port(config.id).and_then(|()| self.open_port((&host, &xsk), config)) {
                 Ok(port) => {
@@ -229,16 +235,23 @@ impl Engine {
         self.install_all(opened);
     }
 
+    /// Chooses the workers of ports that are about to open.
+    fn place_ports<'a>(&mut self, host: &Host, ports: impl Iterator<Item = &'a PortConfig>) {
+        let requests: Vec<Request> = ports.filter_map(|config| Request::of(host, config)).collect();
+        self.placement.place(&requests, &self.loads);
+    }
+
     fn open_port(
         &mut self,
         (host, queues): (&Host, &XskQueues),
         config: &PortConfig,
     ) -> Result<Opened, ApplyError> {
+        self.placement.check(config)?;
         let memories = self.memories_for((host, queues), config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let xsk = queues.memory(host, config, buffers);
-        let (mut state, mut queues) =
-            ports::open(self.memory.eal, config, &memories, (xsk, &mut self.patches))?;
+        let site = Site { memories, workers: self.placement.workers_of(config.id).to_vec() };
+        let (mut state, mut queues) = ports::open(self.memory.eal, config, &site, (xsk, &mut self.patches))?;
         if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
             state.queues = shaper.counters();
             drop(queue.set_shaper(Some(shaper)));
@@ -313,8 +326,12 @@ impl Engine {
         for (worker, queue) in queues {
             self.workers.send(worker, Command::AddPort(Box::new(queue)));
         }
+        let regions = self.workers.regions().to_vec();
         self.workers.send_all(|worker| {
-            let next = senders.get(worker.index() % senders.len().max(1)).copied();
+            let is_local = |sender: &&WorkerId| regions[sender.index()] == regions[worker.index()];
+            let local: Vec<&WorkerId> = senders.iter().filter(is_local).collect();
+            let near = if local.is_empty() { senders.iter().collect() } else { local };
+            let next = near.get(worker.index() % near.len().max(1)).copied().copied();
             Command::SetOwner(id, next.filter(|_| !senders.contains(&worker)))
         });
         self.ports.insert(id, state);

@@ -59,6 +59,12 @@ impl Cores {
         let regions = node_of_each.iter().map(region).collect();
         Ok(Self { cores, nodes, regions })
     }
+
+    /// By worker: its NUMA node.
+    pub(crate) fn node_of_each(&self) -> Vec<u32> {
+        let node = |region: &u8| self.nodes.get(usize::from(*region)).copied().unwrap_or_default();
+        self.regions.iter().map(node).collect()
+    }
 }
 
 /// Cores of each NUMA node, by node number.

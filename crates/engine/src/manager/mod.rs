@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`workers`] | the worker threads: commands to them, events from them |
 //! | [`nfs`] | trust groups, attached NFs, teardowns and audits |
+//! | [`placement`] | which worker serves which queue of a port |
 //! | [`ports`] | open ports |
 //! | [`publish`] | compiled rules and chains; publishes snapshots and next-hop tables |
 //! | [`routers`] | tables of virtual routers |
@@ -30,6 +31,7 @@ mod cores;
 mod memory;
 mod nfs;
 mod notice;
+mod placement;
 mod ports;
 mod publish;
 mod reaper;
@@ -55,6 +57,8 @@ pub use nfs::instance::{GuestShape, InstanceState};
 pub use nfs::teardown::LastBurst;
 pub use notice::Notice;
 use notice::Notices;
+use placement::Placement;
+use placement::load::Loads;
 use ports::PortState;
 pub use ports::{InterfaceState, InterfaceView, OpenError};
 use publish::Chains;
@@ -71,7 +75,7 @@ pub use views::latency::LatencyView;
 pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
-pub use views::{ChainView, GroupView, MemoryView, PortView, QueueView, StageView, WorkerView};
+pub use views::{ChainView, GroupView, MemoryView, PortView, PortWorker, QueueView, StageView, WorkerView};
 use workers::Workers;
 
 /// The engine and its manager.
@@ -83,6 +87,8 @@ pub struct Engine {
     routers: Routers,
     nfs: Nfs,
     ports: BTreeMap<PortId, PortState>,
+    placement: Placement,
+    loads: Loads,
     /// Links between patch ports.
     patches: PatchLinks,
     /// Configured ports that could not be opened again, and why.
@@ -117,6 +123,8 @@ impl Engine {
             routers: Routers::start()?,
             nfs: Nfs::new(),
             ports: BTreeMap::new(),
+            placement: Placement::new(cores.node_of_each()),
+            loads: Loads::default(),
             patches: PatchLinks::default(),
             closed_ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
@@ -174,6 +182,8 @@ impl Engine {
         self.service_routers();
         self.service_shortened();
         self.retire_groups();
+        let counters = self.workers.iter().map(|worker| &*worker.counters);
+        self.loads.measure(&self.placement, counters, Instant::now());
         for (id, state) in &mut self.ports {
             if let Some(fault) = state.new_fault() {
                 self.notices.push(Notice::PortFault { port: *id, fault });

@@ -196,9 +196,13 @@ impl Worker {
             if count > 0 {
                 moved += count;
                 last = Some(port);
+                let begin = clock.0;
                 let clock = clock.note(dp, Stage::Receive, count);
                 ingress(dp, received, &mut self.burst);
-                clock.note(dp, Stage::Deliver, count);
+                let end = clock.note(dp, Stage::Deliver, count).0;
+                if TIMED {
+                    dp.counters.ports[port.index()].timed_cycles.add(end.wrapping_sub(begin));
+                }
             }
             if is_shared {
                 self.shares.charge(n, (count, clock::cycles()), &dp.counters);

@@ -7,6 +7,7 @@ mod rule_updates;
 mod scan;
 #[path = "../support/mod.rs"]
 mod support;
+mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

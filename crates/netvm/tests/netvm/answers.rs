@@ -2,7 +2,7 @@
 
 use netvm_api::{
     ChainInfo, ChainState, Drift, Drops, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PortInfo,
-    RegionInfo, RevisionInfo, RoleInfo, StageInfo, Stats, Status, ThreadInfo, WorkerInfo,
+    PortWorkerInfo, RegionInfo, RevisionInfo, RoleInfo, StageInfo, Stats, Status, ThreadInfo, WorkerInfo,
 };
 
 pub fn workers() -> Vec<WorkerInfo> {
@@ -11,6 +11,7 @@ pub fn workers() -> Vec<WorkerInfo> {
         core: 3,
         node: 0,
         idle: Idle::Poll,
+        queues: 2,
         busy_percent: 99.94,
         sleeps: 0,
         copies: 1234,
@@ -54,6 +55,7 @@ pub fn stats(seconds: u64) -> Stats {
         driver_mode: "native".into(),
         link,
         queues: 1,
+        workers: vec![PortWorkerInfo { worker: 0, queues: 1, load_percent: 12.3 }],
         mtu: 1500,
         group: None,
         rx_packets: packets,

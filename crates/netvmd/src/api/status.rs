@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use axum::Json;
 use axum::extract::State;
-use netvm_api::{ChainState, HugePages, NfInfo, NfState, Status};
+use netvm_api::{ChainState, HugePages, NfInfo, NfState, Status, WorkerInfo};
 use netvm_config::model::Host;
 use netvm_engine::{InterfaceState, PortView};
 use netvm_region::clock;
@@ -16,6 +16,9 @@ use crate::daemon::Daemon;
 use crate::routers::Rib;
 use crate::runtime::blocking;
 use crate::vms::VmPhase;
+
+/// From this load on, ports begin to lose packets.
+const BUSY_PERCENT: f64 = 90.0;
 
 pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Status>, Failure> {
     let views = traffic::views(&daemon).await?;
@@ -105,7 +108,20 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
         problems.push(format!("chain {} {what} {}", chain.name, missing.join(", ")));
     }
     problems.extend(views.ports.iter().flat_map(|view| port_problems(&views.host, view)));
+    problems.extend(worker_problem(&traffic::worker_infos(daemon, views)));
     problems
+}
+
+/// A worker without a queue, while another has too much to do.
+fn worker_problem(workers: &[WorkerInfo]) -> Option<String> {
+    let idle = workers.iter().find(|worker| worker.queues == 0)?;
+    let busy = |worker: &&WorkerInfo| worker.queues > 0 && worker.busy_percent > BUSY_PERCENT;
+    let busy = workers.iter().find(busy)?;
+    Some(format!(
+        "worker {} is {:.0} % busy, and worker {} has no queue: give a port of worker {} `worker = {}`, or several \
+         `queues` (netvm port shows the load of each)",
+        busy.id, busy.busy_percent, idle.id, busy.id, idle.id
+    ))
 }
 
 fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
@@ -130,4 +146,36 @@ fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
         ));
     }
     problems
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_api::Idle;
+
+    use super::*;
+
+    fn worker(id: u8, queues: u32, busy_percent: f64) -> WorkerInfo {
+        WorkerInfo {
+            id,
+            core: id.into(),
+            node: 0,
+            idle: Idle::Adaptive,
+            queues,
+            busy_percent,
+            sleeps: 0,
+            copies: 0,
+            copied_bytes: 0,
+            longest_turn_us: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_worker_without_a_queue_is_a_problem_only_while_another_is_busy() {
+        let text = worker_problem(&[worker(0, 4, 97.0), worker(1, 0, 3.0)]).unwrap();
+        assert!(text.contains("worker 0 is 97 % busy, and worker 1 has no queue"), "{text}");
+        assert!(text.contains("`worker = 1`"), "{text}");
+        assert_eq!(worker_problem(&[worker(0, 4, 80.0), worker(1, 0, 0.0)]), None);
+        assert_eq!(worker_problem(&[worker(0, 4, 97.0), worker(1, 1, 0.0)]), None);
+        assert_eq!(worker_problem(&[worker(0, 4, 97.0)]), None);
+    }
 }

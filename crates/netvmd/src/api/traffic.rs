@@ -9,13 +9,13 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
     AddressBytes, ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NameBytes, NfInfo, NfState,
-    PortInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TopQuery, TopTalkers,
-    TxQueueInfo, WorkerInfo,
+    PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TopQuery,
+    TopTalkers, TxQueueInfo, WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PuntCounts, PuntReason,
-    QueueView, RoleTotals, RouterView, StageView, WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
+    PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_flowmon::export::{NamedBytes, Talker};
 use netvm_region::clock;
@@ -183,6 +183,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         driver_mode,
         link: view.link.unwrap_or(true),
         queues: port.queues,
+        workers: view.workers.iter().map(port_worker_info).collect(),
         mtu: port.mtu,
         group: landing.map(|group| group.name.clone()),
         rx_packets: view.rx_packets,
@@ -199,6 +200,14 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
             .sum(),
         share: None,
         tx_queues: view.queues.iter().map(queue_info).collect(),
+    }
+}
+
+fn port_worker_info(view: &PortWorker) -> PortWorkerInfo {
+    PortWorkerInfo {
+        worker: view.worker.0,
+        queues: u16::try_from(view.queues).unwrap_or(u16::MAX),
+        load_percent: f64::from(view.load) / 10.0,
     }
 }
 
@@ -349,6 +358,7 @@ pub(super) fn worker_infos(daemon: &Daemon, views: &Views) -> Vec<WorkerInfo> {
             model::Idle::Poll => Idle::Poll,
             model::Idle::Adaptive => Idle::Adaptive,
         },
+        queues: u32::try_from(view.queues).unwrap_or(u32::MAX),
         busy_percent: daemon.load.of(view.id.index()),
         sleeps: view.counters.sleeps.get(),
         copies: view.counters.copies.get(),

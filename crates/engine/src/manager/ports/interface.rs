@@ -55,6 +55,17 @@ pub(super) fn has_device(name: &str) -> bool {
     std::path::Path::new("/sys/class/net").join(name).join("device").exists()
 }
 
+/// The NUMA node of the hardware device behind a port, if Linux knows it.
+pub(crate) fn device_node(kind: &PortKind) -> Option<u32> {
+    if let PortKind::Pci { address } = kind {
+        let device = dpdk::Device::Pci { address: address.parse().ok()?, arguments: String::new() };
+        return device.numa_node().map(|node| node.0);
+    }
+    let file = std::path::Path::new("/sys/class/net").join(of(kind)?).join("device/numa_node");
+    // -1: none.
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
 /// Whether an interface is up and has a carrier.
 pub(super) fn has_carrier(name: &str) -> bool {
     // The file cannot be read while the interface is down.

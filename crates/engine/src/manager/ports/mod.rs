@@ -17,8 +17,9 @@ use crate::port::builtin::capture::Progress;
 use crate::port::builtin::patch::PatchEnd;
 use crate::port::missed::{LongestFrame, Missed};
 
+pub(crate) use interface::device_node;
 pub use interface::{InterfaceState, InterfaceView};
-pub(crate) use open::{XskQueues, new_shaper, open};
+pub(crate) use open::{Site, XskQueues, new_shaper, open};
 
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,17 @@ pub enum OpenProblem {
     /// The shaper.
     #[error(transparent)]
     Shaper(#[from] netvm_switch::qos::QosError),
+    /// The configuration names a NUMA node without a worker.
+    #[error(
+        "`node = {node}`, but no worker runs on that NUMA node (workers run on {have}): add one of its cores to `cores` \
+         of [engine], or leave `node` out"
+    )]
+    NoWorkerOnNode {
+        /// The configured node.
+        node: u32,
+        /// The nodes with workers.
+        have: String,
+    },
     /// More queues than this kind of port has.
     #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
     OneQueue {

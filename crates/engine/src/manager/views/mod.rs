@@ -26,6 +26,8 @@ use crate::memory::Memory;
 pub struct PortView {
     /// Its number.
     pub id: PortId,
+    /// The workers that have its queues.
+    pub workers: Vec<PortWorker>,
     /// Packets received.
     pub rx_packets: u64,
     /// Bytes received.
@@ -66,6 +68,17 @@ pub struct PortView {
     pub done: Option<bool>,
     /// Why it stopped early (captures, and guests that truncate their memory or break the protocol).
     pub fault: Option<String>,
+}
+
+/// A worker that has queues of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortWorker {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The number of queues.
+    pub queues: usize,
+    /// Thousandths of the worker's time, in the last second, that packets of these queues took.
+    pub load: u32,
 }
 
 /// A queue of a port's shaper, since the shaper was configured.
@@ -146,6 +159,10 @@ pub struct WorkerView {
     pub id: WorkerId,
     /// Its core.
     pub core: u32,
+    /// Rx queues that it has, without those of punt ports and sinks.
+    pub queues: usize,
+    /// Thousandths of the last second that it spent on packets.
+    pub load: u32,
     /// All its counters.
     pub counters: Arc<WorkerCounters>,
 }
@@ -156,6 +173,8 @@ impl Engine {
         self.workers.iter().map(|worker| WorkerView {
             id: worker.id,
             core: worker.core,
+            queues: self.placement.queues(worker.id),
+            load: self.loads.of_worker(worker.id),
             counters: Arc::clone(&worker.counters),
         })
     }
@@ -194,6 +213,7 @@ impl Engine {
             let counts = self.port_counts(state.id());
             PortView {
                 id: state.id(),
+                workers: self.workers_of(state),
                 rx_packets: counts.rx_packets,
                 rx_bytes: counts.rx_bytes,
                 rx_coalesced: counts.rx_coalesced,
@@ -220,6 +240,7 @@ impl Engine {
             let counts = self.port_counts(config.id);
             Some(PortView {
                 id: config.id,
+                workers: Vec::new(),
                 rx_packets: counts.rx_packets,
                 rx_bytes: counts.rx_bytes,
                 rx_coalesced: counts.rx_coalesced,
@@ -245,6 +266,19 @@ impl Engine {
         let mut all: Vec<PortView> = self.ports.values().map(view).chain(closed).collect();
         all.sort_by_key(|port| port.id);
         all
+    }
+
+    fn workers_of(&self, state: &PortState) -> Vec<PortWorker> {
+        let placed = self.placement.workers_of(state.id());
+        let view = |worker: &WorkerId| PortWorker {
+            worker: *worker,
+            // A sink has one for each worker.
+            queues: placed.iter().filter(|other| *other == worker).count().max(1),
+            load: self.loads.of_port(state.id(), *worker),
+        };
+        let mut workers: Vec<PortWorker> = state.workers.iter().map(view).collect();
+        workers.sort_by_key(|view| view.worker);
+        workers
     }
 
     /// The chains, in the order of the configuration.

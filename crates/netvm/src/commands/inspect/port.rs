@@ -1,7 +1,7 @@
 //! `netvm port`.
 
 use comfy_table::Cell;
-use netvm_api::{Client, PortInfo, RouterShareInfo, ShareInfo};
+use netvm_api::{Client, PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo};
 
 use super::{select, show};
 use crate::error::CliError;
@@ -22,6 +22,8 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         "DRIVER",
         "LINK",
         ">QUEUES",
+        "WORKER",
+        ">LOAD",
         ">MTU",
         "GROUP",
         ">RX PACKETS",
@@ -45,6 +47,8 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(&port.driver_mode),
             link,
             Cell::new(port.queues),
+            Cell::new(workers(port)),
+            Cell::new(loads(port)),
             Cell::new(port.mtu),
             Cell::new(port.group.as_deref().unwrap_or("-")),
             Cell::new(count(port.rx_packets)),
@@ -69,6 +73,25 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         text.push_str(&draw_queues(ports, output));
     }
     text
+}
+
+/// The workers of a port's queues, such as `0` or `0 (2), 1`.
+fn workers(port: &PortInfo) -> String {
+    let one = |part: &PortWorkerInfo| match part.queues {
+        0 | 1 => part.worker.to_string(),
+        queues => format!("{} ({queues})", part.worker),
+    };
+    listed(port.workers.iter().map(one))
+}
+
+/// What the port takes of each of them.
+fn loads(port: &PortInfo) -> String {
+    listed(port.workers.iter().map(|part| format!("{:.0} %", part.load_percent)))
+}
+
+fn listed(parts: impl Iterator<Item = String>) -> String {
+    let text = parts.collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "-".to_owned() } else { text }
 }
 
 /// The shares of workers.

@@ -152,6 +152,11 @@ impl Scrape {
         add("netvm_port_worker_seconds", |port| port.share.as_ref().map_or(0.0, |share| share.worker_s));
         add("netvm_port_waited_turns", |port| port.share.as_ref().map_or(0.0, |share| share.waited as f64));
         add("netvm_port_link_up", |port| flag(port.link));
+        let loads = stats.ports.iter().flat_map(|port| {
+            let label = |worker: u8| [port.name.clone(), worker.to_string()];
+            port.workers.iter().map(move |load| (label(load.worker), load.load_percent / 100.0))
+        });
+        self.add("netvm_port_load_ratio", loads);
     }
 
     fn drops(&mut self, stats: &Stats) {
@@ -235,6 +240,7 @@ impl Scrape {
         let mut add = |name: &str, value: fn(&netvm_api::WorkerInfo) -> f64| {
             self.add(name, stats.workers.iter().map(|worker| ([worker.id.to_string()], value(worker))));
         };
+        add("netvm_worker_queues", |worker| f64::from(worker.queues));
         add("netvm_worker_sleeps", |worker| worker.sleeps as f64);
         add("netvm_worker_copied_packets", |worker| worker.copies as f64);
         add("netvm_worker_copied_bytes", |worker| worker.copied_bytes as f64);

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{PortConfig, PortKind};
 
-use super::{Opened, Queues, local_workers};
+use super::{Opened, Queues, Site};
 use crate::ids::WorkerId;
 use crate::manager::ports::OpenProblem;
-use crate::memory::Memory;
 use crate::port::Device;
 use crate::port::builtin::capture::{Capture, Progress};
 use crate::port::builtin::patch::{Patch, PatchEnd};
@@ -16,14 +15,16 @@ use crate::port::builtin::sink::Sink;
 use crate::port::builtin::source::Source;
 use crate::port::missed::Missed;
 
-pub(super) fn open_patch(end: PatchEnd, memories: &[Arc<Memory>]) -> Opened {
-    let device = Patch::open(end.clone(), memories[0].id);
-    let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+pub(super) fn open_patch(end: PatchEnd, site: &Site) -> Opened {
+    let (worker, memory) = site.queue(0);
+    let device = Patch::open(end.clone(), memory.id);
+    let queues: Queues = vec![(worker, Box::new(device))];
     Opened { patch: Some(end), ..Opened::new(queues, "patch".to_owned()) }
 }
 
-pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
-    let room = memories[0].region().geometry().room();
+pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProblem> {
+    let (worker, memory) = site.queue(0);
+    let room = memory.region().geometry().room();
     if config.queues > 1 && matches!(config.kind, PortKind::Pcap { .. }) {
         return Err(OpenProblem::OneQueue { wanted: config.queues });
     }
@@ -38,17 +39,16 @@ pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Open
             let output = output.as_deref().map(|path| CaptureWriter::create(path, options)).transpose()?;
             let progress = Arc::new(Progress::default());
             let device = Capture::new(config.id, input, output, *paced, Arc::clone(&progress));
-            let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+            let queues: Queues = vec![(worker, Box::new(device))];
             Ok(Opened { progress: Some(progress), ..Opened::new(queues, "capture file".to_owned()) })
         }
         PortKind::Source(source) if u32::from(source.size) > room => {
             Err(OpenProblem::TooLong { wanted: source.size.into(), room })
         }
         PortKind::Source(source) => {
-            let local = local_workers(memories);
             let missed = Arc::default();
             let queue = |n: usize| -> (WorkerId, Box<dyn Device>) {
-                (local[n % local.len()], Box::new(Source::new(source, &missed)))
+                (site.queue(n).0, Box::new(Source::new(source, &missed)))
             };
             let queues = (0..usize::from(config.queues.max(1))).map(queue).collect();
             let opened = Opened::new(queues, "built-in source".to_owned());
@@ -56,8 +56,8 @@ pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Open
         }
         // A sink for each worker: they share nothing.
         _ => {
-            let queue = |n: usize| -> (WorkerId, Box<dyn Device>) { (WorkerId(n as u8), Box::new(Sink)) };
-            let queues = (0..memories.len()).map(queue).collect();
+            let queue = |n: usize| -> (WorkerId, Box<dyn Device>) { (site.queue(n).0, Box::new(Sink)) };
+            let queues = (0..site.queues_by_default()).map(queue).collect();
             Ok(Opened::new(queues, "built-in sink".to_owned()))
         }
     }

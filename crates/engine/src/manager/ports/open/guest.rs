@@ -6,10 +6,9 @@ use std::sync::Arc;
 use dpdk::{DmaChannel, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_config::model::{self, CardModel, Doorbells, PortConfig};
 
-use super::{Opened, Queues, local_workers};
+use super::{Opened, Queues, Site};
 use crate::ids::WorkerId;
 use crate::manager::ports::{OpenProblem, PortMode};
-use crate::memory::Memory;
 use crate::port::Device;
 use crate::port::guest::e1000::E1000Device;
 use crate::port::guest::vhost::VhostDevice;
@@ -19,7 +18,7 @@ pub(super) fn open_vhost(
     config: &PortConfig,
     (path, mode): (&Path, model::VhostMode),
     dma: &model::VhostDma,
-    memories: &[Arc<Memory>],
+    site: &Site,
 ) -> Result<Opened, OpenProblem> {
     let mode = match mode {
         model::VhostMode::Server => VhostMode::Server,
@@ -40,9 +39,9 @@ pub(super) fn open_vhost(
         .as_ref()
         .map_or_else(|| "vhost-user".to_owned(), |dma| format!("vhost-user, copies by {}", dma.name()));
     let (port, queues) = VhostPort::open(eal, &options, dma)?;
-    let local = local_workers(memories);
     let device = |(n, queue): (usize, VhostQueue)| -> (WorkerId, Box<dyn Device>) {
-        (local[n % local.len()], Box::new(VhostDevice::new(queue, Arc::clone(&memories[0]))))
+        let (worker, memory) = site.queue(n);
+        (worker, Box::new(VhostDevice::new(queue, Arc::clone(memory))))
     };
     let queues = queues.into_iter().enumerate().map(device).collect();
     let mode = PortMode { driver, fallback };
@@ -52,7 +51,7 @@ pub(super) fn open_vhost(
 pub(super) fn open_e1000(
     config: &PortConfig,
     (path, model, doorbells): (&Path, CardModel, Doorbells),
-    memories: &[Arc<Memory>],
+    site: &Site,
 ) -> Result<Opened, OpenProblem> {
     if config.queues > 1 {
         return Err(OpenProblem::OneQueue { wanted: config.queues });
@@ -72,8 +71,8 @@ pub(super) fn open_e1000(
     };
     let options = netvm_e1000::Options { path: path.to_owned(), model, mac, doorbells };
     let (port, queue) = netvm_e1000::Port::open(&options)?;
-    let device = E1000Device::new(queue, Arc::clone(&memories[0]));
-    let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+    let (worker, memory) = site.queue(0);
+    let queues: Queues = vec![(worker, Box::new(E1000Device::new(queue, Arc::clone(memory))))];
     let unkept =
         |error| format!("the guest loses its card when netvmd ends, as nothing can keep it: {error}");
     let mode = PortMode {

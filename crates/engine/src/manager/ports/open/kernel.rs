@@ -5,15 +5,14 @@ use std::sync::Arc;
 use netvm_config::model::{PortConfig, PortKind};
 use netvm_vnet::{ContainerOptions, Offloads, SocketOptions, TapOptions};
 
-use super::{Opened, local_workers};
+use super::{Opened, Site};
 use crate::ids::WorkerId;
 use crate::manager::ports::{OpenProblem, interface};
-use crate::memory::Memory;
 use crate::port::Device;
 use crate::port::kernel::KernelDevice;
 use crate::port::missed::Missed;
 
-pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
+pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProblem> {
     let queues = config.queues.max(1);
     let device = |interface: &String| {
         let mtu = Some(config.mtu);
@@ -42,12 +41,11 @@ pub(super) fn open(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Open
     let is_tap = matches!(config.kind, PortKind::Tap { .. } | PortKind::Container(_));
     let tap = opened.queues.first().filter(|_| is_tap).map(netvm_vnet::Queue::watch);
     let by = if opened.queues.iter().all(netvm_vnet::Queue::uses_io_uring) { ", io_uring" } else { "" };
-    let local = local_workers(memories);
     let mut missed = Vec::new();
     let mut device = |(n, queue): (usize, netvm_vnet::Queue)| -> (WorkerId, Box<dyn Device>) {
         missed.extend(queue.drops().map(Missed::Kernel));
-        let device = KernelDevice::new(queue, opened.offloads, Arc::clone(&memories[0]));
-        (local[n % local.len()], Box::new(device))
+        let (worker, memory) = site.queue(n);
+        (worker, Box::new(KernelDevice::new(queue, opened.offloads, Arc::clone(memory))))
     };
     let queues = opened.queues.into_iter().enumerate().map(&mut device).collect();
     let offloads = match opened.offloads {

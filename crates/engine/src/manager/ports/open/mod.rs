@@ -28,14 +28,37 @@ pub(crate) use xsk::{XskMemory, XskQueues};
 /// Device queues of one port, each with its worker.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 
-/// Opens a port that receives, for each worker, into `memories[worker]`. `xsk` applies to AF_XDP, `links` to patch ports.
+/// Where a port's queues are.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// By worker: the memory into which it receives. There is at least one worker.
+    pub(crate) memories: Vec<Arc<Memory>>,
+    /// By queue: its worker. Empty: a queue for each worker.
+    pub(crate) workers: Vec<WorkerId>,
+}
+
+impl Site {
+    /// The worker of a queue, and the memory into which it receives.
+    fn queue(&self, n: usize) -> (WorkerId, &Arc<Memory>) {
+        let each = || WorkerId((n % self.memories.len()) as u8);
+        let worker = self.workers.get(n % self.workers.len().max(1)).copied().unwrap_or_else(each);
+        (worker, &self.memories[worker.index()])
+    }
+
+    /// Queues of a port that has one for each worker, unless the configuration names workers.
+    fn queues_by_default(&self) -> usize {
+        if self.workers.is_empty() { self.memories.len() } else { self.workers.len() }
+    }
+}
+
+/// Opens a port. `xsk` applies to AF_XDP, `links` to patch ports.
 pub(crate) fn open(
     eal: dpdk::Eal,
     config: &PortConfig,
-    memories: &[Arc<Memory>],
+    site: &Site,
     (xsk, links): (XskMemory, &mut PatchLinks),
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
-    let opened = open_kind(eal, config, memories, (xsk, links))
+    let opened = open_kind(eal, config, site, (xsk, links))
         .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
     let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
     for (worker, device) in opened.queues {
@@ -54,7 +77,7 @@ pub(crate) fn open(
         config: config.clone(),
         mode: opened.mode,
         interface: interface::of(&config.kind).and_then(interface::index),
-        memories: memories.iter().map(|memory| memory.id).collect(),
+        memories: site.memories.iter().map(|memory| memory.id).collect(),
         workers,
         closing: Vec::new(),
         progress: opened.progress,
@@ -71,7 +94,7 @@ pub(crate) fn open(
         refused_before: interface::of(&config.kind).map_or(0, interface::refused),
     };
     let queue = |(worker, devices): (WorkerId, _)| {
-        let queue = PortQueue::new(config.id, memories[worker.index()].id, waits, devices);
+        let queue = PortQueue::new(config.id, site.memories[worker.index()].id, waits, devices);
         (worker, queue.with_gro(config.gro))
     };
     Ok((state, by_worker.into_iter().map(queue).collect()))
@@ -120,43 +143,37 @@ impl Opened {
 fn open_kind(
     eal: dpdk::Eal,
     config: &PortConfig,
-    memories: &[Arc<Memory>],
+    site: &Site,
     (xsk, links): (XskMemory, &mut PatchLinks),
 ) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
         PortKind::AfPacket { .. } | PortKind::Tap { .. } | PortKind::Container(_) => {
-            return kernel::open(config, memories);
+            return kernel::open(config, site);
         }
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
         PortKind::AfXdp { interface, generic } => {
-            return xsk::open(config, (interface, *generic), xsk, memories);
+            return xsk::open(config, (interface, *generic), xsk, site);
         }
         PortKind::VhostUser { path, mode, dma } => {
-            return guest::open_vhost(eal, config, (path, *mode), dma, memories);
+            return guest::open_vhost(eal, config, (path, *mode), dma, site);
         }
         PortKind::E1000 { path, model, doorbells, .. } => {
-            return guest::open_e1000(config, (path, *model, *doorbells), memories);
+            return guest::open_e1000(config, (path, *model, *doorbells), site);
         }
-        PortKind::Patch { peer } => return Ok(builtin::open_patch(links.end(config.id, *peer), memories)),
+        PortKind::Patch { peer } => return Ok(builtin::open_patch(links.end(config.id, *peer), site)),
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
-            return builtin::open(config, memories);
+            return builtin::open(config, site);
         }
     };
-    open_ethdev(eal, config, device, memories)
-}
-
-/// The workers that get the port's queues: those that use the same memory as the first worker, into which the port receives.
-fn local_workers(memories: &[Arc<Memory>]) -> Vec<WorkerId> {
-    let local = |(_, memory): &(u8, &Arc<Memory>)| memory.id == memories[0].id;
-    (0u8..).zip(memories).filter(local).map(|(worker, _)| WorkerId(worker)).collect()
+    open_ethdev(eal, config, device, site)
 }
 
 fn open_ethdev(
     eal: dpdk::Eal,
     config: &PortConfig,
     device: EthKind,
-    memories: &[Arc<Memory>],
+    site: &Site,
 ) -> Result<Opened, OpenProblem> {
     let driver = match &device {
         EthKind::Null { .. } => "DPDK net_null",
@@ -166,12 +183,13 @@ fn open_ethdev(
         .queues(config.queues.max(1), config.queues.max(1))
         .mtu(config.mtu)
         .promiscuous(true);
-    let started = builder.start(eal, &memories[0].pool)?;
+    // The placement puts all of them on one node.
+    let (_, memory) = site.queue(0);
+    let started = builder.start(eal, &memory.pool)?;
     let mut queues: Queues = Vec::new();
-    let local = local_workers(memories);
     for (n, (rx, tx)) in started.rx.into_iter().zip(started.tx).enumerate() {
-        let worker = local[n % local.len()];
-        queues.push((worker, Box::new(EthDevice::new(rx, tx, Arc::clone(&memories[0])))));
+        let (worker, _) = site.queue(n);
+        queues.push((worker, Box::new(EthDevice::new(rx, tx, Arc::clone(memory)))));
     }
     let missed = vec![Missed::Device(started.port.clone())];
     Ok(Opened { eth: Some(started.port), missed, ..Opened::new(queues, driver.to_owned()) })

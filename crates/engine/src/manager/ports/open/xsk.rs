@@ -6,10 +6,9 @@ use std::sync::Arc;
 use netvm_config::model::{Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
-use super::{Opened, Queues, local_workers};
+use super::{Opened, Queues, Site};
 use crate::ids::PortId;
 use crate::manager::ports::{OpenProblem, PortMode, interface};
-use crate::memory::Memory;
 use crate::port::missed::{LongestFrame, Missed, SocketDrops};
 use crate::port::xsk::XskDevice;
 use crate::port::xsk::private::PrivateXskDevice;
@@ -79,7 +78,7 @@ pub(super) fn open(
     config: &PortConfig,
     (interface, generic): (&str, bool),
     xsk: XskMemory,
-    memories: &[Arc<Memory>],
+    site: &Site,
 ) -> Result<Opened, OpenProblem> {
     let mode = if generic { Mode::Generic } else { Mode::Auto };
     let options = XskOptions {
@@ -95,10 +94,8 @@ pub(super) fn open(
     let interface = Arc::new(Interface::open(interface, options)?);
     let (mut queues, mut missed): (Queues, _) = (Vec::new(), Vec::new());
     let mut zero_copy = true;
-    let local = local_workers(memories);
     for n in 0..interface.queues() {
-        let worker = local[n as usize % local.len()];
-        let memory = &memories[0];
+        let (worker, memory) = site.queue(n as usize);
         if xsk.is_private {
             let socket = interface.private_queue(n)?;
             zero_copy = false;

@@ -1,0 +1,68 @@
+//! Workers and NUMA nodes that ports name.
+
+use crate::model::{Host, PortConfig, PortKind};
+use crate::syntax::finding::{Findings, Kind};
+use crate::syntax::place::Place;
+
+pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        worker(findings, host, port, &place);
+        node(findings, host, port, &place);
+        patch(findings, host, port, &place);
+    }
+}
+
+/// A worker that does not exist.
+fn worker(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
+    // Without `cores`, there is one worker.
+    let workers = host.engine.cores.len().max(1);
+    let Some(number) = port.worker.filter(|number| usize::from(*number) >= workers) else { return };
+    let have =
+        if workers == 1 { "one worker, 0".to_owned() } else { format!("workers 0 to {}", workers - 1) };
+    findings
+        .note(Kind::BadValue, format!("port {} names worker {number}, which does not exist", port.name))
+        .at(place.of("worker"), format!("[engine] has {have}"))
+        .help("each core in `cores` of [engine] has a worker, counted from 0: add a core, or write `worker = \"auto\"`")
+        .keep();
+}
+
+/// A node without a worker, or besides a worker.
+fn node(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
+    let Some(node) = port.node else { return };
+    if port.worker.is_some() {
+        findings
+            .note(Kind::Conflict, format!("port {} names a worker and a NUMA node", port.name))
+            .at(place.of("node"), "the worker already is on a node")
+            .help("remove `worker` or `node`")
+            .keep();
+        return;
+    }
+    let engine = &host.engine;
+    let cores = engine.nodes.get(node as usize);
+    let has_worker = cores.is_some_and(|cores| engine.cores.iter().any(|core| cores.contains(core)));
+    // Without `cores`, the worker has the first core that netvmd may use.
+    if !engine.nodes.is_empty() && !engine.cores.is_empty() && !has_worker {
+        findings
+            .note(Kind::BadValue, format!("port {} names node {node}, which has no worker", port.name))
+            .at(place.of("node"), "by `nodes` and `cores` of [engine]")
+            .help("add a core of that node to `cores`, name another node, or leave `node` out")
+            .keep();
+    }
+}
+
+/// Ends of a patch link with different workers: one worker serves both, because they share a queue.
+fn patch(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
+    let PortKind::Patch { peer } = port.kind else { return };
+    let Some(other) = host.port(peer).filter(|other| other.id > port.id) else { return };
+    if (port.worker, port.node) != (other.worker, other.node) {
+        let key = if port.worker == other.worker { "node" } else { "worker" };
+        findings
+            .note(
+                Kind::Conflict,
+                format!("patch ports {} and {} name different workers", port.name, other.name),
+            )
+            .at(place.of(key), "one worker serves both ends")
+            .help(format!("write the same `{key}` in both, or leave it out of both"))
+            .keep();
+    }
+}

@@ -1,0 +1,208 @@
+//! The placement's rules, one by one, and that it neither overlooks a worker nor depends on chance.
+
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{Host, PortConfig, PortKind};
+
+use super::load::Loads;
+use super::request::Request;
+use super::*;
+use crate::counters::WorkerCounters;
+
+const fn request(port: u16, queues: u16) -> Request {
+    let port = PortId(port);
+    Request { port, queues, worker: None, node: None, one_node: false, with: None, counts: true }
+}
+
+fn pinned(port: u16, worker: u8) -> Request {
+    Request { worker: Some(WorkerId(worker)), ..request(port, 1) }
+}
+
+fn on_node(port: u16, queues: u16, node: u32) -> Request {
+    Request { node: Some(node), ..request(port, queues) }
+}
+
+/// Places ports in one round, without loads.
+fn placed(nodes: &[u32], requests: &[Request]) -> Placement {
+    let mut placement = Placement::new(nodes.to_vec());
+    placement.place(requests, &Loads::default());
+    placement
+}
+
+fn workers(placement: &Placement, port: u16) -> Vec<u8> {
+    placement.workers_of(PortId(port)).iter().map(|worker| worker.0).collect()
+}
+
+fn all(placement: &Placement, ports: impl IntoIterator<Item = u16>) -> Vec<Vec<u8>> {
+    ports.into_iter().map(|port| workers(placement, port)).collect()
+}
+
+#[test]
+fn four_ports_of_one_queue_alternate_between_two_workers() {
+    let placement = placed(&[0, 0], &[request(0, 1), request(1, 1), request(2, 1), request(3, 1)]);
+    assert_eq!(all(&placement, 0..4), [[0], [1], [0], [1]]);
+}
+
+#[test]
+fn sixteen_ports_use_eight_workers() {
+    let requests: Vec<Request> = (0..16).map(|port| request(port, 1)).collect();
+    let placement = placed(&[0; 8], &requests);
+    for worker in 0..8 {
+        assert_eq!(placement.queues(WorkerId(worker)), 2, "worker {worker}");
+    }
+}
+
+#[test]
+fn queues_of_a_port_are_on_as_many_workers_as_there_are() {
+    let placement = placed(&[0, 0, 0], &[request(0, 1), request(1, 4), request(2, 1)]);
+    assert_eq!(all(&placement, 0..3), [vec![0], vec![1, 2, 0, 1], vec![2]]);
+}
+
+#[test]
+fn a_port_gets_the_worker_that_its_configuration_names_and_the_others_know() {
+    let placement = placed(&[0, 0], &[request(0, 1), request(1, 1), pinned(2, 0), pinned(3, 0)]);
+    assert_eq!(all(&placement, 0..4), [[1], [1], [0], [0]]);
+}
+
+#[test]
+fn a_devices_node_decides_if_a_worker_is_there() {
+    let requests = [on_node(0, 2, 1), on_node(1, 1, 1), on_node(2, 1, 7), request(3, 4)];
+    let placement = placed(&[0, 0, 1, 1], &requests);
+    assert_eq!(all(&placement, 0..4), [vec![2, 3], vec![2], vec![0], vec![1, 0, 3, 2]]);
+}
+
+#[test]
+fn queues_that_share_a_memory_are_on_one_node() {
+    let shared = Request { one_node: true, ..request(1, 4) };
+    let placement = placed(&[0, 0, 1, 1], &[request(0, 1), shared]);
+    let nodes: Vec<bool> = workers(&placement, 1).iter().map(|worker| *worker < 2).collect();
+    assert!(nodes.iter().all(|on_first| *on_first == nodes[0]), "{nodes:?}");
+}
+
+#[test]
+fn both_ends_of_a_patch_link_have_one_worker() {
+    let end = |port, peer| Request { with: Some(PortId(peer)), ..request(port, 1) };
+    let mut placement = placed(&[0, 0], &[request(0, 1), end(1, 2), end(2, 1), end(3, 4), end(4, 3)]);
+    assert_eq!(all(&placement, 0..5), [[0], [1], [1], [0], [0]]);
+    // One of them is opened again, while its worker has much to do.
+    let loads = Loads::given(&[0, 900], &[]);
+    placement.place(&[end(1, 2)], &loads);
+    assert_eq!(workers(&placement, 1), [1]);
+}
+
+#[test]
+fn a_punt_port_follows_its_port_and_does_not_count() {
+    let punt = |port, of| Request { with: Some(PortId(of)), counts: false, ..request(port, 1) };
+    let placement = placed(&[0, 0], &[request(0, 1), punt(8, 0), request(1, 1), punt(9, 1), request(2, 1)]);
+    assert_eq!(all(&placement, [0, 1, 2, 8, 9]), [[0], [1], [0], [0], [1]]);
+    assert_eq!([0, 1].map(|worker| placement.queues(WorkerId(worker))), [2, 1]);
+}
+
+#[test]
+fn a_port_gets_the_worker_with_the_least_load_not_the_fewest_queues() {
+    let mut placement = placed(&[0, 0], &[pinned(0, 0), pinned(1, 1), pinned(2, 1)]);
+    placement.place(&[request(3, 1)], &Loads::given(&[800, 100], &[]));
+    assert_eq!(workers(&placement, 3), [1]);
+    // Less than a step apart, queues decide.
+    placement.place(&[request(4, 1)], &Loads::given(&[180, 110], &[]));
+    assert_eq!(workers(&placement, 4), [0]);
+}
+
+#[test]
+fn ports_that_open_at_once_do_not_pile_up_on_the_idle_worker() {
+    let mut placement = placed(&[0, 0], &[pinned(0, 0), pinned(1, 0)]);
+    let loads = Loads::given(&[400, 0], &[(PortId(0), WorkerId(0), 200), (PortId(1), WorkerId(0), 200)]);
+    let four: Vec<Request> = (2..6).map(|port| request(port, 1)).collect();
+    placement.place(&four, &loads);
+    // Each is expected to take 200, as the two others do.
+    assert_eq!(all(&placement, 2..6), [[1], [1], [0], [1]]);
+}
+
+#[test]
+fn a_port_that_opens_again_keeps_its_worker_unless_another_is_better() {
+    let mut placement = placed(&[0, 0], &[request(0, 1), request(1, 1), request(2, 1), request(3, 1)]);
+    // Its own load does not count against its worker.
+    let loads = Loads::given(&[900, 300], &[(PortId(2), WorkerId(0), 800)]);
+    placement.place(&[request(2, 1)], &loads);
+    assert_eq!(workers(&placement, 2), [0]);
+    for _ in 0..3 {
+        let again: Vec<Request> = (0..4).map(|port| request(port, 1)).collect();
+        placement.place(&again, &Loads::default());
+        assert_eq!(all(&placement, 0..4), [[0], [1], [0], [1]]);
+    }
+    // Two ports are removed from worker 1.
+    placement.retain(|port| port.0 % 2 == 0);
+    placement.place(&[request(2, 1)], &Loads::default());
+    assert_eq!(all(&placement, [0, 2]), [[0], [1]]);
+}
+
+#[test]
+fn a_lone_port_that_opens_again_stays() {
+    let mut placement = placed(&[0, 0], &[pinned(0, 1)]);
+    placement.place(&[request(0, 1)], &Loads::given(&[0, 600], &[(PortId(0), WorkerId(1), 600)]));
+    assert_eq!(workers(&placement, 0), [1]);
+}
+
+/// A generator of pseudo-random numbers (xorshift64).
+struct Generator(u64);
+
+impl Generator {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+#[test]
+fn any_ports_are_spread_evenly_and_the_same_way_each_time() {
+    let mut random = Generator(48);
+    for _ in 0..500 {
+        let count = 1 + random.below(8) as usize;
+        let ports = 1 + random.below(40) as u16;
+        let requests: Vec<Request> =
+            (0..ports).map(|port| request(port, 1 + random.below(4) as u16)).collect();
+        let placement = placed(&vec![0; count], &requests);
+        let queues: Vec<usize> = (0..count as u8).map(|worker| placement.queues(WorkerId(worker))).collect();
+        let (least, most) = (*queues.iter().min().unwrap(), *queues.iter().max().unwrap());
+        assert!(most - least <= 1, "{queues:?} of {requests:?}");
+        let again = placed(&vec![0; count], &requests);
+        assert_eq!(placement.places, again.places);
+        for request in &requests {
+            assert_eq!(placement.workers_of(request.port).len(), usize::from(request.queues));
+        }
+    }
+}
+
+#[test]
+fn a_sink_asks_for_no_worker_and_a_punt_port_for_its_ports() {
+    let port = |n: u16, kind| PortConfig::new(PortId(n), format!("p{n}"), kind);
+    let host = Host { ports: vec![port(0, PortKind::Sink)], ..Host::default() };
+    assert_eq!(Request::of(&host, &host.ports[0]), None);
+    let chosen = PortConfig { worker: Some(1), ..port(0, PortKind::Sink) };
+    assert_eq!(Request::of(&host, &chosen).and_then(|request| request.worker), Some(WorkerId(1)));
+    let patch = port(1, PortKind::Patch { peer: PortId(2) });
+    assert_eq!(Request::of(&host, &patch).and_then(|request| request.with), Some(PortId(2)));
+    // This interface has no device.
+    let veth = port(3, PortKind::AfPacket { interface: "lo".to_owned() });
+    assert_eq!(Request::of(&host, &veth).and_then(|request| request.node), None);
+}
+
+#[test]
+fn loads_divide_a_workers_busy_time_among_its_ports() {
+    let placement = placed(&[0, 0], &[pinned(0, 0), pinned(1, 0), pinned(2, 1)]);
+    let counters = [WorkerCounters::new(), WorkerCounters::new()];
+    let mut loads = Loads::default();
+    let start = Instant::now();
+    loads.measure(&placement, counters.iter(), start);
+    counters[0].busy_cycles.add(1 << 62);
+    counters[0].ports[0].timed_cycles.add(300);
+    counters[0].ports[1].timed_cycles.add(100);
+    loads.measure(&placement, counters.iter(), start + Duration::from_millis(10));
+    assert_eq!(loads.of_worker(WorkerId(0)), 0, "it measures once a second");
+    loads.measure(&placement, counters.iter(), start + Duration::from_secs(1));
+    assert_eq!([0, 1].map(|worker| loads.of_worker(WorkerId(worker))), [1000, 0]);
+    assert_eq!([0, 1].map(|port| loads.of_port(PortId(port), WorkerId(0))), [750, 250]);
+    assert_eq!(loads.of_port(PortId(2), WorkerId(1)), 0);
+}
