@@ -46,6 +46,8 @@ pub enum Bench {
     Overload(BenchArgs),
     /// CPU time without traffic, and the delay of the first packet afterwards
     Idle(BenchArgs),
+    /// The same traffic with one worker and with two
+    Workers(BenchArgs),
     /// Time of packets in the engine and its NFs, at 10, 50 and 90 % of the highest lossless rate
     Latency(BenchArgs),
     /// Forwarding while a scraper and the web page read netvmd, against forwarding without them
