@@ -101,6 +101,12 @@ impl Queue {
         Self { fd: Arc::new(fd), kind, ring }
     }
 
+    /// The same without io_uring: a TAP device then takes one system call for each packet.
+    #[must_use]
+    pub fn without_io_uring(self) -> Self {
+        Self { ring: None, ..self }
+    }
+
     /// Whether it is a TAP device's and takes one system call for a burst, by io_uring.
     #[must_use]
     pub const fn uses_io_uring(&self) -> bool {

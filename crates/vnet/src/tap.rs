@@ -94,6 +94,8 @@ pub struct Abilities {
     pub offloads: Offloads,
     /// A burst takes one system call, by io_uring.
     pub has_io_uring: bool,
+    /// This process may make rings, whether or not they work with TAP devices.
+    pub allows_io_uring: bool,
 }
 
 /// Tries what this kernel does, with a TAP device that is removed at once.
@@ -103,5 +105,10 @@ pub struct Abilities {
 pub fn probe() -> io::Result<Abilities> {
     let (fd, _) = attach("nvprobe%d", false)?;
     let offloads = negotiate(&fd)?;
-    Ok(Abilities { offloads, has_io_uring: Queue::new(fd, Kind::Tap).uses_io_uring() })
+    let has_io_uring = Queue::new(fd, Kind::Tap).uses_io_uring();
+    Ok(Abilities {
+        offloads,
+        has_io_uring,
+        allows_io_uring: has_io_uring || io_uring::IoUring::new(1).is_ok(),
+    })
 }

@@ -233,11 +233,12 @@ fn send_burst(queue: &mut Queue, frames: &mut [Vec<u8>]) -> Vec<Result<(), SendE
     sent
 }
 
-/// Sends bursts from one TAP device to another; returns whether they used io_uring.
-fn check_bursts() -> bool {
+/// Sends bursts from one TAP device to another; returns whether they used io_uring. `change` is applied to the queues.
+fn check_bursts(change: fn(Queue) -> Queue) -> bool {
     let open = |interface: &str| {
         let interface = interface.to_owned();
-        tap::open(&TapOptions { interface, queues: 1, mtu: None, offloads: false }).unwrap().queues.remove(0)
+        let options = TapOptions { interface, queues: 1, mtu: None, offloads: false };
+        change(tap::open(&options).unwrap().queues.remove(0))
     };
     let (mut a, mut b) = (open("nva"), open("nvb"));
     let uses_io_uring = a.uses_io_uring();
@@ -289,7 +290,14 @@ fn check_bursts() -> bool {
 
 #[test]
 fn a_burst_of_a_tap_device_is_read_and_written_in_order() {
-    in_own_namespace(|| println!("io_uring: {}", check_bursts()));
+    in_own_namespace(|| {
+        // It is used wherever the kernel lets this process have it.
+        let is_allowed = io_uring::IoUring::new(1).is_ok();
+        assert_eq!(check_bursts(|queue| queue), is_allowed);
+        let probed = tap::probe().unwrap();
+        assert_eq!((probed.has_io_uring, probed.allows_io_uring), (is_allowed, is_allowed));
+    });
+    in_own_namespace(|| assert!(!check_bursts(Queue::without_io_uring)));
 }
 
 /// Makes the kernel refuse io_uring to this thread, as the seccomp profiles of container engines do.
@@ -305,7 +313,8 @@ fn refuse_io_uring() {
 fn without_io_uring_a_burst_is_the_same() {
     in_own_namespace(|| {
         refuse_io_uring();
-        assert!(!check_bursts());
+        assert!(!check_bursts(|queue| queue));
+        assert!(!tap::probe().unwrap().allows_io_uring);
     });
 }
 

@@ -81,11 +81,15 @@ fn capabilities(root: &Root) -> Check {
 fn offloads() -> Check {
     const NAME: &str = "TAP offloads";
     match netvm_vnet::tap::probe() {
-        Ok(Abilities { offloads, has_io_uring }) => {
-            let bursts = if has_io_uring {
-                "a burst of packets takes one system call (io_uring)"
-            } else {
-                "each packet takes a system call, as the kernel refuses io_uring (`sysctl kernel.io_uring_disabled`, seccomp)"
+        Ok(Abilities { offloads, has_io_uring, allows_io_uring }) => {
+            let bursts = match (has_io_uring, allows_io_uring) {
+                (true, _) => "a burst of packets takes one system call (io_uring)",
+                (false, true) => {
+                    "each packet takes a system call, as io_uring of this kernel cannot read TAP devices"
+                }
+                (false, false) => {
+                    "each packet takes a system call, as the kernel refuses io_uring (`sysctl kernel.io_uring_disabled`, seccomp)"
+                }
             };
             let (what, segments) = match offloads {
                 Offloads { tcp: true, udp: true } => (

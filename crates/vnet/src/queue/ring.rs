@@ -27,18 +27,22 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for a TAP device that has no packets yet.
+    /// A ring for a TAP device. If the device has a packet already, that one is lost.
     ///
     /// # Errors
     /// The kernel refuses io_uring (`kernel.io_uring_disabled`, seccomp), or cannot read the device without waiting.
     pub(super) fn open(device: BorrowedFd<'_>) -> io::Result<Self> {
         let ring = IoUring::new(OPERATIONS as u32)?;
         let mut ring = Self { ring, results: Box::new([0; OPERATIONS]), count: 0 };
-        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: a part without bytes.
-        unsafe { ring.run((device, Operation::Read), [&[nothing][..]].into_iter()) }?;
+        // With room for a packet: Linux 6.18 answers a read without room by 0, and does not ask the device.
+        let mut bytes = [0u8; 256];
+        let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: the bytes outlive the call.
+        unsafe { ring.run((device, Operation::Read), [&[part][..]].into_iter()) }?;
         match ring.results() {
-            [result] if *result == -libc::EAGAIN => Ok(ring),
+            [result] if *result == -libc::EAGAIN || *result > 0 => Ok(ring),
+            // Such as EOPNOTSUPP: the device's reads would wait.
+            [result] if *result < 0 => Err(io::Error::from_raw_os_error(-*result)),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
