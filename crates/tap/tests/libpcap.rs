@@ -1,7 +1,7 @@
 //! The interpreter against libpcap's own: for expressions that libpcap compiles, and for programs at random.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use netvm_tap::{Filter, Instruction, Outcome};
+use netvm_tap::{Direction, Filter, Instruction, Outcome};
 use pcap::{Capture, Linktype};
 use proptest::prelude::*;
 
@@ -146,6 +146,24 @@ proptest! {
             }
             Ok(())
         })?;
+    }
+}
+
+#[test]
+fn inbound_and_outbound_are_the_direction_at_the_place() {
+    let packet = [[0u8; 12].as_slice(), &[8, 0, 0x45], &[0; 80]].concat();
+    let directions =
+        [Direction::None, Direction::In, Direction::Out, Direction::ToKernel, Direction::FromKernel];
+    for (expression, expected) in [
+        ("inbound", [true, true, false, false, true]),
+        ("outbound", [false, false, true, true, false]),
+        ("outbound and ip", [false, false, true, true, false]),
+        ("outbound and ip6", [false; 5]),
+    ] {
+        let filter = Filter::new(&compile(expression)).unwrap();
+        let matches = directions
+            .map(|direction| filter.run_passing(&packet, packet.len() as u32, direction) == Outcome::Accept);
+        assert_eq!(matches, expected, "{expression}");
     }
 }
 

@@ -101,7 +101,7 @@ impl Tap {
         let record = passing.record(interface);
         self.ring.count_seen(interface, packets.len() as u64);
         for mbuf in packets {
-            if self.filter.as_ref().is_some_and(|filter| !is_wanted(filter, mbuf)) {
+            if self.filter.as_ref().is_some_and(|filter| !is_wanted(filter, mbuf, passing.direction)) {
                 continue;
             }
             let record = Record { original: mbuf.pkt_len(), port: mbuf.port().0, ..record };
@@ -115,20 +115,20 @@ impl Tap {
 }
 
 /// Whether a filter accepts a packet. Runs on private copies of the packet.
-fn is_wanted(filter: &Filter, mbuf: &Mbuf) -> bool {
+fn is_wanted(filter: &Filter, mbuf: &Mbuf, direction: Direction) -> bool {
     let mut front = [0u8; FRONT];
     let copied = mbuf.copy_to(&mut front);
-    match filter.run(&front[..copied], mbuf.pkt_len()) {
-        Outcome::Beyond => is_wanted_whole(filter, mbuf),
+    match filter.run_passing(&front[..copied], mbuf.pkt_len(), direction) {
+        Outcome::Beyond => is_wanted_whole(filter, mbuf, direction),
         outcome => outcome == Outcome::Accept,
     }
 }
 
 #[cold]
-fn is_wanted_whole(filter: &Filter, mbuf: &Mbuf) -> bool {
+fn is_wanted_whole(filter: &Filter, mbuf: &Mbuf, direction: Direction) -> bool {
     let mut whole = [0u8; 1 << 16];
     let copied = mbuf.copy_to(&mut whole);
-    filter.run(&whole[..copied], mbuf.pkt_len()) == Outcome::Accept
+    filter.run_passing(&whole[..copied], mbuf.pkt_len(), direction) == Outcome::Accept
 }
 
 /// The captures that run on a worker.

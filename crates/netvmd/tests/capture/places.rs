@@ -41,9 +41,22 @@ fn every_place_shows_what_was_sent() {
     readers.push(gather(site.start(&dropped).unwrap(), lost, &file("dropped")));
     let by_rule = CaptureRequest { reasons: vec!["rule".to_owned()], ..dropped };
     readers.push(gather(site.start(&by_rule).unwrap(), sent.len() - entered.len(), &file("by-rule")));
+    // The direction at the place.
+    let (inbound, outbound) = (format!("inbound and {MARKED}"), format!("outbound and {MARKED}"));
+    readers.push(gather(
+        site.start(&request(&["through:1"], &inbound)).unwrap(),
+        entered.len(),
+        &file("inbound"),
+    ));
+    let session = site.start(&request(&["left", "right"], &outbound)).unwrap();
+    readers.push(gather(session, left.len(), &file("outbound")));
     site.send(sent.clone());
     for reader in readers {
         assert_eq!(reader.join().unwrap().lost, 0);
+    }
+    for (place, frames) in [("inbound", &entered), ("outbound", &left)] {
+        let captured: Vec<_> = read(&file(place)).into_iter().map(|packet| packet.data).collect();
+        assert!(captured == *frames, "{place}: {} packets", captured.len());
     }
 
     for (place, frames) in &expected {

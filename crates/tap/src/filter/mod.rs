@@ -10,6 +10,7 @@ mod verify;
 
 use serde::{Deserialize, Serialize};
 
+use crate::record::Direction;
 pub use verify::FilterError;
 
 /// Instructions that a filter can have, as in Linux and libpcap (`BPF_MAXINSNS`).
@@ -53,10 +54,19 @@ impl Filter {
         Ok(Self(program.into()))
     }
 
-    /// Runs it over the front of a packet of `length` bytes.
+    /// Runs it over the front of a packet of `length` bytes that is dropped.
     #[inline]
     #[must_use]
     pub fn run(&self, front: &[u8], length: u32) -> Outcome {
-        run::run(&self.0, front, length)
+        self.run_passing(front, length, Direction::None)
+    }
+
+    /// Runs it over the front of a packet of `length` bytes. libpcap's `outbound` matches what leaves the engine, an NF or a
+    /// router, also to its kernel; `inbound` matches all others.
+    #[inline]
+    #[must_use]
+    pub fn run_passing(&self, front: &[u8], length: u32, direction: Direction) -> Outcome {
+        let is_outbound = matches!(direction, Direction::Out | Direction::ToKernel);
+        run::run(&self.0, (front, length), is_outbound)
     }
 }

@@ -9,7 +9,13 @@ struct Front<'a> {
     bytes: &'a [u8],
     /// Bytes of the whole packet.
     length: u32,
+    is_outbound: bool,
 }
+
+/// Where libpcap's `inbound` and `outbound` load the packet's type (`SKF_AD_OFF + SKF_AD_PKTTYPE` of Linux's filter.h), and
+/// the type of those that go out (`PACKET_OUTGOING`).
+const TYPE_AT: u32 = 0xffff_f004;
+const OUTGOING: u32 = 4;
 
 /// Why a load gave nothing: the packet ends there, or only its front.
 type Loaded = Result<u32, Outcome>;
@@ -26,11 +32,20 @@ impl Front<'_> {
             None => missing,
         }
     }
+
+    /// A load from a fixed offset. The packet's type lies beyond all packets.
+    #[inline(always)]
+    fn load_at<const BYTES: usize>(self, offset: u32) -> Loaded {
+        match self.load::<BYTES>(0, offset) {
+            Err(Outcome::Reject) if offset == TYPE_AT => Ok(if self.is_outbound { OUTGOING } else { 0 }),
+            loaded => loaded,
+        }
+    }
 }
 
 /// Runs a verified program.
-pub(super) fn run(program: &[Instruction], bytes: &[u8], length: u32) -> Outcome {
-    match interpret(program, Front { bytes, length }) {
+pub(super) fn run(program: &[Instruction], (bytes, length): (&[u8], u32), is_outbound: bool) -> Outcome {
+    match interpret(program, Front { bytes, length, is_outbound }) {
         Ok(0) => Outcome::Reject,
         Ok(_) => Outcome::Accept,
         Err(outcome) => outcome,
@@ -45,9 +60,9 @@ fn interpret(program: &[Instruction], packet: Front<'_>) -> Loaded {
         at += 1;
         let jump = |holds: bool| usize::from(if holds { jt } else { jf });
         match code {
-            op::LD_W_ABS => a = packet.load::<4>(0, k)?,
-            op::LD_H_ABS => a = packet.load::<2>(0, k)?,
-            op::LD_B_ABS => a = packet.load::<1>(0, k)?,
+            op::LD_W_ABS => a = packet.load_at::<4>(k)?,
+            op::LD_H_ABS => a = packet.load_at::<2>(k)?,
+            op::LD_B_ABS => a = packet.load_at::<1>(k)?,
             op::LD_W_IND => a = packet.load::<4>(x, k)?,
             op::LD_H_IND => a = packet.load::<2>(x, k)?,
             op::LD_B_IND => a = packet.load::<1>(x, k)?,
