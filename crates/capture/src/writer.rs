@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,6 +117,19 @@ impl CaptureWriter {
                     options: Vec::new(),
                 };
                 writer.write_pcapng_block(block).map(drop).map_err(|error| pcapng_error(&self.path, error))
+            }
+        }
+    }
+
+    /// Writes what is buffered, so that other programs see all frames.
+    ///
+    /// # Errors
+    /// [`WriteError::Io`].
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        match &mut self.sink {
+            Sink::Pcap(writer, _) => writer.flush().map_err(|error| pcap_error(&self.path, error)),
+            Sink::Pcapng(writer) => {
+                writer.get_mut().flush().map_err(|source| WriteError::Io { path: self.path.clone(), source })
             }
         }
     }

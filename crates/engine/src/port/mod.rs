@@ -59,6 +59,11 @@ pub(crate) trait Device: Send {
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool;
 
+    /// Whether to call [`Device::flush`] again in the next turn.
+    fn needs_flush(&self) -> bool {
+        !self.is_flushed()
+    }
+
     /// How the worker learns that packets have arrived; does not change.
     fn arrival(&self) -> Arrival<'_> {
         Arrival::Ask
@@ -206,6 +211,13 @@ impl PortQueue {
     pub(crate) fn is_flushed(&self) -> bool {
         self.devices.first().is_none_or(|device| device.is_flushed())
             && self.shaper.as_ref().is_none_or(|shaper| shaper.is_empty())
+    }
+
+    /// Whether to flush it again in the next turn.
+    #[inline]
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.devices.first().is_some_and(|device| device.needs_flush())
+            || self.shaper.as_ref().is_some_and(|shaper| !shaper.is_empty())
     }
 
     #[inline]

@@ -64,6 +64,26 @@ fn a_full_disk_ends_the_capture_and_not_the_traffic() {
 }
 
 #[test]
+fn a_pcap_port_has_all_packets_in_its_file_while_netvmd_runs() {
+    let folder = std::sync::Arc::new(common::Folder::new());
+    let outputs = ["pcap", "pcapng"].map(|kind| folder.0.join(format!("out.{kind}")));
+    let mut text = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n".to_owned();
+    for (n, output) in outputs.iter().enumerate() {
+        text += &format!(
+            "[[port]]\nname = \"in{n}\"\nkind = \"source\"\ncount = 7\nforward = {{ out = \"out{n}\" }}\n\
+             [[port]]\nname = \"out{n}\"\nkind = \"pcap\"\noutput = {output:?}\n"
+        );
+    }
+    let daemon = Daemon::start_in(std::sync::Arc::clone(&folder), &text);
+    for output in &outputs {
+        daemon.until("the file has all packets", |_| {
+            let Ok(mut file) = netvm_capture::CaptureReader::open(output) else { return false };
+            std::iter::from_fn(|| file.next_frame().ok().flatten().map(drop)).count() == 7
+        });
+    }
+}
+
+#[test]
 fn a_router_shows_packets_before_and_after() {
     if !are_possible() {
         return;

@@ -37,12 +37,17 @@ impl Progress {
     }
 }
 
+/// How long a busy worker leaves written packets in memory, before other programs see them in the file.
+const FLUSH_MICROS: u64 = 100_000;
+
 /// A capture port.
 pub(crate) struct Capture {
     port: PortId,
     input: Option<CaptureReader>,
     output: Option<CaptureWriter>,
     written: Vec<u8>,
+    /// Since when packets that were written are only in memory.
+    buffered: Option<u64>,
     pace: Option<RateLimit>,
     progress: Arc<Progress>,
     /// The time stamp and length of a frame that has no packet buffer yet; its bytes are in `buffer`.
@@ -73,7 +78,8 @@ impl Capture {
         progress: Arc<Progress>,
     ) -> Self {
         let pace = paced.then(|| RateLimit { hertz: clock::cycles_per_second(), start: None });
-        Self { port, input, output, written: Vec::new(), pace, progress, held: None, buffer: Vec::new() }
+        let (written, buffer) = (Vec::new(), Vec::new());
+        Self { port, input, output, written, buffered: None, pace, progress, held: None, buffer }
     }
 
     fn report(&self, text: String) {
@@ -107,7 +113,16 @@ impl Capture {
         let length = u32::from(mbuf.data_len());
         self.written.resize(length as usize, 0);
         mbuf.copy_to(&mut self.written);
+        self.buffered.get_or_insert_with(clock::cycles);
         writer.write(time, original.max(length), &self.written)
+    }
+
+    /// Puts what was written into the file.
+    fn settle(&mut self) {
+        self.buffered = None;
+        if let Some(Err(error)) = self.output.as_mut().map(CaptureWriter::flush) {
+            self.report(error.to_string());
+        }
     }
 }
 
@@ -171,11 +186,25 @@ impl Device for Capture {
     }
 
     fn flush(&mut self, _cx: &PortContext<'_>) -> usize {
+        let passed = self.buffered.map_or(0, |since| clock::cycles().wrapping_sub(since));
+        if passed > clock::cycles_in_micros(FLUSH_MICROS) {
+            self.settle();
+        }
         0
     }
 
     fn is_flushed(&self) -> bool {
         true
+    }
+
+    fn needs_flush(&self) -> bool {
+        self.buffered.is_some()
+    }
+
+    fn prepare_wait(&mut self) {
+        if self.buffered.is_some() {
+            self.settle();
+        }
     }
 
     fn expects(&self) -> Expects<'_> {

@@ -106,7 +106,7 @@ impl Ports {
                     queue.shape(now, memory, &cx);
                 }
                 sent += queue.flush(&cx);
-                if queue.is_flushed() {
+                if !queue.needs_flush() {
                     self.unsent[word] &= !(1 << bit);
                 }
             }
