@@ -47,14 +47,17 @@ impl Machine {
         for card in passed {
             words.extend(["-device".to_owned(), vfio_user_device(&card.socket)]);
         }
-        if !cards.is_empty() && vectors(self.accel, version, 1) == Some(0) {
+        let has_no_vectors = vectors(self.accel, version, 1) == Some(0);
+        if !cards.is_empty() && has_no_vectors {
             words.extend(["-global".to_owned(), "virtio-net-pci.vectors=0".to_owned()]);
         }
+        let overridden: Vec<String> =
+            cards.iter().filter_map(|card| frontend(card, has_no_vectors)).collect();
         if matches!(self.boot, Boot::Image { .. }) {
             words.extend(FIRMWARE_ON_SERIAL.map(str::to_owned));
         }
-        let space =
-            if !words.is_empty() { " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'" } else { "" };
+        let is_plain = words.is_empty() && overridden.is_empty();
+        let space = if is_plain { "" } else { " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'" };
         writeln!(xml, "<domain type='{kind}'{space}>")?;
         writeln!(xml, "  <name>{}</name>", escape(&self.name))?;
         writeln!(xml, "  <memory unit='MiB'>{}</memory>", self.memory)?;
@@ -120,6 +123,11 @@ impl Machine {
             }
             writeln!(xml, "  </qemu:commandline>")?;
         }
+        if !overridden.is_empty() {
+            writeln!(xml, "  <qemu:override>")?;
+            overridden.iter().for_each(|device| xml.push_str(device));
+            writeln!(xml, "  </qemu:override>")?;
+        }
         writeln!(xml, "</domain>")
     }
 
@@ -136,8 +144,32 @@ impl Machine {
         let queues = if card.queues > 1 { format!(" queues='{}'", card.queues) } else { String::new() };
         writeln!(xml, "      <model type='virtio'/>")?;
         writeln!(xml, "      <driver{queues} rx_queue_size='1024' tx_queue_size='1024'/>")?;
+        writeln!(xml, "      <alias name='{}'/>", alias(card))?;
         writeln!(xml, "    </interface>")
     }
+}
+
+/// Properties of a card that libvirt (since 8.2) takes only so: it gives cards with several queues vectors of its own, and
+/// wants to set the `<mtu>` of a vhost-user card on an interface of the host, which there is not.
+fn frontend(card: &Card, has_no_vectors: bool) -> Option<String> {
+    let vectors = (has_no_vectors && card.queues > 1).then_some(("vectors", 0));
+    let properties: Vec<_> = vectors.into_iter().chain(card.mtu.map(|mtu| ("host_mtu", mtu))).collect();
+    let line = |(name, value): &(&str, u16)| {
+        format!("        <qemu:property name='{name}' type='unsigned' value='{value}'/>\n")
+    };
+    let lines = properties.iter().map(line).collect::<String>();
+    (!lines.is_empty()).then(|| {
+        let alias = alias(card);
+        format!(
+            "    <qemu:device alias='{alias}'>\n      <qemu:frontend>\n{lines}      </qemu:frontend>\n    </qemu:device>\n"
+        )
+    })
+}
+
+/// The name of a card in the domain: of the letters that libvirt allows, and different for each port.
+fn alias(card: &Card) -> String {
+    let mac: String = card.mac.chars().filter(char::is_ascii_hexdigit).collect();
+    format!("ua-netvm-{mac}")
 }
 
 #[cfg(test)]
@@ -165,11 +197,30 @@ mod tests {
         ] {
             assert!(xml.contains(part), "{part}: {xml}");
         }
-        assert!(!xml.contains("vectors") && !xml.contains("on_reboot"), "{xml}");
+        assert!(!xml.contains("vectors") && !xml.contains("on_reboot") && !xml.contains("override"), "{xml}");
         machine.cards[0].connects = false;
         let xml = machine.libvirt_xml(&Domain { version: OLD, cores: &[], ..domain });
         assert!(xml.contains("value='virtio-net-pci.vectors=0'"), "{xml}");
         assert!(xml.contains("mode='server'/>") && !xml.contains("cputune"), "{xml}");
+    }
+
+    #[test]
+    fn several_queues_have_no_vectors_where_qemu_would_crash_and_the_mtu_is_passed_on() {
+        let mut machine = machine();
+        (machine.cards[0].queues, machine.cards[0].mtu) = (2, Some(9000));
+        let emulator = Path::new("/usr/bin/qemu-system-x86_64");
+        let domain = Domain { emulator, version: OLD, cores: &[], qmp: None, nf: None };
+        let xml = machine.libvirt_xml(&domain);
+        for part in [
+            "      <alias name='ua-netvm-020000000001'/>\n    </interface>",
+            "  <qemu:override>\n    <qemu:device alias='ua-netvm-020000000001'>\n      <qemu:frontend>\n        \
+             <qemu:property name='vectors' type='unsigned' value='0'/>\n        \
+             <qemu:property name='host_mtu' type='unsigned' value='9000'/>\n      </qemu:frontend>",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        let xml = machine.libvirt_xml(&Domain { version: NEW, ..domain });
+        assert!(!xml.contains("vectors") && xml.contains("queues='2'") && xml.contains("host_mtu"), "{xml}");
     }
 
     #[test]

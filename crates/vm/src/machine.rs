@@ -86,6 +86,8 @@ pub struct Card {
     pub mac: String,
     /// Number of queue pairs.
     pub queues: u16,
+    /// The MTU that the guest learns from the card, if it is not Ethernet's usual one. Only virtio-net cards tell it.
+    pub mtu: Option<u16>,
 }
 
 /// Where QMP and the serial console connect.
@@ -214,10 +216,11 @@ impl Machine {
             None => String::new(),
         };
         let several = if queues > 1 { ",mq=on" } else { "" };
+        let mtu = card.mtu.map_or(String::new(), |mtu| format!(",host_mtu={mtu}"));
         arguments.pair(
             "-device",
             format_args!(
-                "virtio-net-pci,netdev=net{n},mac={},romfile=,rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE}{several}{vectors}",
+                "virtio-net-pci,netdev=net{n},mac={},romfile=,rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE}{several}{mtu}{vectors}",
                 card.mac
             ),
         );

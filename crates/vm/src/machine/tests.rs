@@ -22,6 +22,7 @@ pub(crate) fn machine() -> Machine {
             connects: true,
             mac: "02:00:00:00:00:01".to_owned(),
             queues: 1,
+            mtu: None,
         }],
     }
 }
@@ -93,6 +94,10 @@ fn an_old_qemu_gets_no_msix_under_tcg() {
     machine.accel = Accel::Kvm;
     assert!(!text(&machine, OLD).contains("vectors"));
     machine.cards[0].queues = 4;
+    assert!(!text(&machine, OLD).contains("mtu"));
+    machine.cards[0].mtu = Some(9000);
+    assert!(text(&machine, OLD).contains(",mq=on,host_mtu=9000,vectors=10"));
+    machine.cards[0].mtu = None;
     assert!(text(&machine, OLD).contains("queues=4") && text(&machine, OLD).contains("mq=on,vectors=10"));
 }
 

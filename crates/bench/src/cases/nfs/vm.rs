@@ -109,6 +109,7 @@ fn circulate(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, Be
         connects: true,
         mac,
         queues: 1,
+        mtu: None,
     };
     let _running = guest.start_with(card)?;
     let from_guest = |rig: &mut Rig| {

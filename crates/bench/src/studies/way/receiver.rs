@@ -254,6 +254,7 @@ fn guest_rig(
         connects: true,
         mac: GUEST_MAC.to_string(),
         queues: 1,
+        mtu: None,
     };
     Ok((rig, guest.start_with(card)?))
 }

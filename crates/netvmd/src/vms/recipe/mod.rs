@@ -21,6 +21,8 @@ use problem::{Problems, VmProblem};
 
 /// KVM's device.
 const KVM: &str = "/dev/kvm";
+/// What a guest assumes of a card that does not tell its MTU.
+const USUAL_MTU: u16 = 1500;
 
 /// The NF in a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +142,8 @@ fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
     };
     let (name, socket, queues) = (port.name.clone(), path.clone(), port.queues);
     let mac = port.card_mac().unwrap_or(at.mac).to_string();
-    Some(Card { name, kind, socket, connects, mac, queues })
+    let mtu = Some(port.mtu).filter(|mtu| kind == CardKind::VhostUser && *mtu != USUAL_MTU);
+    Some(Card { name, kind, socket, connects, mac, queues, mtu })
 }
 
 /// Checks that QEMU can create the socket of a port that connects to it. netvmd creates a missing folder for QEMU's

@@ -63,7 +63,7 @@ impl Image {
         let kind = if place.card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
         let (name, mac) = (place.card.name().to_owned(), place.mac().to_string());
         let socket = self.folder().join(place.socket());
-        netvm_vm::Card { name, kind, socket, connects: true, mac, queues: 1 }
+        netvm_vm::Card { name, kind, socket, connects: true, mac, queues: 1, mtu: None }
     }
 
     fn arguments(&self, guest: usize) -> Vec<std::ffi::OsString> {
