@@ -11,6 +11,9 @@ use rustix::process::setsid;
 
 use crate::message::{MOST_FILES, Message, receive, send};
 
+/// Between attempts to accept a connection that the kernel refuses.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Files of one name.
 #[derive(Debug)]
 struct Bundle {
@@ -62,8 +65,13 @@ impl Server {
             Ok(_) => true,
             Err(since) => !bundle.files.is_empty() && now.duration_since(since) < self.patience,
         });
-        if comes && let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC) {
-            self.new.push(socket);
+        if comes {
+            match accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => self.new.push(socket),
+                Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => {}
+                // Such as EMFILE: the connection waits in the queue, of which poll would tell again at once.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
         }
         if !self.bundles.is_empty() {
             self.first = None;

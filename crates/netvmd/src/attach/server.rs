@@ -23,6 +23,7 @@ use super::connection::{Connection, SessionError};
 use super::session::{Policy, Session};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
+use crate::events::{Bucket, LogLimit, Rate, more};
 use crate::runtime::{Watched, watch};
 
 /// Most connections of a user that are in their handshake or closing. netvmd closes further connections, so that no user
@@ -32,9 +33,8 @@ const MAX_HANDSHAKES: usize = 16;
 /// Most connections, attached ones included. netvmd accepts further ones when others have closed.
 const MAX_CONNECTIONS: usize = 512;
 
-/// Most log lines in a [`LOG_INTERVAL`] about NFs of one user that did not attach; the next line counts the suppressed ones.
-const LOG_LINES: u64 = 5;
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Log lines about NFs of one user that did not attach.
+const LOG_RATE: Rate = Rate { burst: 5, interval: Duration::from_secs(10) };
 
 /// Most characters of a peer's error in the log.
 const LOGGED: usize = 300;
@@ -74,22 +74,7 @@ pub struct AttachServer {
     handshakes: Mutex<BTreeMap<u32, usize>>,
     connections: Arc<Semaphore>,
     /// Refused NFs by user.
-    refusals: Mutex<BTreeMap<u32, Lines>>,
-}
-
-/// Counts log lines about refused NFs of one user.
-#[derive(Debug)]
-struct Lines {
-    /// The start of the interval.
-    since: Instant,
-    /// Lines within the interval, including the suppressed ones.
-    count: u64,
-}
-
-impl Lines {
-    fn new() -> Self {
-        Self { since: Instant::now(), count: 0 }
-    }
+    refusals: Mutex<BTreeMap<u32, Bucket>>,
 }
 
 /// The peer of a connection.
@@ -128,12 +113,13 @@ impl AttachServer {
     }
 
     async fn accept_all(self: Arc<Self>, listener: Watched) {
+        let failures = LogLimit::default();
         // The semaphore is never closed.
         while let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await {
             match accept(&listener).await {
                 Ok(socket) => self.serve(socket, permit),
                 Err(error) => {
-                    tracing::warn!("attach socket: {error}");
+                    failures.log(|more| tracing::warn!("attach socket: {error}{more}"));
                     // An error such as EMFILE persists: pause before the next attempt.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -195,25 +181,17 @@ impl AttachServer {
         }
     }
 
-    /// Logs why an NF did not attach, unless the log has too many lines about its user in this interval.
+    /// Logs why an NF did not attach, unless there are too many lines about its user.
     fn log(&self, peer: Peer, error: &str) {
+        let now = Instant::now();
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        refusals.retain(|uid, lines| *uid == peer.uid || lines.since.elapsed() < LOG_INTERVAL);
-        let lines = refusals.entry(peer.uid).or_insert_with(Lines::new);
-        lines.count += 1;
-        let mut more = 0;
-        if lines.since.elapsed() >= LOG_INTERVAL {
-            more = lines.count.saturating_sub(LOG_LINES + 1);
-            *lines = Lines { count: 1, ..Lines::new() };
-        }
-        if lines.count > LOG_LINES {
-            return;
-        }
+        refusals.retain(|uid, bucket| *uid == peer.uid || !bucket.is_full(now));
+        let bucket = refusals.entry(peer.uid).or_insert_with(|| Bucket::new(LOG_RATE, now));
+        let Some(suppressed) = bucket.allows(now) else { return };
         let pid = peer.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
         let error: String =
             error.chars().take(LOGGED).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        let more =
-            if more > 0 { format!(" ({more} more of this user since the last line)") } else { String::new() };
+        let more = more(suppressed);
         tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}{more}", peer.uid);
     }
 

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::events::{Bucket, Rate};
+
 /// Longest logged line in bytes.
 const LONGEST_LINE: usize = 1024;
 /// Longest reported error line in characters.
 const LONGEST_ERROR: usize = 200;
-/// Most logged lines in a period.
-const LINES: u32 = 200;
-/// The period.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Logged lines: so many at once, then ten a second.
+const LINES: Rate = Rate { burst: 200, interval: Duration::from_millis(100) };
 
 /// Passes each line to `log` until the stream ends. Returns the line that best explains the NF's end, if any.
 pub(super) async fn follow(mut stream: impl AsyncRead + Unpin, mut log: impl FnMut(&str)) -> Option<String> {
@@ -49,9 +49,7 @@ impl ErrorLine {
 #[derive(Debug, Default)]
 struct Lines {
     line: Vec<u8>,
-    period: Option<Instant>,
-    written: u32,
-    suppressed: u32,
+    bucket: Option<Bucket>,
 }
 
 impl Lines {
@@ -70,32 +68,25 @@ impl Lines {
             self.line.clear();
             return;
         }
-        if self.period.is_none_or(|start| now.duration_since(start) >= PERIOD) {
-            self.report_suppressed(log);
-            self.period = Some(now);
-            self.written = 0;
-        }
-        if self.written < LINES {
-            self.written += 1;
+        let bucket = self.bucket.get_or_insert_with(|| Bucket::new(LINES, now));
+        if let Some(suppressed) = bucket.allows(now) {
+            report_suppressed(suppressed, log);
             log(&printable(&self.line));
-        } else {
-            self.suppressed += 1;
         }
         self.line.clear();
-    }
-
-    fn report_suppressed(&mut self, log: &mut impl FnMut(&str)) {
-        if self.suppressed > 0 {
-            log(&format!("({} more lines within a second suppressed)", self.suppressed));
-            self.suppressed = 0;
-        }
     }
 
     fn end(&mut self, log: &mut impl FnMut(&str)) {
         if !self.line.is_empty() {
             log(&printable(&self.line));
         }
-        self.report_suppressed(log);
+        report_suppressed(self.bucket.map_or(0, |bucket| bucket.suppressed()), log);
+    }
+}
+
+fn report_suppressed(lines: u64, log: &mut impl FnMut(&str)) {
+    if lines > 0 {
+        log(&format!("({lines} more lines suppressed)"));
     }
 }
 
@@ -121,12 +112,15 @@ mod tests {
         for _ in 0..1000 {
             lines.take(b"again\n", now, &mut log);
         }
-        lines.take(b"later\nunfinished", now + PERIOD, &mut log);
+        lines.take(b"later\nlost\nunfinished", now + LINES.interval, &mut log);
         lines.end(&mut log);
         assert_eq!(seen[..3], ["first", "second", "\u{fffd}[2Jclear"]);
         assert_eq!(seen[3].len(), LONGEST_LINE);
         assert_eq!(seen[4..200], vec!["again"; 196]);
-        assert_eq!(seen[200..], ["(804 more lines within a second suppressed)", "later", "unfinished"]);
+        assert_eq!(
+            seen[200..],
+            ["(804 more lines suppressed)", "later", "unfinished", "(1 more lines suppressed)"]
+        );
     }
 
     #[test]

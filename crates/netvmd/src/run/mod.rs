@@ -164,6 +164,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let recorder = reclaims.clone();
     let events = Events::default();
     let noted = events.clone();
+    tokio::spawn(events.clone().keep_flushing());
     let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
     let (engine, mut thread) = EngineThread::start(host.engine.clone(), may_have_nics(), on_notice).await?;
     let engine = engine.with_events(events);

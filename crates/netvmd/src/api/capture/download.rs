@@ -3,7 +3,7 @@
 //! A separate `netvm capture` process does the work, so that libpcap parses the client's filter there and not in netvmd.
 
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Json;
@@ -20,7 +20,11 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::api::Failure;
 use crate::daemon::Daemon;
+use crate::events::LogLimit;
 use crate::process::program::Program;
+
+/// Lines about captures that failed, as of a client that asks for more than there is.
+static FAULTS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
 /// Most bytes of a chunk of the file.
 const CHUNK: usize = 64 << 10;
@@ -134,7 +138,7 @@ async fn pass(
     }
     let said = message(&mut errors).await;
     if !child.wait().await.is_ok_and(|status| status.success()) {
-        tracing::warn!("a capture for a client failed: {said}");
+        FAULTS.log(|more| tracing::warn!("a capture for a client failed: {said}{more}"));
         // Aborts the reply, so that the client notices the failure.
         let _ = sender.send(Err(std::io::Error::other("the capture has failed"))).await;
     }

@@ -4,7 +4,7 @@ pub(super) mod download;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Json;
@@ -24,6 +24,7 @@ use super::Failure;
 use super::serve::Io;
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineHandle;
+use crate::events::LogLimit;
 use crate::runtime::blocking;
 
 /// Longest request: a filter of 4,096 instructions takes a third.
@@ -32,6 +33,11 @@ const MAX_REQUEST: usize = 512 << 10;
 const DEFAULT_BUFFER: u64 = 32 << 20;
 /// Time limit for the client to receive the rings.
 const HANDOVER: Duration = Duration::from_secs(5);
+
+/// Lines about captures: a client may start as many as it likes.
+static STARTS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
+static ENDS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
+static FAULTS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
 pub(super) async fn start(State(daemon): State<Arc<Daemon>>, request: Request) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
@@ -50,10 +56,10 @@ pub(super) async fn start(State(daemon): State<Arc<Daemon>>, request: Request) -
     let spec = spec_of(request);
     let started = daemon.engine.call(move |engine| engine.start_capture(&spec)).await??;
     let running = Running { engine: daemon.engine.clone(), id: started.id };
-    tracing::info!("capture {} starts at {}", started.id, names(&started));
+    STARTS.log(|more| tracing::info!("capture {} starts at {}{more}", started.id, names(&started)));
     tokio::spawn(async move {
         if let Err(why) = serve(upgrade, started).await {
-            tracing::warn!("capture {}: {why}", running.id);
+            FAULTS.log(|more| tracing::warn!("capture {}: {why}{more}", running.id));
         }
         drop(running);
     });
@@ -127,7 +133,7 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let id = self.id;
-        tracing::info!("capture {id} ends");
+        ENDS.log(|more| tracing::info!("capture {id} ends{more}"));
         self.engine.send(move |engine| engine.stop_capture(id));
     }
 }
