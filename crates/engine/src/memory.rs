@@ -136,7 +136,9 @@ pub(crate) fn pools_over(
         headroom: (geometry.headroom as u16).min(HEADROOM),
     };
     let buffers: Arc<dyn PacketMemory> = Arc::new(Buffers(Arc::clone(region)));
-    let options = PoolOptions { node: existing(node), ..PoolOptions::default() };
+    // Few buffers must not all wait in the caches of some threads.
+    let cache = PoolOptions::default().cache.min(geometry.buffers / 4);
+    let options = PoolOptions { node: existing(node), cache, ..PoolOptions::default() };
     let pool = Pool::over_region(eal, &format!("memory-{id}"), Arc::clone(&buffers), layout, options)?;
     let large = (geometry.large > 0).then(|| {
         let layout = BufferLayout {

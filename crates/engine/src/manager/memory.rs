@@ -110,6 +110,16 @@ mod tests {
     use crate::memory::eal_for_tests;
 
     #[test]
+    fn a_group_can_have_as_few_buffers_as_a_configuration_allows() {
+        let mut memories = Memories::new(eal_for_tests(), Pages::Normal, 16, vec![0]);
+        for buffers in [1, 2, 64, 256, 383, 384] {
+            let config = Group { name: "few".to_owned(), buffers, large_buffers: 1, ..Group::default() };
+            let memory = memories.create(&config).unwrap().remove(0);
+            assert_eq!(memory.free(), buffers + 1);
+        }
+    }
+
+    #[test]
     fn a_number_is_not_given_twice_at_a_time() {
         let mut memories = Memories::new(eal_for_tests(), Pages::Normal, 16, vec![0]);
         let config = Group { name: "test".to_owned(), buffers: 1024, ..Group::default() };
