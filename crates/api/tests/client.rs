@@ -101,6 +101,8 @@ fn stats() -> Stats {
         tx_bytes: 4,
         rx_dropped: 5,
         tx_dropped: 6,
+        policed: None,
+        spoofed: None,
         share: None,
         tx_queues: Vec::new(),
     };

@@ -57,11 +57,13 @@ pub const COLUMNS: &[Column] = columns! {
     "GROUP" of PORT NF GROUP: "The trust group. For a port: the group whose memory receives its packets, `-` for the engine's own.";
     "RX PACKETS" of PORT STATS ROUTES: "Packets that the engine received from the port, or by the router's interface, including those dropped later.";
     "RX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
+    "POLICED" of PORT: "Packets that exceeded a rate limit of the port (`police_in`, `police_out`) or of a rule; `-` for a port without either. The column is shown if a port has a rate limit or lost packets to one.";
+    "SPOOFED" of PORT: "Packets whose source address the port's `guard` does not list; `-` for a port without `guard`. The column is shown if a port has one.";
     "RX COALESCED" of PORT: "Packets that GRO joined to the packet before them, so RX PACKETS does not count them; `-` for a port without `gro`. The column is shown if a port has `gro`.";
     "TX PACKETS" of PORT STATS ROUTES: "Packets that the engine sent out of the port, or by the router's interface: forwarded, or from its kernel.";
     "TX BYTES" of PORT ROUTES: "Bytes of these, without FCS; of an interface, without its tag.";
     "RX DROPPED" of PORT STATS ROUTES: "For a router's interface: packets that the router dropped, except those that exceeded the kernel's share. For a port: packets that the device or the kernel dropped and counted before the engine received them, because the worker was too slow. For a source with a rate: packets that were due but not sent.";
-    "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, or port down.";
+    "TX DROPPED" of PORT STATS: "Packets that could not be sent: transmit queue full, no guest connected, or port down.";
     "OF ROUTER" of PORT: "The router whose share of the worker includes the port, with the `weight` and `reserve` of the router; shown if a router has a share. `-`: the port has its own share.";
     "WEIGHT" of PORT: "The port's `weight`: its share, relative to the weights of other ports, of the worker's unreserved time. The table is shown if a port or router has `weight` or `reserve`.";
     "RESERVE" of PORT: "The share of the worker that is reserved for this port.";
@@ -174,7 +176,7 @@ pub const COLUMNS: &[Column] = columns! {
     "AS" of VM: "The ports of its network cards, or its role as an NF.";
     "CPUS" of VM: "Virtual processors.";
     "MIB" of VM: "MiB of memory.";
-    "RESETS" of VM: "How often its guest has reset since netvmd started or adopted it.";
+    "RESETS" of VM: "How often its guest has reset since netvmd started or adopted it; resets within a second count as one.";
 
     "NUMBER" of HISTORY: "The number of the configuration, for `netvm config rollback`.";
     "HOW" of HISTORY: "Why netvmd applied it: start, apply, reload, or `not confirmed` (netvmd restored it).";

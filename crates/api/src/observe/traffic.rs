@@ -44,6 +44,12 @@ pub struct PortInfo {
     pub rx_dropped: u64,
     /// Packets that could not be sent.
     pub tx_dropped: u64,
+    /// Packets that exceeded a rate limit of the port or of a rule for it; `None`: none did, and the port has no rate limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policed: Option<u64>,
+    /// Packets whose source its `guard` does not list; `None`: it has no `guard`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoofed: Option<u64>,
     /// What it gets of its worker; `None`: no port has `weight` or `reserve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareInfo>,

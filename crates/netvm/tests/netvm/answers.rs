@@ -65,6 +65,8 @@ pub fn stats(seconds: u64) -> Stats {
         tx_bytes: 0,
         rx_dropped: 0,
         tx_dropped: 0,
+        policed: None,
+        spoofed: None,
         share: None,
         tx_queues: Vec::new(),
     };

@@ -170,7 +170,13 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         DropReason::QueueFull,
         DropReason::Codel,
         DropReason::PortDown,
+        DropReason::NoPeer,
     ];
+    let dropped = |reasons: &[DropReason]| {
+        view.drops.iter().filter(|(reason, _)| reasons.contains(reason)).map(|(_, count)| count).sum()
+    };
+    let policed: u64 = dropped(&[DropReason::Policed]);
+    let has_rate = port.policy.police_in.is_some() || port.policy.police_out.is_some();
     let driver_mode = match (&view.fallback, &view.fault) {
         (_, Some(fault)) => format!("{} (failed: {fault})", view.driver),
         (Some(fallback), None) => format!("{} ({fallback})", view.driver),
@@ -192,12 +198,9 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         tx_packets: view.tx_packets,
         tx_bytes: view.tx_bytes,
         rx_dropped: view.rx_dropped,
-        tx_dropped: view
-            .drops
-            .iter()
-            .filter(|(reason, _)| unsent.contains(reason))
-            .map(|(_, count)| count)
-            .sum(),
+        tx_dropped: dropped(&unsent),
+        policed: Some(policed).filter(|policed| has_rate || *policed > 0),
+        spoofed: port.policy.guard.is_some().then(|| dropped(&[DropReason::Spoofed])),
         share: None,
         tx_queues: view.queues.iter().map(queue_info).collect(),
     }

@@ -34,8 +34,11 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         ">TX DROPPED",
     ];
     let has_gro = ports.iter().any(|port| port.rx_coalesced.is_some());
-    if has_gro {
-        columns.push(">RX COALESCED");
+    let has_rates = ports.iter().any(|port| port.policed.is_some());
+    let has_guards = ports.iter().any(|port| port.spoofed.is_some());
+    for (is_shown, column) in [(has_rates, ">POLICED"), (has_guards, ">SPOOFED"), (has_gro, ">RX COALESCED")]
+    {
+        columns.extend(is_shown.then_some(column));
     }
     let mut table = output.table(&columns);
     for port in ports {
@@ -58,8 +61,10 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(count(port.rx_dropped)),
             Cell::new(count(port.tx_dropped)),
         ];
-        if has_gro {
-            row.push(Cell::new(port.rx_coalesced.map_or_else(|| "-".to_owned(), count)));
+        for (is_shown, packets) in
+            [(has_rates, port.policed), (has_guards, port.spoofed), (has_gro, port.rx_coalesced)]
+        {
+            row.extend(is_shown.then(|| Cell::new(packets.map_or_else(|| "-".to_owned(), count))));
         }
         table.add_row(row);
     }
