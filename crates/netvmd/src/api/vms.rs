@@ -22,7 +22,36 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<V
         let status = status.iter().find(|status| status.name == vm.name);
         info(&daemon, &host, vm, status)
     };
-    Ok(Json(host.vms.iter().map(info).collect()))
+    let removed = status.iter().filter(|status| host.vm_named(&status.name).is_none());
+    let removed = removed.map(|status| removed_info(&daemon, status));
+    Ok(Json(host.vms.iter().map(info).chain(removed).collect()))
+}
+
+/// A VM that the configuration no longer has, and that has not ended yet.
+fn removed_info(daemon: &Daemon, status: &VmStatus) -> VmInfo {
+    let (memory, cpus) = daemon.machines.size_of_removed(&status.name);
+    VmInfo {
+        name: status.name.clone(),
+        state: state(status.phase),
+        role: None,
+        ports: Vec::new(),
+        macs: Vec::new(),
+        memory,
+        cpus,
+        accel: VmAccel::KvmOrTcg,
+        pid: status.pid,
+        uptime_s: status.since.map(|since| since.elapsed().as_secs_f64()),
+        restarts: status.restarts,
+        resets: status.resets.count,
+        last_exit: status.last_exit.clone(),
+        trouble: Some(format!(
+            "no longer configured, and shut down: `netvm vm stop --force {}` ends it at once",
+            status.name
+        )),
+        adopted: status.is_adopted,
+        outdated: false,
+        console: daemon.machines.console(&status.name),
+    }
 }
 
 fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) -> VmInfo {
@@ -43,9 +72,9 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
         pid: status.and_then(|status| status.pid),
         uptime_s: status.and_then(|status| status.since).map(|since| since.elapsed().as_secs_f64()),
         restarts: status.map_or(0, |status| status.restarts),
-        resets: status.map_or(0, |status| status.resets),
+        resets: status.map_or(0, |status| status.resets.count),
         last_exit: status.and_then(|status| status.last_exit.clone()),
-        trouble: status.and_then(|status| status.trouble.clone()),
+        trouble: status.and_then(VmStatus::problem),
         adopted: status.is_some_and(|status| status.is_adopted),
         outdated: status.is_some_and(|status| status.is_outdated),
         console: daemon.machines.console(&vm.name),

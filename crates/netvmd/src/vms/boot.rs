@@ -44,6 +44,11 @@ impl Boot {
         Self { due: None, limit: Duration::ZERO, is_late: false, console: None }
     }
 
+    /// The VM's console, if netvmd has it.
+    pub(super) const fn console(&self) -> Option<&Console> {
+        self.console.as_ref()
+    }
+
     /// Waits for the next check.
     pub(super) async fn due(&self) {
         at(self.due).await;

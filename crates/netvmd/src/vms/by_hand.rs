@@ -136,7 +136,7 @@ impl Controller {
                 }
                 event = session.monitor.next() => match event {
                     MonitorEvent::Opened => self.qmp_ready(&mut session, recipe).await,
-                    MonitorEvent::Event(event) => self.handle_event(&event, &mut session.report),
+                    MonitorEvent::Event(event) => self.events(None).handle_event(&event, &mut session.report),
                     MonitorEvent::Closed if is_nf => session.unknown_peer = None,
                     MonitorEvent::Closed => break session.report.reason(),
                 },
@@ -155,7 +155,8 @@ impl Controller {
                 (socket, stream) = listeners.next(session.slot.is_some()) => match stream {
                     Ok(stream) => self.answer(socket, stream, &mut session, recipe).await,
                     Err(error) => {
-                        tracing::warn!("{}: cannot accept a connection: {error}", self.label());
+                        let label = self.label();
+                        self.log.log(|more| tracing::warn!("{label}: cannot accept a connection: {error}{more}"));
                         sleep(PAUSE).await;
                     }
                 },
@@ -183,7 +184,8 @@ impl Controller {
     /// The QEMU has ended.
     fn forget(&mut self, how: &str) {
         if self.status.borrow().pid.is_some() {
-            tracing::info!("{}: ended: {how}", self.label());
+            let label = self.label();
+            self.log.log(|more| tracing::info!("{label}: ended: {how}{more}"));
         }
         self.before = None;
         self.status.send_modify(|status| {
@@ -216,14 +218,18 @@ impl Controller {
                 let Some(nf) = &recipe.nf else { return };
                 match self.slot(&stream, nf).await {
                     Ok(instance) => {
-                        tracing::info!("{}: process {pid} got its memory", self.label());
+                        let label = self.label();
+                        self.log.log(|more| tracing::info!("{label}: process {pid} got its memory{more}"));
                         let others = Vec::new();
                         session.slot = Some(Slot { instance, pid, is_ready: false, control: stream, others });
                         session.boot = Boot::begin(self.desired_states.borrow().boot_timeout, None);
                         self.arrived(pid, false);
                     }
                     Err(error) => {
-                        tracing::warn!("{}: process {pid} gets no memory: {error}", self.label());
+                        let label = self.label();
+                        self.log.log(|more| {
+                            tracing::warn!("{label}: process {pid} gets no memory: {error}{more}");
+                        });
                         self.status.send_modify(|status| status.last_exit = Some(error.to_string()));
                         // QEMU may have ended.
                         let _ = ServedMemory::refuse(stream.as_fd());
@@ -238,7 +244,10 @@ impl Controller {
             }
             (VmSocket::Nf(_), _) => {
                 let owner = self.status.borrow().pid.unwrap_or_default();
-                tracing::warn!("{}: refused process {pid}: the VM runs as process {owner}", self.label());
+                let label = self.label();
+                self.log.log(|more| {
+                    tracing::warn!("{label}: refused process {pid}: the VM runs as process {owner}{more}");
+                });
                 let _ = ServedMemory::refuse(stream.as_fd());
             }
         }

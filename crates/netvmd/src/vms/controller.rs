@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use netvm_config::model::Restart;
 use netvm_engine::{InstanceId, ReadyMessage};
-use netvm_vm::{Event, GuestMemory, Qmp};
+use netvm_vm::{GuestMemory, Qmp};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -23,13 +23,15 @@ use super::boot::{Boot, BootEvent};
 use super::handle::DesiredState;
 use super::instance::{EVICTED, Instance, evicted, ready_message};
 use super::links::lost_card;
+use super::qemu::console::Console;
 use super::qemu::folder::Folder;
 use super::qemu::launch::{launch, pin};
 use super::qemu::process::Machine;
 use super::recipe::VmRecipe;
-use super::report::{End, QemuReport, SHUT_DOWN};
+use super::report::{End, EventTarget, QemuReport, SHUT_DOWN};
 use super::status::{Attached, VmPhase, VmStatus};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::events::LogLimit;
 use crate::process::Confinement;
 use crate::process::backoff::Backoff;
 
@@ -49,6 +51,8 @@ pub(super) struct Controller {
     pub(super) desired_states: watch::Receiver<DesiredState>,
     pub(super) status: watch::Sender<VmStatus>,
     pub(super) backoff: Backoff,
+    /// Lines about resets and panics.
+    pub(super) log: LogLimit,
     /// An externally started process of this VM from an earlier netvmd's record, until it ends.
     pub(super) before: Option<u32>,
 }
@@ -81,7 +85,12 @@ impl Controller {
             });
             let started = Instant::now();
             let end = match (adopted.take(), &desired.recipe) {
-                (Some(machine), _) => self.run(machine, None, Boot::over(), &desired).await,
+                (Some(machine), _) => {
+                    // One that is to end is taken over first, so that its guest can shut down in order.
+                    let generation = if desired.is_up { generation } else { generation.wrapping_sub(1) };
+                    let desired = DesiredState { generation, ..desired.clone() };
+                    self.run(machine, None, Boot::over(), &desired).await
+                }
                 (None, Some(recipe)) => self.start(recipe, &desired).await,
                 (None, None) => End::Requested,
             };
@@ -243,7 +252,7 @@ impl Controller {
                 // Handles QEMU's events before its end.
                 biased;
                 event = qmp.event() => match event {
-                    Ok(event) => self.handle_event(&event, &mut report),
+                    Ok(event) => self.events(boot.console()).handle_event(&event, &mut report),
                     Err(_) => {
                         return match timeout(SHUTDOWN_TIMEOUT, machine.ended()).await {
                             Ok(how) => report.end(how),
@@ -322,22 +331,6 @@ impl Controller {
         }
     }
 
-    pub(super) fn handle_event(&self, event: &Event, report: &mut QemuReport) {
-        report.handle_event(event);
-        let label = self.label();
-        match event.name.as_str() {
-            "STOP" => self.status.send_modify(|status| status.phase = VmPhase::Paused),
-            "RESUME" => self.status.send_modify(|status| status.phase = VmPhase::Running),
-            "RESET" => {
-                tracing::info!("{label}: the guest has reset");
-                self.status.send_modify(|status| status.resets += 1);
-            }
-            "GUEST_PANICKED" => tracing::warn!("{label}: the guest has panicked"),
-            "SHUTDOWN" => {}
-            _ => tracing::debug!("{label}: {} {}", event.name, event.data),
-        }
-    }
-
     /// Presses the power button or dismisses the NF; kills QEMU if that does not help.
     async fn shut_down(
         &mut self,
@@ -383,6 +376,11 @@ impl Controller {
             tracing::warn!("{}: QEMU did not quit; killed", self.label());
             machine.kill().await;
         }
+    }
+
+    /// Where events of QEMU go.
+    pub(super) const fn events<'a>(&'a self, console: Option<&'a Console>) -> EventTarget<'a> {
+        EventTarget { status: &self.status, log: &self.log, console }
     }
 
     pub(super) fn label(&self) -> String {

@@ -118,6 +118,11 @@ impl VmHandle {
         self.startup()
     }
 
+    /// Whether the configuration has it, or it still runs.
+    pub(super) fn is_known(&self) -> bool {
+        self.desired.borrow().recipe.is_some() || self.status.borrow().pid.is_some()
+    }
+
     pub(super) fn startup(&self) -> VmStartup {
         VmStartup { status: self.status.clone(), generation: self.desired.borrow().generation }
     }

@@ -2,7 +2,7 @@
 //! directory, and takes them over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::events::LogLimit;
 use crate::process::Confinement;
 use crate::process::backoff::Backoff;
 use crate::runtime::blocking;
@@ -171,12 +172,18 @@ impl Machines {
                 is_forced: false,
                 generation: 0,
             };
+            let record = Folder::of(&self.run_dir, &name).read();
             let (one, was_adopted) = self.control(&name, desired);
             if was_adopted {
                 tracing::warn!("vm {name}: no longer configured; shutting it down");
                 one.dismiss();
+                handles.insert(name, one);
+            } else if let Some(record) = record {
+                tracing::warn!(
+                    "vm {name}: no longer configured, but process {} still runs: stop it where it was started",
+                    record.pid
+                );
             }
-            handles.insert(name, one);
         }
     }
 
@@ -210,17 +217,19 @@ impl Machines {
         let confinement = Arc::clone(&self.confinement);
         let engine = self.engine.clone();
         let backoff = Backoff::default();
-        let controller = Controller { engine, folder, confinement, desired_states, status, backoff, before };
+        let log = LogLimit::default();
+        let controller =
+            Controller { engine, folder, confinement, desired_states, status, backoff, log, before };
         tokio::spawn(controller.supervise(adopted));
         (VmHandle { desired, status: view }, was_adopted)
     }
 
-    /// The status of every configured VM.
+    /// The status of every VM that is configured, or that still runs.
     #[must_use]
     pub fn status(&self) -> Vec<VmStatus> {
         let handles = self.lock();
-        let configured = handles.values().filter(|one| one.desired.borrow().recipe.is_some());
-        configured.map(|one| one.status.borrow().clone()).collect()
+        let known = handles.values().filter(|one| one.is_known());
+        known.map(|one| one.status.borrow().clone()).collect()
     }
 
     /// Starts a stopped VM; `None` if the name is unknown.
@@ -232,10 +241,20 @@ impl Machines {
     /// Shuts a VM down, without asking the guest if `is_forced`; `None` if the name is unknown.
     #[must_use]
     pub fn stop(&self, name: &str, is_forced: bool) -> Option<VmStartup> {
-        self.lock()
-            .get(name)
-            .filter(|one| one.desired.borrow().recipe.is_some())
-            .map(|one| one.stop(is_forced))
+        self.lock().get(name).filter(|one| one.is_known()).map(|one| one.stop(is_forced))
+    }
+
+    /// MiB of memory and processors of a running VM that the configuration no longer has.
+    #[must_use]
+    pub fn size_of_removed(&self, name: &str) -> (u32, u16) {
+        let record = Folder::of(&self.run_dir, name).read();
+        let arguments = record.map(|record| record.arguments).unwrap_or_default();
+        let value = |key: &str| arguments.iter().skip_while(|argument| *argument != key).nth(1);
+        let number = |key| {
+            let digits = value(key)?.split(|c: char| !c.is_ascii_digit()).next()?;
+            digits.parse::<u32>().ok()
+        };
+        (number("-m").unwrap_or(0), number("-smp").and_then(|cpus| cpus.try_into().ok()).unwrap_or(0))
     }
 
     /// The recipe of a VM; `None` if the name is unknown.
@@ -313,6 +332,14 @@ impl Machines {
         // After a panic, the map is still consistent.
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether guests run on KVM here: tries it once, for some 60 ms, as `netvm doctor` does. Without a QEMU to try it, whether
+/// there is KVM at all.
+pub(crate) fn guests_run_on_kvm() -> bool {
+    let qemu = Path::new(netvm_vm::QEMU);
+    let has_device = Path::new("/dev/kvm").exists();
+    has_device && (recipe::find::check_kvm(qemu).is_ok() || !recipe::find::starts(qemu))
 }
 
 /// Whether a process was started with other arguments than the recipe has now, apart from descriptor numbers.

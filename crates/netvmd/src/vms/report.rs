@@ -1,7 +1,15 @@
-//! The end of a VM: combines QEMU's events and its process's exit reason.
+//! QEMU's events: what they say of the guest, and, with the process's exit reason, of its end.
+
+use std::time::Instant;
 
 use netvm_vm::Event;
 use serde_json::Value;
+
+use tokio::sync::watch;
+
+use super::qemu::console::Console;
+use super::status::{VmPhase, VmStatus};
+use crate::events::LogLimit;
 
 /// The reason of an unrequested shutdown.
 pub(super) const SHUT_DOWN: &str = "the guest shut down";
@@ -67,6 +75,40 @@ impl QemuReport {
             End::Failed("QEMU was told to quit by another client".to_owned())
         } else {
             End::Failed(how)
+        }
+    }
+}
+
+/// Where events go.
+pub(super) struct EventTarget<'a> {
+    pub(super) status: &'a watch::Sender<VmStatus>,
+    /// Lines about resets and panics.
+    pub(super) log: &'a LogLimit,
+    /// The guest's console, if netvmd has it.
+    pub(super) console: Option<&'a Console>,
+}
+
+impl EventTarget<'_> {
+    /// Handles an event of QEMU.
+    pub(super) fn handle_event(&self, event: &Event, report: &mut QemuReport) {
+        report.handle_event(event);
+        let label = format!("vm {}", self.status.borrow().name);
+        match event.name.as_str() {
+            "STOP" => self.status.send_modify(|status| status.phase = VmPhase::Paused),
+            "RESUME" => self.status.send_modify(|status| status.phase = VmPhase::Running),
+            "RESET" => {
+                let mut is_new = false;
+                self.status.send_modify(|status| {
+                    is_new = status.resets.note(Instant::now());
+                    status.last_output = self.console.map(Console::last_output);
+                });
+                if is_new {
+                    self.log.log(|more| tracing::info!("{label}: the guest has reset{more}"));
+                }
+            }
+            "GUEST_PANICKED" => self.log.log(|more| tracing::warn!("{label}: the guest has panicked{more}")),
+            "SHUTDOWN" => {}
+            _ => tracing::debug!("{label}: {} {}", event.name, event.data),
         }
     }
 }

@@ -250,9 +250,26 @@ fn netvmd_and_guests_restart_independently() {
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "cores = [0]"));
     let pid = daemon.vm("b").pid.unwrap();
     let _: ApplyReply = daemon.post(path::APPLY, &text);
-    assert_eq!(daemon.get::<Vec<VmInfo>>(path::VMS).len(), 1);
+    let removed = daemon.vm("b");
+    assert!(removed.pid == Some(pid) && removed.trouble.unwrap().contains("no longer configured"));
     daemon.until_slowly("b has ended", |_| !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    daemon.until("b is forgotten", |daemon| daemon.get::<Vec<VmInfo>>(path::VMS).len() == 1);
     a.must("true");
+
+    // The file loses the other VM while netvmd is down: the next one takes it over to shut it down.
+    let pid = daemon.vm("a").pid.unwrap();
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), ENGINE);
+    daemon.until_slowly("a is asked to shut down", |daemon| daemon.vm("a").state == VmState::Stopping);
+    let removed = daemon.vm("a");
+    assert_eq!((removed.pid, removed.memory > 0, removed.cpus), (Some(pid), true, 1));
+    assert!(daemon.log().contains("vm a: no longer configured; shutting it down"));
+    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "{\"force\": true}");
+    // Nobody may wait for a process whose parent has ended.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "it still runs: {stat}");
+    daemon.until("a is forgotten", |daemon| daemon.get::<Vec<VmInfo>>(path::VMS).is_empty());
 }
 
 #[test]

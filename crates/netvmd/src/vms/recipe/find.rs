@@ -110,6 +110,11 @@ pub(in crate::vms) fn check_kvm(path: &Path) -> Result<(), String> {
     outcome
 }
 
+/// Whether a program can be started at all.
+pub(in crate::vms) fn starts(path: &Path) -> bool {
+    cached(&VERSIONS, path, || ask(path).ok_or(())).is_ok()
+}
+
 /// The cached result for a program; `find` computes it the first time, and again if the file changes.
 fn cached<T: Clone, E>(
     known: &Mutex<HashMap<Known, T>>,
