@@ -31,6 +31,7 @@ mod nf;
 mod port;
 mod port_policy;
 mod router;
+mod socket;
 mod vm;
 
 pub use engine::{
@@ -50,6 +51,7 @@ pub use router::{
     InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,
     StaticRoute, Urpf,
 };
+pub use socket::{SocketIds, SocketRights};
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
 /// The word for the ingress port in a chain's `output`.

@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use netvm_guest_socket::{BindError, Listener, Rival, Rivals};
 use rustix::io::Errno;
 
 use crate::files::{self, Files, Left};
@@ -36,22 +36,16 @@ pub struct Options {
 /// A card cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another port or program serves the socket.
-    #[error("{path}: another port or program serves this socket: stop that one, or choose another path")]
-    InUse {
+    /// The socket cannot be listened on.
+    #[error("{path}: {problem}")]
+    Socket {
         /// The socket.
         path: PathBuf,
+        /// Why, and the remedy.
+        problem: BindError,
     },
-    /// The path exists and is not a socket.
-    #[error("{path}: exists and is not a socket: remove it, or choose another path")]
-    NoSocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The system refuses the socket, memory or thread.
-    #[error(
-        "{path}: cannot be served: {source}; does its directory exist, and may this process write there?"
-    )]
+    /// The system refuses memory, descriptors or a thread.
+    #[error("{path}: cannot be served: {source}")]
     System {
         /// The socket.
         path: PathBuf,
@@ -63,11 +57,11 @@ pub enum OpenError {
 /// An open port. Dropping it disconnects the guest, or leaves it to the next process, and removes the socket.
 #[derive(Debug)]
 pub struct Port {
-    path: PathBuf,
     stop: Arc<OwnedFd>,
     shared: Arc<Shared>,
     status: Arc<Mutex<Status>>,
     forgets: Arc<AtomicBool>,
+    rivals: Arc<Rivals>,
     unkept: Option<io::Error>,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,10 +73,10 @@ impl Port {
     /// [`OpenError`].
     pub fn open(options: &Options) -> Result<(Self, Queue), OpenError> {
         let path = options.path.clone();
-        let listener = listen(&path)?;
+        let listener =
+            Listener::bind(&path).map_err(|problem| OpenError::Socket { path: path.clone(), problem })?;
         let system = |source| OpenError::System { path: path.clone(), source };
         let system_of = |error: Errno| system(error.into());
-        listener.set_nonblocking(true).map_err(system)?;
         let (mut files, left, unkept) = match Files::open(path.as_os_str().as_bytes()) {
             Ok((files, left)) => (files, left, None),
             Err(error) => (Files::default(), Left::default(), Some(error)),
@@ -98,11 +92,12 @@ impl Port {
         shared.note_activity(&shared.lock());
         let (stop, forgets) = (Arc::new(netvm_notify::new_eventfd().map_err(system_of)?), Arc::default());
         let status = Status { is_connected: client.is_ok(), ..Status::default() };
-        let status = Arc::new(Mutex::new(status));
+        let (status, rivals) = (Arc::new(Mutex::new(status)), Arc::new(Rivals::default()));
         let server = Server {
             model: options.model,
             doorbells: options.doorbells,
             listener,
+            rivals: Arc::clone(&rivals),
             stop: Arc::clone(&stop),
             shared: Arc::clone(&shared),
             status: Arc::clone(&status),
@@ -111,7 +106,7 @@ impl Port {
         let run = move || server.run(client);
         let thread = Some(Builder::new().name("netvm-e1000".to_owned()).spawn(run).map_err(system)?);
         let queue = Queue::new(Arc::clone(&shared));
-        Ok((Self { path, stop, shared, status, forgets, unkept, thread }, queue))
+        Ok((Self { stop, shared, status, forgets, rivals, unkept, thread }, queue))
     }
 
     /// Why its client cannot be left to another process, if it is to be ([`crate::keep_cards_in`]).
@@ -129,6 +124,18 @@ impl Port {
     #[must_use]
     pub fn status(&self) -> Status {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many clients were refused, because another one is connected, and the last one.
+    #[must_use]
+    pub fn refused(&self) -> (u32, Option<Rival>) {
+        self.rivals.last()
+    }
+
+    /// The client that was refused last, if that was a short time ago.
+    #[must_use]
+    pub fn rival(&self) -> Option<Rival> {
+        self.rivals.recent()
     }
 
     /// Its counters.
@@ -149,7 +156,6 @@ impl Drop for Port {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -162,16 +168,4 @@ fn reopen(options: &Options, mut left: Left) -> Option<(Device, Client)> {
     let stream = Stream::new(connection).ok()?;
     go_on(&mut device);
     Some((device, (stream, session)))
-}
-
-/// Listens on a socket, in place of one that nothing serves any more.
-fn listen(path: &Path) -> Result<UnixListener, OpenError> {
-    let path_of = || path.to_owned();
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => return Err(OpenError::NoSocket { path: path_of() }),
-        Ok(_) if UnixStream::connect(path).is_ok() => return Err(OpenError::InUse { path: path_of() }),
-        Ok(_) => drop(std::fs::remove_file(path)),
-        Err(_) => {}
-    }
-    UnixListener::bind(path).map_err(|source| OpenError::System { path: path_of(), source })
 }

@@ -1,13 +1,14 @@
 //! The port's thread: accepts a client, and answers its requests until it goes. One client at a time; another one is
-//! refused at once.
+//! refused at once, and noted.
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, Rivals, is_gone};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::files::Files;
@@ -22,7 +23,9 @@ use crate::vfio::stream::{Message, Stream, StreamError};
 pub(crate) struct Server {
     pub(crate) model: Model,
     pub(crate) doorbells: Doorbells,
-    pub(crate) listener: UnixListener,
+    pub(crate) listener: Listener,
+    /// Clients that were refused.
+    pub(crate) rivals: Arc<Rivals>,
     /// Readable when the thread is to end.
     pub(crate) stop: Arc<OwnedFd>,
     pub(crate) shared: Arc<Shared>,
@@ -58,6 +61,29 @@ enum Answered {
 /// finds nobody waiting does not have to wake this thread for its next request, which takes longer than to send it.
 const POSTED: Duration = Duration::from_micros(1);
 
+/// When the listener is left alone, because the kernel refuses to accept.
+#[derive(Debug, Default)]
+struct Pause(Option<Instant>);
+
+impl Pause {
+    fn begin(&mut self) {
+        self.0 = Some(Instant::now() + RETRY_INTERVAL);
+    }
+
+    /// How long it lasts yet.
+    fn left(&mut self) -> Option<Timespec> {
+        let now = Instant::now();
+        self.0.take_if(|until| *until <= now);
+        self.0.and_then(|until| Timespec::try_from(until - now).ok())
+    }
+
+    /// Waits for connections, unless paused.
+    fn poll<'a>(&self, listener: &'a Listener) -> PollFd<'a> {
+        let wanted = if self.0.is_none() { PollFlags::IN } else { PollFlags::empty() };
+        PollFd::from_borrowed_fd(listener.as_fd(), wanted)
+    }
+}
+
 impl Server {
     /// Until the port is closed. In: the client of another process, if there is one, and the place of the client's files.
     pub(crate) fn run(&self, first: Result<Client, Files>) {
@@ -65,18 +91,24 @@ impl Server {
             Ok(client) => self.serve_to_the_end(client),
             Err(files) => files,
         };
+        let mut pause = Pause::default();
         loop {
-            let mut fds =
-                [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-            match poll(&mut fds, None) {
+            let mut fds = [PollFd::new(&self.stop, PollFlags::IN), pause.poll(&self.listener)];
+            match poll(&mut fds, pause.left().as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
             if !fds[0].revents().is_empty() {
                 return;
             }
-            let Ok((socket, _)) = self.listener.accept() else { continue };
-            files = self.begin(socket, files);
+            if fds[1].revents().is_empty() {
+                continue;
+            }
+            match self.listener.accept() {
+                Accepted::Connection(socket) => files = self.begin(socket, files),
+                Accepted::Failed => pause.begin(),
+                Accepted::Nothing | Accepted::Refused => {}
+            }
         }
     }
 
@@ -127,16 +159,17 @@ impl Server {
             return End::Gone;
         }
         self.shared.state.note_answered();
+        let mut pause = Pause::default();
         loop {
             let wanted = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
             let (stops, comes, unmasks) = {
                 let mut fds = [
                     PollFd::new(&self.stop, PollFlags::IN),
-                    PollFd::new(&self.listener, PollFlags::IN),
+                    pause.poll(&self.listener),
                     PollFd::from_borrowed_fd(session.unmasks(), PollFlags::IN),
                     PollFd::new(&*stream, wanted),
                 ];
-                match poll(&mut fds, None) {
+                match poll(&mut fds, pause.left().as_ref()) {
                     Ok(_) => {}
                     Err(Errno::INTR) => continue,
                     Err(_) => return End::Gone,
@@ -148,8 +181,15 @@ impl Server {
                 return End::Stopped;
             }
             if comes {
-                // Closes it.
-                drop(self.listener.accept());
+                // A client that takes the place of this one may come before this thread has noticed its end.
+                if is_gone(&*stream) {
+                    return End::Gone;
+                }
+                match self.listener.accept() {
+                    Accepted::Connection(other) => self.rivals.note(Peer::of(&other), Peer::of(&*stream)),
+                    Accepted::Failed => pause.begin(),
+                    Accepted::Nothing | Accepted::Refused => {}
+                }
             }
             if unmasks {
                 let mut device = self.shared.lock();

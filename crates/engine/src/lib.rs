@@ -35,7 +35,7 @@ pub use manager::{
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
     InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
     PortWorker, QueueView, RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter,
-    WorkerView,
+    WorkerView, note_kvm,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

@@ -12,6 +12,9 @@ pub enum AccountError {
     /// No user has this name.
     #[error("no user `{0}` on this machine: create it (useradd --system {0}), or name another")]
     Unknown(String),
+    /// No group has this name.
+    #[error("no group `{0}` on this machine: create it (groupadd --system {0}), or name another")]
+    UnknownGroup(String),
     /// The user database cannot be read.
     #[error("cannot look up user `{name}`: error {errno} of the user database")]
     Database {

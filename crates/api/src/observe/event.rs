@@ -98,6 +98,8 @@ kinds! {
     PortReopened Info "port_reopened",
     /// The kernel refuses to signal eventfds asynchronously.
     WakesMayWait Warning "wakes_may_wait",
+    /// No file descriptor was free for a connection.
+    OutOfFiles Error "out_of_files",
     /// This client was too slow: events before this one are missing for it.
     Lost Warning "lost",
 }

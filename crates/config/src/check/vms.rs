@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId};
+use crate::model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId, VmStart};
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 
@@ -73,6 +73,14 @@ fn cards(findings: &Findings, file: &Place<'_>, host: &Host) {
                 "guests are behind ports with `kind = \"vhost-user\"` or `kind = \"e1000\"`".to_owned(),
             )),
         };
+        let conflict = conflict.or_else(|| {
+            let owner = port.socket.owner.as_ref().filter(|_| vm.start != VmStart::Manual)?;
+            Some((
+                format!("the socket of port {} belongs to {owner}", port.name),
+                "netvmd gives it to the user that runs this VM's QEMU",
+                format!("leave `socket_owner` of port {} out, and set `user` of the VM", port.name),
+            ))
+        });
         if let Some((message, label, help)) = conflict {
             findings.note(Kind::Conflict, message).at(port_place.clone(), label).help(help).keep();
         }

@@ -7,8 +7,8 @@ use toml::Value;
 use toml::de::DeValue;
 
 use crate::model::{
-    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, SourceConfig,
-    VhostDma,
+    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, SocketRights,
+    SourceConfig, VhostDma,
 };
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
@@ -46,6 +46,14 @@ impl Keys for PortConfig {
             }
         }
         self.kind.keys(table);
+        if self.kind.own_socket().is_some() {
+            self.socket.keys(table);
+        } else if kind.is_none() {
+            table.allow(|table| self.socket.keys(table));
+        } else {
+            let form = "kind = \"e1000\", or \"vhost-user\" with mode = \"server\"";
+            table.others(form, |table| self.socket.keys(table));
+        }
         if table.reader().is_some() {
             self.mtu = DEFAULT_MTU.max(self.kind.needed_mtu());
         }
@@ -175,6 +183,14 @@ impl Keys for PortKind {
 fn socket(path: &mut PathBuf, table: &mut Table<'_>) {
     let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
     table.required(("path", help), path, Text(field::socket_path, field::path_text));
+}
+
+impl Keys for SocketRights {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("socket_owner", &mut self.owner, Maybe(Text(field::owner, String::clone)));
+        let mode = Text(field::mode, |mode: &u32| format!("{mode:04o}"));
+        table.key("socket_mode", &mut self.mode, Maybe(mode));
+    }
 }
 
 fn kernel_interface(name: &mut String, table: &mut Table<'_>) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use netvm_policy::PortId;
 use netvm_wire::MacAddr;
 
-use super::{GroupId, InterfaceAddress, PortPolicy, derived_mac, names_of};
+use super::{GroupId, InterfaceAddress, PortPolicy, SocketRights, derived_mac, names_of};
 use crate::words::words;
 
 /// Ethernet's payload, and netvm's default.
@@ -36,6 +36,8 @@ pub struct PortConfig {
     /// The group into whose memory packets are received, by number; `None`: the group of the first chain that
     /// its packets may take, else the engine's own memory.
     pub group: Option<GroupId>,
+    /// Who may connect to its socket, if it creates one.
+    pub socket: SocketRights,
     /// What the port does with packets besides the rules.
     pub policy: PortPolicy,
 }
@@ -44,9 +46,9 @@ impl PortConfig {
     /// A port with the defaults of all other settings.
     #[must_use]
     pub fn new(id: PortId, name: impl Into<String>, kind: PortKind) -> Self {
-        let (name, policy) = (name.into(), PortPolicy::default());
+        let (name, socket, policy) = (name.into(), SocketRights::default(), PortPolicy::default());
         let (worker, node, group) = (None, None, None);
-        Self { id, name, kind, queues: 1, worker, node, mtu: DEFAULT_MTU, gro: false, group, policy }
+        Self { id, name, kind, queues: 1, worker, node, mtu: DEFAULT_MTU, gro: false, group, socket, policy }
     }
 
     /// The MAC address of the guest's card, for ports that emulate a card.
@@ -60,7 +62,7 @@ impl PortConfig {
     /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
-        let Self { id, name, kind, queues, worker, node, mtu, gro, group, policy: _ } = self;
+        let Self { id, name, kind, queues, worker, node, mtu, gro, group, socket: _, policy: _ } = self;
         (*id, name, kind, *mtu, *gro, *group)
             == (other.id, &other.name, &other.kind, other.mtu, other.gro, other.group)
             && (*queues, *worker, *node) == (other.queues, other.worker, other.node)
@@ -140,6 +142,15 @@ pub enum PortKind {
 }
 
 impl PortKind {
+    /// The socket that the port creates, to which a guest connects.
+    #[must_use]
+    pub const fn own_socket(&self) -> Option<&PathBuf> {
+        match self {
+            Self::VhostUser { path, mode: VhostMode::Server, .. } | Self::E1000 { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// The word in the configuration.
     #[must_use]
     pub const fn word(&self) -> &'static str {

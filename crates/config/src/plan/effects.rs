@@ -2,7 +2,8 @@
 
 use super::{Change, ChangeKind, Effect, ItemKind, diff};
 use crate::model::{
-    Guest, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart,
+    Guest, Host, NfConfig, NfLimits, NfStart, PortConfig, PortKind, PortPolicy, Restart, SocketRights,
+    VmConfig, VmStart,
 };
 use crate::syntax::table::write;
 
@@ -115,14 +116,17 @@ fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
 fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = old.vm_named(&vm.name)?;
     let (Guest::Ordinary { cards }, Guest::Ordinary { .. }) = (&vm.guest, &before.guest) else { return None };
-    let device = |port: &PortConfig| (port.kind.clone(), port.queues);
+    // The guest learns the MTU from a virtio-net card.
+    let tells_mtu = |port: &PortConfig| matches!(port.kind, PortKind::VhostUser { .. });
+    let device = |port: &PortConfig| (port.kind.clone(), port.queues, tells_mtu(port).then_some(port.mtu));
     let ports = cards.iter().filter_map(|card| new.port(card.port));
     let mut changed = ports.filter_map(|port| {
         let was = old.port_named(&port.name).filter(|was| device(was) != device(port))?;
         let item = |host: &Host, port: &PortConfig| {
-            let policy = PortPolicy::default();
+            let (socket, policy) = (SocketRights::default(), PortPolicy::default());
             let (worker, node, group) = (None, None, None);
-            write(host, &mut PortConfig { policy, worker, node, group, mtu: 0, ..port.clone() })
+            let mtu = if tells_mtu(port) { port.mtu } else { 0 };
+            write(host, &mut PortConfig { socket, policy, worker, node, group, mtu, ..port.clone() })
         };
         Some(format!(
             "port {}: {}",
@@ -159,7 +163,8 @@ fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
 fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.port_named(name)?, new.port_named(name)?);
     let device = |host: &Host, port: &PortConfig| {
-        write(host, &mut PortConfig { policy: PortPolicy::default(), ..port.clone() })
+        let (socket, policy) = (SocketRights::default(), PortPolicy::default());
+        write(host, &mut PortConfig { socket, policy, ..port.clone() })
     };
     let why = diff::fields(ItemKind::Port, &device(old, before), &device(new, after))?.text;
     Some(Effect::PortReopened { port: name.to_owned(), why })

@@ -299,6 +299,22 @@ pub(crate) fn user(text: &str) -> Result<String, FieldError> {
     if fits { Ok(text.to_owned()) } else { Err(FieldError::User) }
 }
 
+/// A file's owner: a user, a group, or both.
+pub(crate) fn owner(text: &str) -> Result<String, FieldError> {
+    let syntax = "\"user\", \"user:group\" or \":group\", by name or number";
+    let (name, group) = text.split_once(':').unwrap_or((text, ""));
+    let is_one = |part: &str| part.is_empty() || user(part).is_ok();
+    let fits = text != ":" && !text.is_empty() && !text.ends_with(':') && is_one(name) && is_one(group);
+    if fits { Ok(text.to_owned()) } else { Err(FieldError::Syntax(syntax)) }
+}
+
+/// Permission bits.
+pub(crate) fn mode(text: &str) -> Result<u32, FieldError> {
+    let digits = text.len() <= 4 && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or(FieldError::Syntax("permissions in octal digits, such as \"0660\""))
+}
+
 /// A network namespace: a name of `ip netns`, an absolute path, or the ID of a process.
 pub(crate) fn namespace(text: &str) -> Result<String, FieldError> {
     let is_name = !text.is_empty() && !text.contains(['/', '\0']) && text != "." && text != "..";

@@ -81,7 +81,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x" },
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, qos = { bits = 1_000_000, queues = [{ name = "q", dscp = "ef", priority = true }, { name = "r", weight = 1 }] }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" } },
             { name = "e", kind = "vhost-user", path = "/e", mode = "client", dma = "auto" },
-            { name = "f", kind = "e1000", path = "/f", mac = "02:00:00:00:00:03", model = "e1000e", doorbells = "posted" },
+            { name = "f", kind = "e1000", path = "/f", mac = "02:00:00:00:00:03", model = "e1000e", doorbells = "posted", socket_owner = "qemu:kvm", socket_mode = "0660" },
             { name = "g", kind = "patch", peer = "h" },
             { name = "h", kind = "patch", peer = "g" },
         ]

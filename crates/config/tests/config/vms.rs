@@ -105,6 +105,10 @@ name = "scan" | name = "web1" | duplicate | two vms are called `web1` | a name o
 cores = [1] | cores = [0] | shared_core | VM web1 shares core 0 | another core
 path = "/run/guest1.sock" | path = "guest1.sock" | conflict | has a relative path | an absolute `path`
 path = "/run/guest1.sock"⏎ |  | missing_key | has no `path` | name the socket
+path = "/run/guest1.sock" | path = "/run/guest1.sock"⏎socket_owner = "qemu" | conflict | belongs to qemu | set `user` of the VM
+path = "/run/guest1.sock" | path = "/run/guest1.sock"⏎socket_owner = "a:b:c" | bad_value | cannot be `a:b:c` | "user:group"
+path = "/run/guest1.sock" | path = "/run/guest1.sock"⏎socket_mode = "0980" | bad_value | cannot be `0980` | octal digits
+mode = "client" | mode = "client"⏎socket_mode = "0660" | conflict | `socket_mode` does not belong | remove it
 path = "/run/guest1.sock" | path = "/run/guest2.sock" | duplicate | the socket `/run/guest2.sock` | only one port
 "#;
 
@@ -139,6 +143,14 @@ fn plans_say_which_vms_restart() {
     assert!(plan(&waits, &starts).to_string().contains("starts VM web1"));
     let moved = changed("path = \"/run/guest1.sock\"", "path = \"/run/g.sock\"");
     assert!(moved.contains(port) && moved.contains("restarts VM web1 (port guest1: path"), "{moved}");
+    // A guest learns the MTU from its card.
+    let path = "path = \"/run/guest1.sock\"";
+    let longer = changed(path, &format!("{path}\nmtu = 1600"));
+    assert!(longer.contains("restarts VM web1 (port guest1: mtu 1500 → 1600)"), "{longer}");
+    assert_eq!(
+        changed(path, &format!("{path}\nsocket_mode = \"0660\"")),
+        "~ port guest1: socket_mode unset → 0660\nno traffic is disturbed\n"
+    );
     let start = GOOD.find("[[vm]]").unwrap();
     let (with, mut without) = (host(GOOD), host(&GOOD[..start]));
     let gone = plan(&with, &without).to_string();

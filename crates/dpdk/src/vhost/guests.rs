@@ -4,8 +4,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use dpdk_sys as sys;
+use netvm_guest_socket::Rivals;
 use netvm_notify::EpollWaiter;
 use netvm_vhost_user::Refusal;
 use rustix::io::Errno;
@@ -24,6 +26,8 @@ static SERVED: Mutex<Vec<Arc<Guests>>> = Mutex::new(Vec::new());
 pub(super) struct Publication {
     /// Its driver is ready.
     pub(super) is_ready: bool,
+    /// Its driver has begun, but the front-end has shared no memory.
+    pub(super) lacks_memory: bool,
     /// Offloads that the guest accepts: bits of `NETVM_VHOST_*`.
     pub(super) accepts: u8,
     /// Bit masks of the queue pairs whose receive ring, and transmit ring, is ready.
@@ -43,8 +47,15 @@ struct Device {
     paused: bool,
     /// Bit mask of the queue pairs to which the DMA channel may copy.
     copied: u64,
+    /// Since when its driver has waited for the front-end to share memory.
+    lacking: Option<Instant>,
+    /// Its memory does not hold what it writes.
+    is_private: bool,
     published: Publication,
 }
+
+/// A front-end that can share its guest's memory does so by then.
+const SHARING_TIME: Duration = Duration::from_secs(1);
 
 impl Device {
     const fn usable(&self) -> bool {
@@ -102,6 +113,8 @@ pub(crate) struct Guests {
     /// How often a guest has truncated its memory.
     pub(super) truncations: AtomicU32,
     pub(super) refused: Mutex<Refused>,
+    /// Guests that were refused, because another one is connected.
+    pub(super) rivals: Rivals,
 }
 
 /// Why guests were disconnected.
@@ -137,6 +150,7 @@ impl Guests {
             in_flight_dma,
             truncations: AtomicU32::new(0),
             refused: Mutex::default(),
+            rivals: Rivals::default(),
         });
         served.push(Arc::clone(&guests));
         Ok(Some(guests))
@@ -150,7 +164,9 @@ impl Guests {
         let devices = lock(&self.devices);
         let Some(device) = current(&devices) else {
             let refused = lock(&self.refused);
+            let mut lacking = devices.iter().filter_map(|device| device.lacking);
             return VhostStatus {
+                unshared: lacking.any(|since| since.elapsed() >= SHARING_TIME),
                 truncated: devices.iter().any(|device| device.truncated),
                 refused: refused.last.clone().filter(|_| refused.holds),
                 ..VhostStatus::default()
@@ -159,6 +175,7 @@ impl Guests {
         let Publication { accepts, receiving, sending, .. } = device.published;
         VhostStatus {
             connected: true,
+            unshared: device.is_private,
             truncated: false,
             refused: None,
             queue_pairs: (receiving | sending).count_ones() as u16,
@@ -218,8 +235,11 @@ impl Guests {
         let before = place.map(|place| devices.remove(place));
         let was_ready = before.as_ref().is_some_and(|device| device.published.is_ready);
         let is_ready = published.is_ready;
+        let lacking = before.as_ref().and_then(|device| device.lacking);
         let mut device = Device {
             number,
+            is_private: false,
+            lacking: published.lacks_memory.then(|| lacking.unwrap_or_else(Instant::now)),
             truncated: before.is_some_and(|device| device.truncated),
             paused: false,
             copied: 0,
@@ -240,6 +260,12 @@ impl Guests {
         let place = place.filter(|_| was_ready || !is_ready).unwrap_or(devices.len());
         devices.insert(place, device);
         self.update(&devices);
+    }
+
+    /// Notes whether a device's memory lacks what its guest writes.
+    pub(super) fn note_memory(&self, number: i32, is_private: bool) {
+        let mut devices = lock(&self.devices);
+        devices.iter_mut().filter(|device| device.number == number).for_each(|d| d.is_private = is_private);
     }
 
     /// Removes a device. Returns once no thread uses it.

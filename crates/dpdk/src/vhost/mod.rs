@@ -22,17 +22,16 @@ mod rcu;
 mod truncated;
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvm_guest_socket::{BindError, Rival};
 use netvm_vhost_user::Refusal;
 
 use crate::log::reason;
 use crate::{DmaChannel, DmaChannelStats, Eal};
-use front_end::Listener;
+use front_end::{Listener, StartError};
 use guests::{Guests, MAX_PAIRS};
 use in_flight_dma::InFlightDma;
 pub use queue::{Accepts, VhostQueue};
@@ -89,30 +88,17 @@ pub enum VhostError {
         /// The number requested.
         queues: u16,
     },
-    /// Another port or program serves it.
-    #[error("{path}: another port or program serves this socket: stop that one, or choose another path")]
-    InUse {
+    /// It cannot be listened on.
+    #[error("{path}: {problem}")]
+    Socket {
         /// The socket.
         path: PathBuf,
-    },
-    /// The path exists and is not a socket.
-    #[error("{path}: exists and is not a socket: remove it, or choose another path")]
-    NoSocket {
-        /// The path.
-        path: PathBuf,
+        /// Why, and the remedy.
+        problem: BindError,
     },
     /// netvm cannot watch for guests that truncate shared memory.
     #[error("{path}: cannot be served: cannot create a thread or descriptor that watches guests: {}", reason(*.errno))]
     Watch {
-        /// The socket.
-        path: PathBuf,
-        /// The error number.
-        errno: i32,
-    },
-    /// The kernel refused.
-    #[error("{path}: cannot be served: {}; does its directory exist, and may this process write there?",
-        reason(*.errno))]
-    Refused {
         /// The socket.
         path: PathBuf,
         /// The error number.
@@ -128,6 +114,8 @@ pub struct VhostStatus {
     /// It truncated memory that it shares (the file is shorter than the mapping). It stays disconnected until it
     /// connects again.
     pub truncated: bool,
+    /// Its driver has begun, but its front-end shares no memory with netvm, or a copy that does not change. No packet passes.
+    pub unshared: bool,
     /// If no guest is connected: why the last guest was disconnected.
     pub refused: Option<Refusal>,
     /// Queue pairs that it uses.
@@ -171,17 +159,16 @@ impl VhostPort {
             number.map(InFlightDma::new),
         ) {
             Ok(Some(guests)) => guests,
-            Ok(None) => return Err(VhostError::InUse { path }),
+            Ok(None) => return Err(VhostError::Socket { path, problem: BindError::InUse }),
             Err(error) => return Err(VhostError::Watch { path, errno: error.raw_os_error() }),
         };
         // Dropping it ends the registration if a later step fails.
         let mut served = Served { guests, dma, listener: None };
-        if options.mode == VhostMode::Server {
-            remove_stale(&path)?;
-        }
-        let listener = Listener::start(&served.guests).map_err(|error| VhostError::Refused {
-            path,
-            errno: error.raw_os_error().unwrap_or(libc::EINVAL),
+        let listener = Listener::start(&served.guests).map_err(|error| match error {
+            StartError::Socket(problem) => VhostError::Socket { path, problem },
+            StartError::System(error) => {
+                VhostError::Watch { path, errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
+            }
         })?;
         served.listener = Some(listener);
         let served = Arc::new(served);
@@ -218,6 +205,20 @@ impl VhostPort {
     }
 }
 
+impl VhostPort {
+    /// How many guests were refused, because another one is connected, and the last one.
+    #[must_use]
+    pub fn rivals(&self) -> (u32, Option<Rival>) {
+        self.0.guests.rivals.last()
+    }
+
+    /// The guest that was refused last, if that was a short time ago.
+    #[must_use]
+    pub fn rival(&self) -> Option<Rival> {
+        self.0.guests.rivals.recent()
+    }
+}
+
 /// Keeps a socket served.
 #[derive(Debug)]
 pub(crate) struct Served {
@@ -231,23 +232,6 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.listener = None;
         self.guests.unregister();
-    }
-}
-
-/// Removes a socket that no program serves.
-fn remove_stale(path: &Path) -> Result<(), VhostError> {
-    let own = || path.to_path_buf();
-    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        return Err(VhostError::NoSocket { path: own() });
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            // If this fails, binding reports why.
-            let _ = std::fs::remove_file(path);
-            Ok(())
-        }
-        _ => Err(VhostError::InUse { path: own() }),
     }
 }
 

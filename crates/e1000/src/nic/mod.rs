@@ -209,7 +209,7 @@ impl Device {
         self.is_bus_master = false;
         self.io_address = 0;
         self.reset();
-        self.memory.clear();
+        self.memory = GuestMemory::default();
     }
 
     /// Stops, and leaves the state in its files to another process.

@@ -34,7 +34,12 @@ pub const TAIL: u32 = 0x18;
 
 /// A file like QEMU's memory.
 pub fn sealed(bytes: u64) -> std::fs::File {
-    let file: OwnedFd = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    sealed_as("guest", bytes)
+}
+
+/// The same, with a name.
+pub fn sealed_as(name: &str, bytes: u64) -> std::fs::File {
+    let file: OwnedFd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&file, bytes).unwrap();
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
     file.into()

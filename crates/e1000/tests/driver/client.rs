@@ -152,6 +152,12 @@ impl Client {
         self.call(DMA_MAP, &body, Some(file.as_fd())).map(drop)
     }
 
+    pub fn unmap(&mut self, first: u64, bytes: u64) -> Result<(), u32> {
+        let mut body = words(&[24, 0]);
+        [first, bytes].iter().for_each(|long: &u64| body.extend(long.to_ne_bytes()));
+        self.call(DMA_UNMAP, &body, None).map(drop)
+    }
+
     /// Sets the eventfd of INTx.
     pub fn interrupt(&mut self, eventfd: impl AsFd) -> Result<(), u32> {
         self.call(SET_IRQS, &words(&[20, 0x24, 0, 0, 1]), Some(eventfd.as_fd())).map(drop)

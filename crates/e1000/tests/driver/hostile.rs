@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use netvm_e1000::{Doorbells, Fault, OpenError, Options, Port};
+use netvm_guest_socket::BindError;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -113,6 +114,56 @@ fn a_ring_outside_memory_is_reported_and_a_full_one_without_end_is_emptied() {
     serves_the_next(card);
 }
 
+/// Files with this name that the process has open.
+fn open_files(name: &str) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    links
+        .filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to.to_string_lossy().contains(name)))
+        .count()
+}
+
+#[test]
+fn a_guests_memory_is_let_go_when_it_unmaps_it_and_when_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        path: folder.path().join("card.sock"),
+        model: netvm_e1000::Model::I82540,
+        mac: MAC,
+        doorbells: Doorbells::Mapped,
+    };
+    let (port, _queue) = Port::open(&options).unwrap();
+    let mut client = Client::connect(&options.path);
+    for n in 0..3 {
+        client.map(FIRST + n * BYTES, BYTES, sealed_as("a-guest-that-goes", BYTES)).unwrap();
+    }
+    assert_eq!(open_files("a-guest-that-goes"), 3);
+    client.unmap(FIRST, BYTES).unwrap();
+    assert_eq!(open_files("a-guest-that-goes"), 2);
+    drop(client);
+    assert_eq!(disconnected(&port), None);
+    assert_eq!(open_files("a-guest-that-goes"), 0);
+}
+
+#[test]
+fn a_second_client_is_refused_by_name_while_the_first_one_lives() {
+    let mut card = Card::new();
+    let mut second = Client::raw(&card.path);
+    assert!(matches!(second.socket.read(&mut [0; 16]), Ok(0) | Err(_)));
+    let (count, rival) = card.port.refused();
+    let rival = rival.filter(|_| count == 1).unwrap();
+    assert_eq!([rival.who.pid, rival.holder.pid], [std::process::id(); 2]);
+    assert_eq!(card.port.rival(), Some(rival));
+    assert_eq!(card.client.get(RCTL), 0x8002, "the first goes on");
+    // One that connects at the moment of the first one's end is served.
+    for _ in 0..20 {
+        let path = card.path.clone();
+        drop(std::mem::replace(&mut card.client.socket, std::os::unix::net::UnixStream::pair().unwrap().0));
+        card.client = Client::connect(&path);
+    }
+    assert_eq!(card.port.refused().0, 1);
+    serves_the_next(card);
+}
+
 #[test]
 fn a_socket_belongs_to_one_port() {
     let card = Card::new();
@@ -122,7 +173,7 @@ fn a_socket_belongs_to_one_port() {
         mac: MAC,
         doorbells: Doorbells::Mapped,
     };
-    assert!(matches!(Port::open(&options), Err(OpenError::InUse { .. })));
+    assert!(matches!(Port::open(&options), Err(OpenError::Socket { problem: BindError::InUse, .. })));
     let Card { port, path, .. } = card;
     drop(port);
     assert!(!path.exists());

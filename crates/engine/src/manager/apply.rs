@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Group, Host, PortConfig};
+use netvm_guest_socket::Rights;
 
 use super::nfs::group::GroupState;
 use super::placement::request::Request;
@@ -76,9 +77,13 @@ impl Engine {
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
         let shapers = self.changed_shapers(host)?;
         let new_groups = self.create_groups(host)?;
-        let opened = match self.change_ports(host, &policy) {
+        let changed = self.change_sockets(host).and_then(|()| self.change_ports(host, &policy));
+        let opened = match changed {
             Ok(opened) => opened,
             Err(error) => {
+                let before = Arc::clone(&self.host);
+                // It was so until now.
+                let _ = self.change_sockets(&before);
                 for group in new_groups {
                     self.nfs.retire(group);
                 }
@@ -159,6 +164,16 @@ impl Engine {
         }
     }
 
+    /// Gives the sockets of ports that stay open their owners and modes in `host`.
+    fn change_sockets(&mut self, host: &Host) -> Result<(), ApplyError> {
+        for state in self.ports.values_mut() {
+            if let Some(new) = host.port(state.id()).filter(|new| new.is_same_device(&state.config)) {
+                state.set_socket_rights(&new.socket)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Closes and opens the ports that differ in `host`. On an error, the ports are as before.
     fn change_ports(&mut self, host: &Host, policy: &Policy) -> Result<Vec<Opened>, ApplyError> {
         let is_same = |old: &PortConfig, new: &PortConfig| {
@@ -218,10 +233,14 @@ impl Engine {
         let xsk = XskQueues::of(&host);
         self.place_ports(&host, ports.iter().filter_map(|port| host.port(*port)));
         for config in ports.iter().filter_map(|port| host.port(*port)) {
+            // Such as the user's that runs QEMU, to which netvmd has given the socket.
+            let rights = config.kind.own_socket().and_then(|path| Some((path, Rights::of(path)?)));
             match self.close_port(config.id).and_then(|()| self.open_port((&host, &xsk), config)) {
                 Ok(port) => {
                     self.closed_ports.remove(&config.id);
                     opened.push(port);
+                    // If this fails, the guest cannot connect, and the port has no link.
+                    let _ = rights.map(|(path, rights)| rights.apply(path));
                 }
                 Err(error) => {
                     let fault = error.to_string();

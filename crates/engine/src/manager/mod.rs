@@ -60,7 +60,7 @@ use notice::Notices;
 use placement::Placement;
 use placement::load::Loads;
 use ports::PortState;
-pub use ports::{InterfaceState, InterfaceView, OpenError};
+pub use ports::{InterfaceState, InterfaceView, OpenError, note_kvm};
 use publish::Chains;
 use publish::policy::Rules;
 use reaper::Reaper;

@@ -1,11 +1,15 @@
 //! Notices: events that no call of the engine reports.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use netvm_guest_socket::refused_for_files;
 use netvm_notify::Signaller;
 
 use crate::ids::{GroupId, InstanceId, PortId, RoleId};
+
+/// Connections that are refused after such a time without any are reported again.
+const QUIET: Duration = Duration::from_mins(1);
 
 /// An event since the last call of [`Engine::notices`](super::Engine::notices).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub enum Notice {
         /// The kernel's answer, an errno.
         error: i32,
     },
+    /// No file descriptor was free for connections of guests, which were closed. Reported once, and again after a quiet time.
+    OutOfFiles,
     /// An NF makes no progress although packets wait for it. It gets no new packets.
     Hung {
         /// The NF.
@@ -94,6 +100,8 @@ pub(crate) struct Notices {
     queue: VecDeque<Notice>,
     /// [`Notice::WakesMayWait`] was reported.
     wakes_may_wait: bool,
+    /// Connections that were refused for want of descriptors, and when the last one was.
+    refused: (u64, Option<Instant>),
 }
 
 impl Notices {
@@ -106,6 +114,14 @@ impl Notices {
         if let Some(error) = Signaller::refusal().filter(|_| !self.wakes_may_wait) {
             self.wakes_may_wait = true;
             self.push(Notice::WakesMayWait { error: error.raw_os_error() });
+        }
+        let (refused, now) = (refused_for_files(), Instant::now());
+        let (before, last) = self.refused;
+        if refused != before {
+            self.refused = (refused, Some(now));
+            if last.is_none_or(|last| now.duration_since(last) >= QUIET) {
+                self.push(Notice::OutOfFiles);
+            }
         }
         self.queue.drain(..)
     }

@@ -53,13 +53,20 @@ fn a_port_is_opened_again_when_it_changes_and_what_is_in_its_way_is_named() {
     rig.engine.apply(&host).unwrap();
     assert!(!a.exists() && b.exists());
     std::fs::write(&a, "").unwrap();
+    let below_a_file = a.join("c.sock");
     host.ports[0].kind = PortKind::VhostUser { path: a, mode: VhostMode::Server, dma: VhostDma::Off };
     let error = rig.engine.apply(&host).unwrap_err().to_string();
     assert!(error.contains("port guest0") && error.contains("not a socket"), "{error}");
-    let nowhere = scratch.path().join("missing/c.sock");
-    host.ports[0].kind = PortKind::VhostUser { path: nowhere, mode: VhostMode::Server, dma: VhostDma::Off };
-    let error = rig.engine.apply(&host).unwrap_err().to_string();
-    assert!(error.contains("missing/c.sock") && error.contains("directory"), "{error}");
+    // A missing directory is made, if that is possible.
+    let path = scratch.path().join("missing/c.sock");
+    let mut open = |path| {
+        host.ports[0].kind = PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off };
+        rig.engine.apply(&host).map_err(|error| error.to_string())
+    };
+    open(path.clone()).unwrap();
+    assert!(path.exists());
+    let error = open(below_a_file).unwrap_err();
+    assert!(error.contains("c.sock") && error.contains("directory"), "{error}");
 }
 
 #[test]

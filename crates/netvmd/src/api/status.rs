@@ -79,12 +79,12 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
     let is_first = daemon.history.last().is_some_and(|last| last.how == "start");
     let mut problems: Vec<String> = daemon.start_warning.iter().filter(|_| is_first).cloned().collect();
     problems.extend(daemon.web_problem.lock().unwrap_or_else(PoisonError::into_inner).clone());
-    for vm in daemon.machines.status().iter().filter(|vm| vm.phase == VmPhase::Backoff) {
-        problems.push(format!(
-            "vm {} keeps failing: {}",
-            vm.name,
-            vm.last_exit.as_deref().unwrap_or("it ended")
-        ));
+    for vm in daemon.machines.status() {
+        if vm.phase == VmPhase::Backoff {
+            let how = vm.last_exit.as_deref().unwrap_or("it ended");
+            problems.push(format!("vm {} keeps failing: {how}", vm.name));
+        }
+        problems.extend(vm.problem().map(|problem| format!("vm {}: {problem}", vm.name)));
     }
     for nf in nfs.iter().filter(|nf| nf.state == NfState::Backoff) {
         let how = nf.last_exit.as_deref().unwrap_or("it ended");
@@ -137,6 +137,7 @@ fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
     if let Some(fault) = &view.fault {
         problems.push(format!("port {} failed: {fault}", port.name));
     }
+    problems.extend(view.notes.iter().map(|note| format!("port {}: {note}", port.name)));
     let mtu = interface.and_then(|interface| interface.mtu).filter(|mtu| *mtu < port.mtu.into());
     if let (Some(interface), Some(mtu)) = (interface, mtu) {
         problems.push(format!(

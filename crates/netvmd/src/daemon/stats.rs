@@ -135,6 +135,11 @@ impl Reclaims {
                 );
                 return events.push(EventKind::WakesMayWait, "", message);
             }
+            Notice::OutOfFiles => {
+                let message = "no file descriptor is free: connections of guests are closed at once, and others may fail (raise \
+                               the limit of open files: LimitNOFILE= of netvmd's unit, or `ulimit -n`)";
+                return events.push(EventKind::OutOfFiles, "", message.to_owned());
+            }
             Notice::PortFault { port, fault } => {
                 let name = host.port(port).map_or_else(|| port.to_string(), |port| port.name.clone());
                 (EventKind::PortFault, name, fault)

@@ -3,15 +3,17 @@
 
 mod ports;
 mod programs;
+mod sockets;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use netvm_config::model::Host;
+use netvm_config::model::{CardModel, Doorbells, Host, PortConfig, PortKind};
 use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
 
 use crate::process::cores::allowed;
 use crate::runtime::blocking;
+use crate::vms::guests_run_on_kvm;
 
 /// What this process may use on this machine.
 #[derive(Clone, Debug)]
@@ -41,7 +43,18 @@ impl Lookup {
         text: &str,
         running: Option<&Host>,
     ) -> Result<Loaded, ConfigError> {
-        netvm_config::parse_on(name, text, |host| self.missing(host, running))
+        let mut loaded = netvm_config::parse_on(name, text, |host| self.missing(host, running))?;
+        for port in &mut loaded.host.ports {
+            // What does not exist was reported.
+            port.socket.ids = sockets::ids(&port.socket).unwrap_or_default();
+        }
+        let asks = |port: &PortConfig| {
+            matches!(port.kind, PortKind::E1000 { doorbells: Doorbells::Auto, model: CardModel::E1000, .. })
+        };
+        if running.is_some() && loaded.host.ports.iter().any(asks) {
+            netvm_engine::note_kvm(guests_run_on_kvm());
+        }
+        Ok(loaded)
     }
 
     /// As [`Lookup::parse`], off the runtime's thread: user databases and disks may be slow.
@@ -74,6 +87,7 @@ impl Lookup {
             if is_new && host.punted_by(port.id).is_none() {
                 missing.extend(ports::missing(item, port, running));
             }
+            missing.extend(sockets::missing(item, port));
         }
         for (item, nf) in host.nfs.iter().enumerate() {
             if running.nf_named(&nf.role).is_none_or(|old| old.start != nf.start) {

@@ -173,13 +173,17 @@ fn no_tap(interface: &str) -> Option<String> {
     })
 }
 
-/// The socket's folder must exist, and the path must be free or a socket.
+/// The path must be free or a socket. Folders that do not exist are made.
 fn no_socket(path: &Path) -> Option<String> {
     use std::os::unix::fs::FileTypeExt;
     if fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) {
         return Some(format!("{} is not a socket: remove it, or give another path", path.display()));
     }
-    no_folder(path)
+    let folder = folder_of(path);
+    let there = folder.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok())?;
+    (!there.is_dir()).then(|| {
+        format!("{} is not a folder: {} cannot be made: give another path", there.display(), path.display())
+    })
 }
 
 fn no_folder(path: &Path) -> Option<String> {

@@ -8,6 +8,7 @@ mod flows;
 mod nfs;
 mod openapi;
 mod process;
+mod sockets;
 mod traces;
 mod watch;
 
@@ -27,6 +28,7 @@ fn be_the_program() {
             let options = Options::new("shouter").with_counters(&[watch::HOSTILE]);
             netlib::run(&options, |_| Shouter).unwrap();
         }
+        "connect" => sockets::connect(),
         "silent" => std::thread::sleep(Duration::from_secs(600)),
         "crash" => {
             eprintln!("an error for people");

@@ -8,7 +8,7 @@ mod vms;
 use netvm_config::model::{
     Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host, Idle,
     NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId,
-    SourceConfig, VhostDma, VhostMode,
+    SocketRights, SourceConfig, VhostDma, VhostMode,
 };
 use netvm_wire::MacAddr;
 use proptest::collection::{btree_set, vec};
@@ -241,6 +241,15 @@ fn build(
             PortKind::Source(source) => mtu = mtu.max(source.size - 14),
             PortKind::Patch { .. } | PortKind::Sink => {}
         }
+        let mut socket = SocketRights::default();
+        if kind.own_socket().is_some() {
+            socket.mode = [None, Some(0o660), Some(0o7)][usize::from(mtu) % 3];
+        }
+        // The socket of a VM's port belongs to the VM's user, and VMs have vhost-user ports here.
+        if matches!(kind, PortKind::E1000 { .. }) {
+            let owner = [None, Some("qemu"), Some("64055:kvm"), Some(":kvm")][usize::from(mtu) % 4];
+            socket.owner = owner.map(str::to_owned);
+        }
         // What the engine's own memory would not hold has a group.
         let group = group.as_ref().map(group_at).or((mtu > 1778).then_some(GroupId(0)));
         // Sinks may become patch ports, whose ends have the same worker.
@@ -255,6 +264,7 @@ fn build(
             mtu,
             gro: mtu % 2 == 1,
             group,
+            socket,
             policy: PortPolicy::default(),
         });
     }

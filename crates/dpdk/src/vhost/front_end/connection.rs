@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use netvm_guest_socket::{Peer, is_gone};
 use netvm_vhost_user::End;
 use netvm_vhost_user::message::{Message, reply};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::guests::Guests;
 use super::super::lock;
@@ -17,6 +19,15 @@ use super::device::{Device, changes_rings};
 pub(super) const MOST_THREADS: usize = 16;
 /// A guest that has taken workers from its rings waits so long: each time costs all cores an interrupt.
 const PAUSE_INTERVAL: Duration = Duration::from_micros(50);
+
+/// So long after its driver is ready, a guest has written into its rings.
+const OFFER_TIME: Duration = Duration::from_secs(2);
+
+/// Whether a message, or the end, comes within some time.
+fn has_message_within(stream: &UnixStream, limit: Duration) -> bool {
+    let limit = Timespec::try_from(limit).ok();
+    !matches!(poll(&mut [PollFd::new(stream, PollFlags::IN)], limit.as_ref()), Ok(0))
+}
 
 /// Counts threads.
 #[derive(Debug, Default)]
@@ -43,13 +54,15 @@ impl Drop for RunningThread {
 pub(super) struct Connections {
     pub(super) guests: Arc<Guests>,
     list: Mutex<Vec<Arc<Connection>>>,
+    /// The one that has the port: the first that sent a message, until it ends.
+    holder: Mutex<Option<Arc<Connection>>>,
     /// Their threads, and those of ended connections that still close descriptors.
     running: Running,
 }
 
 impl Connections {
     pub(super) fn new(guests: Arc<Guests>) -> Self {
-        Self { guests, list: Mutex::default(), running: Running::default() }
+        Self { guests, list: Mutex::default(), holder: Mutex::default(), running: Running::default() }
     }
 
     /// Serves a new guest in a thread of its own, or hangs up if that is impossible.
@@ -78,12 +91,35 @@ impl Connections {
     /// Ends a connection.
     fn end(&self, connection: &Connection) {
         connection.close(&self.guests);
+        lock(&self.holder).take_if(|holder| std::ptr::eq(connection, Arc::as_ptr(holder)));
         lock(&self.list).retain(|other| !std::ptr::eq(connection, Arc::as_ptr(other)));
+    }
+
+    /// Gives the port to a connection, unless another one has it whose guest lives. One that sends nothing does not get it,
+    /// so that it keeps no guest out.
+    fn claim(&self, own: &Arc<Connection>) -> Result<(), End> {
+        loop {
+            let holder = {
+                let mut holder = lock(&self.holder);
+                let holder = holder.get_or_insert_with(|| Arc::clone(own));
+                if Arc::ptr_eq(holder, own) {
+                    return Ok(());
+                }
+                Arc::clone(holder)
+            };
+            if !is_gone(&holder.stream) {
+                self.guests.rivals.note(Peer::of(&own.stream), Peer::of(&holder.stream));
+                return Err(End::Closed);
+            }
+            // Its own thread has not noticed yet.
+            self.end(&holder);
+        }
     }
 
     /// Ends all connections. Returns once no thread uses their devices.
     pub(super) fn end_all(&self) {
         let connections = std::mem::take(&mut *lock(&self.list));
+        *lock(&self.holder) = None;
         connections.iter().for_each(|connection| connection.close(&self.guests));
     }
 }
@@ -101,10 +137,21 @@ impl Connection {
     ///
     /// Descriptors of the last message are closed last: closing a file may block on its server, and nobody waits for this
     /// thread.
-    fn run(&self, all: &Connections, running: RunningThread) {
+    fn run(self: &Arc<Self>, all: &Connections, running: RunningThread) {
         let mut message = Message::new();
+        let mut is_checked = false;
+        let mut handle = |message: &mut Message| {
+            if !is_checked && !has_message_within(&self.stream, OFFER_TIME) {
+                is_checked = self.check_memory(&all.guests);
+            }
+            message.receive(&self.stream)?;
+            // A message may start the driver again.
+            is_checked &= !changes_rings(message.request());
+            all.claim(self)?;
+            self.handle(message, &all.guests)
+        };
         let end = loop {
-            match self.handle(&mut message, &all.guests) {
+            match handle(&mut message) {
                 Ok(()) => message.clear(),
                 Err(end) => break end,
             }
@@ -118,9 +165,8 @@ impl Connection {
         drop(running);
     }
 
-    /// Receives a message and applies it.
+    /// Applies a message.
     fn handle(&self, message: &mut Message, guests: &Guests) -> Result<(), End> {
-        message.receive(&self.stream)?;
         let request = message.request();
         let mut device = lock(&self.device);
         let device = device.as_mut().ok_or(End::Closed)?;
@@ -141,6 +187,14 @@ impl Connection {
             None if message.needs_reply() => reply(&self.stream, request, &[0; 8]),
             None => Ok(()),
         }
+    }
+
+    /// Notes whether the memory of a guest whose driver is ready is really shared. Returns whether it is ready.
+    fn check_memory(&self, guests: &Guests) -> bool {
+        let device = lock(&self.device);
+        let Some(device) = device.as_ref().filter(|device| device.is_ready()) else { return false };
+        guests.note_memory(device.number, device.has_empty_ring());
+        true
     }
 
     /// Takes the device from the workers and removes it. Returns once no thread uses it.

@@ -138,6 +138,8 @@ pub(super) struct Device {
     status: u64,
     memory: GuestMemory,
     rings: Vec<Ring>,
+    /// Its driver has begun.
+    has_features: bool,
     /// Its driver is ready: until it stops a ring, or resets the device.
     is_ready: bool,
     /// A DMA engine copies to the guest.
@@ -161,6 +163,7 @@ impl Device {
             status: 0,
             memory: GuestMemory::default(),
             rings: (0..RINGS).map(|_| Ring::default()).collect(),
+            has_features: false,
             is_ready: false,
             is_copied_to,
         })
@@ -189,8 +192,11 @@ impl Device {
             GET_STATUS => return reply(self.status),
             GET_VRING_BASE => return self.stop(payload).map(Some).ok_or(refused),
             SET_FEATURES if value & !OFFERED != 0 => return Err(refused),
-            // SAFETY: the device exists, and no worker uses it.
-            SET_FEATURES => unsafe { sys::netvm_vhost_set_features(self.number, value) },
+            SET_FEATURES => {
+                self.has_features = true;
+                // SAFETY: the device exists, and no worker uses it.
+                unsafe { sys::netvm_vhost_set_features(self.number, value) };
+            }
             SET_PROTOCOL_FEATURES if value & !OFFERED_PROTOCOL.bits() != 0 => return Err(refused),
             SET_PROTOCOL_FEATURES => self.protocol_features = value,
             SET_STATUS => self.status = value,
@@ -285,6 +291,24 @@ impl Device {
         }
     }
 
+    pub(super) const fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    /// Whether the first descriptor of its first ring is empty, which no driver leaves so: then what the guest writes does
+    /// not reach the files that it shares.
+    pub(super) fn has_empty_ring(&self) -> bool {
+        let ring = self.protocol.known(0);
+        let Some(at) = ring.addresses.filter(|_| ring.started) else { return false };
+        let Some(first) = self.memory.translate(at.descriptors) else { return false };
+        let word = |n: usize| {
+            // SAFETY: the state machine has checked that the ring's descriptors, of 16 bytes each and aligned to 16, lie in the
+            // memory, which is mapped as long as the device has it; if the guest has truncated it, the page is filled.
+            unsafe { first.cast::<u64>().wrapping_add(n).read_volatile() }
+        };
+        word(0) == 0 && word(1) == 0
+    }
+
     /// What workers may use.
     pub(super) fn publication(&self) -> Publication {
         let features = self.protocol.features;
@@ -296,6 +320,7 @@ impl Device {
         let accepts = accepted.iter().filter(|(bit, _)| features & bit != 0);
         let mut publication = Publication {
             is_ready: self.is_ready,
+            lacks_memory: self.has_features && self.protocol.memory.is_empty(),
             accepts: accepts.fold(0, |all, (_, bit)| all | *bit as u8),
             ..Publication::default()
         };

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use netvm_guest_socket::{Accepted, BindError, Listener as Socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -26,8 +27,22 @@ pub(in crate::vhost) struct Listener {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     connections: Arc<Connections>,
-    /// A socket that netvm created.
-    own: Option<PathBuf>,
+}
+
+/// A socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::vhost) enum StartError {
+    #[error(transparent)]
+    Socket(#[from] BindError),
+    /// No descriptor or thread.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl From<Errno> for StartError {
+    fn from(error: Errno) -> Self {
+        Self::System(error.into())
+    }
 }
 
 impl Listener {
@@ -35,17 +50,15 @@ impl Listener {
     ///
     /// # Errors
     /// The socket, a descriptor or the thread cannot be created.
-    pub(in crate::vhost) fn start(guests: &Arc<Guests>) -> io::Result<Self> {
+    pub(in crate::vhost) fn start(guests: &Arc<Guests>) -> Result<Self, StartError> {
         let stop = Arc::new(netvm_notify::new_eventfd()?);
         let connections = Arc::new(Connections::new(Arc::clone(guests)));
         let (own_stop, own_connections) = (Arc::clone(&stop), Arc::clone(&connections));
-        let mut listener = Self { stop, thread: None, connections, own: None };
+        let mut listener = Self { stop, thread: None, connections };
         let thread = std::thread::Builder::new().name("vhost-listener".to_owned());
         listener.thread = Some(match guests.mode {
             VhostMode::Server => {
-                let socket = UnixListener::bind(&guests.path)?;
-                listener.own = Some(guests.path.clone());
-                socket.set_nonblocking(true)?;
+                let socket = Socket::bind(&guests.path)?;
                 thread.spawn(move || accept(&socket, &own_connections, &own_stop))?
             }
             VhostMode::Client => thread.spawn(move || connect_again(&own_connections, &own_stop))?,
@@ -62,9 +75,6 @@ impl Drop for Listener {
             let _ = thread.join();
         }
         self.connections.end_all();
-        if let Some(path) = &self.own {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
@@ -77,15 +87,15 @@ fn wait(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> bool {
     }
 }
 
-fn accept(socket: &UnixListener, connections: &Arc<Connections>, stop: &OwnedFd) {
+fn accept(socket: &Socket, connections: &Arc<Connections>, stop: &OwnedFd) {
     loop {
         if wait(&mut [PollFd::new(stop, PollFlags::IN), PollFd::new(socket, PollFlags::IN)], None) {
             return;
         }
         match socket.accept() {
-            Ok((stream, _)) => connections.begin(stream),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => {
+            Accepted::Connection(stream) => connections.begin(stream),
+            Accepted::Nothing | Accepted::Refused => {}
+            Accepted::Failed => {
                 if wait(&mut [PollFd::new(stop, PollFlags::IN)], Some(RETRY_INTERVAL)) {
                     return;
                 }
@@ -118,6 +128,7 @@ fn connect_to(path: &Path) -> Result<UnixStream, Errno> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::unix::net::UnixListener;
 
     use super::super::connection::MOST_THREADS;
     use super::super::connection::tests::soon;

@@ -13,4 +13,4 @@ mod connection;
 mod device;
 mod listener;
 
-pub(super) use listener::Listener;
+pub(super) use listener::{Listener, StartError};

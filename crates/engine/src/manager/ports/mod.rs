@@ -3,12 +3,14 @@
 mod interface;
 mod open;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use dpdk::{VhostPort, VhostRefusal};
-use netvm_config::model::{PortConfig, PortKind};
-use netvm_vnet::Watch;
+use netvm_config::model::{PortConfig, PortKind, SocketRights};
+use netvm_guest_socket::{Rights, Rival};
 use netvm_vnet::container::Namespace;
+use netvm_vnet::Watch;
 
 use crate::counters::QueueCounters;
 use crate::ids::{MemoryId, PortId, WorkerId};
@@ -19,6 +21,7 @@ use crate::port::missed::{LongestFrame, Missed};
 
 pub(crate) use interface::device_node;
 pub use interface::{InterfaceState, InterfaceView};
+pub use open::note_kvm;
 pub(crate) use open::{Site, XskQueues, new_shaper, open};
 
 /// Why a port could not be opened.
@@ -58,6 +61,14 @@ pub enum OpenProblem {
     /// The vhost-user socket.
     #[error(transparent)]
     Vhost(#[from] dpdk::VhostError),
+    /// Owner or mode of its socket.
+    #[error("cannot set owner and mode of {}: {error}: netvmd must be root to give its socket to another user", path.display())]
+    SocketRights {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's error.
+        error: std::io::Error,
+    },
     /// The dmadev channel that copies to a guest.
     #[error(transparent)]
     DmaChannel(#[from] dpdk::DmaChannelError),
@@ -134,8 +145,8 @@ pub(crate) struct PortState {
     tap: Option<Watch>,
     /// The network namespace of its interface, if it is not netvm's own.
     namespace: Option<Namespace>,
-    /// Counts of guest faults that were reported: truncated memory, refused messages.
-    reported: [u32; 2],
+    /// Counts of guest faults that were reported: truncated memory, refused messages, refused guests.
+    reported: [u32; 3],
     missed: Vec<Missed>,
     /// For devices that check it.
     longest: Option<LongestFrame>,
@@ -233,23 +244,41 @@ impl PortState {
         self.card.as_ref().map(netvm_e1000::Port::counts)
     }
 
+    /// The guest that was refused last, as another one has the socket, if that was a short time ago.
+    fn rival(&self) -> Option<Rival> {
+        match (&self.vhost, &self.card) {
+            (Some(vhost), _) => vhost.rival(),
+            (None, Some(card)) => card.rival(),
+            (None, None) => None,
+        }
+    }
+
+    /// Problems that do not stop the port.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let is_unshared = self.vhost.as_ref().is_some_and(|vhost| vhost.status().unshared);
+        let unshared = is_unshared.then(|| UNSHARED.to_owned());
+        self.rival().iter().map(ToString::to_string).chain(unshared).collect()
+    }
+
     /// A fault of its guest or its capture since the last call.
     pub(crate) fn new_fault(&mut self) -> Option<String> {
         if let Some(progress) = &self.progress {
             return progress.new_fault();
         }
-        if let Some(status) = self.card.as_ref().map(netvm_e1000::Port::status) {
-            let [_, before] = std::mem::replace(&mut self.reported, [0, status.faults]);
-            return status.fault.filter(|_| before != status.faults).map(card_fault);
-        }
-        let port = self.vhost.as_ref()?;
-        let (refused_guests, why) = port.refusals();
-        let now = [port.truncations(), refused_guests];
-        let [truncations, refusals] = std::mem::replace(&mut self.reported, now);
+        let (now, fault, rival) = if let Some(card) = &self.card {
+            let (status, (rivals, rival)) = (card.status(), card.refused());
+            ([0, status.faults, rivals], status.fault.map(card_fault), rival)
+        } else {
+            let port = self.vhost.as_ref()?;
+            let ((refusals, why), (rivals, rival)) = (port.refusals(), port.rivals());
+            ([port.truncations(), refusals, rivals], why.map(|why| refused(&why)), rival)
+        };
+        let [truncations, faults, rivals] = std::mem::replace(&mut self.reported, now);
         if truncations != now[0] {
             return Some(SHRUNK.to_owned());
         }
-        why.filter(|_| refusals != now[1]).map(|why| refused(&why))
+        let fault = fault.filter(|_| faults != now[1]);
+        fault.or_else(|| rival.filter(|_| rivals != now[2]).map(|rival| rival.to_string()))
     }
 
     /// Packets that its device dropped before a worker saw them, since it was opened.
@@ -280,6 +309,17 @@ impl PortState {
         self.config.id
     }
 
+    /// Gives its socket the owner and mode of a configuration, which may have changed.
+    pub(crate) fn set_socket_rights(&mut self, socket: &SocketRights) -> Result<(), OpenError> {
+        if *socket == self.config.socket {
+            return Ok(());
+        }
+        let name = || self.config.name.clone();
+        give_socket(&self.config.kind, socket).map_err(|problem| OpenError { name: name(), problem })?;
+        self.config.socket = socket.clone();
+        Ok(())
+    }
+
     /// Registers a memory for a NIC's DMA. Other devices need no registration.
     pub(crate) fn reach(&self, memory: &Memory) -> Result<(), OpenError> {
         let Some(port) = self.eth.as_ref().filter(|_| matches!(self.config.kind, PortKind::Pci { .. }))
@@ -292,8 +332,24 @@ impl PortState {
     }
 }
 
+/// Gives the socket of a port its owner and mode.
+pub(crate) fn give_socket(kind: &PortKind, socket: &SocketRights) -> Result<(), OpenProblem> {
+    let Some(path) = kind.own_socket() else { return Ok(()) };
+    let own = Rights::own();
+    let rights = Rights {
+        uid: socket.ids.uid.unwrap_or(own.uid),
+        gid: socket.ids.gid.unwrap_or(own.gid),
+        mode: socket.mode.unwrap_or(own.mode),
+    };
+    rights.apply(path).map_err(|error| OpenProblem::SocketRights { path: path.clone(), error })
+}
+
 const SHRUNK: &str =
     "the guest truncated memory that it shares; it stays disconnected until it connects again";
+
+const UNSHARED: &str = "a guest is connected and its driver has begun, but its memory is not shared with netvm: give QEMU \
+                        -object memory-backend-memfd,id=ram,size=…,share=on and -machine memory-backend=ram \
+                        (see docs/how-to/vhost-user-guests.md)";
 
 /// Why a guest was disconnected, and the remedy.
 fn refused(why: &VhostRefusal) -> String {

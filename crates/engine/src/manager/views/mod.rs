@@ -68,6 +68,8 @@ pub struct PortView {
     pub done: Option<bool>,
     /// Why it stopped early (captures, and guests that truncate their memory or break the protocol).
     pub fault: Option<String>,
+    /// Problems that do not stop it, with their remedies.
+    pub notes: Vec<String>,
 }
 
 /// A worker that has queues of a port.
@@ -233,6 +235,7 @@ impl Engine {
                 interface: state.interface(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
                 fault: state.fault(),
+                notes: state.notes(),
             }
         };
         let closed = |config: &PortConfig| {
@@ -260,6 +263,7 @@ impl Engine {
                 interface: interface_of_closed(config),
                 done: None,
                 fault: Some(fault),
+                notes: Vec::new(),
             })
         };
         let closed = self.host.ports.iter().filter_map(closed);

@@ -245,3 +245,58 @@ fn descriptors_that_go_no_further_are_closed() {
     line.guest.shutdown(Shutdown::Both).unwrap();
     assert!(soon(|| open() == 2), "{}", open());
 }
+
+#[test]
+fn a_second_guest_is_refused_while_the_first_one_lives() {
+    let mut line = Line::new("/second");
+    // One that only connects keeps nobody out.
+    let silent = connect(&line.connections);
+    line.send(SET_FEATURES, &[VERSION_1]);
+    line.share(BYTES);
+    (0..2).for_each(|ring| line.start(ring, 0));
+    assert!(line.status().connected);
+    for n in 1..=3 {
+        let mut second = connect(&line.connections);
+        second.write_all(&bytes(GET_FEATURES, 1, &[])).unwrap();
+        assert!(is_over(&second));
+        let (count, rival) = line.guests.rivals.last();
+        assert_eq!((count, rival.map(|rival| rival.who.pid)), (n, Some(std::process::id())));
+        assert!(line.status().connected, "the first guest stays");
+    }
+    (&silent).write_all(&bytes(GET_FEATURES, 1, &[])).unwrap();
+    assert!(is_over(&silent));
+    // The first one ends, and the next one comes at once.
+    for _ in 0..50 {
+        line.guest = connect(&line.connections);
+        line.send(SET_FEATURES, &[VERSION_1]);
+        line.share(BYTES);
+        (0..2).for_each(|ring| line.start(ring, 0));
+        assert!(line.status().connected);
+    }
+    assert_eq!(line.guests.rivals.last().0, 4);
+}
+
+#[test]
+fn a_guest_without_shared_memory_is_noticed_once_its_driver_begins() {
+    let line = Line::new("/unshared");
+    line.ask(GET_FEATURES, &[]);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(!line.status().unshared, "no driver yet");
+    line.send(SET_FEATURES, &[VERSION_1]);
+    assert!(!line.status().unshared, "the memory may come");
+    assert!(soon(|| line.guests.status().unshared));
+    line.share(BYTES);
+    assert!(!line.status().unshared);
+    // It shares a copy: what the driver writes does not arrive.
+    (0..2).for_each(|ring| line.start(ring, 0));
+    assert!(line.status().connected);
+    assert!(soon(|| line.guests.status().unshared));
+    // A driver that starts again and writes to the memory.
+    rustix::io::pwrite(&line.memory, &[1; 16], 0).unwrap();
+    line.ask(GET_VRING_BASE, &[0]);
+    line.start(0, 0);
+    let status = line.status();
+    assert!(status.connected && !status.unshared);
+    std::thread::sleep(OFFER_TIME + Duration::from_millis(200));
+    assert!(!line.guests.status().unshared);
+}

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk::{DmaChannel, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_config::model::{self, CardModel, Doorbells, PortConfig};
@@ -12,6 +13,15 @@ use crate::manager::ports::{OpenProblem, PortMode};
 use crate::port::Device;
 use crate::port::guest::e1000::E1000Device;
 use crate::port::guest::vhost::VhostDevice;
+
+/// Whether guests run on KVM here: see [`note_kvm`].
+static HAS_KVM: AtomicBool = AtomicBool::new(false);
+
+/// Says whether guests run on KVM on this machine, which e1000 ports with `doorbells = "auto"` that open from now on need to
+/// know. The engine itself does not try, as that takes a guest. Until then, they do not.
+pub fn note_kvm(is_usable: bool) {
+    HAS_KVM.store(is_usable, Ordering::Relaxed);
+}
 
 pub(super) fn open_vhost(
     eal: dpdk::Eal,
@@ -60,7 +70,7 @@ pub(super) fn open_e1000(
     let has_msix = model == CardModel::E1000e;
     let model = if has_msix { netvm_e1000::Model::I82574 } else { netvm_e1000::Model::I82540 };
     let are_mapped = match doorbells {
-        Doorbells::Auto => has_msix || Path::new("/dev/kvm").exists(),
+        Doorbells::Auto => has_msix || HAS_KVM.load(Ordering::Relaxed),
         Doorbells::Mapped => true,
         Doorbells::Posted => false,
     };

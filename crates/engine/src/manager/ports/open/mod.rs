@@ -8,12 +8,12 @@ mod xsk;
 use std::sync::Arc;
 
 use dpdk::{Device as EthKind, PortBuilder, VhostPort};
-use netvm_config::model::{PortConfig, PortKind};
+use netvm_config::model::{PortConfig, PortKind, SocketRights};
 use netvm_switch::qos::QosError;
-use netvm_vnet::Watch;
 use netvm_vnet::container::Namespace;
+use netvm_vnet::Watch;
 
-use super::{OpenError, OpenProblem, PortMode, PortState, interface};
+use super::{OpenError, OpenProblem, PortMode, PortState, give_socket, interface};
 use crate::ids::WorkerId;
 use crate::memory::Memory;
 use crate::port::builtin::capture::Progress;
@@ -23,6 +23,7 @@ use crate::port::missed::{LongestFrame, Missed};
 use crate::port::shaper::Shaper;
 use crate::port::{Device, PortQueue};
 
+pub use guest::note_kvm;
 pub(crate) use xsk::{XskMemory, XskQueues};
 
 /// Device queues of one port, each with its worker.
@@ -58,8 +59,11 @@ pub(crate) fn open(
     site: &Site,
     (xsk, links): (XskMemory, &mut PatchLinks),
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
-    let opened = open_kind(eal, config, site, (xsk, links))
-        .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
+    let fail = |problem| OpenError { name: config.name.clone(), problem };
+    let opened = open_kind(eal, config, site, (xsk, links)).map_err(fail)?;
+    if config.socket != SocketRights::default() {
+        give_socket(&config.kind, &config.socket).map_err(fail)?;
+    }
     let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
     for (worker, device) in opened.queues {
         match by_worker.iter_mut().find(|(other, _)| *other == worker) {
@@ -88,7 +92,7 @@ pub(crate) fn open(
         patch: opened.patch,
         tap: opened.tap,
         namespace: opened.namespace,
-        reported: [0; 2],
+        reported: [0; 3],
         missed: opened.missed,
         longest: opened.longest,
         refused_before: interface::of(&config.kind).map_or(0, interface::refused),
