@@ -88,6 +88,50 @@ fn tcp_works_at_once_by_each_kind_of_port_and_between_them() {
     }
 }
 
+/// `ETHTOOL_STXCSUM` and `ETHTOOL_STSO` (`linux/ethtool.h`).
+const CHECKSUM: u32 = 0x17;
+const TSO: u32 = 0x1f;
+
+/// Turns an offload of an interface on or off, as `ethtool -K` does.
+fn set_offload(interface: &str, command: u32, is_on: bool) {
+    let mut value = [command, u32::from(is_on)];
+    // SAFETY: a structure of integers, arrays and a union of these: zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    // SAFETY: the request (SIOCETHTOOL) and what it points to outlive the call.
+    let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket), 0x8946, &raw mut request) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_packet_socket_leaves_to_its_interface_only_what_it_does_now() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = hosts("f");
+    set_offload(&hosts[0].port(), CHECKSUM, false);
+    let config = [port("a", "af_packet", &hosts[0], ""), port("b", "af_packet", &hosts[1], "")].concat();
+    let daemon = Daemon::start(&(ENGINE.to_owned() + &config));
+    let says = |n: usize, words: &str| {
+        let what = format!("port {n} says {words}");
+        daemon.until(&what, |daemon| ports(daemon)[n].driver_mode == format!("packet socket, {words}"));
+    };
+    says(0, "no offloads");
+    says(1, "checksums, TCP and UDP segments");
+    exchange(&hosts);
+    // They change while the port is open.
+    set_offload(&hosts[0].port(), CHECKSUM, true);
+    set_offload(&hosts[0].port(), TSO, true);
+    set_offload(&hosts[1].port(), TSO, false);
+    says(0, "checksums, TCP and UDP segments");
+    says(1, "checksums, some segments");
+    exchange(&hosts);
+}
+
 #[test]
 fn coalesced_segments_reach_an_nf_and_a_container_whole_and_right() {
     if !are_possible() {

@@ -33,9 +33,16 @@ impl Request {
         self
     }
 
+    /// With a structure, which must be there until the request is carried out.
+    pub(crate) const fn with_data(mut self, data: *mut libc::c_char) -> Self {
+        self.0.ifr_ifru.ifru_data = data;
+        self
+    }
+
     /// Carries it out; returns what the kernel made of it.
     pub(crate) fn send(mut self, fd: BorrowedFd<'_>, code: libc::Ioctl) -> io::Result<Self> {
-        // SAFETY: all codes that this crate passes take an ifreq, which lives until the call returns.
+        // SAFETY: all codes that this crate passes take an ifreq, which lives until the call returns, and so does the structure
+        // that one points to, which is as long as its own words say.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), code, &raw mut self.0) })?;
         Ok(self)
     }

@@ -25,6 +25,7 @@
 pub mod container;
 mod control;
 mod error;
+mod features;
 mod header;
 mod ifreq;
 pub mod packet_socket;
@@ -33,6 +34,7 @@ pub mod tap;
 
 pub use container::ContainerOptions;
 pub use error::OpenError;
+pub use features::Features;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
 pub use packet_socket::SocketOptions;
 pub use queue::{

@@ -56,10 +56,9 @@ pub fn open(options: &SocketOptions) -> Result<Opened, OpenError> {
         spread(&sockets).map_err(OpenError::of(name, "cannot spread flows over its queues"))?;
     }
     let queues = sockets.into_iter().map(|fd| Queue::new(fd, Kind::Socket)).collect();
-    Ok(Opened {
-        queues,
-        offloads: Offloads { tcp: true, udp: tap::probe().is_ok_and(|kernel| kernel.offloads.udp) },
-    })
+    // What the kernel passes on here. What the interface takes is another question: [`crate::Features`].
+    let offloads = Offloads { tcp: true, udp: tap::probe().is_ok_and(|kernel| kernel.offloads.udp) };
+    Ok(Opened { queues, offloads })
 }
 
 fn index_of(name: &str) -> io::Result<i32> {

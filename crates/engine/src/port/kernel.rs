@@ -7,6 +7,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use dpdk::{Accepts, Batch, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
 use netvm_vnet::{
@@ -24,10 +25,52 @@ const LONGEST: usize = 65_535 + 22;
 /// Most packets received at once, because other ports wait in the meantime.
 const MOST_AT_ONCE: usize = 32;
 
+/// What the interface of packet sockets does to packets that are sent by it; the manager follows it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SentOffloads(Arc<AtomicU8>);
+
+impl SentOffloads {
+    const CHECKSUM: u8 = 1;
+    const TSO4: u8 = 1 << 1;
+    const TSO6: u8 = 1 << 2;
+    const USO: u8 = 1 << 3;
+
+    pub(crate) fn new(accepts: Accepts) -> Self {
+        let offloads = Self::default();
+        offloads.set(accepts);
+        offloads
+    }
+
+    /// Sets them; returns whether they differ from the earlier ones.
+    pub(crate) fn set(&self, accepts: Accepts) -> bool {
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let bits = bit(accepts.checksum, Self::CHECKSUM)
+            | bit(accepts.tso4, Self::TSO4)
+            | bit(accepts.tso6, Self::TSO6)
+            | bit(accepts.uso, Self::USO);
+        self.0.swap(bits, Ordering::Relaxed) != bits
+    }
+
+    #[inline]
+    fn get(&self) -> Accepts {
+        let bits = self.0.load(Ordering::Relaxed);
+        let is_set = |bit| bits & bit != 0;
+        Accepts {
+            checksum: is_set(Self::CHECKSUM),
+            tso4: is_set(Self::TSO4),
+            tso6: is_set(Self::TSO6),
+            uso: is_set(Self::USO),
+        }
+    }
+}
+
 /// One queue of an interface.
 pub(crate) struct KernelDevice {
     queue: Queue,
+    /// What received packets may leave to do.
     offloads: Offloads,
+    /// What sent packets may.
+    sent: SentOffloads,
     /// Buffers that the next packets are received into, each with room for the longest.
     places: [Batch; MOST_RECEIVED],
     /// Number of places for the next burst: as many as the last burst filled, or twice as many if it filled all.
@@ -42,10 +85,11 @@ pub(crate) struct KernelDevice {
 }
 
 impl KernelDevice {
-    pub(crate) fn new(queue: Queue, offloads: Offloads, memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(queue: Queue, (offloads, sent): (Offloads, SentOffloads), memory: Arc<Memory>) -> Self {
         Self {
             queue,
             offloads,
+            sent,
             places: [const { Batch::new() }; MOST_RECEIVED],
             depth: 1,
             incoming: ReceiveBurst::default(),
@@ -208,9 +252,9 @@ impl Device for KernelDevice {
         Arrival::Readable(self.queue.as_fd())
     }
 
+    #[inline]
     fn accepts(&self) -> Accepts {
-        let Offloads { tcp, udp } = self.offloads;
-        Accepts { checksum: tcp, tso4: tcp, tso6: tcp, uso: udp }
+        self.sent.get()
     }
 
     fn leaves_work(&self) -> bool {

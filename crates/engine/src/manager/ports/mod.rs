@@ -10,13 +10,14 @@ use dpdk::{VhostPort, VhostRefusal};
 use netvm_config::model::{PortConfig, PortKind, SocketRights};
 use netvm_guest_socket::{Rights, Rival};
 use netvm_vnet::container::Namespace;
-use netvm_vnet::Watch;
+use netvm_vnet::{Offloads, Watch};
 
 use crate::counters::QueueCounters;
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::port::builtin::capture::Progress;
 use crate::port::builtin::patch::PatchEnd;
+use crate::port::kernel::SentOffloads;
 use crate::port::missed::{LongestFrame, Missed};
 
 pub(crate) use interface::device_node;
@@ -150,6 +151,8 @@ pub(crate) struct PortState {
     missed: Vec<Missed>,
     /// For devices that check it.
     longest: Option<LongestFrame>,
+    /// Of packet sockets: offloads that the kernel passes on, and what the interface takes of these.
+    sent: Option<(Offloads, SentOffloads)>,
     /// Packets that its interface had not sent before the port was opened.
     refused_before: u64,
 }
@@ -302,6 +305,16 @@ impl PortState {
     pub(crate) fn follow_mtu(&self, mtu: Option<u32>) {
         if let Some(longest) = &self.longest {
             longest.set(mtu);
+        }
+    }
+
+    /// Follows the offloads of its interface.
+    pub(crate) fn follow_offloads(&mut self) {
+        let Some((passed, sent)) = &self.sent else { return };
+        let accepts = open::accepts(*passed, &self.config);
+        if sent.set(accepts) {
+            let before = self.mode.driver.split_once(", ").map_or("", |(driver, _)| driver);
+            self.mode.driver = format!("{before}, {}", open::words(accepts));
         }
     }
 

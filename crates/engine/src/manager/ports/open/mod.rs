@@ -11,7 +11,7 @@ use dpdk::{Device as EthKind, PortBuilder, VhostPort};
 use netvm_config::model::{PortConfig, PortKind, SocketRights};
 use netvm_switch::qos::QosError;
 use netvm_vnet::container::Namespace;
-use netvm_vnet::Watch;
+use netvm_vnet::{Offloads, Watch};
 
 use super::{OpenError, OpenProblem, PortMode, PortState, give_socket, interface};
 use crate::ids::WorkerId;
@@ -19,11 +19,13 @@ use crate::memory::Memory;
 use crate::port::builtin::capture::Progress;
 use crate::port::builtin::patch::{PatchEnd, PatchLinks};
 use crate::port::ethdev::EthDevice;
+use crate::port::kernel::SentOffloads;
 use crate::port::missed::{LongestFrame, Missed};
 use crate::port::shaper::Shaper;
 use crate::port::{Device, PortQueue};
 
 pub use guest::note_kvm;
+pub(crate) use kernel::{accepts, words};
 pub(crate) use xsk::{XskMemory, XskQueues};
 
 /// Device queues of one port, each with its worker.
@@ -95,6 +97,7 @@ pub(crate) fn open(
         reported: [0; 3],
         missed: opened.missed,
         longest: opened.longest,
+        sent: opened.sent,
         refused_before: interface::of(&config.kind).map_or(0, interface::refused),
     };
     let queue = |(worker, devices): (WorkerId, _)| {
@@ -123,6 +126,7 @@ struct Opened {
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
     longest: Option<LongestFrame>,
+    sent: Option<(Offloads, SentOffloads)>,
 }
 
 impl Opened {
@@ -140,6 +144,7 @@ impl Opened {
             progress: None,
             missed: Vec::new(),
             longest: None,
+            sent: None,
         }
     }
 }
