@@ -54,9 +54,11 @@ pub enum Forward {
 /// Why a frame is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotForwarded {
-    /// The destination is one of 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE; IEEE 802.1Q table 8-1), which no
-    /// bridge forwards.
-    #[error("its destination is a link-local group address, which no bridge forwards")]
+    /// The destination is one of 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE; IEEE 802.1Q table 8-1), which bridges do
+    /// not forward unless told so ([`Bridge::with_bpdus`]).
+    #[error(
+        "its destination is a link-local group address, which bridges do not forward (`forward_bpdu` of [switch])"
+    )]
     LinkLocal,
     /// The destination is behind the ingress port.
     #[error("its destination is behind its ingress port")]
@@ -79,6 +81,8 @@ pub struct Bridge {
     members: PortSets,
     /// By port, the ports it may send to.
     reach: PortSets,
+    /// Whether frames to link-local groups are flooded.
+    forwards_bpdus: bool,
 }
 
 impl Bridge {
@@ -111,7 +115,14 @@ impl Bridge {
             let others = numbered().filter(|(number, other)| *number != from && apart(other));
             others.for_each(|(number, _)| reach.insert(from.into(), number));
         }
-        Ok(Self { ports: ports.into(), members, reach })
+        Ok(Self { ports: ports.into(), members, reach, forwards_bpdus: false })
+    }
+
+    /// Whether to flood frames to 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP), as a wire does and a bridge must not; PAUSE frames
+    /// (:01) stay on their link in any case.
+    #[must_use]
+    pub fn with_bpdus(self, forwards_bpdus: bool) -> Self {
+        Self { forwards_bpdus, ..self }
     }
 
     /// Whether a port is in the bridge.
@@ -156,7 +167,7 @@ impl Bridge {
     pub fn forward(&self, ingress: u16, vlan: u16, destination: MacAddr, behind: Option<u16>) -> Forward {
         match behind {
             Some(port) if !destination.is_multicast() => self.unicast(ingress, vlan, port),
-            _ if is_link_local(destination) => Forward::Drop(NotForwarded::LinkLocal),
+            _ if self.is_withheld(destination) => Forward::Drop(NotForwarded::LinkLocal),
             _ if self.flood(ingress, vlan).next().is_none() => Forward::Drop(NotForwarded::NoMembers),
             _ => Forward::Flood,
         }
@@ -183,6 +194,16 @@ impl Bridge {
         }
     }
 
+    /// Whether the address is one of IEEE 802.1Q table 8-1 whose frames stay on their link.
+    #[inline]
+    fn is_withheld(&self, address: MacAddr) -> bool {
+        const PAUSE: u8 = 1;
+        match address.octets() {
+            [0x01, 0x80, 0xc2, 0, 0, last @ 0..=0x0f] => !self.forwards_bpdus || last == PAUSE,
+            _ => false,
+        }
+    }
+
     #[inline]
     fn port(&self, port: u16) -> Option<&BridgePort> {
         self.ports.get(usize::from(port))?.as_ref()
@@ -204,12 +225,6 @@ impl fmt::Debug for Bridge {
         let ports = (0u16..).zip(&self.ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
         f.debug_map().entries(ports).finish()
     }
-}
-
-/// Whether the address is one of IEEE 802.1Q table 8-1.
-#[inline]
-const fn is_link_local(address: MacAddr) -> bool {
-    matches!(address.octets(), [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }
 
 #[cfg(test)]
@@ -281,12 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn link_local_groups_are_not_forwarded() {
-        let bridge = bridge();
+    fn link_local_groups_are_forwarded_on_request_only() {
+        let (bridge, wire) = (bridge(), bridge().with_bpdus(true));
         for last in 0..=255 {
             let group = MacAddr([0x01, 0x80, 0xc2, 0, 0, last]);
-            let forwarded = bridge.forward(1, 10, group, None) != Forward::Drop(NotForwarded::LinkLocal);
-            assert_eq!(forwarded, last > 0x0f, "{group}");
+            let forwards =
+                |by: &Bridge| by.forward(1, 10, group, None) != Forward::Drop(NotForwarded::LinkLocal);
+            assert_eq!(forwards(&bridge), last > 0x0f, "{group}");
+            assert_eq!(forwards(&wire), last != 1, "{group}: all but PAUSE frames");
         }
     }
 

@@ -6,6 +6,7 @@
 //!   way ([`TagChange`]). The engine builds a new bridge when the configuration changes.
 //! - [`Guard`]: anti-spoofing. A port sends only from its own addresses.
 //! - [`Policer`] and [`Meter`]: token buckets for packets and bits.
+//! - [`StormControl`]: limits on flooded frames.
 //! - [`qos`]: queues of a port, and its shaper.
 //!
 //! Ports are numbers below [`MAX_PORTS`]. The clock of the forwarding database ticks [`TICKS_PER_SECOND`] times a
@@ -41,15 +42,19 @@ mod guard;
 mod police;
 mod port_sets;
 pub mod qos;
+mod storm;
 mod vlan;
 mod vlan_set;
+mod window;
 
 pub use fdb::{
-    Binding, Fdb, FdbError, FdbKey, FdbOptions, Learned, MAX_PORTS, StaticError, TICKS_PER_SECOND,
+    Binding, Fdb, FdbError, FdbKey, FdbOptions, LastMove, Learned, MAX_PORTS, Moves, StaticError,
+    TICKS_PER_SECOND,
 };
 pub use flood::{Bridge, BridgeError, BridgePort, Forward, NotForwarded};
 pub use guard::{Guard, GuardError, GuardOptions, LinkLocal, Spoofed};
 pub use police::{Meter, Policer, PolicerError};
+pub use storm::{StormClass, StormControl, StormLimits};
 pub use vlan::{NO_VLAN, TagChange, Tagging, VlanError, VlanPort};
 pub use vlan_set::VlanSet;
 

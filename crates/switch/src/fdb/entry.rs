@@ -129,6 +129,11 @@ impl Ageing {
         ((now >> self.shift) % PERIOD + 1) as u8
     }
 
+    /// The stamp of the unit before.
+    pub const fn before(stamp: u8) -> u8 {
+        if stamp <= 1 { PERIOD as u8 } else { stamp - 1 }
+    }
+
     /// Units since the entry was last seen.
     #[inline]
     const fn age(stamp: u8, now: u8) -> u32 {

@@ -24,7 +24,8 @@ pub enum Learned {
         /// The previous port.
         from: u16,
     },
-    /// Another port keeps the address: it moved less than a second ago, or this port has used its moves of this second.
+    /// Another port keeps the address for now: it moved less than the hold time ago, or this port has used its moves of this
+    /// second. [`Fdb::settle_claims`] moves it unless its port sends from it again.
     HeldDown,
     /// Another port has the address by a static entry and keeps it.
     Static {
@@ -125,6 +126,7 @@ impl Fdb {
     /// Renews the stamp of the port's own entry.
     fn refresh(&self, at: Slot, entry: Entry, source: &Source<'_>) {
         if entry.is_learned() && self.ageing.is_older(entry, source.stamp) {
+            self.hold.withdraw(self.mixer.join(&source.pair));
             // If this fails, another thread refreshed the entry first, or it is gone and the next frame learns it again.
             let slot = &self.buckets[at.0].0[at.1];
             let new = entry.with(source.port, source.stamp);
@@ -150,7 +152,7 @@ impl Fdb {
                 }
             };
             if !allowed {
-                return Some(if expired { Learned::OverQuota } else { Learned::HeldDown });
+                return Some(if expired { Learned::OverQuota } else { self.hold_down(source, (at, entry)) });
             }
             source.is_admitted = true;
         }
@@ -163,7 +165,28 @@ impl Fdb {
             self.release(port);
             return None;
         }
-        Some(if expired { Learned::New } else { Learned::Moved { from: entry.port() } })
+        if expired {
+            return Some(Learned::New);
+        }
+        let address = self.mixer.join(pair);
+        self.hold.withdraw(address);
+        limits.count_move(&limits.moved, address, entry.port());
+        Some(Learned::Moved { from: entry.port() })
+    }
+
+    /// Records a claim to an address that another port keeps for now. The entry is stamped as older, so that the next frame
+    /// from its own port takes the slow path, which withdraws the claim.
+    fn hold_down(&self, source: &Source<'_>, (at, entry): (Slot, Entry)) -> Learned {
+        let address = self.mixer.join(&source.pair);
+        source.limits.count_move(&source.limits.held, address, entry.port());
+        self.hold.claim(address, source.port);
+        let older = entry.with(entry.port(), Ageing::before(source.stamp));
+        if !self.ageing.is_older(entry, source.stamp) {
+            let slot = &self.buckets[at.0].0[at.1];
+            // If this fails, another thread has changed the entry, so this claim may be out of date: a later one follows.
+            let _ = slot.compare_exchange(entry.0, older.0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Learned::HeldDown
     }
 
     /// Writes a new entry; `None` if another thread changed the slot first.
@@ -195,6 +218,7 @@ impl Fdb {
             self.release(port);
             return None;
         }
+        self.hold.withdraw(self.mixer.join(pair));
         self.keep_first(pair, at).then_some(Learned::New)
     }
 

@@ -4,6 +4,7 @@ use netvm_wire::MacAddr;
 use thiserror::Error;
 
 use super::entry::Entry;
+use super::learn::Learned;
 use super::limits::reserve;
 use super::mix::BucketPair;
 use super::{Fdb, MAX_PORTS, WAYS};
@@ -20,6 +21,26 @@ pub struct Binding {
     pub port: u16,
     /// Ticks since the address was last seen, to 1/16 of the ageing time; `None` for a static entry.
     pub idle: Option<u32>,
+}
+
+/// Addresses that came to a port from other ports, or tried to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// Addresses that moved here.
+    pub moved: u64,
+    /// Frames whose source address another port kept, because it had moved there less than the hold time ago.
+    pub held: u64,
+}
+
+/// The last address that came to a port from another, or tried to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastMove {
+    /// Its VLAN; 0 for VLAN-unaware ports.
+    pub vlan: u16,
+    /// The address.
+    pub mac: MacAddr,
+    /// The port that had it, or kept it.
+    pub other: u16,
 }
 
 /// Why a static entry cannot be added.
@@ -62,6 +83,33 @@ impl Fdb {
                 self.sweep_bucket(bucket, |entry| self.ageing.is_expired(entry, stamp))
             })
             .sum()
+    }
+
+    /// Moves addresses that a port claimed while they were held down, unless their own port has sent from them since. Returns
+    /// how many moved. Call it once in each hold time: a claim waits for one to two of these.
+    pub fn settle_claims(&self, now: u32) -> usize {
+        let moved = |(address, port)| {
+            matches!(self.learn_at(self.mixer.split(address), port, now), Learned::Moved { .. })
+        };
+        self.hold.due().map(moved).filter(|moved| *moved).count()
+    }
+
+    /// Addresses that came to a port from others since the start.
+    #[must_use]
+    pub fn moves(&self, port: u16) -> Moves {
+        self.ports.get(usize::from(port)).map_or_else(Moves::default, |port| Moves {
+            moved: port.moved.load(Ordering::Relaxed),
+            held: port.held.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The last of these addresses; `None` if there was none.
+    #[must_use]
+    pub fn last_move(&self, port: u16) -> Option<LastMove> {
+        let Moves { moved, held } = self.moves(port);
+        let (address, other) = self.ports.get(usize::from(port))?.last_move();
+        let (vlan, mac) = self.mixer.unmix(address);
+        (moved + held > 0).then_some(LastMove { vlan, mac, other })
     }
 
     /// Removes every learned address of a port, as when its link goes down, and returns how many it removed.

@@ -64,8 +64,7 @@ impl Mixer {
 
     #[inline]
     pub fn hash(&self, vlan: u16, mac: MacAddr) -> FdbKey {
-        let mixed = self.permute(key_of(vlan, mac));
-        FdbKey { bucket: (mixed & mask(self.bucket_bits)) as u32, tag: mixed >> self.bucket_bits }
+        self.split(self.permute(key_of(vlan, mac)))
     }
 
     pub fn bucket_pair(&self, key: FdbKey) -> BucketPair {
@@ -81,9 +80,24 @@ impl Mixer {
         bucket ^ distance as usize
     }
 
+    /// A key as one word: the mixed VLAN and MAC address.
+    pub const fn join(&self, pair: &BucketPair) -> u64 {
+        pair.tag << self.bucket_bits | pair.primary as u64
+    }
+
+    /// The inverse of [`Mixer::join`].
+    pub const fn split(&self, mixed: u64) -> FdbKey {
+        FdbKey { bucket: (mixed & mask(self.bucket_bits)) as u32, tag: mixed >> self.bucket_bits }
+    }
+
     /// The key with this primary bucket and tag.
     pub fn key(&self, bucket: usize, tag: u64) -> (u16, MacAddr) {
-        let key = self.invert(tag << self.bucket_bits | bucket as u64);
+        self.unmix(tag << self.bucket_bits | bucket as u64)
+    }
+
+    /// The VLAN and MAC address of a mixed word.
+    pub fn unmix(&self, mixed: u64) -> (u16, MacAddr) {
+        let key = self.invert(mixed);
         let [_, _, mac @ ..] = key.to_be_bytes();
         ((key >> 48) as u16, MacAddr(mac))
     }
@@ -142,6 +156,8 @@ mod tests {
             let pair = mixer.bucket_pair(mixer.hash(vlan, MacAddr(mac)));
             prop_assert!(pair.primary < 1 << bucket_bits && pair.secondary < 1 << bucket_bits);
             prop_assert_eq!(mixer.key(pair.primary, pair.tag), (vlan, MacAddr(mac)));
+            let key = mixer.split(mixer.join(&pair));
+            prop_assert_eq!((key, mixer.unmix(mixer.join(&pair))), (mixer.hash(vlan, MacAddr(mac)), (vlan, MacAddr(mac))));
             prop_assert_ne!(pair.secondary, pair.primary);
             prop_assert_eq!(mixer.other_bucket(pair.secondary, pair.tag), pair.primary);
         }

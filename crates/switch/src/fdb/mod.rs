@@ -9,7 +9,8 @@
 //! so at least one sees both entries; the first one stays.
 //!
 //! Limits bound what one port can do to others: a number of addresses, a quota of new addresses a second and a quota of
-//! moves a second. An address that moved is held down for a second. In full buckets, only expired entries and the
+//! moves a second. An address that moved is held down for a second: a claim of another port waits until
+//! [`Fdb::settle_claims`], unless the address's port sends from it before. In full buckets, only expired entries and the
 //! port's own are evicted.
 
 mod entry;
@@ -38,7 +39,7 @@ use limits::{HoldDown, PortLimits};
 use mix::{KEY_BITS, Mixer, random_key};
 
 pub use learn::Learned;
-pub use manage::{Binding, StaticError};
+pub use manage::{Binding, LastMove, Moves, StaticError};
 pub use mix::FdbKey;
 
 /// Ticks per second of the callers' clock, counted from any moment. The 32-bit tick must not wrap, which takes 13
@@ -66,6 +67,8 @@ pub struct FdbOptions {
     pub new_per_second: u32,
     /// Moves per second to each port from other ports.
     pub moves_per_second: u32,
+    /// Ticks for which an address that moved stays at its new port; 0: it may move with each frame.
+    pub hold: u32,
 }
 
 impl FdbOptions {
@@ -74,7 +77,7 @@ impl FdbOptions {
 
     /// Defaults for a capacity: an age of 300 s; seven eighths of the capacity per port, so that a port that floods
     /// leaves room for others; 10,000 new addresses and 1,000 moves a second, which cost a worker about 0.1 % of its
-    /// time.
+    /// time; a hold-down of a second.
     #[must_use]
     pub const fn with_capacity(capacity: u32) -> Self {
         Self {
@@ -83,6 +86,7 @@ impl FdbOptions {
             limit: capacity - capacity / 8,
             new_per_second: 10_000,
             moves_per_second: 1_000,
+            hold: TICKS_PER_SECOND,
         }
     }
 }
@@ -156,7 +160,7 @@ impl Fdb {
             learned: AtomicU32::new(0),
             statics: AtomicU32::new(0),
             sweep: AtomicU32::new(0),
-            hold: HoldDown::new(),
+            hold: HoldDown::new(options.hold),
         }
     }
 

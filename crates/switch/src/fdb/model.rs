@@ -10,8 +10,14 @@ const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 fn table() -> Arc<Fdb> {
     let most = u32::MAX;
-    let options =
-        FdbOptions { capacity: 4, max_age: 100, limit: most, new_per_second: most, moves_per_second: most };
+    let options = FdbOptions {
+        capacity: 4,
+        max_age: 100,
+        limit: most,
+        new_per_second: most,
+        moves_per_second: most,
+        hold: 10,
+    };
     Arc::new(Fdb::with_mixer(options, Mixer::new([1, 2, 3, 4], 1, 48)))
 }
 

@@ -63,8 +63,13 @@ fn run(fdb: &Fdb) {
 
 fn options() -> FdbOptions {
     let most = u32::MAX;
-    let options =
-        FdbOptions { max_age: 70, limit: most, new_per_second: most, moves_per_second: most, capacity: 1000 };
+    let options = FdbOptions {
+        max_age: 70,
+        limit: most,
+        new_per_second: most,
+        moves_per_second: most,
+        ..FdbOptions::with_capacity(1000)
+    };
     assert!(Fdb::new(options).is_ok());
     options
 }

@@ -112,6 +112,11 @@ impl Reference {
                     self.port_generations[usize::from(of)] += 1;
                 }
             }
+            Learned::HeldDown => {
+                // A claim makes the entry at least one tick old.
+                let seen = &mut self.entries.get_mut(&key).unwrap().1;
+                *seen = seen.map(|seen| seen.min(self.now - 1));
+            }
             _ => {}
         }
         learned
@@ -180,7 +185,7 @@ proptest! {
     #[test]
     fn behaves_like_a_map(steps in prop::collection::vec(step(), 1..120)) {
         let fdb = fdb(FdbOptions { max_age: MAX_AGE, ..unlimited() });
-        let mut reference = Reference::default();
+        let mut reference = Reference { now: 1, ..Reference::default() };
         let mut swept = 0;
         for step in &steps {
             agree(&fdb, &mut reference, step)?;
@@ -310,6 +315,51 @@ fn a_flapping_address_moves_once_a_second() {
     assert!((9..=10).contains(&moved), "{moved} moves in 10 s");
     assert_eq!(fdb.generation() - before, moved);
     assert_eq!(fdb.port_generation(1) + fdb.port_generation(2), moved);
+}
+
+#[test]
+fn the_last_claim_wins_after_the_hold() {
+    let fdb = fdb(unlimited());
+    let [first, second] = [mac(1), mac(2)];
+    let learn = |mac, port, now| fdb.learn(7, mac, port, now);
+    for mac in [first, second] {
+        assert_eq!((learn(mac, 1, 0), learn(mac, 2, 1)), (Learned::New, Learned::Moved { from: 1 }));
+        // One gratuitous ARP back at port 1, while the address is held at port 2.
+        assert_eq!((learn(mac, 1, 2), fdb.lookup(7, mac, 3)), (Learned::HeldDown, Some(2)));
+    }
+    assert_eq!(learn(second, 2, 4), Learned::Known, "a frame from its port withdraws the claim");
+    assert_eq!(fdb.settle_claims(TICKS_PER_SECOND + 2), 0, "a claim waits for one hold time");
+    assert_eq!(fdb.settle_claims(2 * TICKS_PER_SECOND + 2), 1);
+    let now = 2 * TICKS_PER_SECOND + 3;
+    assert_eq!((fdb.lookup(7, first, now), fdb.lookup(7, second, now)), (Some(1), Some(2)));
+    assert_eq!((fdb.moves(1), fdb.moves(2)), (Moves { moved: 1, held: 2 }, Moves { moved: 2, held: 0 }));
+    let back = LastMove { vlan: 7, mac: first, other: 2 };
+    assert_eq!((fdb.last_move(1), fdb.last_move(3)), (Some(back), None));
+    assert_eq!(
+        [0, 1].map(|n| fdb.settle_claims(now + n * TICKS_PER_SECOND)),
+        [0, 0],
+        "claims are settled once"
+    );
+}
+
+#[test]
+fn a_claim_ends_when_its_address_moves_or_is_learned_anew() {
+    let fdb = fdb(unlimited());
+    for (n, then) in [(1, 3), (2, 2)] {
+        assert_eq!(
+            (fdb.learn(0, mac(n), 1, 0), fdb.learn(0, mac(n), 2, 1)),
+            (Learned::New, Learned::Moved { from: 1 })
+        );
+        assert_eq!(fdb.learn(0, mac(n), 1, 2), Learned::HeldDown);
+        assert!(then == 3 || fdb.flush_port(2) == 1);
+        fdb.learn(0, mac(n), then, 15);
+        assert_eq!([16, 26, 36].map(|now| fdb.settle_claims(now)), [0; 3]);
+        assert_eq!(fdb.lookup(0, mac(n), 37), Some(then));
+    }
+    let never = Fdb::new(FdbOptions { hold: 0, ..unlimited() }).unwrap();
+    never.learn(0, mac(1), 1, 0);
+    let moves = [2, 1, 2].map(|port| never.learn(0, mac(1), port, 0));
+    assert_eq!(moves, [1, 2, 1].map(|from| Learned::Moved { from }), "without a hold time");
 }
 
 #[test]
