@@ -44,7 +44,7 @@ pub use port::{
 };
 pub(crate) use port::{DEFAULT_MTU, FRAME_HEADER};
 pub use port_policy::{
-    AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, VlanMode,
+    AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };
 pub(crate) use router::add_punt_ports;
 pub use router::{

@@ -43,6 +43,8 @@ DropReason {
     NoRule = "no-rule",
     /// A rate limit is exceeded.
     Policed = "policed",
+    /// Storm control: the port's limit of flooded packets is exceeded.
+    StormControl = "storm-control",
     /// The source address is not one of the port's guest.
     Spoofed = "spoofed",
     /// The headers are needed and cannot be parsed; `PortCounters::malformed` has the cause.

@@ -34,11 +34,12 @@ pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
     InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
-    PortWorker, QueueView, RoleTotals, RouterView, StageView, StartError, ThreadView, UnknownRouter,
-    WorkerView, note_kvm,
+    PortWorker, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent, SwitchingView,
+    ThreadView, UnknownRouter, WorkerView, note_kvm,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
+pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use router::{PuntClass, PuntCounts, PuntReason};
 pub use worker::{FlowCounts, Span};

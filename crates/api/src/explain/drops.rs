@@ -40,6 +40,8 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Add a rule, or `forward = { normal = true }` to the port.";
     "policed": "The packet exceeds a rate limit: `police` of a rule, or a rate of its port.",
         "Raise the rate if the traffic is wanted.";
+    "storm-control": "The packet would have been flooded, but its ingress port has flooded as many packets of its class (broadcast, multicast, unknown unicast) this second as `storm_control` permits.",
+        "Look for a loop of links or a host that floods: `netvm events` and `netvm status` name the port. Raise the port's `storm_control` if the traffic is wanted.";
     "spoofed": "The source MAC or IP address is not one that the configuration gives the port.",
         "Correct `addresses` or `macs` of the port if the sender may use the address.";
     "malformed": "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",

@@ -53,6 +53,8 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_port_tx_packets" ["port"]: "Packets sent out of the port.";
     Counter "netvm_port_tx_bytes" ["port"]: "Bytes of these, without FCS.";
     Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine received them, since the port was opened.";
+    Counter "netvm_port_mac_moves" ["port"]: "MAC addresses that moved to the port from another port.";
+    Counter "netvm_port_mac_moves_held" ["port"]: "Packets from the port whose source address another port kept, because the address had moved there less than `mac_hold` ago.";
     Counter "netvm_port_worker_seconds" ["port"]: "Time that workers spent on packets from the port; counted if a port has `weight` or `reserve`.";
     Counter "netvm_port_waited_turns" ["port"]: "Turns of the worker's loop that skipped the port, because it had used its share of the worker.";
     Gauge "netvm_port_load_ratio" ["port" "worker"]: "Share of the last second that the worker spent on packets of the port, from 0 to 1.";

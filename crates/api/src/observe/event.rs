@@ -94,6 +94,12 @@ kinds! {
     LinkDown Warning "link_down",
     /// A port failed.
     PortFault Error "port_fault",
+    /// A MAC address moved from one port to another.
+    MacMoved Info "mac_moved",
+    /// MAC addresses move to and fro between ports: a loop of links, or hosts with one address.
+    MacFlapping Warning "mac_flapping",
+    /// A port's flooded packets exceed its storm control.
+    Storm Warning "storm",
     /// A port was opened again.
     PortReopened Info "port_reopened",
     /// The kernel refuses to signal eventfds asynchronously.

@@ -50,6 +50,12 @@ pub struct PortInfo {
     /// Packets whose source its `guard` does not list; `None`: it has no `guard`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoofed: Option<u64>,
+    /// MAC addresses that moved to the port from another port.
+    #[serde(default)]
+    pub mac_moves: u64,
+    /// Packets whose source address another port kept, because the address had moved there less than `mac_hold` ago.
+    #[serde(default)]
+    pub mac_moves_held: u64,
     /// What it gets of its worker; `None`: no port has `weight` or `reserve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareInfo>,

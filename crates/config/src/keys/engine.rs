@@ -151,6 +151,8 @@ impl Keys for SwitchConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.key("macs", &mut self.macs, Number(64..=MOST_MACS));
         table.key("mac_age", &mut self.mac_age, Number(1..=DAY));
+        table.key("mac_hold", &mut self.mac_hold, Number(0..=60));
+        table.key("forward_bpdu", &mut self.forward_bpdu, Flag);
     }
 }
 

@@ -6,7 +6,7 @@ use netvm_wire::VlanId;
 use super::action;
 use super::engine::MOST_MACS;
 use crate::model::{
-    Forward, Guard, MAX_TX_QUEUES, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, VlanMode,
+    Forward, Guard, MAX_TX_QUEUES, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };
 use crate::syntax::field;
 use crate::syntax::form::{
@@ -22,6 +22,7 @@ impl Keys for PortPolicy {
         table.key("acl_out", &mut self.acl_out, Word);
         table.key("vlan", &mut self.vlan, Sparse(Nested("vlan")));
         table.key("mac_limit", &mut self.mac_limit, Number(0..=MOST_MACS));
+        table.key("storm_control", &mut self.storm_control, Sparse(Nested("storm_control")));
         table.key("split_horizon", &mut self.split_horizon, Maybe(Name(names::any)));
         table.key("guard", &mut self.guard, Maybe(Nested("guard")));
         table.key("police_in", &mut self.police_in, Maybe(Nested("police")));
@@ -84,6 +85,18 @@ fn trunk(vlans: &mut Vec<Span<u16>>, native: &mut Option<VlanId>, table: &mut Ta
     table.key("native", native, Maybe(Vlan));
 }
 
+impl Keys for StormLimits {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        for (key, limit) in [
+            ("broadcast", &mut self.broadcast),
+            ("multicast", &mut self.multicast),
+            ("unknown_unicast", &mut self.unknown_unicast),
+        ] {
+            table.key(key, limit, Number(0..=MOST_FLOODED));
+        }
+    }
+}
+
 impl Keys for Guard {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.key("macs", &mut self.macs, OneOrMore(Scalar(field::card_mac, ToString::to_string)));
@@ -99,6 +112,8 @@ impl Keys for Guard {
     }
 }
 
+/// Highest limit of storm control, in frames per second.
+const MOST_FLOODED: u64 = 100_000_000;
 /// Slowest and fastest shaper.
 const RATES: std::ops::RangeInclusive<u64> = 8_000..=1_000_000_000_000;
 /// By default, a shaper's burst is what it sends in 1 / `BURSTS_PER_SECOND` of a second,

@@ -160,12 +160,16 @@ pub struct SwitchConfig {
     pub macs: u32,
     /// Seconds after which an entry whose address sent no packet is removed (IEEE 802.1Q, ageing time).
     pub mac_age: u32,
+    /// Seconds for which an address that moved to another port stays there, whatever other ports send; 0: none.
+    pub mac_hold: u32,
+    /// Whether frames to 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP), except PAUSE frames, are flooded.
+    pub forward_bpdu: bool,
 }
 
 impl Default for SwitchConfig {
-    /// 32,768 addresses; 300 s, the default of IEEE 802.1Q (table 8-7).
+    /// 32,768 addresses; 300 s, the default of IEEE 802.1Q (table 8-7); a hold of a second.
     fn default() -> Self {
-        Self { macs: 32_768, mac_age: 300 }
+        Self { macs: 32_768, mac_age: 300, mac_hold: 1, forward_bpdu: false }
     }
 }
 

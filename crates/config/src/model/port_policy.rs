@@ -95,6 +95,24 @@ impl Default for QosConfig {
 /// Most percent of a worker that ports reserve together; the rest is for ports that reserve nothing.
 pub const MOST_RESERVED: u8 = 90;
 
+/// Storm control: most received frames per second that L2 switching floods; 0: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StormLimits {
+    /// To ff:ff:ff:ff:ff:ff.
+    pub broadcast: u32,
+    /// To other group addresses.
+    pub multicast: u32,
+    /// To addresses that are not learned.
+    pub unknown_unicast: u32,
+}
+
+impl Default for StormLimits {
+    /// Far more than hosts send: a loop of links reaches it within milliseconds.
+    fn default() -> Self {
+        Self { broadcast: 10_000, multicast: 200_000, unknown_unicast: 200_000 }
+    }
+}
+
 /// What a port does with packets besides the rules. It changes live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortPolicy {
@@ -108,6 +126,8 @@ pub struct PortPolicy {
     pub vlan: VlanMode,
     /// Most MAC addresses to learn from the port.
     pub mac_limit: u32,
+    /// Storm control.
+    pub storm_control: StormLimits,
     /// Name of its split-horizon group: L2 switching forwards nothing between ports of one group.
     pub split_horizon: Option<String>,
     /// Anti-spoofing.
@@ -143,6 +163,7 @@ impl Default for PortPolicy {
             acl_out: AclDefault::default(),
             vlan: VlanMode::default(),
             mac_limit: 4096,
+            storm_control: StormLimits::default(),
             split_horizon: None,
             guard: None,
             police_in: None,

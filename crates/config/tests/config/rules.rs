@@ -3,7 +3,7 @@
 use netvm_config::model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, FlowMonitorConfig, Forward, Guard,
     Masked, Match, MonitorTable, Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, SetVlan, Span,
-    SwitchConfig, VlanMode,
+    StormLimits, SwitchConfig, VlanMode,
 };
 use netvm_config::{Finding, Kind, parse_rules};
 use netvm_wire::{EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
@@ -225,6 +225,7 @@ acl_in = "deny"
 acl_out = "deny"
 vlan = { trunk = [10, "20-30"], native = 1 }
 mac_limit = 7
+storm_control = { broadcast = 100, unknown_unicast = 0 }
 split_horizon = "guests"
 guard = { macs = "02:00:00:00:00:05", addresses = ["10.0.0.5", "2001:db8::/64"] }
 police_in = { packets = 10_000 }
@@ -234,7 +235,7 @@ weight = 3
 reserve = 25"#,
         1,
     );
-    let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\nflow_monitor = { table = \"d-left\", flows = 100, export = \"ipfix:tcp:192.0.2.1:4739\", eve = \"/tmp/eve\" }\n[switch]\nmac_age = 10\n[policy]\nmemory = 9\n";
+    let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\nflow_monitor = { table = \"d-left\", flows = 100, export = \"ipfix:tcp:192.0.2.1:4739\", eve = \"/tmp/eve\" }\n[switch]\nmac_age = 10\nmac_hold = 2\nforward_bpdu = true\n[policy]\nmemory = 9\n";
     let host = host(&format!("{whole}{text}"));
     let rate = |per_second, burst| Some(Rate { per_second, burst });
     let expected = PortPolicy {
@@ -246,6 +247,7 @@ reserve = 25"#,
             native: VlanId::new(1).ok(),
         },
         mac_limit: 7,
+        storm_control: StormLimits { broadcast: 100, unknown_unicast: 0, ..StormLimits::default() },
         split_horizon: Some("guests".to_owned()),
         guard: Some(Guard {
             macs: vec![MacAddr([2, 0, 0, 0, 0, 5])],
@@ -271,7 +273,10 @@ reserve = 25"#,
     assert_eq!(host.engine.flow_monitor, Some(monitor));
     assert_eq!(
         (host.switch, host.policy),
-        (SwitchConfig { macs: 32_768, mac_age: 10 }, PolicyConfig { memory: 9 })
+        (
+            SwitchConfig { macs: 32_768, mac_age: 10, mac_hold: 2, forward_bpdu: true },
+            PolicyConfig { memory: 9 }
+        )
     );
 }
 
@@ -292,6 +297,8 @@ guard = { } | missing_key | MAC addresses
 guard = { macs = "ff:ff:ff:ff:ff:ff" } | bad_value | the address of one network card
 guard = { addresses = "10.0.0.1/8" } | bad_value | write 10.0.0.0/8
 mac_limit = -1 | bad_value | from 0 to 1048576
+storm_control = { broadcast = 100_000_001 } | bad_value | from 0 to 100000000
+storm_control = { broadcasts = 1 } | unknown_key | did you mean `broadcast`?
 weight = 0 | bad_value | from 1 to 1000
 reserve = 91 | bad_value | from 0 to 90
 qos = { queues = [{ name = "q" }] } | missing_key | bits a second

@@ -62,6 +62,7 @@ use placement::load::Loads;
 use ports::PortState;
 pub use ports::{InterfaceState, InterfaceView, OpenError, note_kvm};
 use publish::Chains;
+pub use publish::l2_watch::{SwitchingEvent, SwitchingView};
 use publish::policy::Rules;
 use reaper::Reaper;
 use routers::Routers;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use netvm_guest_socket::refused_for_files;
 use netvm_notify::Signaller;
 
+use super::publish::l2_watch::SwitchingEvent;
 use crate::ids::{GroupId, InstanceId, PortId, RoleId};
 
 /// Connections that are refused after such a time without any are reported again.
@@ -84,6 +85,13 @@ pub enum Notice {
         instance: InstanceId,
         /// Its role.
         role: RoleId,
+    },
+    /// An address moved to a port, or there is a loop of links or a storm.
+    Switching {
+        /// The port.
+        port: PortId,
+        /// What L2 switching saw there.
+        event: SwitchingEvent,
     },
     /// A standby replica became active.
     StandbyTookOver {

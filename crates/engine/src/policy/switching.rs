@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use netvm_config::model::{Action, Forward, Host, Output, PortConfig, VlanMode};
 use netvm_policy::{Rule, Side};
-use netvm_switch::{Bridge, BridgePort, Fdb, FdbOptions, TICKS_PER_SECOND, VlanPort, VlanSet};
+use netvm_switch::{
+    Bridge, BridgePort, Fdb, FdbOptions, StormControl, StormLimits, TICKS_PER_SECOND, VlanPort, VlanSet,
+};
 use netvm_wire::VlanId;
 
 use super::PolicyError;
@@ -18,8 +20,18 @@ pub(crate) struct Switching {
     pub(crate) fdb: Arc<Fdb>,
     /// Whether any port is VLAN-aware.
     pub(crate) is_vlan_aware: bool,
+    /// Kept from policy to policy.
+    pub(crate) storm: Arc<StormControl>,
     /// The bridge's configuration.
-    ports: Arc<[(u16, BridgePort)]>,
+    wanted: Arc<Wanted>,
+}
+
+/// What a bridge is made of, to see whether it changes.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    ports: Vec<(u16, BridgePort)>,
+    storm_limits: Vec<(u16, StormLimits)>,
+    forwards_bpdus: bool,
 }
 
 impl Switching {
@@ -46,20 +58,33 @@ impl Switching {
             (port.id.0, BridgePort { vlan, group, limit: Some(port.policy.mac_limit), new_per_second: None })
         };
         let is_vlan_aware = ports.iter().any(|port| port.policy.vlan != VlanMode::Unaware);
-        let ports: Arc<[(u16, BridgePort)]> = ports.iter().map(bridged).collect();
-        let bridge = match before.filter(|before| before.ports == ports) {
-            Some(before) => Arc::clone(&before.bridge),
-            None => Arc::new(Bridge::new(ports.iter().cloned())?),
+        let limits = |port: &&PortConfig| {
+            let limits = port.policy.storm_control;
+            (port.id.0, [limits.broadcast, limits.multicast, limits.unknown_unicast])
+        };
+        let wanted = Wanted {
+            ports: ports.iter().map(bridged).collect(),
+            storm_limits: ports.iter().map(limits).collect(),
+            forwards_bpdus: host.switch.forward_bpdu,
+        };
+        let (bridge, wanted) = match before.filter(|before| *before.wanted == wanted) {
+            Some(before) => (Arc::clone(&before.bridge), Arc::clone(&before.wanted)),
+            None => {
+                let bridge = Bridge::new(wanted.ports.iter().cloned())?.with_bpdus(wanted.forwards_bpdus);
+                (Arc::new(bridge), Arc::new(wanted))
+            }
         };
         let options = FdbOptions {
             max_age: host.switch.mac_age.saturating_mul(TICKS_PER_SECOND),
+            hold: host.switch.mac_hold.saturating_mul(TICKS_PER_SECOND),
             ..FdbOptions::with_capacity(host.switch.macs)
         };
         let fdb = match before.filter(|before| *before.fdb.options() == options) {
             Some(before) => Arc::clone(&before.fdb),
             None => Arc::new(Fdb::new(options)?),
         };
-        Ok(Some(Self { bridge, fdb, is_vlan_aware, ports }))
+        let storm = before.map(|before| Arc::clone(&before.storm)).unwrap_or_default();
+        Ok(Some(Self { bridge, fdb, is_vlan_aware, storm, wanted }))
     }
 
     /// Whether both use the same bridge and FDB.
@@ -72,6 +97,14 @@ impl Switching {
         self.bridge.set_limits(&self.fdb);
         self.fdb.retain_ports(|port| self.bridge.has(port));
         self.bridge.set_limits(&self.fdb);
+        for (port, limits) in &self.wanted.storm_limits {
+            self.storm.set(*port, *limits);
+        }
+    }
+
+    /// The numbers of the bridge's ports.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u16> + '_ {
+        self.wanted.ports.iter().map(|(port, _)| *port)
     }
 }
 

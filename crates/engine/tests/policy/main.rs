@@ -4,6 +4,7 @@
 mod actions;
 mod balance;
 mod filter_sets;
+mod loops;
 mod prefilter;
 mod sticky;
 #[path = "../support/mod.rs"]

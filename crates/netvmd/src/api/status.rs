@@ -12,7 +12,7 @@ use netvm_region::clock;
 use super::Failure;
 use super::routers::is_full;
 use super::traffic::{self, Views};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, stats};
 use crate::routers::Rib;
 use crate::runtime::blocking;
 use crate::vms::VmPhase;
@@ -138,6 +138,12 @@ fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
         problems.push(format!("port {} failed: {fault}", port.name));
     }
     problems.extend(view.notes.iter().map(|note| format!("port {}: {note}", port.name)));
+    let switching = &view.switching;
+    problems
+        .extend(switching.storms.iter().map(|class| format!("port {}: {}", port.name, stats::storm(*class))));
+    if let Some(last) = switching.flapping {
+        problems.push(format!("port {}: {}", port.name, stats::flapping(host, last)));
+    }
     let mtu = interface.and_then(|interface| interface.mtu).filter(|mtu| *mtu < port.mtu.into());
     if let (Some(interface), Some(mtu)) = (interface, mtu) {
         problems.push(format!(

@@ -201,6 +201,8 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         tx_dropped: dropped(&unsent),
         policed: Some(policed).filter(|policed| has_rate || *policed > 0),
         spoofed: port.policy.guard.is_some().then(|| dropped(&[DropReason::Spoofed])),
+        mac_moves: view.switching.moves.moved,
+        mac_moves_held: view.switching.moves.held,
         share: None,
         tx_queues: view.queues.iter().map(queue_info).collect(),
     }

@@ -7,7 +7,7 @@ mod flows;
 mod history;
 mod rules;
 mod saving;
-mod stats;
+pub(crate) mod stats;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

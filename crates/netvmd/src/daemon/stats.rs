@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
-use netvm_engine::{Engine, GroupId, Notice, WorkerCounters};
+use netvm_config::model::Host;
+use netvm_engine::{Engine, GroupId, LastMove, Notice, PortId, StormClass, SwitchingEvent, WorkerCounters};
 use netvm_region::clock;
 use prometheus_client::registry::Registry;
 
@@ -140,18 +141,63 @@ impl Reclaims {
                                the limit of open files: LimitNOFILE= of netvmd's unit, or `ulimit -n`)";
                 return events.push(EventKind::OutOfFiles, "", message.to_owned());
             }
-            Notice::PortFault { port, fault } => {
-                let name = host.port(port).map_or_else(|| port.to_string(), |port| port.name.clone());
-                (EventKind::PortFault, name, fault)
+            Notice::PortFault { port, fault } => (EventKind::PortFault, port_name(host, port), fault),
+            Notice::Switching { port, event } => {
+                let (kind, message) = switching_event(host, event);
+                (kind, port_name(host, port), message)
             }
         };
         let what = match kind {
             EventKind::Audited | EventKind::GroupReset => "group",
-            EventKind::PortFault => "port",
+            EventKind::PortFault | EventKind::MacMoved | EventKind::MacFlapping | EventKind::Storm => "port",
             _ => "nf",
         };
         events.push(kind, &subject, format!("{what} {subject}: {message}"));
     }
+}
+
+/// The kind of an event of L2 switching, and what happened.
+fn switching_event(host: &Host, event: SwitchingEvent) -> (EventKind, String) {
+    match event {
+        SwitchingEvent::Moved(LastMove { vlan, mac, other }) => {
+            let other = port_name(host, PortId(other));
+            (EventKind::MacMoved, format!("{mac}{} moved here from port {other}", in_vlan(vlan)))
+        }
+        SwitchingEvent::Flapping { last, per_second } => {
+            let message = format!("{} ({per_second} times in the last second)", flapping(host, last));
+            (EventKind::MacFlapping, message)
+        }
+        SwitchingEvent::Storm { class, dropped } => {
+            (EventKind::Storm, format!("{}: dropped {dropped} packets in the last second", storm(class)))
+        }
+    }
+}
+
+/// What an address that moves to and fro means.
+pub(crate) fn flapping(host: &Host, LastMove { vlan, mac, other }: LastMove) -> String {
+    let other = port_name(host, PortId(other));
+    format!(
+        "{mac}{} moves to and fro between this port and {other}: look for a loop of links, or two hosts with this address",
+        in_vlan(vlan)
+    )
+}
+
+/// Which limit of a port is exceeded.
+pub(crate) fn storm(class: StormClass) -> String {
+    let (what, key) = match class {
+        StormClass::Broadcast => ("broadcasts", "broadcast"),
+        StormClass::Multicast => ("multicasts", "multicast"),
+        StormClass::UnknownUnicast => ("packets to unknown addresses", "unknown_unicast"),
+    };
+    format!("{what} exceed `storm_control.{key}`; look for a loop of links, or a host that floods")
+}
+
+fn in_vlan(vlan: u16) -> String {
+    if vlan == 0 { String::new() } else { format!(" in VLAN {vlan}") }
+}
+
+fn port_name(host: &Host, port: PortId) -> String {
+    host.port(port).map_or_else(|| port.to_string(), |port| port.name.clone())
 }
 
 fn millis(time: Duration) -> f64 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use netvm_config::model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
     Police, PolicyConfig, PortId, PortPolicy, QosConfig, QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts,
-    SetVlan, Span, SwitchConfig, VlanMode,
+    SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
 };
 use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -25,10 +25,14 @@ const MAC_BITS: u64 = (1 << 48) - 1;
 /// `[switch]`, `[policy]`, `flow_cache`.
 pub fn whole() -> impl Strategy<Value = (SwitchConfig, PolicyConfig, FlowCacheConfig)> {
     let numbers = (64u32..=1 << 20, 1u32..=86_400, 1u32..=1 << 20, 64u32..=1 << 24, 1u32..=86_400);
-    (numbers, any::<bool>()).prop_map(|((macs, mac_age, memory, entries, idle), lru)| {
-        let eviction = if lru { Eviction::Lru } else { Eviction::Clock };
-        (SwitchConfig { macs, mac_age }, PolicyConfig { memory }, FlowCacheConfig { entries, eviction, idle })
-    })
+    let l2 = (0u32..=60, any::<bool>());
+    (numbers, any::<bool>(), l2).prop_map(
+        |((macs, mac_age, memory, entries, idle), lru, (mac_hold, forward_bpdu))| {
+            let eviction = if lru { Eviction::Lru } else { Eviction::Clock };
+            let switch = SwitchConfig { macs, mac_age, mac_hold, forward_bpdu };
+            (switch, PolicyConfig { memory }, FlowCacheConfig { entries, eviction, idle })
+        },
+    )
 }
 
 fn vlan() -> impl Strategy<Value = VlanId> {
@@ -68,12 +72,25 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
     let limits = (option::of(police()), option::of(police()), option::of(qos()), any::<bool>());
     // Together they reserve no worker as a whole.
     let limits = (limits, (1u16..=1000, 0u8..=9));
-    let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
+    let flooded = || 0u32..=100_000_000;
+    let storm_control =
+        (flooded(), flooded(), flooded()).prop_map(|(broadcast, multicast, unknown_unicast)| StormLimits {
+            broadcast,
+            multicast,
+            unknown_unicast,
+        });
+    let switched = (0u32..=1 << 20, storm_control);
+    let rest = (switched, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
     (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
         |(
             vlan,
             (acl_in, acl_out),
-            (mac_limit, split_horizon, guard, ((police_in, police_out, qos, monitor), (weight, reserve))),
+            (
+                (mac_limit, storm_control),
+                split_horizon,
+                guard,
+                ((police_in, police_out, qos, monitor), (weight, reserve)),
+            ),
             forward,
         )| {
             let policy = PortPolicy {
@@ -82,6 +99,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 acl_out,
                 vlan,
                 mac_limit,
+                storm_control,
                 split_horizon,
                 guard,
                 police_in,

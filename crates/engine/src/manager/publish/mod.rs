@@ -1,5 +1,6 @@
 //! Publishes changes: next-hop tables to trust groups, snapshots to workers.
 
+pub(crate) mod l2_watch;
 pub(crate) mod policy;
 pub(crate) mod shortened;
 mod snapshot;

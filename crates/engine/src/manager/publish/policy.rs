@@ -7,6 +7,7 @@ use netvm_config::model::Host;
 use netvm_policy::RuleId;
 use netvm_region::clock;
 
+use super::l2_watch::SwitchingWatch;
 use crate::manager::Engine;
 use crate::policy::{Compiler, HitCounts, Policy, PolicyError, RuleCount};
 use crate::worker::cycles_per_tick;
@@ -19,11 +20,17 @@ pub(crate) struct Rules {
     compiler: Compiler,
     pub(crate) policy: Arc<Policy>,
     pub(crate) counts: HitCounts,
+    pub(crate) watch: SwitchingWatch,
 }
 
 impl Rules {
     pub(crate) fn new(eal: dpdk::Eal) -> Self {
-        Self { compiler: Compiler::new(eal), policy: Arc::default(), counts: HitCounts::default() }
+        Self {
+            compiler: Compiler::new(eal),
+            policy: Arc::default(),
+            counts: HitCounts::default(),
+            watch: SwitchingWatch::default(),
+        }
     }
 }
 
@@ -84,10 +91,13 @@ impl Engine {
         self.rules.counts.of_rule(rule)
     }
 
-    /// Ages a few addresses of the FDB.
+    /// Ages a few addresses of the FDB, and looks for loops and storms.
     pub(crate) fn service_policy(&mut self) {
         if let Some(switching) = &self.rules.policy.switching {
             switching.fdb.age(now(), AGED_AT_ONCE);
+            for notice in self.rules.watch.service(switching) {
+                self.notices.push(notice);
+            }
         }
     }
 }

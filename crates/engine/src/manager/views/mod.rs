@@ -18,6 +18,7 @@ use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::nfs::instance::{Instance, InstanceState};
 use crate::manager::ports::{InterfaceView, PortState, interface_of_closed};
+use crate::manager::publish::l2_watch::SwitchingView;
 use crate::manager::since::InterfaceCounts;
 use crate::memory::Memory;
 
@@ -62,6 +63,8 @@ pub struct PortView {
     pub card: Option<netvm_e1000::Counts>,
     /// Whether the link is up, if known.
     pub link: Option<bool>,
+    /// What L2 switching has seen at it.
+    pub switching: SwitchingView,
     /// Its interface, for ports that have one.
     pub interface: Option<InterfaceView>,
     /// Whether a capture has been read to its end; `None` for other ports.
@@ -232,6 +235,7 @@ impl Engine {
                 copies: state.dma().map(|dma| dma.stats),
                 card: state.card(),
                 link: state.link(),
+                switching: self.switching_view(state.id()),
                 interface: state.interface(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
                 fault: state.fault(),
@@ -260,6 +264,7 @@ impl Engine {
                 copies: None,
                 card: None,
                 link: Some(false),
+                switching: self.switching_view(config.id),
                 interface: interface_of_closed(config),
                 done: None,
                 fault: Some(fault),
@@ -283,6 +288,10 @@ impl Engine {
         let mut workers: Vec<PortWorker> = state.workers.iter().map(view).collect();
         workers.sort_by_key(|view| view.worker);
         workers
+    }
+
+    fn switching_view(&self, port: PortId) -> SwitchingView {
+        self.rules.watch.view(self.rules.policy.switching.as_ref(), port)
     }
 
     /// The chains, in the order of the configuration.

@@ -6,8 +6,8 @@
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf};
-use netvm_switch::TagChange;
-use netvm_wire::EtherType;
+use netvm_switch::{StormClass, TagChange};
+use netvm_wire::{EtherType, MacAddr};
 
 use super::egress::send_out;
 use crate::drop_reason::DropReason;
@@ -82,14 +82,20 @@ pub(crate) fn look_up_and_send(dp: &mut Datapath, origin: Origin<'_>, batch: &mu
     );
 }
 
-/// Sends a copy to each port of the packet's VLAN, and the packet itself to the last.
+/// Sends a copy to each port of the packet's VLAN, and the packet itself to the last, unless storm control drops it.
 fn flood(dp: &mut Datapath, switching: &Switching, origin: Origin<'_>, packet: Mbuf) {
     let vlan = vlan_of(switching, origin.port, &packet);
+    let mut destination = [0; 6];
+    packet.copy_to(&mut destination);
     let mut whole = Batch::new();
     let _ = whole.push(packet);
     let Some(vlan) = vlan else {
         return dp.drop_at_port(origin.port, DropReason::WrongVlan, &mut whole);
     };
+    let class = StormClass::of(MacAddr(destination));
+    if !switching.storm.admit(origin.port.0, class, dp.clock.tick) {
+        return dp.drop_at_port(origin.port, DropReason::StormControl, &mut whole);
+    }
     let mut ports = switching.bridge.flood(origin.port.0, vlan).map(PortId).peekable();
     while let Some(out) = ports.next() {
         let mut one = Batch::new();

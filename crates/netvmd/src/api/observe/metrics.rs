@@ -149,6 +149,8 @@ impl Scrape {
         add("netvm_port_tx_packets", |port| port.tx_packets as f64);
         add("netvm_port_tx_bytes", |port| port.tx_bytes as f64);
         add("netvm_port_rx_missed_packets", |port| port.rx_dropped as f64);
+        add("netvm_port_mac_moves", |port| port.mac_moves as f64);
+        add("netvm_port_mac_moves_held", |port| port.mac_moves_held as f64);
         add("netvm_port_worker_seconds", |port| port.share.as_ref().map_or(0.0, |share| share.worker_s));
         add("netvm_port_waited_turns", |port| port.share.as_ref().map_or(0.0, |share| share.waited as f64));
         add("netvm_port_link_up", |port| flag(port.link));
