@@ -1,9 +1,8 @@
-//! Cost of classification with public filter sets: every packet has a new flow, bursts of 32, keys in order.
+//! Cost of classification with the generated filter sets, or with files: every packet has a new flow, bursts of 32, keys in order.
 //!
 //! `cargo run --release -p netvm-classifier --example classify_rates [FILE...]`
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on ends")]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,18 +19,17 @@ const BURST: usize = 32;
 fn main() {
     let options = EalOptions { huge_pages: HugePages::Off, memory_mib: 1024, ..EalOptions::default() };
     let eal = Eal::init(&options).expect("the EAL starts");
-    let mut files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    if files.is_empty() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
-        files = std::fs::read_dir(folder).expect("a folder").map(|file| file.unwrap().path()).collect();
-        files.sort();
+    let files = std::env::args().skip(1);
+    let read = |file: String| (file.clone(), std::fs::read_to_string(&file).expect("a file"));
+    let mut sets: Vec<(String, String)> = files.map(read).collect();
+    if sets.is_empty() {
+        sets = netvm_workload::rules::standard_sets();
     }
     println!(
         "{:<10} {:>6} {:>9} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}",
         "set", "rules", "build ms", "MB", "tables", "uniform", "half", "all rules", "overlay 1", "changed us"
     );
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("a file");
+    for (name, text) in sets {
         let imported = classbench::parse(&text, Actions::default(), Flags::Ignore).expect("a filter set");
         let entries: Vec<Arc<[Cube]>> =
             imported.rules.iter().map(|rule| rule.matches.cubes().unwrap().into()).collect();
@@ -43,7 +41,7 @@ fn main() {
         ) {
             Ok(table) => table,
             Err(error) => {
-                println!("{}: {error}", file.display());
+                println!("{name}: {error}");
                 continue;
             }
         };
@@ -65,8 +63,7 @@ fn main() {
         let overlay = self::cycles(&keys(&all, 2), |keys, out| changed.classify(keys, out));
         let classifier: &Classifier = table.classifier();
         println!(
-            "{:<10} {:>6} {:>9.0} {:>8.1} {:>6} {uniform:>10.1} {half:>10.1} {rules:>10.1} {overlay:>10.1} {:>10}",
-            file.file_stem().unwrap_or_default().display().to_string(),
+            "{name:<10} {:>6} {:>9.0} {:>8.1} {:>6} {uniform:>10.1} {half:>10.1} {rules:>10.1} {overlay:>10.1} {:>10}",
             entries.len(),
             build.as_secs_f64() * 1e3,
             classifier.bytes() as f64 / 1e6,

@@ -1,11 +1,9 @@
-//! Loads a full Internet table and compares lookups with a second longest-prefix match.
+//! Loads a table of the size and shape of the Internet's and compares lookups with a second longest-prefix match.
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test")]
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use netvm_router::{NextHopId, Tables, Update};
@@ -13,19 +11,6 @@ use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Next hops that the routes use in turn.
 const NEXT_HOPS: u16 = 61;
-
-/// The full table; `None` and a message if the file is missing.
-fn full_table() -> Option<Vec<IpNet>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/routes/prefixes.txt.gz");
-    if !path.exists() {
-        println!("SKIP: no routing table at {}", path.display());
-        return None;
-    }
-    let output = Command::new("gzip").arg("-dc").arg(&path).output().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().map(|line| line.parse().unwrap()).collect())
-}
 
 /// A slow second implementation: a map per prefix length.
 #[derive(Default)]
@@ -100,7 +85,7 @@ fn compare(tables: &Tables, reference: &ByLength, nets: &[IpNet]) {
 
 #[test]
 fn lookups_agree_with_a_slow_search_through_thousands_of_changes() {
-    let Some(nets) = full_table() else { return };
+    let nets = netvm_workload::routes::full_table();
     let to = |n: usize| NextHopId(1 + (n % usize::from(NEXT_HOPS)) as u16);
     let all = Update {
         routes: nets.iter().enumerate().map(|(n, net)| (*net, Some(to(n)))).collect(),

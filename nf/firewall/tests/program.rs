@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use netlib::sim::Process;
 use netlib::{PortId, Verdict};
 use netvm_nf_common::testing;
+use netvm_workload::rules;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_netvm-firewall");
 
@@ -99,13 +100,8 @@ fn filters(text: &str) -> Vec<Filter> {
 }
 
 #[test]
-fn thousands_of_public_rules_agree_with_a_linear_scan() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl/acl1_8k.rules");
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("SKIP: {} does not exist", path.display());
-        return;
-    };
-    let filters = filters(&text);
+fn thousands_of_rules_agree_with_a_linear_scan() {
+    let filters = filters(&rules::filter_set(&rules::ACL1, 8000, rules::SEED));
     let address = |bits: u32| std::net::Ipv4Addr::from_bits(bits);
     let mut rules = String::new();
     for (n, filter) in filters.iter().enumerate() {

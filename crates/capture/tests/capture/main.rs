@@ -3,5 +3,5 @@
 
 mod common;
 mod damaged;
-mod public_captures;
 mod round_trip;
+mod whole_files;

@@ -1,7 +1,5 @@
-//! Shared by the tests: an EAL per test binary, the reference scan, and public filter sets.
+//! Shared by the tests: an EAL per test binary, the reference scan, and filter sets.
 #![allow(dead_code, reason = "no test binary uses all of it")]
-
-use std::path::{Path, PathBuf};
 
 use dpdk::{Eal, EalOptions, HugePages};
 use netvm_classifier::NONE;
@@ -20,17 +18,9 @@ pub fn scan(entries: &[Vec<Cube>], key: &FlowKey) -> u32 {
     first.map_or(NONE, |n| n as u32)
 }
 
-/// The public filter sets; empty, with a note, if missing.
-pub fn filter_sets() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
-    let Ok(files) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no filter sets in {}", folder.display());
-        return Vec::new();
-    };
-    let mut sets: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    sets.retain(|path| path.extension().is_some_and(|extension| extension == "rules"));
-    sets.sort();
-    sets
+/// The filter sets: name and text.
+pub fn filter_sets() -> Vec<(String, String)> {
+    netvm_workload::data::filter_sets().unwrap()
 }
 
 /// The cubes of each rule of a filter set.

@@ -1,7 +1,6 @@
 //! Many rules: how long they take, how many there can be, and which numbers they keep.
 
 use std::fmt::Write;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Action, Actions, Host, Rule, RuleId, RuleParts};
@@ -54,15 +53,8 @@ fn ten_thousand_rules_are_read_planned_and_written_quickly() {
 
 #[test]
 fn imported_filter_sets_can_be_written_and_read_again() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
-    let Ok(files) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no filter sets in {}", folder.display());
-        return;
-    };
     let drop = Actions { terminal: Some(Action::Drop), ..Actions::default() };
-    let files = files.map(|file| file.unwrap().path());
-    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "rules")) {
-        let text = std::fs::read_to_string(&file).unwrap();
+    for (name, text) in netvm_workload::data::filter_sets().unwrap() {
         let imported = classbench::parse(&text, drop, classbench::Flags::Ignore).unwrap();
         let mut with = Host { rules: Vec::new(), ..host(AROUND) };
         for (id, rule) in (0..).zip(imported.rules) {
@@ -71,7 +63,7 @@ fn imported_filter_sets_can_be_written_and_read_again() {
         }
         let written = with.to_toml();
         let rules = parse_rules("rules", &written[written.find("[[rule]]").unwrap()..], &with);
-        let rules = rules.unwrap_or_else(|error| panic!("{}: {}", file.display(), error.render(false)));
+        let rules = rules.unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
         assert_eq!(rules, with.rules);
     }
 }

@@ -1,7 +1,6 @@
 //! The policy changes under full load: no packet is lost, and new rules act at once.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use netvm_policy_import::ImportedRule;
 use netvm_policy_import::classbench::{self, Flags};
 use netvm_region::clock;
 use netvm_wire::{IpNet, PortRange};
+use netvm_workload::rules as sets;
 
 /// Rules of a set.
 const RULES: u32 = 1000;
@@ -232,15 +232,11 @@ fn single_rules_act_at_once() {
     add_one_by_one(others(FIRST + CHANGES, RULES).collect());
 }
 
-/// With the largest of the public filter sets; its rules allow what they match.
+/// With 8,000 rules of an access list, which allow what they match.
 #[test]
 fn single_rules_act_at_once_among_thousands() {
     let _alone = super::alone();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl/acl1_8k.rules");
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("SKIP: there is no {}", path.display());
-        return;
-    };
+    let text = sets::filter_set(&sets::ACL1, 8000, sets::SEED);
     let lets_pass = Actions { terminal: Some(Action::Allow), ..Actions::default() };
     let imported = classbench::parse(&text, lets_pass, Flags::Ignore).unwrap();
     let named = imported.rules.into_iter().zip(FIRST + CHANGES..);

@@ -1,9 +1,8 @@
-//! Public filter sets in the whole engine: it sends every packet of a capture where a plain linear scan would.
+//! Filter sets in the whole engine: it sends every packet of a capture where a plain linear scan would.
 //!
 //! `NETVM_TEST_HEADERS` says how many headers for each set; the full number is 100,000.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Instant;
 
 use crate::support::Rig;
@@ -22,27 +21,18 @@ const FORWARD: PortId = OUTS[2];
 
 /// The rules of each set, with terminal actions in turn; one in a hundred only counts.
 fn sets() -> Vec<(String, Vec<Rule>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no filter sets at {}", folder.display());
-        return Vec::new();
-    };
     let verdicts = [Action::Drop, Action::Port(OUTS[0]), Action::Port(OUTS[1]), Action::Allow];
-    let mut sets: Vec<_> = entries
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let imported = parse(&text, Actions::default(), Flags::Match).unwrap();
-            let rules = (0u32..).zip(imported.rules).map(|(n, rule)| {
-                let terminal = verdicts[n as usize % verdicts.len()];
-                let actions = Actions { terminal: (n % 100 != 99).then_some(terminal), ..Actions::default() };
-                Rule::from(RuleParts { id: RuleId(n), name: String::new(), matches: rule.matches, actions })
-            });
-            (path.file_stem().unwrap().to_str().unwrap().to_owned(), rules.collect())
-        })
-        .collect();
-    sets.sort_by(|(a, _), (b, _)| a.cmp(b));
-    sets
+    let sets = netvm_workload::data::filter_sets().unwrap().into_iter();
+    sets.map(|(name, text)| {
+        let imported = parse(&text, Actions::default(), Flags::Match).unwrap();
+        let rules = (0u32..).zip(imported.rules).map(|(n, rule)| {
+            let terminal = verdicts[n as usize % verdicts.len()];
+            let actions = Actions { terminal: (n % 100 != 99).then_some(terminal), ..Actions::default() };
+            Rule::from(RuleParts { id: RuleId(n), name: String::new(), matches: rule.matches, actions })
+        });
+        (name, rules.collect())
+    })
+    .collect()
 }
 
 /// A frame with (nearly) that key, and a number at its end; `None` if there is none.

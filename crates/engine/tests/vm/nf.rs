@@ -31,14 +31,8 @@ fn frames(path: &Path) -> Option<Frames> {
     Some(frames)
 }
 
-fn captures() -> Vec<(PathBuf, Frames)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no captures at {}", folder.display());
-        return Vec::new();
-    };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
+fn captures(folder: &Path) -> Vec<(PathBuf, Frames)> {
+    let paths = netvm_workload::captures::write(folder).unwrap();
     paths.into_iter().filter_map(|path| frames(&path).map(|frames| (path, frames))).collect()
 }
 
@@ -51,11 +45,9 @@ fn capture_port(input: &Path, output: &Path) -> PortConfig {
 /// Process, VM, process: every capture leaves unchanged.
 #[test]
 fn every_capture_passes_a_vm_between_two_processes() {
-    let captures = captures();
-    if captures.is_empty() {
-        return;
-    }
     let Some(image) = Image::of(FORWARD, &[]) else { return };
+    let space = std::env::temp_dir().join(format!("netvm-vm-captures-{}", std::process::id()));
+    let captures = captures(&space.join("in"));
     let longest = captures.iter().flat_map(|(_, frames)| frames).map(|frame| frame.2.len()).max().unwrap();
     let buffer_size = (longest + 320).next_multiple_of(64).max(2048) as u32;
     let idle = Host {
@@ -71,8 +63,6 @@ fn every_capture_passes_a_vm_between_two_processes() {
     rig.attach("a", "forward", false);
     let vm = rig.attach_vm("b", &image, false);
     rig.attach("c", "forward", false);
-    let space = std::env::temp_dir().join(format!("netvm-vm-captures-{}", std::process::id()));
-    std::fs::create_dir_all(&space).unwrap();
     for (path, expected) in &captures {
         // Before the first packet, every NF is to know where the next one is.
         rig.until(Duration::from_millis(50), |_| false);

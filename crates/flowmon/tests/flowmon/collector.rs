@@ -35,7 +35,8 @@ fn wait() -> impl FnMut() -> bool {
 
 #[test]
 fn nfcapd_stores_every_packet_of_every_capture() {
-    let Some(captures) = captures() else { return };
+    let space = tempfile::tempdir().unwrap();
+    let captures = captures(space.path());
     for kind in [TableKind::Tagged, TableKind::DLeft] {
         let Some(collector) = Nfcapd::start() else { return };
         let exporter = Exporter::start(&options(Some(collector.target()))).unwrap();
@@ -170,7 +171,8 @@ fn eve_lines_have_every_flow_and_its_name() {
     let path = folder.path().join("eve.json");
     let exporter = Exporter::start(&Options { eve: Some(path.clone()), ..options(None) }).unwrap();
     let mut all = meter(&exporter, (TableKind::DLeft, 4096));
-    let Some(captures) = captures() else { return };
+    let space = tempfile::tempdir().unwrap();
+    let captures = captures(space.path());
     for path in captures {
         let mut reader = CaptureReader::open(&path).unwrap();
         while let Ok(Some(frame)) = reader.next_frame() {

@@ -9,19 +9,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netvm_flowmon::export::{Clock, Options, Target};
 
-/// The captures; `None`, with a note, if they are missing.
-pub fn captures() -> Option<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
-    let Ok(entries) = fs::read_dir(&folder) else {
-        println!("SKIP: {} does not exist", folder.display());
-        return None;
-    };
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
+/// The captures, written to a folder.
+pub fn captures(folder: &Path) -> Vec<PathBuf> {
+    let mut paths = netvm_workload::captures::write(folder).unwrap();
     // Those of another link type are no Ethernet frames.
     paths.retain(|path| netvm_capture::CaptureReader::open(path).is_ok());
-    assert!(paths.len() > 10);
-    Some(paths)
+    assert!(paths.len() > 20);
+    paths
 }
 
 /// Cycles of a nanosecond, from now on.

@@ -1,10 +1,11 @@
 //! The engine's flow monitor: every packet is in a record, to a collector and in the eve file, and drops are there too.
 
 use std::net::UdpSocket;
-use std::path::Path;
 use std::time::Duration;
 
 use netvm_api::{TopTalkers, path};
+use netvm_capture::CaptureReader;
+use netvm_workload::captures;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -71,26 +72,29 @@ fn flows_of_ports_are_exported_with_drops_and_none_is_lost() {
     assert!(daemon.log().contains("flow records in"), "{}", daemon.log());
 }
 
-/// Without a collector or a file, from two public captures.
+/// Without a collector or a file, from two captures.
 #[test]
 fn names_and_top_talkers_are_shown() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
-    if !folder.exists() {
-        println!("SKIP: no captures in {}", folder.display());
-        return;
-    }
+    let folder = tempfile::tempdir().unwrap();
+    captures::write(folder.path()).unwrap();
+    // Bytes of all frames of a file.
+    let bytes = |file: &str| {
+        let mut reader = CaptureReader::open(&folder.path().join(file)).unwrap();
+        let mut sum = 0;
+        while let Some(frame) = reader.next_frame().unwrap() {
+            sum += u64::from(frame.orig_len);
+        }
+        sum
+    };
     let port = |name: &str, file: &str| {
-        let file = folder.join(file);
+        let file = folder.path().join(file);
         format!(
             "\n[[port]]\nname = \"{name}\"\nkind = \"pcap\"\ninput = {file:?}\n[[rule]]\nfrom = \"{name}\"\ndrop = true\n"
         )
     };
     let monitor = "huge_pages = false\nflow_monitor = { idle_timeout = 1 }\n";
-    let config = [
-        ENGINE.replace("huge_pages = false\n", monitor),
-        port("tls", "443-curl.pcap"),
-        port("dns", "dns.pcap"),
-    ];
+    let config =
+        [ENGINE.replace("huge_pages = false\n", monitor), port("tls", "tls.pcap"), port("dns", "dns.pcap")];
     let daemon = Daemon::start(&config.concat());
     daemon.until("all flows have ended", |daemon| {
         let top: TopTalkers = daemon.get(path::TOP_TALKERS);
@@ -100,10 +104,10 @@ fn names_and_top_talkers_are_shown() {
     let found =
         |name: &str| top.names.iter().find(|it| it.name == name).map(|it| (it.kind.as_str(), it.bytes));
     // All bytes of the connection, not only those of the packet with the name.
-    assert_eq!(found("www.ntop.org"), Some(("tls", 73_982)), "{top:?}");
-    assert_eq!(found("www.l.google.com"), Some(("dns", 226)), "{top:?}");
-    let server = top.addresses.iter().find(|it| it.address == "178.62.197.130");
-    assert_eq!(server.map(|it| (it.bytes, it.error)), Some((73_982, 0)), "{top:?}");
+    assert_eq!(found(captures::TLS_NAME), Some(("tls", bytes("tls.pcap"))), "{top:?}");
+    assert_eq!(found(captures::DNS_NAME), Some(("dns", bytes("dns.pcap"))), "{top:?}");
+    let server = top.addresses.iter().find(|it| it.address == "198.51.100.7");
+    assert_eq!(server.map(|it| (it.bytes, it.error)), Some((bytes("tls.pcap"), 0)), "{top:?}");
     drop(daemon);
     // Without a monitor, the error says how to have one.
     let daemon = Daemon::start(ENGINE);

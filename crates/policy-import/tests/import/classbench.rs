@@ -1,7 +1,6 @@
-//! ClassBench filter sets: public ones, every part of a line, wrong lines, and speed.
+//! ClassBench filter sets: generated ones, every part of a line, wrong lines, and speed.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netvm_policy::{Action, Actions, Masked, Match, Span};
@@ -28,14 +27,8 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn public_sets_are_parsed_completely() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no filter sets at {}", folder.display());
-        return;
-    };
-    for entry in entries {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+fn whole_sets_are_parsed_completely() {
+    for (_, text) in netvm_workload::data::filter_sets().unwrap() {
         for flags in [Flags::Ignore, Flags::Match] {
             let imported = read(&text, flags);
             assert_eq!(imported.rules.len(), text.lines().count());

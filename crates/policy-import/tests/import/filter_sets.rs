@@ -1,6 +1,5 @@
-//! Public filter sets: flattened rules agree with a linear scan, and the analysis is fast.
+//! Filter sets: flattened rules agree with a linear scan, and the analysis is fast.
 
-use std::path::Path;
 use std::time::Instant;
 
 use netvm_policy::analyse::{Kind, analyse};
@@ -12,31 +11,22 @@ use netvm_policy_import::classbench::{Flags, parse};
 
 /// The rules of each set; every other one drops, and one in a hundred only counts.
 fn sets() -> Vec<(String, Vec<Rule>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no filter sets at {}", folder.display());
-        return Vec::new();
-    };
-    let mut sets: Vec<_> = entries
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let imported = parse(&text, Actions::default(), Flags::Match).unwrap();
-            let rules = imported.rules.into_iter().enumerate().map(|(n, rule)| {
-                let terminal = if n % 2 == 0 { Action::Drop } else { Action::Allow };
-                let actions = Actions { terminal: (n % 100 != 99).then_some(terminal), ..Actions::default() };
-                Rule::from(RuleParts {
-                    id: RuleId(n as u32),
-                    name: String::new(),
-                    matches: rule.matches,
-                    actions,
-                })
-            });
-            (path.file_stem().unwrap().to_str().unwrap().to_owned(), rules.collect())
-        })
-        .collect();
-    sets.sort_by(|(a, _), (b, _)| a.cmp(b));
-    sets
+    let sets = netvm_workload::data::filter_sets().unwrap().into_iter();
+    sets.map(|(name, text)| {
+        let imported = parse(&text, Actions::default(), Flags::Match).unwrap();
+        let rules = imported.rules.into_iter().enumerate().map(|(n, rule)| {
+            let terminal = if n % 2 == 0 { Action::Drop } else { Action::Allow };
+            let actions = Actions { terminal: (n % 100 != 99).then_some(terminal), ..Actions::default() };
+            Rule::from(RuleParts {
+                id: RuleId(n as u32),
+                name: String::new(),
+                matches: rule.matches,
+                actions,
+            })
+        });
+        (name, rules.collect())
+    })
+    .collect()
 }
 
 fn cubes(rules: &[Rule]) -> Vec<Vec<Cube>> {

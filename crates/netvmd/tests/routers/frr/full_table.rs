@@ -1,9 +1,9 @@
 //! A full Internet table by BGP: minutes with a debug build, so only `./dev check-release` runs it.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
+
+use netvm_workload::routes;
 
 use super::daemons::{Net, Outage};
 use super::{Daemons, are_installed};
@@ -14,16 +14,13 @@ use crate::common::hosts::{Host, are_possible, run, within};
 const WANTED: &str = "NETVM_TEST_FULL_TABLE";
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The IPv4 prefixes of a full table; `None` and a message if they are not here or not wanted.
+/// The IPv4 prefixes of a full table; `None` and a message if they are not wanted.
 fn prefixes() -> Option<Vec<String>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/routes/prefixes.txt.gz");
-    if std::env::var_os(WANTED).is_none() || !file.exists() {
-        println!("SKIP: {WANTED} is not set, or there is no routing table at {}", file.display());
+    if std::env::var_os(WANTED).is_none() {
+        println!("SKIP: {WANTED} is not set: `./dev check-release` sets it");
         return None;
     }
-    let output = Command::new("gzip").arg("-dc").arg(&file).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().filter(|line| !line.contains(':')).map(str::to_owned).collect())
+    Some(routes::v4(routes::V4_COUNT, routes::SEED).iter().map(ToString::to_string).collect())
 }
 
 fn announcing(host: &Host, prefixes: &[String]) -> Daemons {

@@ -1,27 +1,22 @@
-//! Third-party captures of real and broken traffic: each is read, or refused for the right reason; the parser agrees
+//! Captures of ordinary and broken traffic in every form, which our writer did not write: each is read, or refused for the right reason; the parser agrees
 //! with etherparse on every frame; a copy has the same content.
 
 #[path = "../../../wire/tests/common/mod.rs"]
 mod against_etherparse;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use against_etherparse::{Difference, Outcome};
 use netvm_capture::{CaptureReader, CaptureWriter, Format, OpenError, Precision, ReadFault, WriterOptions};
 use netvm_wire::{Malformed, checksum, parse, parse_prefix};
+use tempfile::TempDir;
 
-/// The captures; `None` if they are missing.
-fn captures() -> Option<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no public captures in {}", folder.display());
-        return None;
-    };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "{} has no captures", folder.display());
-    Some(paths)
+/// The captures, in a folder.
+fn captures() -> (TempDir, Vec<PathBuf>) {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = netvm_workload::captures::write(folder.path()).unwrap();
+    (folder, paths)
 }
 
 /// The link type in a pcap header, parsed independently; `None` for pcapng.
@@ -40,7 +35,8 @@ const READABLE: [u16; 8] = [1, 12, 14, 101, 113, 228, 229, 276];
 
 #[test]
 fn captures_are_read_or_refused_for_a_reason() {
-    for path in captures().into_iter().flatten() {
+    let (_folder, paths) = captures();
+    for path in paths {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(&path).unwrap();
         let mut reader = match CaptureReader::open(&path) {
@@ -80,7 +76,8 @@ fn captures_are_read_or_refused_for_a_reason() {
 fn parsing_agrees_with_etherparse() {
     let mut outcomes: BTreeMap<Outcome, u64> = BTreeMap::new();
     let (mut frames, mut cut) = (0u64, 0u64);
-    for path in captures().into_iter().flatten() {
+    let (_folder, paths) = captures();
+    for path in paths {
         let Ok(mut reader) = CaptureReader::open(&path) else { continue };
         while let Ok(Some(frame)) = reader.next_frame() {
             let number = frames;
@@ -128,7 +125,8 @@ fn parsing_agrees_with_etherparse() {
 #[test]
 fn copies_have_the_same_content() {
     let directory = tempfile::tempdir().unwrap();
-    for path in captures().into_iter().flatten() {
+    let (_folder, paths) = captures();
+    for path in paths {
         let Ok(probe) = CaptureReader::open(&path) else { continue };
         for format in [Format::Pcap, Format::Pcapng] {
             let copy = directory.path().join(format!("copy.{format}"));
