@@ -1,6 +1,6 @@
 //! Takes figures in rotation, A B C A B C ..., so that disturbances affect all cases alike.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
 use crate::measure::report::{Row, Unit};
@@ -15,6 +15,8 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Duration of each measurement.
     pub window: Duration,
+    /// No further run begins that would end after this time, though fewer than `runs` were made; but one is made in any case.
+    pub limit: Option<Duration>,
 }
 
 impl Plan {
@@ -164,10 +166,25 @@ pub fn alternate_under(
     comparisons: &[Comparison],
 ) -> Result<Vec<Row>, BenchError> {
     let mut measure_condition = || condition.as_mut().map(|condition| (condition.measure)()).transpose();
+    let (started, mut longest) = (Instant::now(), Duration::ZERO);
     let mut record = Record { conditions: measure_condition()?.into_iter().collect(), ..Record::default() };
     for run in 1..=plan.runs * MOST_ROUNDS {
         let mut ratios = comparisons.iter().filter_map(|comparison| record.ratios(comparison));
         if run > plan.runs && ratios.all(|ratios| ratios.len() >= plan.runs) {
+            break;
+        }
+        let begun = started.elapsed();
+        if let Some(limit) = plan.limit
+            && run > 1
+            && begun + longest > limit
+        {
+            eprintln!(
+                "{} of {} runs: another would take longer than {} s in all; --runs {} makes them",
+                run - 1,
+                plan.runs,
+                limit.as_secs(),
+                plan.runs
+            );
             break;
         }
         for subject in &mut *subjects {
@@ -176,6 +193,7 @@ pub fn alternate_under(
             record.add(figures);
             record.conditions.extend(measure_condition()?);
         }
+        longest = longest.max(started.elapsed().saturating_sub(begun));
     }
     let row = |case: &str, unit, figures: &[f64]| {
         Some(Row { case: case.to_owned(), unit, summary: Summary::of(figures)? })
@@ -229,7 +247,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    const PLAN: Plan = Plan { runs: 3, warm_up: Duration::ZERO, window: Duration::ZERO };
+    const PLAN: Plan = Plan { runs: 3, warm_up: Duration::ZERO, window: Duration::ZERO, limit: None };
 
     #[test]
     fn a_window_extends_for_a_preempted_thread() {
@@ -269,6 +287,22 @@ mod tests {
         let ratio = rows[3].summary;
         assert_eq!((ratio.min, ratio.median, ratio.max, ratio.runs), (2.0, 2.0, 2.0, 3));
         assert_eq!(rows[3].unit, Unit::Ratio);
+    }
+
+    #[test]
+    fn a_limit_of_time_leaves_out_runs_but_not_the_first() {
+        let runs = |limit: Option<Duration>| {
+            let mut subject = Subject::new("slow", |_| {
+                std::thread::sleep(Duration::from_millis(20));
+                Ok(vec![Figure::new("slow", Unit::Mpps, 1.0)])
+            });
+            let plan = Plan { runs: 4, limit, ..PLAN };
+            alternate(&plan, std::slice::from_mut(&mut subject), &[]).unwrap()[0].summary.runs
+        };
+        assert_eq!(runs(None), 4);
+        assert_eq!(runs(Some(Duration::from_secs(3600))), 4);
+        // The first takes 20 ms: another would end after 40.
+        assert_eq!(runs(Some(Duration::from_millis(30))), 1);
     }
 
     /// Figures of 1, 2, 3 ... against figures of 1 of each peer, with these conditions before, between and after them.

@@ -250,6 +250,7 @@ mod tests {
             runs: 1,
             warm_up: std::time::Duration::from_millis(100),
             window: std::time::Duration::from_millis(300),
+            limit: None,
         };
         for (family, size, routes) in
             [(IpFamily::V4, Size::Full, Some("some/list".into())), (IpFamily::V6, Size::Few, None)]

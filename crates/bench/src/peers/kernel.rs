@@ -232,7 +232,8 @@ mod tests {
     fn arguments_round_trip() {
         let [warm_up, window] = [100, 300].map(Duration::from_millis);
         for prefixes in [None, Some("some/list".into())] {
-            let spec = KernelSpec::new(3, 512, (7, prefixes), &Plan { runs: 1, warm_up, window });
+            let spec =
+                KernelSpec::new(3, 512, (7, prefixes), &Plan { runs: 1, warm_up, window, limit: None });
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
             assert!(matches!(parsed.command, crate::cli::Bench::KernelPeer(parsed) if parsed == spec));

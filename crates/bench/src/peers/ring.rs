@@ -191,7 +191,12 @@ mod tests {
 
     #[test]
     fn arguments_round_trip() {
-        let plan = Plan { runs: 1, warm_up: Duration::from_millis(100), window: Duration::from_millis(300) };
+        let plan = Plan {
+            runs: 1,
+            warm_up: Duration::from_millis(100),
+            window: Duration::from_millis(300),
+            limit: None,
+        };
         for variant in [
             Variant { extbuf: true, ..Variant::default() },
             Variant { wait: true, blind: true, burst: 64, ..Variant::default() },

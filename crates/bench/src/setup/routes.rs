@@ -9,12 +9,11 @@ use std::process::Command;
 use clap::ValueEnum;
 use netvm_router::{NextHopId, Tables, Update};
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
+use netvm_workload::routes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, RoutesError};
 
-/// A full Internet table, in the shared data beside the source tree.
-const FULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/routes/prefixes.txt.gz");
 /// The whole table: more routes than any table has.
 pub const ALL: u32 = u32::MAX;
 /// Number of next hops, which are assigned to routes at random.
@@ -58,17 +57,18 @@ pub struct RouteTable {
 }
 
 impl RouteTable {
-    /// Loads the routes of a family.
+    /// The routes of a family: of a file, or generated.
     ///
     /// # Errors
-    /// [`BenchError::Routes`] without a full table.
+    /// [`BenchError::Routes`] if the file cannot be read.
     pub fn load(family: IpFamily, size: Size, path: Option<&Path>) -> Result<Self, BenchError> {
-        let path = path.unwrap_or(Path::new(FULL));
-        let nets = match size {
-            Size::Full => {
+        let nets = match (size, path, family) {
+            (Size::Full, Some(path), _) => {
                 read(path).map_err(|source| BenchError::Routes { path: PathBuf::from(path), source })?
             }
-            Size::Few => few(),
+            (Size::Full, None, IpFamily::V4) => routes::v4(routes::V4_COUNT, routes::SEED),
+            (Size::Full, None, IpFamily::V6) => routes::v6(routes::V6_COUNT, routes::SEED),
+            (Size::Few, ..) => few(),
         };
         let mut random = Random::new();
         let of_family = nets.into_iter().filter(|net| net.is_v4() == (family == IpFamily::V4));

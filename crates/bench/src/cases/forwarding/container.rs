@@ -37,6 +37,8 @@ use crate::setup::sandbox;
 use hosts::{Hosts, Link, PORTS};
 use iperf::{Case, Flow, figures};
 
+/// Linux's default congestion control, whatever this machine's is.
+const CUBIC: &str = "cubic";
 /// The kernel's bridge and router, with which the other cases are compared.
 const BRIDGE: &str = "kernel-bridge";
 const ROUTER: &str = "kernel-router";
@@ -72,6 +74,7 @@ type Measure<'a> = Box<dyn Fn(&Case<'_>, &Plan) -> Measured + 'a>;
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     let ContainerArgs { bench: args, only, congestion } = args;
+    let congestion = congestion.as_deref().unwrap_or(CUBIC);
     let cores = args.cores()?;
     iperf::find()?;
     let sandbox = if args.skip_peers {

@@ -24,13 +24,14 @@
 //! datapath fill; netvm gets the usual warm-up.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use netvm_config::model::{
     Action, Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
 use netvm_policy_import::classbench::{self, Flags};
+use netvm_workload::rules;
 
 use crate::cli::PolicyArgs;
 use crate::error::{BenchError, RulesError};
@@ -51,8 +52,8 @@ const FRAME: u16 = 60;
 const SIGNATURE_CACHE_FLOWS: u64 = 100_000;
 /// Shortest useful window for Open vSwitch's slow path, which stalls the PMD thread periodically to revalidate flows.
 const SLOW_PATH_WINDOW: Duration = Duration::from_secs(1);
-/// The shared data beside the source tree.
-const ACL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/acl/acl1_1k.rules");
+/// Rules of the generated filter set.
+const ACL_RULES: usize = 1000;
 
 /// The forwarding policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ struct Acl {
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &PolicyArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
-    let acl = load(args.acl.as_deref().unwrap_or(Path::new(ACL)))?;
+    let acl = load(args.acl.as_deref())?;
     let mut cases = cases(&args.flows);
     cases.retain(|case| args.only.is_empty() || args.only.contains(&case.name));
     let sandbox = if args.bench.skip_peers {
@@ -149,15 +150,22 @@ fn cases(flows: &[u64]) -> Vec<Case> {
     each.chain(new).collect()
 }
 
-fn load(path: &Path) -> Result<Acl, BenchError> {
+/// The filter set of a file, or the generated one.
+fn load(path: Option<&Path>) -> Result<Acl, BenchError> {
     let read = || -> Result<Acl, RulesError> {
-        let text = fs::read_to_string(path)?;
+        let text = match path {
+            Some(path) => fs::read_to_string(path)?,
+            None => rules::filter_set(&rules::ACL1, ACL_RULES, rules::SEED),
+        };
         let imported = classbench::parse(&text, Actions::default(), Flags::Ignore)?;
         let rules: Vec<Match> = imported.rules.into_iter().map(|rule| rule.matches).collect();
         let flows = drops(&rules, 1)?;
         Ok(Acl { rules, flows })
     };
-    read().map_err(|source| BenchError::Rules { path: PathBuf::from(path), source })
+    read().map_err(|source| BenchError::Rules {
+        path: path.unwrap_or(Path::new("generated")).to_owned(),
+        source,
+    })
 }
 
 /// Two ports, and the case's policy for packets from the first.
@@ -175,11 +183,11 @@ fn host(case: &Case, acl: &Acl, core: u32) -> Host {
             port.policy.forward = Forward::Normal;
         }
     }
-    host.rules = rules(case.policy, acl, input, output);
+    host.rules = rules_of(case.policy, acl, input, output);
     host
 }
 
-fn rules(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> {
+fn rules_of(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> {
     let (matches, terminal) = match policy {
         Policy::Port => (vec![Match { from: vec![input], ..Match::default() }], Action::Port(output)),
         Policy::Normal => (Vec::new(), Action::Normal),
@@ -266,13 +274,8 @@ mod tests {
 
     #[test]
     fn no_flow_matches_the_filter_set() {
-        let path = Path::new(ACL);
-        if !path.exists() {
-            println!("SKIP: {} does not exist", path.display());
-            return;
-        }
-        let acl = load(path).unwrap();
-        assert_eq!(acl.rules.len(), 959);
+        let acl = load(None).unwrap();
+        assert_eq!(acl.rules.len(), ACL_RULES);
         // Port ranges take several flows, and rules that differ only in TCP flags take one.
         assert!(acl.flows.len() > acl.rules.len(), "{} flows", acl.flows.len());
         for flow in (0..20_000).chain(1 << 40..(1 << 40) + 20_000) {

@@ -49,6 +49,13 @@ pub fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
+/// Each of the parts may take its share of the time.
+fn plan_of(args: &RouteArgs) -> Plan {
+    let plan = args.bench.plan();
+    let parts = if args.only.is_none() { 2 } else { 1 };
+    Plan { limit: plan.limit.map(|limit| limit / parts), ..plan }
+}
+
 fn tables(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let core = args.bench.cores()?.engine;
     let mut subjects = Vec::new();
@@ -76,7 +83,7 @@ fn tables(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
             }
         }
     }
-    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+    alternate(&plan_of(args), &mut subjects, &comparisons)
 }
 
 fn table_name(family: IpFamily, size: Size) -> &'static str {

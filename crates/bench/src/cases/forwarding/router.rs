@@ -87,27 +87,28 @@ fn add_routes<'a>(
         Grout::find()?;
     }
     let name = |routes: u32| if routes == ALL { "full".to_owned() } else { routes.to_string() };
-    for routes in &args.routes {
-        let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?.some(*routes);
+    let counts = args.route_counts();
+    for &routes in &counts {
+        let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?.some(routes);
         // The traffic's destinations must have a static lifetime.
         let to: &'static [u32] = destinations(&table, DESTINATIONS).leak();
         let update = engine::with_neighbours(table.update());
-        let case = format!("engine-{}", name(*routes));
+        let case = format!("engine-{}", name(routes));
         subjects
             .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
         if has_peers {
-            let case = format!("kernel-{}", name(*routes));
-            comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
+            let case = format!("kernel-{}", name(routes));
+            comparisons.push(Comparison::new(format!("engine-{}", name(routes)), case.clone()));
             subjects.push(Subject::new(case.clone(), move |plan| {
                 let traffic = (DESTINATIONS as u32, args.prefixes.clone());
-                let outcome = kernel::measure(&KernelSpec::new(core, *routes, traffic, plan))?;
+                let outcome = kernel::measure(&KernelSpec::new(core, routes, traffic, plan))?;
                 Ok(vec![Figure::new(case.clone(), Unit::Mpps, outcome.rate / 1e6)])
             }));
             let cores = args.bench.cores()?;
             let table = Rc::new(table);
             if let Some(programs) = Vpp::find() {
-                let (case, table) = (format!("vpp-{}", name(*routes)), Rc::clone(&table));
-                comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
+                let (case, table) = (format!("vpp-{}", name(routes)), Rc::clone(&table));
+                comparisons.push(Comparison::new(format!("engine-{}", name(routes)), case.clone()));
                 subjects.push(Subject::new(case.clone(), move |plan| {
                     let cycles = Vpp::start(programs.clone(), (&table, to), cores)?.measure(plan)?;
                     Ok(vec![
@@ -116,8 +117,8 @@ fn add_routes<'a>(
                     ])
                 }));
             }
-            let case = format!("grout-{}", name(*routes));
-            comparisons.push(Comparison::new(format!("engine-{}", name(*routes)), case.clone()));
+            let case = format!("grout-{}", name(routes));
+            comparisons.push(Comparison::new(format!("engine-{}", name(routes)), case.clone()));
             subjects.push(Subject::new(case.clone(), move |plan| {
                 let grout = Grout::start(&table, to, cores)?;
                 Ok(vec![Figure::new(case.clone(), Unit::Mpps, grout.measure(plan)?)])
@@ -127,16 +128,16 @@ fn add_routes<'a>(
             if kind != KINDS[0] && !has_peers {
                 continue;
             }
-            let case = format!("{kind}-{}", name(*routes));
-            let other = Other { kind, routes: *routes, args };
+            let case = format!("{kind}-{}", name(routes));
+            let other = Other { kind, routes, args };
             subjects.push(Subject::new(case.clone(), move |plan| other.measure(&case, plan)));
         }
         for kind in &KINDS[1..] {
-            let n = name(*routes);
+            let n = name(routes);
             comparisons.push(Comparison::new(format!("netvm-{n}"), format!("{kind}-{n}")));
         }
-        if let Some(first) = args.routes.first().filter(|first| *first != routes) {
-            let [ours, first] = [*routes, *first].map(|routes| format!("engine-{}", name(routes)));
+        if let Some(first) = counts.first().filter(|first| **first != routes) {
+            let [ours, first] = [routes, *first].map(|routes| format!("engine-{}", name(routes)));
             comparisons.push(Comparison::new(ours, first));
         }
     }

@@ -76,7 +76,7 @@ impl Dpdk {
         let pages = HugePages::mount(sandbox, PAGES).map_err(BenchError::system(what))?;
         let own = Self { folder: sandbox.to_owned(), pages, cores, preload: linked_mempools() };
         let moment = Duration::from_millis(100);
-        let plan = Plan { runs: 1, warm_up: moment, window: moment };
+        let plan = Plan { runs: 1, warm_up: moment, window: moment, limit: None };
         own.measure(Tool::Dumpcap, &plan)?;
         own.measure(Tool::Pdump, &plan)?;
         Ok(own)

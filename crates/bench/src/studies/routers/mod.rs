@@ -78,7 +78,7 @@ pub struct RoutersArgs {
     /// random addresses in them
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "1")]
     pub routes: u32,
-    /// The full table: one prefix on each line [default: routes/prefixes.txt.gz of the shared data beside this source tree]
+    /// The full table: one prefix on each line [default: generated]
     #[arg(long)]
     pub prefixes: Option<PathBuf>,
     /// Bytes of a frame, FCS included

@@ -1,6 +1,7 @@
 //! Two network namespaces with an interface each, and how the kernel connects them, if it does.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Once;
 
 use netvm_config::model::InterfaceAddress;
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr};
@@ -78,6 +79,9 @@ pub struct Hosts {
 pub const PORTS: [&str; 2] = ["nvp1", "nvp2"];
 const BRIDGE: &str = "nvbr";
 
+/// TCP's congestion control of this network namespace.
+const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 /// Turns on the kernel's forwarding in this thread's network namespace.
 ///
 /// # Errors
@@ -112,7 +116,7 @@ impl Hosts {
         for end in &hosts.ends {
             let End { namespace, port, address } = end;
             run(&format!("netns add {namespace}"))?;
-            set_congestion(namespace, congestion)?;
+            set_congestion(namespace, congestion);
             if !link.has_veths() {
                 continue;
             }
@@ -152,12 +156,42 @@ impl Drop for Hosts {
 }
 
 /// Sets TCP's congestion control for all sockets of a namespace. A socket that begins with BBR keeps BBR's pacing when a
-/// program chooses another.
-fn set_congestion(namespace: &str, congestion: &str) -> Result<(), BenchError> {
-    let script = format!("echo {congestion} >/proc/sys/net/ipv4/tcp_congestion_control");
-    probe::ip(&["netns", "exec", namespace, "sh", "-c", &script])
+/// program chooses another. Where the kernel refuses it (outside the first namespace it takes only those that
+/// `tcp_allowed_congestion_control` lists), the namespace keeps its default, and standard error says so once.
+fn set_congestion(namespace: &str, congestion: &str) {
+    static SAID: Once = Once::new();
+    let script = format!("echo {congestion} >{CONGESTION}");
+    if let Err(error) = probe::ip(&["netns", "exec", namespace, "sh", "-c", &script]) {
+        // A new namespace takes the default of the first one.
+        let default = std::fs::read_to_string(CONGESTION).unwrap_or_default();
+        SAID.call_once(|| {
+            eprintln!(
+                "warning: the kernel refuses TCP's congestion control {congestion} in a network namespace ({error}): all \
+                 cases have its default, {}",
+                default.trim()
+            );
+        });
+    }
 }
 
 fn run(words: &str) -> Result<(), BenchError> {
     probe::ip(&words.split_whitespace().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a kernel does that takes a congestion control in the first namespace only.
+    #[test]
+    fn a_congestion_control_that_the_kernel_refuses_is_no_error() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: network namespaces take root");
+            return;
+        }
+        let hosts = Hosts::new(Link::None, "no-such-control").unwrap();
+        for end in hosts.all() {
+            run(&format!("-n {} link set lo up", end.namespace)).unwrap();
+        }
+    }
 }

@@ -55,7 +55,7 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
         }
         comparisons.push(Comparison::new(format!("router-{count}"), format!("forward-{count}")));
     }
-    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+    alternate(&super::plan_of(args), &mut subjects, &comparisons)
 }
 
 /// The routes, with a neighbour for each next hop.
