@@ -8,15 +8,33 @@ fail() {
     exit 1
 }
 
-# The programs: the newest build of this checkout, else those that are installed.
+# lacking EXAMPLE BUILD: the programs of netvm that the example starts and that are not in a build.
+lacking() {
+    local program
+    for program in netvmd netvm $(sed -n 's/^command = \["\(netvm-[a-z0-9-]*\)".*/\1/p' "$here/$1/host.toml" | sort -u); do
+        [[ -x $2/$program ]] || echo "$program"
+    done
+    # NFs in other languages take the library.
+    if [[ -f $here/$1/nf.py || -f $here/$1/go.mod ]] && [[ ! -f $2/deps/libnetlib_c.so ]]; then echo libnetlib; fi
+}
+
+# find_programs EXAMPLE: the programs: of the newest build of this checkout that has all, else those that are installed.
 find_programs() {
-    local build newest=''
+    local build newest='' incomplete=''
     if [[ -z ${NETVM_BIN:-} ]]; then
         for build in release demo debug; do
             build=${CARGO_TARGET_DIR:-$here/../target}/$build
-            if [[ -x $build/netvmd && (-z $newest || $build/netvmd -nt $newest/netvmd) ]]; then newest=$build; fi
+            [[ -x $build/netvmd ]] || continue
+            if [[ -n $(lacking "$1" "$build") ]]; then
+                incomplete=$build
+            elif [[ -z $newest || $build/netvmd -nt $newest/netvmd ]]; then
+                newest=$build
+            fi
         done
         NETVM_BIN=$newest
+        if [[ -z $newest && -n $incomplete ]] && ! command -v netvmd >/dev/null; then
+            fail "$incomplete has no $(lacking "$1" "$incomplete" | paste -sd ' '): build all with ./dev demo --no-run, or ./dev build"
+        fi
     fi
     export NETVM_BIN PATH=${NETVM_BIN:+$NETVM_BIN:}$PATH:/usr/sbin:/sbin
     command -v netvmd >/dev/null || fail "there is no netvmd: build it (./dev build) or install the package netvm"
@@ -66,7 +84,7 @@ if [[ ${TRY_INSIDE:-} == yes ]]; then
     inside "$1"
 else
     ((EUID == 0)) || fail "network namespaces take root: run it with sudo"
-    find_programs
+    find_programs "$1"
     # What takes the Internet, before there is a network of its own.
     export EXAMPLE_CACHE=${NETVM_BIN:-/var/tmp/netvm}/guest
     if [[ -x $here/$1/prepare.sh ]]; then "$here/$1/prepare.sh"; fi

@@ -22,11 +22,10 @@ them there.
 END
 }
 
-# build_installed PROFILE: programs, libraries and header. libnetlib for itself, because what is built together decides on the features of
-# what it shares: so the programs of the demo are taken as they are.
+# build_installed PROFILE: programs, libraries and header.
 build_installed() {
     build "$1" "${demo_programs[@]}" "${more_programs[@]}"
-    step "libnetlib" cargo build --locked --profile "$1" --lib --package netlib-c </dev/null
+    build_libnetlib "$1"
 }
 
 dev_install() {

@@ -3,6 +3,7 @@
 
 mod configurations;
 mod new_nf;
+mod readme;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -8,8 +8,15 @@ use tempfile::TempDir;
 
 use crate::{good, have, programs, root};
 
+/// A project, and what `netvm new-nf` printed as its next steps.
+struct Project {
+    folder: TempDir,
+    path: PathBuf,
+    next: String,
+}
+
 /// Makes a project of the language; `None` if this machine lacks what it takes.
-fn project(language: &str, needed: &[&str]) -> Option<(TempDir, PathBuf)> {
+fn project(language: &str, needed: &[&str]) -> Option<Project> {
     if !have(&[&["netvm", "netvmd"], needed].concat()) {
         return None;
     }
@@ -17,71 +24,43 @@ fn project(language: &str, needed: &[&str]) -> Option<(TempDir, PathBuf)> {
     let mut command = Command::new(programs().join("netvm"));
     command.args(["new-nf", "--lang", language, "short-only", "--into"]).arg(folder.path());
     let said = good(command.arg("--sources").arg(root()));
-    assert!(said.contains("netvm replay"), "{said}");
-    let project = folder.path().join("short-only");
-    Some((folder, project))
+    let (_, next) = said.split_once("Next:\n").unwrap_or_else(|| panic!("{said}"));
+    let (path, next) = (folder.path().join("short-only"), next.to_owned());
+    Some(Project { folder, path, next })
 }
 
-/// Replays a packet of 100 bytes and one of 1200 bytes, which the project's NF drops.
-fn replay(folder: &Path, chain: &str) {
-    let mut capture = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
-    for length in [100_u32, 1200] {
-        capture.extend([0, 0, length, length].map(u32::to_le_bytes).concat());
-        capture.resize(capture.len() + length as usize, 0);
+impl Project {
+    /// Runs the next steps as they were printed, from the folder in which the project was made, and with nothing installed.
+    fn follow(&self, environment: &[(&str, &Path)]) {
+        let mut shell = Command::new("bash");
+        shell.args(["-euxc", &self.next]).current_dir(self.folder.path()).envs(environment.iter().copied());
+        for variable in ["PKG_CONFIG_PATH", "NETLIB_LIBRARY", "PYTHONPATH", "RUSTFLAGS"] {
+            shell.env_remove(variable);
+        }
+        let said = good(&mut shell);
+        assert!(said.contains("2 packets in, 1 out, dropped: 1 verdict"), "{}{said}", self.next);
     }
-    fs::write(folder.join("in.pcap"), capture).unwrap();
-    let mut command = Command::new(programs().join("netvm"));
-    command.current_dir(folder).args(["replay", "in.pcap", "out.pcap", "--chain", chain]);
-    let said = good(&mut command);
-    assert!(said.starts_with("2 packets in, 1 out, dropped: 1 verdict"), "{said}");
-}
-
-/// Installs libnetlib as it was built with these tests, below the folder.
-fn installed_library(folder: &Path) -> PathBuf {
-    let prefix = folder.join("prefix");
-    let script = root().join("tools/package/install-netlib.sh");
-    good(Command::new(script).arg(&prefix).arg("--from").arg(programs()));
-    prefix.join("lib/pkgconfig")
 }
 
 #[test]
 fn rust() {
-    let Some((_folder, project)) = project("rust", &["cargo"]) else { return };
+    let Some(project) = project("rust", &["cargo"]) else { return };
     // The versions of this workspace, which are downloaded already.
-    fs::copy(root().join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
-    for step in ["test", "build"] {
-        let mut command = Command::new("cargo");
-        command
-            .args([step, "--offline"])
-            .current_dir(&project)
-            .env("CARGO_TARGET_DIR", project.join("target"));
-        let said = good(command.env_remove("RUSTFLAGS"));
-        assert!(step == "build" || said.contains("1 passed"), "{said}");
-    }
-    replay(&project, "./target/debug/short-only");
+    fs::copy(root().join("Cargo.lock"), project.path.join("Cargo.lock")).unwrap();
+    let target = project.path.join("target");
+    project.follow(&[("CARGO_NET_OFFLINE", Path::new("true")), ("CARGO_TARGET_DIR", &target)]);
 }
 
 #[test]
 fn c() {
-    let Some((folder, project)) = project("c", &["cc", "make", "pkg-config"]) else { return };
-    let library = format!("PKG_CONFIG_PATH={}", installed_library(folder.path()).display());
-    let said = good(Command::new("make").arg("test").arg(&library).current_dir(&project));
-    assert!(said.ends_with("ok\n"), "{said}");
-    good(Command::new("make").arg(&library).current_dir(&project));
-    replay(&project, "./short-only");
+    let Some(project) = project("c", &["cc", "make", "pkg-config"]) else { return };
+    project.follow(&[]);
 }
 
 #[test]
 fn python() {
-    let Some((_folder, project)) = project("python", &["python3"]) else { return };
-    let (library, module) = (programs().join("deps/libnetlib_c.so"), root().join("bindings/python"));
-    let environment = [("NETLIB_LIBRARY", library.as_path()), ("PYTHONPATH", module.as_path())];
-    let mut command = Command::new("python3");
-    command.args(["-B", "-m", "unittest"]).current_dir(&project).envs(environment);
-    assert!(good(&mut command).contains("Ran 1 test"));
-    // NFs do not see the environment of `netvm replay`.
-    let set = environment.map(|(name, value)| format!("{name}={}", value.display())).join(" ");
-    replay(&project, &format!("/usr/bin/env {set} {}", project.join("nf.py").display()));
+    let Some(project) = project("python", &["python3"]) else { return };
+    project.follow(&[("PYTHONDONTWRITEBYTECODE", Path::new("1"))]);
 }
 
 #[test]
@@ -98,17 +77,10 @@ fn the_python_module() {
 
 #[test]
 fn go() {
-    let Some((folder, project)) = project("go", &["go", "cc", "pkg-config"]) else { return };
-    let library = installed_library(folder.path());
-    for arguments in [&["test", "-v"][..], &["build"]] {
-        let mut command = Command::new("go");
-        command.args(arguments).current_dir(&project).env("PKG_CONFIG_PATH", &library);
-        // Go's build cache does not see what pkg-config says, and would link what another test installed.
-        command.env("CGO_LDFLAGS", format!("-L{}", folder.path().join("prefix/lib").display()));
-        let said = good(&mut command);
-        assert!(arguments == ["build"] || said.contains("PASS"), "{said}");
-    }
-    replay(&project, "./short-only");
+    let Some(project) = project("go", &["go", "cc", "pkg-config"]) else { return };
+    // Go's build cache does not see what pkg-config says, and would link what another test installed.
+    let flags = format!("-L{}", project.path.join("netlib/lib").display());
+    project.follow(&[("CGO_LDFLAGS", Path::new(&flags))]);
 }
 
 #[test]
