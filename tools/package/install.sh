@@ -74,7 +74,7 @@ fi
 sources=$to/share/netvm/src
 install -d "$sources/crates" "$sources/bindings/go"
 install -m 644 "$root"/{Cargo.toml,Cargo.lock,LICENSE} "$sources"
-for crate in netlib attach region ring; do
+for crate in netlib attach region ring text; do
     rm -rf "$sources/crates/$crate"
     cp -r --no-preserve=mode,ownership "$root/crates/$crate" "$sources/crates/$crate"
     rm -rf "$sources/crates/$crate"/{tests,benches}

@@ -81,10 +81,10 @@ pub enum Answer {
     },
 }
 
-/// A peer's text, safe for a terminal and a log: without control characters, and not too long.
+/// A peer's text, safe for a terminal and a log ([`netvm_text`]), and not too long.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    text.chars().take(PRINTABLE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    netvm_text::line(text).chars().take(PRINTABLE).collect()
 }
 
 /// The NF's last message before it receives packets.

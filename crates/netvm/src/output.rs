@@ -1,5 +1,6 @@
 //! Standard output and error: tables or JSON; colours on terminals only.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::NOTHING;
@@ -37,9 +38,9 @@ impl Output {
         }
     }
 
-    /// Prints text.
+    /// Prints text, whatever names and texts of others it has.
     pub fn text(&self, text: &str) -> Result<(), CliError> {
-        self.raw(text.as_bytes())
+        self.raw(shown(text, self.colour).as_bytes())
     }
 
     /// Prints bytes.
@@ -51,7 +52,7 @@ impl Output {
 
     /// Prints a value as JSON.
     pub fn value<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
-        self.text(&(serde_json::to_string_pretty(value)? + "\n"))
+        self.raw((escaped(&serde_json::to_string_pretty(value)?) + "\n").as_bytes())
     }
 
     /// Prints the result of a command.
@@ -62,7 +63,7 @@ impl Output {
     /// Prints warnings about a configuration on standard error.
     pub fn warnings(&self, warnings: &[netvm_config::Finding]) {
         for warning in warnings {
-            eprintln!("{}", warning.render(self.error_colour));
+            eprintln!("{}", shown(&warning.render(self.error_colour), self.error_colour));
         }
     }
 
@@ -71,17 +72,18 @@ impl Output {
         if self.json {
             let text =
                 serde_json::to_string_pretty(&error.to_api()).unwrap_or_else(|error| error.to_string());
-            eprintln!("{text}");
+            eprintln!("{}", escaped(&text));
             return;
         }
-        if let CliError::Config(error) = error {
-            eprint!("{}", error.render(self.error_colour));
-            return;
-        }
-        for diagnostic in &error.to_api().diagnostics {
-            eprintln!("{}", diagnostic.rendered);
-        }
-        eprintln!("netvm: {error}");
+        let text = match error {
+            CliError::Config(error) => error.render(self.error_colour),
+            error => {
+                let diagnostics = error.to_api().diagnostics;
+                let rendered = diagnostics.into_iter().map(|diagnostic| diagnostic.rendered + "\n");
+                rendered.collect::<String>() + &format!("netvm: {error}\n")
+            }
+        };
+        eprint!("{}", shown(&text, self.error_colour));
     }
 
     /// An empty table. `>` at the start of a column's name aligns it to the right.
@@ -134,6 +136,24 @@ impl Output {
         };
         if self.colour { cell.fg(colour) } else { cell }
     }
+}
+
+fn shown(text: &str, has_colour: bool) -> Cow<'_, str> {
+    if has_colour { netvm_text::styled(text) } else { netvm_text::lines(text) }
+}
+
+/// JSON in which characters that cannot be seen are escaped. Outside of texts it has none.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if netvm_text::is_visible(c) || c == '\n' {
+            out.push(c);
+        } else {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| out += &format!("\\u{unit:04x}"));
+        }
+    }
+    out
 }
 
 /// The colour class of a state.
@@ -228,6 +248,14 @@ mod tests {
         table.add_row(["uplink-of-the-rack", "receives what the switch sends", "1.5 GiB"]);
         table.set_width(width);
         table
+    }
+
+    #[test]
+    fn json_shows_no_invisible_characters_and_means_the_same() {
+        let name = "a\u{202e}\u{1b}\u{9b}\u{e0041}é\"";
+        let json = escaped(&serde_json::to_string_pretty(&[name]).unwrap());
+        assert!(json.chars().all(|c| netvm_text::is_visible(c) || c == '\n'), "{json}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [name]);
     }
 
     #[test]

@@ -224,7 +224,8 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub(crate) fn new(name: &str, text: &str) -> Self {
-        let source = NamedSource::new(name, text.to_owned());
+        // The author of the file may be unknown, and its text gets to terminals.
+        let source = NamedSource::new(netvm_text::line(name), netvm_text::same_length(text).into_owned());
         Self {
             source: Arc::new(source),
             newlines: text.match_indices('\n').map(|(at, _)| at).collect(),
@@ -237,7 +238,7 @@ impl Findings {
     pub(crate) fn note(&self, kind: Kind, message: impl Into<String>) -> Note<'_> {
         let finding = Finding {
             kind,
-            message: message.into(),
+            message: shown(message),
             help: None,
             labels: Vec::new(),
             source: Arc::clone(&self.source),
@@ -287,6 +288,11 @@ impl Findings {
     }
 }
 
+/// A text that may quote the file.
+fn shown(text: impl Into<String>) -> String {
+    netvm_text::lines(&text.into()).into_owned()
+}
+
 /// A finding that is not complete yet.
 #[must_use = "a finding counts only when it is kept"]
 pub(crate) struct Note<'a> {
@@ -297,19 +303,19 @@ pub(crate) struct Note<'a> {
 impl Note<'_> {
     /// Adds a place with a label. The first one is the place of the finding.
     pub(crate) fn at(mut self, span: Span, label: impl Into<String>) -> Self {
-        self.finding.labels.push((span, label.into()));
+        self.finding.labels.push((span, shown(label)));
         self
     }
 
     /// Sets the remedy.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
-        self.finding.help = Some(help.into());
+        self.finding.help = Some(shown(help));
         self
     }
 
     /// Sets the remedy, if there is one.
     pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
-        self.finding.help = help;
+        self.finding.help = help.map(shown);
         self
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn interface(text: &str) -> Result<(), BadName> {
 
 /// Checks the name of a kernel interface.
 pub(crate) fn kernel_interface(text: &str) -> Result<(), BadName> {
-    let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || !netvm_text::is_visible(c);
     let label = if text.is_empty() || text == "." || text == ".." {
         "no interface can have this name".to_owned()
     } else if text.len() > INTERFACE_BYTES {
@@ -86,7 +86,11 @@ pub(crate) fn kernel_interface(text: &str) -> Result<(), BadName> {
     } else {
         return Ok(());
     };
-    Err(BadName { label, help: format!("Linux interface names have at most {INTERFACE_BYTES} characters") })
+    let help = format!(
+        "Linux interface names have at most {INTERFACE_BYTES} bytes; one with characters that cannot be seen needs another name: \
+         `ip link set NAME name NEW`"
+    );
+    Err(BadName { label, help })
 }
 
 fn taken(label: &str) -> BadName {

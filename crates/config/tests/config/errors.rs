@@ -321,3 +321,34 @@ fn both_ends_of_a_patch_link_name_the_same_worker() {
     assert_eq!(conflict("worker = 0", "node = 0").len(), 1);
     assert_eq!(conflict("worker = 1", "worker = 1"), []);
 }
+
+#[test]
+fn what_a_hostile_file_says_reaches_no_terminal() {
+    let hostile = ["\u{1b}[2J", "\u{1b}]0;x\u{7}", "\u{9b}2J", "\u{202e}", "\u{200b}", "\u{e0041}"];
+    for bad in hostile {
+        for text in [
+            format!("# {bad}\n[[port]]\nname = \"p\"\nkind = \"sinc\"\n"),
+            format!("[[port]]\nname = \"p{bad}\"\nkind = \"sink\"\n"),
+            format!("[[port]]\nname = \"p\"\nkind = \"af_xdp\"\ninterface = \"e{bad}\"\n"),
+            format!("[[port]]\nname = \"p\"\nkind = \"sink\"\n\"{bad}\" = 1\n"),
+            format!("[[rule]]\nfrom = \"{bad}\"\ndrop = true\n"),
+            format!("{bad}"),
+        ] {
+            let error = parse(&format!("{bad}.toml"), &text).unwrap_err();
+            for shown in [error.render(false), error.to_string()] {
+                assert!(shown.chars().all(|c| netvm_text::is_visible(c) || c == '\n'), "{text:?}: {shown:?}");
+            }
+            for finding in error.findings() {
+                let whole = format!("{}{finding}{:?}", finding.file(), finding.remedy());
+                assert!(whole.chars().all(netvm_text::is_visible), "{whole:?}");
+            }
+        }
+    }
+    let text = "[[port]]\nname = \"p\u{202e}\"\nkind = \"sink\"\n";
+    let [finding] = &findings(text)[..] else { panic!() };
+    assert_eq!((finding.kind(), finding.position()), (Kind::BadName, (2, 8)));
+    assert!(finding.render(false).contains(r"a name cannot contain '\u{202e}'"), "{}", finding.render(false));
+    let text = "[[port]]\nname = \"p\"\nkind = \"af_xdp\"\ninterface = \"e\u{200b}\"\n";
+    let [finding] = &findings(text)[..] else { panic!() };
+    assert!(finding.remedy().unwrap().contains("ip link set"), "{:?}", finding.remedy());
+}

@@ -147,7 +147,12 @@ pub(super) fn confirm(output: &Output, question: &str) -> Result<bool, CliError>
 /// Prints the running configuration.
 pub async fn show_config(client: &Client, output: &Output) -> Result<(), CliError> {
     let reply = client.config().await?;
-    if output.json { output.value(&reply.config) } else { output.text(&reply.toml) }
+    match output {
+        Output { json: true, .. } => output.value(&reply.config),
+        Output { terminal: true, .. } => output.text(&reply.toml),
+        // A file gets the text as it is.
+        _ => output.raw(reply.toml.as_bytes()),
+    }
 }
 
 /// Output of `check --json`.

@@ -14,6 +14,9 @@ use tempfile::NamedTempFile;
 
 /// Most revisions to keep.
 const MOST: usize = 100;
+/// Largest number of a revision: the largest integer that every reader of JSON reads exactly. Files with larger numbers are not
+/// netvmd's.
+const LARGEST: u64 = (1 << 53) - 1;
 const FOLDER: &str = "history";
 const UNCONFIRMED: &str = "unconfirmed.json";
 
@@ -50,7 +53,7 @@ impl History {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let is_same =
             before.as_ref().is_some_and(|before| before.toml == toml && before.info.source == source);
-        let number = if is_same { last } else { last + 1 };
+        let number = if is_same { last } else { (last + 1).min(LARGEST) };
         let info = RevisionInfo {
             number,
             source: source.to_owned(),
@@ -116,7 +119,8 @@ impl History {
 
     fn numbers(&self) -> Vec<u64> {
         let entries = fs::read_dir(self.folder.join(FOLDER)).into_iter().flatten().flatten();
-        let number = |name: &str| name.strip_suffix(".json")?.parse().ok();
+        let number =
+            |name: &str| name.strip_suffix(".json")?.parse().ok().filter(|number| *number <= LARGEST);
         let mut numbers: Vec<u64> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
         numbers.sort_unstable();
         numbers
@@ -158,6 +162,12 @@ mod tests {
         let history = History::open(folder.path()).unwrap();
         history.record("b.toml", "start", "# b");
         assert_eq!((history.all()[0].number, history.get(50)), (106, None));
+        // So are those that no netvmd has written.
+        for other in ["18446744073709551615", "18446744073709551616", "-1", "9007199254740992"] {
+            fs::write(folder.path().join(format!("history/{other}.json")), "{}").unwrap();
+        }
+        history.record("b.toml", "apply", "# c");
+        assert_eq!((history.all()[0].number, history.get(107).unwrap().toml.as_str()), (107, "# c"));
     }
 
     #[test]

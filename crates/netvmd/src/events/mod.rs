@@ -151,6 +151,10 @@ impl Events {
 
     /// Records an event about `subject`, and writes it to the log, at once unless there were too many about it.
     pub(crate) fn push(&self, kind: EventKind, subject: &str, message: String) {
+        // Both may have names and texts of NFs, guests and the kernel.
+        let subject = &*netvm_text::line(subject);
+        let is_fine = message.chars().all(netvm_text::is_visible);
+        let message = if is_fine { message } else { netvm_text::line(&message).into_owned() };
         let admitted = self.log().admit(Instant::now(), (kind, subject, &message));
         if let Some(suppressed) = admitted {
             self.write(kind, subject, message + &more(suppressed));

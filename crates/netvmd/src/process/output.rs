@@ -90,10 +90,10 @@ fn report_suppressed(lines: u64, log: &mut impl FnMut(&str)) {
     }
 }
 
-/// Replaces control characters, which could affect the reader's terminal.
+/// Replaces what could affect the reader's terminal, or cannot be seen.
 fn printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
-    text.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+    netvm_text::lines(text.trim_end()).into_owned()
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ fn write_lines(mut to: impl Write + Send + 'static) -> LastLines {
     let write = move || {
         while let Ok(Some(line)) = lines.recv() {
             // Standard error is gone, so this error cannot be reported either.
-            let _ = to.write_all(&line);
+            let _ = to.write_all(in_one_line(&line).as_bytes());
         }
         drop(end);
     };
@@ -70,6 +70,13 @@ fn write_lines(mut to: impl Write + Send + 'static) -> LastLines {
         eprintln!("netvmd: cannot start the thread that writes the log: {error}");
     }
     LastLines { queue: LineQueue(queue), written }
+}
+
+/// A log line, whatever names and texts of others it has. The colours are those of the logger.
+fn in_one_line(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    netvm_text::styled(text).replace('\n', "\u{fffd}") + "\n"
 }
 
 /// Writes the remaining log lines and traces on drop: keep it until the program ends.

@@ -80,9 +80,7 @@ pub(crate) fn read(control: &Mapping) -> Option<ReadyMessage> {
     let length = (block.length.load(Ordering::Relaxed) as usize).min(TEXT_BYTES);
     let bytes: Vec<u8> = block.text[..length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
     let text = String::from_utf8_lossy(&bytes);
-    let shown = |line: &str| -> String {
-        line.chars().take(256).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-    };
+    let shown = |line: &str| -> String { netvm_text::line(line).chars().take(256).collect() };
     if state == READY {
         let mut lines = text.split('\n').map(shown);
         let name = lines.next().unwrap_or_default();
