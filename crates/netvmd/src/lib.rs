@@ -26,4 +26,4 @@ pub use offline::{
     EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary, eval,
     policy_eval, replay,
 };
-pub use run::{DaemonError, Logging, keep_files, run, start_logging};
+pub use run::{DaemonError, Logging, keep_files, protect_new_files, run, start_logging};

@@ -118,6 +118,9 @@ fn main() -> ExitCode {
         Some(OfflineCommand::ExpediteExit { lock }) => return helper(netvm_daemon::expedite_exit(lock)),
         _ => {}
     }
+    if arguments.command.is_none() {
+        netvm_daemon::protect_new_files();
+    }
     // A replay is a command, not a service: log only warnings.
     let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
     let _log = netvm_daemon::start_logging(log.into());

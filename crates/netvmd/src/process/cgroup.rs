@@ -11,11 +11,11 @@
 //! process id alone is not enough, because netvmds in different PID namespaces can have the same.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::RawFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -236,7 +236,8 @@ fn own_folder(above: &Path) -> io::Result<(PathBuf, File)> {
     // Another netvmd may have the same process id in its own PID namespace.
     for n in 0..MOST_NETVMDS {
         let folder = above.join(if n == 0 { format!("{PREFIX}{pid}") } else { format!("{PREFIX}{pid}.{n}") });
-        if let Err(error) = fs::create_dir(&folder) {
+        // Others may look up files in it, but not open it: else they could lock it.
+        if let Err(error) = DirBuilder::new().mode(0o711).create(&folder) {
             exists(error, &folder)?;
         }
         if let Some(lock) = lock(&folder) {

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use netvm_fd_store::{Store, serve};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 /// How long files are kept without a netvmd. QEMU waits 5 s for a register before it takes the card for dead, and systemd starts
@@ -28,4 +29,11 @@ pub(super) fn store_in(run_dir: &Path) -> Store {
 /// Standard input is no listening socket.
 pub fn keep_files() -> Result<(), Errno> {
     serve(stdin(), PATIENCE)
+}
+
+/// From now on, only owner and group may write to files and connect to sockets that this process creates, unless netvmd permits
+/// more, whatever the umask of the process that started netvmd.
+pub fn protect_new_files() {
+    let before = rustix::process::umask(Mode::WOTH);
+    rustix::process::umask(before | Mode::WOTH);
 }

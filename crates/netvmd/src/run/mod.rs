@@ -2,6 +2,7 @@
 
 mod interfaces;
 mod kept_files;
+mod lock;
 mod rundir;
 mod service;
 
@@ -35,7 +36,7 @@ use kept_files::store_in;
 use rundir::{RunDir, RunDirError, check_owner};
 use service::{Request, Signals};
 
-pub use kept_files::keep_files;
+pub use kept_files::{keep_files, protect_new_files};
 pub use service::{Logging, start_logging};
 
 /// Time limit for external NFs to end at shutdown.

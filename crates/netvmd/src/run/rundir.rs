@@ -1,12 +1,12 @@
 //! The run directory: locked by one daemon at a time, and cleared of a dead daemon's sockets.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use super::lock::{Lock, LockError};
 
 /// Name of the lock file. It stays when the daemon ends; only the lock on it counts.
 const LOCK: &str = "netvmd.lock";
@@ -62,9 +62,7 @@ fn unusable(path: &Path) -> impl FnOnce(io::Error) -> RunDirError {
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Locked while open. Close-on-exec, so that no NF inherits it.
-    _lock: File,
-    has_record_lock: bool,
+    lock: Lock,
     sockets: Vec<PathBuf>,
 }
 
@@ -81,32 +79,21 @@ impl RunDir {
         }
         check_owner(path, "--run-dir")?;
         let lock_path = path.join(LOCK);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o644);
-        options.custom_flags(libc::O_NOFOLLOW);
-        let mut lock = options.open(&lock_path).map_err(unusable(&lock_path))?;
-        if let Err(error) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            if error != rustix::io::Errno::WOULDBLOCK {
-                return Err(unusable(&lock_path)(error.into()));
-            }
-            let mut pid = String::new();
-            // For the message only; the holder may not have written it yet.
-            let _ = lock.read_to_string(&mut pid);
-            let pid = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (process {pid})"));
-            return Err(RunDirError::Taken { path: path.to_owned(), pid });
-        }
-        // Every user may read the file, and so prevent this lock.
-        let has_record_lock = rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let written = lock.set_len(0).and_then(|()| lock.rewind());
-        written.and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(unusable(&lock_path))?;
-        Ok(Self { path: path.to_owned(), _lock: lock, has_record_lock, sockets: Vec::new() })
+        let lock = Lock::take(&lock_path).map_err(|error| match error {
+            LockError::Held(pid) => RunDirError::Taken {
+                path: path.to_owned(),
+                pid: pid.map_or(String::new(), |pid| format!(" (process {pid})")),
+            },
+            LockError::System(error) => unusable(&lock_path)(error),
+        })?;
+        Ok(Self { path: path.to_owned(), lock, sockets: Vec::new() })
     }
 
     /// The lock file, if this process also has a record lock (fcntl(2)) on it. The kernel releases that lock when this process
     /// ends, before it closes sockets, but also when this process opens the file again and closes it.
     #[must_use]
     pub fn record_lock(&self) -> Option<PathBuf> {
-        self.has_record_lock.then(|| self.path.join(LOCK))
+        self.lock.has_record_lock.then(|| self.path.join(LOCK))
     }
 
     /// The directory.

@@ -1,12 +1,13 @@
 //! Named network namespaces, as `ip netns` creates them: bind mounts on files in `/run/netns`.
 
+mod claim;
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
@@ -48,15 +49,17 @@ pub enum NamespaceError {
     },
 }
 
-/// A namespace, locked against other daemons until dropped. Dropping does not remove it.
+/// A namespace, claimed against other daemons until dropped. Dropping does not remove it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
     file: File,
+    /// Keeps other daemons away while it is open.
+    _claim: File,
 }
 
 impl Namespace {
-    /// Opens or creates a namespace and locks it. The boolean says whether it existed.
+    /// Opens or creates a namespace and claims it. The boolean says whether it existed.
     ///
     /// # Errors
     /// [`NamespaceError`].
@@ -70,10 +73,10 @@ impl Namespace {
             file = open(&path).map_err(fail("cannot look it up"))?;
         }
         let file = file.ok_or_else(|| fail("cannot create it")(io::ErrorKind::NotFound.into()))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok((Self { name: name.to_owned(), file }, existed)),
-            Err(Errno::WOULDBLOCK) => Err(NamespaceError::Taken { name: name.to_owned() }),
-            Err(error) => Err(fail("cannot lock it")(error.into())),
+        match claim::claim(&file) {
+            Ok(Some(claim)) => Ok((Self { name: name.to_owned(), file, _claim: claim }, existed)),
+            Ok(None) => Err(NamespaceError::Taken { name: name.to_owned() }),
+            Err(error) => Err(fail("cannot claim it")(error)),
         }
     }
 
@@ -142,11 +145,7 @@ pub(crate) fn is_taken(name: &str) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
+    claim::is_claimed(&file)
 }
 
 fn path_of(name: &str) -> PathBuf {
@@ -230,9 +229,13 @@ mod tests {
         let (made, existed) = Namespace::take(&name).unwrap();
         assert!(!existed);
         assert!(matches!(Namespace::take(&name), Err(NamespaceError::Taken { .. })));
+        assert_eq!(fs::metadata("/run/netvm-netns.lock").unwrap().mode() & 0o777, 0o600);
         let devices = || fs::read_to_string("/proc/thread-self/net/dev").unwrap().lines().count();
         assert_eq!(made.inside(devices).unwrap(), 3, "two lines of heading, and lo");
         drop(made);
+        // Every user may lock the namespace's file.
+        let file = File::open(path_of(&name)).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         let (taken, existed) = Namespace::take(&name).unwrap();
         assert!(existed);
         taken.remove().unwrap();
