@@ -212,7 +212,20 @@ fn a_user_with_many_handshakes_does_not_block_others() {
     assert!(matches!(netvm_attach::receive::<Hello>(&one_more), Err(AttachError::Closed)));
     let nf = Outsider::start(&daemon, "a-nf", Some(NOBODY));
     assert_eq!(daemon.until_running("a-nf").pid, Some(nf.0.id()));
-    drop(silent);
+    drop((silent, one_more));
+    // Nor do many users: each of these processes connects 16 times, and is silent.
+    let silent = "import socket,sys,time\n\
+                  def one():\n    s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n    s.connect(sys.argv[1])\n    return s\n\
+                  all=[one() for _ in range(16)]\nprint(flush=True)\ntime.sleep(60)";
+    let crowd: Vec<Outsider> = (0..40)
+        .map(|n| {
+            let mut command = Command::new("python3");
+            command.args(["-c", silent]).arg(daemon.attach_socket()).uid(100_000 + n).gid(100_000 + n);
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+            Outsider(child)
+        })
+        .collect();
     // netvmd may not know yet that they are closed: then it refuses this one, too, which ends.
     let mut own = Outsider::start(&daemon, "a-nf", None);
     daemon.until("root can attach", |daemon| {
@@ -221,6 +234,7 @@ fn a_user_with_many_handshakes_does_not_block_others() {
         }
         daemon.stats().groups[0].instances == 2
     });
+    drop(crowd);
 }
 
 #[test]

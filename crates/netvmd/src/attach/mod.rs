@@ -2,6 +2,7 @@
 //! not start (`server`).
 
 mod connection;
+mod quotas;
 mod server;
 mod session;
 

@@ -1,12 +1,10 @@
 //! The attach socket for external NFs, which netvmd does not start. The kernel tells netvmd their user and process.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,18 +18,15 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connection::{Connection, SessionError};
+use super::quotas::{Permit, Quotas};
 use super::session::{Policy, Session};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::events::{Bucket, LogLimit, Rate, more};
 use crate::runtime::{Watched, watch};
 
-/// Most connections of a user that are in their handshake or closing. netvmd closes further connections, so that no user
-/// can block others.
-const MAX_HANDSHAKES: usize = 16;
-
-/// Most connections, attached ones included. netvmd accepts further ones when others have closed.
-const MAX_CONNECTIONS: usize = 512;
+/// Most connections that are being closed because there are too many. netvmd accepts further ones when these are closed.
+const MAX_CLOSING: usize = 512;
 
 /// Log lines about NFs of one user that did not attach.
 const LOG_RATE: Rate = Rate { burst: 5, interval: Duration::from_secs(10) };
@@ -70,9 +65,8 @@ pub type Externals = BTreeMap<InstanceId, External>;
 pub struct AttachServer {
     engine: EngineHandle,
     externals: Mutex<Externals>,
-    /// Connections that are not attached, by user.
-    handshakes: Mutex<BTreeMap<u32, usize>>,
-    connections: Arc<Semaphore>,
+    quotas: Arc<Quotas>,
+    closing: Arc<Semaphore>,
     /// Refused NFs by user.
     refusals: Mutex<BTreeMap<u32, Bucket>>,
 }
@@ -98,8 +92,8 @@ impl AttachServer {
         let server = Arc::new(Self {
             engine,
             externals: Mutex::default(),
-            handshakes: Mutex::default(),
-            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            quotas: Arc::default(),
+            closing: Arc::new(Semaphore::new(MAX_CLOSING)),
             refusals: Mutex::default(),
         });
         tokio::spawn(Arc::clone(&server).accept_all(listener));
@@ -115,9 +109,9 @@ impl AttachServer {
     async fn accept_all(self: Arc<Self>, listener: Watched) {
         let failures = LogLimit::default();
         // The semaphore is never closed.
-        while let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await {
+        while let Ok(closing) = Arc::clone(&self.closing).acquire_owned().await {
             match accept(&listener).await {
-                Ok(socket) => self.serve(socket, permit),
+                Ok(socket) => self.serve(socket, closing),
                 Err(error) => {
                     failures.log(|more| tracing::warn!("attach socket: {error}{more}"));
                     // An error such as EMFILE persists: pause before the next attempt.
@@ -127,7 +121,8 @@ impl AttachServer {
         }
     }
 
-    fn serve(self: &Arc<Self>, socket: OwnedFd, permit: OwnedSemaphorePermit) {
+    /// Serves a connection. `closing` is for one that netvmd closes at once.
+    fn serve(self: &Arc<Self>, socket: OwnedFd, closing: OwnedSemaphorePermit) {
         let peer = match socket_peercred(socket.as_fd()) {
             Ok(credentials) => {
                 let pid = Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
@@ -135,41 +130,40 @@ impl AttachServer {
             }
             Err(error) => {
                 tracing::warn!("attach socket: cannot read a peer's credentials: {error}");
-                return close(socket, permit);
+                return close(socket, closing);
             }
         };
-        let Some(handshake) = Handshake::begin(Arc::clone(self), peer.uid) else {
+        let Some(permit) = self.quotas.begin(peer.uid) else {
             tracing::debug!("attach socket: uid {} has too many unfinished handshakes", peer.uid);
-            return close(socket, permit);
+            return close(socket, closing);
         };
         let server = Arc::clone(self);
         tokio::spawn(async move {
             let failed = server.engine.failed();
-            if let Some(session) = server.handshake(socket, peer, (handshake, permit)).await {
+            if let Some(session) = server.handshake(socket, peer, Arc::new(permit)).await {
                 server.hold((session, failed), peer).await;
             }
         });
     }
 
-    async fn handshake(
-        &self,
-        socket: OwnedFd,
-        peer: Peer,
-        (handshake, permit): (Handshake, OwnedSemaphorePermit),
-    ) -> Option<Session> {
-        let policy = match self.policy(peer.uid).await {
-            Ok(policy) => policy,
+    async fn handshake(&self, socket: OwnedFd, peer: Peer, permit: Arc<Permit>) -> Option<Session> {
+        let names = match self.names(peer.uid).await {
+            Ok(names) => names,
             Err(error) => {
                 self.log(peer, &error.to_string());
-                close(socket, (handshake, permit));
+                close(socket, permit);
                 return None;
             }
         };
-        let handshake = Arc::new(handshake);
-        let until_closed = (Arc::clone(&handshake), permit);
-        match Session::establish(&self.engine, socket, policy, until_closed).await {
+        if !permit.decide(!names.is_empty()) {
+            tracing::debug!("attach socket: too many connections of users like uid {}", peer.uid);
+            close(socket, permit);
+            return None;
+        }
+        let policy = policy(peer.uid, names);
+        match Session::establish(&self.engine, socket, policy, Arc::clone(&permit)).await {
             Ok(session) => {
-                handshake.attached();
+                permit.attached();
                 Some(session)
             }
             // Something checked whether netvmd listens; not worth a log line.
@@ -189,17 +183,17 @@ impl AttachServer {
         let bucket = refusals.entry(peer.uid).or_insert_with(|| Bucket::new(LOG_RATE, now));
         let Some(suppressed) = bucket.allows(now) else { return };
         let pid = peer.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
-        let error: String =
-            error.chars().take(LOGGED).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let error: String = netvm_text::line(error).chars().take(LOGGED).collect();
         let more = more(suppressed);
         tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}{more}", peer.uid);
     }
 
-    /// The attach policy for a user. A slow user database must not block the runtime, so the query runs on a blocking thread.
-    async fn policy(&self, uid: u32) -> Result<Policy, EngineGone> {
+    /// The entries of `attach_users` that mean a user. A slow user database must not block the runtime, so the query runs on a
+    /// blocking thread.
+    async fn names(&self, uid: u32) -> Result<BTreeSet<String>, EngineGone> {
         let host = self.engine.call(|engine| engine.shared_host()).await?;
         let names = tokio::task::spawn_blocking(move || names_of(uid, &host)).await;
-        Ok(policy(uid, names.unwrap_or_default()))
+        Ok(names.unwrap_or_default())
     }
 
     async fn hold(&self, (session, mut failed): (Session, FailedNfs), peer: Peer) {
@@ -249,51 +243,6 @@ impl AttachServer {
 fn close<G: Send + 'static>(socket: OwnedFd, until_closed: G) {
     // If no thread can be created, this drops the descriptors here, which may take long.
     let _ = Connection::start(socket, until_closed, |_| {});
-}
-
-/// A connection that is not attached.
-struct Handshake {
-    server: Arc<AttachServer>,
-    uid: u32,
-    /// Whether it counts against the user.
-    counts: AtomicBool,
-}
-
-impl Handshake {
-    /// `None` if the user has too many handshakes.
-    fn begin(server: Arc<AttachServer>, uid: u32) -> Option<Self> {
-        {
-            let mut handshakes = server.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = handshakes.entry(uid).or_default();
-            if *count >= MAX_HANDSHAKES {
-                return None;
-            }
-            *count += 1;
-        }
-        Some(Self { server, uid, counts: AtomicBool::new(true) })
-    }
-}
-
-impl Handshake {
-    /// The NF is attached, so the connection no longer counts against its user.
-    fn attached(&self) {
-        if !self.counts.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let mut handshakes = self.server.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut count) = handshakes.entry(self.uid) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.attached();
-    }
 }
 
 async fn accept(listener: &Watched) -> io::Result<OwnedFd> {
