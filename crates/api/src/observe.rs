@@ -8,7 +8,7 @@ mod traffic;
 
 pub use capture::{
     CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
-    FilterProgram, LastBurst, LastPacket,
+    FilterProgram, LONGEST_FILTER, LastBurst, LastPacket,
 };
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};

@@ -23,7 +23,7 @@ pub struct RuleInfo {
     pub text: String,
     /// Packets that matched it.
     pub packets: u64,
-    /// Bytes of these, without FCS.
+    /// Bytes of the packets that matched the rule, without FCS.
     pub bytes: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct FlowInfo {
     pub rule: Option<String>,
     /// Packets since it is in the cache.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes of the packets of the flow.
     pub bytes: u64,
     /// Seconds since the last packet.
     pub idle_s: f64,

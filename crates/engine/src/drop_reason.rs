@@ -54,6 +54,9 @@ DropReason {
     /// L2 switching has no port for it: the destination is on the ingress port, or split horizon forbids it; or the
     /// guest's e1000 card filters its address or VLAN.
     Filtered = "filtered",
+    /// The device, the kernel or the guest's card dropped it before a worker received it, for lack of buffers or of time; of a
+    /// source with a rate, it was not sent in time.
+    RxMissed = "rx-missed",
     /// The packet spans several buffers or is longer than a buffer: the port's MTU exceeds the group's buffers.
     TooLong = "too-long",
     /// A hop of the chain has no NF, and the chain's policy is to drop.

@@ -15,6 +15,8 @@ pub fn count(number: u64) -> String {
 
 /// A rate per second with an SI prefix, such as `14.88 M`.
 pub fn rate(per_second: f64) -> String {
+    // No -0, which is the sum of nothing.
+    let per_second = per_second.max(0.0) + 0.0;
     for (scale, prefix) in [(1e9, " G"), (1e6, " M"), (1e3, " k")] {
         if per_second >= scale {
             return format!("{:.2}{prefix}", per_second / scale);
@@ -65,7 +67,10 @@ mod tests {
             [0, 12, 999, 1000, 1_234_567, u64::MAX].map(count),
             ["0", "12", "999", "1,000", "1,234,567", "18,446,744,073,709,551,615"]
         );
-        assert_eq!([0.4, 999.0, 1500.0, 14.88e6, 2e9].map(rate), ["0", "999", "1.50 k", "14.88 M", "2.00 G"]);
+        assert_eq!(
+            [-0.0, 0.4, 999.0, 1500.0, 14.88e6, 2e9].map(rate),
+            ["0", "0", "999", "1.50 k", "14.88 M", "2.00 G"]
+        );
         assert_eq!(
             [0, 1023, 2048, 1 << 25, (1 << 30) + (1 << 29)].map(bytes),
             ["0 B", "1023 B", "2 KiB", "32 MiB", "1.5 GiB"]

@@ -72,3 +72,11 @@ pub enum ClientError {
         error: ApiError,
     },
 }
+
+impl ClientError {
+    /// Whether no netvmd is there now, or it ended during the request: it may be starting again.
+    #[must_use]
+    pub const fn is_absence(&self) -> bool {
+        matches!(self, Self::NotRunning { .. } | Self::Broken { .. })
+    }
+}

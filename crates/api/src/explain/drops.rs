@@ -50,6 +50,8 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Compare the port's `vlan` and `trunk` keys with the tags that the sender uses.";
     "filtered": "L2 switching has no port for the packet: the destination is behind the ingress port, or in the same split-horizon group.",
         "Nothing: this is normal for a switch. `netvm mac` shows where addresses were learned.";
+    "rx-missed": "The device or the kernel dropped the packet before netvm received it: its queue was full, or no buffer was free. A source with a rate did not send it in time.",
+        "The worker is too slow for its ports, or buffers are few: see `netvm status` (BUSY) and `netvm group`; spread ports over more `cores`. Such packets cannot be captured.";
     "too-long": "The packet is longer than a buffer of the memory that must hold it.",
         "Lower the port's `mtu`, or raise `buffer_size` of the trust group (or its `large_buffers`, for segments).";
     "nf-down": "A hop of the chain has no running NF, and the chain's `on_failure` drops its packets.",

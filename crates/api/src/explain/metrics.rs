@@ -42,16 +42,16 @@ macro_rules! metrics {
 /// All metrics.
 pub const METRICS: &[Metric] = metrics! {
     Gauge "netvm_info" ["version" "dpdk"]: "Always 1; the labels are the versions of netvmd and DPDK.";
-    Gauge "netvm_uptime_seconds" []: "Time since netvmd started.";
+    Gauge "netvm_uptime_seconds" []: "Seconds since netvmd started.";
     Gauge "netvm_problems" []: "Current problems, as `netvm status` lists them.";
     Counter "netvm_events" ["severity"]: "Events, as `netvm events` shows them.";
     Counter "netvm_events_lost" []: "Events that followers were too slow to read.";
 
     Counter "netvm_port_rx_packets" ["port"]: "Packets received from the port.";
-    Counter "netvm_port_rx_bytes" ["port"]: "Bytes of these, without FCS.";
+    Counter "netvm_port_rx_bytes" ["port"]: "Bytes of the packets that the engine received from the port, without FCS.";
     Counter "netvm_port_rx_coalesced_packets" ["port"]: "Packets that GRO (`gro`) joined to the packet before them; not in `netvm_port_rx_packets`.";
     Counter "netvm_port_tx_packets" ["port"]: "Packets sent out of the port.";
-    Counter "netvm_port_tx_bytes" ["port"]: "Bytes of these, without FCS.";
+    Counter "netvm_port_tx_bytes" ["port"]: "Bytes of the packets that the engine sent out of the port, without FCS.";
     Counter "netvm_port_rx_missed_packets" ["port"]: "Packets that the device or the kernel dropped before the engine received them, since the port was opened.";
     Counter "netvm_port_mac_moves" ["port"]: "MAC addresses that moved to the port from another port.";
     Counter "netvm_port_mac_moves_held" ["port"]: "Packets from the port whose source address another port kept, because the address had moved there less than `mac_hold` ago.";
@@ -85,7 +85,7 @@ pub const METRICS: &[Metric] = metrics! {
     Gauge "netvm_worker_queues" ["worker"]: "Receive queues of the worker, without those of sinks and of virtual routers' interfaces.";
     Counter "netvm_worker_sleeps" ["worker"]: "How often the worker slept.";
     Counter "netvm_worker_copied_packets" ["worker"]: "Packets that the worker copied from one trust group's memory into another's.";
-    Counter "netvm_worker_copied_bytes" ["worker"]: "Bytes of these.";
+    Counter "netvm_worker_copied_bytes" ["worker"]: "Bytes that the worker copied from one trust group's memory into another's.";
     Gauge "netvm_worker_longest_turn_seconds" ["worker"]: "Longest turn of the worker's loop since its start, without sleep.";
     Gauge "netvm_stage_seconds" ["stage"]: "Time of a packet in a stage of the packet path.";
 
@@ -93,23 +93,23 @@ pub const METRICS: &[Metric] = metrics! {
     Counter "netvm_router_punted_packets" ["router"]: "Packets passed to the router's kernel.";
     Counter "netvm_router_from_kernel_packets" ["router"]: "Packets from the router's kernel.";
     Counter "netvm_router_interface_rx_packets" ["router" "interface"]: "Packets received by the interface of the router, including those dropped later. The kernel's own counters of the interface have only punted packets.";
-    Counter "netvm_router_interface_rx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
-    Counter "netvm_router_interface_rx_dropped_packets" ["router" "interface"]: "Packets of these that the router dropped, except those that exceeded the kernel's share.";
+    Counter "netvm_router_interface_rx_bytes" ["router" "interface"]: "Bytes of the packets that the router received by the interface, without FCS and tag.";
+    Counter "netvm_router_interface_rx_dropped_packets" ["router" "interface"]: "Packets received by the interface that the router dropped, except those that exceeded the kernel's share.";
     Counter "netvm_router_interface_tx_packets" ["router" "interface"]: "Packets sent by the interface, forwarded or from the kernel.";
-    Counter "netvm_router_interface_tx_bytes" ["router" "interface"]: "Bytes of these, without FCS and tag.";
+    Counter "netvm_router_interface_tx_bytes" ["router" "interface"]: "Bytes of the packets that the router sent by the interface, without FCS and tag.";
     Counter "netvm_router_interface_punted_packets" ["router" "interface" "class" "reason"]: "Packets punted to the router's kernel from the interface, by reason.";
     Counter "netvm_router_interface_punt_dropped_packets" ["router" "interface" "class" "reason"]: "Packets for the kernel that exceeded the share of their class, or the limit of their destination.";
     Gauge "netvm_router_routes" ["router" "family"]: "Routes of the router's kernel.";
     Gauge "netvm_router_neighbours" ["router"]: "Neighbours with a known MAC address.";
 
     Counter "netvm_flow_monitor_packets" []: "Packets that the engine's flow monitor has received, sampled or not.";
-    Gauge "netvm_flow_monitor_flows" []: "Flows in its tables.";
+    Gauge "netvm_flow_monitor_flows" []: "Flows in the tables of the flow monitor.";
     Counter "netvm_flow_monitor_records" []: "Records of flows that ended, or that exceeded the active timeout.";
     Counter "netvm_flow_monitor_evicted_flows" []: "Flows evicted because a table was full.";
     Counter "netvm_flow_monitor_lost_records" ["at"]: "Records lost: `ring`, because the exporter was too slow; `collector`, because it was unreachable.";
     Counter "netvm_flow_monitor_exported_records" []: "Records sent to the collector.";
 
     Gauge "netvm_group_buffers" ["group" "node" "state"]: "Buffers of a trust group's memory: free, in the engine, or with NFs.";
-    Gauge "netvm_group_buffer_bytes" ["group" "node"]: "Bytes of a buffer.";
+    Gauge "netvm_group_buffer_bytes" ["group" "node"]: "Bytes of a buffer of the group, headroom and tailroom included.";
     Counter "netvm_group_reclaimed_buffers" ["group"]: "Buffers taken back from NFs that died or left.";
 };

@@ -160,7 +160,17 @@ mod tests {
                     one.name()
                 );
             }
-            assert!(!one.text().is_empty(), "{}", one.name());
+            // Each stands alone: it is read without the one before it.
+            let (text, words) = (one.text(), one.text().split_whitespace().count());
+            let leans =
+                [" of these", "The same", " of them", "of it."].iter().any(|part| text.contains(part));
+            let pronoun = ["Its ", "It ", "Their ", "These "].iter().any(|start| text.starts_with(start));
+            assert!(words >= 4 && !leans && !pronoun, "{}: {text}", one.name());
+            assert!(
+                text.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit()),
+                "{}: {text}",
+                one.name()
+            );
             assert!(seen.insert((one.name(), one.kind())), "{} twice", one.name());
         }
     }

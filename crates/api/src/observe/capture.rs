@@ -11,6 +11,9 @@ pub const CAPTURE_PROTOCOL: &str = "netvm-capture";
 /// Instructions of classic BPF: operation, two jumps and a constant of each.
 pub type FilterProgram = Vec<(u16, u8, u8, u32)>;
 
+/// Longest filter in libpcap's language, in bytes: libpcap's memory grows with the square of it, to some 30 MB here.
+pub const LONGEST_FILTER: usize = 8192;
+
 /// The socket of `capture_group`, beside the API's: its clients may look and capture, but change nothing.
 pub const CAPTURE_SOCKET: &str = "capture.sock";
 
@@ -30,7 +33,8 @@ pub struct CaptureRequest {
     pub filter: FilterProgram,
     /// Bytes to copy of each packet; 0: all.
     pub snaplen: u32,
-    /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB.
+    /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB, or less if less may be used. On the socket of
+    /// `capture_group`, all captures of a user may use 256 MiB, and of all users 512 MiB; on the API's socket 4 GiB.
     pub buffer: u64,
 }
 
@@ -44,7 +48,7 @@ pub struct CaptureFile {
     pub dropped: bool,
     /// Drop reasons; none: any.
     pub reasons: Vec<String>,
-    /// A filter in libpcap's language; empty: every packet.
+    /// A filter in libpcap's language, of at most 8,192 bytes; empty: every packet.
     pub filter: String,
     /// Bytes to copy of each packet; 0: all.
     pub snaplen: u32,

@@ -43,6 +43,9 @@ pub struct Status {
     pub nfs: u32,
     /// How many chains there are.
     pub chains: u32,
+    /// Packets dropped since netvmd started, each counted once.
+    #[serde(default)]
+    pub dropped: u64,
     /// Problems, a sentence each; empty: none.
     pub problems: Vec<String>,
 }
@@ -80,7 +83,7 @@ pub struct WorkerInfo {
     pub sleeps: u64,
     /// Packets copied from one trust group's memory to another's.
     pub copies: u64,
-    /// Bytes of these.
+    /// Bytes that were copied from one trust group's memory to another's.
     pub copied_bytes: u64,
     /// Longest iteration of its loop without sleep, in microseconds.
     pub longest_turn_us: f64,

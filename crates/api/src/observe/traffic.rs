@@ -30,14 +30,14 @@ pub struct PortInfo {
     pub group: Option<String>,
     /// Packets received.
     pub rx_packets: u64,
-    /// Bytes of these, without FCS.
+    /// Bytes of the packets received, without FCS.
     pub rx_bytes: u64,
     /// Packets that GRO joined to the packet before them, which `rx_packets` does not count; `None`: the port has no `gro`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_coalesced: Option<u64>,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Bytes of these.
+    /// Bytes of the packets sent, without FCS.
     pub tx_bytes: u64,
     /// Packets that the device or the kernel dropped for lack of buffers, if it reports them; of a source with a rate,
     /// packets that were due and not sent in time. Since the port was opened.
@@ -109,7 +109,7 @@ pub struct TxQueueInfo {
     pub name: String,
     /// Packets sent.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes of the packets sent.
     pub bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped_full: u64,
@@ -117,7 +117,7 @@ pub struct TxQueueInfo {
     pub dropped_codel: u64,
     /// Packets that wait now.
     pub waiting_packets: u64,
-    /// Bytes of these.
+    /// Bytes of the packets that wait now.
     pub waiting_bytes: u64,
 }
 
@@ -324,29 +324,36 @@ pub struct RegionInfo {
 /// Counts by reason.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// Dropped packets by place and reason. Reasons that never occurred are left out.
+/// Dropped packets by place and reason. Reasons that never occurred are left out. Packets that an NF's verdict drops are in `nfs`
+/// and in `chains`, so the sum of all is not the number of dropped packets; `total` is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Drops {
+    /// All dropped packets, each counted once.
+    #[serde(default)]
+    pub total: u64,
     /// By port: dropped before they entered a chain, or when they should have left.
     #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub ports: BTreeMap<String, Reasons>,
     /// By chain.
     #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub chains: BTreeMap<String, Reasons>,
-    /// By role.
+    /// By role: dropped because of an NF's verdict.
     #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub nfs: BTreeMap<String, Reasons>,
 }
 
 impl Drops {
-    /// All dropped packets.
+    /// Reasons of [`Drops::nfs`] that no chain counts: the packet's chain is unknown.
+    pub const IN_NO_CHAIN: [&str; 2] = ["bad-chain", "bad-span"];
+
+    /// The sum of all places in which each packet is counted once.
     #[must_use]
-    pub fn total(&self) -> u64 {
-        [&self.ports, &self.chains, &self.nfs]
-            .into_iter()
-            .flat_map(BTreeMap::values)
-            .flat_map(BTreeMap::values)
-            .sum()
+    pub fn sum(&self) -> u64 {
+        let all =
+            |places: &BTreeMap<String, Reasons>| places.values().flat_map(BTreeMap::values).sum::<u64>();
+        let is_only_here = |reason: &str| Self::IN_NO_CHAIN.contains(&reason);
+        let of_nfs = self.nfs.values().flatten().filter(|(reason, _)| is_only_here(reason));
+        all(&self.ports) + all(&self.chains) + of_nfs.map(|(_, count)| count).sum::<u64>()
     }
 }
 

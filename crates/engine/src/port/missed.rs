@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_xsk::DropCounter;
 
+use crate::drop_reason::DropReason;
+
 /// Bytes of a frame in addition to the MTU: Ethernet header and one tag (`is_skb_forwardable` of the kernel).
 const FRAMING: u32 = 14 + 4;
 
@@ -27,9 +29,20 @@ impl LongestFrame {
         self.0.store(frame, Ordering::Relaxed);
     }
 
+    /// The interface is gone: it sends nothing.
+    pub(crate) fn end_interface(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Why a longer frame is dropped.
+    #[cold]
+    pub(crate) fn reason(&self) -> DropReason {
+        if self.get() == 0 { DropReason::PortDown } else { DropReason::ExceedsMtu }
     }
 }
 

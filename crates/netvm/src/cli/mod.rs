@@ -43,7 +43,7 @@ pub struct Cli {
 pub enum CliCommand {
     /// Show netvmd, its workers and current problems
     Status {
-        /// Wait until netvmd serves requests, at most SECONDS
+        /// Wait until netvmd serves requests and the NFs that it starts for chains run, at most SECONDS
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "30")]
         wait: Option<u64>,
     },

@@ -3,9 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use netvm_api::{Client, Event, EventSeverity};
+use tokio::time::sleep;
 
 use crate::error::CliError;
 use crate::output::{Output, Tone};
+
+/// Interval between attempts to reach a netvmd that starts.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Prints the events after a number and, with `follow`, new ones.
 pub async fn events(client: &Client, output: &Output, follow: bool, after: u64) -> Result<(), CliError> {
@@ -13,11 +17,45 @@ pub async fn events(client: &Client, output: &Output, follow: bool, after: u64) 
         let events = client.events().await?;
         return print(output, events.iter().filter(|event| event.number > after));
     }
-    let mut stream = client.follow_events(after).await?;
-    while let Some(event) = stream.next().await? {
-        print(output, [&event])?;
+    let (mut pid, mut last) = (client.status().await?.pid, after);
+    loop {
+        last = match follow_one(client, output, last).await {
+            Err(CliError::Client(error)) if error.is_absence() => last,
+            other => other?,
+        };
+        eprintln!("netvmd has ended the events; waiting until it sends more");
+        let now = until_there(client).await?;
+        // The numbers of another netvmd begin again.
+        last = if now == pid { last } else { 0 };
+        pid = now;
     }
-    Ok(())
+}
+
+/// Waits for a netvmd. Returns its process.
+async fn until_there(client: &Client) -> Result<u32, CliError> {
+    loop {
+        sleep(AGAIN).await;
+        match client.status().await {
+            Err(error) if error.is_absence() => {}
+            status => return Ok(status?.pid),
+        }
+    }
+}
+
+/// Prints the events of one netvmd until it ends. Returns the number of the last one.
+async fn follow_one(client: &Client, output: &Output, after: u64) -> Result<u64, CliError> {
+    let (mut stream, mut last) = (client.follow_events(after).await?, after);
+    loop {
+        match stream.next().await {
+            Ok(Some(event)) => {
+                print(output, [&event])?;
+                last = event.number;
+            }
+            Ok(None) => return Ok(last),
+            Err(error) if error.is_absence() => return Ok(last),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Prints a line for each event, as JSON or as text.
@@ -38,8 +76,7 @@ fn draw(event: &Event, output: &Output) -> String {
     };
     let word = output.paint(&format!("{:<7}", event.severity.word()), tone);
     // Messages contain names that NFs choose.
-    let message: String =
-        event.message.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let message = netvm_text::line(&event.message);
     format!("{} {:>5}  {word}  {:<17} {message}", clock(event.at), event.number, event.kind.word())
 }
 

@@ -83,7 +83,7 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
     let mut parts = Vec::new();
     if !arguments.stages && !arguments.drops {
         parts.extend([ports(now, before, output), chains(now, before, output), nfs(now, before, output)]);
-        let mut last = format!("dropped: {}{}\n", count(now.drops.total()), drop_rate(now, before));
+        let mut last = format!("dropped: {}{}\n", count(now.drops.total), drop_rate(now, before));
         if let Some(info) = &now.flow_monitor {
             last += &format!("flow monitor: {}", monitor(info));
         }
@@ -135,10 +135,7 @@ fn drop_rate(now: &Stats, before: Option<&Stats>) -> String {
     match before {
         None => String::new(),
         Some(known) => {
-            format!(
-                " ({} per second)",
-                speed(now.drops.total(), Some(known.drops.total()), seconds(now, before))
-            )
+            format!(" ({} per second)", speed(now.drops.total, Some(known.drops.total), seconds(now, before)))
         }
     }
 }
@@ -256,7 +253,7 @@ fn stages(now: &Stats, output: &Output) -> String {
 }
 
 fn drops(now: &Drops, before: Option<&Drops>, seconds: f64, output: &Output) -> String {
-    if now.total() == 0 {
+    if now.total == 0 {
         return "no drops\n".to_owned();
     }
     let mut columns = vec!["AT", "NAME", "REASON", ">PACKETS"];

@@ -236,6 +236,7 @@ fn tables_of(file: &str) -> &'static [&'static str] {
         "policy/mod.rs" => &["netvm policy show", "netvm flow list", "netvm flow top", "netvm mac"],
         "router/mod.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
         "stats.rs" => &["netvm stats"],
+        "top/rows.rs" => &["netvm top"],
         "vm/mod.rs" => &["netvm vm list"],
         _ => &[],
     }
@@ -254,7 +255,7 @@ fn heads(source: &str) -> Vec<String> {
         text == "#"
             || text.len() > 1
                 && text.starts_with(|first: char| first.is_ascii_uppercase())
-                && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || " /.".contains(c))
+                && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || " /.:".contains(c))
     };
     let texts = source.split('"').skip(1).step_by(2);
     texts.filter(|text| is_head(text)).map(|text| text.trim_start_matches('>').to_owned()).collect()
@@ -269,10 +270,10 @@ fn every_column_is_explained() {
         let source = source.split("#[cfg(test)]").next().unwrap();
         // Nouns of counts are not columns.
         let source: String = source.lines().filter(|line| !line.contains("plural(")).collect();
-        if !source.contains("output.table(") {
+        let commands = tables_of(file.to_str().unwrap());
+        if !source.contains("output.table(") && commands.is_empty() {
             continue;
         }
-        let commands = tables_of(file.to_str().unwrap());
         for head in heads(&source) {
             let known = COLUMNS
                 .iter()

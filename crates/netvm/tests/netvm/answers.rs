@@ -41,6 +41,7 @@ pub fn status() -> Status {
         ports: 2,
         nfs: 1,
         chains: 1,
+        dropped: 967_548,
         problems: vec!["nf firewall has no process".into()],
     }
 }
@@ -134,6 +135,7 @@ pub fn stats(seconds: u64) -> Stats {
         longest_reclaim_ms: 3.25,
     };
     let drops = Drops {
+        total: packets,
         chains: [("web".to_owned(), [("chain-full".to_owned(), packets)].into())].into(),
         ..Drops::default()
     };

@@ -5,6 +5,7 @@ mod alone;
 mod answers;
 #[path = "../common/mod.rs"]
 mod common;
+mod follow;
 mod router;
 mod served;
 mod vm;

@@ -10,13 +10,9 @@ use crate::answers::{stats, status};
 use crate::common::{Server, file, folder, program, run};
 use axum::extract::Query;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use netvm_api::{
-    ApiError, ApplyHow, ApplyReply, ConfigReply, Done, Event, EventKind, EventQuery, EventSeverity,
-    PlanReply, Stats, path,
-};
+use netvm_api::{ApiError, ApplyHow, ApplyReply, ConfigReply, Done, PlanReply, Stats, path};
 use serde_json::Value;
 
 /// The folder in which a child of the test serves.
@@ -97,7 +93,10 @@ fn status_waits_for_a_netvmd_that_starts() {
         std::thread::spawn(move || run(program().arg("--socket").arg(socket).args(["status", "--wait"])));
     std::thread::sleep(Duration::from_millis(300));
     assert!(!waiting.is_finished());
-    let router = Router::new().route(path::STATUS, get(|| async { Json(status()) }));
+    let router = Router::new()
+        .route(path::STATUS, get(|| async { Json(status()) }))
+        .route(path::CHAINS, get(|| async { Json(stats(1).chains) }))
+        .route(path::NFS, get(|| async { Json(stats(1).nfs) }));
     let _server = Server::start_in(folder.path().to_owned(), router);
     has(&waiting.join().unwrap().good(), "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
 }
@@ -110,6 +109,7 @@ fn tables_show_every_object() {
     has(&text, "configuration /etc/netvm/host.toml: 2 ports, 1 NF instance, 1 chain");
     has(&text, "0 3 0 poll 99.9 % 0 1,234 2 KiB 55 µs");
     has(&text, "nf firewall has no process");
+    has(&text, "dropped: 967,548 packets (netvm stats --drops)");
     has(&text, "netvmd goes back in 42 s unless you confirm: netvm config confirm");
     assert!(
         text.contains("differs from /etc/netvm/host.toml: 2 differences (last applied: /root/try.toml"),
@@ -365,32 +365,4 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     // The alternate screen is entered and left.
     assert!(text.contains("\x1b[?1049h") && text.contains("\x1b[?1049l"), "{text:?}");
     assert!(text.contains("paused"), "{text:?}");
-}
-
-#[test]
-fn events_are_lines_and_come_as_they_happen() {
-    let event = |number: u64, kind| Event {
-        number,
-        at: 1.5,
-        severity: EventSeverity::Warning,
-        kind,
-        subject: "firewall".into(),
-        message: "nf firewall/0: killed\x1b[2J".into(),
-    };
-    let known = vec![event(1, EventKind::NfUp), event(2, EventKind::NfDown)];
-    let answer = move |Query(query): Query<EventQuery>| async move {
-        let lines: String = known
-            .iter()
-            .filter(|event| event.number > query.after)
-            .map(|event| serde_json::to_string(event).unwrap() + "\n")
-            .collect();
-        if query.follow { lines.into_response() } else { Json(known).into_response() }
-    };
-    let server = Server::start(Router::new().route(path::EVENTS, get(answer)));
-    let text = server.netvm(&["events", "--after", "1"]).good();
-    has(&text, "1970-01-01 00:00:01Z 2 warning nf_down nf firewall/0: killed\u{fffd}[2J");
-    assert_eq!(text.lines().count(), 1);
-    let lines = server.netvm(&["events", "--follow", "--json"]).good();
-    let lines: Vec<Event> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.iter().map(|event| event.number).collect::<Vec<_>>(), [1, 2]);
 }

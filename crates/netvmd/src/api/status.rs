@@ -60,6 +60,7 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
         ports: number(views.host.ports.len()),
         nfs: number(running),
         chains: number(views.host.chains.len()),
+        dropped: traffic::drops(&views).total,
         problems,
     }))
 }

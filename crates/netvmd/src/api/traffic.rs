@@ -317,7 +317,7 @@ fn region(view: &netvm_engine::MemoryView) -> RegionInfo {
     }
 }
 
-fn drops(views: &Views) -> Drops {
+pub(super) fn drops(views: &Views) -> Drops {
     let host = &views.host;
     let mut drops = Drops::default();
     for view in &views.ports {
@@ -332,6 +332,7 @@ fn drops(views: &Views) -> Drops {
         let counts = DropReason::ALL.into_iter().zip(totals.drops).filter(|(_, count)| *count > 0);
         add(&mut drops.nfs, Some(name), &counts.collect());
     }
+    drops.total = drops.sum();
     drops
 }
 

@@ -323,3 +323,29 @@ fn a_change_that_is_not_confirmed_is_undone() {
     let daemon = Daemon::start_in(folder, &third);
     assert_eq!(chains(&daemon), ["a", "c"], "{}", daemon.log());
 }
+
+#[test]
+fn packets_for_an_interface_that_is_gone_are_dropped_and_counted() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new("gone", &[], &[]);
+    let daemon = Daemon::start(&format!(
+        "{ENGINE}\n[[port]]\nname = \"x\"\nkind = \"af_xdp\"\ninterface = \"{}\"\n\
+         [[port]]\nname = \"in\"\nkind = \"source\"\nrate = 1000\nforward = {{ out = \"x\" }}\n",
+        host.port()
+    ));
+    let sent =
+        |daemon: &Daemon| daemon.stats().ports.iter().find(|port| port.name == "x").unwrap().tx_packets;
+    let dropped = |daemon: &Daemon| {
+        daemon.stats().drops.ports.get("x").and_then(|drops| drops.get("port-down")).copied().unwrap_or(0)
+    };
+    daemon.until("it sends", |daemon| sent(daemon) > 10);
+    host.unplug();
+    daemon.until("the drops are counted", |daemon| dropped(daemon) > 10);
+    let (before, lost) = (sent(&daemon), dropped(&daemon));
+    daemon.until("time passes", |daemon| dropped(daemon) > lost + 500);
+    assert_eq!(sent(&daemon), before);
+    host.plug();
+    daemon.until("it sends again", |daemon| sent(daemon) > before + 10);
+}

@@ -301,10 +301,12 @@ impl PortState {
         }
     }
 
-    /// Follows the MTU of its interface.
-    pub(crate) fn follow_mtu(&self, mtu: Option<u32>) {
-        if let Some(longest) = &self.longest {
-            longest.set(mtu);
+    /// Follows the MTU of its interface, and the interface's end.
+    pub(crate) fn follow_interface(&self, interface: &InterfaceView) {
+        match (&self.longest, interface.state) {
+            (Some(longest), InterfaceState::Gone) => longest.end_interface(),
+            (Some(longest), _) => longest.set(interface.mtu),
+            (None, _) => {}
         }
     }
 

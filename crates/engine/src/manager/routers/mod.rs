@@ -247,13 +247,14 @@ impl Engine {
     }
 
     /// Follows the MTUs of the ports' interfaces, from [`Engine::ports`]: routers do not forward longer packets, and AF_XDP
-    /// ports drop them. Follows their offloads, too: packets for an interface without them are finished before.
+    /// ports drop them. Follows their offloads, too: packets for an interface without them are finished before. An interface that is
+    /// gone sends nothing.
     pub fn follow_mtus(&mut self, ports: &[PortView]) {
         let mut mtus = BTreeMap::new();
         for view in ports {
             let Some(interface) = view.interface.as_ref() else { continue };
             if let Some(port) = self.ports.get_mut(&view.id) {
-                port.follow_mtu(interface.mtu);
+                port.follow_interface(interface);
                 port.follow_offloads();
             }
             mtus.extend(interface.mtu.map(|mtu| (view.id, mtu)));

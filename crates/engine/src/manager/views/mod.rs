@@ -228,7 +228,7 @@ impl Engine {
                 worker_time: time_of(counts.cycles),
                 waited: counts.waited,
                 router_interface: counts.interface,
-                drops: with_refused(counts.drops, state.refused()),
+                drops: with_device(counts.drops, (state.missed(), state.refused())),
                 queues: queue_views(state),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
@@ -343,7 +343,9 @@ fn time_of(cycles: u64) -> Duration {
     Duration::from_secs_f64(cycles as f64 / clock::cycles_per_second() as f64)
 }
 
-fn with_refused(mut counts: [u64; DropReason::COUNT], refused: u64) -> DropCounts {
+/// Drops of a port with those of its device before packets were received, and after they were sent.
+fn with_device(mut counts: [u64; DropReason::COUNT], (missed, refused): (u64, u64)) -> DropCounts {
+    counts[DropReason::RxMissed as usize] += missed;
     counts[DropReason::TxRefused as usize] += refused;
     by_reason(counts)
 }

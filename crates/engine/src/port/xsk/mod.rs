@@ -146,7 +146,7 @@ impl Device for XskDevice {
         let longest = self.longest.get();
         for mbuf in batch.drain() {
             if u32::from(mbuf.data_len()) > longest {
-                cx.note_drop(DropReason::ExceedsMtu, &mbuf);
+                cx.note_drop(self.longest.reason(), &mbuf);
                 continue;
             }
             let frame = TxFrame {

@@ -68,7 +68,7 @@ impl Device for PrivateXskDevice {
         let longest = self.longest.get();
         for mbuf in batch.drain() {
             if mbuf.pkt_len() > longest || mbuf.nb_segs() != 1 {
-                cx.note_drop(DropReason::ExceedsMtu, &mbuf);
+                cx.note_drop(self.longest.reason(), &mbuf);
                 continue;
             }
             let is_taken = self.socket.stage(mbuf.data_len().into(), |bytes| {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netvm_api::{Client, ClientError, Drift, HugePages, Idle, Status};
+use netvm_api::{Client, ClientError, Drift, HugePages, Idle, NfInfo, NfState, Status};
 use tokio::time::sleep;
 
 use crate::commands::change::age;
@@ -13,16 +13,37 @@ use crate::output::{Output, lines};
 /// Interval between attempts to reach a netvmd that starts.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Prints the state of netvmd and its workers, after waiting at most `wait` seconds for a netvmd that starts.
+/// Prints the state of netvmd and its workers, after waiting at most `wait` seconds for a netvmd that starts, and for the NFs that
+/// it starts for its chains.
 pub async fn status(client: &Client, output: &Output, wait: Option<u64>) -> Result<(), CliError> {
     let end = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     let status = loop {
         match client.status().await {
             Err(ClientError::NotRunning { .. }) if Instant::now() < end => sleep(AGAIN).await,
+            Ok(_) if Instant::now() < end && lacks_nfs(client).await? => sleep(AGAIN).await,
             status => break status?,
         }
     };
     if output.json { output.value(&status) } else { output.text(&draw_status(&status, output)) }
+}
+
+/// `1 packet`, `1,234 packets`.
+fn plural_of(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", count(number)) }
+}
+
+/// Whether a chain lacks an NF that netvmd starts. Others start when somebody starts them.
+async fn lacks_nfs(client: &Client) -> Result<bool, CliError> {
+    let (chains, nfs) = (client.chains().await?, client.nfs().await?);
+    let is_missing = |role: &String| {
+        let is_one = |nf: &&NfInfo| nf.role == *role;
+        nfs.iter().filter(is_one).any(|nf| nf.managed) && !nfs.iter().filter(is_one).any(runs)
+    };
+    Ok(chains.iter().flat_map(|chain| &chain.hops).any(is_missing))
+}
+
+fn runs(nf: &NfInfo) -> bool {
+    nf.state == NfState::Running
 }
 
 fn draw_status(status: &Status, output: &Output) -> String {
@@ -73,6 +94,9 @@ fn draw_status(status: &Status, output: &Output) -> String {
         ]);
     }
     text.push_str(&lines(table));
+    if status.dropped > 0 {
+        text += &format!("\ndropped: {} (netvm stats --drops)\n", plural_of(status.dropped, "packet"));
+    }
     text.push_str(&draw_configuration(status, &file));
     if !status.problems.is_empty() {
         text.push_str("\nproblems:\n");

@@ -34,6 +34,8 @@ pub(super) struct Screen {
     /// Its first row.
     pub(super) scroll: usize,
     pub(super) is_paused: bool,
+    /// No netvmd answers; the view is the last one.
+    pub(super) is_away: bool,
     pub(super) has_help: bool,
 }
 
@@ -70,7 +72,7 @@ impl Screen {
 
     fn head(&self, view: &View) -> Line<'static> {
         let sum = |of: fn(&super::view::PortRow) -> f64| view.ports.iter().map(of).sum::<f64>();
-        let dropped = view.dropped();
+        let dropped = view.dropped;
         let style = if dropped >= 1.0 { Style::new().fg(Color::Red) } else { Style::new() };
         let mut spans = vec![
             Span::styled("netvm top", Style::new().add_modifier(Modifier::BOLD)),
@@ -79,6 +81,9 @@ impl Screen {
             Span::styled(format!("  dropped {}/s", rate(dropped)), style),
             Span::raw(format!("  up {}", duration(view.uptime_s))),
         ];
+        if self.is_away {
+            spans.push(Span::styled("  netvmd does not answer; waiting for it", Style::new().fg(Color::Red)));
+        }
         if self.is_paused {
             spans.push(Span::styled("  paused", Style::new().fg(Color::Yellow)));
         }

@@ -22,6 +22,8 @@ use view::View;
 
 /// How often keys are read.
 const KEYS: Duration = Duration::from_millis(40);
+/// Interval between attempts to reach a netvmd that starts.
+const AGAIN: Duration = Duration::from_millis(200);
 /// Columns of a view that is printed.
 const WIDTH: u16 = 120;
 
@@ -32,7 +34,7 @@ pub async fn top(client: &Client, output: &Output, arguments: TopArgs) -> Result
     if output.json || arguments.once {
         loop {
             sleep(arguments.interval).await;
-            let view = source.read().await?;
+            let view = source.read_or_wait().await?;
             match (output.json, arguments.once) {
                 (true, true) => output.value(&view)?,
                 (true, false) => output.text(&(serde_json::to_string(&view)? + "\n"))?,
@@ -64,6 +66,24 @@ impl Source<'_> {
         let view = View::between(&self.last, &now, self.hz);
         self.last = now;
         Ok(view)
+    }
+
+    /// As [`Source::read`], but `None` while no netvmd answers.
+    async fn read_if_there(&mut self) -> Result<Option<View>, CliError> {
+        match self.read().await {
+            Err(CliError::Client(error)) if error.is_absence() => Ok(None),
+            view => view.map(Some),
+        }
+    }
+
+    /// As [`Source::read`]; waits while no netvmd answers.
+    async fn read_or_wait(&mut self) -> Result<View, CliError> {
+        loop {
+            match self.read_if_there().await? {
+                Some(view) => return Ok(view),
+                None => sleep(AGAIN).await,
+            }
+        }
     }
 }
 
@@ -102,8 +122,11 @@ async fn live(
                 After::Nothing => {}
             }
             if Instant::now() >= next && !screen.is_paused {
-                view = source.read().await?;
                 next = Instant::now() + interval;
+                match source.read_if_there().await? {
+                    Some(now) => (view, screen.is_away) = (now, false),
+                    None => screen.is_away = true,
+                }
                 break;
             }
         }

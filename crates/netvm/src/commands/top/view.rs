@@ -19,6 +19,8 @@ pub(super) struct View {
     pub(super) ports: Vec<PortRow>,
     pub(super) chains: Vec<ChainRow>,
     pub(super) nfs: Vec<NfRow>,
+    /// Packets dropped everywhere, each counted once.
+    pub(super) dropped: f64,
     pub(super) drops: Vec<DropRow>,
     pub(super) groups: Vec<GroupRow>,
 }
@@ -107,6 +109,8 @@ impl Span {
 impl View {
     /// The view between two readings. `hz`: frequency of the clock that counts cycles.
     pub(super) fn between(before: &Stats, now: &Stats, hz: f64) -> Self {
+        // Counters of a netvmd that has started again begin again.
+        let before = if now.uptime_s < before.uptime_s { now } else { before };
         let span = Span(now.uptime_s - before.uptime_s);
         let workers = now.workers.iter();
         let groups = now.groups.iter().map(|group| GroupRow {
@@ -130,14 +134,10 @@ impl View {
             ports: now.ports.iter().map(|port| port_row(port, (before, now), span)).collect(),
             chains,
             nfs,
+            dropped: span.rate(before.drops.total, now.drops.total),
             drops: drop_rows(before, now, span),
             groups: groups.collect(),
         }
-    }
-
-    /// Packets dropped per second, everywhere.
-    pub(super) fn dropped(&self) -> f64 {
-        self.drops.iter().map(|row| row.dropped).sum()
     }
 }
 
@@ -152,7 +152,7 @@ fn port_row(port: &PortInfo, (before, now): (&Stats, &Stats), span: Span) -> Por
         rx_bits: span.rate(old.rx_bytes, port.rx_bytes) * 8.0,
         tx_packets: span.rate(old.tx_packets, port.tx_packets),
         tx_bits: span.rate(old.tx_bytes, port.tx_bytes) * 8.0,
-        dropped: span.rate(old.rx_dropped, port.rx_dropped) + span.rate(drops(before), drops(now)),
+        dropped: span.rate(drops(before), drops(now)),
     }
 }
 
