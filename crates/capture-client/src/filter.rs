@@ -1,12 +1,17 @@
 //! libpcap's language for filters, compiled by libpcap to classic BPF. A text that does not compile is pointed at.
 
-use netvm_api::FilterProgram;
+use netvm_api::{FilterProgram, LONGEST_FILTER};
 
 use crate::libpcap;
 
 /// A filter does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
+    /// It is longer than libpcap should get.
+    #[error(
+        "the filter has {0} bytes, the limit is {LONGEST_FILTER}: use networks in place of hosts, or filter the file later"
+    )]
+    Long(usize),
     /// A word where there cannot be one.
     #[error("the filter does not compile: {why}\n  {text}\n  {}^ here", " ".repeat(*at))]
     Syntax {
@@ -55,6 +60,9 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
+    if text.len() > LONGEST_FILTER {
+        return Err(FilterError::Long(text.len()));
+    }
     let why = match libpcap::compile(text) {
         Ok(program) => return Ok(program),
         Err(why) => why,
@@ -71,8 +79,10 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
         })
     };
     let end = text.len();
-    let wrong = words(&text).into_iter().find(|(_, end)| !can_go_on(&text[..*end]));
-    let at = text[..wrong.map_or(end, |(start, _)| start)].chars().count();
+    let words = words(&text);
+    // If some words can go on, fewer of them can, too.
+    let wrong = words.get(words.partition_point(|(_, end)| can_go_on(&text[..*end])));
+    let at = text[..wrong.map_or(end, |(start, _)| *start)].chars().count();
     let why = if wrong.is_none() { "it ends too early".to_owned() } else { why };
     Err(FilterError::Syntax { why, text, at })
 }
@@ -124,6 +134,15 @@ mod tests {
         }
         let error = compile("tcp prt 80").unwrap_err().to_string();
         assert!(error.contains("  tcp prt 80\n      ^ here"), "{error}");
+    }
+
+    #[test]
+    fn long_filters_are_refused_before_libpcap_gets_them() {
+        let filter = |hosts: usize| vec!["host 10.0.0.1"; hosts].join(" or ");
+        assert!(compile(&filter(400)).is_ok());
+        let (long, wrong) = (filter(7000), format!("{} prt", filter(400)));
+        assert_eq!(compile(&long), Err(FilterError::Long(long.len())));
+        assert!(matches!(compile(&wrong), Err(FilterError::Syntax { at, .. }) if at == wrong.len() - 3));
     }
 
     #[test]

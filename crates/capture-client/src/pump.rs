@@ -48,6 +48,8 @@ pub struct Summary {
     pub seen: u64,
     /// Packets that were wanted and not read in time.
     pub lost: u64,
+    /// Packets that were not filtered, because filters had used up their share of a worker's time.
+    pub missed: u64,
 }
 
 /// Reads a capture until a limit is reached, and writes it out. Blocks; a slow output loses packets of the capture only.
@@ -198,6 +200,7 @@ impl Pump {
             let counts = Self::counts(rings, number);
             self.summary.seen += counts.received;
             self.summary.lost += counts.lost;
+            self.summary.missed += rings.iter().map(|ring| ring.counts(number).missed).sum::<u64>();
             if !output.is_text() {
                 blocks::statistics(&mut output.buffer, number.into(), now, counts);
             }

@@ -34,8 +34,8 @@ pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
     InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
-    PortWorker, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent, SwitchingView,
-    ThreadView, UnknownRouter, WorkerView, note_kvm,
+    PortWorker, PreparedCapture, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent,
+    SwitchingView, ThreadView, UnknownRouter, WorkerView, note_kvm,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, SeekFrom, Stat, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
-    memfd_create, seek,
+    FallocateFlags, MemfdFlags, SealFlags, SeekFrom, Stat, fallocate, fcntl_add_seals, fcntl_get_seals,
+    fstat, fstatfs, ftruncate, memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -235,6 +235,12 @@ impl Mapping {
                     && self.first_hole() >= self.length as u64)
         };
         !pristine.watch.is_marked() && fstat(&self.fd).is_ok_and(has_all)
+    }
+
+    /// Gives pages of created memory back to the kernel, also if other processes map them. Best effort. Nothing must rely on their
+    /// contents, nor on [`Mapping::is_intact`].
+    pub fn discard(&self, from: u64, bytes: u64) {
+        let _ = fallocate(&self.fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes);
     }
 
     fn first_hole(&self) -> u64 {

@@ -42,6 +42,8 @@ pub struct Counts {
     pub accepted: u64,
     /// Accepted packets that the ring had no room for.
     pub lost: u64,
+    /// Packets that were not filtered, because filters had used up their share of the worker's time.
+    pub missed: u64,
 }
 
 #[repr(C)]
@@ -49,7 +51,7 @@ struct SharedCounts {
     seen: AtomicU64,
     accepted: AtomicU64,
     lost: AtomicU64,
-    _unused: AtomicU64,
+    missed: AtomicU64,
 }
 
 /// A ring cannot be made or used.
@@ -97,6 +99,11 @@ impl Writer {
         };
         writer.word(DATA_BYTES).store(bytes, Ordering::Release);
         Ok(writer)
+    }
+
+    /// Gives the memory of the records back to the kernel, also if the reader keeps it mapped. The counts stay.
+    pub fn release(&self) {
+        self.memory.discard(DATA, self.mask + 1);
     }
 
     #[inline(always)]
@@ -160,6 +167,12 @@ impl Writer {
         self.counts[usize::from(interface) % MAX_INTERFACES].seen += packets;
     }
 
+    /// Counts packets that were not filtered.
+    #[inline(always)]
+    pub fn count_missed(&mut self, interface: u16, packets: u64) {
+        self.counts[usize::from(interface) % MAX_INTERFACES].missed += packets;
+    }
+
     /// Shows the reader what was written, and the counts of an interface.
     #[inline(always)]
     pub fn publish(&mut self, interface: u16) {
@@ -169,6 +182,7 @@ impl Writer {
         shared.seen.store(own.seen, Ordering::Relaxed);
         shared.accepted.store(own.accepted, Ordering::Relaxed);
         shared.lost.store(own.lost, Ordering::Relaxed);
+        shared.missed.store(own.missed, Ordering::Relaxed);
         self.word(HEAD).store(self.head, Ordering::Release);
     }
 }
@@ -307,6 +321,7 @@ impl Reader {
             seen: shared.seen.load(Ordering::Relaxed),
             accepted: shared.accepted.load(Ordering::Relaxed),
             lost: shared.lost.load(Ordering::Relaxed),
+            missed: shared.missed.load(Ordering::Relaxed),
         }
     }
 }

@@ -43,10 +43,11 @@ mod workers;
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
 use crate::port::builtin::patch::PatchLinks;
-use crate::worker::Event;
+use crate::tap::EndedTap;
+use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use captures::Captures;
-pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface};
+pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface, PreparedCapture};
 use cores::Cores;
 pub use cores::StartError;
 pub use memory::GroupError;
@@ -171,6 +172,8 @@ impl Engine {
                 }
                 Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
                 Event::Flows(page) => self.flows_read(page),
+                // Frees the memory of its ring.
+                Event::Retired(Retired::Tap(tap)) => self.reaper.free(EndedTap(tap)),
                 Event::Retired(_) => {}
             }
         }

@@ -3,8 +3,10 @@
 //!
 //! Cost without captures: one branch per burst and place. With captures: a time stamp and a lookup per burst, place and
 //! capture, and one copy of at most `snaplen` bytes per packet. A filter first copies the packet's front and reads the copy,
-//! because other processes can write to the packet.
+//! because other processes can write to the packet. Filters have a share of the worker's time (`budget`), for which they cost
+//! another time stamp per burst, or per packet if they are long.
 
+mod budget;
 pub(crate) mod places;
 
 use std::cell::RefCell;
@@ -16,6 +18,7 @@ use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Outcome, Record, Writer};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
+use budget::{Budget, Work, packets_at_once};
 use places::Places;
 
 /// Bytes that a filter reads before it needs the rest of a packet: all headers that libpcap's language names.
@@ -84,51 +87,110 @@ impl Passing {
     }
 }
 
+/// A capture's filter in a worker.
+#[derive(Debug)]
+struct Filtering {
+    filter: Filter,
+    budget: Budget,
+}
+
 /// One capture's state in a worker.
 #[derive(Debug)]
 pub(crate) struct Tap {
     pub(crate) id: CaptureId,
     pub(crate) places: Arc<Places>,
-    pub(crate) filter: Option<Filter>,
+    filtering: Option<Filtering>,
     /// Longest copy of a packet.
-    pub(crate) snaplen: usize,
-    pub(crate) ring: Writer,
+    snaplen: usize,
+    ring: Writer,
 }
 
 impl Tap {
-    fn capture(&mut self, passing: &Passing, packets: &[Mbuf]) {
+    pub(crate) fn new(id: CaptureId, places: Arc<Places>, (ring, filter, snaplen): TapParts) -> Self {
+        let filtering = filter.map(|filter| Filtering { filter, budget: Budget::new(clock::cycles()) });
+        Self { id, places, filtering, snaplen, ring }
+    }
+
+    /// `captures`: so many run on this worker.
+    fn capture(&mut self, passing: &Passing, packets: &[Mbuf], captures: usize) {
         let Some(interface) = self.places.interface(passing) else { return };
         let record = passing.record(interface);
         self.ring.count_seen(interface, packets.len() as u64);
-        for mbuf in packets {
-            if self.filter.as_ref().is_some_and(|filter| !is_wanted(filter, mbuf, passing.direction)) {
-                continue;
+        if let Some(mut filtering) = self.filtering.take() {
+            filtering.budget.fill(record.cycles, captures);
+            let mut left = packets;
+            while let Some((some, rest)) = filtering.next(left) {
+                let wanted = filtering.wanted(some, passing.direction);
+                let chosen = some.iter().zip(0..).filter(|(_, n)| wanted >> n & 1 == 1);
+                chosen.for_each(|(mbuf, _)| self.write(&record, mbuf));
+                left = rest;
             }
-            let record = Record { original: mbuf.pkt_len(), port: mbuf.port().0, ..record };
-            let length = usize::from(mbuf.data_len()).min(self.snaplen);
-            // SAFETY: the engine owns the packet, whose first segment has `data_len` bytes. NFs of its group may write to
-            // them at the same time; then the copy is as inconsistent as the packet.
-            unsafe { self.ring.write(record, mbuf.data(), length) };
+            self.ring.count_missed(interface, left.len() as u64);
+            self.filtering = Some(filtering);
+        } else {
+            packets.iter().for_each(|mbuf| self.write(&record, mbuf));
         }
         self.ring.publish(interface);
     }
+
+    #[inline]
+    fn write(&mut self, record: &Record, mbuf: &Mbuf) {
+        let record = Record { original: mbuf.pkt_len(), port: mbuf.port().0, ..*record };
+        let length = usize::from(mbuf.data_len()).min(self.snaplen);
+        // SAFETY: the engine owns the packet, whose first segment has `data_len` bytes. NFs of its group may write to
+        // them at the same time; then the copy is as inconsistent as the packet.
+        unsafe { self.ring.write(record, mbuf.data(), length) };
+    }
 }
 
-/// Whether a filter accepts a packet. Runs on private copies of the packet.
-fn is_wanted(filter: &Filter, mbuf: &Mbuf, direction: Direction) -> bool {
-    let mut front = [0u8; FRONT];
-    let copied = mbuf.copy_to(&mut front);
-    match filter.run_passing(&front[..copied], mbuf.pkt_len(), direction) {
-        Outcome::Beyond => is_wanted_whole(filter, mbuf, direction),
-        outcome => outcome == Outcome::Accept,
+/// A tap of a capture that has ended. Dropping it, which may take long, frees the ring's memory, whether or not the client keeps it.
+#[derive(Debug)]
+pub(crate) struct EndedTap(pub(crate) Box<Tap>);
+
+impl Drop for EndedTap {
+    fn drop(&mut self) {
+        self.0.ring.release();
+    }
+}
+
+/// A capture's ring on a worker, its filter, and the longest copy of a packet.
+pub(crate) type TapParts = (Writer, Option<Filter>, usize);
+
+impl Filtering {
+    /// The packets to filter next, and those after them; `None` if there are none, or the budget is used up.
+    #[inline]
+    fn next<'a>(&self, packets: &'a [Mbuf]) -> Option<(&'a [Mbuf], &'a [Mbuf])> {
+        let at_once = packets_at_once(self.filter.len()).min(packets.len());
+        (at_once > 0 && self.budget.has_some()).then(|| packets.split_at(at_once))
+    }
+
+    /// The packets that the filter accepts, as a bit mask. Runs on private copies of the packets, of which there are at most 64.
+    fn wanted(&mut self, packets: &[Mbuf], direction: Direction) -> u64 {
+        let from = clock::cycles();
+        let (mut wanted, mut copies) = (0, 0);
+        for (n, mbuf) in packets.iter().enumerate() {
+            let mut front = [0u8; FRONT];
+            let copied = mbuf.copy_to(&mut front);
+            let outcome = match self.filter.run_passing(&front[..copied], mbuf.pkt_len(), direction) {
+                Outcome::Beyond => {
+                    copies += 1;
+                    run_on_whole(&self.filter, mbuf, direction)
+                }
+                outcome => outcome,
+            };
+            wanted |= u64::from(outcome == Outcome::Accept) << n;
+        }
+        let instructions = self.filter.len() * (packets.len() + copies);
+        self.budget.spend(from, Work { instructions, copies });
+        wanted
     }
 }
 
 #[cold]
-fn is_wanted_whole(filter: &Filter, mbuf: &Mbuf, direction: Direction) -> bool {
+fn run_on_whole(filter: &Filter, mbuf: &Mbuf, direction: Direction) -> Outcome {
     let mut whole = [0u8; 1 << 16];
     let copied = mbuf.copy_to(&mut whole);
-    filter.run_passing(&whole[..copied], mbuf.pkt_len(), direction) == Outcome::Accept
+    filter.run_passing(&whole[..copied], mbuf.pkt_len(), direction)
 }
 
 /// The captures that run on a worker.
@@ -175,8 +237,10 @@ impl Taps {
         if packets.is_empty() {
             return;
         }
-        for tap in self.0.borrow_mut().iter_mut() {
-            tap.capture(passing, packets);
+        let mut taps = self.0.borrow_mut();
+        let captures = taps.len();
+        for tap in taps.iter_mut() {
+            tap.capture(passing, packets, captures);
         }
     }
 }

@@ -43,7 +43,7 @@ use crate::inflight::sweep::Sweeps;
 use crate::port::PortQueue;
 use crate::snapshot::Snapshot;
 use chain::collect::collect;
-pub(crate) use control::commands::{Command, Event};
+pub(crate) use control::commands::{Command, Event, Retired};
 pub use control::flow_page::FlowCounts;
 pub(crate) use control::flow_page::FlowPage;
 pub(crate) use control::handle::{Setup, WorkerHandle};

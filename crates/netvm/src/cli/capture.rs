@@ -32,9 +32,9 @@ pub struct CaptureArgs {
     /// Write to FILES files of SIZE bytes (or K, M, G) in turn; the oldest is overwritten
     #[arg(long, value_name = "FILES,SIZE", value_parser = files, requires = "write")]
     pub ring: Option<Files>,
-    /// Buffer for packets to write, in MiB for each worker
-    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    pub buffer: u64,
+    /// Buffer for packets to write, in MiB for each worker [default: 32, or less if less may be used]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub buffer: Option<u64>,
     /// Filter in libpcap's language
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,

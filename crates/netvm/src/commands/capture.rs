@@ -27,7 +27,7 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         reasons: arguments.reason,
         filter,
         snaplen: arguments.snaplen,
-        buffer: arguments.buffer << 20,
+        buffer: arguments.buffer.unwrap_or_default() << 20,
     };
     let target = target(arguments.write, arguments.ring);
     // Before the capture starts, which costs the workers time.
@@ -112,9 +112,10 @@ fn places(session: &Session) -> String {
 
 /// The result, on standard error: standard output may have the packets.
 fn tell(output: &Output, target: &Target, (name, summary): (&str, Summary)) -> Result<(), CliError> {
-    let Summary { packets, bytes, seen, lost, .. } = summary;
+    let Summary { packets, bytes, seen, lost, missed, .. } = summary;
     if output.json {
-        let text = json!({ "packets": packets, "bytes": bytes, "seen": seen, "lost": lost });
+        let text =
+            json!({ "packets": packets, "bytes": bytes, "seen": seen, "lost": lost, "missed": missed });
         eprintln!("{text:#}");
         return Ok(());
     }
@@ -125,6 +126,12 @@ fn tell(output: &Output, target: &Target, (name, summary): (&str, Summary)) -> R
         eprintln!(
             "{} packets were not captured because they were not read in time: try a filter, --snaplen or --buffer",
             count(lost)
+        );
+    }
+    if missed > 0 {
+        eprintln!(
+            "{} packets were not filtered because filters may take a quarter of a worker's time: try a shorter filter, or none",
+            count(missed)
         );
     }
     Ok(())

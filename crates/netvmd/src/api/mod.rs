@@ -12,10 +12,11 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use netvm_api::{ApiError, path};
 use tokio::net::UnixListener;
 
+use capture::CaptureQuota;
 pub(crate) use serve::follow;
 use serve::{Limits, Server, WebRights};
 
@@ -40,7 +41,7 @@ const LARGEST_BODY: usize = 64 << 20;
 /// Largest request on the loopback address in bytes: a packet to trace.
 const LARGEST_WEB_BODY: usize = 256 << 10;
 /// Clients of the Unix socket at a time.
-const CLIENTS: usize = 256;
+const CLIENTS: Limits = Limits { connections: 256, each: 96, reserve: 64 };
 
 /// The API cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +60,9 @@ pub struct ServeError {
 pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
     let fail = |source| ServeError { path: socket.to_owned(), source };
     let listener = bind(socket, None).map_err(fail)?;
-    let app = router(daemon).layer(middleware::from_fn(serve::local_origins));
-    Ok(Server::start(listener, app, Limits { connections: CLIENTS }))
+    let quota = CaptureQuota::new(capture::LIMITS);
+    let app = router(daemon).layer(Extension(quota)).layer(middleware::from_fn(serve::local_origins));
+    Ok(Server::start(listener, app, CLIENTS))
 }
 
 /// Binds a socket for its owner and its group: `group`, or the one of this process.
@@ -78,6 +80,7 @@ fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
 /// The API for `capture_group`: its clients may read and capture.
 fn capture_router(daemon: Arc<Daemon>) -> Router {
     router(daemon)
+        .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
         .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
         .layer(middleware::from_fn(serve::look_and_capture))
         .layer(middleware::from_fn(serve::local_origins))
@@ -86,6 +89,7 @@ fn capture_router(daemon: Arc<Daemon>) -> Router {
 /// The API for the loopback address.
 fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
     router(daemon)
+        .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
         .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
         .layer(middleware::from_fn_with_state(rights, serve::web_only))
         .layer(middleware::from_fn(serve::local_origins))

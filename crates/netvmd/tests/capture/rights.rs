@@ -47,3 +47,49 @@ fn a_group_may_capture_and_change_nothing() {
     site.send(frames(20));
     assert_eq!(reader.join().unwrap().packets, 20);
 }
+
+/// Sent frames of a port within a second.
+fn sent(daemon: &Daemon, port: &str) -> u64 {
+    let count = || {
+        let ports: Vec<netvm_api::PortInfo> = daemon.get(netvm_api::path::PORTS);
+        ports.into_iter().find(|info| info.name == port).unwrap().tx_packets
+    };
+    let before = count();
+    std::thread::sleep(Duration::from_secs(1));
+    count() - before
+}
+
+#[test]
+fn a_capture_has_its_share_of_time_and_memory() {
+    let daemon = Daemon::start(&format!(
+        "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n[api]\ncapture_group = \"{GROUP}\"\n\
+         [[port]]\nname = \"in\"\nkind = \"source\"\nsize = 60\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\
+         [[rule]]\nfrom = \"in\"\nout = \"out\"\n"
+    ));
+    let socket = daemon.folder.run_dir().join(netvm_api::CAPTURE_SOCKET);
+    daemon.until("the socket is there", |daemon| daemon.log().contains("may capture by"));
+    let client = Client::new(Some(&socket));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let start = |request: &CaptureRequest| runtime.block_on(Session::start(&client, request));
+    let large = CaptureRequest { buffer: 1 << 40, ..CaptureRequest::default() };
+    let error = start(&large).err().unwrap().to_string();
+    assert!(error.contains("the limit is 256 MiB"), "{error}");
+    let alone = sent(&daemon, "out");
+    // As many divisions as a filter may have; it accepts nothing.
+    let mut filter = vec![(0x01, 0, 0, 3)];
+    filter.extend(vec![(0x3c, 0, 0, 0); 4094]);
+    filter.push((0x06, 0, 0, 0));
+    let session = start(&CaptureRequest { filter, ..CaptureRequest::default() }).unwrap();
+    daemon.until("other traffic is not slowed down much", |daemon| sent(daemon, "out") > alone / 2);
+    let mut output = Output::open(Target::Lines).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    let summary = run(session, &mut output, Limits { packets: None, stop: Some(&stop) }).unwrap();
+    assert_eq!(summary.packets, 0);
+    assert!(summary.missed > summary.seen / 2 && summary.missed < summary.seen, "{summary:?}");
+    // The captures of a user are counted until they end.
+    let all: Vec<Session> = (0..4).map(|_| start(&CaptureRequest::default()).unwrap()).collect();
+    let error = start(&CaptureRequest::default()).err().unwrap().to_string();
+    assert!(error.contains("4 captures run already, which is the limit of this user"), "{error}");
+    drop(all);
+    daemon.until("they have ended", |_| start(&CaptureRequest::default()).is_ok());
+}

@@ -54,6 +54,14 @@ impl Filter {
         Ok(Self(program.into()))
     }
 
+    /// Number of its instructions.
+    #[expect(clippy::len_without_is_empty, reason = "a program has at least one")]
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Runs it over the front of a packet of `length` bytes that is dropped.
     #[inline]
     #[must_use]

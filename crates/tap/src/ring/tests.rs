@@ -46,7 +46,7 @@ proptest! {
                 reader.release();
             }
         }
-        prop_assert_eq!(reader.counts(5), Counts { seen: 0, accepted, lost });
+        prop_assert_eq!(reader.counts(5), Counts { seen: 0, accepted, lost, missed: 0 });
     }
 }
 

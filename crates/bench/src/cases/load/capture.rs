@@ -158,7 +158,8 @@ fn captured(
         ring_bytes: 32 << 20,
         ..CaptureSpec::default()
     };
-    let started = rig.engine().start_capture(&spec).map_err(|error| failed(error.to_string()))?;
+    let prepared = spec.prepare(rig.engine().workers().count()).map_err(|error| failed(error.to_string()))?;
+    let started = rig.engine().start_capture(&spec, prepared).map_err(|error| failed(error.to_string()))?;
     let info = CaptureInfo {
         interfaces: started
             .interfaces

@@ -17,7 +17,7 @@ use super::Engine;
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId};
 use crate::tap::places::Places;
-use crate::tap::{MAX_CAPTURES, Tap};
+use crate::tap::{MAX_CAPTURES, Tap, TapParts};
 use crate::worker::Command;
 pub use interface::Interface;
 use interface::{of_everything, of_place, of_ports};
@@ -38,6 +38,33 @@ pub struct CaptureSpec {
     pub snaplen: u32,
     /// Size of each worker's ring of records in bytes.
     pub ring_bytes: u64,
+}
+
+impl CaptureSpec {
+    /// Checks the filter and allocates the ring of each worker. This takes some time for much memory, so it is for another
+    /// thread than the manager's.
+    ///
+    /// # Errors
+    /// [`CaptureError::Filter`], [`CaptureError::Ring`] or [`CaptureError::Descriptor`].
+    pub fn prepare(&self, workers: usize) -> Result<PreparedCapture, CaptureError> {
+        let filter = if self.filter.is_empty() { None } else { Some(Filter::new(&self.filter)?) };
+        let snaplen = if self.snaplen == 0 { MAX_SNAPLEN } else { self.snaplen.min(MAX_SNAPLEN) };
+        let (mut parts, mut rings) = (Vec::new(), Vec::new());
+        for _ in 0..workers {
+            let ring = Writer::create(self.ring_bytes)?;
+            rings.push(ring.as_fd().try_clone_to_owned()?);
+            parts.push((ring, filter.clone(), snaplen as usize));
+        }
+        Ok(PreparedCapture { parts, rings })
+    }
+}
+
+/// The filter and the rings of a capture that is to start.
+#[derive(Debug)]
+pub struct PreparedCapture {
+    /// Of each worker.
+    parts: Vec<TapParts>,
+    rings: Vec<OwnedFd>,
 }
 
 /// A capture that runs.
@@ -103,6 +130,11 @@ pub enum CaptureError {
         /// The nearest.
         near: Vec<String>,
     },
+    /// Packets of this reason never reach a worker, or have left it.
+    #[error(
+        "packets that are dropped as `{0}` cannot be captured: netvm does not have them; `netvm stats --drops` counts them"
+    )]
+    NotCaptured(&'static str),
     /// Too many at a time.
     #[error("{MAX_CAPTURES} captures run already, which is the limit: end one")]
     TooMany,
@@ -152,11 +184,15 @@ impl Captures {
 }
 
 impl Engine {
-    /// Starts a capture: from now on, workers write records to its rings.
+    /// Starts a capture: from now on, workers write records to its rings, which [`CaptureSpec::prepare`] has made for each worker.
     ///
     /// # Errors
     /// [`CaptureError`] says what is wrong with the request.
-    pub fn start_capture(&mut self, spec: &CaptureSpec) -> Result<CaptureStarted, CaptureError> {
+    pub fn start_capture(
+        &mut self,
+        spec: &CaptureSpec,
+        prepared: PreparedCapture,
+    ) -> Result<CaptureStarted, CaptureError> {
         if self.captures.sessions.len() >= MAX_CAPTURES {
             return Err(CaptureError::TooMany);
         }
@@ -182,23 +218,16 @@ impl Engine {
         if interfaces.is_empty() {
             return Err(CaptureError::NoPlace);
         }
-        let filter = if spec.filter.is_empty() { None } else { Some(Filter::new(&spec.filter)?) };
-        let snaplen = if spec.snaplen == 0 { MAX_SNAPLEN } else { spec.snaplen.min(MAX_SNAPLEN) };
         let id = CaptureId(self.captures.last + 1);
         let session = Session { interfaces: interfaces.clone(), dropped };
         let places = Arc::new(self.places_of(&session));
-        let (mut taps, mut rings) = (Vec::new(), Vec::new());
-        for _ in 0..self.workers.len() {
-            let ring = Writer::create(spec.ring_bytes)?;
-            rings.push(ring.as_fd().try_clone_to_owned()?);
-            let (places, filter) = (Arc::clone(&places), filter.clone());
-            taps.push(Box::new(Tap { id, places, filter, snaplen: snaplen as usize, ring }));
-        }
+        let PreparedCapture { parts, rings } = prepared;
         self.captures.last = id.0;
         self.captures.sessions.insert(id, session);
         let workers: Vec<_> = self.workers.iter().map(|worker| worker.id).collect();
-        for (worker, tap) in workers.into_iter().zip(taps) {
-            self.workers.send(worker, Command::AddTap(tap));
+        for (worker, parts) in workers.into_iter().zip(parts) {
+            let tap = Tap::new(id, Arc::clone(&places), parts);
+            self.workers.send(worker, Command::AddTap(Box::new(tap)));
         }
         self.publish_in_order();
         Ok(CaptureStarted { id, rings, interfaces, names: self.capture_names() })
@@ -255,10 +284,16 @@ fn reason_bits(names: &[String]) -> Result<u64, CaptureError> {
     }
     let bit = |name: &String| {
         let known = DropReason::ALL.into_iter().find(|reason| reason.name() == name);
-        known.map(|reason| 1 << reason as u8).ok_or_else(|| {
-            let near = nearest_names(name, DropReason::ALL.into_iter().map(DropReason::name));
-            CaptureError::UnknownReason { name: name.clone(), near }
-        })
+        match known {
+            Some(reason @ (DropReason::RxMissed | DropReason::TxRefused)) => {
+                Err(CaptureError::NotCaptured(reason.name()))
+            }
+            Some(reason) => Ok(1 << reason as u8),
+            None => {
+                let near = nearest_names(name, DropReason::ALL.into_iter().map(DropReason::name));
+                Err(CaptureError::UnknownReason { name: name.clone(), near })
+            }
+        }
     };
     names.iter().try_fold(0, |bits, name| Ok(bits | bit(name)?))
 }

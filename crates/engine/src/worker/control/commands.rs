@@ -57,14 +57,16 @@ pub(crate) enum Command {
 }
 
 /// Objects that a worker no longer uses.
-#[expect(dead_code, reason = "carried to be freed by the manager")]
 pub(crate) enum Retired {
-    Snapshot(Arc<Snapshot>),
-    Memory(Arc<Memory>),
-    Link(Box<Link>, Option<Box<ThreadInFlight>>),
     Tap(Box<Tap>),
-    Places(Arc<Places>),
-    Shaper(Box<Shaper>),
+    Snapshot(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Snapshot>),
+    Memory(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Memory>),
+    Link(
+        #[expect(dead_code, reason = "carried to be freed by the manager")] Box<Link>,
+        #[expect(dead_code, reason = "carried to be freed by the manager")] Option<Box<ThreadInFlight>>,
+    ),
+    Places(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Places>),
+    Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
 }
 
 /// An event from a worker.
@@ -72,7 +74,7 @@ pub(crate) enum Event {
     /// A queue that this worker no longer uses, to be closed.
     PortRetired(PortId, Option<Box<PortQueue>>),
     /// Something else that this worker no longer uses, to be freed.
-    Retired(#[expect(dead_code, reason = "carried to be freed by the manager")] Retired),
+    Retired(Retired),
     /// A sweep is done; the request comes back.
     Swept(Swept, SweepRequest),
     /// A page of flows was written.

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use netvm_api::CaptureFile;
+use netvm_api::{CaptureFile, LONGEST_FILTER};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc::{Sender, channel};
@@ -75,6 +75,10 @@ fn check(request: &CaptureFile) -> Result<(), Failure> {
         let fits = (1..=most).contains(&value);
         fits.then_some(()).ok_or_else(|| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message()))
     };
+    if request.filter.len() > LONGEST_FILTER {
+        let message = format!("`filter` has {} bytes: the limit is {LONGEST_FILTER}", request.filter.len());
+        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+    }
     within("packets", request.packets, CaptureFile::MOST_PACKETS)?;
     within("seconds", request.seconds, CaptureFile::MOST_SECONDS)
 }

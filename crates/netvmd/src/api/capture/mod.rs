@@ -1,18 +1,19 @@
 //! Packet capture: the request, the rings' memory over the upgraded connection, and the end when the client closes it.
 
 pub(super) mod download;
+mod quota;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use hyper::upgrade::OnUpgrade;
 use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, LastBurst, LastPacket};
 use netvm_engine::{CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, HeldPacket, Interface};
@@ -21,16 +22,16 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::Failure;
-use super::serve::Io;
+use super::serve::{Io, Peer};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineHandle;
 use crate::events::LogLimit;
 use crate::runtime::blocking;
+pub(super) use quota::{CaptureLimits, CaptureQuota};
+use quota::{QuotaError, Share};
 
 /// Longest request: a filter of 4,096 instructions takes a third.
 const MAX_REQUEST: usize = 512 << 10;
-/// Bytes of records for each worker.
-const DEFAULT_BUFFER: u64 = 32 << 20;
 /// Time limit for the client to receive the rings.
 const HANDOVER: Duration = Duration::from_secs(5);
 
@@ -39,7 +40,19 @@ static STARTS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 static ENDS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 static FAULTS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
-pub(super) async fn start(State(daemon): State<Arc<Daemon>>, request: Request) -> Result<Response, Failure> {
+/// Limits of the API's socket, whose clients may change everything.
+pub(super) const LIMITS: CaptureLimits =
+    CaptureLimits { bytes: 4 << 30, bytes_of_each: 4 << 30, captures: 16, captures_of_each: 16 };
+/// Limits of the socket of `capture_group`. It leaves captures for others.
+pub(super) const GROUP_LIMITS: CaptureLimits =
+    CaptureLimits { bytes: 512 << 20, bytes_of_each: 256 << 20, captures: 8, captures_of_each: 4 };
+
+pub(super) async fn start(
+    State(daemon): State<Arc<Daemon>>,
+    Extension(quota): Extension<Arc<CaptureQuota>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>().filter(|_| {
         let protocol = parts.headers.get(header::UPGRADE);
@@ -53,9 +66,18 @@ pub(super) async fn start(State(daemon): State<Arc<Daemon>>, request: Request) -
     let body = to_bytes(body, MAX_REQUEST).await;
     let body = body.map_err(|error| invalid(&error))?;
     let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
-    let spec = spec_of(request);
-    let started = daemon.engine.call(move |engine| engine.start_capture(&spec)).await??;
-    let running = Running { engine: daemon.engine.clone(), id: started.id };
+    let workers = daemon.engine.call(|engine| engine.workers().count()).await?;
+    let share = quota.take(peer, (request.buffer, workers));
+    let share = share.map_err(|error| match &error {
+        QuotaError::Captures { .. } => Failure::new(StatusCode::CONFLICT, error.to_string()),
+        QuotaError::Memory { .. } => Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+    })?;
+    let spec = spec_of(request, share.ring);
+    // Allocates memory, for which the engine must not wait.
+    let prepared = blocking(move || spec.prepare(workers).map(|prepared| (spec, prepared)));
+    let (spec, prepared) = prepared.await?;
+    let started = daemon.engine.call(move |engine| engine.start_capture(&spec, prepared)).await??;
+    let running = Running { engine: daemon.engine.clone(), id: started.id, _share: share };
     STARTS.log(|more| tracing::info!("capture {} starts at {}{more}", started.id, names(&started)));
     tokio::spawn(async move {
         if let Err(why) = serve(upgrade, started).await {
@@ -84,14 +106,14 @@ fn names(started: &CaptureStarted) -> String {
     names.join(", ")
 }
 
-fn spec_of(request: CaptureRequest) -> CaptureSpec {
+fn spec_of(request: CaptureRequest, ring_bytes: u64) -> CaptureSpec {
     let instruction = |(code, jt, jf, k)| Instruction { code, jt, jf, k };
     CaptureSpec {
         at: request.at,
         dropped: (request.dropped || !request.reasons.is_empty()).then_some(request.reasons),
         filter: request.filter.into_iter().map(instruction).collect(),
         snaplen: request.snaplen,
-        ring_bytes: if request.buffer == 0 { DEFAULT_BUFFER } else { request.buffer },
+        ring_bytes,
     }
 }
 
@@ -128,6 +150,7 @@ pub(super) async fn last_burst(
 struct Running {
     engine: EngineHandle,
     id: CaptureId,
+    _share: Share,
 }
 
 impl Drop for Running {
@@ -197,6 +220,7 @@ impl From<CaptureError> for Failure {
             CaptureError::Ambiguous { .. }
             | CaptureError::TooManyPlaces(_)
             | CaptureError::NoPlace
+            | CaptureError::NotCaptured(_)
             | CaptureError::Filter(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CaptureError::TooMany => StatusCode::CONFLICT,
             CaptureError::Ring(_) | CaptureError::Descriptor(_) => StatusCode::INTERNAL_SERVER_ERROR,

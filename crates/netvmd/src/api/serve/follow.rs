@@ -12,13 +12,17 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::guard::{Token, WebRights};
-use super::listen::{Limits, Server};
+use super::listen::Server;
+use super::places::Limits;
 use crate::account;
 use crate::daemon::Daemon;
 use crate::runtime::blocking;
 
-/// Clients at a time: a browser has up to six connections.
-const CLIENTS: usize = 64;
+/// Clients of the loopback address at a time: a browser has up to six connections. Programs of this machine have all addresses
+/// of its loopback interface to choose from, so none has a share; a connection that asks for nothing makes room for the next.
+const WEB_CLIENTS: Limits = Limits { connections: 512, each: 512, reserve: 0 };
+/// Clients of the socket of `capture_group` at a time.
+const CAPTURE_CLIENTS: Limits = Limits { connections: 64, each: 16, reserve: 16 };
 /// Pause before another attempt.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -82,7 +86,7 @@ async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Se
         Ok(listener) => {
             tracing::info!("members of group {group} may capture by {}", socket.display());
             let app = super::super::capture_router(Arc::clone(daemon));
-            Some((group.to_owned(), Server::start(listener, app, Limits { connections: CLIENTS })))
+            Some((group.to_owned(), Server::start(listener, app, CAPTURE_CLIENTS)))
         }
         Err(error) => {
             tracing::warn!(
@@ -106,7 +110,7 @@ async fn start(daemon: &Arc<Daemon>, web: Web) -> Option<(Web, Server)> {
             note(daemon, None);
             tracing::info!("web page and metrics on http://{address}/, token in {}", file.display());
             let app = super::super::web_router(Arc::clone(daemon), WebRights { token, may_capture });
-            Some((web, Server::start(listener, app, Limits { connections: CLIENTS })))
+            Some((web, Server::start(listener, app, WEB_CLIENTS)))
         }
         Err(error) => {
             let problem =

@@ -119,22 +119,31 @@ pub(in crate::api) async fn look_and_capture(request: Request, next: Next) -> Re
     next.run(request).await
 }
 
-/// Refuses requests that a browser makes for a page of another origin.
+/// Names by which clients of the Unix socket ask for netvmd. HTTP wants a name, and the socket has none.
+const OWN_NAMES: [&str; 2] = ["netvmd", "netvm"];
+
+/// Refuses requests that a browser makes for a page of another origin: also those without an `Origin`, for which a page has its
+/// own name mean this machine (DNS rebinding).
 pub(in crate::api) async fn local_origins(request: Request, next: Next) -> Response {
-    if is_foreign(request.headers()) {
-        let message = "a web page of another origin must not use netvmd";
-        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
+    match foreign(request.headers()) {
+        None => next.run(request).await,
+        Some(message) => Failure::new(StatusCode::FORBIDDEN, message).into_response(),
     }
-    next.run(request).await
 }
 
-fn is_foreign(headers: &HeaderMap) -> bool {
+/// Why a request is refused. Every browser names the host that it asks; only programs leave it out.
+fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = text(header::HOST).unwrap_or_default();
-    text(header::ORIGIN).is_some_and(|origin| {
-        let authority = origin.strip_prefix("http://").unwrap_or(origin);
-        authority != host || !is_loopback(host)
-    })
+    let is_own = host.is_empty() || is_loopback(host) || OWN_NAMES.contains(&host);
+    if !is_own || headers.get_all(header::HOST).iter().count() > 1 {
+        return Some(
+            "the header `Host` names another machine: ask for localhost, a loopback address or `netvmd`",
+        );
+    }
+    let origin = text(header::ORIGIN)?;
+    let authority = origin.strip_prefix("http://").unwrap_or(origin);
+    (authority != host || !is_loopback(host)).then_some("a web page of another origin must not use netvmd")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -160,6 +169,37 @@ mod tests {
             assert!(!token.is_in(&headers(wrong)));
         }
         assert!(!token.is_in(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn requests_in_the_name_of_another_machine_are_foreign() {
+        let of = |host: &str, origin: &str| {
+            let pair = [(header::HOST, host), (header::ORIGIN, origin)].into_iter();
+            let given = pair.filter(|(_, value)| !value.is_empty());
+            foreign(&given.map(|(name, value)| (name, value.parse().unwrap())).collect()).is_some()
+        };
+        for (host, origin) in [
+            ("evil", ""),
+            ("evil.example", ""),
+            ("evil.example:9180", ""),
+            ("10.0.0.1", ""),
+            ("netvmd.example", ""),
+            ("localhost", "http://evil"),
+            ("netvmd", "http://netvmd"),
+            ("", "null"),
+        ] {
+            assert!(of(host, origin), "{host} {origin}");
+        }
+        for (host, origin) in [
+            ("", ""),
+            ("netvmd", ""),
+            ("netvm", ""),
+            ("localhost", ""),
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("[::1]:9180", ""),
+        ] {
+            assert!(!of(host, origin), "{host} {origin}");
+        }
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! Accepts a bounded number of connections. Time limits ensure that none waits for its client forever.
 
+use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,10 +22,14 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
+use super::super::Failure;
+use super::body::{BodyTimeouts, ReplyBody, TimedBody};
+use super::places::{HasPeer, Limits, Place, Places};
+
 /// Limit for open requests to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for the head of a request, including the idle time before it.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a client to receive a reply.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the reply to a client that netvmd refuses.
@@ -28,12 +39,9 @@ const REFUSALS: usize = 64;
 /// Largest head of a request in bytes.
 const HEAD: usize = 32 << 10;
 
-/// Limits of a listener.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::api) struct Limits {
-    /// Connections at a time.
-    pub(in crate::api) connections: usize,
-}
+/// Time limits for the body of a request, which may be a large configuration over a slow connection.
+const BODY_TIMEOUTS: BodyTimeouts =
+    BodyTimeouts { next: Duration::from_secs(10), all: Duration::from_secs(120) };
 
 /// The stream under HTTP, for clients that upgrade the connection.
 pub(in crate::api) type Io<I> = TokioIo<Pin<Box<TimeoutStream<I>>>>;
@@ -50,6 +58,7 @@ impl Server {
     pub(in crate::api) fn start<L>(listener: L, app: Router, limits: Limits) -> Self
     where
         L: Listener,
+        L::Io: HasPeer,
     {
         let (stop, stopped) = watch::channel(());
         Self { stop, task: tokio::spawn(serve(listener, app, limits, stopped)) }
@@ -62,8 +71,12 @@ impl Server {
     }
 }
 
-async fn serve<L: Listener>(mut listener: L, app: Router, limits: Limits, mut stopped: watch::Receiver<()>) {
-    let room = Arc::new(Semaphore::new(limits.connections));
+async fn serve<L>(mut listener: L, app: Router, limits: Limits, mut stopped: watch::Receiver<()>)
+where
+    L: Listener,
+    L::Io: HasPeer,
+{
+    let places = Places::new(limits);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let refusal = refusal(limits.connections);
     loop {
@@ -72,12 +85,8 @@ async fn serve<L: Listener>(mut listener: L, app: Router, limits: Limits, mut st
             // The sender sends nothing; dropping it stops the server.
             _ = stopped.changed() => break,
         };
-        if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
-            let serving = connection(io, app.clone(), stopped.clone());
-            tokio::spawn(async move {
-                serving.await;
-                drop(permit);
-            });
+        if let Some(place) = places.take(io.peer()) {
+            tokio::spawn(connection(io, app.clone(), (place, stopped.clone())));
         } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
             let refusal = refusal.clone();
             tokio::spawn(async move {
@@ -87,25 +96,40 @@ async fn serve<L: Listener>(mut listener: L, app: Router, limits: Limits, mut st
         }
     }
     drop(listener);
-    let _ = room.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX)).await;
+    places.until_empty().await;
 }
 
-async fn connection<I>(io: I, app: Router, mut stopped: watch::Receiver<()>)
+async fn connection<I>(io: I, app: Router, (place, mut stopped): (Place, watch::Receiver<()>))
 where
     I: AsyncReadExt + AsyncWriteExt + Unpin + Send + 'static,
 {
     let mut io = TimeoutStream::new(io);
     io.set_write_timeout(Some(WRITE_TIMEOUT));
+    let (app, activity, peer) = (TowerToHyperService::new(app), Arc::clone(&place.activity), place.peer);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        let (active, is_late) = (activity.request(), Arc::new(AtomicBool::new(false)));
+        let state = (Arc::clone(&activity), Arc::clone(&is_late));
+        let timed = |body| Body::new(TimedBody::new(body, BODY_TIMEOUTS, state));
+        let answering = app.call(request.map(timed));
+        async move {
+            let answer = answering.await?;
+            let answer = if is_late.load(Ordering::Relaxed) { too_late() } else { answer };
+            Ok::<_, Infallible>(answer.map(|body| ReplyBody::of(body, active)))
+        }
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD)
-        .serve_connection(TokioIo::new(Box::pin(io)), TowerToHyperService::new(app))
+        .serve_connection(TokioIo::new(Box::pin(io)), service)
         .with_upgrades();
     let mut serving = pin!(serving);
     tokio::select! {
         // A client that breaks the protocol or goes away ends its connection, and nothing else.
         _ = serving.as_mut() => {}
+        // Another client needs the place.
+        () = place.activity.closed() => {}
         _ = stopped.changed() => {
             serving.as_mut().graceful_shutdown();
             let _ = serving.await;
@@ -113,10 +137,22 @@ where
     }
 }
 
+/// The reply to a request whose body did not come in time. The rest of it may still come, so the connection ends.
+fn too_late() -> Response {
+    let seconds = (BODY_TIMEOUTS.next.as_secs(), BODY_TIMEOUTS.all.as_secs());
+    let message = format!(
+        "the body of the request did not come in time: at most {} s may pass without a part of it, and {} s in all",
+        seconds.0, seconds.1
+    );
+    let close = [(header::CONNECTION, "close")];
+    (close, Failure::new(StatusCode::REQUEST_TIMEOUT, message)).into_response()
+}
+
 /// The reply to a client beyond the limit.
 fn refusal(most: usize) -> Arc<str> {
-    let body =
-        format!("{{\"message\":\"{most} clients use this socket, which is its limit: try again later\"}}");
+    let body = format!(
+        "{{\"message\":\"{most} clients use this socket, or yours have their share of it, which is its limit: try again later\"}}"
+    );
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\nconnection: close";
     format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into()
 }
