@@ -75,7 +75,7 @@ function model() {
       ...port,
       rx: speed(port.rx_packets, old.rx_packets), tx: speed(port.tx_packets, old.tx_packets),
       rxBits: 8 * speed(port.rx_bytes, old.rx_bytes), txBits: 8 * speed(port.tx_bytes, old.tx_bytes),
-      dropped: speed(port.rx_dropped, old.rx_dropped) + speed(drops(stats), before ? drops(before) : drops(stats)),
+      dropped: speed(drops(stats), before ? drops(before) : drops(stats)),
     }];
   }));
   const chains = new Map(stats.chains.map((chain) => {
@@ -117,6 +117,19 @@ function noteRules(policy, now) {
     const old = ruleCounts.get(id);
     const speed = old && now > old.at ? Math.max(0, (packets - old.packets) / (now - old.at)) : 0;
     ruleCounts.set(id, { packets, at: now, rate: speed });
+  }
+}
+
+/** Packets that the interfaces of routers have sent, when they were read, and their rates. */
+const sentCounts = new Map();
+function noteRouters(routers) {
+  const now = performance.now() / 1000;
+  for (const router of routers) {
+    for (const one of router.interfaces) {
+      const key = router.name + " " + one.name, old = sentCounts.get(key);
+      one.txRate = old && now > old.at ? Math.max(0, (one.tx_packets - old.packets) / (now - old.at)) : 0;
+      sentCounts.set(key, { packets: one.tx_packets, at: now });
+    }
   }
 }
 
@@ -175,7 +188,7 @@ function draw() {
   if (!state.stats || !state.config) return;
   const view = model();
   const total = (of) => rate(sum([...view.ports.values()].map(of)));
-  const dropped = perSecond((s) => sum(["ports", "chains", "nfs"].flatMap((place) => Object.keys(s.drops[place]).map((name) => dropsOf(s, place, name)))));
+  const dropped = perSecond((s) => s.drops.total);
   byId("summary").textContent = `rx ${total((p) => p.rx)}/s · tx ${total((p) => p.tx)}/s · dropped ${rate(dropped)}/s · ` +
     state.stats.workers.map((w) => `worker ${w.id} ${w.busy_percent.toFixed(0)} %`).join(" · ");
   const problems = state.status ? state.status.problems : [];
@@ -192,6 +205,7 @@ async function read() {
   if (state.turn % 5 === 0) {
     [state.config, state.routers, state.status] =
       await Promise.all([ask("/v1/config").then((reply) => reply.config), ask("/v1/routers"), ask("/v1/status")]);
+    noteRouters(state.routers);
   }
   const [stats, policy, events] = await Promise.all([ask("/v1/stats"), ask("/v1/policy"), ask("/v1/events?after=" + state.last)]);
   noteRules(policy, stats.uptime_s);

@@ -20,19 +20,22 @@ const list = (value) => (value === undefined ? [] : Array.isArray(value) ? value
 function write(element, text) { if (element.textContent !== text) element.textContent = text; }
 function set(element, name, value) { if (element.getAttribute(name) !== value) element.setAttribute(name, value); }
 
-/** Where a rule or a port's default sends packets: [kind, name], or null for a drop. */
+/** Where a rule, a port's default or a chain's end sends packets: [kind, name], or null for a drop or the ingress port. */
 function target(action) {
+  if (!action || action === "ingress") return null;
+  if (typeof action === "string") return ["out", action];
   if (action.chain) return ["chain", action.chain];
   if (action.out) return ["out", action.out];
   if (action.router) return ["router", action.router];
   if (action.normal) return ["switch", "L2 switch"];
   return null;
 }
-function outputOf(chain) {
-  if (!chain.output || chain.output === "ingress") return null;
-  if (chain.output === "normal") return ["switch", "L2 switch"];
-  return chain.output.startsWith("router ") ? ["router", chain.output.slice(7)] : ["out", chain.output];
-}
+const isSwitched = (action) => (target(action) || [])[0] === "switch";
+/** The name of a rule: without one, its number, as in `netvm policy show`. */
+const ruleName = (rule, n, view) => rule.name || (view.rules[n] ? "rule " + view.rules[n].id : "rule");
+
+/** Whether a rule decides where packets go: others only count, police or mirror them. */
+const decides = (rule) => ["chain", "out", "router", "normal", "allow", "drop", "reject"].some((action) => rule[action]);
 
 export class Graph {
   constructor(canvas, show) {
@@ -61,14 +64,15 @@ export class Graph {
     const chainNames = new Set(chains.map((chain) => chain.name));
     const rules = list(config.rule).map((rule, n) => ({ rule, n })).filter(({ rule, n }) =>
       hit(rule.name || "", view.rules[n] ? view.rules[n].text : "", ...list(rule.from)) || chainNames.has(rule.chain));
-    const linked = new Set([...rules.flatMap(({ rule }) => [...list(rule.from), rule.out]), ...chains.map((chain) => chain.output)]);
+    const linked = new Set([...rules.flatMap(({ rule }) => [...list(rule.from), rule.out]), ...chains.map((chain) => (target(chain.output) || [])[1])]);
     const ports = list(config.port).filter((port) => hit(port.name) || (filter && linked.has(port.name)));
     const routers = list(config.router).filter((router) => hit(router.name));
-    const hasSwitch = list(config.port).some((port) => port.forward && port.forward.normal) || list(config.rule).some((rule) => rule.normal);
+    const hasSwitch = list(config.port).some((port) => isSwitched(port.forward)) || list(config.rule).some(isSwitched) ||
+      list(config.chain).some((chain) => isSwitched(chain.output));
     X.out = X.middle + HOP * Math.max(1, ...chains.map((chain) => chain.hops.length)) + 132;
 
     this.column(nodes, X.port, "ports", ports, (port, y) => this.port(nodes, port.name, X.port, y, "port"));
-    this.column(nodes, X.rule, "rules", rules, ({ rule, n }, y) => this.rule(nodes, rule, n, y));
+    this.column(nodes, X.rule, "rules", rules, ({ rule, n }, y) => this.rule(nodes, { rule, n, name: ruleName(rule, n, view) }, y));
     const middle = [...chains.map((chain) => ["chain", chain]), ...(hasSwitch ? [["switch", { name: "L2 switch" }]] : []), ...routers.map((router) => ["router", router])];
     this.column(nodes, X.middle, "chains, NFs, routers", middle, ([kind, item], y) =>
       kind === "chain" ? this.chain(nodes, item, y) : this.box(nodes, kind, item, y), ROW * 2);
@@ -120,9 +124,8 @@ export class Graph {
     });
   }
 
-  rule(nodes, rule, n, y) {
+  rule(nodes, { rule, n, name }, y) {
     const box = { key: "rule " + n, x: X.rule, y, width: WIDTH.rule, height: ROW };
-    const name = rule.name || "rule " + (n + 1);
     const group = this.node(nodes, "rule", box, name, (view) => {
       const info = view.rules[n] || {};
       return [["rule", info.id], ["text", info.text], ["packets", info.packets], ["bytes", info.bytes], ["rate", rate(info.rate || 0) + "/s"]];
@@ -163,7 +166,7 @@ export class Graph {
       const own = info.instances.flatMap((nf) => Object.entries(nf.counters).map(([name, value]) => [`#${nf.instance} ${name}`, value]));
       const states = info.instances.map((nf) => `#${nf.instance} ${nf.state}${nf.pid ? ", process " + nf.pid : ""}${nf.last_exit ? ", last: " + nf.last_exit : ""}`);
       const violations = info.instances.flatMap((nf) => Object.entries(nf.violations).map(([name, value]) => ["violation: " + name, value]));
-      return [["trust group", info.group], ["instances", states.join("; ")], ["received", rate(info.received) + "/s"], ["fullest ring", info.ring.toFixed(0) + " %"],
+      return [["trust group", info.group], ["instances", states.join("; ")], ["received, of all chains", rate(info.received) + "/s"], ["fullest ring", info.ring.toFixed(0) + " %"],
         ["cycles per packet", (info.cycles || 0).toFixed(0)], ...violations, ...own];
     });
     group.append(svg("text", { x: 6, y: 16 }, cut(role, 14)));
@@ -177,8 +180,18 @@ export class Graph {
       group.classList.toggle("slow", ring >= 25 && ring === Math.max(...rings));
       set(bar, "width", String(((HOP - 22) * Math.min(ring, 100)) / 100));
       set(bar, "class", "fill" + (ring >= 80 ? " bad" : ring >= 50 ? " warn" : ""));
-      write(text, rate(info ? info.received : 0) + "/s");
+      write(text, this.inChain(view, chain, n));
     });
+  }
+
+  /** What a hop of a chain receives. An NF counts the packets of all chains together, a chain those that enter it: behind the
+      first hop of a chain whose NF serves others, too, it receives at most those. */
+  inChain(view, chain, n) {
+    const uses = list(view.config.chain).flatMap((one) => one.hops).filter((role) => role === chain.hops[n]).length;
+    const info = view.chains.get(chain.name);
+    if (uses === 1) return rate((view.roles.get(chain.hops[n]) || {}).received || 0) + "/s";
+    if (!info) return "";
+    return (n > 0 && info.dropped >= 1 ? "≤ " : "") + rate(info.entered) + "/s";
   }
 
   box(nodes, kind, item, y) {
@@ -198,8 +211,9 @@ export class Graph {
     }
   }
 
-  /** An edge whose width is the rate in the view: from the right side of one node to the left side of another. */
-  edge(from, to, speed) {
+  /** An edge whose width is the rate in the view: from the right side of one node to the left side of another. Several edges may
+      share the packets that are counted together; `shared` says so in words. */
+  edge(from, to, speed, shared) {
     const [a, b] = [this.places.get(from), this.places.get(to)];
     if (!a || !b) return;
     const [x1, y1, x2, y2] = [a.x + a.width, a.y + a.height / 2, b.x, b.y + b.height / 2];
@@ -210,30 +224,38 @@ export class Graph {
       const value = speed(view);
       set(path, "stroke-width", value > 0 ? Math.min(9, 1 + Math.log10(1 + value)).toFixed(1) : "1");
       set(path, "class", value > 0 ? "live" : "");
-      write(title, rate(value) + "/s");
+      write(title, rate(value) + "/s" + (shared || ""));
     });
   }
 
   connect(config, rules, chains, routers) {
     const ofRule = (n) => (view) => (view.rules[n] || {}).rate || 0;
+    const received = (port) => (view) => (view.ports.get(port) || {}).rx || 0;
+    const sent = (port) => (view) => (view.ports.get(port) || {}).tx || 0;
     for (const { rule, n } of rules) {
-      for (const port of list(rule.from)) this.edge("port " + port, "rule " + n, ofRule(n));
+      const from = list(rule.from);
+      // A rule counts the packets of all its ports together; none has more than the port received.
+      const of = (port) => (view) => Math.min(ofRule(n)(view), received(port)(view));
+      for (const port of from) this.edge("port " + port, "rule " + n, of(port), from.length > 1 ? ` at most, of ${from.length} ports together` : "");
       const to = target(rule);
       if (to) this.edge("rule " + n, to.join(" "), ofRule(n));
     }
+    const rulesOf = (port) => list(config.rule).flatMap((rule, n) => (list(rule.from).includes(port) && decides(rule) ? [{ n, ports: list(rule.from).length }] : []));
     for (const port of list(config.port)) {
-      const to = port.forward && target(port.forward);
-      if (to) this.edge("port " + port.name, to.join(" "), (view) => (view.ports.get(port.name) || {}).rx || 0);
-      if (to && to[0] === "switch") this.edge("switch L2 switch", "out " + port.name, (view) => (view.ports.get(port.name) || {}).tx || 0);
+      const to = target(port.forward);
+      // What no rule of the port alone took. A rule of several ports may have taken more.
+      const own = rulesOf(port.name);
+      const left = (view) => Math.max(0, received(port.name)(view) - own.filter((rule) => rule.ports === 1).reduce((all, rule) => all + ofRule(rule.n)(view), 0));
+      if (to) this.edge("port " + port.name, to.join(" "), left, own.some((rule) => rule.ports > 1) ? " at most" : "");
+      if (to && to[0] === "switch") this.edge("switch L2 switch", "out " + port.name, sent(port.name), " by the port, from everywhere");
     }
     for (const chain of chains) {
-      const to = outputOf(chain);
-      if (to && to[0] === "out") this.edge("chain " + chain.name, to.join(" "), (view) => (view.chains.get(chain.name) || {}).left || 0);
+      const to = target(chain.output);
+      if (to) this.edge("chain " + chain.name, to.join(" "), (view) => (view.chains.get(chain.name) || {}).left || 0);
     }
     for (const router of routers) {
-      for (const one of list(router.interface)) {
-        this.edge("router " + router.name, "out " + one.port, (view) => (view.ports.get(one.port) || {}).tx || 0);
-      }
+      const counts = (one) => (view) => (((view.routers.find((now) => now.name === router.name) || {}).interfaces || []).find((now) => now.name === one.name) || {}).txRate || 0;
+      for (const one of list(router.interface)) this.edge("router " + router.name, "out " + one.port, counts(one));
     }
   }
 }

@@ -12,7 +12,7 @@ use netvm_api::path;
 use serde_json::{Value, json};
 
 use super::{HOSTILE, free_address, is_there, token, until_served, watched};
-use crate::common::Daemon;
+use crate::common::{Daemon, program};
 use crate::config;
 
 /// Lets six seconds of the page's time pass at once.
@@ -156,4 +156,91 @@ fn the_page_draws_500_ports_and_100_chains_without_a_stutter() {
     println!("first drawing {first:.0} ms, fastest {fastest:.1} ms");
     // An idle machine draws within a frame of 16 ms; here other tests run at the same time.
     assert!(fastest < 100.0 && first < 3000.0, "{first} {fastest}");
+}
+
+/// A configuration with each kind of output, rule and port that any machine has.
+fn of_every_kind(address: SocketAddr, folder: &std::path::Path) -> String {
+    let port = |name: &str, kind: &str, more: &str| {
+        format!("\n[[port]]\nname = \"{name}\"\nkind = \"{kind}\"\n{more}\n")
+    };
+    let nf = |role: &str| format!("\n[[nf]]\nrole = \"{role}\"\ngroup = \"edge\"\n{}", program("forward"));
+    let chain = |name: &str, output: &str| {
+        format!("\n[[chain]]\nname = \"{name}\"\nhops = [\"one\", \"two\"]\n{output}\n")
+    };
+    let rule = |text: &str| format!("\n[[rule]]\n{text}\n");
+    let guest = folder.join("guest.sock");
+    [
+        format!("{}\n[api]\nweb = \"{address}\"\n", crate::common::ENGINE),
+        super::router("red"),
+        port("in", "source", "rate = 100\nforward = { normal = true }"),
+        port("to-chain", "source", "rate = 100\nforward = { chain = \"switched\" }"),
+        port("to-port", "source", "rate = 100\nforward = { out = \"end\" }"),
+        port("end", "sink", ""),
+        port("nothing", "null", ""),
+        port("left", "patch", "peer = \"right\""),
+        port("right", "patch", "peer = \"left\"\nforward = { normal = true }"),
+        port("file", "pcap", &format!("output = \"{}\"", folder.join("out.pcap").display())),
+        port("guest", "vhost-user", &format!("path = \"{}\"", guest.display())),
+        nf("one"),
+        nf("two"),
+        chain("switched", "output = { normal = true }"),
+        chain("routed", "output = { router = \"red\" }"),
+        chain("out", "output = \"end\""),
+        chain("back", "output = \"ingress\""),
+        chain("nowhere", ""),
+        rule("from = \"in\"\nmatch = { destination_ports = 1 }\nchain = \"routed\""),
+        rule("from = [\"in\", \"left\"]\nmatch = { destination_ports = 2 }\nchain = \"out\""),
+        rule("name = \"named\"\nfrom = \"in\"\nmatch = { destination_ports = 3 }\nchain = \"back\""),
+        rule("from = \"in\"\nmatch = { destination_ports = 4 }\nchain = \"nowhere\""),
+        rule("from = \"in\"\nmatch = { destination_ports = 5 }\nout = \"end\""),
+        rule("from = \"in\"\nmatch = { destination_ports = 6 }\nrouter = \"red\""),
+        rule("from = \"in\"\nmatch = { destination_ports = 7 }\nnormal = true"),
+        rule("from = \"in\"\nmatch = { destination_ports = 8 }\nallow = true"),
+        rule("from = \"in\"\nmatch = { destination_ports = 9 }\ndrop = true"),
+        rule("from = \"in\"\nmatch = { destination_ports = 10 }\nreject = true"),
+        rule("from = \"in\"\nmatch = { destination_ports = 11 }\nmirror = \"nothing\""),
+        rule("to = \"end\"\nmatch = { destination_ports = 12 }\ndrop = true"),
+        rule("match = { destination_ports = 13 }\ncount = true"),
+    ]
+    .concat()
+}
+
+#[test]
+fn the_graph_shows_every_kind_of_output_rule_and_port() {
+    if !is_there("chromium") || !crate::common::is_root() {
+        return;
+    }
+    let (address, folder) = (free_address(), tempfile::tempdir().unwrap());
+    let mut daemon = Daemon::start(&of_every_kind(address, folder.path()));
+    until_served(address);
+    daemon.until_running("two");
+    let graph = browse(address, &token(&daemon), "graph", &[SOON]);
+    let stats = daemon.stats();
+    let rules: netvm_api::PolicyInfo = daemon.get(path::POLICY);
+    let label = |what: &str| format!("aria-label=\"{what}\"");
+    // Punt ports are in no configuration.
+    let ports = stats.ports.iter().filter(|port| !port.name.contains('.'));
+    for part in (ports.map(|port| label(&format!("port {}", port.name))))
+        .chain(stats.chains.iter().map(|chain| label(&format!("chain {}", chain.name))))
+        .chain(["NF one", "NF two", "router red", "L2 switch", "named"].map(label))
+        // A rule without a name has the number that `netvm policy show` prints.
+        .chain(
+            rules
+                .rules
+                .iter()
+                .filter(|rule| rule.name.is_empty())
+                .map(|rule| label(&format!("rule {}", rule.id))),
+        )
+    {
+        assert!(graph.contains(&part), "{part} in\n{graph}");
+    }
+    assert!(!graph.contains("netvmd does not answer"), "{graph}");
+    // From a port to a rule, from a rule, from a port's `forward`, from a chain, from a router.
+    let edges = graph.matches("<path").count();
+    assert_eq!(edges, 32, "{graph}");
+    for (tab, part) in [("tables", "end"), ("events", "nf up"), ("trace", "destination port")] {
+        let page = browse(address, &token(&daemon), tab, &[SOON]);
+        assert!(page.contains(part) && !page.contains("netvmd does not answer"), "{tab}: {page}");
+    }
+    daemon.purge();
 }
