@@ -6,9 +6,9 @@
 //!  rx ── follow ──▶ deliver ── handed_out ──▶ NF ──▶ collect ── taken_back ──▶ leave ── left ──▶ transmit ── queued ──▶ flush ── sent
 //! ```
 //!
-//! A worker stops following a packet that is dropped or copied into another memory. An unnoticed reuse of its mbuf would make a
-//! sample wrong, so reception and drops check for it. A packet for another worker's port carries its stamp, and that worker
-//! follows it.
+//! A worker stops following a packet that is dropped, and follows the copy of one that is copied into another memory. An unnoticed
+//! reuse of its mbuf would make a sample wrong, so reception and drops check for it. A packet for another worker's port carries its
+//! stamp, and that worker follows it.
 //!
 //! While a worker follows a slow packet, it follows no other. A sample therefore includes the number of received packets that
 //! would have been chosen in the meantime. The manager counts these with the times that they must have waited if packets keep
@@ -20,7 +20,7 @@
 
 use std::cell::Cell;
 
-use dpdk::{Batch, MbufPtr};
+use dpdk::{Batch, Mbuf, MbufPtr};
 use netvm_region::clock;
 use rtrb::Producer;
 
@@ -160,6 +160,14 @@ impl Latency {
         (self.from, self.chosen, self.received) = (port, now, clock::cycles());
         (self.chain, self.hop, self.missed) = (None, None, 0);
         self.next = now.wrapping_add(self.interval);
+    }
+
+    /// Follows the copy of a packet, if it is the followed one.
+    #[cold]
+    pub(crate) fn copied(&self, from: &Mbuf, to: &Mbuf) {
+        if self.followed.get() == Some(from.as_ptr()) {
+            self.followed.set(Some(to.as_ptr()));
+        }
     }
 
     /// Records that the followed packet was written into the ring of an NF.

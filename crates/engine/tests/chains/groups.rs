@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Rig, chain, group, line, nf, port, rule, source};
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
-use netvm_engine::{DropReason, PortId};
+use netvm_engine::{ChainId, DropReason, PortId, Span};
 
 const SOON: Duration = Duration::from_secs(20);
 const COUNT: u64 = 50_000;
@@ -22,6 +22,7 @@ fn a_chain_through_two_groups_copies_every_packet_once() {
         };
         let mut rig = Rig::new(&EngineConfig::default());
         rig.engine.apply(&host).unwrap();
+        rig.engine.reset_latencies();
         rig.attach("a", "forward", false);
         rig.attach("b", "forward", false);
         let all = |engine: &netvm_engine::Engine| {
@@ -33,6 +34,14 @@ fn a_chain_through_two_groups_copies_every_packet_once() {
         let bytes: u64 = rig.engine.workers().map(|worker| worker.counters.copied_bytes.get()).sum();
         assert_eq!((copies, bytes), (COUNT, COUNT * u64::from(size)), "{}", rig.story());
         assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+        // The copy of a measured packet is measured in its place.
+        let mut measured = |span: Span| {
+            let views = rig.engine.latencies();
+            views.iter().any(|view| view.span == span && !view.histogram.is_empty())
+        };
+        let spans =
+            [Span::Ports(PortId(0), PortId(1)), Span::Chain(ChainId(0)), Span::Hops(ChainId(0), 1, 1)];
+        assert_eq!(spans.map(&mut measured), [true; 3], "{size}");
     }
 }
 

@@ -23,10 +23,14 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
     let (mut copies, mut lost) = (Batch::new(), Batch::new());
     target.pool.alloc_into(&mut buffers, wanted);
     let mut bytes = 0;
+    let has_followed = dp.latency.is_among(batch.raw());
     for mbuf in batch.drain() {
         let copy =
             buffers.pop().and_then(|mut copy| copy_one((source, &mbuf), (target, &mut copy)).then_some(copy));
         if let Some(copy) = copy {
+            if has_followed {
+                dp.latency.copied(&mbuf, &copy);
+            }
             bytes += u64::from(copy.data_len());
             let _ = copies.push(copy);
         } else {
