@@ -11,12 +11,22 @@ DEFAULT_SOCKET = "/run/netvm/api.sock"
 
 
 class ApiError(Exception):
-    """netvmd refused: `status` is the HTTP status, `diagnostics` what is wrong in a configuration, with its place."""
+    """netvmd refused: `status` is the HTTP status, `diagnostics` what is wrong in a configuration, with its place.
+
+    Its text has the message and all diagnostics, as `netvm` prints them."""
 
     def __init__(self, status, body):
-        super().__init__(body.get("message") or f"HTTP status {status}")
         self.status = status
+        self.message = body.get("message") or f"HTTP status {status}"
         self.diagnostics = body.get("diagnostics", [])
+        super().__init__("\n".join([self.message, *map(_diagnostic, self.diagnostics)]))
+
+
+def _diagnostic(one):
+    """A diagnostic in one line: place, severity, message and remedy."""
+    place = f"{one.get('file', '')}:{one.get('line', 0)}:{one.get('column', 0)}"
+    remedy = f" ({one['help']})" if one.get("help") else ""
+    return f"{place}: {one.get('severity', 'error')}: {one.get('message', '')}{remedy}"
 
 
 class _Connection(http.client.HTTPConnection):

@@ -116,12 +116,17 @@ class ClientTest(unittest.TestCase):
         self.assertTrue(self.asked.startswith(b"GET /v1/status HTTP/1.1\r\n"))
 
     def test_refusals_are_errors(self):
-        body = b'{"message": "line 3: no such key", "diagnostics": [{"line": 3}]}'
+        body = b'{"message": "host.toml has an error", "diagnostics": [{"severity": "error", "file": "host.toml",' \
+            b'"line": 3, "column": 5, "message": "there is no key `prot`", "help": "did you mean `port`?"}]}'
         client = self.serve(b"HTTP/1.1 422 Wrong\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         with self.assertRaises(netvm.ApiError) as caught:
             client.apply("x = 1", confirm=60)
-        self.assertEqual((str(caught.exception), caught.exception.status), ("line 3: no such key", 422))
-        self.assertEqual(caught.exception.diagnostics, [{"line": 3}])
+        self.assertEqual((caught.exception.message, caught.exception.status), ("host.toml has an error", 422))
+        self.assertEqual(caught.exception.diagnostics[0]["line"], 3)
+        self.assertEqual(
+            str(caught.exception),
+            "host.toml has an error\nhost.toml:3:5: error: there is no key `prot` (did you mean `port`?)",
+        )
         self.assertTrue(self.asked.startswith(b"POST /v1/apply?confirm=60 HTTP/1.1\r\n"))
 
     def test_a_refusal_before_the_whole_request(self):
