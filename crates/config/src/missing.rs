@@ -23,7 +23,14 @@ pub struct Missing {
 impl Missing {
     pub(crate) fn note(self, findings: &Findings, file: &Place<'_>) {
         let place = file.items(self.table).into_iter().nth(self.item).or_else(|| file.table(self.table));
-        let span = place.map_or_else(|| file.header.clone(), |place| place.of(self.key));
+        let span = place.map_or_else(
+            || file.header.clone(),
+            |place| match self.key {
+                // The program, not its arguments.
+                "command" => place.element(self.key, 0),
+                key => place.of(key),
+            },
+        );
         let (kind, label) = match self.is_shared {
             true => (Kind::SharedInterface, "another program's, too"),
             false => (Kind::Missing, "not on this machine"),

@@ -16,7 +16,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
         if !led_to.contains(&chain.id) {
             findings
                 .note(Kind::Unused, format!("nothing leads to chain {}", chain.name))
-                .at(place.header, "gets no packets")
+                .at(place.item(), "gets no packets")
                 .help(format!("add a [[rule]] with `chain = \"{}\"`", chain.name))
                 .keep();
         }

@@ -161,7 +161,7 @@ fn threads(findings: &Findings, file: &Place<'_>, host: &Host) {
             if sum > MAX_GROUP_THREADS {
                 findings
                     .note(Kind::TooMany, format!("the NFs of group {} have {sum} threads or more", group.name))
-                    .at(place.header.clone(), format!("too many from NF {} on", nf.role))
+                    .at(place.item(), format!("too many from NF {} on", nf.role))
                     .help(format!(
                         "a group can have {MAX_GROUP_THREADS} NF threads, standby replicas included: split it into two groups"
                     ))

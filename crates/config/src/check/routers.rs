@@ -44,13 +44,13 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
             if let Some((first, (message, help))) = first {
                 findings
                     .note(Kind::Duplicate, *message)
-                    .at(place.header.clone(), "packets for this one")
+                    .at(place.item(), "packets for this one")
                     .at(Span::clone(first), "are packets for this one")
                     .help(*help)
                     .keep();
             }
             for (key, _) in known {
-                seen.entry(key).or_insert_with(|| place.header.clone());
+                seen.entry(key).or_insert_with(|| place.item());
             }
             if !leads_to(host, port, router.id) {
                 findings
@@ -58,7 +58,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
                         Kind::Unused,
                         format!("no packet that comes in by port {name} goes to router {}", router.name),
                     )
-                    .at(place.header, "gets no packets")
+                    .at(place.item(), "gets no packets")
                     .help(format!(
                         "add a [[rule]] with `from = \"{name}\"` and `router = \"{}\"`",
                         router.name

@@ -193,7 +193,7 @@ fn ingress(findings: &Findings, file: &Place<'_>, host: &Host, rules: &[Written<
         if silent && receives(port) && host.rules_from(port.id).next().is_none() {
             findings
                 .note(Kind::Unused, format!("no rule and no `forward` handles what comes in by port {}", port.name))
-                .at(place.header, "drops every packet that it receives")
+                .at(place.item(), "drops every packet that it receives")
                 .help(format!(
                     "add a [[rule]] with `from = \"{}\"`, or `forward` to the port; if it shall drop everything, set `acl_in = \"deny\"`",
                     port.name
@@ -230,7 +230,7 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
         reported.push(port.id);
         findings
             .note(Kind::NoForward, format!("packets that are allowed in by port {} go nowhere", port.name))
-            .at(place.header.clone(), "allowed, then dropped: the port has no `forward`")
+            .at(place.item(), "allowed, then dropped: the port has no `forward`")
             .help(format!(
                 "add `forward` to port {}, such as `forward = {{ normal = true }}`, or say here where packets go",
                 port.name

@@ -37,6 +37,12 @@ impl<'a> Place<'a> {
         self.value(key).map_or_else(|| self.header.clone(), Spanned::span)
     }
 
+    /// The place of an item as a whole: its name; its header if it has none.
+    pub(crate) fn item(&self) -> Span {
+        let name = ["name", "role"].into_iter().find_map(|key| self.value(key));
+        name.map_or_else(|| self.header.clone(), Spanned::span)
+    }
+
     /// The place of an element of a list, or of the value if it is no list.
     pub(crate) fn element(&self, key: &str, index: usize) -> Span {
         let list = self.value(key).and_then(|value| value.get_ref().as_array());

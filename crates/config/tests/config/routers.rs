@@ -123,8 +123,8 @@ from = "uplink" | to = "uplink" | 2 | conflict | leave `to` out
 forward = { router = "blue" } | forward = { router = "bleu" } | 0 | unknown_name | `blue`
 forward = { router = "blue" } | forward = { router = "blue", normal = true } | 0 | conflict | keep one
 from = "uplink" | from = "uplink"⏎drop = true | 1 | conflict | `router = "…"`
-[[router]]⏎name = "blue"⏎ | [[router]]⏎name = "blue"⏎[[router.interface]]⏎name = "dmz"⏎port = "uplink" | 12 | duplicate | addresses of several networks
-[[router]]⏎name = "blue"⏎ | [[router]]⏎name = "red"⏎interface = [{ name = "x", port = "uplink", mac = "02:00:00:00:00:01" }]⏎[[router]]⏎name = "blue"⏎ | 13 | duplicate | another `mac`, `vlan` or `port`
+[[router]]⏎name = "blue"⏎ | [[router]]⏎name = "blue"⏎[[router.interface]]⏎name = "dmz"⏎port = "uplink" | 13 | duplicate | addresses of several networks
+[[router]]⏎name = "blue"⏎ | [[router]]⏎name = "red"⏎interface = [{ name = "x", port = "uplink", mac = "02:00:00:00:00:01" }]⏎[[router]]⏎name = "blue"⏎ | 14 | duplicate | another `mac`, `vlan` or `port`
 [[router]]⏎name = "blue" | [[router]]⏎name = "red"⏎[[router]]⏎name = "blue" | 0 | missing_key | add a [[router.interface]]
 [[router]]⏎name = "blue" | [[router]]⏎name = "seventeen-letters" | 1 | bad_name | at most 16
 "#;

@@ -184,14 +184,14 @@ fn warnings_do_not_stop_the_file() {
             Kind::Shadowed,
             "match = { vlan = 1 }",
         ),
-        ("[[rule]]\nfrom = \"nic\"\ndrop = true\n", "", "", "", Kind::Unused, "[[port]]\nname = \"nic\""),
+        ("[[rule]]\nfrom = \"nic\"\ndrop = true\n", "", "", "", Kind::Unused, "name = \"nic\""),
         (
             "[[nf]]\nrole = \"monitor\"",
             "[[chain]]\nname = \"idle\"\nhops = [\"monitor\"]\n\n[[nf]]\nrole = \"monitor\"",
             "",
             "",
             Kind::Unused,
-            "[[chain]]\nname = \"idle\"",
+            "name = \"idle\"",
         ),
         (
             "from = \"nic\"",
@@ -210,6 +210,9 @@ fn warnings_do_not_stop_the_file() {
         let kinds: Vec<_> = warnings.iter().map(|warning| (warning.kind(), warning.position().0)).collect();
         assert_eq!(kinds, [(kind, expected)], "{warnings:#?}");
         assert!(warnings[0].is_warning() && warnings[0].render(false).contains('⚠'));
+        // A finding about an item marks its name.
+        let mark = at.strip_prefix("name = ").map(|name| "─".repeat(name.len() / 2));
+        assert!(mark.is_none_or(|mark| warnings[0].render(false).contains(&mark)), "{warnings:#?}");
     }
 }
 
