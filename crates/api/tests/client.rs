@@ -104,6 +104,8 @@ fn stats() -> Stats {
         tx_dropped: 6,
         policed: None,
         spoofed: None,
+        mac_moves: 0,
+        mac_moves_held: 0,
         share: None,
         tx_queues: Vec::new(),
     };

@@ -68,6 +68,8 @@ pub fn stats(seconds: u64) -> Stats {
         tx_dropped: 0,
         policed: None,
         spoofed: None,
+        mac_moves: 0,
+        mac_moves_held: 0,
         share: None,
         tx_queues: Vec::new(),
     };
