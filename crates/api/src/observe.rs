@@ -3,6 +3,7 @@
 mod capture;
 mod event;
 mod flow_monitor;
+mod port;
 mod status;
 mod traffic;
 
@@ -12,9 +13,9 @@ pub use capture::{
 };
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
+pub use port::{PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo, TxQueueInfo};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
-    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, PortInfo,
-    PortWorkerInfo, Reasons, RegionInfo, RoleInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, ThreadInfo,
-    TxQueueInfo,
+    ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, Reasons, RegionInfo,
+    RoleInfo, StageInfo, Stats, ThreadInfo,
 };

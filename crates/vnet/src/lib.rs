@@ -23,7 +23,6 @@
 //! packets AF_XDP is the better way.
 
 pub mod container;
-mod control;
 mod error;
 mod features;
 mod header;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ifreq::Request;
 
+mod control;
 mod receive_burst;
 mod ring;
 mod send_burst;

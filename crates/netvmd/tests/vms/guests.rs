@@ -203,7 +203,7 @@ fn netvmd_and_guests_restart_independently() {
     // QEMU is killed and restarted; the other guest keeps running.
     kill(daemon.vm("b").pid.unwrap());
     daemon.until_slowly("b has restarted", |daemon| daemon.vm("b").restarts == 1);
-    assert_eq!(daemon.vm("b").last_exit.as_deref().map(|how| how.starts_with("ended")), Some(true));
+    assert!(daemon.vm("b").last_exit.unwrap().starts_with("ended"));
     daemon.until_slowly("b runs", |daemon| daemon.vm("b").state == VmState::Running);
     a.must("true");
     kill(daemon.vm("b").pid.unwrap());
@@ -250,8 +250,7 @@ fn netvmd_and_guests_restart_independently() {
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "cores = [0]"));
     let pid = daemon.vm("b").pid.unwrap();
     let _: ApplyReply = daemon.post(path::APPLY, &text);
-    let removed = daemon.vm("b");
-    assert!(removed.pid == Some(pid) && removed.trouble.unwrap().contains("no longer configured"));
+    assert!(daemon.vm("b").trouble.unwrap().contains("no longer configured"));
     daemon.until_slowly("b has ended", |_| !std::path::Path::new(&format!("/proc/{pid}")).exists());
     daemon.until("b is forgotten", |daemon| daemon.get::<Vec<VmInfo>>(path::VMS).len() == 1);
     a.must("true");
@@ -262,11 +261,9 @@ fn netvmd_and_guests_restart_independently() {
     daemon.wait();
     let daemon = Daemon::start_in(Arc::clone(&image.folder), ENGINE);
     daemon.until_slowly("a is asked to shut down", |daemon| daemon.vm("a").state == VmState::Stopping);
-    let removed = daemon.vm("a");
-    assert_eq!((removed.pid, removed.memory > 0, removed.cpus), (Some(pid), true, 1));
+    assert_eq!((daemon.vm("a").pid, daemon.vm("a").cpus), (Some(pid), 1));
     assert!(daemon.log().contains("vm a: no longer configured; shutting it down"));
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "{\"force\": true}");
-    // Nobody may wait for a process whose parent has ended.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "it still runs: {stat}");
     daemon.until("a is forgotten", |daemon| daemon.get::<Vec<VmInfo>>(path::VMS).is_empty());

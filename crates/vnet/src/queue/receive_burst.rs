@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::control::{Control, tag_of};
+use super::control::{Control, tag_of};
 use crate::queue::{Kind, Operation};
 use crate::{Header, Queue, ReceiveError, Received};
 
