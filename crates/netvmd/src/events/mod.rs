@@ -22,6 +22,8 @@ const BEHIND: usize = 256;
 /// Events about a port, which its guest can cause, and about an NF.
 const PORT_RATE: Rate = Rate { burst: 20, interval: Duration::from_secs(5) };
 const NF_RATE: Rate = Rate { burst: 100, interval: Duration::from_secs(1) };
+/// Subjects that are limited each by itself; others together.
+const MOST_SOURCES: usize = 4096;
 /// How often suppressed events are looked for.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -33,20 +35,27 @@ pub(crate) struct EventCounts {
     pub(crate) lost: u64,
 }
 
-/// Kinds that are limited together, so that the last event always tells the state.
+/// Kinds that are limited together, so that the last event always tells the state; others each by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Link,
-    Fault,
     Nf,
+    Kind(&'static str),
 }
 
 impl Class {
-    /// `None`: only an operator causes such events.
+    /// `None`: only an operator causes such events, or they are few.
     const fn of(kind: EventKind) -> Option<Self> {
         Some(match kind {
+            EventKind::Started
+            | EventKind::Applied
+            | EventKind::NotApplied
+            | EventKind::WentBack
+            | EventKind::WakesMayWait
+            | EventKind::OutOfFiles
+            | EventKind::Lost
+            | EventKind::Other => return None,
             EventKind::LinkUp | EventKind::LinkDown | EventKind::PortReopened => Self::Link,
-            EventKind::PortFault => Self::Fault,
             EventKind::NfUp
             | EventKind::NfDown
             | EventKind::NfHung
@@ -56,13 +65,13 @@ impl Class {
             | EventKind::Reclaimed
             | EventKind::Audited
             | EventKind::GroupReset => Self::Nf,
-            _ => return None,
+            other => Self::Kind(other.word()),
         })
     }
 
     const fn rate(self) -> Rate {
         match self {
-            Self::Link | Self::Fault => PORT_RATE,
+            Self::Link | Self::Kind(_) => PORT_RATE,
             Self::Nf => NF_RATE,
         }
     }
