@@ -57,6 +57,9 @@ enum Answered {
     Any,
 }
 
+/// Within this time after it has connected, a client says something.
+const HELLO_TIME: Duration = Duration::from_secs(1);
+
 /// How long the thread leaves the socket alone after posted requests, besides the kernel's timer slack of 50 µs. A client that
 /// finds nobody waiting does not have to wake this thread for its next request, which takes longer than to send it.
 const POSTED: Duration = Duration::from_micros(1);
@@ -159,7 +162,7 @@ impl Server {
             return End::Gone;
         }
         self.shared.state.note_answered();
-        let mut pause = Pause::default();
+        let (mut pause, began) = (Pause::default(), Instant::now());
         loop {
             let wanted = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
             let (stops, comes, unmasks) = {
@@ -181,8 +184,10 @@ impl Server {
                 return End::Stopped;
             }
             if comes {
-                // A client that takes the place of this one may come before this thread has noticed its end.
-                if is_gone(&*stream) {
+                // A client that takes the place of this one may come before this thread has noticed its end. One that says
+                // nothing keeps nobody out.
+                let is_silent = !session.has_version() && began.elapsed() > HELLO_TIME;
+                if is_silent || is_gone(&*stream) {
                     return End::Gone;
                 }
                 match self.listener.accept() {

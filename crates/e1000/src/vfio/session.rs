@@ -128,6 +128,11 @@ impl Session {
         }
     }
 
+    /// Whether the client has begun with the protocol.
+    pub(crate) const fn has_version(&self) -> bool {
+        self.has_version
+    }
+
     /// Becomes readable when the client unmasks the line.
     pub(crate) fn unmasks(&self) -> BorrowedFd<'_> {
         self.unmask.as_fd()

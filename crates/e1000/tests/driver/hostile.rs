@@ -165,6 +165,22 @@ fn a_second_client_is_refused_by_name_while_the_first_one_lives() {
 }
 
 #[test]
+fn a_client_that_says_nothing_keeps_the_next_one_out_only_for_a_moment() {
+    let mut card = Card::new();
+    let path = card.path.clone();
+    // In place of the driver.
+    drop(std::mem::replace(&mut card.client.socket, std::os::unix::net::UnixStream::pair().unwrap().0));
+    disconnected(&card.port);
+    let silent = Client::raw(&path);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Client::raw(&path).call(VERSION, b"\0\0\0\0{}\0", None).is_err() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(silent);
+}
+
+#[test]
 fn a_socket_belongs_to_one_port() {
     let card = Card::new();
     let options = Options {

@@ -20,6 +20,8 @@ pub(super) const MOST_THREADS: usize = 16;
 /// A guest that has taken workers from its rings waits so long: each time costs all cores an interrupt.
 const PAUSE_INTERVAL: Duration = Duration::from_micros(50);
 
+/// Within this time after it has connected, a front-end says something.
+const HELLO_TIME: Duration = Duration::from_secs(10);
 /// So long after its driver is ready, a guest has written into its rings.
 const OFFER_TIME: Duration = Duration::from_secs(2);
 
@@ -139,8 +141,13 @@ impl Connection {
     /// thread.
     fn run(self: &Arc<Self>, all: &Connections, running: RunningThread) {
         let mut message = Message::new();
+        // One that says nothing keeps nobody out by its thread.
+        let speaks = has_message_within(&self.stream, HELLO_TIME);
         let mut is_checked = false;
         let mut handle = |message: &mut Message| {
+            if !speaks {
+                return Err(End::Closed);
+            }
             if !is_checked && !has_message_within(&self.stream, OFFER_TIME) {
                 is_checked = self.check_memory(&all.guests);
             }
