@@ -4,6 +4,7 @@ use crate::model::Host;
 use crate::syntax::finding::Findings;
 use crate::syntax::place::Place;
 
+mod addresses;
 mod chains;
 mod devices;
 mod memory;
@@ -16,6 +17,7 @@ mod vms;
 /// Runs every check.
 pub(crate) fn all(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices::check(findings, file, host);
+    addresses::check(findings, file, host);
     memory::check(findings, file, host);
     placement::check(findings, file, host);
     chains::check(findings, file, host);

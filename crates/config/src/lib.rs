@@ -41,7 +41,7 @@ mod words;
 
 pub use ids::{assign_ids, new_rule_id};
 pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_routes, parse_rules};
-pub use missing::Missing;
+pub use missing::{Lack, Missing};
 pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan};
 pub use syntax::finding::{Finding, Kind};
 pub use words::nearest_names;

@@ -16,8 +16,19 @@ pub struct Missing {
     pub key: &'static str,
     /// The message, with the remedy.
     pub message: String,
-    /// It exists, but another program uses it, too: a warning.
-    pub is_shared: bool,
+    /// What that means.
+    pub lack: Lack,
+}
+
+/// What it means that something is not as a file wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The configuration cannot be used: an error.
+    Missing,
+    /// Only the item does not work, until it is there: a warning.
+    Absent,
+    /// It is there, but others use it, too: a warning.
+    Shared,
 }
 
 impl Missing {
@@ -31,9 +42,10 @@ impl Missing {
                 key => place.of(key),
             },
         );
-        let (kind, label) = match self.is_shared {
-            true => (Kind::SharedInterface, "another program's, too"),
-            false => (Kind::Missing, "not on this machine"),
+        let (kind, label) = match self.lack {
+            Lack::Missing => (Kind::Missing, "not on this machine"),
+            Lack::Absent => (Kind::Absent, "not now on this machine"),
+            Lack::Shared => (Kind::SharedInterface, "used by others, too"),
         };
         findings.note(kind, self.message).at(span, label).keep();
     }

@@ -40,7 +40,8 @@ pub use engine::{
 };
 pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub use port::{
-    CardModel, ContainerConfig, Doorbells, PortConfig, PortKind, SourceConfig, VhostDma, VhostMode,
+    CardModel, ContainerConfig, Doorbells, HostConfig, PortConfig, PortKind, SourceConfig, VhostDma,
+    VhostMode,
 };
 pub(crate) use port::{DEFAULT_MTU, FRAME_HEADER};
 pub use port_policy::{

@@ -7,8 +7,8 @@
 //! |---|---|
 //! | `[engine]` | netvmd must be restarted |
 //! | memory of a group (`buffers`, `buffer_size`, `headroom`, `large_buffers`) | netvmd must be restarted |
-//! | a port's device (`kind` and its keys, `queues`, `worker`, `node`, `mtu`, `group`) | that port is reopened |
-//! | the group in whose memory a port's packets land | that port is reopened |
+//! | a port's device (`kind` and its keys, `queues`, `worker`, `node`, `mtu`, `gro`) | that port is reopened |
+//! | the group in whose memory a port's packets land | of `af_xdp`, `pci` and `null` ports: that port is reopened; of others: none, the device stays open |
 //! | `macs` of `[switch]` | netvmd must be restarted |
 //! | a router's interface that comes or goes, the MTU of its port | the interface's punt port is opened, closed or reopened |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
@@ -115,6 +115,13 @@ pub enum Effect {
         /// The port.
         port: String,
         /// What changed.
+        why: String,
+    },
+    /// The packets of a port land in the memory of another group. Its device stays open, and no packet is lost.
+    PortMoved {
+        /// The port.
+        port: String,
+        /// Where they land.
         why: String,
     },
     /// An NF is started.
@@ -240,6 +247,7 @@ impl fmt::Display for Effect {
             Self::PortOpened { port } => write!(f, "opens port {port}"),
             Self::PortClosed { port } => write!(f, "closes port {port}"),
             Self::PortReopened { port, why } => write!(f, "port {port} is reopened ({why})"),
+            Self::PortMoved { port, why } => write!(f, "port {port} stays open ({why})"),
             Self::NfStarted { role, replicas: 0 } => write!(f, "waits for NF {role} to attach"),
             Self::NfStarted { role, replicas: 1 } => write!(f, "starts NF {role}"),
             Self::NfStarted { role, replicas } => write!(f, "starts {replicas} replicas of NF {role}"),
@@ -266,7 +274,7 @@ impl fmt::Display for Plan {
                 writeln!(f, "    {effect}")?;
             }
         }
-        if self.effects().next().is_none() {
+        if self.effects().all(|effect| matches!(effect, Effect::PortMoved { .. })) {
             writeln!(f, "no traffic is disturbed")?;
         }
         Ok(())

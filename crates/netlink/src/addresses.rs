@@ -54,6 +54,26 @@ pub fn set_addresses(requests: &mut Requests, index: u32, wanted: &[(IpAddr, u8)
     Ok(())
 }
 
+/// The addresses of an interface in this network namespace.
+///
+/// # Errors
+/// The kernel's error.
+pub fn addresses_of(index: u32) -> io::Result<Vec<IpAddr>> {
+    let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    Requests::open()?.dump(&all, Vec::new, |found, message| {
+        let RouteNetlinkMessage::NewAddress(message) = message else { return };
+        let address = |one: &AddressAttribute| match one {
+            // The other end's, if this one is also there.
+            AddressAttribute::Local(address) => Some(*address),
+            AddressAttribute::Address(address) if address.is_ipv6() => Some(*address),
+            _ => None,
+        };
+        if message.header.index == index {
+            found.extend(message.attributes.iter().find_map(address));
+        }
+    })
+}
+
 fn is_ours(message: &AddressMessage) -> bool {
     message
         .attributes

@@ -7,9 +7,9 @@ mod nat;
 mod routes;
 mod socket;
 
-pub use addresses::set_addresses;
+pub use addresses::{addresses_of, set_addresses};
 pub use links::{by_name, change_link, index_of, set_up};
-pub use namespace::inside;
+pub use namespace::{inside, number_of};
 pub use nat::NatChains;
 pub use routes::{route_address, set_default_route};
 pub use socket::{Event, Events, ReadOutcome, Requests};

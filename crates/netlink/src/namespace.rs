@@ -1,9 +1,32 @@
 //! Work in another network namespace.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use rustix::thread::LinkNameSpaceType;
+
+use crate::Requests;
+
+/// The number that this network namespace has for another one; `None` if it has none.
+///
+/// # Errors
+/// The kernel's error.
+pub fn number_of(namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut message = NsidMessage::default();
+    message.attributes = vec![NsidAttribute::Fd(namespace.as_raw_fd() as u32)];
+    let Some(RouteNetlinkMessage::NewNsId(found)) =
+        Requests::open()?.get(RouteNetlinkMessage::GetNsId(message))?
+    else {
+        return Ok(None);
+    };
+    let number = |attribute| match attribute {
+        NsidAttribute::Id(number) if number >= 0 => Some(number),
+        _ => None,
+    };
+    Ok(found.attributes.into_iter().find_map(number))
+}
 
 /// Runs `work` in a network namespace, on a new thread, and waits for it.
 ///

@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table, Width,
 };
-use netvm_api::Done;
+use netvm_api::{Diagnostic, Done};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -64,6 +64,13 @@ impl Output {
     pub fn warnings(&self, warnings: &[netvm_config::Finding]) {
         for warning in warnings {
             eprintln!("{}", shown(&warning.render(self.error_colour), self.error_colour));
+        }
+    }
+
+    /// Prints what netvmd says of this machine, on standard error.
+    pub fn of_machine<'a>(&self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
+        for diagnostic in diagnostics.into_iter().filter(|_| !self.json) {
+            eprintln!("{}", diagnostic.rendered);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netvm_api::{ApplyHow, ClientError, StopDaemon};
 
 use crate::config::{self, Variant};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, ip};
 use crate::failure::{Failure, io};
 
 /// The calm chain must go on within this time.
@@ -95,6 +95,12 @@ impl Footprint {
 /// Without packets for it, the calm chain has passed on each that it got; without ports, every buffer is free.
 pub fn at_rest(daemon: &mut Daemon) -> Result<(), Failure> {
     apply(daemon, &daemon.text(Variant { link: true, quiet: true, ..Variant::default() }))?;
+    until(daemon, "the ports are open whose interface or namespace is back", |daemon| {
+        let status = daemon.ask(daemon.client.status())?;
+        let is_closed = |text: &String| text.starts_with("port link") || text.starts_with("port box");
+        Ok(!status.problems.iter().any(is_closed))
+    })?;
+    ip(&format!("-n {} route get 10.95.0.1", config::interface()))?;
     let mut calm = None;
     until(daemon, "the calm chain comes to rest", |daemon| {
         calm = daemon.chain("calm")?;

@@ -7,7 +7,7 @@ use std::path::Path;
 pub struct Variant {
     /// A second chain that comes and goes.
     pub spare: bool,
-    /// The interface that comes and goes is a port.
+    /// The interface and the namespace that come and go are ports.
     pub link: bool,
     /// An NF that cannot start: the change must be undone.
     pub broken: bool,
@@ -15,7 +15,7 @@ pub struct Variant {
     pub quiet: bool,
 }
 
-/// The interface that comes and goes, of this process.
+/// The interface that comes and goes, and the namespace, of this process.
 pub fn interface() -> String {
     format!("nvt{}", std::process::id())
 }
@@ -49,7 +49,11 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
             "\n[[port]]\nname = \"link\"\nkind = \"af_xdp\"\ninterface = \"{}\"\n\
              \n[[port]]\nname = \"beat\"\nkind = \"source\"\nrate = 1000\n\
              \n[[rule]]\nname = \"beat\"\nfrom = \"beat\"\nout = \"link\"\n\
-             \n[[rule]]\nname = \"link\"\nfrom = \"link\"\ndrop = true\n",
+             \n[[rule]]\nname = \"link\"\nfrom = \"link\"\ndrop = true\n\
+             \n[[port]]\nname = \"box\"\nkind = \"container\"\nnamespace = \"{}\"\naddresses = [\"10.94.0.1/24\"]\n\
+             gateways = [\"10.94.0.2\"]\n\
+             \n[[rule]]\nname = \"box\"\nfrom = \"box\"\ndrop = true\n",
+            interface(),
             interface()
         );
     }

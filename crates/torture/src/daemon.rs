@@ -34,13 +34,13 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// Starts it without the interface and the namespace of its ports.
     pub fn start() -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(io("cannot find this program"))?;
         let folder = tempfile::Builder::new()
             .prefix("netvm-torture-")
             .tempdir()
             .map_err(io("cannot make a folder"))?;
-        make_link()?;
         let path = folder.path();
         let text = config::text(&program, path, Variant { link: true, ..Variant::default() });
         fs::write(path.join("netvm.toml"), text).map_err(io("cannot write the configuration"))?;
@@ -155,6 +155,7 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = remove_link();
+        let _ = remove_namespace();
     }
 }
 
@@ -171,6 +172,18 @@ pub fn make_link() -> Result<(), Failure> {
 
 pub fn remove_link() -> Result<(), Failure> {
     ip(&format!("link delete {}", config::interface()))
+}
+
+/// Makes the namespace of the container, unless it is there.
+pub fn make_namespace() -> Result<(), Failure> {
+    match Path::new("/run/netns").join(config::interface()).exists() {
+        true => Ok(()),
+        false => ip(&format!("netns add {}", config::interface())),
+    }
+}
+
+pub fn remove_namespace() -> Result<(), Failure> {
+    ip(&format!("netns delete {}", config::interface()))
 }
 
 pub fn ip(words: &str) -> Result<(), Failure> {

@@ -17,6 +17,8 @@ use crate::rogue::Mode;
 
 /// Most hostile NFs at once.
 const ROGUES: usize = 4;
+/// Longest time for which a container that restarts is away in milliseconds.
+const AWAY: u64 = 400;
 /// Longest pause between two disturbances in milliseconds.
 const PAUSE: u64 = 150;
 
@@ -26,6 +28,7 @@ enum Kind {
     Stop,
     Rogue,
     Link,
+    Container,
     Apply,
     Rollback,
     Invalid,
@@ -37,11 +40,12 @@ enum Kind {
     HugePages,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Kill,
     Kind::Stop,
     Kind::Rogue,
     Kind::Link,
+    Kind::Container,
     Kind::Apply,
     Kind::Rollback,
     Kind::Invalid,
@@ -59,6 +63,7 @@ pub struct Disturber {
     counts: BTreeMap<Kind, u64>,
     rogues: Vec<Child>,
     has_link: bool,
+    has_container: bool,
     /// Processes that hold huge pages for a moment.
     hoarders: Vec<Child>,
 }
@@ -69,7 +74,9 @@ impl Disturber {
             random: fastrand::Rng::with_seed(seed),
             counts: BTreeMap::new(),
             rogues: Vec::new(),
-            has_link: true,
+            // netvmd has started without them.
+            has_link: false,
+            has_container: false,
             hoarders: Vec::new(),
         }
     }
@@ -91,6 +98,7 @@ impl Disturber {
             Kind::Stop => self.signal_one(daemon, Signal::STOP)?,
             Kind::Rogue => self.start_rogue(daemon)?,
             Kind::Link => self.change_link()?,
+            Kind::Container => self.change_container()?,
             Kind::Apply => self.apply(daemon, false, None)?,
             Kind::Rollback => self.apply(daemon, true, None)?,
             Kind::Confirm => self.apply(daemon, false, Some(1))?,
@@ -144,6 +152,18 @@ impl Disturber {
         if self.has_link { daemon::make_link() } else { daemon::remove_link() }
     }
 
+    /// A container starts, or ends, or restarts.
+    fn change_container(&mut self) -> Result<(), Failure> {
+        if self.has_container {
+            daemon::remove_namespace()?;
+            std::thread::sleep(Duration::from_millis(self.random.u64(..AWAY)));
+            self.has_container = self.random.bool();
+        } else {
+            self.has_container = true;
+        }
+        if self.has_container { daemon::make_namespace() } else { Ok(()) }
+    }
+
     fn apply(&mut self, daemon: &Daemon, broken: bool, confirm: Option<u64>) -> Result<(), Failure> {
         let variant = Variant { spare: self.random.bool(), link: self.random.bool(), broken, quiet: false };
         let text = daemon.text(variant);
@@ -170,6 +190,7 @@ impl Disturber {
         std::mem::take(&mut self.rogues).into_iter().for_each(end);
         std::mem::take(&mut self.hoarders).into_iter().for_each(end);
         daemon::make_link()?;
+        daemon::make_namespace()?;
         for pid in daemon.nfs()?.iter().filter_map(|nf| nf.pid) {
             signal(pid, Signal::CONT);
         }

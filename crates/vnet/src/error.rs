@@ -32,6 +32,9 @@ fn remedy(error: &io::Error) -> &'static str {
             " (another interface of this name may exist that is not a TAP, or has other queues)"
         }
         Some(libc::ENOENT) => " (the kernel has no /dev/net/tun)",
+        Some(libc::EEXIST) => {
+            " (an interface of this name is there already: remove it with `ip link delete`, or give another `interface`)"
+        }
         _ => "",
     }
 }

@@ -22,19 +22,20 @@
 //! io_uring on TAP devices. Where the kernel refuses io_uring, a TAP device takes one for each packet. For many small
 //! packets AF_XDP is the better way.
 
-pub mod container;
 mod error;
 mod features;
 mod header;
 mod ifreq;
+mod managed;
 pub mod packet_socket;
 mod queue;
 pub mod tap;
 
-pub use container::ContainerOptions;
 pub use error::OpenError;
 pub use features::Features;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
+pub use managed::container::ContainerOptions;
+pub use managed::{Addressing, LinkEvent, LinkEvents, ManagedInterface, container, host};
 pub use packet_socket::SocketOptions;
 pub use queue::{
     Drops, MOST_PARTS, MOST_RECEIVED, Queue, ReceiveBurst, ReceiveError, Received, SendBurst, SendError,

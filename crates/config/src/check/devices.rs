@@ -25,6 +25,7 @@ fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
             let file = container.namespace_file();
             Some(("interface", "interface", format!("{} in {}", container.interface, file.display())))
         }
+        PortKind::Host(host) => Some(("interface", "interface", host.interface.clone())),
         PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } => {
             Some(("socket", "path", path.display().to_string()))
         }

@@ -265,6 +265,7 @@ const fn receives(port: &PortConfig) -> bool {
         | PortKind::AfPacket { .. }
         | PortKind::Tap { .. }
         | PortKind::Container(_)
+        | PortKind::Host(_)
         | PortKind::VhostUser { .. }
         | PortKind::E1000 { .. }
         | PortKind::Patch { .. }

@@ -1,5 +1,6 @@
 //! `[[port]]`: the keys about the device.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_policy::PortId;
@@ -7,8 +8,8 @@ use toml::Value;
 use toml::de::DeValue;
 
 use crate::model::{
-    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, SocketRights,
-    SourceConfig, VhostDma,
+    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, HostConfig, InterfaceAddress, MAX_WORKERS, PortConfig,
+    PortKind, SocketRights, SourceConfig, VhostDma,
 };
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
@@ -142,6 +143,7 @@ impl Keys for PortKind {
             }
             Self::AfPacket { interface } | Self::Tap { interface } => kernel_interface(interface, table),
             Self::Container(container) => container.keys(table),
+            Self::Host(host) => host.keys(table),
             Self::VhostUser { path, mode, dma } => {
                 socket(path, table);
                 table.key("mode", mode, Word);
@@ -206,16 +208,45 @@ impl Keys for ContainerConfig {
         table.key("interface", &mut self.interface, Name(names::kernel_interface));
         table.key("mac", &mut self.mac, Maybe(Text(field::card_mac, ToString::to_string)));
         table.key("addresses", &mut self.addresses, Addresses);
-        let gateways = List(Text(field::gateway, ToString::to_string), TEXTS);
-        if let Some(at) = table.key("gateways", &mut self.gateways, gateways)
-            && (self.gateways.iter().filter(|gateway| gateway.is_ipv4()).count() > 1
-                || self.gateways.iter().filter(|gateway| gateway.is_ipv6()).count() > 1)
-        {
-            at.bad_value("has two gateways of one address family")
-                .help("give at most one IPv4 and one IPv6 gateway")
-                .keep();
-        }
+        gateways((&mut self.gateways, &self.addresses), table);
     }
+}
+
+impl Keys for HostConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        let help = "name the interface to create, such as `interface = \"lan0\"`";
+        table.required(("interface", help), &mut self.interface, Name(names::kernel_interface));
+        table.key("mac", &mut self.mac, Maybe(Text(field::card_mac, ToString::to_string)));
+        table.key("addresses", &mut self.addresses, Addresses);
+        gateways((&mut self.gateways, &self.addresses), table);
+    }
+}
+
+/// The default gateways of an interface with these addresses.
+fn gateways((gateways, addresses): (&mut Vec<IpAddr>, &[InterfaceAddress]), table: &mut Table<'_>) {
+    let form = List(Text(field::gateway, ToString::to_string), TEXTS);
+    let Some(at) = table.key("gateways", gateways, form) else { return };
+    if gateways.iter().filter(|gateway| gateway.is_ipv4()).count() > 1
+        || gateways.iter().filter(|gateway| gateway.is_ipv6()).count() > 1
+    {
+        at.bad_value("has two gateways of one address family")
+            .help("give at most one IPv4 and one IPv6 gateway")
+            .keep();
+        return;
+    }
+    let is_reached = |gateway: &IpAddr| {
+        is_link_local(*gateway) || addresses.iter().any(|address| address.has_in_network(*gateway))
+    };
+    if let Some(gateway) = gateways.iter().find(|gateway| !is_reached(gateway)) {
+        at.bad_value(&format!("has {gateway}, which is in no network of `addresses`"))
+            .help("give the interface an address in the gateway's network, or correct the gateway")
+            .keep();
+    }
+}
+
+/// Whether an address is in fe80::/10, which every IPv6 interface reaches.
+const fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 impl Keys for SourceConfig {

@@ -62,9 +62,8 @@ impl PortConfig {
     /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
-        let Self { id, name, kind, queues, worker, node, mtu, gro, group, socket: _, policy: _ } = self;
-        (*id, name, kind, *mtu, *gro, *group)
-            == (other.id, &other.name, &other.kind, other.mtu, other.gro, other.group)
+        let Self { id, name, kind, queues, worker, node, mtu, gro, group: _, socket: _, policy: _ } = self;
+        (*id, name, kind, *mtu, *gro) == (other.id, &other.name, &other.kind, other.mtu, other.gro)
             && (*queues, *worker, *node) == (other.queues, other.worker, other.node)
     }
 }
@@ -96,6 +95,8 @@ pub enum PortKind {
     },
     /// An interface that the port creates in another network namespace, such as a container's.
     Container(ContainerConfig),
+    /// An interface that the port creates in netvmd's own network namespace: the host's own place on the switch.
+    Host(HostConfig),
     /// A guest, over a vhost-user socket.
     VhostUser {
         /// The socket.
@@ -160,6 +161,7 @@ impl PortKind {
             Self::AfPacket { .. } => "af_packet",
             Self::Tap { .. } => "tap",
             Self::Container(_) => "container",
+            Self::Host(_) => "host",
             Self::VhostUser { .. } => "vhost-user",
             Self::E1000 { .. } => "e1000",
             Self::Pcap { .. } => "pcap",
@@ -170,8 +172,15 @@ impl PortKind {
         }
     }
 
+    /// Whether the device stays open while its packets begin to land in another group's memory. The others register the
+    /// memory with their device: a NIC's queues, an AF_XDP socket's UMEM.
+    #[must_use]
+    pub const fn receives_into_any_memory(&self) -> bool {
+        !matches!(self, Self::Pci { .. } | Self::AfXdp { .. } | Self::Null { .. })
+    }
+
     /// Each kind, with the defaults of its keys.
-    pub(crate) fn all() -> [Self; 12] {
+    pub(crate) fn all() -> [Self; 13] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -181,6 +190,7 @@ impl PortKind {
             Self::AfPacket { interface: interface() },
             Self::Tap { interface: interface() },
             Self::Container(ContainerConfig::default()),
+            Self::Host(HostConfig::default()),
             Self::VhostUser { path: PathBuf::new(), mode, dma },
             Self::E1000 { path: PathBuf::new(), mac: None, model, doorbells },
             Self::Pcap { input: None, output: None, paced: false },
@@ -273,6 +283,28 @@ impl ContainerConfig {
     #[must_use]
     pub fn own_mac(&self) -> MacAddr {
         self.mac.unwrap_or_else(|| derived_mac(names_of(&self.namespace, &self.interface)))
+    }
+}
+
+/// The host's own interface on the switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Name of the interface.
+    pub interface: String,
+    /// Its MAC address; `None`: derived from the machine and the interface's name, and so always the same.
+    pub mac: Option<MacAddr>,
+    /// Its addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Default gateways of the host, at most one of each address family.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl HostConfig {
+    /// The interface's MAC address. `machine`: what no other machine has, such as `/etc/machine-id`, as hosts with the same
+    /// configuration may meet on one network.
+    #[must_use]
+    pub fn mac_on(&self, machine: &str) -> MacAddr {
+        self.mac.unwrap_or_else(|| derived_mac(names_of(machine, &self.interface)))
     }
 }
 

@@ -187,6 +187,19 @@ pub struct InterfaceAddress {
     pub length: u8,
 }
 
+impl InterfaceAddress {
+    /// Whether another address is in the network of this one.
+    #[must_use]
+    pub fn has_in_network(&self, other: IpAddr) -> bool {
+        let differ = match (self.address, other) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(u32::from(a) ^ u32::from(b)) << 96,
+            (IpAddr::V6(a), IpAddr::V6(b)) => u128::from(a) ^ u128::from(b),
+            _ => return false,
+        };
+        differ.leading_zeros() >= self.length.into()
+    }
+}
+
 /// Why a text is not an interface's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseInterfaceAddressError {

@@ -27,7 +27,7 @@ pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
     changes.splice(place..place, reopened);
 }
 
-/// Adds the effects of a change to the change of the same item; returns it if there is none.
+/// Adds the effects of a change to the change of the same item; returns the change if there is none.
 fn merge(changes: &mut [Change], change: Change) -> Option<Change> {
     let known = changes.iter_mut().find(|known| known.item == change.item && known.name == change.name);
     let Some(known) = known else { return Some(change) };
@@ -164,7 +164,7 @@ fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.port_named(name)?, new.port_named(name)?);
     let device = |host: &Host, port: &PortConfig| {
         let (socket, policy) = (SocketRights::default(), PortPolicy::default());
-        write(host, &mut PortConfig { socket, policy, ..port.clone() })
+        write(host, &mut PortConfig { socket, policy, group: None, ..port.clone() })
     };
     let why = diff::fields(ItemKind::Port, &device(old, before), &device(new, after))?.text;
     Some(Effect::PortReopened { port: name.to_owned(), why })
@@ -187,11 +187,20 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         .then(|| Effect::RestartNeeded { why: format!("memory of group {name}: {}", texts.join("; ")) })
 }
 
-/// Reopens an unchanged port that must receive into another group's memory, because rules or chains changed.
+/// Moves a port that must receive into another group's memory, because its `group`, rules or chains changed. A device that
+/// has the memory registered is reopened.
 fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);
-    (before != after).then(|| reopen(port, format!("packets land in {after} instead of {before}")))
+    if before == after {
+        return None;
+    }
+    let text = format!("packets land in {after} instead of {before}");
+    if !port.kind.receives_into_any_memory() {
+        return Some(reopen(port, text));
+    }
+    let effects = vec![Effect::PortMoved { port: port.name.clone(), why: text.clone() }];
+    Some(Change { action: ChangeKind::Change, item: ItemKind::Port, name: port.name.clone(), text, effects })
 }
 
 fn landing_name(host: &Host, port: &PortConfig) -> String {

@@ -93,7 +93,12 @@ kinds! {
         NoLargeBuffers = "config::no_large_buffers",
         /// An NF or VM on the core of a busy-polling worker.
         SharedCore = "config::shared_core",
-        /// An interface that another program of this machine manages.
+        /// Something that the file names and this machine does not have now. netvmd starts without it, and uses it when it
+        /// is there.
+        Absent = "config::absent",
+        /// Two ports on the switch that have one IP or MAC address.
+        SharedAddress = "config::shared_address",
+        /// An interface that another program, or the kernel, uses, too.
         SharedInterface = "config::shared_interface",
     }
 }

@@ -211,6 +211,9 @@ kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "a/b" | 1 
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["10.0.0.1", "10.0.0.2"] | 2 | bad_value | at most one IPv4
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["0.0.0.0"] | 2 | bad_value | the address of one host
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.1"] | 2 | bad_value | the length of its prefix
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.5/24"]⏎gateways = ["10.0.1.1"] | 3 | bad_value | an address in the gateway's network
+kind = "pci"⏎address = "3b:00.0" | kind = "host"⏎interface = "lan0"⏎addresses = ["fd00::5/64"]⏎gateways = ["fe80::1", "10.0.1.1"] | 3 | bad_value | or correct the gateway
+kind = "pci"⏎address = "3b:00.0" | kind = "host"⏎interface = "nv-client" | 1 | duplicate | only one port
 # The whole
 nodes = [[0], [1]] | nodes = [[0], [1], [2], [3], [4]] | 0 | too_many | 4 nodes
 threads = 4 | threads = 5 | 0 | too_many | at most 8 threads

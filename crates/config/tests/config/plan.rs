@@ -110,9 +110,10 @@ fn named_rules_change_and_others_are_replaced() {
     assert_eq!(
         plan(&old, &edited).to_string(),
         "~ port client: packets land in the engine's own memory instead of group edge\n    \
-         port client is reopened (packets land in the engine's own memory instead of group edge)\n\
+         port client stays open (packets land in the engine's own memory instead of group edge)\n\
          ~ rule web: set_vlan unset → 5; mirror unset → server; police unset → packets=10 packet_burst=64; \
-         reject unset → true; chain web → unset\n"
+         reject unset → true; chain web → unset\n\
+         no traffic is disturbed\n"
     );
     // The order of equal rules does not matter.
     let twice = |order: [&str; 3]| host(&format!("{OLD}{}", order.concat()));
@@ -160,9 +161,10 @@ fn the_keys_of_a_port_about_packets_change_live() {
     assert_eq!(
         changed(&[(chain, other), (device, &format!("{device}\nforward = {{ chain = \"other\" }}"))]),
         "~ port client: forward unset → chain=other\n    \
-         port client is reopened (packets land in group guest instead of group edge)\n\
+         port client stays open (packets land in group guest instead of group edge)\n\
          + chain other: probe\n\
-         - rule: from client protocol=tcp destination_ports=80 → chain web\n"
+         - rule: from client protocol=tcp destination_ports=80 → chain web\n\
+         no traffic is disturbed\n"
     );
 }
 
@@ -250,9 +252,17 @@ fn memory_needs_a_restart_and_ports_reopen() {
     assert_eq!(
         changed(&[("hops = [\"firewall\", \"router\"]", "hops = [\"probe\"]")]),
         "~ port client: packets land in group guest instead of group edge\n    \
-         port client is reopened (packets land in group guest instead of group edge)\n\
-         ~ chain web: hops firewall,router → probe\n"
+         port client stays open (packets land in group guest instead of group edge)\n\
+         ~ chain web: hops firewall,router → probe\n\
+         no traffic is disturbed\n"
     );
+    // `group` says so, too. Devices that have the memory registered are opened again.
+    for (kind, effect) in [("source", "stays open"), ("null", "is reopened")] {
+        let old = OLD.replacen("kind = \"source\"", &format!("kind = \"{kind}\""), 1);
+        let new = old.replacen("name = \"client\"", "name = \"client\"\ngroup = \"guest\"", 1);
+        let shown = plan(&host(&old), &host(&new)).to_string();
+        assert!(shown.contains(&format!("port client {effect} (packets land in group guest")), "{shown}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Where findings are shown, how many, and which are only warnings.
 
-use netvm_config::{ConfigError, Finding, Kind, load, parse};
+use netvm_config::{ConfigError, Finding, Kind, Lack, load, parse};
 
 use crate::errors::{GOOD, good};
 use crate::{findings, found, line_of};
@@ -279,15 +279,38 @@ fn a_file_that_cannot_be_read_is_named() {
 fn an_interface_that_another_program_manages_is_a_warning_at_its_line() {
     let text =
         "[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"eth1\"\nforward = { normal = true }\n";
-    let shared = |is_shared| {
+    let looked_up = |lack| {
         netvm_config::parse_on("host.toml", text, |_| {
             let message = "eth1 is managed by somebody".to_owned();
-            vec![netvm_config::Missing { table: "port", item: 0, key: "interface", message, is_shared }]
+            vec![netvm_config::Missing { table: "port", item: 0, key: "interface", message, lack }]
         })
     };
-    let warnings = shared(true).unwrap().warnings;
+    let warnings = looked_up(Lack::Shared).unwrap().warnings;
     let found = warnings.iter().find(|finding| finding.kind() == Kind::SharedInterface).unwrap();
     assert!(found.is_warning() && found.position().0 == 4, "{}", found.render(false));
-    assert!(found.render(false).contains("another program's, too"), "{}", found.render(false));
-    assert!(shared(false).is_err());
+    assert!(found.render(false).contains("used by others, too"), "{}", found.render(false));
+    let warnings = looked_up(Lack::Absent).unwrap().warnings;
+    assert!(warnings.iter().any(|finding| finding.kind() == Kind::Absent && finding.position().0 == 4));
+    assert!(looked_up(Lack::Missing).is_err());
+}
+
+#[test]
+fn ports_on_the_switch_with_one_address_are_a_warning_at_the_second() {
+    let port = |name: &str, keys: &str| {
+        format!("[[port]]\nname = \"{name}\"\nforward = {{ normal = true }}\n{keys}\n")
+    };
+    let host = "kind = \"host\"\ninterface = \"lan0\"\naddresses = [\"10.0.0.1/24\"]";
+    let container = |keys: &str| format!("kind = \"container\"\nnamespace = \"web\"\n{keys}");
+    let shared = |keys: &str| {
+        let text = port("a", host) + &port("b", &container(keys));
+        let all = findings(&text).into_iter().filter(|finding| finding.kind() == Kind::SharedAddress);
+        all.map(|finding| (finding.position().0, finding.to_string())).collect::<Vec<_>>()
+    };
+    let same = "addresses = [\"fd00::1/64\", \"10.0.0.1/16\"]";
+    assert_eq!(shared(same), [(12, "ports a and b have one address 10.0.0.1".to_owned())]);
+    assert_eq!(shared("addresses = [\"10.0.0.2/24\"]"), []);
+    assert_eq!(shared(&format!("{same}\nvlan = {{ access = 5 }}")), [], "another network");
+    let text = port("a", &container("mac = \"02:00:00:00:00:07\""))
+        + &port("b", "kind = \"e1000\"\npath = \"/run/b\"\nmac = \"02:00:00:00:00:07\"");
+    assert_eq!(found(&text), [(Kind::SharedAddress, 12)]);
 }

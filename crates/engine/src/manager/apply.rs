@@ -2,17 +2,16 @@
 //!
 //! The manager first creates everything that can fail (memory, ports), beside the running objects. Then the workers get the
 //! new objects and a new snapshot, and the manager removes what is no longer configured. A port that changes must be closed
-//! before it can be opened again; if opening fails, the manager opens it as it was.
+//! before it can be opened again ([`Engine::change_ports`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Group, Host, PortConfig};
-use netvm_guest_socket::Rights;
 
 use super::nfs::group::GroupState;
 use super::placement::request::Request;
-use super::ports::{self, OpenError, PortState, Site, XskQueues};
+use super::ports::{self, OpenError, Opened, PortState, Site, Tolerance, XskQueues};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
 use crate::memory::Memory;
@@ -23,9 +22,6 @@ use crate::worker::Command;
 
 /// Time limit for workers to return a port's queues.
 const CLOSING: Duration = Duration::from_secs(10);
-
-/// An open port, and its queues, which no worker has yet.
-type Opened = (PortState, Vec<(WorkerId, PortQueue)>);
 
 /// Why a host was not applied. The engine is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -71,15 +67,44 @@ impl Engine {
     /// # Errors
     /// [`ApplyError`]; the engine is then unchanged.
     pub fn apply_with(&mut self, host: impl Into<Arc<Host>>, policy: Arc<Policy>) -> Result<(), ApplyError> {
-        let shared = host.into();
-        let host: &Host = &shared;
+        self.change(&host.into(), policy, Tolerance::None)
+    }
+
+    /// As [`Engine::apply_with`], but ports that lack something that may come stay closed, and do not make it fail.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; the engine is then unchanged.
+    pub fn apply_tolerant(
+        &mut self,
+        host: impl Into<Arc<Host>>,
+        policy: Arc<Policy>,
+    ) -> Result<(), ApplyError> {
+        self.change(&host.into(), policy, Tolerance::Absent)
+    }
+
+    /// As [`Engine::apply_with`], for the first configuration: no port that cannot be opened makes it fail.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; the engine is then unchanged.
+    pub fn apply_first(&mut self, host: impl Into<Arc<Host>>, policy: Arc<Policy>) -> Result<(), ApplyError> {
+        self.change(&host.into(), policy, Tolerance::All)
+    }
+
+    fn change(
+        &mut self,
+        shared: &Arc<Host>,
+        policy: Arc<Policy>,
+        tolerance: Tolerance,
+    ) -> Result<(), ApplyError> {
+        let host: &Host = shared;
         self.check_live(host)?;
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
         let shapers = self.changed_shapers(host)?;
         let new_groups = self.create_groups(host)?;
-        let changed = self.change_sockets(host).and_then(|()| self.change_ports(host, &policy));
-        let opened = match changed {
-            Ok(opened) => opened,
+        let changed = self.change_sockets(host);
+        let changed = changed.and_then(|()| self.change_ports((host, &policy), tolerance));
+        let changed = match changed {
+            Ok(changed) => changed,
             Err(error) => {
                 let before = Arc::clone(&self.host);
                 // It was so until now.
@@ -90,7 +115,7 @@ impl Engine {
                 return Err(error);
             }
         };
-        let before = std::mem::replace(&mut self.host, Arc::clone(&shared));
+        let before = std::mem::replace(&mut self.host, Arc::clone(shared));
         self.closed_ports.retain(|port, _| host.port(*port).is_some() && !self.ports.contains_key(port));
         self.count_from_now(&before);
         self.forget_removed_roles();
@@ -104,7 +129,9 @@ impl Engine {
         self.adopt(policy);
         self.publish_in_order();
         // After the snapshot, which decides what happens to their packets.
-        self.install_all(opened);
+        self.install_all(changed.opened);
+        self.move_ports(host, changed.moved);
+        changed.closed.into_iter().for_each(|(port, fault)| self.note_closed(port, fault));
         self.set_shapers(host, shapers);
         for group in removed {
             self.nfs.retire(group);
@@ -174,93 +201,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Closes and opens the ports that differ in `host`. On an error, the ports are as before.
-    fn change_ports(&mut self, host: &Host, policy: &Policy) -> Result<Vec<Opened>, ApplyError> {
-        let is_same = |old: &PortConfig, new: &PortConfig| {
-            old.is_same_device(new)
-                && self.host.landing_by(&self.rules.policy.leading, old)
-                    == host.landing_by(&policy.leading, new)
-        };
-        let old = self.ports.values().map(|port| &port.config);
-        let to_close = old.filter(|old| host.port(old.id).is_none_or(|new| !is_same(old, new)));
-        let to_close: Vec<PortConfig> = to_close.cloned().collect();
-        let is_open =
-            |new: &&PortConfig| self.ports.get(&new.id).is_some_and(|old| is_same(&old.config, new));
-        let to_open: Vec<&PortConfig> = host.ports.iter().filter(|new| !is_open(new)).collect();
-        // Ports with a lost interface may fail to open, which must not prevent other changes.
-        let was_closed = |new: &PortConfig| {
-            let same = self.host.port(new.id).is_some_and(|old| is_same(old, new));
-            same && self.closed_ports.contains_key(&new.id)
-        };
-        let (closed, to_open): (Vec<&PortConfig>, Vec<&PortConfig>) =
-            to_open.into_iter().partition(|new| was_closed(new));
-        for config in &to_close {
-            self.close_port(config.id)?;
-        }
-        let placed = self.placement.clone();
-        self.placement.retain(|port| host.port(port).is_some());
-        self.place_ports(host, closed.iter().chain(&to_open).copied());
-        let mut opened = Vec::new();
-        let xsk = XskQueues::of(host);
-        for config in closed {
-            // If this fails, a later attempt follows.
-            opened.extend(self.open_port((host, &xsk), config).ok());
-        }
-        for config in to_open {
-            match self.open_port((host, &xsk), config) {
-                Ok(port) => opened.push(port),
-                Err(error) => {
-                    drop(opened);
-                    self.placement = placed;
-                    for config in &to_close {
-                        // The port was open until now. If it cannot be opened again, report that error instead.
-                        let before = Arc::clone(&self.host);
-                        let port = self.open_port((&before, &XskQueues::of(&before)), config)?;
-                        self.install_all(vec![port]);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(opened)
-    }
-
-    /// Closes ports and opens them again, because their group has new memory or their interface was created again. Ports that
-    /// cannot be opened stay closed: try again later.
-    pub fn reopen(&mut self, ports: &[PortId]) {
-        let host = Arc::clone(&self.host);
-        let mut opened = Vec::new();
-        let xsk = XskQueues::of(&host);
-        self.place_ports(&host, ports.iter().filter_map(|port| host.port(*port)));
-        for config in ports.iter().filter_map(|port| host.port(*port)) {
-            // Such as the user's that runs QEMU, to which netvmd has given the socket.
-            let rights = config.kind.own_socket().and_then(|path| Some((path, Rights::of(path)?)));
-            match self.close_port(config.id).and_then(|()| self.open_port((&host, &xsk), config)) {
-                Ok(port) => {
-                    self.closed_ports.remove(&config.id);
-                    opened.push(port);
-                    // If this fails, the guest cannot connect, and the port has no link.
-                    let _ = rights.map(|(path, rights)| rights.apply(path));
-                }
-                Err(error) => {
-                    let fault = error.to_string();
-                    let before = self.closed_ports.insert(config.id, fault.clone());
-                    if before.as_ref() != Some(&fault) {
-                        self.notices.push(Notice::PortFault { port: config.id, fault });
-                    }
-                }
-            }
-        }
-        self.install_all(opened);
-    }
-
     /// Chooses the workers of ports that are about to open.
-    fn place_ports<'a>(&mut self, host: &Host, ports: impl Iterator<Item = &'a PortConfig>) {
+    pub(crate) fn place_ports<'a>(&mut self, host: &Host, ports: impl Iterator<Item = &'a PortConfig>) {
         let requests: Vec<Request> = ports.filter_map(|config| Request::of(host, config)).collect();
         self.placement.place(&requests, &self.loads);
     }
 
-    fn open_port(
+    pub(crate) fn open_port(
         &mut self,
         (host, queues): (&Host, &XskQueues),
         config: &PortConfig,
@@ -312,7 +259,7 @@ impl Engine {
     }
 
     /// For each worker, the memory into which a port receives.
-    fn memories_for(
+    pub(crate) fn memories_for(
         &mut self,
         (host, queues): (&Host, &XskQueues),
         config: &PortConfig,
@@ -328,7 +275,7 @@ impl Engine {
     }
 
     /// Hands ports to the workers. Every port can send before the first one receives.
-    fn install_all(&mut self, opened: Vec<Opened>) {
+    pub(crate) fn install_all(&mut self, opened: Vec<Opened>) {
         let ports: Vec<PortId> = opened.iter().map(|(state, _)| state.id()).collect();
         for (state, queues) in opened {
             self.install(state, queues);
@@ -354,10 +301,11 @@ impl Engine {
             Command::SetOwner(id, next.filter(|_| !senders.contains(&worker)))
         });
         self.ports.insert(id, state);
+        self.closed_ports.remove(&id);
     }
 
     /// Takes a port from the workers and waits until it is closed.
-    fn close_port(&mut self, id: PortId) -> Result<(), ApplyError> {
+    pub(crate) fn close_port(&mut self, id: PortId) -> Result<(), ApplyError> {
         let Some(state) = self.ports.get_mut(&id) else { return Ok(()) };
         state.closing.clone_from(&state.workers);
         let name = state.config.name.clone();

@@ -43,6 +43,13 @@ pub enum Notice {
         /// What happened.
         fault: String,
     },
+    /// A port cannot be opened now. It stays closed until [`Engine::reopen`](super::Engine::reopen) opens it.
+    PortClosed {
+        /// The port.
+        port: PortId,
+        /// Why, and the remedy.
+        fault: String,
+    },
     /// The kernel refuses to signal eventfds asynchronously, so a hostile NF or guest can stall threads that wake it.
     /// Reported once.
     WakesMayWait {

@@ -81,7 +81,7 @@ pub(crate) struct KernelDevice {
     /// The kernel had no packet the last time. A poll then costs a third of an attempt to receive.
     was_empty: bool,
     // Keeps the memory of the buffers.
-    _memory: Arc<Memory>,
+    memory: Arc<Memory>,
 }
 
 impl KernelDevice {
@@ -96,7 +96,7 @@ impl KernelDevice {
             unsent: Batch::new(),
             burst: SendBurst::default(),
             was_empty: false,
-            _memory: memory,
+            memory,
         }
     }
 
@@ -259,6 +259,11 @@ impl Device for KernelDevice {
 
     fn leaves_work(&self) -> bool {
         self.offloads.tcp
+    }
+
+    fn use_memory(&mut self, memory: &Arc<Memory>) {
+        self.places.iter_mut().for_each(Batch::clear);
+        self.memory = Arc::clone(memory);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Ports: the [`Device`] trait and a file for each kind of device.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use dpdk::{Accepts, Batch};
 
@@ -101,6 +102,11 @@ pub(crate) trait Device: Send {
     fn sends_from(&self) -> Option<MemoryId> {
         None
     }
+
+    /// Receives into another memory from now on, and gives the buffers of the old one back. Only devices of kinds that
+    /// receive into any memory (`PortKind::receives_into_any_memory`) are asked to; those that keep no buffers and no
+    /// memory have nothing to do.
+    fn use_memory(&mut self, _memory: &Arc<Memory>) {}
 }
 
 /// A device with its own burst of packets to send.
@@ -183,6 +189,22 @@ impl PortQueue {
             }
             (new, shaper) => std::mem::replace(shaper, new),
         }
+    }
+
+    /// Receives into `new` instead of `old`. The device stays open. Packets that wait in the shaper are sent at once, as
+    /// they are in the old memory.
+    pub(crate) fn use_memory(&mut self, new: &Arc<Memory>, old: Option<&Memory>, cx: &PortContext<'_>) {
+        if let (Some(shaper), Some(device), Some(old)) = (&mut self.shaper, self.devices.first_mut(), old) {
+            let mut burst = Batch::new();
+            while let Some(packet) = shaper.pop_any() {
+                // The batch is empty, so it has room.
+                let _ = burst.push(packet);
+                device.enqueue(old, &mut burst, cx);
+            }
+            device.flush(cx);
+        }
+        self.memory = new.id;
+        self.devices.iter_mut().for_each(|device| device.use_memory(new));
     }
 
     /// The shaper that packets pass.

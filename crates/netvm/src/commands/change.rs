@@ -5,8 +5,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
-use netvm_api::{ApplyHow, ApplyReply, Client, Diagnostic, Plan, RevisionInfo, Severity};
-use netvm_config::{ConfigError, Finding, Loaded};
+use netvm_api::{ApplyHow, ApplyReply, Client, Diagnostic, Plan, RevisionInfo, Severity, Status};
+use netvm_config::{ConfigError, Finding, Kind, Loaded};
 use serde::Serialize;
 
 use crate::cli::ApplyArgs;
@@ -38,7 +38,13 @@ pub async fn plan(client: &Client, output: &Output, path: &Path) -> Result<(), C
         return output.value(&reply);
     }
     output.warnings(&file.warnings);
+    output.of_machine(reply.warnings.iter().filter(|warning| is_of_machine(warning)));
     output.text(&reply.plan.to_string())
+}
+
+/// Whether a warning is about this machine: the file alone does not show it.
+fn is_of_machine(warning: &Diagnostic) -> bool {
+    [Kind::Absent, Kind::SharedInterface].iter().any(|kind| kind.code() == warning.code)
 }
 
 /// Prints what a file changes and applies it.
@@ -61,10 +67,14 @@ async fn apply_text(
     if output.json {
         return output.value(&client.apply(name, text, how).await?);
     }
-    let plan = client.plan(name, text).await?.plan;
+    let reply = client.plan(name, text).await?;
+    output.of_machine(reply.warnings.iter().filter(|warning| is_of_machine(warning)));
+    let plan = reply.plan;
     output.text(&plan.to_string())?;
     if plan.is_empty() && !save {
-        return Ok(());
+        // What the file asks for may not work now. This is only a hint.
+        let status = client.status().await;
+        return output.text(&status.map_or_else(|_| String::new(), |status| problems_of(&status)));
     }
     if plan.needs_restart() {
         return Err(CliError::NeedsRestart);
@@ -98,6 +108,15 @@ pub async fn history(client: &Client, output: &Output) -> Result<(), CliError> {
 pub(super) fn age(revision: &RevisionInfo) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     duration(now.saturating_sub(revision.applied_at) as f64)
+}
+
+/// The problems that netvmd lists; empty if there are none.
+pub(super) fn problems_of(status: &Status) -> String {
+    if status.problems.is_empty() {
+        return String::new();
+    }
+    let lines = status.problems.iter().map(|problem| format!("  {problem}\n"));
+    std::iter::once("problems:\n".to_owned()).chain(lines).collect()
 }
 
 /// Applies a configuration from the history again.
@@ -170,30 +189,33 @@ pub fn check(output: &Output, path: &Path, offline: bool) -> Result<(), CliError
         Ok(_) if !offline => daemon::check(path)?,
         _ => Vec::new(),
     };
-    let missing: Vec<Diagnostic> =
-        missing.into_iter().filter(|diagnostic| diagnostic.severity == Severity::Error).collect();
+    let (missing, others): (Vec<Diagnostic>, Vec<Diagnostic>) =
+        missing.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    let warnings: Vec<Diagnostic> = others.into_iter().filter(is_of_machine).collect();
     let is_missing = !missing.is_empty();
     if output.json && !matches!(loaded, Err(ConfigError::Read { .. })) {
         let findings = match &loaded {
             Ok(loaded) => &loaded.warnings[..],
             Err(error) => error.findings(),
         };
-        let diagnostics = findings.iter().map(Diagnostic::from).chain(missing.iter().cloned());
+        let of_machine = warnings.iter().chain(&missing).cloned();
+        let diagnostics = findings.iter().map(Diagnostic::from).chain(of_machine);
         let ok = loaded.is_ok() && !is_missing;
         output.value(&Checked { ok, diagnostics: diagnostics.collect() })?;
     }
     let loaded = loaded?;
     if !output.json {
         output.warnings(&loaded.warnings);
+        output.of_machine(&warnings);
     }
     if is_missing {
         return Err(CliError::Missing { file: path.display().to_string(), diagnostics: missing });
     }
-    if output.json { Ok(()) } else { output.text(&valid(path, &loaded)) }
+    if output.json { Ok(()) } else { output.text(&valid(path, &loaded, warnings.len())) }
 }
 
 /// The counts of a valid file's items.
-fn valid(path: &Path, loaded: &Loaded) -> String {
+fn valid(path: &Path, loaded: &Loaded, of_machine: usize) -> String {
     let host = &loaded.host;
     let parts = [
         plural(host.groups.len(), "group"),
@@ -202,7 +224,7 @@ fn valid(path: &Path, loaded: &Loaded) -> String {
         plural(host.chains.len(), "chain"),
         plural(host.rules.len(), "rule"),
     ];
-    let warnings = match loaded.warnings.len() {
+    let warnings = match loaded.warnings.len() + of_machine {
         0 => String::new(),
         n => format!("; {}", plural(n, "warning")),
     };

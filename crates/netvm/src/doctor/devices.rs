@@ -1,4 +1,4 @@
-//! Checks of devices: NICs for DPDK, the IOMMU, and DMA engines that copy to guests.
+//! Checks of devices: NICs for DPDK, the IOMMU, Linux bridges, and DMA engines that copy to guests.
 
 use super::Check;
 use super::root::Root;
@@ -12,7 +12,7 @@ const NETWORK: &str = "0x02";
 const USERSPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
-    [nics(root), iommu(root)].into_iter().chain(dma_engines(root)).collect()
+    [nics(root), iommu(root)].into_iter().chain(bridges(root)).chain(dma_engines(root)).collect()
 }
 
 /// A network controller.
@@ -96,6 +96,26 @@ fn iommu(root: &Root) -> Check {
     }
 }
 
+/// Linux bridges, whose interfaces are no good ports. Machines without one lack nothing.
+fn bridges(root: &Root) -> Option<Check> {
+    const NET: &str = "sys/class/net";
+    let interfaces = root.list(NET);
+    let bridges = interfaces.iter().filter(|name| root.path(&format!("{NET}/{name}/bridge")).exists());
+    let describe = |bridge: &String| match root.list(&format!("{NET}/{bridge}/brif")).join(", ") {
+        none if none.is_empty() => bridge.clone(),
+        members => format!("{bridge} with {members}"),
+    };
+    let found: Vec<String> = bridges.map(describe).collect();
+    (!found.is_empty()).then(|| {
+        Check::note(
+            "bridges",
+            found.join("; "),
+            "a port on such a bridge cuts this machine off from it, and one on its members gets packets that the bridge \
+             forwards, too: see docs/how-to/host-interface.md",
+        )
+    })
+}
+
 /// DPDK finds queues that are enabled and named `dpdk_*`. Machines without a DMA engine lack nothing.
 fn dma_engines(root: &Root) -> Option<Check> {
     let known = root.list(DSA);
@@ -165,6 +185,19 @@ mod tests {
         ];
         let check = nics(&Tree::new(&[&one[..], &spare[..]].concat()).root());
         assert!(check.command.unwrap().ends_with(" 0000:00:04.0"));
+    }
+
+    #[test]
+    fn bridges_are_listed_with_their_ports() {
+        let files = [
+            ("sys/class/net/docker0/bridge/bridge_id", "8000"),
+            ("sys/class/net/docker0/brif/veth1/state", "3"),
+            ("sys/class/net/veth1/brport/state", "3"),
+            ("sys/class/net/br1/bridge/bridge_id", "8000"),
+        ];
+        let check = bridges(&Tree::new(&files).root()).unwrap();
+        assert_eq!((check.level, check.found.as_str()), (Level::Note, "br1; docker0 with veth1"));
+        assert!(bridges(&Tree::new(&files[2..3]).root()).is_none());
     }
 
     #[test]

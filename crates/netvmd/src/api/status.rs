@@ -80,6 +80,13 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
     let is_first = daemon.history.last().is_some_and(|last| last.how == "start");
     let mut problems: Vec<String> = daemon.start_warning.iter().filter(|_| is_first).cloned().collect();
     problems.extend(daemon.web_problem.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    for (what, (name, problem)) in (daemon.supervisor.waiting().into_iter().map(|nf| ("nf", nf)))
+        .chain(daemon.machines.waiting().into_iter().map(|vm| ("vm", vm)))
+    {
+        let problem = problem.strip_prefix(&format!("vm {name}: ")).unwrap_or(&problem);
+        problems.push(format!("{what} {name} cannot be started: {problem}"));
+    }
+    problems.extend(daemon.routers.waiting());
     for vm in daemon.machines.status() {
         if vm.phase == VmPhase::Backoff {
             let how = vm.last_exit.as_deref().unwrap_or("it ended");
@@ -128,6 +135,10 @@ fn worker_problem(workers: &[WorkerInfo]) -> Option<String> {
 fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
     // The interface of a punt port has the carrier of the router's port.
     let (Some(port), None) = (host.port(view.id), host.punted_by(view.id)) else { return Vec::new() };
+    if !view.is_open {
+        let fault = view.fault.as_deref().unwrap_or("it cannot be opened");
+        return vec![format!("port {}: {fault}; netvmd opens the port when this is mended", port.name)];
+    }
     let mut problems = Vec::new();
     let interface = view.interface.as_ref();
     match interface.filter(|interface| interface.state == InterfaceState::Gone) {

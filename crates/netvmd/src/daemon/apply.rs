@@ -55,7 +55,7 @@ impl Daemon {
             self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
         netvm_config::assign_ids(&mut host, Some(&running));
         self.supervisor.prepare(&host).await?;
-        self.machines.prepare(&host, &running).await?;
+        self.machines.prepare((&host, &running), false).await?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
     }
@@ -172,13 +172,22 @@ impl Daemon {
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
-        let prepared = self.supervisor.prepare(host).await?;
-        let machines = self.machines.prepare(host, running).await?;
+        let (prepared, machines) = match kind {
+            Kind::First => (
+                self.supervisor.prepare_first(host).await?,
+                self.machines.prepare((host, running), true).await?,
+            ),
+            Kind::Change => {
+                (self.supervisor.prepare(host).await?, self.machines.prepare((host, running), false).await?)
+            }
+        };
         let has_routers = !(running.routers.is_empty() && host.routers.is_empty());
         let _expedited = if has_routers { self.grace_periods.expedite() } else { None };
         if kind == Kind::First {
-            self.routers.make(host).await?;
-            self.engine_apply(host).await?;
+            for (_, error) in self.routers.make_possible(host).await {
+                tracing::error!("{error}");
+            }
+            self.engine_apply_first(host).await?;
             self.routers.settle(host).await;
             self.supervisor.reconcile(prepared);
             self.machines.reconcile(machines);
@@ -275,7 +284,7 @@ impl Daemon {
             }
         }
         self.supervisor.rebalance().await?;
-        self.machines.reconcile(self.machines.prepare(running, running).await?);
+        self.machines.reconcile(self.machines.prepare((running, running), false).await?);
         self.machines.keep_up_only(up);
         Ok(())
     }

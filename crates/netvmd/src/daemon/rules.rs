@@ -201,14 +201,24 @@ impl Daemon {
 
     /// Applies a configuration to the engine, with its rules compiled off the engine's thread.
     pub(crate) async fn engine_apply(&self, host: &Host) -> Result<(), ApplyError> {
+        let (host, policy) = self.compiled(host).await?;
+        Ok(self.engine.call(move |engine| engine.apply_tolerant(host, policy)).await??)
+    }
+
+    /// As [`Daemon::engine_apply`], for the first configuration: ports that cannot be opened stay closed.
+    pub(crate) async fn engine_apply_first(&self, host: &Host) -> Result<(), ApplyError> {
+        let (host, policy) = self.compiled(host).await?;
+        Ok(self.engine.call(move |engine| engine.apply_first(host, policy)).await??)
+    }
+
+    async fn compiled(&self, host: &Host) -> Result<(Arc<Host>, Arc<Policy>), ApplyError> {
         let Running { host: before, compiler, policy } = self.engine.call(Running::of).await?;
         let host = Arc::new(host.clone());
         let policy = {
             let host = Arc::clone(&host);
             blocking(move || compiler.policy_for(&host, &before, &policy)).await
         };
-        let policy = policy.map_err(netvm_engine::ApplyError::from)?;
-        Ok(self.engine.call(move |engine| engine.apply_with(host, policy)).await??)
+        Ok((host, policy.map_err(netvm_engine::ApplyError::from)?))
     }
 
     /// Compiles all rules after changes of single rules, as long as the daemon runs.

@@ -142,6 +142,9 @@ impl Reclaims {
                 return events.push(EventKind::OutOfFiles, "", message.to_owned());
             }
             Notice::PortFault { port, fault } => (EventKind::PortFault, port_name(host, port), fault),
+            Notice::PortClosed { port, fault } => {
+                (EventKind::PortFault, port_name(host, port), format!("closed until this is mended: {fault}"))
+            }
             Notice::Switching { port, event } => {
                 let (kind, message) = switching_event(host, event);
                 (kind, port_name(host, port), message)

@@ -3,13 +3,14 @@
 
 mod ports;
 mod programs;
+mod shared;
 mod sockets;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use netvm_config::model::{CardModel, Doorbells, Host, PortConfig, PortKind};
-use netvm_config::{ConfigError, Loaded, Missing, assign_ids};
+use netvm_config::{ConfigError, Lack, Loaded, Missing, assign_ids};
 
 use crate::process::cores::allowed;
 use crate::runtime::blocking;
@@ -43,18 +44,25 @@ impl Lookup {
         text: &str,
         running: Option<&Host>,
     ) -> Result<Loaded, ConfigError> {
-        let mut loaded = netvm_config::parse_on(name, text, |host| self.missing(host, running))?;
-        for port in &mut loaded.host.ports {
-            // What does not exist was reported.
-            port.socket.ids = sockets::ids(&port.socket).unwrap_or_default();
-        }
-        let asks = |port: &PortConfig| {
-            matches!(port.kind, PortKind::E1000 { doorbells: Doorbells::Auto, model: CardModel::E1000, .. })
-        };
-        if running.is_some() && loaded.host.ports.iter().any(asks) {
-            netvm_engine::note_kvm(guests_run_on_kvm());
-        }
-        Ok(loaded)
+        netvm_config::parse_on(name, text, |host| self.missing(host, running))
+            .map(|loaded| complete(loaded, running.is_some()))
+    }
+
+    /// As [`Lookup::parse`], for netvmd's start: without what this machine lacks, only the item that needs it does not work.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`].
+    pub(crate) fn parse_at_start(&self, name: &str, text: &str) -> Result<Loaded, ConfigError> {
+        let is_of_all = |missing: &Missing| missing.table == "engine";
+        netvm_config::parse_on(name, text, |host| {
+            let missing = self.missing(host, Some(&Host::default())).into_iter();
+            let absent = |missing: Missing| match missing.lack {
+                Lack::Missing if !is_of_all(&missing) => Missing { lack: Lack::Absent, ..missing },
+                _ => missing,
+            };
+            missing.map(absent).collect()
+        })
+        .map(|loaded| complete(loaded, true))
     }
 
     /// As [`Lookup::parse`], off the runtime's thread: user databases and disks may be slow.
@@ -114,13 +122,29 @@ impl Lookup {
             "core {core}: netvmd may use only {:?}: correct `cores`, or the CPU affinity of netvmd",
             self.cores
         );
-        Some(Missing { table, item, key: "cores", message, is_shared: false })
+        Some(Missing { table, item, key: "cores", message, lack: Lack::Missing })
     }
+}
+
+/// Adds to a valid configuration what only this machine knows. `is_daemon`: it is about to be used.
+fn complete(mut loaded: Loaded, is_daemon: bool) -> Loaded {
+    for port in &mut loaded.host.ports {
+        // What does not exist was reported.
+        port.socket.ids = sockets::ids(&port.socket).unwrap_or_default();
+    }
+    let asks = |port: &PortConfig| {
+        matches!(port.kind, PortKind::E1000 { doorbells: Doorbells::Auto, model: CardModel::E1000, .. })
+    };
+    if is_daemon && loaded.host.ports.iter().any(asks) {
+        netvm_engine::note_kvm(guests_run_on_kvm());
+    }
+    loaded
 }
 
 /// Checks a namespace's name. netvmd takes over a namespace that exists.
 fn namespace(item: usize, name: &str) -> Option<Missing> {
-    let missing = |message| Some(Missing { table: "router", item, key: "name", message, is_shared: false });
+    let missing =
+        |message| Some(Missing { table: "router", item, key: "name", message, lack: Lack::Missing });
     match crate::routers::is_taken(name) {
         Ok(false) => None,
         Ok(true) => missing(format!(

@@ -4,10 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use netvm_config::Missing;
-use netvm_config::model::{ContainerConfig, Host, PortConfig, PortKind, VhostMode};
+use netvm_config::model::{ContainerConfig, Host, HostConfig, PortConfig, PortKind, VhostMode};
+use netvm_config::{Lack, Missing};
 use netvm_xsk::OpenError;
 use rustix::net::{AddressFamily, SocketType};
+
+use super::shared;
 
 /// The folder that lists PCI devices.
 const PCI: &str = "/sys/bus/pci/devices";
@@ -16,64 +18,23 @@ const TUN: &str = "/dev/net/tun";
 
 /// What a port needs and this machine lacks.
 pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Missing> {
-    let missing = |(key, message)| Missing { table: "port", item, key, message, is_shared: false };
+    let lack = if is_mistake(port) { Lack::Missing } else { Lack::Absent };
+    let missing = |(key, message)| Missing { table: "port", item, key, message, lack };
     let found: Vec<Missing> = find(port, running).into_iter().map(missing).collect();
     if !found.is_empty() {
         return found;
     }
-    let shared = |(key, message)| Missing { table: "port", item, key, message, is_shared: true };
-    managed(port).map(shared).into_iter().collect()
+    let shared_by = |(key, message)| Missing { table: "port", item, key, message, lack: Lack::Shared };
+    shared::shared(port, |interface| index(interface).ok()).into_iter().map(shared_by).collect()
 }
 
-/// A program that manages interfaces: it may take them down or give them addresses.
-struct Manager {
-    name: &'static str,
-    /// Folder below /run with a file for each interface, named by its index.
-    folder: &'static str,
-    /// Lines of the file that mean that the program manages the interface.
-    active_lines: &'static [&'static str],
-    /// The setting that makes it leave `INTERFACE` alone.
-    remedy: &'static str,
-}
-
-const MANAGERS: &[Manager] = &[
-    Manager {
-        name: "NetworkManager",
-        folder: "NetworkManager/devices",
-        active_lines: &["managed=true"],
-        remedy: "`nmcli device set INTERFACE managed no`",
-    },
-    Manager {
-        name: "systemd-networkd",
-        folder: "systemd/netif/links",
-        active_lines: &["ADMIN_STATE=configuring", "ADMIN_STATE=configured"],
-        remedy: "write [Match] Name=INTERFACE and [Link] Unmanaged=yes to a file in /etc/systemd/network, and \
-                 `networkctl reload`",
-    },
-];
-
-/// Finds a port whose interface another program manages, too. Such programs manage the initial network namespace only.
-fn managed(port: &PortConfig) -> Option<(&'static str, String)> {
-    let (PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface }) = &port.kind else {
-        return None;
-    };
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-    if namespace("self")? != namespace("1")? {
-        return None;
+/// Whether the file is wrong: waiting for what is missing would not help.
+fn is_mistake(port: &PortConfig) -> bool {
+    match &port.kind {
+        PortKind::AfXdp { interface, .. } => few_queues(interface, port.queues).is_some(),
+        PortKind::Container(container) => netvm_vnet::container::is_own(&container.namespace_file()),
+        _ => false,
     }
-    Some(("interface", manager(Path::new("/run"), interface, index(interface).ok()?)?))
-}
-
-fn manager(run: &Path, interface: &str, index: u32) -> Option<String> {
-    let manager = MANAGERS.iter().find(|manager| {
-        let state = fs::read_to_string(run.join(manager.folder).join(index.to_string())).unwrap_or_default();
-        state.lines().any(|line| manager.active_lines.contains(&line))
-    })?;
-    Some(format!(
-        "interface {interface} is managed by {}, which may take it down or give it addresses while netvm uses it: {}",
-        manager.name,
-        manager.remedy.replace("INTERFACE", interface)
-    ))
 }
 
 fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
@@ -88,7 +49,7 @@ fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
         PortKind::AfPacket { interface } => {
             no_interface(interface).map(|message| ("interface", message)).into_iter().collect()
         }
-        PortKind::Tap { interface } => {
+        PortKind::Tap { interface } | PortKind::Host(HostConfig { interface, .. }) => {
             let is_own = |old: &PortConfig| old.kind == port.kind;
             let taken = if running.ports.iter().any(is_own) { None } else { no_tap(interface) };
             taken.map(|message| ("interface", message)).into_iter().collect()
@@ -146,12 +107,12 @@ fn no_namespace(container: &ContainerConfig) -> Option<(&'static str, String)> {
     let file = container.namespace_file();
     if netvm_vnet::container::is_own(&file) {
         let problem = format!(
-            "{} is netvm's own network namespace: give the container's, or use kind = \"tap\"",
+            "{} is netvm's own network namespace: give the container's, or use kind = \"host\"",
             file.display()
         );
         return Some(("namespace", problem));
     }
-    let error = fs::File::open(&file).err()?;
+    let Err(error) = fs::File::open(&file) else { return taken(container, &file) };
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => {
             "start the container first; `ip netns` and `lsns -t net` list network namespaces"
@@ -159,6 +120,21 @@ fn no_namespace(container: &ContainerConfig) -> Option<(&'static str, String)> {
         _ => "run netvmd as root",
     };
     Some(("namespace", format!("no network namespace {}: {error}: {remedy}", file.display())))
+}
+
+/// The container may have an interface of that name. One with the port's MAC address is that of a netvmd that runs.
+fn taken(container: &ContainerConfig, file: &Path) -> Option<(&'static str, String)> {
+    let name = &container.interface;
+    // Without the right to enter the namespace nothing is known.
+    let mac = netvm_vnet::container::mac_in(file, name).ok().flatten()?;
+    (mac != container.own_mac().0).then(|| {
+        let file = file.display();
+        let problem = format!(
+            "network namespace {file} has an interface {name} already: remove it (nsenter --net={file} ip link delete \
+             {name}), start the container without a network, or give another `interface`"
+        );
+        ("interface", problem)
+    })
 }
 
 /// A TAP port creates its interface, or opens an existing TAP.
@@ -219,34 +195,4 @@ fn no_output(path: &Path) -> Option<String> {
         return Some(format!("{} is a folder: name a file in it", path.display()));
     }
     no_folder(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn managers_of_interfaces_are_named_with_the_remedy() {
-        let run = tempfile::tempdir().unwrap();
-        for (file, state) in [
-            ("NetworkManager/devices/2", "[device]\nmanaged=true\nnm-owned=false\n"),
-            ("NetworkManager/devices/3", "[device]\nmanaged=false\n"),
-            ("systemd/netif/links/3", "ADMIN_STATE=configured\nOPER_STATE=routable\n"),
-            ("systemd/netif/links/4", "ADMIN_STATE=unmanaged\nOPER_STATE=off\n"),
-        ] {
-            let path = run.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, state).unwrap();
-        }
-        let says = |index| manager(run.path(), "eth1", index);
-        let text = says(2).unwrap();
-        assert!(
-            text.contains("eth1 is managed by NetworkManager") && text.contains("nmcli device set eth1"),
-            "{text}"
-        );
-        let text = says(3).unwrap();
-        assert!(text.contains("by systemd-networkd") && text.contains("Name=eth1"), "{text}");
-        assert_eq!(says(4), None);
-        assert_eq!(says(5), None);
-    }
 }

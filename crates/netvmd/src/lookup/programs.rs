@@ -1,7 +1,7 @@
 //! Programs, users and cores of NFs and VMs.
 
-use netvm_config::Missing;
 use netvm_config::model::{Host, NfConfig, NfStart, VmConfig};
+use netvm_config::{Lack, Missing};
 
 use super::Lookup;
 use crate::account::Account;
@@ -11,7 +11,7 @@ use crate::vms::{VmProblem, VmRecipe};
 impl Lookup {
     /// What an NF needs and this machine lacks.
     pub(super) fn nf(&self, item: usize, nf: &NfConfig) -> Vec<Missing> {
-        let missing = |key, message| Missing { table: "nf", item, key, message, is_shared: false };
+        let missing = |key, message| Missing { table: "nf", item, key, message, lack: Lack::Missing };
         let (command, user, cores, limits) = match &nf.start {
             NfStart::Managed { command, user, cores, limits, .. } => (command, user, cores, limits),
             NfStart::External { users } => {
@@ -46,7 +46,7 @@ impl Lookup {
             item,
             key: problem.key(),
             message: problem.to_string(),
-            is_shared: false,
+            lack: Lack::Missing,
         };
         problems.into_iter().map(missing).collect()
     }

@@ -1,7 +1,7 @@
 //! Users and groups that own sockets of ports.
 
-use netvm_config::Missing;
 use netvm_config::model::{PortConfig, SocketIds, SocketRights};
+use netvm_config::{Lack, Missing};
 
 use crate::account::{self, Account, AccountError};
 
@@ -21,7 +21,7 @@ pub(super) fn ids(socket: &SocketRights) -> Result<SocketIds, AccountError> {
 /// A user or group that does not exist.
 pub(super) fn missing(item: usize, port: &PortConfig) -> Option<Missing> {
     let message = ids(&port.socket).err()?.to_string();
-    Some(Missing { table: "port", item, key: "socket_owner", message, is_shared: false })
+    Some(Missing { table: "port", item, key: "socket_owner", message, lack: Lack::Missing })
 }
 
 #[cfg(test)]

@@ -91,6 +91,8 @@ pub struct Routers {
     silenced: Arc<Mutex<Silenced>>,
     follower: Follower,
     folder: PathBuf,
+    /// Routers that cannot be made now, and why.
+    waiting: Mutex<BTreeMap<String, String>>,
 }
 
 impl Routers {
@@ -105,6 +107,7 @@ impl Routers {
             silenced: Arc::default(),
             follower: Follower::start(engine)?,
             folder: run_dir.join(FOLDER),
+            waiting: Mutex::default(),
         })
     }
 
@@ -118,8 +121,30 @@ impl Routers {
     /// # Errors
     /// [`RouterError`]; call [`Routers::settle`] with the previous configuration to remove what was created.
     pub async fn make(&self, host: &Host) -> Result<(), RouterError> {
+        let before = lock(&self.waiting).clone();
+        // A router that waited already must not prevent other changes.
+        match self.make_possible(host).await.into_iter().find(|(name, _)| !before.contains_key(name)) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Routers::make`], but makes all that can be made. Returns the others with their errors; they wait.
+    pub async fn make_possible(&self, host: &Host) -> Vec<(String, RouterError)> {
+        let failed = self.make_each(host).await;
+        let texts = failed.iter().map(|(name, error)| (name.clone(), error.to_string()));
+        *lock(&self.waiting) = texts.collect();
+        failed
+    }
+
+    /// Routers that cannot be made now, and why.
+    pub fn waiting(&self) -> Vec<String> {
+        lock(&self.waiting).values().cloned().collect()
+    }
+
+    async fn make_each(&self, host: &Host) -> Vec<(String, RouterError)> {
         if host.routers.is_empty() {
-            return Ok(());
+            return Vec::new();
         }
         // The engine is about to clear and renumber the tables of routers whose interfaces changed.
         self.forget(|name, followed| find(host, name).is_some_and(|router| *followed != of_engine(router)))
@@ -129,7 +154,9 @@ impl Routers {
         blocking(move || {
             lock(&silenced).add(wanted.iter().flat_map(|router| &router.port_interfaces));
             let mut made = lock(&made);
-            wanted.iter().try_for_each(|router| make(&mut made, &folder, router))
+            let failed =
+                |router: &DesiredRouter| Some((router.name.clone(), make(&mut made, &folder, router).err()?));
+            wanted.iter().filter_map(failed).collect()
         })
         .await
     }

@@ -1,11 +1,13 @@
-//! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, reopens a port when its
-//! interface exists again, and passes carriers on to the interfaces of routers. Keeps the names of routers' namespaces.
+//! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, closes a port whose interface
+//! is gone, opens closed ports when what they lack is there, and passes carriers on to the interfaces of routers. Keeps the
+//! names of routers' namespaces.
 //!
-//! A netlink event only starts a comparison of all interfaces with their desired state, so a lost event has no lasting
+//! An event of netlink or inotify only starts a comparison of all interfaces with their desired state, so a lost event has no lasting
 //! effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
@@ -16,15 +18,15 @@ use tokio::time::sleep;
 
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
-use netvm_netlink::{Events, ReadOutcome};
+use crate::run::closed_ports::{ClosedPorts, folders, has_lost_interface};
+use crate::run::folders::Folders;
+use netvm_vnet::{LinkEvent, LinkEvents};
 
-/// `RTMGRP_LINK`.
-const LINKS: u32 = 1;
 /// Most datagrams to read at once.
 const MOST: usize = 256;
 /// Pause after an event, because events come in groups.
 const SETTLING: Duration = Duration::from_millis(20);
-/// Interval of comparisons without an event: for guests and NICs, which send none, and ports that do not open yet.
+/// Interval of comparisons without an event: for guests, NICs and processes, which send none.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The interval is at least this multiple of the duration of a comparison, which is long if there are many ports.
 const REST: u32 = 100;
@@ -41,7 +43,16 @@ struct Logged {
 
 /// Follows the interfaces until the future is dropped.
 pub(crate) async fn follow(daemon: &Daemon) {
-    let mut logged = BTreeMap::new();
+    let mut known = Known::default();
+    let mut files = match Folders::new() {
+        Ok(files) => Some(files),
+        Err(error) => {
+            tracing::warn!(
+                "cannot watch for namespaces by inotify: {error}; looking for them every 1 to 10 s"
+            );
+            None
+        }
+    };
     let mut events = match events() {
         Ok(events) => Some(events),
         Err(error) => {
@@ -51,31 +62,39 @@ pub(crate) async fn follow(daemon: &Daemon) {
     };
     loop {
         let began = Instant::now();
-        if compare(daemon, &mut logged).await.is_err() {
+        match compare(daemon, &mut known).await {
+            Ok(Some(host)) => files.iter_mut().for_each(|files| files.watch(&folders(&host))),
+            Ok(None) => {}
             // The engine has ended, and the daemon ends with it.
-            return std::future::pending().await;
+            Err(EngineGone) => return std::future::pending().await,
         }
         let interval = (began.elapsed() * REST).clamp(INTERVAL, LONGEST_INTERVAL);
         tokio::select! {
             () = sleep(interval) => {}
-            () = next(&mut events) => sleep(SETTLING).await,
+            () = next(&mut events, &mut known.changed) => sleep(SETTLING).await,
+            () = changed(&mut files) => sleep(SETTLING).await,
         }
     }
 }
 
-fn events() -> io::Result<AsyncFd<Events>> {
-    // SAFETY: `Events` names the same open descriptor for its whole life.
-    unsafe { AsyncFd::register(Events::open(LINKS)?) }.map_err(Into::into)
+fn events() -> io::Result<AsyncFd<LinkEvents>> {
+    // SAFETY: `LinkEvents` names the same open descriptor for its whole life.
+    unsafe { AsyncFd::register(LinkEvents::open()?) }.map_err(Into::into)
 }
 
-/// Waits for an event; forever without a socket.
-async fn next(events: &mut Option<AsyncFd<Events>>) {
+/// Waits for events, and adds the interfaces that came up to `changed`. Waits forever without a socket.
+async fn next(events: &mut Option<AsyncFd<LinkEvents>>, changed: &mut Vec<LinkEvent>) {
     let Some(socket) = events else { return std::future::pending().await };
     let Ok(mut ready) = socket.readable_mut().await else { return std::future::pending().await };
-    match ready.get_inner_mut().read(MOST, |_| ()) {
-        Ok(ReadOutcome::All) => ready.clear_ready(),
-        // Lost events do not matter: the comparison covers all interfaces.
-        Ok(ReadOutcome::More | ReadOutcome::Lost) => {}
+    let note = |event: LinkEvent| {
+        if event.is_up && !changed.contains(&event) {
+            changed.push(event);
+        }
+    };
+    match ready.get_inner_mut().read(MOST, note) {
+        // The comparison covers all interfaces whose events were lost, except for addresses.
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
         Err(error) => {
             tracing::warn!("cannot read netlink events: {error}; checking interfaces every 1 to 10 s");
             *events = None;
@@ -83,19 +102,42 @@ async fn next(events: &mut Option<AsyncFd<Events>>) {
     }
 }
 
-async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Result<(), EngineGone> {
+/// Waits until files appear or go; forever without inotify.
+async fn changed(files: &mut Option<Folders>) {
+    match files {
+        Some(files) => files.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is known of the ports between comparisons.
+#[derive(Debug, Default)]
+struct Known {
+    logged: BTreeMap<PortId, Logged>,
+    closed: ClosedPorts,
+    /// Interfaces that came up since the last comparison, in this namespace and in containers'.
+    changed: Vec<LinkEvent>,
+}
+
+/// Returns the configuration, unless an apply is in progress.
+async fn compare(daemon: &Daemon, known: &mut Known) -> Result<Option<Arc<Host>>, EngineGone> {
     // An apply opens and closes ports itself. An apply may start during the comparison: the engine reopens ports in one step,
     // by the configuration that it has at that time.
     if daemon.changing.try_lock().is_err() {
-        return Ok(());
+        return Ok(None);
     }
     let read = |engine: &mut Engine| {
         let ports = engine.ports();
         engine.follow_mtus(&ports);
         (engine.shared_host(), ports)
     };
+    let changed = std::mem::take(&mut known.changed);
+    if !changed.is_empty() {
+        daemon.engine.call(move |engine| engine.restore_addresses(&changed)).await?;
+    }
     let (host, ports) = daemon.engine.call(read).await?;
-    let lost: Vec<PortId> = ports.iter().filter(|port| is_lost(port)).map(|port| port.id).collect();
+    let lost = known.closed.due(&host, &ports, Instant::now());
+    let was_open = |id| ports.iter().any(|port| port.id == id && port.is_open);
     let (host, ports) = if lost.is_empty() {
         (host, ports)
     } else {
@@ -106,34 +148,28 @@ async fn compare(daemon: &Daemon, logged: &mut BTreeMap<PortId, Logged>) -> Resu
         }
         let again = lost.clone();
         daemon.engine.call(move |engine| engine.reopen(&again)).await?;
-        let (host, ports) = daemon.engine.call(read).await?;
-        for port in ports.iter().filter(|port| lost.contains(&port.id) && !is_lost(port)) {
+        let (host, now) = daemon.engine.call(read).await?;
+        let is_back = |port: &&PortView| port.is_open && !has_lost_interface(port);
+        for port in now.iter().filter(|port| lost.contains(&port.id)).filter(is_back) {
             let name = host.port(port.id).map_or("", |config| config.name.as_str());
-            let message = format!("port {name}: reopened, because its interface was created again");
+            let message = match was_open(port.id) {
+                true => format!("port {name}: reopened, because its interface was created again"),
+                false => format!("port {name}: opened, as what it lacked is there now"),
+            };
             daemon.engine.events().push(EventKind::PortReopened, name, message);
         }
-        (host, ports)
+        (host, now)
     };
     daemon.routers.set_carriers(carriers(&host, &ports)).await;
     daemon.routers.follow_mtus(&host, mtus(&ports)).await;
     daemon.routers.keep_names().await;
     let down: BTreeSet<PortId> =
         ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
-    logged.retain(|id, _| host.port(*id).is_some());
+    known.logged.retain(|id, _| host.port(*id).is_some());
     for port in &ports {
-        log_changes(daemon, &host, (port, down.contains(&port.id)), logged);
+        log_changes(daemon, &host, (port, down.contains(&port.id)), &mut known.logged);
     }
-    Ok(())
-}
-
-/// Whether a port must be reopened: it is closed, or its interface was replaced. TAP ports create their own interface.
-fn is_lost(port: &PortView) -> bool {
-    let Some(interface) = &port.interface else { return false };
-    match interface.state {
-        InterfaceState::Same => false,
-        InterfaceState::Replaced => true,
-        InterfaceState::Gone => port.driver.starts_with("TAP") || port.driver == "closed",
-    }
+    Ok(Some(host))
 }
 
 /// The outer ends of routers' interfaces, and whether their ports have a link.
@@ -167,12 +203,18 @@ fn log_changes(
         .interface
         .as_ref()
         .map_or_else(String::new, |interface| format!(" (interface {})", interface.name));
-    let is_gone = port.interface.as_ref().is_some_and(|interface| interface.state == InterfaceState::Gone);
+    let is_gone = port.is_open
+        && port.interface.as_ref().is_some_and(|interface| interface.state == InterfaceState::Gone);
     match (before.has_link, now.has_link) {
         (true, false) if is_gone => {
             let message = format!(
                 "port {name}: its interface is gone{of}; the port is reopened when the interface is back"
             );
+            daemon.engine.events().push(EventKind::LinkDown, name, message);
+        }
+        (true, false) if !port.is_open => {
+            // The engine has reported why.
+            let message = format!("port {name}: link down, as the port is closed{of}");
             daemon.engine.events().push(EventKind::LinkDown, name, message);
         }
         (true, false) => {

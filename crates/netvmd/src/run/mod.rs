@@ -1,5 +1,8 @@
 //! Starts the daemon's parts in order, runs its main loop, and shuts everything down.
 
+mod absent;
+mod closed_ports;
+mod folders;
 mod interfaces;
 mod kept_files;
 mod lock;
@@ -140,7 +143,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let unconfirmed = History::unconfirmed_in(&state_dir);
     let (name, text, start_warning) = first_text(&options, unconfirmed.as_ref(), text);
-    let loaded = lookup.parse(&name, &text, Some(&Host::default()))?;
+    let loaded = lookup.parse_at_start(&name, &text)?;
     if let Some(warning) = &start_warning {
         tracing::warn!("{warning}");
     }
@@ -234,12 +237,14 @@ async fn serve(
     service::notify(service::READY);
     let compiling = daemon.keep_compiled();
     let following = interfaces::follow(daemon);
+    let retrying = absent::retry(daemon);
     let web = api::follow(daemon);
-    tokio::pin!(compiling, following, web);
+    tokio::pin!(compiling, following, retrying, web);
     let outcome = loop {
         tokio::select! {
             () = &mut compiling => {}
             () = &mut following => {}
+            () = &mut retrying => {}
             () = &mut web => {}
             request = signals.next() => match request {
                 Request::End => break Ok(()),

@@ -17,7 +17,7 @@ pub use replica::{Phase, Startup, Status};
 use crate::engine_thread::EngineHandle;
 use crate::process::Confinement;
 use crate::process::spawn::Recipe;
-use prepare::{Identity, PreparedNf};
+use prepare::{Identity, PreparedNf, Waiting};
 use replica::Replica;
 
 /// Time limit for a started NF to attach.
@@ -44,6 +44,7 @@ pub struct Supervisor {
     /// Whether netvmd can start NFs as other users.
     is_root: bool,
     roles: Mutex<BTreeMap<String, Role>>,
+    waiting: Mutex<Waiting>,
 }
 
 impl Supervisor {
@@ -51,7 +52,7 @@ impl Supervisor {
     #[must_use]
     pub fn new(engine: EngineHandle, confinement: Arc<Confinement>, cores: Vec<u32>) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        Self { engine, confinement, cores, is_root, roles: Mutex::default() }
+        Self { engine, confinement, cores, is_root, roles: Mutex::default(), waiting: Mutex::default() }
     }
 
     /// The state of every process, by role and slot.
@@ -99,6 +100,10 @@ impl Supervisor {
         if timeout(SHUTDOWN, all).await.is_err() {
             tracing::warn!("some NFs did not end in time; killed them");
         }
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Role>> {

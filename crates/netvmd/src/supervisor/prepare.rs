@@ -14,7 +14,14 @@ use crate::runtime::blocking;
 
 /// The managed NFs of a configuration, with programs, users and cores looked up.
 #[derive(Debug)]
-pub struct Prepared(pub(super) Vec<PreparedNf>);
+pub struct Prepared {
+    pub(super) nfs: Vec<PreparedNf>,
+    /// The NFs that this machine cannot start now.
+    pub(super) waiting: Waiting,
+}
+
+/// NFs that wait for something that this machine lacks, by role: how they would start, and the problem.
+pub(super) type Waiting = BTreeMap<String, (NfStart, String)>;
 
 #[derive(Debug)]
 pub(super) struct PreparedNf {
@@ -39,19 +46,41 @@ struct Finder {
     is_root: bool,
     /// The running roles.
     running: BTreeMap<String, (Identity, Arc<Recipe>)>,
+    /// The roles that wait already.
+    waiting: Waiting,
+    /// Whether all may wait.
+    may_wait: bool,
 }
 
 impl Supervisor {
     /// Looks up programs, users and cores of all managed NFs, on another thread, because user databases may be slow. Starts
-    /// nothing. If a lookup fails for an NF that runs and has not changed, the NF keeps the earlier result, so that it does not
-    /// prevent other changes.
+    /// nothing. If a lookup fails for an NF that runs, or waits, and has not changed, the NF keeps the earlier result, so that it
+    /// does not prevent other changes.
     ///
     /// # Errors
     /// [`RecipeError`] names the first NF that cannot be started, and the reason.
     pub async fn prepare(&self, host: &Host) -> Result<Prepared, RecipeError> {
-        let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running: self.recipes() };
+        self.prepare_by(host, false).await
+    }
+
+    /// As [`Supervisor::prepare`], for the first configuration: NFs that cannot be started wait.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn prepare_first(&self, host: &Host) -> Result<Prepared, RecipeError> {
+        self.prepare_by(host, true).await
+    }
+
+    async fn prepare_by(&self, host: &Host, may_wait: bool) -> Result<Prepared, RecipeError> {
+        let (running, waiting) = (self.recipes(), self.lock_waiting().clone());
+        let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running, waiting, may_wait };
         let host = host.clone();
         blocking(move || finder.all(&host)).await
+    }
+
+    /// The NFs that wait for something that this machine lacks, and what it is.
+    pub fn waiting(&self) -> Vec<(String, String)> {
+        self.lock_waiting().iter().map(|(role, (_, problem))| (role.clone(), problem.clone())).collect()
     }
 
     fn recipes(&self) -> BTreeMap<String, (Identity, Arc<Recipe>)> {
@@ -62,8 +91,22 @@ impl Supervisor {
 
 impl Finder {
     fn all(&self, host: &Host) -> Result<Prepared, RecipeError> {
-        let managed = host.nfs.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. }));
-        managed.map(|nf| self.one(host, nf)).collect::<Result<_, _>>().map(Prepared)
+        let mut prepared = Prepared { nfs: Vec::new(), waiting: Waiting::new() };
+        for nf in host.nfs.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. })) {
+            match self.one(host, nf) {
+                Ok(nf) => prepared.nfs.push(nf),
+                Err(error) if self.may_wait || self.waits(nf) => {
+                    prepared.waiting.insert(nf.role.clone(), (nf.start.clone(), error.problem.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Whether an NF waits already, and would start in the same way.
+    fn waits(&self, nf: &NfConfig) -> bool {
+        self.waiting.get(&nf.role).is_some_and(|(start, _)| *start == nf.start)
     }
 
     fn one(&self, host: &Host, nf: &NfConfig) -> Result<PreparedNf, RecipeError> {

@@ -39,7 +39,8 @@ impl Supervisor {
         let mut roles = self.lock();
         let mut startups = Vec::new();
         let mut wanted = BTreeMap::new();
-        for nf in prepared.0 {
+        *self.lock_waiting() = prepared.waiting;
+        for nf in prepared.nfs {
             let name = nf.recipe.role.clone();
             let mut role = roles.remove(&name).unwrap_or_else(|| Role {
                 identity: nf.identity.clone(),

@@ -38,7 +38,11 @@ use qemu::process::Machine;
 
 /// The VMs of a configuration, checked.
 #[derive(Debug)]
-pub struct PreparedVms(Vec<Prepared>);
+pub struct PreparedVms {
+    vms: Vec<Prepared>,
+    /// The VMs that this machine cannot start now, and the problem.
+    waiting: BTreeMap<String, (VmConfig, String)>,
+}
 
 /// How to run a VM by hand.
 #[derive(Clone, Debug)]
@@ -62,6 +66,8 @@ pub struct Machines {
     /// Whether QEMU can run as another user.
     is_root: bool,
     handles: Mutex<BTreeMap<String, VmHandle>>,
+    /// VMs that wait for something that this machine lacks.
+    waiting: Mutex<BTreeMap<String, (VmConfig, String)>>,
 }
 
 impl Machines {
@@ -76,35 +82,59 @@ impl Machines {
         let is_root = rustix::process::geteuid().is_root();
         // Absolute, for users who start a VM from another folder.
         let run_dir = std::path::absolute(&run_dir).unwrap_or(run_dir);
-        Self { engine, run_dir, confinement, cores, is_root, handles: Mutex::default() }
+        let (handles, waiting) = (Mutex::default(), Mutex::default());
+        Self { engine, run_dir, confinement, cores, is_root, handles, waiting }
     }
 
     /// Looks up programs, files, users, cores and memory of all VMs, on another thread. Starts nothing. If a lookup fails for a
     /// VM of the `running` configuration that has not changed, the VM keeps the earlier result, so that it does not prevent
-    /// other changes.
+    /// other changes. If they `may_wait`, VMs that cannot be started do so, and are looked up again later.
     ///
     /// # Errors
     /// [`VmRecipeError`] names the first VM that cannot be started, and the reasons.
-    pub async fn prepare(&self, host: &Host, running: &Host) -> Result<PreparedVms, VmRecipeError> {
+    pub async fn prepare(
+        &self,
+        (host, running): (&Host, &Host),
+        may_wait: bool,
+    ) -> Result<PreparedVms, VmRecipeError> {
         let is_same = |vm: &&VmConfig| host.has_same_vm(vm, running);
         let recipe = |vm: &VmConfig| Some((vm.name.clone(), self.recipe(&vm.name)?));
         let before: BTreeMap<_, _> = host.vms.iter().filter(is_same).filter_map(recipe).collect();
         let (vms, host) = (host.vms.clone(), host.clone());
         let (is_root, cores) = (self.is_root, self.cores.clone());
-        let prepare = move |vm: &VmConfig| {
+        let waits = self.lock_waiting().clone();
+        let mut waiting = BTreeMap::new();
+        let prepare = move |vm: &VmConfig, waiting: &mut BTreeMap<_, _>| {
             let recipe = match (VmRecipe::find(&host, vm, is_root, &cores), before.get(&vm.name)) {
                 (Ok(recipe), _) => Arc::new(recipe),
                 (Err(_), Some(before)) => Arc::clone(before),
-                (Err(problems), None) => return Err(VmRecipeError { vm: vm.name.clone(), problems }),
+                (Err(problems), None) => {
+                    let error = VmRecipeError { vm: vm.name.clone(), problems };
+                    if !may_wait && waits.get(&vm.name).is_none_or(|(before, _)| before != vm) {
+                        return Err(error);
+                    }
+                    waiting.insert(vm.name.clone(), (vm.clone(), error.to_string()));
+                    return Ok(None);
+                }
             };
-            Ok(Prepared {
+            Ok(Some(Prepared {
                 recipe,
                 restart: vm.restart,
                 boot_timeout: Duration::from_secs(vm.boot_timeout.into()),
                 is_up: vm.start == VmStart::WithNetvmd,
-            })
+            }))
         };
-        blocking(move || vms.iter().map(prepare).collect::<Result<_, _>>().map(PreparedVms)).await
+        let prepare_all = move || {
+            let prepared = vms.iter().filter_map(|vm| prepare(vm, &mut waiting).transpose());
+            let vms = prepared.collect::<Result<_, _>>()?;
+            Ok(PreparedVms { vms, waiting })
+        };
+        blocking(prepare_all).await
+    }
+
+    /// The VMs that wait for something that this machine lacks, and what it is.
+    pub fn waiting(&self) -> Vec<(String, String)> {
+        self.lock_waiting().iter().map(|(name, (_, problem))| (name.clone(), problem.clone())).collect()
     }
 
     /// Starts, restarts and stops VMs to match `prepared`. Returns the startups to wait for.
@@ -112,11 +142,13 @@ impl Machines {
         let mut handles = self.lock();
         let mut startups = Vec::new();
         for (name, one) in handles.iter() {
-            if !prepared.0.iter().any(|wanted| wanted.recipe.machine.name == *name) {
+            let is_wanted = prepared.vms.iter().any(|wanted| wanted.recipe.machine.name == *name);
+            if !is_wanted && !prepared.waiting.contains_key(name) {
                 one.dismiss();
             }
         }
-        for wanted in prepared.0 {
+        *self.lock_waiting() = prepared.waiting;
+        for wanted in prepared.vms {
             let name = wanted.recipe.machine.name.clone();
             startups.extend(match handles.get(&name) {
                 Some(one) => one.change(&wanted),
@@ -136,6 +168,10 @@ impl Machines {
             }
         }
         startups
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, BTreeMap<String, (VmConfig, String)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The VMs that run or should run.
@@ -174,7 +210,8 @@ impl Machines {
             };
             let record = Folder::of(&self.run_dir, &name).read();
             let (one, was_adopted) = self.control(&name, desired);
-            if was_adopted {
+            // One that waits runs already, and may go on: what is missing is needed for a start.
+            if was_adopted && !self.lock_waiting().contains_key(&name) {
                 tracing::warn!("vm {name}: no longer configured; shutting it down");
                 one.dismiss();
                 handles.insert(name, one);

@@ -35,6 +35,27 @@ impl Host {
         host
     }
 
+    /// A host that is not there yet: neither its namespace nor an interface.
+    pub fn absent(name: &str) -> Self {
+        Self { name: format!("nt{}{name}", std::process::id()), addresses: Vec::new() }
+    }
+
+    /// Makes its network namespace.
+    pub fn appear(&self) {
+        run(&format!("ip netns add {}", self.name));
+    }
+
+    /// Ends its network namespace.
+    pub fn vanish(&self) {
+        run(&format!("ip netns delete {}", self.name));
+    }
+
+    /// Makes its network namespace, and its interface and that for the port.
+    pub fn plug_in_new(&self) {
+        self.appear();
+        self.plug();
+    }
+
     /// The name of its network namespace.
     pub fn namespace(&self) -> &str {
         &self.name
@@ -86,6 +107,12 @@ impl Host {
     /// The output of `ip` inside.
     pub fn ip_output(&self, words: &str) -> String {
         run(&format!("ip -n {} {words}", self.name))
+    }
+
+    /// The output of `ip` inside; `None` if it fails.
+    pub fn output_of_ip(&self, words: &str) -> Option<String> {
+        let output = Command::new("ip").args(["-n", &self.name]).args(words.split(' ')).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
     /// Runs a program inside to its end.

@@ -1,11 +1,14 @@
 //! Configurations change under traffic.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod absent;
 mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod groups;
+mod host;
 mod many_ports;
+mod memory;
 
 use common::{Forward, PROGRAM};
 use netlib::Options;

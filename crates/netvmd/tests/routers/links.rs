@@ -39,7 +39,7 @@ fn links_and_interfaces_that_come_and_go_are_followed() {
     // The server's interface is removed and made again, twice; other changes are possible meanwhile.
     for _ in 0..2 {
         site.server.unplug();
-        daemon.until("it is gone", |daemon| says(daemon, "is gone") && !has_link(daemon, "wan"));
+        daemon.until("it is gone", |daemon| says(daemon, "opens the port when") && !has_link(daemon, "wan"));
         daemon.until("the router's interface has no carrier", |_| !carrier("wan"));
         let more = format!("{ENGINE}{}\n[[port]]\nname = \"spare\"\nkind = \"sink\"\n", site.config());
         let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &more);

@@ -6,9 +6,9 @@ mod rules;
 mod vms;
 
 use netvm_config::model::{
-    Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host, Idle,
-    NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId,
-    SocketRights, SourceConfig, VhostDma, VhostMode,
+    Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
+    HostConfig, Idle, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind,
+    PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma, VhostMode,
 };
 use netvm_wire::MacAddr;
 use proptest::collection::{btree_set, vec};
@@ -32,8 +32,20 @@ fn container() -> impl Strategy<Value = ContainerConfig> {
         namespace: namespace.to_owned(),
         interface: String::new(),
         mac,
+        gateways: if addresses.is_empty() { vec![] } else { gateways }
+            .iter()
+            .map(|gateway| gateway.parse().unwrap())
+            .collect(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        gateways: gateways.iter().map(|gateway| gateway.parse().unwrap()).collect(),
+    })
+}
+
+fn host_interface() -> impl Strategy<Value = HostConfig> {
+    container().prop_map(|ContainerConfig { interface, mac, addresses, gateways, .. }| HostConfig {
+        interface,
+        mac,
+        addresses,
+        gateways,
     })
 }
 
@@ -77,6 +89,7 @@ fn kind() -> impl Strategy<Value = PortKind> {
         Just(PortKind::AfPacket { interface: String::new() }),
         Just(PortKind::Tap { interface: String::new() }),
         container().prop_map(PortKind::Container),
+        host_interface().prop_map(PortKind::Host),
         Just(PortKind::Pci { address: String::new() }),
         (
             prop_oneof![Just(VhostMode::Server), Just(VhostMode::Client)],
@@ -225,6 +238,7 @@ fn build(
                 *interface = format!("if{n}");
             }
             PortKind::Container(container) => container.interface = format!("if{n}"),
+            PortKind::Host(host) => host.interface = format!("if{n}"),
             PortKind::Pci { address } => *address = format!("0000:{n:02x}:1f.{}", n % 8),
             PortKind::VhostUser { path, .. } => *path = format!("/run/guest {n}.sock").into(),
             PortKind::E1000 { path, .. } => {

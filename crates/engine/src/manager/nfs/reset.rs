@@ -3,7 +3,7 @@
 //!
 //! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that has the old pages
 //! writes where nothing reads. The engine cannot tell which NF of the group did it, so it resets the whole group: it evicts
-//! all its NFs, reopens ports that receive into its memory over new memory, and frees the old memory when its last buffer
+//! all its NFs, lets ports receive into new memory, and frees the old memory when its last buffer
 //! is back. Other groups' packets continue to pass; the group's packets are lost.
 
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ impl Engine {
         // After the commands that remove the links, so that no worker still hands out buffers of the old memory.
         let pending = self.workers.sweep(&old.memories, |_| What::All);
         self.nfs.resets.push(Reset { group: old, instances, pending });
-        self.reopen(&ports);
+        self.renew_memory(&ports);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::str::FromStr;
 
-use netvm_config::model::PortKind;
+use netvm_config::model::{HostConfig, PortKind};
 
 /// The interface of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub(super) fn of(kind: &PortKind) -> Option<&str> {
     match kind {
         PortKind::AfXdp { interface, .. }
         | PortKind::AfPacket { interface }
-        | PortKind::Tap { interface } => Some(interface),
+        | PortKind::Tap { interface }
+        | PortKind::Host(HostConfig { interface, .. }) => Some(interface),
         PortKind::Pci { .. }
         | PortKind::Container(_)
         | PortKind::VhostUser { .. }

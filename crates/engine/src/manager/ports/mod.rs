@@ -1,16 +1,16 @@
 //! Open ports: their state, faults and link.
 
+mod change;
 mod interface;
 mod open;
+mod problem;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use dpdk::{VhostPort, VhostRefusal};
-use netvm_config::model::{PortConfig, PortKind, SocketRights};
+use netvm_config::model::{HostConfig, PortConfig, PortKind, SocketRights};
 use netvm_guest_socket::{Rights, Rival};
-use netvm_vnet::container::Namespace;
-use netvm_vnet::{Offloads, Watch};
+use netvm_vnet::{LinkEvent, ManagedInterface, Offloads, Watch};
 
 use crate::counters::QueueCounters;
 use crate::ids::{MemoryId, PortId, WorkerId};
@@ -20,99 +20,12 @@ use crate::port::builtin::patch::PatchEnd;
 use crate::port::kernel::SentOffloads;
 use crate::port::missed::{LongestFrame, Missed};
 
+pub(crate) use change::{Opened, Tolerance};
 pub(crate) use interface::device_node;
 pub use interface::{InterfaceState, InterfaceView};
 pub use open::note_kvm;
 pub(crate) use open::{Site, XskQueues, new_shaper, open};
-
-/// Why a port could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("port {name}: {problem}")]
-pub struct OpenError {
-    /// The port.
-    pub name: String,
-    /// What is wrong, and the remedy.
-    pub problem: OpenProblem,
-}
-
-/// What is wrong with a port.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenProblem {
-    /// The DPDK device.
-    #[error(transparent)]
-    Eth(#[from] dpdk::PortError),
-    /// A malformed PCI address.
-    #[error(transparent)]
-    Pci(#[from] dpdk::PciAddressError),
-    /// The TAP device or the interface of a packet socket.
-    #[error(transparent)]
-    Kernel(#[from] netvm_vnet::OpenError),
-    /// The AF_XDP interface.
-    #[error(transparent)]
-    Interface(#[from] netvm_xsk::OpenError),
-    /// One of the interface's queues.
-    #[error(transparent)]
-    Queue(#[from] netvm_xsk::QueueError),
-    /// No file descriptor is free for its counters.
-    #[error("{0} (raise the limit of open files)")]
-    Counter(std::io::Error),
-    /// The socket of an e1000 card.
-    #[error(transparent)]
-    E1000(#[from] netvm_e1000::OpenError),
-    /// The vhost-user socket.
-    #[error(transparent)]
-    Vhost(#[from] dpdk::VhostError),
-    /// Owner or mode of its socket.
-    #[error("cannot set owner and mode of {}: {error}: netvmd must be root to give its socket to another user", path.display())]
-    SocketRights {
-        /// The socket.
-        path: PathBuf,
-        /// The kernel's error.
-        error: std::io::Error,
-    },
-    /// The dmadev channel that copies to a guest.
-    #[error(transparent)]
-    DmaChannel(#[from] dpdk::DmaChannelError),
-    /// The group's memory does not suit AF_XDP.
-    #[error(transparent)]
-    Umem(#[from] netvm_xsk::UmemError),
-    /// The capture to read from.
-    #[error(transparent)]
-    Read(#[from] netvm_capture::OpenError),
-    /// The capture to write to.
-    #[error(transparent)]
-    Write(#[from] netvm_capture::CreateError),
-    /// Frames that do not fit a buffer.
-    #[error(
-        "frames of {wanted} bytes do not fit the group's buffers, which hold {room}: raise `buffer_size` or lower the size"
-    )]
-    TooLong {
-        /// Bytes of a frame.
-        wanted: u32,
-        /// Bytes that a buffer holds.
-        room: u32,
-    },
-    /// The shaper.
-    #[error(transparent)]
-    Shaper(#[from] netvm_switch::qos::QosError),
-    /// The configuration names a NUMA node without a worker.
-    #[error(
-        "`node = {node}`, but no worker runs on that NUMA node (workers run on {have}): add one of its cores to `cores` \
-         of [engine], or leave `node` out"
-    )]
-    NoWorkerOnNode {
-        /// The configured node.
-        node: u32,
-        /// The nodes with workers.
-        have: String,
-    },
-    /// More queues than this kind of port has.
-    #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
-    OneQueue {
-        /// The configured number.
-        wanted: u16,
-    },
-}
+pub use problem::{OpenError, OpenProblem};
 
 /// How a port is driven.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,8 +57,8 @@ pub(crate) struct PortState {
     patch: Option<PatchEnd>,
     /// Watches whether its TAP device still exists.
     tap: Option<Watch>,
-    /// The network namespace of its interface, if it is not netvm's own.
-    namespace: Option<Namespace>,
+    /// Keeps the addresses and routes of its interface.
+    managed: Option<ManagedInterface>,
     /// Counts of guest faults that were reported: truncated memory, refused messages, refused guests.
     reported: [u32; 3],
     missed: Vec<Missed>,
@@ -166,6 +79,14 @@ impl PortState {
         self.progress
     }
 
+    /// Follows what changes while its device stays open: everything but the shaper, which its worker has.
+    pub(crate) fn follow(&mut self, config: &PortConfig, memories: &[Arc<Memory>]) {
+        let qos = self.config.policy.qos.take();
+        self.config = config.clone();
+        self.config.policy.qos = qos;
+        self.memories = memories.iter().map(|memory| memory.id).collect();
+    }
+
     pub(crate) fn memories(&self) -> impl Iterator<Item = MemoryId> + '_ {
         self.memories.iter().copied()
     }
@@ -173,12 +94,15 @@ impl PortState {
     /// Whether its link is up, if the device reports it.
     pub(crate) fn link(&self) -> Option<bool> {
         match &self.config.kind {
-            PortKind::Tap { interface } if self.interface != interface::index(interface) => {
+            PortKind::Tap { interface } | PortKind::Host(HostConfig { interface, .. })
+                if self.interface != interface::index(interface) =>
+            {
                 Some(self.tap.as_ref()?.exists())
             }
             PortKind::AfXdp { interface, .. }
             | PortKind::AfPacket { interface }
-            | PortKind::Tap { interface } => {
+            | PortKind::Tap { interface }
+            | PortKind::Host(HostConfig { interface, .. }) => {
                 Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
             PortKind::Container(_) => Some(self.tap.as_ref()?.exists() && !self.is_left()),
@@ -192,7 +116,7 @@ impl PortState {
 
     /// Whether its container has ended and a new namespace has the same name.
     fn is_left(&self) -> bool {
-        self.namespace.as_ref().is_some_and(Namespace::is_replaced)
+        self.managed.as_ref().is_some_and(ManagedInterface::is_left)
     }
 
     /// Its interface, for ports that have one.
@@ -211,7 +135,9 @@ impl PortState {
             PortKind::Container(config) => {
                 return elsewhere(format!("{} in {}", config.interface, config.namespace));
             }
-            PortKind::Tap { interface } if self.interface != interface::index(interface) => {
+            PortKind::Tap { interface } | PortKind::Host(HostConfig { interface, .. })
+                if self.interface != interface::index(interface) =>
+            {
                 return elsewhere(interface.clone());
             }
             _ => {}
@@ -219,8 +145,19 @@ impl PortState {
         interface::of(&self.config.kind).map(|name| interface::view(name, self.interface))
     }
 
-    /// The fault that stopped the port.
+    /// Gives its interface addresses and routes again, if it came up.
+    pub(crate) fn restore(&mut self, links: &[LinkEvent]) {
+        let Some(managed) = &mut self.managed else { return };
+        if links.iter().any(|link| link.is_up && managed.is(link.namespace, link.index)) {
+            managed.restore();
+        }
+    }
+
+    /// The fault that stopped the port, or that its interface has.
     pub(crate) fn fault(&self) -> Option<String> {
+        if let Some(problem) = self.managed.as_ref().and_then(ManagedInterface::problem) {
+            return Some(problem.to_owned());
+        }
         let guest = self.vhost.as_ref().map(VhostPort::status).unwrap_or_default();
         if guest.truncated {
             return Some(SHRUNK.to_owned());
@@ -387,7 +324,11 @@ fn card_fault(fault: netvm_e1000::Fault) -> String {
     format!("the guest's e1000 card: {fault} (see docs/how-to/e1000-guests.md)")
 }
 
-/// The interface of a port that could not be opened.
+/// The interface of a port that is closed.
 pub(crate) fn interface_of_closed(config: &PortConfig) -> Option<InterfaceView> {
+    if let PortKind::Container(config) = &config.kind {
+        let name = format!("{} in {}", config.interface, config.namespace);
+        return Some(InterfaceView { name, state: InterfaceState::Gone, mtu: None });
+    }
     interface::of(&config.kind).map(|name| interface::view(name, None))
 }

@@ -65,11 +65,13 @@ pub struct PortView {
     pub link: Option<bool>,
     /// What L2 switching has seen at it.
     pub switching: SwitchingView,
+    /// Whether it is open; if not, `fault` says why.
+    pub is_open: bool,
     /// Its interface, for ports that have one.
     pub interface: Option<InterfaceView>,
     /// Whether a capture has been read to its end; `None` for other ports.
     pub done: Option<bool>,
-    /// Why it stopped early (captures, and guests that truncate their memory or break the protocol).
+    /// Why it is closed, or stopped early (captures, and guests that truncate their memory or break the protocol).
     pub fault: Option<String>,
     /// Problems that do not stop it, with their remedies.
     pub notes: Vec<String>,
@@ -236,6 +238,7 @@ impl Engine {
                 card: state.card(),
                 link: state.link(),
                 switching: self.switching_view(state.id()),
+                is_open: true,
                 interface: state.interface(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
                 fault: state.fault(),
@@ -265,6 +268,7 @@ impl Engine {
                 card: None,
                 link: Some(false),
                 switching: self.switching_view(config.id),
+                is_open: false,
                 interface: interface_of_closed(config),
                 done: None,
                 fault: Some(fault),

@@ -162,4 +162,9 @@ impl Device for Patch {
     fn sends_from(&self) -> Option<MemoryId> {
         self.0.outbox().memory()
     }
+
+    fn use_memory(&mut self, memory: &Arc<Memory>) {
+        // Packets on their way are lost: they are in the old memory.
+        self.0.inbox().set(memory.id.0.into());
+    }
 }

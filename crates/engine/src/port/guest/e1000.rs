@@ -36,12 +36,12 @@ pub(crate) struct E1000Device {
     /// Turns since the guest last took a packet, while packets wait.
     refused: u32,
     // Keeps the memory that received packets use.
-    _memory: Arc<Memory>,
+    memory: Arc<Memory>,
 }
 
 impl E1000Device {
     pub(crate) const fn new(queue: Queue, memory: Arc<Memory>) -> Self {
-        Self { queue, unsent: Batch::new(), spare: Batch::new(), refused: 0, _memory: memory }
+        Self { queue, unsent: Batch::new(), spare: Batch::new(), refused: 0, memory }
     }
 }
 
@@ -200,6 +200,11 @@ impl Device for E1000Device {
 
     fn leaves_work(&self) -> bool {
         true
+    }
+
+    fn use_memory(&mut self, memory: &Arc<Memory>) {
+        self.spare.clear();
+        self.memory = Arc::clone(memory);
     }
 }
 

@@ -23,12 +23,12 @@ pub(crate) struct VhostDevice {
     /// Packets may be in the ring for which the guest sends no notification.
     ready: bool,
     // Keeps the memory that received packets use.
-    _memory: Arc<Memory>,
+    memory: Arc<Memory>,
 }
 
 impl VhostDevice {
     pub(crate) const fn new(queue: VhostQueue, memory: Arc<Memory>) -> Self {
-        Self { queue, unsent: Batch::new(), refused: 0, ready: false, _memory: memory }
+        Self { queue, unsent: Batch::new(), refused: 0, ready: false, memory }
     }
 }
 
@@ -111,5 +111,9 @@ impl Device for VhostDevice {
 
     fn leaves_work(&self) -> bool {
         true
+    }
+
+    fn use_memory(&mut self, memory: &Arc<Memory>) {
+        self.memory = Arc::clone(memory);
     }
 }

@@ -32,6 +32,8 @@ pub(crate) enum Command {
     StartPort(PortId),
     /// Send what the queue has gathered, and return the queue.
     RemovePort(PortId),
+    /// Receive into another memory by this port, whose device stays open.
+    UseMemory(PortId, Arc<Memory>),
     /// Replace the port's shaper; `None`: no shaper.
     SetShaper(PortId, Option<Box<Shaper>>),
     /// This worker sends for that port.
@@ -134,6 +136,11 @@ impl Worker {
                 dp.flush_ports();
                 let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
                 self.send(Event::PortRetired(port, old));
+            }
+            Command::UseMemory(port, memory) => {
+                dp.flush_ports();
+                dp.use_memory(port, &memory);
+                self.send(Event::Retired(Retired::Memory(memory)));
             }
             Command::SetShaper(port, shaper) => {
                 let old = dp.ports.get_mut(port).and_then(|queue| queue.set_shaper(shaper));

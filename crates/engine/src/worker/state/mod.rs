@@ -27,6 +27,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::Link;
+use crate::memory::Memory;
 use crate::port::PortContext;
 use crate::router::DestinationLimit;
 use crate::tap::{Passing, Place, Taps};
@@ -167,6 +168,14 @@ impl Datapath {
     pub(crate) fn flush_ports(&mut self) -> usize {
         let taps = self.is_tapped.then_some(&self.taps);
         self.ports.flush(self.clock.now, &self.memories, (&self.counters, taps))
+    }
+
+    /// Receives by a port into another memory.
+    pub(crate) fn use_memory(&mut self, port: PortId, memory: &Arc<Memory>) {
+        let cx = PortContext::new(port, &self.counters, self.is_tapped.then_some(&self.taps));
+        if let Some(queue) = self.ports.get_mut(port) {
+            queue.use_memory(memory, self.memories.get(queue.memory), &cx);
+        }
     }
 
     /// The counters and captures of a port's devices.

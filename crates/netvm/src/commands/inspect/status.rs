@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use netvm_api::{Client, ClientError, Drift, HugePages, Idle, NfInfo, NfState, Status};
 use tokio::time::sleep;
 
-use crate::commands::change::age;
+use crate::commands::change::{age, problems_of};
 use crate::error::CliError;
 use crate::format::{bytes, count, duration, plural};
 use crate::output::{Output, lines};
@@ -99,8 +99,8 @@ fn draw_status(status: &Status, output: &Output) -> String {
     }
     text.push_str(&draw_configuration(status, &file));
     if !status.problems.is_empty() {
-        text.push_str("\nproblems:\n");
-        text.extend(status.problems.iter().map(|problem| format!("  {problem}\n")));
+        text.push('\n');
+        text.push_str(&problems_of(status));
     }
     text
 }

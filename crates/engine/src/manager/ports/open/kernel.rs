@@ -1,10 +1,11 @@
 //! Opens TAP devices, also in containers, and packet sockets.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
 
 use dpdk::Accepts;
-use netvm_config::model::{PortConfig, PortKind};
-use netvm_vnet::{ContainerOptions, Features, Offloads, SocketOptions, TapOptions};
+use netvm_config::model::{InterfaceAddress, PortConfig, PortKind};
+use netvm_vnet::{Addressing, ContainerOptions, Features, Offloads, SocketOptions, TapOptions};
 
 use super::{Opened, Site};
 use crate::ids::WorkerId;
@@ -19,7 +20,11 @@ pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProbl
         let mtu = Some(config.mtu);
         TapOptions { interface: interface.clone(), queues, mtu, offloads: true }
     };
-    let mut namespace = None;
+    let addressing = |addresses: &[InterfaceAddress], gateways: &[IpAddr]| Addressing {
+        addresses: addresses.iter().map(|a| (a.address, a.length)).collect(),
+        gateways: gateways.to_owned(),
+    };
+    let mut managed = None;
     let (opened, driver) = match &config.kind {
         PortKind::Tap { interface } => (netvm_vnet::tap::open(&device(interface))?, "TAP"),
         PortKind::Container(container) => {
@@ -27,11 +32,17 @@ pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProbl
                 tap: device(&container.interface),
                 namespace: container.namespace_file(),
                 mac: container.own_mac().0,
-                addresses: container.addresses.iter().map(|a| (a.address, a.length)).collect(),
-                gateways: container.gateways.clone(),
+                addressing: addressing(&container.addresses, &container.gateways),
             };
-            let (opened, within) = netvm_vnet::container::open(&options)?;
-            namespace = Some(within);
+            let (opened, kept) = netvm_vnet::container::open(&options)?;
+            managed = Some(kept);
+            (opened, "TAP")
+        }
+        PortKind::Host(host) => {
+            let options = (device(&host.interface), host.mac_on(machine()).0);
+            let addressing = addressing(&host.addresses, &host.gateways);
+            let (opened, kept) = netvm_vnet::host::open(&options.0, options.1, &addressing)?;
+            managed = Some(kept);
             (opened, "TAP")
         }
         kind => {
@@ -39,7 +50,7 @@ pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProbl
             (netvm_vnet::packet_socket::open(&SocketOptions { interface, queues })?, "packet socket")
         }
     };
-    let is_tap = matches!(config.kind, PortKind::Tap { .. } | PortKind::Container(_));
+    let is_tap = matches!(config.kind, PortKind::Tap { .. } | PortKind::Container(_) | PortKind::Host(_));
     let tap = opened.queues.first().filter(|_| is_tap).map(netvm_vnet::Queue::watch);
     let sent = SentOffloads::new(accepts(opened.offloads, config));
     let by = if opened.queues.iter().all(netvm_vnet::Queue::uses_io_uring) { ", io_uring" } else { "" };
@@ -54,7 +65,7 @@ pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProbl
     let offloads = words(accepts(opened.offloads, config));
     let sent = (!is_tap).then_some((opened.offloads, sent));
     let opened = Opened::new(queues, format!("{driver}, {offloads}{by}"));
-    Ok(Opened { missed, tap, namespace, sent, ..opened })
+    Ok(Opened { missed, tap, managed, sent, ..opened })
 }
 
 /// Offloads that packets may leave to a port: those that the kernel passes on and, for packet sockets, that its interface has.
@@ -81,4 +92,14 @@ pub(crate) const fn words(accepts: Accepts) -> &'static str {
         Accepts { checksum: true, .. } => "checksums, some segments",
         Accepts { checksum: false, .. } => "no offloads",
     }
+}
+
+/// What no other machine has, for MAC addresses: its id (machine-id(5)), or else its name.
+fn machine() -> &'static str {
+    static MACHINE: LazyLock<String> = LazyLock::new(|| {
+        let read = |file| std::fs::read_to_string(file).ok().filter(|text| !text.trim().is_empty());
+        let id = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/hostname"));
+        id.unwrap_or_default().trim().to_owned()
+    });
+    &MACHINE
 }

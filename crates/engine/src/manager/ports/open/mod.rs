@@ -10,8 +10,7 @@ use std::sync::Arc;
 use dpdk::{Device as EthKind, PortBuilder, VhostPort};
 use netvm_config::model::{PortConfig, PortKind, SocketRights};
 use netvm_switch::qos::QosError;
-use netvm_vnet::container::Namespace;
-use netvm_vnet::{Offloads, Watch};
+use netvm_vnet::{ManagedInterface, Offloads, Watch};
 
 use super::{OpenError, OpenProblem, PortMode, PortState, give_socket, interface};
 use crate::ids::WorkerId;
@@ -93,7 +92,7 @@ pub(crate) fn open(
         card: opened.card,
         patch: opened.patch,
         tap: opened.tap,
-        namespace: opened.namespace,
+        managed: opened.managed,
         reported: [0; 3],
         missed: opened.missed,
         longest: opened.longest,
@@ -122,7 +121,7 @@ struct Opened {
     card: Option<netvm_e1000::Port>,
     patch: Option<PatchEnd>,
     tap: Option<Watch>,
-    namespace: Option<Namespace>,
+    managed: Option<ManagedInterface>,
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
     longest: Option<LongestFrame>,
@@ -140,7 +139,7 @@ impl Opened {
             card: None,
             patch: None,
             tap: None,
-            namespace: None,
+            managed: None,
             progress: None,
             missed: Vec::new(),
             longest: None,
@@ -157,7 +156,7 @@ fn open_kind(
 ) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
-        PortKind::AfPacket { .. } | PortKind::Tap { .. } | PortKind::Container(_) => {
+        PortKind::AfPacket { .. } | PortKind::Tap { .. } | PortKind::Container(_) | PortKind::Host(_) => {
             return kernel::open(config, site);
         }
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },

@@ -5,14 +5,13 @@
 
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netvm_netlink::{Requests, change_link, index_of, inside, set_addresses, set_default_route, set_up};
+use netvm_netlink::{Requests, change_link, index_of, inside, set_up};
 
+use super::addressing::{Addressing, ManagedInterface, Namespace, id};
 use crate::tap::{self, TapOptions};
 use crate::{OpenError, Opened};
 
@@ -25,31 +24,8 @@ pub struct ContainerOptions {
     pub namespace: PathBuf,
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Its addresses, with the lengths of their prefixes.
-    pub addresses: Vec<(IpAddr, u8)>,
-    /// Default gateways, at most one of each address family.
-    pub gateways: Vec<IpAddr>,
-}
-
-/// A network namespace, and the file that named it.
-#[derive(Clone, Debug)]
-pub struct Namespace {
-    file: PathBuf,
-    /// Device and inode number.
-    id: (u64, u64),
-}
-
-impl Namespace {
-    fn of(path: &Path, file: &File) -> io::Result<Self> {
-        Ok(Self { file: path.to_owned(), id: id(&file.metadata()?) })
-    }
-
-    /// Whether the file names another namespace now. The old one, with its interface, may still be there: sockets that
-    /// wait for their last acknowledgement keep it for minutes after the container has ended.
-    #[must_use]
-    pub fn is_replaced(&self) -> bool {
-        std::fs::metadata(&self.file).is_ok_and(|metadata| id(&metadata) != self.id)
-    }
+    /// Its addresses and routes.
+    pub addressing: Addressing,
 }
 
 /// Whether a file names the network namespace of this process. An interface of a container, with its default route, would
@@ -61,25 +37,40 @@ pub fn is_own(file: &Path) -> bool {
     ids[0].is_some() && ids[0] == ids[1]
 }
 
-fn id(metadata: &std::fs::Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
+/// The MAC address of an interface in a network namespace; `None` if it is not there.
+///
+/// # Errors
+/// The namespace cannot be entered.
+pub fn mac_in(namespace: &Path, interface: &str) -> io::Result<Option<Vec<u8>>> {
+    let find = || -> io::Result<Option<Vec<u8>>> {
+        let link = netvm_netlink::by_name(&mut Requests::open()?, interface)?;
+        let mac = |attribute| match attribute {
+            LinkAttribute::Address(mac) => Some(mac),
+            _ => None,
+        };
+        Ok(link.map(|link| link.attributes.into_iter().find_map(mac).unwrap_or_default()))
+    };
+    inside(File::open(namespace)?.as_fd(), find)?
 }
 
-/// Makes the interface, which ends with its last queue.
+/// Makes the interface, which ends with its last queue. If its addresses and routes cannot be
+/// set, it is open all the same, and [`ManagedInterface::problem`] says so.
 ///
 /// # Errors
 /// [`OpenError`] names the step that failed.
-pub fn open(options: &ContainerOptions) -> Result<(Opened, Namespace), OpenError> {
+pub fn open(options: &ContainerOptions) -> Result<(Opened, ManagedInterface), OpenError> {
     let name = &options.tap.interface;
     let fail = |step| OpenError::of(name, step);
     let namespace = File::open(&options.namespace).map_err(|source| {
-        OpenError::of(name, "cannot open its network namespace")(io::Error::new(
-            source.kind(),
-            format!("{}: {source}", options.namespace.display()),
-        ))
+        let remedy = match source.kind() {
+            io::ErrorKind::NotFound => "start the container; `ip netns` lists named network namespaces",
+            _ => "run netvmd as root",
+        };
+        let text = format!("{}: {source} ({remedy})", options.namespace.display());
+        OpenError::of(name, "cannot open its network namespace")(io::Error::new(source.kind(), text))
     })?;
     if is_own(&options.namespace) {
-        let why = "it is netvm's own: give the container's, or use kind = \"tap\"";
+        let why = "it is netvm's own: give the container's, or use kind = \"host\"";
         return Err(fail("cannot use its network namespace")(io::Error::other(why)));
     }
     let identity =
@@ -98,17 +89,13 @@ pub fn open(options: &ContainerOptions) -> Result<(Opened, Namespace), OpenError
     ];
     message.attributes.extend(options.tap.mtu.map(|mtu| LinkAttribute::Mtu(mtu.into())));
     change_link(&mut requests, index, message).map_err(fail("cannot move it into its network namespace"))?;
-    let configured = inside(namespace.as_fd(), || configure(options)).and_then(|result| result);
-    configured.map_err(fail("cannot set its addresses and routes"))?;
-    Ok((opened, identity))
-}
-
-/// Brings the interface up in its namespace.
-fn configure(options: &ContainerOptions) -> io::Result<()> {
-    let mut requests = Requests::open()?;
-    let index = index_of(&mut requests, &options.tap.interface)?;
-    let index = index.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-    set_up(&mut requests, index, true)?;
-    set_addresses(&mut requests, index, &options.addresses)?;
-    options.gateways.iter().try_for_each(|gateway| set_default_route(&mut requests, index, *gateway))
+    let come_up = || -> io::Result<()> {
+        let mut requests = Requests::open()?;
+        let index = index_of(&mut requests, name)?;
+        let index = index.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        set_up(&mut requests, index, true)
+    };
+    let is_up = inside(namespace.as_fd(), come_up).and_then(|result| result);
+    is_up.map_err(fail("cannot bring it up in its network namespace"))?;
+    Ok((opened, ManagedInterface::new(name.clone(), Some(identity), options.addressing.clone())))
 }

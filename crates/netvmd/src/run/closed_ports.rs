@@ -1,0 +1,180 @@
+//! When closed ports are opened again. In: the ports, and what each needs of this machine: an interface, a namespace, files.
+//! Out: the ports to open now.
+//!
+//! A port is tried as soon as what it needs appears or is another one, and then at growing intervals: an attempt may make an
+//! interface and remove it again. While what it needs is not there, an attempt would be in vain.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{Host, HostConfig, PortConfig, PortId, PortKind, VhostMode};
+use netvm_engine::{InterfaceState, PortView};
+use rustix::fs::statfs;
+
+/// Pause after the first attempt.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// `NSFS_MAGIC` (`linux/magic.h`).
+const NSFS: u64 = 0x6e73_6673;
+
+/// Numbers of what a port needs, such as device and inode of a file; `None`: something is not there.
+type Needed = Option<Vec<u64>>;
+
+#[derive(Debug)]
+struct Attempt {
+    needed: Needed,
+    next: Instant,
+    pause: Duration,
+}
+
+/// The closed ports, and the last attempt to open each.
+#[derive(Debug, Default)]
+pub(super) struct ClosedPorts(BTreeMap<PortId, Attempt>);
+
+impl ClosedPorts {
+    /// The ports to close and open again, or to open: those that lost their interface, and closed ones that are due.
+    pub(super) fn due(&mut self, host: &Host, ports: &[PortView], now: Instant) -> Vec<PortId> {
+        self.0.retain(|id, _| ports.iter().any(|port| port.id == *id && !port.is_open));
+        let is_due = |port: &&PortView| {
+            if port.is_open && !has_lost_interface(port) {
+                return false;
+            }
+            // A punt port's interface is made for it.
+            let is_made = host.punted_by(port.id).is_some();
+            let needed = host.port(port.id).and_then(|port| needed(&port.kind)).or(is_made.then(Vec::new));
+            self.is_due(port.id, needed, now) || port.is_open
+        };
+        ports.iter().filter(is_due).map(|port| port.id).collect()
+    }
+
+    fn is_due(&mut self, port: PortId, needed: Needed, now: Instant) -> bool {
+        let Some(last) = self.0.get_mut(&port) else {
+            // It was tried when it was closed; what it needs may have come since then.
+            let is_there = needed.is_some();
+            self.0.insert(port, Attempt { needed, next: now + FIRST_PAUSE, pause: FIRST_PAUSE });
+            return is_there;
+        };
+        if last.needed != needed {
+            *last = Attempt { needed, next: now + FIRST_PAUSE, pause: FIRST_PAUSE };
+            return true;
+        }
+        if last.needed.is_none() || now < last.next {
+            return false;
+        }
+        last.pause = (last.pause * 2).min(LONGEST_PAUSE);
+        last.next = now + last.pause;
+        true
+    }
+}
+
+/// Whether an open port must be closed: its interface is gone, or another one has its name.
+pub(super) fn has_lost_interface(port: &PortView) -> bool {
+    port.interface.as_ref().is_some_and(|interface| interface.state != InterfaceState::Same)
+}
+
+/// The folders in which files appear and go that ports need.
+pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        host.ports.iter().flat_map(files).filter_map(|file| Some(file.parent()?.to_owned())).collect();
+    // Those of processes are made by nobody who tells it.
+    folders.retain(|folder| !folder.starts_with("/proc"));
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+fn files(port: &PortConfig) -> Vec<PathBuf> {
+    match &port.kind {
+        PortKind::Container(container) => vec![container.namespace_file()],
+        PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } => {
+            path.parent().map(Path::to_owned).into_iter().collect()
+        }
+        PortKind::Pcap { input, output, .. } => input
+            .iter()
+            .cloned()
+            .chain(output.iter().filter_map(|path| Some(path.parent()?.to_owned())))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn needed(kind: &PortKind) -> Needed {
+    match kind {
+        PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface } => Some(vec![index(interface)?]),
+        PortKind::Tap { interface } | PortKind::Host(HostConfig { interface, .. }) => {
+            Some(vec![index(interface).unwrap_or(0)])
+        }
+        PortKind::Container(container) => {
+            let file = container.namespace_file();
+            // Until the namespace is mounted on it, it is an ordinary file.
+            statfs(&file).ok().filter(|system| system.f_type as u64 == NSFS)?;
+            identity(&file)
+        }
+        PortKind::Pci { address } => identity(&Path::new("/sys/bus/pci/devices").join(address)),
+        PortKind::VhostUser { path, mode: VhostMode::Server, .. } | PortKind::E1000 { path, .. } => {
+            // netvmd makes the folders that are missing.
+            let mut needed = path.ancestors().skip(1).find_map(identity).unwrap_or_default();
+            needed.extend(identity(path).unwrap_or_default());
+            Some(needed)
+        }
+        PortKind::Pcap { input, output, .. } => {
+            let mut needed = Vec::new();
+            if let Some(path) = input {
+                needed.extend(identity(path)?);
+                needed.push(fs::metadata(path).ok()?.len());
+            }
+            if let Some(path) = output {
+                needed.extend(identity(folder_of(path))?);
+            }
+            Some(needed)
+        }
+        PortKind::VhostUser { .. }
+        | PortKind::Null { .. }
+        | PortKind::Source(_)
+        | PortKind::Patch { .. }
+        | PortKind::Sink => Some(Vec::new()),
+    }
+}
+
+fn index(interface: &str) -> Option<u64> {
+    fs::read_to_string(format!("/sys/class/net/{interface}/ifindex")).ok()?.trim().parse().ok()
+}
+
+fn identity(path: &Path) -> Needed {
+    let metadata = fs::metadata(path).ok()?;
+    Some(vec![metadata.dev(), metadata.ino()])
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_tried_when_what_it_needs_appears_and_then_ever_less_often() {
+        let (mut ports, port, start) = (ClosedPorts::default(), PortId(3), Instant::now());
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        assert!(ports.is_due(PortId(4), Some(vec![1]), at(0.0)), "it may have come just now");
+        assert!(!ports.is_due(port, None, at(0.0)), "it was tried when it was closed");
+        assert!(!ports.is_due(port, None, at(100.0)), "what it needs is not there");
+        assert!(ports.is_due(port, Some(vec![1]), at(100.1)), "it appeared");
+        assert!(ports.is_due(port, Some(vec![2]), at(100.2)), "it is another one");
+        let mut tried = Vec::new();
+        for tenth in 0..400 {
+            let now = 100.2 + f64::from(tenth) / 10.0;
+            if ports.is_due(port, Some(vec![2]), at(now)) {
+                tried.push(now.round());
+            }
+        }
+        assert_eq!(tried, [101.0, 103.0, 107.0, 115.0, 125.0, 135.0]);
+        assert!(ports.is_due(port, None, at(141.0)), "the reason is another one now");
+        assert!(!ports.is_due(port, None, at(200.0)));
+    }
+}

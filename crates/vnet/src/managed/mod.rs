@@ -1,0 +1,9 @@
+//! TAP devices with addresses and routes, in this network namespace and in others, and the events of interfaces there.
+
+mod addressing;
+pub mod container;
+pub mod host;
+mod link_events;
+
+pub use addressing::{Addressing, ManagedInterface};
+pub use link_events::{LinkEvent, LinkEvents};
