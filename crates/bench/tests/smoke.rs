@@ -129,3 +129,24 @@ fn a_failed_benchmark_has_an_error_and_no_result() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("needs 2 cores"), "{text}");
 }
+
+#[test]
+fn one_worker_is_compared_with_two() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        println!("SKIP: this process may use {cores} core, the benchmark needs two");
+        return;
+    }
+    let output = bench("workers --json --quick --skip-peers --runs 1 --seconds 0.1").unwrap();
+    let progress = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{progress}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = report["results"].as_array().unwrap();
+    for case in ["source-sink-2/source-sink-1", "router-2/router-1", "chain-2/chain-1"] {
+        let row =
+            results.iter().find(|row| row["case"] == case).unwrap_or_else(|| panic!("{case}: {results:?}"));
+        assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    // What two workers share is said.
+    assert_eq!(cores < 4, progress.contains("share those of the workers"), "{progress}");
+}

@@ -9,6 +9,7 @@ mod groups;
 mod host;
 mod many_ports;
 mod memory;
+mod workers;
 
 use common::{Forward, PROGRAM};
 use netlib::Options;
