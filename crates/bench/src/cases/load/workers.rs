@@ -9,8 +9,10 @@
 //!
 //! N is the number of workers. Senders are the first ports, so the placement gives each a worker. Rates are packets that arrive
 //! per second of wall-clock time, because the question is what a second core adds. NFs have a core each, and so have the pairs of
-//! guests, after the workers' cores; if there are fewer cores, they share those of the workers, and the ratio says how well two
-//! workers share cores, not what free cores would give. The source needs no device, so a worker is busy with nothing else.
+//! guests, after the workers' cores. On a machine with two cores, one worker leaves them the second core, and two workers share
+//! both cores with them: then these ratios say whether that core does more as a worker or as the NFs', not what free cores give.
+//! A guest here polls, so it and a worker take turns of milliseconds. The source needs no device, so a worker is busy with
+//! nothing else.
 
 use std::path::Path;
 
@@ -58,7 +60,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     if cores.len() < WORKERS[1] + PAIRS {
         eprintln!(
             "{} cores: NFs and guests share those of the workers. Only `source-sink` and `router` say what a second worker \
-             gains; the others say how they share.",
+             gains. In `chain` and `guests` it takes the core that NFs and guests had.",
             cores.len()
         );
     }
@@ -104,7 +106,7 @@ fn on(cores: &[u32], mut host: Host) -> Host {
 /// The core of NF or guest `n`: after the workers' cores, or else one of those.
 fn core_after(cores: &[u32], workers: usize, n: usize) -> u32 {
     let free = &cores[workers.min(cores.len())..];
-    let of = if free.len() < PAIRS { cores } else { free };
+    let of = if free.is_empty() { cores } else { free };
     of[n % of.len()]
 }
 
