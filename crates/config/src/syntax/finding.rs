@@ -63,8 +63,6 @@ kinds! {
         UnknownName = "config::unknown_name",
         /// A name, or a device of this machine, that is used twice.
         Duplicate = "config::duplicate",
-        /// Two rules with one match and different terminal actions.
-        SameMatch = "config::same_match",
         /// More items than possible.
         TooMany = "config::too_many",
         /// A port's longest frame does not fit a buffer.
@@ -75,6 +73,8 @@ kinds! {
         Missing = "config::missing",
     }
     warnings: {
+        /// Two rules with one match and different terminal actions: the later one never matches.
+        SameMatch = "config::same_match",
         /// A rule that never matches, since earlier ones take all of its packets.
         Shadowed = "config::shadowed",
         /// Two rules that decide differently on some packets: their order matters.

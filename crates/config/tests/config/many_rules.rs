@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Action, Actions, Host, Rule, RuleId, RuleParts};
-use netvm_config::{Kind, assign_ids, parse, parse_rules};
+use netvm_config::{Finding, Kind, assign_ids, parse, parse_rules};
 use netvm_policy_import::{ImportedRule, classbench};
 
 use crate::host;
@@ -75,13 +75,13 @@ fn ten_thousand_wrong_rules_are_reported_quickly() {
     let rules = &text[AROUND.len()..];
     let again = rules.replace("\"rule", "\"again").replace("drop = true", "normal = true");
     let begin = Instant::now();
-    let error = parse("host.toml", &format!("{text}{again}")).unwrap_err();
+    let loaded = parse("host.toml", &format!("{text}{again}")).unwrap_or_else(|error| panic!("{error}"));
     assert!(begin.elapsed() < SLOW);
-    assert_eq!(error.to_string(), "host.toml has 10000 errors");
-    assert_eq!(error.findings().len(), 50);
-    let last = error.findings().last().unwrap().remedy().unwrap().to_owned();
+    let same = |finding: &&Finding| finding.kind() == Kind::SameMatch;
+    assert_eq!(loaded.warnings.iter().filter(same).count(), 50);
+    let last = loaded.warnings.iter().rfind(same).unwrap().remedy().unwrap().to_owned();
     assert!(last.ends_with("; and 9950 more like this"), "{last}");
-    assert!(error.render(false).len() < 1 << 20);
+    assert!(loaded.warnings.iter().map(|finding| finding.render(false).len()).sum::<usize>() < 1 << 20);
 }
 
 #[test]

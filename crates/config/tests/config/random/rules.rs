@@ -259,7 +259,7 @@ pub fn rule() -> impl Strategy<Value = RawRule> {
     (any::<bool>(), ports, matches(), (0u8..7, any::<Index>()), besides)
 }
 
-/// Gives the ports what they do, and the host its rules, but for those with an equal match and another terminal action.
+/// Gives the ports what they do, and the host its rules.
 pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
     let (ports, chains) = (host.ports.len(), host.chains.len());
     let port_at = |index: &Index| PortId(index.index(ports) as u16);
@@ -297,15 +297,6 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
             to: to.iter().map(port_at).collect(),
             ..matches
         };
-        // Equal sets have the same words, in whatever order.
-        let words = |matches: &Match| -> BTreeSet<String> {
-            let text = format!("{matches:?}");
-            text.split([' ', ',', '[', ']', '{', '}']).map(str::to_owned).collect()
-        };
-        let contradicts = |before: &Rule| words(&before.matches) == words(&matches);
-        if host.rules.iter().any(contradicts) {
-            continue;
-        }
         let mirror = mirror.as_ref().map(port_at);
         let queue = queue.filter(|_| queues > 0).map(|index| QueueId(index.index(queues) as u8));
         let actions = Actions { terminal, set_vlan, queue, mirror, police };
