@@ -27,6 +27,7 @@ pub use netvm_policy::{
 use netvm_wire::MacAddr;
 
 mod engine;
+mod landing;
 mod nf;
 mod port;
 mod port_policy;
@@ -266,20 +267,6 @@ impl Host {
             _ => None,
         };
         by_rule.chain(forward).filter_map(|id| self.chain(id))
-    }
-
-    /// The group in whose memory a port receives packets: the port's own, else the group of the first hop of
-    /// the first chain of [`Host::chains_from`]; `None`: the engine's own memory.
-    #[must_use]
-    pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
-        self.landing_by(&self.rules, port)
-    }
-
-    /// As [`Host::landing_group`], by some of the rules.
-    #[must_use]
-    pub fn landing_by(&self, rules: &[Rule], port: &PortConfig) -> Option<GroupId> {
-        let first = |chain: &Chain| self.nf(*chain.hops.first()?).map(|nf| nf.group);
-        port.group.or_else(|| self.chains_by(rules, port).find_map(first))
     }
 }
 

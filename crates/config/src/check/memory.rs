@@ -1,4 +1,4 @@
-//! Frames that do not fit into buffers, and groups with too many threads.
+//! Frames that do not fit into buffers, groups with too many threads, and ports that show packets to a group that does not get them.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +18,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         frames(findings, file, host, (port, place.of("mtu")));
         large_buffers(findings, host, (port, place.of("gro")));
+        shown_to(findings, host, (port, place.of("group")));
     }
     let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
     let places = file.items("router").into_iter().flat_map(|router| router.items("interface"));
@@ -55,6 +56,25 @@ fn large_buffers(findings: &Findings, host: &Host, (port, place): (&PortConfig, 
         )
         .at(place, "needs `large_buffers`")
         .help(format!("set `large_buffers` of group {} to 128, or remove `gro`", group.name))
+        .keep();
+}
+
+/// A port with a `group` of its own whose chains begin in other groups: the NFs of its group can read these packets, too.
+fn shown_to(findings: &Findings, host: &Host, (port, place): (&PortConfig, Span)) {
+    let Some(group) = port.group.filter(|group| host.nfs.iter().any(|nf| nf.group == *group)) else { return };
+    let Some(other) = host.entered_by(&host.rules, port).find(|other| *other != group) else { return };
+    let name = |id| host.group(id).map_or("", |group| group.name.as_str());
+    let (group, other) = (name(group), name(other));
+    findings
+        .note(
+            Kind::CrossGroup,
+            format!("the NFs of group {group} can read the packets that port {} sends to group {other}", port.name),
+        )
+        .at(place, "all packets of the port are received into this group's memory")
+        .help(format!(
+            "remove `group` of port {}, or name a group without NFs: then each group gets only copies of its own packets",
+            port.name
+        ))
         .keep();
 }
 

@@ -78,12 +78,13 @@ fn chains_and_rules_change_live() {
                 "[[chain]]\nname = \"rest\"\nhops = [\"probe\"]\noutput = \"ingress\"\n[[rule]]\nfrom = \"client\"\nchain = \"rest\"\n"
             ),
         ]),
-        "+ chain rest: probe → ingress\n\
+        "~ port client: packets land in the engine's own memory instead of group edge\n    \
+         port client is reopened (packets land in the engine's own memory instead of group edge)\n\
+         + chain rest: probe → ingress\n\
          - rule: from client protocol=tcp destination_ports=80 → chain web\n\
          - rule: from client everything → drop\n\
          + rule: from client protocol=tcp destination_ports=80-81 → chain web\n\
-         + rule: from client everything → chain rest\n\
-         no traffic is disturbed\n"
+         + rule: from client everything → chain rest\n"
     );
     let rule = "[[rule]]\nfrom = \"client\"\ndrop = true\n";
     let first = "[[rule]]\nfrom = \"client\"\nmatch";
@@ -295,4 +296,27 @@ fn a_queue_keeps_its_number_while_a_port_has_it() {
     assert!(new.to_toml().contains("queue = \"voice\""));
     let none = host("");
     assert!(plan(&none, &old).to_string().contains("everything → queue voice"), "{}", plan(&none, &old));
+}
+
+#[test]
+fn a_port_whose_rules_lead_to_two_groups_lands_in_neither() {
+    let guest = "\n[[chain]]\nname = \"probed\"\nhops = [\"probe\"]\noutput = \"server\"\n\
+                 [[rule]]\nfrom = \"client\"\nmatch = { protocol = \"udp\" }\nchain = \"probed\"\n";
+    let moved = "port client is reopened (packets land in the engine's own memory instead of group edge)";
+    let plan_of = |before: &str, after: &str| plan(&host(before), &host(after)).to_string();
+    let two = format!("{OLD}{guest}");
+    assert!(plan_of(OLD, &two).contains(moved), "{}", plan_of(OLD, &two));
+    let back = plan_of(&two, OLD);
+    assert!(back.contains("(packets land in group edge instead of the engine's own memory)"), "{back}");
+    // Also behind a patch link, by whatever way leads there.
+    let patch = "\n[[port]]\nname = \"near\"\nkind = \"patch\"\npeer = \"far\"\n\
+                 [[port]]\nname = \"far\"\nkind = \"patch\"\npeer = \"near\"\nforward = { chain = \"probed\" }\n";
+    let chain = &guest[..guest.find("[[rule]]").unwrap()];
+    for way in ["out = \"near\"", "drop = true\nmirror = \"near\""] {
+        let rule = format!("[[rule]]\nfrom = \"client\"\nmatch = {{ protocol = \"udp\" }}\n{way}\n");
+        let after = format!("{OLD}{chain}{patch}{rule}");
+        assert!(plan_of(OLD, &after).contains(moved), "{way}: {}", plan_of(OLD, &after));
+    }
+    let apart = format!("{OLD}{chain}{patch}");
+    assert!(!plan_of(OLD, &apart).contains("port client is reopened"), "{}", plan_of(OLD, &apart));
 }

@@ -102,6 +102,8 @@ fn two_actions_for_one_match_name_both_lines() {
         "{}",
         same.message()
     );
+    assert!(same.is_warning(), "in an ordered list, the first match decides");
+    assert!(parse("host.toml", &text).is_ok());
     // The port that lost its rule gets a warning, too.
     assert!(findings(&text).iter().any(|finding| finding.kind() == Kind::Unused));
     // A rule that repeats another is only shadowed.
@@ -115,6 +117,22 @@ fn two_actions_for_one_match_name_both_lines() {
     let both = |second: &str| rule("[\"tcp\", \"udp\"]", "drop") + &rule(second, "normal");
     assert_eq!(found(&both("[\"udp\", \"tcp\"]")), [(Kind::SameMatch, 5)]);
     assert_eq!(found(&both("[\"udp\", \"tcp\", \"icmp\"]")), []);
+}
+
+#[test]
+fn a_port_that_shows_packets_to_another_group_has_a_warning() {
+    let text = "[[group]]\nname = \"g1\"\n[[group]]\nname = \"g2\"\n[[group]]\nname = \"none\"\n\
+                [[port]]\nname = \"uplink\"\nkind = \"source\"\ngroup = \"g1\"\nforward = { chain = \"two\" }\n\
+                [[nf]]\nrole = \"one\"\ngroup = \"g1\"\n[[nf]]\nrole = \"two\"\ngroup = \"g2\"\n\
+                [[chain]]\nname = \"two\"\nhops = [\"two\"]\n";
+    let shown = |text: &str| {
+        let found = findings(text).into_iter().find(|finding| finding.kind() == Kind::CrossGroup);
+        found.map(|finding| (finding.position().0, finding.message().to_owned()))
+    };
+    let message = "the NFs of group g1 can read the packets that port uplink sends to group g2";
+    assert_eq!(shown(text), Some((10, message.to_owned())));
+    assert_eq!(shown(&text.replace("group = \"g1\"\nforward", "group = \"none\"\nforward")), None);
+    assert_eq!(shown(&text.replace("group = \"g1\"\nforward", "forward")), None);
 }
 
 #[test]

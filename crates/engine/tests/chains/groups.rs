@@ -1,10 +1,13 @@
 //! Trust groups: crossing copies and is counted, rights hold, regions may be on several nodes.
 
+use std::fs::File;
 use std::time::Duration;
 
+use crate::support::pcap::{Scratch, finish, start};
 use crate::support::{Rig, chain, group, line, nf, port, rule, source};
-use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
+use netvm_config::model::{Action, Actions, EngineConfig, Host, Match, OnFailure, PortKind, Rule, RuleParts};
 use netvm_engine::{ChainId, DropReason, PortId, Span};
+use netvm_wire::{FrameBuilder, MacAddr, PortRange};
 
 const SOON: Duration = Duration::from_secs(20);
 const COUNT: u64 = 50_000;
@@ -135,4 +138,67 @@ fn replicas_by_flow_hash_keep_each_flow_and_share_the_load() {
     assert!(shares.iter().all(|share| *share > COUNT / 10), "{shares:?}");
     let each = COUNT / 64;
     assert!(shares.iter().all(|share| share % each <= 64), "flows were split: {shares:?}");
+}
+
+/// Packets for tenants 0 and 1 in turn: UDP to port 1000 and 1001.
+fn to_tenants(count: usize) -> Vec<Vec<u8>> {
+    let (from, to) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let packet = |n: usize| {
+        let ip = FrameBuilder::new(from, to).ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        ip.udp(9, 1000 + n as u16 % 2).payload(&secret(n % 2)).to_vec().unwrap()
+    };
+    (0..count).map(packet).collect()
+}
+
+fn secret(tenant: usize) -> Vec<u8> {
+    format!("only tenant {tenant} may read this").into_bytes()
+}
+
+/// Whether the memory that an NF of a role maps holds these bytes.
+fn holds(rig: &Rig, role: u16, bytes: &[u8]) -> bool {
+    let id = rig.engine.instances().iter().find(|view| view.role.0 == role).unwrap().id;
+    let regions = rig.engine.descriptors(id).unwrap().regions;
+    regions.iter().any(|region| {
+        let file = File::from(region.try_clone_to_owned().unwrap());
+        let mut memory = vec![0; file.metadata().unwrap().len() as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut memory, 0).unwrap();
+        memory.windows(bytes.len()).any(|window| window == bytes)
+    })
+}
+
+#[test]
+fn packets_of_two_tenants_on_a_shared_uplink_land_in_no_tenants_memory() {
+    let tenant = |id: u16| {
+        let matches = Match {
+            from: vec![PortId(0)],
+            destination_ports: vec![PortRange::new(1000 + id, 1000 + id).unwrap()],
+            ..Match::default()
+        };
+        let actions = Actions { terminal: Some(Action::Chain(ChainId(id))), ..Actions::default() };
+        Rule::from(RuleParts { id: netvm_policy::RuleId(id.into()), name: String::new(), matches, actions })
+    };
+    let scratch = Scratch::new();
+    let mut host = Host {
+        groups: vec![group(0, 1024, 2048), group(1, 1024, 2048)],
+        ports: vec![scratch.port(0, &to_tenants(2000)), port(1, "out", PortKind::Sink)],
+        nfs: vec![nf(0, "a", 0), nf(1, "b", 1)],
+        chains: vec![chain(0, &[0], OnFailure::Drop, 1), chain(1, &[1], OnFailure::Drop, 1)],
+        rules: vec![tenant(0), tenant(1)],
+        ..Host::default()
+    };
+    let mut rig = Rig::new(&EngineConfig::default());
+    start(&mut rig, &host, &["a", "b"]);
+    finish(&mut rig);
+    assert_eq!(rig.sent(1), 2000, "{}", rig.story());
+    assert!(holds(&rig, 0, &secret(0)) && holds(&rig, 1, &secret(1)), "each gets its own packets");
+    assert!(!holds(&rig, 0, &secret(1)) && !holds(&rig, 1, &secret(0)), "and no others");
+    let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
+    assert_eq!(copies, 2000, "each packet is copied once, into the memory of its group");
+    // Without the second tenant's rule, the port is reopened and packets land in the first one's memory.
+    host.rules.truncate(1);
+    host.ports[0] = scratch.port(0, &to_tenants(100));
+    rig.engine.apply(&host).unwrap();
+    finish(&mut rig);
+    let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
+    assert_eq!((copies, rig.sent(1)), (2000, 2050), "{}", rig.story());
 }

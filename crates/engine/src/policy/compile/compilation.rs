@@ -88,7 +88,11 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let leads = |rule: &Rule| {
             !rule.matches.from.is_empty()
                 || !rule.matches.to.is_empty()
-                || matches!(rule.actions.terminal, Some(Action::Chain(_) | Action::Normal))
+                || rule.actions.mirror.is_some()
+                || matches!(
+                    rule.actions.terminal,
+                    Some(Action::Chain(_) | Action::Normal | Action::Port(_) | Action::Router(_))
+                )
         };
         let (gone, added) = (&self.like.rules[self.edit.gone()], &self.host.rules[self.edit.added()]);
         if gone.iter().chain(added).any(leads) {

@@ -1,0 +1,102 @@
+//! The memory that a port receives into. In: rules, chains and the links between ports. Out: the trust group whose memory it is,
+//! or none: the engine's own memory.
+//!
+//! A group's NFs map its memory, so they can read every packet that lands there. So packets land in a group's memory only if all
+//! chains that they can enter begin in that group.
+
+use netvm_policy::{Action, Rule};
+
+use super::{Forward, GroupId, Host, PortConfig, PortId, PortKind, is_from};
+
+/// Where packets of a port go without a chain.
+#[derive(Default)]
+struct Onwards {
+    ports: Vec<PortId>,
+    routers: Vec<netvm_policy::RouterId>,
+    is_switched: bool,
+}
+
+impl Host {
+    /// The group in whose memory a port receives packets: the port's own, else the group in which all chains that its packets can
+    /// enter begin, also chains behind patch ports. `None`: the engine's own memory, as no chain takes them, or chains of several
+    /// groups do.
+    #[must_use]
+    pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
+        self.landing_by(&self.rules, port)
+    }
+
+    /// As [`Host::landing_group`] by some of the rules: at least those whose terminal action is a chain, a port, a router or L2
+    /// switching.
+    #[must_use]
+    pub fn landing_by(&self, rules: &[Rule], port: &PortConfig) -> Option<GroupId> {
+        if port.group.is_some() {
+            return port.group;
+        }
+        let first = self.entered_by(rules, port).next()?;
+        let mut groups = self.behind(rules, port).into_iter().flat_map(|port| self.entered_by(rules, port));
+        groups.all(|group| group == first).then_some(first)
+    }
+
+    /// The groups in which the chains of a port begin; a group may occur several times.
+    pub(crate) fn entered_by<'a>(
+        &'a self,
+        rules: &'a [Rule],
+        port: &PortConfig,
+    ) -> impl Iterator<Item = GroupId> + use<'a> {
+        let chains = self.chains_by(rules, port);
+        chains.filter_map(|chain| self.nf(*chain.hops.first()?).map(|nf| nf.group))
+    }
+
+    /// The port, and the ports that its packets reach by patch ports without a chain.
+    fn behind<'a>(&'a self, rules: &[Rule], port: &'a PortConfig) -> Vec<&'a PortConfig> {
+        let mut behind = vec![port];
+        if !self.ports.iter().any(|port| matches!(port.kind, PortKind::Patch { .. })) {
+            return behind;
+        }
+        let mut next = 0;
+        while let Some(port) = behind.get(next).copied() {
+            next += 1;
+            let onwards = Onwards::of(rules, port);
+            for patch in &self.ports {
+                let PortKind::Patch { peer } = patch.kind else { continue };
+                if onwards.includes(self, patch)
+                    && let Some(peer) = self.port(peer)
+                    && !behind.iter().any(|known| known.id == peer.id)
+                {
+                    behind.push(peer);
+                }
+            }
+        }
+        behind
+    }
+}
+
+impl Onwards {
+    fn of(rules: &[Rule], port: &PortConfig) -> Self {
+        let mut onwards = Self::default();
+        match port.policy.forward {
+            Forward::Port(port) => onwards.ports.push(port),
+            Forward::Router(router) => onwards.routers.push(router),
+            Forward::Normal => onwards.is_switched = true,
+            Forward::Chain(_) | Forward::None => {}
+        }
+        for rule in rules.iter().filter(|rule| is_from(rule, port.id)) {
+            match rule.actions.terminal {
+                Some(Action::Port(port)) => onwards.ports.push(port),
+                Some(Action::Router(router)) => onwards.routers.push(router),
+                Some(Action::Normal) => onwards.is_switched = true,
+                _ => {}
+            }
+            onwards.ports.extend(rule.actions.mirror);
+        }
+        onwards
+    }
+
+    /// Whether packets can leave by this port. Every port may be a member of the switch.
+    fn includes(&self, host: &Host, port: &PortConfig) -> bool {
+        let routes = |id: &netvm_policy::RouterId| {
+            host.router(*id).is_some_and(|router| router.ports().any(|own| own == port.id))
+        };
+        self.is_switched || self.ports.contains(&port.id) || self.routers.iter().any(routes)
+    }
+}
