@@ -98,7 +98,7 @@ pub struct PortCounters {
     pub waited: Counter,
     /// Cycles that its packets took in timed turns, from receive to dispatch.
     pub timed_cycles: Counter,
-    /// [`DropReason::Malformed`] by cause ([`Malformed`]).
+    /// [`DropReason::Malformed`] and [`DropReason::TooManyHeaders`] by cause ([`Malformed`]).
     pub malformed: [Counter; Malformed::COUNT],
 }
 

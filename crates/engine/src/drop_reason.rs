@@ -2,6 +2,8 @@
 //! an NF held when it died are counted as reclaimed (`WorkerCounters::reclaimed`) instead, because their chains are no
 //! longer known.
 
+use netvm_wire::Malformed;
+
 /// Declares an enum whose numbers index counter arrays, with the name of each variant that users see.
 macro_rules! counted {
     ($(#[$doc:meta])* $name:ident { $($(#[$note:meta])* $variant:ident = $text:literal,)* }) => {
@@ -49,6 +51,9 @@ DropReason {
     Spoofed = "spoofed",
     /// The headers are needed and cannot be parsed; `PortCounters::malformed` has the cause.
     Malformed = "malformed",
+    /// The packet has more headers than netvm reads: a third VLAN tag or one of a type older than 802.1ad, a ninth IPv6 extension
+    /// header, or more than 256 bytes of headers. Rules and the guard would not see what a receiver sees.
+    TooManyHeaders = "too-many-headers",
     /// The port is not a member of the packet's VLAN.
     WrongVlan = "wrong-vlan",
     /// L2 switching has no port for it: the destination is on the ingress port, or split horizon forbids it; or the
@@ -134,6 +139,12 @@ Violation {
     /// A control message that does not exist.
     UnknownMessage = "unknown-message",
 }
+}
+
+impl From<Malformed> for DropReason {
+    fn from(why: Malformed) -> Self {
+        if why.is_too_many_headers() { Self::TooManyHeaders } else { Self::Malformed }
+    }
 }
 
 #[cfg(test)]

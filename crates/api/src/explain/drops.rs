@@ -46,6 +46,8 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Correct `addresses` or `macs` of the port if the sender may use the address.";
     "malformed": "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",
         "`netvm policy trace --frame HEX` says what is wrong with a packet.";
+    "too-many-headers": "The packet has more headers than netvm reads, so rules and the guard would not see what a receiver sees: a third VLAN tag, or one of type 0x9100, 0x9200 or 0x9300; a ninth IPv6 extension header; more than 256 bytes of headers.",
+        "`netvm policy trace --frame HEX` says which. Ports without rules and `guard` pass such packets.";
     "wrong-vlan": "The port is not a member of the packet's VLAN.",
         "Compare the port's `vlan` and `trunk` keys with the tags that the sender uses.";
     "filtered": "L2 switching has no port for the packet: the destination is behind the ingress port, or in the same split-horizon group.",

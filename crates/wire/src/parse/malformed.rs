@@ -15,6 +15,10 @@ pub enum Malformed {
     /// VLAN id 4095, which must not be transmitted (IEEE 802.1Q table 9-2).
     #[error("VLAN id 4095 is reserved")]
     VlanReserved,
+    /// More than [`crate::MAX_VLAN_TAGS`] VLAN tags, or a tag of a type that the parser does not read
+    /// ([`crate::EtherType::may_be_tag`]).
+    #[error("more VLAN tags than two, or one of a type older than 802.1ad")]
+    TooManyTags,
     /// An 802.3 length beyond the frame, shorter than an LLC header, or above 1500 without being a type.
     #[error("the 802.3 length does not fit the frame")]
     LlcLength,
@@ -91,14 +95,21 @@ pub enum Malformed {
 }
 
 impl Malformed {
+    /// Whether the frame may be correct, but has more headers than the parser reads. A receiver may read more.
+    #[must_use]
+    pub const fn is_too_many_headers(self) -> bool {
+        matches!(self, Self::TooManyTags | Self::Ipv6TooManyExtensions | Self::BeyondPrefix)
+    }
+
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
     /// All reasons by number: `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::EthernetTruncated,
         Self::VlanTruncated,
         Self::VlanReserved,
+        Self::TooManyTags,
         Self::LlcLength,
         Self::ArpTruncated,
         Self::ArpLengths,

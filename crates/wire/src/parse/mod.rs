@@ -17,7 +17,8 @@ pub use headers::{Headers, Network, Transport};
 pub use ipv6::MAX_IPV6_EXTENSIONS;
 pub use malformed::Malformed;
 
-/// VLAN tags that the parser reads; a third tag is the EtherType of the frame.
+/// VLAN tags that the parser reads. It refuses frames with more ([`Malformed::TooManyTags`]), because receivers remove any number
+/// of tags of VLAN 0; for switches, [`FlowKey::of_ethernet`] reads them, with the third tag as EtherType.
 pub const MAX_VLAN_TAGS: u8 = 2;
 
 /// Parses the headers of a whole frame without FCS.
@@ -40,16 +41,26 @@ pub fn parse_prefix(bytes: &[u8], frame_len: usize) -> Result<Headers, Malformed
     let mut headers = Headers::EMPTY;
     let at = ethernet(&frame, &mut headers)?;
     match headers.key.ether_type {
-        EtherType::IPV4 => ipv4::read(&frame, at, &mut headers)?,
-        EtherType::IPV6 => ipv6::read(&frame, at, &mut headers)?,
-        EtherType::ARP => arp(&frame, at, &mut headers)?,
         EtherType(length) if length < EtherType::MIN => llc(&frame, at, length, &mut headers)?,
+        _ => network(&frame, at, &mut headers)?,
+    }
+    Ok(headers)
+}
+
+/// Parses the layer at `at`, by the EtherType in the key.
+#[inline(always)]
+fn network(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malformed> {
+    match headers.key.ether_type {
+        EtherType::IPV4 => ipv4::read(frame, at, headers),
+        EtherType::IPV6 => ipv6::read(frame, at, headers),
+        EtherType::ARP => arp(frame, at, headers),
+        tag if tag.may_be_tag() => Err(Malformed::TooManyTags),
         _ => {
             headers.payload = at as u16;
             headers.payload_end = frame.len as u32;
+            Ok(())
         }
     }
-    Ok(headers)
 }
 
 /// Parses what a switch needs (IEEE 802.1Q): MAC addresses, VLAN tags and EtherType, [`EtherType::LLC`] for a length
@@ -131,12 +142,13 @@ fn vlan_tags(
     Ok((ether_type, at))
 }
 
-/// ARP (RFC 826). Reads the addresses of Ethernet and IPv4 only.
+/// ARP (RFC 826). Reads the addresses of Ethernet and IPv4 only. Hardware type 6 (IEEE 802) is Ethernet, too: Linux accepts both
+/// (`arp_process` of its `net/ipv4/arp.c`).
 fn arp(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malformed> {
     let fixed: &[u8; 8] = frame.array(at, frame.len, Malformed::ArpTruncated)?;
     let [hardware, protocol] = [0, 2].map(|n| u16::from_be_bytes([fixed[n], fixed[n + 1]]));
     let (hardware_len, protocol_len) = (fixed[4], fixed[5]);
-    let (ethernet, ipv4) = (hardware == 1, protocol == EtherType::IPV4.0);
+    let (ethernet, ipv4) = (matches!(hardware, 1 | 6), protocol == EtherType::IPV4.0);
     if (ethernet && hardware_len != 6) || (ipv4 && protocol_len != 4) {
         return Err(Malformed::ArpLengths);
     }
@@ -157,7 +169,8 @@ fn arp(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malfor
     Ok(())
 }
 
-/// IEEE 802.3 with an LLC header (802.2) of at least DSAP, SSAP and control.
+/// IEEE 802.3 with an LLC header (802.2) of at least DSAP, SSAP and control. A SNAP header that contains an EtherType (RFC 1042) is
+/// read through, as Open vSwitch does (`parse_ethertype` of its `lib/flow.c`).
 fn llc(frame: &Frame<'_>, at: usize, length: u16, headers: &mut Headers) -> Result<(), Malformed> {
     const LLC_HEADER: usize = 3;
     const MAX_LENGTH: usize = 1500;
@@ -166,8 +179,27 @@ fn llc(frame: &Frame<'_>, at: usize, length: u16, headers: &mut Headers) -> Resu
         return Err(Malformed::LlcLength);
     }
     headers.key.ether_type = EtherType::LLC;
+    if length >= SNAP_HEADER {
+        let snap = frame.array(at, at + length, Malformed::LlcLength)?;
+        if let Some(ether_type) = snap_ether_type(*snap) {
+            headers.key.ether_type = ether_type;
+            headers.l3 = (at + SNAP_HEADER) as u16;
+            let inner = Frame { bytes: frame.bytes, len: at + length };
+            return network(&inner, at + SNAP_HEADER, headers);
+        }
+    }
     headers.network = Network::Llc;
     headers.payload = at as u16;
     headers.payload_end = (at + length) as u32;
     Ok(())
+}
+
+/// Bytes of an LLC header with a SNAP header.
+const SNAP_HEADER: usize = 8;
+
+/// The EtherType in LLC and SNAP headers with organisation code 0.
+fn snap_ether_type(header: [u8; SNAP_HEADER]) -> Option<EtherType> {
+    let [0xaa, 0xaa, 3, 0, 0, 0, high, low] = header else { return None };
+    let ether_type = EtherType(u16::from_be_bytes([high, low]));
+    (ether_type.0 >= EtherType::MIN).then_some(ether_type)
 }

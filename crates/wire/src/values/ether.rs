@@ -77,7 +77,9 @@ pub struct EtherType(pub u16);
 
 /// The text is not an EtherType.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is not an EtherType: write a name (ipv4, ipv6, arp) or a number from 0x0600, as in 0x88cc")]
+#[error(
+    "`{0}` is not an EtherType: write a name (ipv4, ipv6, arp, llc) or a number from 0x0600, as in 0x88cc"
+)]
 pub struct ParseEtherTypeError(String);
 
 named_values!(EtherType {
@@ -85,14 +87,14 @@ named_values!(EtherType {
     IPV4 = 0x0800, "ipv4";
     /// ARP.
     ARP = 0x0806, "arp";
-    /// 802.1Q VLAN tag; as the EtherType of a parsed frame, a third tag.
+    /// 802.1Q VLAN tag; as the EtherType of a switched frame, a third tag.
     VLAN = 0x8100, "vlan";
     /// IPv6.
     IPV6 = 0x86dd, "ipv6";
     /// 802.1ad service VLAN tag.
     SERVICE_VLAN = 0x88a8, "svlan";
-    /// Stands for an IEEE 802.3 frame, which has a length field and an LLC header. The number is neither a valid length
-    /// nor a valid type.
+    /// Stands for an IEEE 802.3 frame, which has a length field and an LLC header without an EtherType of its own (SNAP). The
+    /// number is neither a valid length nor a valid type; Open vSwitch has the same (`FLOW_DL_TYPE_NONE`).
     LLC = 0x05ff, "llc";
 });
 
@@ -105,6 +107,14 @@ impl EtherType {
     #[must_use]
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
+    }
+
+    /// Whether it announces a VLAN tag to some receiver: also 0x9100, 0x9200 and 0x9300, of equipment older than 802.1ad, which
+    /// neither Linux nor this parser reads.
+    #[inline]
+    #[must_use]
+    pub const fn may_be_tag(self) -> bool {
+        self.is_vlan() || matches!(self.0, 0x9100 | 0x9200 | 0x9300)
     }
 }
 
@@ -120,7 +130,7 @@ impl fmt::Display for EtherType {
 impl FromStr for EtherType {
     type Err = ParseEtherTypeError;
 
-    /// Parses a name, or a number from 0x0600 in decimal or, after `0x`, hexadecimal.
+    /// Parses a name, or a number from 0x0600 (or 0x05ff, [`EtherType::LLC`]) in decimal or, after `0x`, hexadecimal.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(value) = Self::from_name(text) {
             return Ok(value);
@@ -132,7 +142,7 @@ impl FromStr for EtherType {
             Some(_) => None,
             None => text.parse().ok(),
         };
-        let number = number.filter(|number| *number >= Self::MIN);
+        let number = number.filter(|number| *number >= Self::MIN || *number == Self::LLC.0);
         number.map(Self).ok_or_else(|| ParseEtherTypeError(text.to_owned()))
     }
 }

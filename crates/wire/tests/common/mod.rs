@@ -24,7 +24,9 @@ pub enum Outcome {
 pub enum Difference {
     /// netvm makes a check that etherparse does not.
     Stricter(Malformed),
-    /// etherparse parses MACsec, a third VLAN tag and tags of type 0x9100, which netvm treats as unknown EtherTypes.
+    /// etherparse does not read SNAP.
+    Snap,
+    /// etherparse parses MACsec, which netvm treats as an unknown EtherType, and more VLAN tags than netvm.
     LinkExtension,
     /// etherparse skips an authentication header over IPv4, which netvm treats as the protocol.
     Ipv4Authentication,
@@ -49,6 +51,9 @@ pub enum Difference {
 /// # Errors
 /// A disagreement without an accepted cause.
 pub fn compare(frame: &[u8]) -> Result<Outcome, String> {
+    if has_snap(frame) {
+        return Ok(Outcome::Differs(Difference::Snap));
+    }
     match (parse(frame), SlicedPacket::from_ethernet(frame)) {
         (Err(reason), Err(_)) => Ok(Outcome::Refused(reason)),
         (Ok(ours), Ok(theirs)) => both(frame, &ours, &theirs),
@@ -63,6 +68,15 @@ pub fn compare(frame: &[u8]) -> Result<Outcome, String> {
     }
 }
 
+/// Whether a SNAP header follows a length field, which etherparse does not read.
+fn has_snap(frame: &[u8]) -> bool {
+    let kind = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let tags = (0..2).take_while(|tag| EtherType(kind(12 + 4 * tag)).is_vlan()).count();
+    let at = 12 + 4 * tags;
+    kind(at) < EtherType::MIN
+        && frame.get(at + 2..).is_some_and(|rest| rest.starts_with(&[0xaa, 0xaa, 3, 0, 0, 0]))
+}
+
 fn stricter(reason: Malformed, theirs: &SlicedPacket<'_>) -> Option<Difference> {
     let fragmented = match &theirs.net {
         Some(NetSlice::Ipv4(ip)) => ip.is_payload_fragmented(),
@@ -73,6 +87,7 @@ fn stricter(reason: Malformed, theirs: &SlicedPacket<'_>) -> Option<Difference> 
     match reason {
         // etherparse does not check these.
         Malformed::VlanReserved
+        | Malformed::TooManyTags
         | Malformed::LlcLength
         | Malformed::ArpLengths
         | Malformed::Ipv6MappedAddress

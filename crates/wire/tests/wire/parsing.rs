@@ -1,8 +1,8 @@
 //! Parses hand-written frames: offsets, keys, and every reason to refuse a frame.
 
 use netvm_wire::{
-    Address, EtherType, Fragment, FrameBuilder, IpProto, MAX_IPV6_EXTENSIONS, MacAddr, Malformed, Network,
-    TcpFlags, Transport, VlanId, parse, parse_prefix,
+    Address, EtherType, FlowKey, Fragment, FrameBuilder, IpProto, MAX_IPV6_EXTENSIONS, MacAddr, Malformed,
+    Network, TcpFlags, Transport, VlanId, parse, parse_prefix,
 };
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
@@ -69,22 +69,77 @@ fn udp_over_ipv6_in_two_vlans() {
 }
 
 #[test]
-fn priority_tags_and_a_third_tag() {
+fn priority_tags_count_as_tags() {
     let frame = v4().vlan(vlan(1)).udp(1, 2).to_vec().unwrap();
     let priority = parse(&with(frame, 14, &[0xe0, 0])).unwrap();
     assert_eq!((priority.vlan(), priority.vlan_tags(), priority.network()), (None, 1, Network::Ipv4));
+}
 
-    let frame = FrameBuilder::new(A, B)
-        .vlan(vlan(1))
-        .vlan(vlan(2))
-        .ether_type(EtherType::VLAN)
-        .payload(&[0, 3, 8, 0]);
-    let headers = parse(&frame.to_vec().unwrap()).unwrap();
-    assert_eq!((headers.vlan_tags(), headers.network()), (2, Network::Other));
+/// A frame with tags of these types before its EtherType, all of VLAN 0.
+fn tagged(frame: &[u8], types: &[u16]) -> Vec<u8> {
+    let tags: Vec<u8> = types.iter().flat_map(|kind| [(kind >> 8) as u8, *kind as u8, 0, 0]).collect();
+    [&frame[..12], &tags, &frame[12..]].concat()
+}
+
+#[test]
+fn more_tags_than_two_are_refused_and_switched() {
+    let frame = v4().udp(1, 2).to_vec().unwrap();
+    assert_eq!(parse(&tagged(&frame, &[0x88a8, 0x8100])).unwrap().vlan_tags(), 2);
+    let types: [&[u16]; 6] = [
+        &[0x8100; 3],
+        &[0x88a8, 0x8100, 0x8100],
+        &[0x88a8; 4],
+        // Receivers older than 802.1ad read these as tags.
+        &[0x9100],
+        &[0x8100, 0x9200],
+        &[0x9300, 0x8100, 0x8100],
+    ];
+    for types in types {
+        let frame = tagged(&frame, types);
+        refused(&frame, Malformed::TooManyTags);
+        assert_eq!(FlowKey::of_frame(&frame, frame.len()), Err(Malformed::TooManyTags));
+        let switched = FlowKey::of_ethernet(&frame, frame.len()).unwrap();
+        assert_eq!((switched.source_mac, switched.ether_type.may_be_tag()), (A, true));
+    }
+    assert!(Malformed::TooManyTags.is_too_many_headers());
+}
+
+#[test]
+fn snap_is_read_through() {
+    let snap = |frame: &[u8], kind: u16| {
+        let rest = &frame[14..];
+        let length = (rest.len() + 8) as u16;
+        let [high, low] = length.to_be_bytes();
+        [&frame[..12], &[high, low, 0xaa, 0xaa, 3, 0, 0, 0], &kind.to_be_bytes(), rest].concat()
+    };
+    let frame = snap(&v4().tcp(9, 23, TcpFlags::SYN).to_vec().unwrap(), 0x0800);
+    let headers = parse(&frame).unwrap();
+    assert_eq!(headers.five_tuple().unwrap().to_string(), "10.0.0.1:9 > 10.0.0.2:23 tcp");
     assert_eq!(
         (headers.key().ether_type, headers.l3_offset(), headers.l4_offset()),
-        (EtherType::VLAN, 22, None)
+        (EtherType::IPV4, 22, Some(42))
     );
+    assert_eq!(FlowKey::of_frame(&frame, frame.len()).unwrap(), *headers.key());
+    // The length of the frame bounds what it contains.
+    let mut cut = frame.clone();
+    cut[13] -= 1;
+    refused(&cut, Malformed::Ipv4BeyondFrame);
+    refused(&snap(&frame, 0x8100), Malformed::TooManyTags);
+    // Another organisation, another SAP, and a length in place of a type.
+    for (at, byte) in [(17, 1), (14, 0x42), (20, 5)] {
+        assert_eq!(parse(&with(frame.clone(), at, &[byte])).unwrap().key().ether_type, EtherType::LLC);
+    }
+    assert_eq!("llc".parse(), Ok(EtherType::LLC));
+    assert_eq!("0x05ff".parse(), Ok(EtherType::LLC));
+}
+
+#[test]
+fn arp_of_ieee_802_is_arp_of_ethernet() {
+    let arp = FrameBuilder::new(A, B).arp_reply([10, 0, 0, 3].into(), [10, 0, 0, 1].into()).to_vec().unwrap();
+    let other = parse(&with(arp.clone(), 14, &[0, 6])).unwrap();
+    assert_eq!(other.key(), parse(&arp).unwrap().key());
+    let odd = parse(&with(arp, 14, &[0, 7])).unwrap();
+    assert!(!odd.key().source.is_v4(), "only Ethernet's addresses are read");
 }
 
 #[test]

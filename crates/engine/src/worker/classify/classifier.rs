@@ -55,7 +55,8 @@ impl<'a> Classifier<'a> {
         Moment { generation: ingress.origin.cx.snapshot.policy.generation, now: self.tick }
     }
 
-    /// Drops the packets whose bits are set, and closes the gaps that they leave in keys and lengths.
+    /// Drops the packets whose bits are set, as malformed or as having too many headers, and closes the gaps that they leave in
+    /// keys and lengths.
     #[cold]
     pub(crate) fn drop_malformed(&mut self, port: PortId, bad: u64, burst: &mut Burst) {
         let Burst { batch, results } = burst;
@@ -69,12 +70,14 @@ impl<'a> Classifier<'a> {
                 let _ = good.push(mbuf);
             } else {
                 let counters = &self.counters.ports[port.index()];
-                counters.drops.add(DropReason::Malformed, 1);
+                let why = key_of(&mbuf).err();
+                let reason = why.map_or(DropReason::Malformed, DropReason::from);
+                counters.drops.add(reason, 1);
                 if let Some(taps) = self.taps {
-                    let passing = Passing::dropped(Place::Port(port), DropReason::Malformed);
+                    let passing = Passing::dropped(Place::Port(port), reason);
                     taps.show(&passing, std::slice::from_ref(&mbuf));
                 }
-                if let Err(why) = key_of(&mbuf) {
+                if let Some(why) = why {
                     counters.malformed[why as usize].add(1);
                 }
             }

@@ -80,7 +80,8 @@ fn check_rules(dp: &mut Datapath, egress: &Egress<'_>, batch: &mut Batch) {
         let mut one = Batch::new();
         let _ = one.push(mbuf);
         if results.malformed >> n & 1 == 1 {
-            dp.drop_at_port(egress.out, DropReason::Malformed, &mut one);
+            let why = one.as_slice().first().and_then(|mbuf| key_of(mbuf).err());
+            dp.drop_at_port(egress.out, why.map_or(DropReason::Malformed, DropReason::from), &mut one);
         } else {
             check_one(dp, egress, results.decisions[n], &mut one);
         }

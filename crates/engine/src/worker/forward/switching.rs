@@ -15,7 +15,7 @@ use crate::ids::PortId;
 use crate::policy::Switching;
 use crate::worker::act::vlan::retag_all;
 use crate::worker::classify::l2_lookup::{learn_and_look_up, tag_of};
-use crate::worker::packet::keys::{ethernet_key_of, key_of};
+use crate::worker::packet::keys::ethernet_key_of;
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::packet::runs::runs;
 use crate::worker::state::burst::Origin;
@@ -122,7 +122,7 @@ fn tag_all(dp: &Datapath, (switching, from): (&Switching, PortId), out: PortId, 
 
 /// The VLAN of a packet by its current tag.
 fn vlan_of(switching: &Switching, from: PortId, mbuf: &Mbuf) -> Option<u16> {
-    let key = key_of(mbuf).ok()?;
+    let key = ethernet_key_of(mbuf).ok()?;
     switching.bridge.ingress(from.0, tag_of(&key))?.ok()
 }
 
@@ -135,7 +135,7 @@ fn has_tag(mbuf: &Mbuf) -> bool {
 
 /// Gives a packet the tag that a port expects. Returns whether this was possible.
 fn tag_for(switching: &Switching, from: PortId, out: PortId, mbuf: &mut Mbuf) -> bool {
-    let Ok(key) = key_of(mbuf) else { return false };
+    let Ok(key) = ethernet_key_of(mbuf) else { return false };
     // A priority tag has no VLAN, but may still have to be changed or removed.
     let tag = tag_of(&key).or_else(|| has_tag(mbuf).then_some(0));
     let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else { return false };
