@@ -71,7 +71,11 @@ fn read(
                 frames.push((frame.timestamp, frame.orig_len, frame.data.to_vec()));
             }
             Ok(None) => break None,
-            Err(error) => break Some(error.to_string()),
+            Err(error) => {
+                if reader.is_done() {
+                    break Some(error.to_string());
+                }
+            }
         }
     };
     assert!(matches!(reader.next_frame(), Ok(None)), "a frame follows the end");

@@ -10,12 +10,14 @@ use netvm_capture::{CaptureReader, CaptureWriter, OpenError, Timestamp, WriterOp
 
 type Frames = Vec<(u64, u32, Vec<u8>)>;
 
-/// The frames of a capture up to the first broken record, or the error.
+/// The frames of a capture that can be read, or the error.
 fn frames(path: &Path) -> Result<Frames, OpenError> {
     let mut reader = CaptureReader::open(path)?;
     let mut frames = Vec::new();
-    while let Ok(Some(frame)) = reader.next_frame() {
-        frames.push((frame.timestamp.0, frame.orig_len, frame.data.to_vec()));
+    while !reader.is_done() {
+        if let Ok(Some(frame)) = reader.next_frame() {
+            frames.push((frame.timestamp.0, frame.orig_len, frame.data.to_vec()));
+        }
     }
     Ok(frames)
 }
@@ -149,6 +151,67 @@ fn a_capture_that_was_cut_off_is_replayed_up_to_there() {
     assert!(outcome.status.success(), "{}", say(&outcome));
     assert!(say(&outcome).contains("truncated: 10 bytes are missing"), "{}", say(&outcome));
     assert_eq!(frames(&output).unwrap().len(), 4);
+}
+
+#[test]
+fn frames_that_cannot_be_replayed_are_skipped_and_named() {
+    if !has_nf() {
+        return;
+    }
+    let space = tempfile::tempdir().unwrap();
+    let (input, output) = (space.path().join("in.pcap"), space.path().join("out.pcap"));
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    // A frame of `lo`, whose MTU is 65,536, is longer than any buffer; then one of which the capture has 96 of 400 bytes.
+    for (length, original) in [(60, 60), (65_549, 65_549), (96, 400), (60, 60), (65_600, 65_600)] {
+        writer.write(Timestamp(1), original, &vec![7; length]).unwrap();
+    }
+    writer.finish().unwrap();
+    let outcome = replay(&input, &output, "simple-forward");
+    assert!(outcome.status.success(), "{}", say(&outcome));
+    let numbers = ["packets_in", "packets_out", "skipped"].map(|key| count(&outcome, key));
+    assert_eq!(numbers, [Some(3), Some(3), Some(2)], "{}", say(&outcome));
+    let lengths: Vec<usize> = frames(&output).unwrap().iter().map(|(_, _, data)| data.len()).collect();
+    assert_eq!(lengths, [60, 96, 60]);
+    let said = say(&outcome);
+    assert!(
+        said.contains("skipped 2 frames of more than 65216 bytes (the first is frame 2, at byte 100"),
+        "{said}"
+    );
+    assert!(
+        said.contains("1 frame is cut at capture (the first is frame 3, at byte 65665: 96 of 400 bytes)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn odd_options_and_damaged_packets_do_not_end_a_replay() {
+    if !has_nf() {
+        return;
+    }
+    let block = |kind: u32, body: &[u8]| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes(), &length[..], body, &length].concat()
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let packet = |interface: u32| [words(&[interface, 0, 1000, 60, 60]), vec![7; 60]].concat();
+    let file = [
+        block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX])),
+        // Ethernet, with if_macaddr of one byte.
+        block(1, &[words(&[1, 0]), vec![6, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat()),
+        block(6, &packet(0)),
+        block(6, &packet(9)),
+        block(6, &packet(0)),
+    ]
+    .concat();
+    let space = tempfile::tempdir().unwrap();
+    let (input, output) = (space.path().join("in.pcapng"), space.path().join("out.pcap"));
+    std::fs::write(&input, file).unwrap();
+    let outcome = replay(&input, &output, "simple-forward");
+    assert!(outcome.status.success(), "{}", say(&outcome));
+    let numbers = ["packets_in", "packets_out", "skipped"].map(|key| count(&outcome, key));
+    assert_eq!(numbers, [Some(2), Some(2), Some(1)], "{}", say(&outcome));
+    assert!(say(&outcome).contains("skipped 1 frame that cannot be read; the first: "), "{}", say(&outcome));
+    assert!(say(&outcome).contains("interface 9, which has no description"), "{}", say(&outcome));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Start and exit of an NF's program.
 
+use std::error::Error;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -80,8 +82,55 @@ pub fn exit_code(name: &str, result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{name}: {error}");
+            eprintln!("{name}: {error}{}", hint(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What helps if the kernel refuses access to a file; empty for other errors.
+fn hint(error: &(dyn Error + 'static)) -> String {
+    let mut cause = Some(error);
+    let mut kind = None;
+    while let (Some(error), None) = (cause, kind) {
+        kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        cause = error.source();
+    }
+    if !matches!(kind, Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)) {
+        return String::new();
+    }
+    format!(
+        "; this NF runs as {}, which must be able to reach the file. An NF that netvmd starts may write only in the folders that \
+         `writable` of its [[nf]] names, and `netvm replay` lets NFs write no files",
+        account()
+    )
+}
+
+/// The user of this process: its name, if there is one, and its number.
+fn account() -> String {
+    let Ok(process) = std::fs::metadata("/proc/self") else { return "another user".to_owned() };
+    let uid = process.uid().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let of = |line: &&str| line.split(':').nth(2) == Some(&uid);
+    match users.lines().find(of).and_then(|line| line.split(':').next()) {
+        Some(name) => format!("user {name} ({uid})"),
+        None => format!("user {uid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_files_name_the_account_and_the_remedy() {
+        let failure =
+            |kind| Failure::Io { what: "eve file /var/log/x".to_owned(), source: io::Error::from(kind) };
+        assert_eq!(hint(&failure(io::ErrorKind::NotFound)), "");
+        let text = hint(&failure(io::ErrorKind::PermissionDenied));
+        assert!(text.contains("runs as user ") && text.contains("`writable` of its [[nf]]"), "{text}");
+        // As the cause of another error.
+        let nested = Failure::Other(Box::new(failure(io::ErrorKind::PermissionDenied)));
+        assert_eq!(hint(&nested), text);
     }
 }

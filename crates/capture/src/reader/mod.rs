@@ -1,5 +1,6 @@
 //! Reads captures of either format.
 
+mod options;
 mod pcap;
 mod pcapng;
 mod window;
@@ -113,10 +114,23 @@ impl CaptureReader {
         self.frames
     }
 
-    /// Returns the next frame; `None` at the end and after an error.
+    /// Byte of the file at which the last frame's record, or the last fault, begins.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.window.begun_at()
+    }
+
+    /// Whether there are no more frames: after the end, and after an error that leaves no way to find the next frame.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Returns the next frame; `None` at the end. After an error, the next call goes on after the bad record, unless
+    /// [`CaptureReader::is_done`].
     ///
     /// # Errors
-    /// [`ReadError`] if the file is damaged, truncated or unreadable. All frames before that position have been
+    /// [`ReadError`] if the file is damaged, truncated or unreadable. All good frames before that position have been
     /// delivered.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
         if self.is_done {
@@ -145,7 +159,10 @@ impl CaptureReader {
                 Ok(None)
             }
             Err(fault) => {
-                self.is_done = true;
+                self.is_done = !match &self.source {
+                    Source::Pcap(source) => source.resumes(),
+                    Source::Pcapng(source) => source.resumes(),
+                };
                 Err(read_error(&self.path, self.frames, &self.window, fault))
             }
         }

@@ -14,9 +14,14 @@ use crate::link_type::LinkType;
 pub(super) const HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 
+/// The longest record that is skipped; a longer one is damage.
+const MAX_SKIPPED: usize = 64 << 20;
+
 pub(super) struct Pcap {
     parser: PcapParser,
     link: Link,
+    /// The last fault concerns one record, after which reading can go on.
+    resumes: bool,
 }
 
 impl Pcap {
@@ -34,7 +39,7 @@ impl Pcap {
         let link = LinkType::from(datalink);
         let link = Link::of(link).ok_or(ReadFault::LinkType { interface: None, link })?;
         window.take(HEADER);
-        Ok(Self { parser, link })
+        Ok(Self { parser, link, resumes: false })
     }
 
     pub(super) fn precision(&self) -> Precision {
@@ -42,6 +47,11 @@ impl Pcap {
             PcapTsResolution::MicroSecond => Precision::Micro,
             PcapTsResolution::NanoSecond => Precision::Nano,
         }
+    }
+
+    /// Whether reading can go on after the last fault.
+    pub(super) const fn resumes(&self) -> bool {
+        self.resumes
     }
 
     pub(super) fn next(&mut self, window: &mut Window) -> Result<Option<Record>, ReadFault> {
@@ -57,8 +67,14 @@ impl Pcap {
             Endianness::Big => u32::from_be_bytes([*a, *b, *c, *d]),
             Endianness::Little => u32::from_le_bytes([*a, *b, *c, *d]),
         } as usize;
+        self.resumes = false;
         if length > MAX_FRAME {
-            return Err(ReadFault::TooLong { length, limit: MAX_FRAME });
+            let fault = ReadFault::TooLong { length, limit: MAX_FRAME };
+            let is_plausible = length <= MAX_SKIPPED && length <= self.parser.header().snaplen as usize;
+            if is_plausible && window.skip((RECORD_HEADER + length) as u64)? == 0 {
+                self.resumes = true;
+            }
+            return Err(fault);
         }
         let whole = RECORD_HEADER + length;
         let bytes = window.look(whole)?;

@@ -1,8 +1,8 @@
 //! Reads the pcapng format (draft-ietf-opsawg-pcapng).
 //!
-//! `pcap-file` parses sections and interface descriptions and keeps what later blocks need. This module parses packets
-//! itself: it needs none of their options, and must not refuse a capture for a comment in a bad encoding. It skips all
-//! other blocks, of any length.
+//! `pcap-file` parses sections and interface descriptions and keeps what later blocks need, but gets only the options that matter
+//! for timestamps (`described`): a capture must not be refused for a comment in a bad encoding. This module parses packets itself. It
+//! skips all other blocks, of any length, and packets that it cannot read in blocks with a good length.
 
 use pcap_file::Endianness;
 use pcap_file::pcapng::blocks::{
@@ -12,6 +12,7 @@ use pcap_file::pcapng::blocks::{
 use pcap_file::pcapng::{PcapNgFormatError, PcapNgParseError, PcapNgParser};
 
 use super::Record;
+use super::options::{described, number, section};
 use super::window::{LONGEST, Window};
 use crate::MAX_FRAME;
 use crate::error::ReadFault;
@@ -31,6 +32,8 @@ pub(super) struct Pcapng {
     parser: PcapNgParser,
     /// Time of the last packet, for packets without a timestamp.
     last: Timestamp,
+    /// The last fault concerns one block, after which reading can go on.
+    resumes: bool,
 }
 
 /// Type and length of a block.
@@ -55,10 +58,10 @@ impl Pcapng {
         let endianness = section_endianness(bytes)?;
         let length = block_length(bytes, endianness)?;
         let bytes = look_within(window, length, LONGEST)?;
-        let (_, parser) = PcapNgParser::new(bytes)?;
+        let (_, parser) = PcapNgParser::new(&section(bytes, endianness)?)?;
         check_version(&parser)?;
         window.take(length);
-        Ok(Self { parser, last: Timestamp::default() })
+        Ok(Self { parser, last: Timestamp::default(), resumes: false })
     }
 
     /// Reads up to the next packet and returns whether there is one.
@@ -73,27 +76,34 @@ impl Pcapng {
         Ok(false)
     }
 
+    /// Whether reading can go on after the last fault.
+    pub(super) const fn resumes(&self) -> bool {
+        self.resumes
+    }
+
     pub(super) fn next(&mut self, window: &mut Window) -> Result<Option<Record>, ReadFault> {
+        self.resumes = false;
         if !self.advance(window)? {
             return Ok(None);
         }
-        let Some(Block { kind, length }) = self.peek(window)? else { return Ok(None) };
+        let Some(block) = self.peek(window)? else { return Ok(None) };
+        if block.length > LONGEST {
+            self.resumes = self.skip(window, &block).is_ok();
+            return Err(ReadFault::TooLong { length: block.length, limit: LONGEST });
+        }
+        let Block { kind, length } = block;
         let bytes = look_within(window, length, LONGEST)?;
         let (_, block) = self.parser.next_raw_block(bytes)?;
         let packet = match kind {
-            SIMPLE_PACKET_BLOCK => self.simple(&block.body)?,
-            _ => self.enhanced(kind, &block.body)?,
+            SIMPLE_PACKET_BLOCK => self.simple(&block.body),
+            _ => self.enhanced(kind, &block.body),
         };
-        if packet.length > MAX_FRAME {
-            return Err(ReadFault::TooLong { length: packet.length, limit: MAX_FRAME });
-        }
-        let room = block.body.len().saturating_sub(packet.start);
-        if packet.length > room {
-            return Err(ReadFault::PacketLength { claimed: packet.length, room });
-        }
+        let packet = packet.and_then(|packet| within(packet, block.body.len()));
+        let start = window.take(length).start;
+        let packet = packet.inspect_err(|_| self.resumes = true)?;
         let timestamp = packet.timestamp.unwrap_or(self.last);
         self.last = timestamp;
-        let start = window.take(length).start + HEADER + packet.start;
+        let start = start + HEADER + packet.start;
         let orig_len = packet.orig_len.max(packet.length as u32);
         Ok(Some(Record { timestamp, orig_len, data: start..start + packet.length, link: packet.link }))
     }
@@ -135,16 +145,23 @@ impl Pcapng {
             return Err(ReadFault::Interfaces(MAX_INTERFACES));
         }
         let bytes = look_within(window, block.length, if is_section { LONGEST } else { MAX_DESCRIPTION })?;
-        self.parser.next_raw_block(bytes)?;
+        let plain = if is_section {
+            section(bytes, section_endianness(bytes)?)?
+        } else {
+            described(bytes, self.endianness())?
+        };
+        self.parser.next_raw_block(&plain)?;
+        window.take(block.length);
         if is_section {
             check_version(&self.parser)?;
         } else if let Some((number, interface)) = (0..).zip(self.parser.interfaces()).last() {
             let link = LinkType::from(interface.linktype);
             if Link::of(link).is_none() {
+                // Each of its packets has the same fault.
+                self.resumes = true;
                 return Err(ReadFault::LinkType { interface: Some(number), link });
             }
         }
-        window.take(block.length);
         Ok(())
     }
 
@@ -198,6 +215,18 @@ impl Pcapng {
     }
 }
 
+/// The packet, if its block of `body` bytes holds it.
+fn within(packet: Packet, body: usize) -> Result<Packet, ReadFault> {
+    let room = body.saturating_sub(packet.start);
+    if packet.length > MAX_FRAME {
+        return Err(ReadFault::TooLong { length: packet.length, limit: MAX_FRAME });
+    }
+    if packet.length > room {
+        return Err(ReadFault::PacketLength { claimed: packet.length, room });
+    }
+    Ok(packet)
+}
+
 /// The byte order of the section header at the start of `bytes`, by its byte-order magic.
 fn section_endianness(bytes: &[u8]) -> Result<Endianness, ReadFault> {
     let Some([.., a, b, c, d]) = bytes.first_chunk::<12>() else {
@@ -246,12 +275,5 @@ fn check_version(parser: &PcapNgParser) -> Result<(), ReadFault> {
     match section.major_version {
         1 => Ok(()),
         major => Err(ReadFault::Version(major, section.minor_version)),
-    }
-}
-
-fn number(endianness: Endianness, bytes: [u8; 4]) -> u32 {
-    match endianness {
-        Endianness::Big => u32::from_be_bytes(bytes),
-        Endianness::Little => u32::from_le_bytes(bytes),
     }
 }

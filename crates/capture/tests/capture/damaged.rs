@@ -209,6 +209,61 @@ fn implausible_lengths_are_refused() {
     assert!(text.contains("more than 1024 interfaces"), "{text}");
 }
 
+/// The frames that are read although others are not, and the faults.
+#[track_caller]
+fn rest(bytes: Vec<u8>) -> (Vec<usize>, Vec<String>) {
+    let mut reader = CaptureReader::from_source(Path::new("test"), std::io::Cursor::new(bytes)).unwrap();
+    let (mut lengths, mut faults) = (Vec::new(), Vec::new());
+    while !reader.is_done() {
+        match reader.next_frame() {
+            Ok(Some(frame)) => lengths.push(frame.data.len()),
+            Ok(None) => {}
+            Err(error) => faults.push(error.to_string()),
+        }
+    }
+    (lengths, faults)
+}
+
+#[test]
+fn frames_after_a_bad_packet_are_read() {
+    let mut blocks = Blocks::new(Endianness::Big);
+    blocks.ethernet().packet(0, 1, 60, &[1; 60]);
+    blocks.packet_claiming(0, 1, 61, 61, &[1; 60]).packet(7, 1, 60, &[1; 60]).packet(
+        0,
+        u64::MAX,
+        60,
+        &[1; 60],
+    );
+    blocks.packet(0, 1, 600_000, &vec![1; 600_000]).interface(104, 0, &[]).packet(1, 1, 60, &[1; 60]);
+    blocks.packet(0, 2, 62, &[1; 62]);
+    let (lengths, faults) = rest(blocks.bytes);
+    assert_eq!(lengths, [60, 62]);
+    let kinds =
+        ["exceeds the 60 bytes", "interface 7", "timestamp", "a length of 6000", "Cisco HDLC", "Cisco HDLC"];
+    assert_eq!(faults.len(), kinds.len(), "{faults:#?}");
+    assert!(faults.iter().zip(kinds).all(|(fault, kind)| fault.contains(kind)), "{faults:#?}");
+    assert!(faults[1].contains("after 1 complete frames"), "{}", faults[1]);
+    // In pcap, the length of a record alone tells where the next one begins.
+    let mut file =
+        pcap(&[sample(60), sample(300_000), sample(61)], Endianness::Little, false, DataLink::ETHERNET);
+    file[16..20].copy_from_slice(&500_000u32.to_le_bytes());
+    let (lengths, faults) = rest(file);
+    assert_eq!((lengths, faults.len()), (vec![60, 61], 1));
+}
+
+#[test]
+fn options_that_nobody_needs_are_not_read() {
+    for order in [Endianness::Big, Endianness::Little] {
+        let mut blocks = Blocks::new(order);
+        // if_macaddr of one byte, if_name in a bad encoding, an if_tsresol of two bytes, and a good one.
+        blocks.interface(1, 0, &[(6, &[0]), (2, &[0xff, 0xfe]), (9, &[3, 3]), (9, &[3])]);
+        blocks.packet(0, 1_000, 60, &[1; 60]);
+        let (samples, error) = read(blocks.bytes).unwrap();
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!((samples.len(), samples[0].timestamp), (1, Timestamp::new(1, 0)), "milliseconds");
+    }
+}
+
 /// A disk that fails halfway through the file.
 struct Failing(Vec<u8>);
 

@@ -178,7 +178,7 @@ pub enum CliCommand {
     /// Sends every packet of IN (pcap or pcapng; Ethernet, Linux cooked or raw IP) through the NFs in order, each in its own process as under
     /// netvmd,
     /// and writes the packets that come out to OUT. Prints the number of packets in, out and dropped, by drop reason, and
-    /// the counters of each NF.
+    /// the counters of each NF. Skips frames that cannot be read or are longer than a buffer, and says how many, which and why.
     /// Executes `netvmd replay`; finds the program netvmd beside netvm, else in PATH.
     #[command(override_usage = "netvm replay [OPTIONS] --chain NF,NF,... IN OUT")]
     Replay(ReplayArgs),

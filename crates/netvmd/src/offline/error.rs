@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::limits::{HEADROOM, LARGEST_BUFFER, STALL_TIMEOUT};
+use super::limits::STALL_TIMEOUT;
 use crate::engine_thread::EngineThreadError;
 use crate::process::{FilterError, RecipeError};
 
@@ -12,17 +12,6 @@ pub enum ReplayError {
     /// The capture cannot be opened.
     #[error(transparent)]
     Open(#[from] netvm_capture::OpenError),
-    /// The capture is malformed.
-    #[error(transparent)]
-    Read(#[from] netvm_capture::ReadError),
-    /// A frame is longer than any buffer.
-    #[error("{}: a frame of {length} bytes is too long; the limit is {}", .path.display(), LARGEST_BUFFER - u32::from(HEADROOM))]
-    TooLong {
-        /// The capture.
-        path: PathBuf,
-        /// Its longest frame in bytes.
-        length: usize,
-    },
     /// Input and output are the same file.
     #[error("{} is both input and output: name another output file", .0.display())]
     SameFile(PathBuf),

@@ -1,11 +1,15 @@
-//! The files of a replay: `-` is standard input or output, and a replay that fails leaves the output as it was.
+//! The files of a replay, and what is in the input: `-` is standard input or output, and a replay that fails leaves the output as it
+//! was.
 
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use netvm_capture::{CaptureReader, OpenError};
 use tempfile::{Builder, NamedTempFile, TempPath};
+
+use super::limits::{HEADROOM, LARGEST_BUFFER};
 
 /// A capture to read. A replay reads it twice, so standard input is copied to a file.
 pub(super) struct Input {
@@ -82,4 +86,121 @@ impl Output {
             Some(beside) => beside.persist(&self.wanted).map(drop).map_err(|failed| failed.error),
         }
     }
+}
+
+/// Frames of one kind: how many there are, and where the first one is.
+#[derive(Debug, Default)]
+struct Found {
+    count: u64,
+    first: String,
+}
+
+impl Found {
+    fn add(&mut self, at: impl FnOnce() -> String) {
+        if self.count == 0 {
+            self.first = at();
+        }
+        self.count += 1;
+    }
+}
+
+/// The result of the first reading of a capture.
+#[derive(Debug)]
+pub(super) struct Contents {
+    /// The smallest buffer that holds its longest frame with headroom before and after.
+    pub(super) buffer_size: u32,
+    /// Frames longer than any buffer.
+    too_long: Found,
+    /// Frames that cannot be read; the first is an error.
+    bad: Found,
+    /// Frames of which the capture has only the beginning.
+    cut: Found,
+    /// Why the rest of the capture is not read.
+    end: Option<String>,
+}
+
+impl Contents {
+    pub(super) fn of(path: &Path) -> Result<Self, OpenError> {
+        const LONGEST: usize = (LARGEST_BUFFER - HEADROOM as u32) as usize;
+        let mut reader = CaptureReader::open(path)?;
+        let mut longest = 0;
+        let mut contents = Self {
+            buffer_size: 0,
+            too_long: Found::default(),
+            bad: Found::default(),
+            cut: Found::default(),
+            end: None,
+        };
+        loop {
+            let next = reader.next_frame();
+            let lengths = next.map(|frame| frame.map(|frame| (frame.data.len(), frame.orig_len as usize)));
+            let (length, original) = match lengths {
+                Ok(Some(lengths)) => lengths,
+                Ok(None) => break,
+                Err(error) if reader.is_done() => {
+                    contents.end = Some(error.to_string());
+                    break;
+                }
+                Err(error) => {
+                    contents.bad.add(|| error.to_string());
+                    continue;
+                }
+            };
+            let place = || format!("frame {}, at byte {}", reader.frames(), reader.offset());
+            if length > LONGEST {
+                contents.too_long.add(|| format!("{} (the first is {}, with {length})", LONGEST, place()));
+                continue;
+            }
+            if length < original {
+                contents.cut.add(|| format!("{}: {length} of {original} bytes", place()));
+            }
+            longest = longest.max(length);
+        }
+        let around = usize::from(HEADROOM) + 64;
+        let size = (longest + around).next_multiple_of(64).max(2048);
+        contents.buffer_size = u32::try_from(size).unwrap_or(LARGEST_BUFFER).min(LARGEST_BUFFER);
+        Ok(contents)
+    }
+
+    /// Frames that are not replayed, as far as they can be counted.
+    pub(super) fn skipped(&self) -> u64 {
+        self.too_long.count + self.bad.count + u64::from(self.end.is_some())
+    }
+
+    pub(super) fn warnings(&self, path: &Path) -> Vec<String> {
+        let file = path.display();
+        let mut warnings = Vec::new();
+        let Self { too_long, bad, cut, end, .. } = self;
+        if too_long.count > 0 {
+            warnings.push(format!(
+                "{file}: skipped {} of more than {} bytes",
+                frames(too_long.count),
+                too_long.first
+            ));
+        }
+        if bad.count > 0 {
+            warnings.push(format!(
+                "skipped {} that cannot be read; the first: {}",
+                frames(bad.count),
+                bad.first
+            ));
+        }
+        if cut.count > 0 {
+            warnings.push(format!(
+                "{file}: {} cut at capture (the first is {}): NFs see a packet whose lengths exceed it, as malformed; capture whole \
+                 frames, as `tcpdump -s 0` does",
+                are(cut.count), cut.first
+            ));
+        }
+        warnings.extend(end.iter().map(|end| format!("{end}: replayed what comes before")));
+        warnings
+    }
+}
+
+fn frames(count: u64) -> String {
+    if count == 1 { "1 frame".to_owned() } else { format!("{count} frames") }
+}
+
+fn are(count: u64) -> String {
+    format!("{} {}", frames(count), if count == 1 { "is" } else { "are" })
 }

@@ -17,6 +17,8 @@ pub struct ReplayReport {
     pub packets_in: u64,
     /// Packets written.
     pub packets_out: u64,
+    /// Frames of the input that were not replayed; a truncated or damaged end counts as one. `warnings` say why.
+    pub skipped: u64,
     /// Packets dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// The counters of each NF.
@@ -43,6 +45,9 @@ impl fmt::Display for ReplayReport {
         };
         let dropped = if self.dropped.is_empty() { "none".to_owned() } else { pairs(&self.dropped) };
         write!(f, "{} packets in, {} out, dropped: {dropped}", self.packets_in, self.packets_out)?;
+        if self.skipped > 0 {
+            write!(f, ", skipped: {}", self.skipped)?;
+        }
         for nf in &self.chain {
             let own =
                 if nf.counters.is_empty() { String::new() } else { format!("; {}", pairs(&nf.counters)) };

@@ -40,6 +40,9 @@ impl Progress {
 /// How long a busy worker leaves written packets in memory, before other programs see them in the file.
 const FLUSH_MICROS: u64 = 100_000;
 
+/// Most frames that a port reads for one burst, skipped ones included.
+const MOST_READS: usize = 64;
+
 /// A capture port.
 pub(crate) struct Capture {
     port: PortId,
@@ -50,6 +53,7 @@ pub(crate) struct Capture {
     buffered: Option<u64>,
     pace: Option<RateLimit>,
     progress: Arc<Progress>,
+    output_failed: bool,
     /// The time stamp and length of a frame that has no packet buffer yet; its bytes are in `buffer`.
     held: Option<(Timestamp, u32)>,
     buffer: Vec<u8>,
@@ -78,17 +82,40 @@ impl Capture {
         progress: Arc<Progress>,
     ) -> Self {
         let pace = paced.then(|| RateLimit { hertz: clock::cycles_per_second(), start: None });
-        let (written, buffer) = (Vec::new(), Vec::new());
-        Self { port, input, output, written, buffered: None, pace, progress, held: None, buffer }
+        Self {
+            port,
+            input,
+            output,
+            written: Vec::new(),
+            buffered: None,
+            pace,
+            progress,
+            output_failed: false,
+            held: None,
+            buffer: Vec::new(),
+        }
     }
 
+    /// Reports the first fault of the input.
     fn report(&self, text: String) {
         if let Ok(mut fault) = self.progress.fault.lock() {
             fault.get_or_insert(text);
         }
     }
 
-    /// Reads the next frame into `held`. Closes the input at its end or on an error.
+    /// Reports the first fault of the output, even after one of the input.
+    fn report_output(&mut self, text: String) {
+        if std::mem::replace(&mut self.output_failed, true) {
+            return;
+        }
+        if let Ok(mut fault) = self.progress.fault.lock() {
+            *fault = Some(text);
+            self.progress.is_reported.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads the next frame into `held`. Skips frames that cannot be read; closes the input at its end, and after an error that
+    /// leaves no way to find the next frame.
     fn read(&mut self) {
         let Some(reader) = &mut self.input else { return };
         match reader.next_frame() {
@@ -99,8 +126,11 @@ impl Capture {
             }
             Ok(None) => self.input = None,
             Err(error) => {
+                let is_done = reader.is_done();
                 self.report(error.to_string());
-                self.input = None;
+                if is_done {
+                    self.input = None;
+                }
             }
         }
     }
@@ -121,7 +151,7 @@ impl Capture {
     fn settle(&mut self) {
         self.buffered = None;
         if let Some(Err(error)) = self.output.as_mut().map(CaptureWriter::flush) {
-            self.report(error.to_string());
+            self.report_output(error.to_string());
         }
     }
 }
@@ -134,11 +164,20 @@ fn now() -> Timestamp {
 impl Device for Capture {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         let geometry = memory.region().geometry();
+        let mut reads = 0;
         while out.len() < wanted {
-            if self.held.is_none() {
+            if self.held.is_none() && self.input.is_some() {
+                // Frames that are skipped take no longer than others.
+                if reads == MOST_READS {
+                    return;
+                }
+                reads += 1;
                 self.read();
             }
             let Some((time, original)) = self.held else {
+                if self.input.is_some() {
+                    continue;
+                }
                 self.progress.done.store(true, Ordering::Release);
                 return;
             };
@@ -149,13 +188,13 @@ impl Device for Capture {
                 return;
             }
             if bytes.len() > geometry.room() as usize {
+                let offset = self.input.as_ref().map_or(0, CaptureReader::offset);
                 let (length, room) = (bytes.len(), geometry.room());
                 self.report(format!(
-                    "a frame of {length} bytes does not fit a buffer with room for {room}, so the rest is not read: raise buffer_size"
+                    "at byte {offset}: a frame of {length} bytes is skipped, as a buffer has room for {room}: raise buffer_size"
                 ));
                 self.held = None;
-                self.input = None;
-                return;
+                continue;
             }
             let mut one = Batch::new();
             memory.pool.alloc_into(&mut one, 1);
@@ -177,7 +216,7 @@ impl Device for Capture {
                     let _ = written.push(mbuf);
                 }
                 Err(error) => {
-                    self.report(error.to_string());
+                    self.report_output(error.to_string());
                     cx.note_drop(DropReason::PortDown, &mbuf);
                 }
             }
@@ -217,7 +256,7 @@ impl Drop for Capture {
         if let Some(writer) = self.output.take()
             && let Err(error) = writer.finish()
         {
-            self.report(error.to_string());
+            self.report_output(error.to_string());
         }
     }
 }
