@@ -91,6 +91,11 @@ impl AnyMeter {
         each!(self, meter => meter.counts())
     }
 
+    /// As [`Meter::running`].
+    pub fn running(&self, first: usize, count: usize, with: impl FnMut(&Record)) {
+        each!(self, meter => meter.running(first, count, with));
+    }
+
     /// The entries of the table; those of free slots are unused.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {

@@ -292,6 +292,14 @@ impl<T: FlowTable> Meter<T> {
         &self.table
     }
 
+    /// Calls `with` with what the flows in `count` slots from `first` have counted since their last record. Nothing changes.
+    pub fn running(&self, first: usize, count: usize, mut with: impl FnMut(&Record)) {
+        let entries = self.table.entries().iter().skip(first).take(count);
+        for entry in entries.filter(|entry| entry.is_used() && entry.packets() > 0) {
+            with(&entry.record(EndReason::Active, self.names.get(entry.name)));
+        }
+    }
+
     /// What was counted.
     #[must_use]
     pub const fn counts(&self) -> Counts {

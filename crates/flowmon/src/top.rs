@@ -58,6 +58,17 @@ impl<K: Copy + Eq + Hash + Ord> SpaceSaving<K> {
         }
     }
 
+    /// Adds what another sketch knows of its keys.
+    pub fn merge(&mut self, other: &Self) {
+        for Hitter { key, count, error } in &other.heap {
+            self.add(*key, *count);
+            let place = self.places.get(key).copied();
+            if let Some(hitter) = place.and_then(|place| self.heap.get_mut(place)) {
+                hitter.error = hitter.error.saturating_add(*error);
+            }
+        }
+    }
+
     /// Weight of all keys.
     #[must_use]
     pub const fn total(&self) -> u64 {

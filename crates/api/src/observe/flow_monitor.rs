@@ -24,8 +24,7 @@ pub struct FlowMonitorInfo {
     pub is_collector_away: bool,
 }
 
-/// The addresses and names with the most bytes in the records so far: a flow that goes on is there as far as its last
-/// record.
+/// The addresses and names with the most bytes, in the records so far and in the flows that run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TopTalkers {
     /// The monitor's counters.

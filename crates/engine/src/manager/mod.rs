@@ -74,6 +74,7 @@ use views::flows::FlowReader;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;
 pub use views::latency::LatencyView;
+use views::monitor::MonitorReader;
 pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
@@ -99,6 +100,7 @@ pub struct Engine {
     totals: Totals,
     since: Baselines,
     readers: Vec<FlowReader>,
+    monitor_readers: Vec<MonitorReader>,
     notices: Notices,
     latencies: Latencies,
     reaper: Reaper,
@@ -133,6 +135,7 @@ impl Engine {
             totals: Totals::default(),
             since: Baselines::default(),
             readers: Vec::new(),
+            monitor_readers: Vec::new(),
             notices: Notices::default(),
             latencies: Latencies::default(),
             reaper: Reaper::start()?,
@@ -172,6 +175,7 @@ impl Engine {
                 }
                 Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
                 Event::Flows(page) => self.flows_read(page),
+                Event::Monitor(page) => self.monitor_read(page),
                 // Frees the memory of its ring.
                 Event::Retired(Retired::Tap(tap)) => self.reaper.free(EndedTap(tap)),
                 Event::Retired(_) => {}

@@ -22,6 +22,7 @@ pub use error::PolicyError;
 pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share, Shortcut};
 pub(crate) use switching::Switching;
 pub use trace::Step;
+pub(crate) use trace::TracedPacket;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub struct Policy {
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
     /// The rules that it was compiled from.
     pub(crate) rules: Vec<Rule>,
-    /// The rules that decide where a port's packets can go: those that name ports, a chain or L2 switching.
+    /// The rules that decide where a port's packets can go: those that name ports, a chain, a router or L2 switching.
     pub(crate) leading: Arc<[Rule]>,
     /// Bytes of the compiled rules.
     pub(crate) memory: usize,
@@ -89,6 +90,11 @@ impl Policy {
     /// Whether this policy was compiled for `host`; the default policy fits only an empty one.
     pub(crate) fn is_for(&self, host: &Host) -> bool {
         self.generation != 0 || (host.rules.is_empty() && host.ports.is_empty())
+    }
+
+    /// Whether packets of a port may be handled without a lookup of their flow, although rules could match them.
+    pub(crate) fn has_shortcuts(&self) -> bool {
+        self.ingress.iter().flatten().any(|port| port.shortcut.is_some())
     }
 
     /// The lookup of a side.

@@ -108,7 +108,9 @@ fn a_trace_has_the_queue_on_the_way_in_and_on_the_way_out() {
     let frame = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
     let frame =
         frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).udp(1, 2).to_vec().unwrap();
-    let steps = policy.trace(PortId(0), &frame, frame.len(), 0);
+    let mut steps = Vec::new();
+    let mut packet = super::TracedPacket { length: frame.len(), headers: frame };
+    policy.trace(PortId(0), &mut packet, 0, &mut steps);
     let queues = steps.iter().filter(|step| matches!(step, Step::Queued(_) | Step::Out(_)));
     let expected = [Step::Queued(QueueId(3)), Step::Queued(QueueId(4)), Step::Out(PortId(1))];
     assert!(queues.eq(&expected), "{steps:?}");

@@ -45,7 +45,7 @@ use crate::snapshot::Snapshot;
 use chain::collect::collect;
 pub(crate) use control::commands::{Command, Event, Retired};
 pub use control::flow_page::FlowCounts;
-pub(crate) use control::flow_page::FlowPage;
+pub(crate) use control::flow_page::{FlowPage, MonitorPage};
 pub(crate) use control::handle::{Setup, WorkerHandle};
 use idle::backoff::Backoff;
 use idle::port_events::PortEvents;

@@ -94,6 +94,13 @@ impl FlowMonitor {
         self.meter.front((&front[..copied], mbuf.pkt_len()), Some(headers), at);
     }
 
+    /// Calls `with` with what running flows in `count` slots from `first` have counted since their last record. Returns whether
+    /// there are more slots.
+    pub(crate) fn running(&self, first: usize, count: usize, with: impl FnMut(&Record)) -> bool {
+        self.meter.running(first, count, with);
+        first + count < self.meter.entries().len()
+    }
+
     /// Handles a tick of the coarse clock: the next part of the table is due.
     pub(crate) fn tick(&mut self, counters: &MonitorCounters) {
         let slots = if self.meter.is_read() { self.meter.entries().len() } else { 0 };

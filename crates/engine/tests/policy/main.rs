@@ -10,3 +10,4 @@ mod sticky;
 #[path = "../support/mod.rs"]
 mod support;
 mod switching;
+mod traces;

@@ -15,4 +15,4 @@ pub use eve::Drops;
 pub use exporter::{Exporter, StartError};
 pub use message::Clock;
 pub use options::Options;
-pub use view::{NamedBytes, Talker, Totals, View};
+pub use view::{Heaviest, NamedBytes, Talker, Totals, View};

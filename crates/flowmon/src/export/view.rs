@@ -53,19 +53,28 @@ pub struct NamedBytes {
     pub error: u64,
 }
 
-/// The heaviest addresses and names so far.
+/// The heaviest addresses and names of some records.
 #[derive(Clone, Debug)]
-pub(super) struct Heaviest {
+pub struct Heaviest {
     talkers: SpaceSaving<IpAddr>,
     names: SpaceSaving<Name>,
 }
 
+impl Default for Heaviest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Heaviest {
-    pub(super) fn new() -> Self {
+    /// Of no records.
+    #[must_use]
+    pub fn new() -> Self {
         Self { talkers: SpaceSaving::new(TALKERS), names: SpaceSaving::new(NAMES) }
     }
 
-    pub(super) fn add(&mut self, record: &Record) {
+    /// Adds a record.
+    pub fn add(&mut self, record: &Record) {
         if let Some(addresses) = record.endpoints().addresses() {
             for address in addresses {
                 self.talkers.add(address, record.total().bytes);
@@ -74,6 +83,34 @@ impl Heaviest {
         if let Some(name) = record.name {
             self.names.add(name, record.total().bytes);
         }
+    }
+
+    /// Adds those of other records.
+    pub fn merge(&mut self, other: &Self) {
+        self.talkers.merge(&other.talkers);
+        self.names.merge(&other.names);
+    }
+
+    /// The `count` heaviest addresses, heaviest first.
+    #[must_use]
+    pub fn talkers(&self, count: usize) -> Vec<Talker> {
+        let top = self.talkers.top(count).into_iter();
+        top.map(|it| Talker { address: it.key, bytes: it.count, error: it.error }).collect()
+    }
+
+    /// The `count` names with the most bytes.
+    #[must_use]
+    pub fn names(&self, count: usize) -> Vec<NamedBytes> {
+        let named = |it: Hitter<Name>| NamedBytes {
+            name: it.key.as_str().to_owned(),
+            kind: match it.key.kind() {
+                NameKind::Dns => "dns",
+                NameKind::TlsServer => "tls",
+            },
+            bytes: it.count,
+            error: it.error,
+        };
+        self.names.top(count).into_iter().map(named).collect()
     }
 }
 
@@ -117,30 +154,22 @@ impl View {
         self.0.totals()
     }
 
-    /// The heaviest `count` addresses among the records of all meters up to a second ago, heaviest first.
+    /// The heaviest addresses and names among the records of all meters up to a second ago.
+    #[must_use]
+    pub fn heaviest(&self) -> Heaviest {
+        let heaviest = self.0.heaviest.lock().unwrap_or_else(PoisonError::into_inner);
+        heaviest.clone().unwrap_or_default()
+    }
+
+    /// The heaviest `count` addresses among them, heaviest first.
     #[must_use]
     pub fn talkers(&self, count: usize) -> Vec<Talker> {
-        let top = self.top(|heaviest| heaviest.talkers.top(count));
-        top.into_iter().map(|it| Talker { address: it.key, bytes: it.count, error: it.error }).collect()
+        self.heaviest().talkers(count)
     }
 
     /// The `count` names with the most bytes, among the same records.
     #[must_use]
     pub fn names(&self, count: usize) -> Vec<NamedBytes> {
-        let named = |it: Hitter<Name>| NamedBytes {
-            name: it.key.as_str().to_owned(),
-            kind: match it.key.kind() {
-                NameKind::Dns => "dns",
-                NameKind::TlsServer => "tls",
-            },
-            bytes: it.count,
-            error: it.error,
-        };
-        self.top(|heaviest| heaviest.names.top(count)).into_iter().map(named).collect()
-    }
-
-    fn top<K>(&self, of: impl FnOnce(&Heaviest) -> Vec<Hitter<K>>) -> Vec<Hitter<K>> {
-        let heaviest = self.0.heaviest.lock().unwrap_or_else(PoisonError::into_inner);
-        heaviest.as_ref().map(of).unwrap_or_default()
+        self.heaviest().names(count)
     }
 }

@@ -123,7 +123,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::RULE, delete(policy::delete))
         .route(path::TRACE, post(policy::trace))
         .route(path::FLOWS, get(policy::flows))
-        .route(path::TOP_TALKERS, get(traffic::top))
+        .route(path::TOP_TALKERS, get(policy::top))
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
         .route(path::CAPTURE_FILE, post(capture::download::start))

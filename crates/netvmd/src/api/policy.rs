@@ -2,22 +2,25 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{Path, State};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    AddRule, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, MOST_FLOWS,
-    PolicyInfo, RuleInfo, TraceReply, TraceRequest,
+    AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
+    MOST_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
 };
 use netvm_config::model::{Host, Rule, RuleId};
-use netvm_engine::{FlowView, RuleCount, Step};
+use netvm_engine::{FlowCounts, FlowView, RuleCount, Step};
+use netvm_flowmon::export::{NamedBytes, Talker};
 use netvm_policy::Names;
 use netvm_wire::{Address, FiveTuple, FlowKey, Malformed};
 use tokio::sync::oneshot;
 
 use super::Failure;
+use super::traffic::views;
 use crate::daemon::Changed;
 use crate::daemon::Daemon;
 
@@ -91,11 +94,14 @@ pub(super) async fn trace(
     let read =
         move |engine: &mut netvm_engine::Engine| (engine.trace(from, &bytes, length), engine.rule_counts());
     let (steps, counts) = daemon.engine.call(read).await?;
-    let decides = steps.iter().find_map(|step| match step {
+    // A flooded packet may meet other rules at each port.
+    let copies = steps.iter().filter(|step| matches!(step, Step::Flooded(_))).count();
+    let common = steps.iter().take_while(|step| copies < 2 || !matches!(step, Step::Flooded(_)));
+    let mut decides = common.filter_map(|step| match step {
         Step::Rules { rules, decided: true } => rules.last().copied(),
         _ => None,
     });
-    let rule = decides.and_then(|id| rule_of(&host, id));
+    let rule = decides.next().and_then(|id| rule_of(&host, id));
     let rule = rule.map(|rule| rule_info(&host, rule, counts.get(&rule.id).copied().unwrap_or_default()));
     let steps = steps.iter().flat_map(|step| lines(&host, step, length)).collect();
     Ok(Json(TraceReply { steps, rule }))
@@ -129,6 +135,7 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
             format!("L2 switch: destination on port {}", Names::port(host, *port))
         }
         Step::Switched(None) => "L2 switch: destination unknown".to_owned(),
+        Step::Flooded(port) => format!("flooded to port {}:", Names::port(host, *port)),
         Step::Chain(chain) => match host.chain(*chain) {
             Some(chain) => {
                 let roles = chain.hops.iter().filter_map(|role| host.nf(*role)).map(|nf| nf.role.as_str());
@@ -176,15 +183,16 @@ fn described(key: &FlowKey) -> String {
     format!("{what}{flags}{vlan}")
 }
 
+/// Time for which workers look packets up by flow before the first answer, if they did not before.
+const WATCH: Duration = Duration::from_secs(1);
+
 pub(super) async fn flows(State(daemon): State<Arc<Daemon>>) -> Answer<Flows> {
-    let (sender, reply) = oneshot::channel();
-    let read = move |engine: &mut netvm_engine::Engine| {
-        // The caller may have been cancelled.
-        engine.read_flows(MOST_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
-    };
-    daemon.engine.call(read).await?;
-    let gone = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended");
-    let (mut flows, counts) = reply.await.map_err(gone)?;
+    let (mut flows, mut counts) = read_flows(&daemon).await?;
+    if counts.iter().any(|counts| !counts.were_watched) {
+        // The prefilter has handled packets without their flows; from now on, it does not.
+        tokio::time::sleep(WATCH).await;
+        (flows, counts) = read_flows(&daemon).await?;
+    }
     let host = daemon.running().await?;
     flows.sort_by_key(|flow| core::cmp::Reverse(flow.packets));
     let caches = (0u8..).zip(&counts).map(|(worker, counts)| CacheInfo {
@@ -198,6 +206,16 @@ pub(super) async fn flows(State(daemon): State<Arc<Daemon>>) -> Answer<Flows> {
         flows: flows.iter().map(|flow| flow_info(&host, flow)).collect(),
         caches: caches.collect(),
     }))
+}
+
+async fn read_flows(daemon: &Daemon) -> Result<(Vec<FlowView>, Vec<FlowCounts>), Failure> {
+    let (sender, reply) = oneshot::channel();
+    let read = move |engine: &mut netvm_engine::Engine| {
+        // The caller may have been cancelled.
+        engine.read_flows(MOST_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
+    };
+    daemon.engine.call(read).await?;
+    reply.await.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended"))
 }
 
 fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
@@ -224,6 +242,39 @@ fn verdict_info(host: &Host, word: netvm_engine::FlowVerdict) -> FlowVerdictInfo
         verdict: if word.drops { FlowVerdict::Drop } else { FlowVerdict::Skip },
         left_s: word.left,
     }
+}
+
+/// The addresses and names with the most traffic, in the records of the flow monitor and in flows that run.
+pub(super) async fn top(
+    State(daemon): State<Arc<Daemon>>,
+    query: Result<Query<TopQuery>, QueryRejection>,
+) -> Answer<TopTalkers> {
+    let Query(TopQuery { count }) = query?;
+    let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, &daemon.flows) else {
+        let message =
+            "netvmd does not count flows: configure `flow_monitor = {}` in [engine], and restart netvmd";
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    };
+    let address =
+        |it: Talker| AddressBytes { address: it.address.to_string(), bytes: it.bytes, error: it.error };
+    let name = |it: NamedBytes| NameBytes {
+        name: it.name,
+        kind: it.kind.to_owned(),
+        bytes: it.bytes,
+        error: it.error,
+    };
+    // Records first: what is recorded in between counts once at most.
+    let mut heaviest = exporter.heaviest();
+    let (sender, running) = oneshot::channel();
+    // The caller may have been cancelled.
+    daemon.engine.call(|engine| engine.read_running(move |running| drop(sender.send(running)))).await?;
+    let gone = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended");
+    heaviest.merge(&running.await.map_err(gone)?);
+    Ok(Json(TopTalkers {
+        monitor,
+        addresses: heaviest.talkers(count).into_iter().map(address).collect(),
+        names: heaviest.names(count).into_iter().map(name).collect(),
+    }))
 }
 
 pub(super) async fn addresses(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<AddressInfo>> {

@@ -4,20 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::State;
 use netvm_api::{
-    AddressBytes, ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NameBytes, NfInfo, NfState,
-    PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TopQuery,
-    TopTalkers, TxQueueInfo, WorkerInfo,
+    ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, NfState, PortInfo,
+    PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo,
+    WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
     PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
-use netvm_flowmon::export::{NamedBytes, Talker};
 use netvm_region::clock;
 
 use super::{Failure, nfs};
@@ -76,32 +73,6 @@ fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
         sum.lost_records += counters.lost_records.get();
     }
     Some(sum)
-}
-
-/// The addresses and names with the most traffic among the records of the flow monitor.
-pub(super) async fn top(
-    State(daemon): State<Arc<Daemon>>,
-    query: Result<Query<TopQuery>, QueryRejection>,
-) -> Answer<TopTalkers> {
-    let Query(TopQuery { count }) = query?;
-    let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, &daemon.flows) else {
-        let message =
-            "netvmd does not count flows: configure `flow_monitor = {}` in [engine], and restart netvmd";
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
-    };
-    let address =
-        |it: Talker| AddressBytes { address: it.address.to_string(), bytes: it.bytes, error: it.error };
-    let name = |it: NamedBytes| NameBytes {
-        name: it.name,
-        kind: it.kind.to_owned(),
-        bytes: it.bytes,
-        error: it.error,
-    };
-    Ok(Json(TopTalkers {
-        monitor,
-        addresses: exporter.talkers(count).into_iter().map(address).collect(),
-        names: exporter.names(count).into_iter().map(name).collect(),
-    }))
 }
 
 pub(super) async fn ports(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<PortInfo>> {

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use netvm_api::{TopTalkers, path};
+use netvm_api::{Flows, TopTalkers, path};
 use netvm_capture::CaptureReader;
 use netvm_workload::captures;
 use rustix::process::Signal;
@@ -70,6 +70,27 @@ fn flows_of_ports_are_exported_with_drops_and_none_is_lost() {
     assert_eq!((packets(), dropped()), (1050, 50));
     assert!(lines().iter().all(|line| line["event_type"] == "flow" || line["event_type"] == "drop"));
     assert!(daemon.log().contains("flow records in"), "{}", daemon.log());
+}
+
+/// Flows that run, without a record yet; and flows of packets that the prefilter handles.
+#[test]
+fn running_flows_are_shown() {
+    let config = [
+        ENGINE.replace("huge_pages = false\n", "huge_pages = false\nflow_monitor = {}\n"),
+        source("lan", "forward = { out = \"uplink\" }\n"),
+        "\n[[port]]\nname = \"uplink\"\nkind = \"sink\"\n".to_owned(),
+        "\n[[rule]]\nfrom = \"lan\"\nmatch = { protocol = \"tcp\", destination_ports = 23 }\ndrop = true\n"
+            .to_owned(),
+    ];
+    let daemon = Daemon::start(&config.concat());
+    daemon.until("running flows are among the top talkers", |daemon| {
+        let top: TopTalkers = daemon.get(path::TOP_TALKERS);
+        assert_eq!(top.monitor.records, 0, "the active time-out is longer than this test");
+        top.addresses.len() == 10 && top.addresses.iter().all(|address| address.bytes > 0)
+    });
+    let listed: Flows = daemon.get(path::FLOWS);
+    assert_eq!(listed.flows.len(), 10, "{listed:?}");
+    assert!(listed.flows.iter().all(|flow| flow.port == "lan" && flow.flow.contains("udp")), "{listed:?}");
 }
 
 /// Without a collector or a file, from two captures.

@@ -2,12 +2,11 @@
 
 use netvm_config::model::RouterId;
 use netvm_router::{NextHop, NextHopId};
-use netvm_wire::{FlowKey, Malformed};
 
 use super::super::Engine;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::policy::Step;
+use crate::policy::{Step, TracedPacket};
 use crate::router::{PuntReason, RouterPath};
 use crate::worker::{Class, Head, PuntCause, Source, V4, V6, flow_hash, judge_source, reason_of};
 
@@ -17,21 +16,19 @@ impl Engine {
         &self,
         router: RouterId,
         from: PortId,
-        headers: &[u8],
-        length: usize,
+        packet: &mut TracedPacket,
         steps: &mut Vec<Step>,
     ) {
         let dropped = Step::Dropped(DropReason::NoRouterInterface);
         let Some(router) = self.routers.paths.get(router.index()).and_then(Option::as_deref) else {
             return steps.push(dropped);
         };
-        let key = FlowKey::of_frame(headers, length);
         if let Some(interface) = router.punted_by(from) {
-            return self.rules.policy.trace_out(from, interface.port, key, steps);
+            return self.rules.policy.trace_out(from, interface.port, packet, steps);
         }
-        let (mut head, frame_length) = (Head::of(headers), length);
+        let (mut head, frame_length) = (Head::of(&packet.headers), packet.length);
         let mut found = [NextHopId::PUNT];
-        let (header, length) = match head.classify(router, router.on(from), length as u32) {
+        let (header, length) = match head.classify(router, router.on(from), frame_length as u32) {
             Class::V4 { destination, length } => {
                 router.tables.lookup_v4(&[destination], &mut found);
                 (V4, length)
@@ -41,7 +38,7 @@ impl Engine {
                 (V6, length)
             }
             Class::Punt(reason) => {
-                return self.trace_punted(router, (from, key), &head, PuntCause::Headers(reason), steps);
+                return self.trace_punted(router, (from, packet), &head, PuntCause::Headers(reason), steps);
             }
             Class::Drop(reason) => return steps.push(Step::Dropped(reason)),
         };
@@ -54,7 +51,7 @@ impl Engine {
         if *next_hop == NextHop::Blackhole {
             return steps.push(Step::Dropped(DropReason::Blackhole));
         }
-        let hop = next_hop.choose(flow_hash(key.ok()));
+        let hop = next_hop.choose(flow_hash(packet.key().ok()));
         let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
         let way = match (next_hop, out) {
             _ if source == Source::Unknown => Err(PuntCause::Of(PuntReason::KernelRoute)),
@@ -65,31 +62,31 @@ impl Engine {
         };
         let (out, mac) = match way {
             Ok(way) => way,
-            Err(cause) => return self.trace_punted(router, (from, key), &head, cause, steps),
+            Err(cause) => return self.trace_punted(router, (from, packet), &head, cause, steps),
         };
         let old = usize::from(head.old(header));
         let Some(new) = head.forward(out, mac, header) else {
             let cause = PuntCause::Of(PuntReason::Expired);
-            return self.trace_punted(router, (from, key), &head, cause, steps);
+            return self.trace_punted(router, (from, packet), &head, cause, steps);
         };
         steps.push(Step::NextHop { port: out.port, vlan: out.vlan, mac });
-        let packet = [new, headers.get(old..).unwrap_or_default()].concat();
-        let key = FlowKey::of_frame(&packet, new.len() + frame_length.saturating_sub(old));
-        self.rules.policy.trace_out(from, out.port, key, steps);
+        packet.headers = [new, packet.headers.get(old..).unwrap_or_default()].concat();
+        packet.length = new.len() + frame_length.saturating_sub(old);
+        self.rules.policy.trace_out(from, out.port, packet, steps);
     }
 
     /// Appends the steps of a packet that the router punts to its kernel.
     fn trace_punted(
         &self,
         router: &RouterPath,
-        (from, key): (PortId, Result<FlowKey, Malformed>),
+        (from, packet): (PortId, &mut TracedPacket),
         head: &Head,
         cause: PuntCause,
         steps: &mut Vec<Step>,
     ) {
-        steps.push(Step::Punted(reason_of(cause, || key.ok(), &router.tables)));
+        steps.push(Step::Punted(reason_of(cause, || packet.key().ok(), &router.tables)));
         match router.interface(head.interface()) {
-            Some(interface) => self.rules.policy.trace_out(from, interface.punt, key, steps),
+            Some(interface) => self.rules.policy.trace_out(from, interface.punt, packet, steps),
             None => steps.push(Step::Dropped(DropReason::NoRouterInterface)),
         }
     }

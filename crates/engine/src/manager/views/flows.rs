@@ -12,7 +12,7 @@ use netvm_wire::{FlowKey, MacAddr};
 use crate::ids::{ChainId, PortId, RoleId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::publish::policy::now;
-use crate::policy::{Policy, Step};
+use crate::policy::{Policy, Step, TracedPacket};
 use crate::worker::{Command, FlowCounts, FlowPage};
 
 /// An NF's verdict on a flow.
@@ -146,29 +146,29 @@ impl Engine {
     /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on unchanged.
     #[must_use]
     pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
-        let mut steps = self.rules.policy.trace(from, headers, length, now());
+        let mut steps = Vec::new();
+        let mut packet = TracedPacket { headers: headers.to_vec(), length };
+        self.rules.policy.trace(from, &mut packet, now(), &mut steps);
         if let Some(Step::Chain(chain)) = steps.last() {
-            self.trace_left(*chain, from, headers, length, &mut steps);
+            self.trace_left(*chain, from, &mut packet, &mut steps);
         }
         if let Some(Step::Router(router)) = steps.last() {
-            self.trace_routed(*router, from, headers, length, &mut steps);
+            self.trace_routed(*router, from, &mut packet, &mut steps);
         }
         steps
     }
 
     /// Appends the steps of a packet that leaves a chain.
-    fn trace_left(&self, chain: ChainId, from: PortId, headers: &[u8], length: usize, steps: &mut Vec<Step>) {
+    fn trace_left(&self, chain: ChainId, from: PortId, packet: &mut TracedPacket, steps: &mut Vec<Step>) {
         let Some(chain) = self.host.chain(chain) else { return };
-        // Switching needs only the Ethernet header.
-        let key = FlowKey::of_frame(headers, length).or_else(|_| FlowKey::of_ethernet(headers, length));
         if chain.output == Output::None {
             return steps.push(Step::NfDecides);
         }
         steps.push(Step::Passed);
         match chain.output {
-            Output::Port(port) => self.rules.policy.trace_out(from, port, key, steps),
-            Output::Ingress => self.rules.policy.trace_out(from, from, key, steps),
-            Output::Normal => self.rules.policy.trace_switched(from, key, now(), steps),
+            Output::Port(port) => self.rules.policy.trace_out(from, port, packet, steps),
+            Output::Ingress => self.rules.policy.trace_out(from, from, packet, steps),
+            Output::Normal => self.rules.policy.trace_switched(from, packet, now(), steps),
             Output::Router(router) => steps.push(Step::Router(router)),
             Output::None => {}
         }

@@ -9,6 +9,7 @@ use netvm_region::{PageKind, clock};
 
 pub(crate) mod flows;
 pub(crate) mod latency;
+pub(crate) mod monitor;
 pub(crate) mod nf;
 pub(crate) mod totals;
 

@@ -3,7 +3,7 @@
 //! | way | when | reads |
 //! |---|---|---|
 //! | [`L2FastPath`] | the port switches every packet | Ethernet headers |
-//! | [`PrefilterPath`] | most packets match no rule | 48 bytes; all headers of packets that a rule may match |
+//! | [`PrefilterPath`] | most packets match no rule, and no client watches flows | 48 bytes; all headers of packets that a rule may match |
 //! | [`PerFlow`] | otherwise; the reference for the other two | all headers |
 
 pub(crate) mod classifier;
@@ -29,6 +29,7 @@ pub(crate) fn classify(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &m
     }
     if let Some(shortcut) = &policy.shortcut
         && !ingress.may_have_flow_verdicts()
+        && !cl.flows.are_watched(cl.tick)
     {
         let switching = switching.as_ref().filter(|_| shortcut.is_switched);
         return PrefilterPath { shortcut, switching }.classify(cl, ingress, burst);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::flow_page::FlowPage;
+use super::flow_page::{FlowPage, MonitorPage};
 use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::inflight::ThreadInFlight;
 use crate::inflight::sweep::{SweepRequest, Swept};
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     RemoveTap(CaptureId),
     /// Write a part of the flows to the page.
     ReadFlows(Box<FlowPage>),
+    /// Write a part of the monitor's running flows to the page.
+    ReadMonitor(Box<MonitorPage>),
     /// Answer once every command before this one is done.
     Barrier(u64),
     /// End.
@@ -81,6 +83,8 @@ pub(crate) enum Event {
     Swept(Swept, SweepRequest),
     /// A page of flows was written.
     Flows(Box<FlowPage>),
+    /// A part of the monitor's running flows.
+    Monitor(Box<MonitorPage>),
     /// A barrier was passed.
     Passed(u64),
 }
@@ -178,8 +182,17 @@ impl Worker {
                 }
             }
             Command::ReadFlows(mut page) => {
-                page.fill(&dp.flows, self.snapshot.policy.generation, dp.clock.tick);
+                let (policy, now) = (&self.snapshot.policy, dp.clock.tick);
+                if page.is_first() {
+                    page.counts.were_watched = dp.flows.are_watched(now) || !policy.has_shortcuts();
+                    dp.flows.watch(now);
+                }
+                page.fill(&dp.flows, policy.generation, now);
                 self.send(Event::Flows(page));
+            }
+            Command::ReadMonitor(mut page) => {
+                page.fill(dp.monitor.as_deref());
+                self.send(Event::Monitor(page));
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,

@@ -2,10 +2,12 @@
 //! memory.
 
 use netvm_flow::{Counters, Entry, Moment};
+use netvm_flowmon::Record;
 use netvm_wire::FlowKey;
 
 use crate::ids::{PortId, WorkerId};
 use crate::policy::FIRST_EGRESS;
+use crate::worker::monitor::FlowMonitor;
 use crate::worker::state::flow_verdicts::{MAX_VERDICTS, Verdict};
 use crate::worker::state::flows::Flows;
 
@@ -35,6 +37,8 @@ pub struct FlowCounts {
     pub capacity: u64,
     /// Its counters since the start.
     pub counters: Counters,
+    /// Packets were looked up by flow before this request; else, the flows of packets that the prefilter handled are missing.
+    pub were_watched: bool,
 }
 
 /// A part of one worker's flows.
@@ -52,6 +56,40 @@ pub(crate) struct FlowPage {
     pub(crate) generation: u32,
 }
 
+/// A part of the running flows of one worker's monitor.
+#[derive(Debug)]
+pub(crate) struct MonitorPage {
+    pub(crate) worker: WorkerId,
+    /// The request that they answer.
+    pub(crate) ticket: u64,
+    /// The next slot to read; `None` at the end.
+    pub(crate) cursor: Option<usize>,
+    /// Filled up to its capacity.
+    pub(crate) records: Vec<Record>,
+}
+
+impl MonitorPage {
+    /// Slots of the table that one page covers, in some tens of microseconds.
+    const SLOTS: usize = 1024;
+
+    pub(crate) fn new(worker: WorkerId, ticket: u64) -> Self {
+        Self { worker, ticket, cursor: Some(0), records: Vec::with_capacity(Self::SLOTS) }
+    }
+
+    pub(crate) fn fill(&mut self, monitor: Option<&FlowMonitor>) {
+        let first = self.cursor.unwrap_or(0);
+        let records = &mut self.records;
+        let has_more = monitor.is_some_and(|monitor| {
+            monitor.running(first, Self::SLOTS, |record| {
+                if records.len() < records.capacity() {
+                    records.push(*record);
+                }
+            })
+        });
+        self.cursor = has_more.then_some(first + Self::SLOTS);
+    }
+}
+
 impl FlowPage {
     pub(crate) fn new(worker: WorkerId, ticket: u64) -> Self {
         Self {
@@ -62,6 +100,11 @@ impl FlowPage {
             counts: FlowCounts::default(),
             generation: 0,
         }
+    }
+
+    /// Whether it is the first page of its worker.
+    pub(crate) fn is_first(&self) -> bool {
+        self.cursor == Some(0)
     }
 
     pub(crate) fn fill(&mut self, flows: &Flows, generation: u32, now: u32) {
@@ -87,7 +130,7 @@ impl FlowPage {
         }
         let next = start + slots;
         self.cursor = (next < cache.capacity()).then_some(next);
-        self.counts = FlowCounts { capacity: cache.capacity() as u64, counters: *cache.counters() };
+        (self.counts.capacity, self.counts.counters) = (cache.capacity() as u64, *cache.counters());
         self.generation = generation;
     }
 }

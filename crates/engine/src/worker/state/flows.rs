@@ -8,9 +8,14 @@ use super::flow_verdicts::FlowVerdicts;
 use super::lookup_results::{LookupResults, PackedAction};
 use crate::ids::PortId;
 
+/// Ticks for which flows are watched after a client has read them.
+const WATCHED: u32 = 10 * TICKS_PER_SECOND;
+
 pub(crate) struct Flows {
     pub(crate) cache: FlowCache,
     pub(crate) verdicts: FlowVerdicts,
+    /// Until this tick, packets that the prefilter would handle are looked up by flow, so that a client sees their flows.
+    watched_until: Option<u32>,
 }
 
 /// Packets of one flow in a burst.
@@ -28,7 +33,18 @@ impl Flows {
         };
         let idle = config.idle.saturating_mul(TICKS_PER_SECOND);
         let cache = FlowCache::new(&Options { entries: config.entries, eviction, idle })?;
-        Ok(Self { cache, verdicts: FlowVerdicts::new()? })
+        Ok(Self { cache, verdicts: FlowVerdicts::new()?, watched_until: None })
+    }
+
+    /// Whether a client watches the flows.
+    #[inline(always)]
+    pub(crate) fn are_watched(&self, now: u32) -> bool {
+        self.watched_until.is_some_and(|until| until.wrapping_sub(now) <= WATCHED)
+    }
+
+    /// A client reads the flows.
+    pub(crate) fn watch(&mut self, now: u32) {
+        self.watched_until = Some(now.wrapping_add(WATCHED));
     }
 
     /// Handles a hit: fills the results at index `n`, whose slot is known, and counts the packets.

@@ -42,10 +42,22 @@ fn hexadecimal(bytes: &[u8]) -> String {
 fn from_capture(path: &Path, want: u64) -> Result<(Vec<u8>, usize), PacketError> {
     let mut reader = CaptureReader::open(path)?;
     let mut have = 0;
-    while let Some(frame) = reader.next_frame()? {
-        have += 1;
-        if have == want {
-            return Ok((frame.data.to_vec(), frame.data.len().max(frame.orig_len as usize)));
+    while !reader.is_done() {
+        match reader.next_frame() {
+            Ok(Some(frame)) => {
+                have += 1;
+                if have == want {
+                    return Ok((frame.data.to_vec(), frame.data.len().max(frame.orig_len as usize)));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                // A frame that cannot be read counts, as in other programs.
+                have += 1;
+                if reader.is_done() || have == want {
+                    return Err(error.into());
+                }
+            }
         }
     }
     Err(PacketError::NoSuchPacket { path: path.to_owned(), have, want })
@@ -96,9 +108,10 @@ fn from_fields(
             "source" => fields.source = Some(value_of(name, value)?),
             "destination" => fields.destination = Some(value_of(name, value)?),
             "protocol" => fields.protocol = Some(value_of(name, value)?),
-            "source_port" => fields.source_port = value_of(name, value)?,
-            "destination_port" => fields.destination_port = value_of(name, value)?,
-            "flags" => fields.flags = Some(flags_of(name, value)?),
+            // As in rules, and as a packet has one.
+            "source_port" | "source_ports" => fields.source_port = value_of(name, value)?,
+            "destination_port" | "destination_ports" => fields.destination_port = value_of(name, value)?,
+            "flags" | "tcp_flags" => fields.flags = Some(flags_of(name, value)?),
             "dscp" => fields.dscp = value_of(name, value)?,
             "length" => fields.length = Some(value_of(name, value)?),
             _ => return Err(PacketError::Field(field.clone())),
@@ -168,6 +181,9 @@ mod tests {
             "protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn,ack vlan=7",
         )
         .unwrap();
+        let as_in_rules =
+            "protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_ports=23 tcp_flags=syn,ack vlan=7";
+        assert_eq!(fields(as_in_rules).unwrap(), frame);
         let key = *parse(&frame).unwrap().key();
         assert_eq!((key.protocol, key.destination_port), (IpProto::TCP, 23));
         assert_eq!(key.tcp_flags, TcpFlags::SYN | TcpFlags::ACK);
