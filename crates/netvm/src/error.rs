@@ -264,18 +264,35 @@ pub enum ImportError {
         /// The error in it.
         source: nft::NftError,
     },
-    /// Rules that deny packets have no equivalent.
+    /// Without the lines that have no equivalent, packets could pass that the file drops.
     #[error(
-        "{}: {lost} of the rules left out drop or reject packets, or lead to chains that may; without them the rules above \
-         allow more than the file. The notes above say why: change these rules, or write their equivalent by hand",
-        path.display()
+        "{}: without the {lines} marked `error` above, the rules would pass packets that the file drops, so none is printed. \
+         Import a copy without {them}, and write rules for what {they}",
+        path.display(), lines = lines(*count), them = if *count == 1 { "it" } else { "them" },
+        they = if *count == 1 { "it does" } else { "they do" }
     )]
-    LostDrops {
+    Wider {
         /// The file.
         path: PathBuf,
-        /// How many rules.
-        lost: usize,
+        /// How many lines.
+        count: usize,
     },
+    /// Without the lines that have no equivalent, packets could be dropped that the file passes.
+    #[error(
+        "{}: without the {lines} marked `stricter` above, the rules would drop packets that the file passes, so none is printed. \
+         With --stricter, netvm leaves {them} out",
+        path.display(), lines = lines(*count), them = if *count == 1 { "it" } else { "them" }
+    )]
+    Stricter {
+        /// The file.
+        path: PathBuf,
+        /// How many lines.
+        count: usize,
+    },
+}
+
+fn lines(count: usize) -> String {
+    if count == 1 { "line".to_owned() } else { format!("{count} lines") }
 }
 
 fn things(count: usize) -> String {

@@ -2,58 +2,22 @@
 //!
 //! A rule of a chain applies to packets that reach the chain and fit. Packets that return from a chain are excluded
 //! from its later rules; accepted packets go to the next base chain, if any, else they are allowed. Every step becomes
-//! rules or a note.
+//! rules or a note. A step whose packets are not known exactly is left out, with a note of what that means (`effects`).
 
 mod differences;
+mod effects;
+mod error;
 
-use thiserror::Error;
+pub use error::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 
 use super::algebra::{covers, product, without};
-use super::{Imported, ImportedRule, Note, Why};
+use super::{Effect, Imported, ImportedRule, Note, Why};
 use netvm_policy::Match;
 use netvm_policy::PortId;
 use netvm_policy::{Action, Actions, Police};
 
-/// Deepest nesting of chains; four times the kernel's `NFT_JUMP_STACK_SIZE`.
-pub const MAX_DEPTH: usize = 64;
-/// Most rules of an import.
-pub const MAX_RULES: usize = 1 << 20;
-/// Most values (addresses, ports, ...) in all rules together.
-pub const MAX_VALUES: usize = 1 << 24;
 /// Most matches to describe the packets at one point of a chain.
 const MAX_LIVE: usize = 1 << 14;
-
-/// Chains cannot be expanded.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ExpandError {
-    /// A chain leads to itself.
-    #[error("line {line}: chain {chain} leads back to itself: remove the jump")]
-    Loop {
-        /// The line of the jump.
-        line: u32,
-        /// Its name.
-        chain: String,
-    },
-    /// Chains are nested too deeply.
-    #[error("line {line}: chain {chain} is nested more than {MAX_DEPTH} deep: use fewer nested jumps")]
-    TooDeep {
-        /// The line of the jump.
-        line: u32,
-        /// Its name.
-        chain: String,
-    },
-    /// The result is too large.
-    #[error(
-        "line {line}: chain {chain}, written out wherever it is jumped to, makes more than {MAX_RULES} rules or \
-         {MAX_VALUES} values: jump to it from fewer places"
-    )]
-    TooLarge {
-        /// The rule that exceeds the limit.
-        line: u32,
-        /// Its chain.
-        chain: String,
-    },
-}
 
 /// All chains of a file, and its base chains.
 #[derive(Default)]
@@ -72,12 +36,14 @@ pub(super) struct Chain {
     pub(super) notes: Vec<Note>,
     /// The note if no packet reaches it, unless reported already.
     pub(super) unreached: Option<Why>,
+    /// Forwarded packets pass it, although it is not imported; its policy accepts, or drops.
+    pub(super) bypassed: Option<bool>,
 }
 
 impl Chain {
     /// A chain without rules.
     pub(super) fn new(name: &str, line: u32, unreached: Option<Why>) -> Self {
-        Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached }
+        Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached, bypassed: None }
     }
 }
 
@@ -102,6 +68,8 @@ pub(super) struct Step {
     pub(super) fits: Vec<Match>,
     pub(super) police: Option<Police>,
     pub(super) end: End,
+    /// The step has no equivalent: the words and the reason. Some packets that fit match it, but netvm does not know which.
+    pub(super) unsure: Option<(String, Why)>,
 }
 
 /// What follows for matching packets.
@@ -115,6 +83,8 @@ pub(super) enum End {
     Return,
     Jump(usize),
     Goto(usize),
+    /// Anything.
+    Unknown,
 }
 
 /// Expands the chains. `ports`: all ports.
@@ -124,6 +94,7 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
     let mut writer = Writer {
         program,
         ports,
+        verdicts: effects::verdicts(program),
         out: Imported::default(),
         origins: vec![],
         values: 0,
@@ -137,12 +108,24 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
     Ok(writer.finish())
 }
 
+/// A step, on one of the ways that lead to it.
+#[derive(Clone, Copy)]
+struct Place {
+    base: usize,
+    chain: usize,
+    at: usize,
+    /// The chain is the base chain.
+    outermost: bool,
+}
+
 /// The step that made a rule: chain and index; `None` for policies.
 type Origin = Option<(usize, usize)>;
 
 struct Writer<'a> {
     program: &'a Program,
     ports: &'a [PortId],
+    /// What the rules of each chain may do.
+    verdicts: Vec<effects::Verdicts>,
     out: Imported,
     origins: Vec<Origin>,
     values: usize,
@@ -187,6 +170,7 @@ impl<'a> Writer<'a> {
             fits: vec![],
             police: None,
             end: if accepts { End::Accept } else { End::Drop },
+            unsure: None,
         };
         self.decide(base, chain, &step, None, live)
     }
@@ -224,7 +208,46 @@ impl<'a> Writer<'a> {
             }
             self.reached[index][at] = true;
             let all = here == live;
+            let place = Place { base, chain: index, at, outermost };
+            if let Some((what, why)) = &step.unsure {
+                let effect = match why {
+                    // The user forgot a port.
+                    Why::Interface if step.end != End::Next => Effect::Wider,
+                    _ => self.effect_of_skipping(place, step.end, &here),
+                };
+                self.note(Note::new(step.line, what, *why).with(effect));
+                continue;
+            }
             match step.end {
+                End::Accept | End::Return
+                    if outermost && step.police.is_some() && program.bases[base].accepts =>
+                {
+                    self.decide(
+                        base,
+                        index,
+                        &Step { end: End::Accept, ..step.clone() },
+                        Some((index, at)),
+                        &here,
+                    )?;
+                    decided |= all;
+                }
+                End::Return if step.police.is_some() => {
+                    if outermost || !self.rest_drops(place, &here) {
+                        let effect = self.effect_of_skipping(place, step.end, &here);
+                        self.note(Note::new(step.line, &step.what, Why::LimitUse).with(effect));
+                        continue;
+                    }
+                    // Packets beyond the limit are dropped; others return.
+                    self.decide(
+                        base,
+                        index,
+                        &Step { end: End::Next, ..step.clone() },
+                        Some((index, at)),
+                        &here,
+                    )?;
+                    live = self.leave(live, place, &here)?;
+                    returned = true;
+                }
                 End::Next | End::Accept | End::Drop | End::Reject => {
                     self.decide(base, index, step, Some((index, at)), &here)?;
                     decided |= all && step.end != End::Next;
@@ -234,7 +257,7 @@ impl<'a> Writer<'a> {
                     decided |= all;
                 }
                 End::Return => {
-                    live = self.leave(live, step, index)?;
+                    live = self.leave(live, place, &here)?;
                     returned = true;
                 }
                 End::Jump(to) => decided |= self.walk(base, to, step.line, here)? && all,
@@ -246,10 +269,14 @@ impl<'a> Writer<'a> {
                         }
                         decided |= all;
                     } else {
-                        live = self.leave(live, step, index)?;
+                        live = self.leave(live, place, &here)?;
                         decided |= all;
                         returned |= !done;
                     }
+                }
+                End::Unknown => {
+                    let effect = self.effect_of_skipping(place, step.end, &here);
+                    self.note(Note::new(step.line, &step.what, Why::Action).with(effect));
                 }
             }
         }
@@ -258,15 +285,17 @@ impl<'a> Writer<'a> {
         Ok(decided && !returned)
     }
 
-    /// The packets that remain in a chain after a step's packets have left.
-    fn leave(&mut self, live: Vec<Match>, step: &Step, chain: usize) -> Result<Vec<Match>, ExpandError> {
+    /// The packets that remain in a chain after a step's packets, `here`, have left.
+    fn leave(&mut self, live: Vec<Match>, place: Place, here: &[Match]) -> Result<Vec<Match>, ExpandError> {
+        let step = &self.program.chains[place.chain].steps[place.at];
         if live.iter().any(|live| live.ether_type.is_empty())
             && step.fits.iter().any(|fits| !fits.ether_type.is_empty())
         {
-            self.note(step.line, &step.what, Why::Opposite);
+            let effect = self.effect_of_skipping(place, End::Return, here);
+            self.note(Note::new(step.line, &step.what, Why::Opposite).with(effect));
             return Ok(live);
         }
-        without(&live, &step.fits, self.ports, MAX_LIVE).ok_or_else(|| self.too_large(step.line, chain))
+        without(&live, &step.fits, self.ports, MAX_LIVE).ok_or_else(|| self.too_large(step.line, place.chain))
     }
 
     /// Writes the rules of a deciding step.
@@ -327,10 +356,13 @@ impl<'a> Writer<'a> {
         ExpandError::TooLarge { line, chain: self.program.chains[chain].name.clone() }
     }
 
-    fn note(&mut self, line: u32, what: &str, why: Why) {
-        let note = Note::new(line, what, why);
-        if !self.out.notes.contains(&note) {
-            self.out.notes.push(note);
+    /// Adds a note, once for all places where its chain is expanded, with the widest effect.
+    fn note(&mut self, note: Note) {
+        let is_same =
+            |known: &&mut Note| (known.line, &known.what, known.why) == (note.line, &note.what, note.why);
+        match self.out.notes.iter_mut().find(is_same) {
+            Some(known) => known.effect = known.effect.max(note.effect),
+            None => self.out.notes.push(note),
         }
     }
 }

@@ -2,18 +2,33 @@
 
 use netvm_policy::PortId;
 
-/// The ports by interface name. Complete: other interfaces are not netvm ports, and "not `eth0`" is every other port of
-/// the list.
+/// The ports by interface name. "Not `eth0`" is every other port of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Interfaces {
     ports: Vec<(String, PortId)>,
+    is_complete: bool,
 }
 
 impl Interfaces {
     /// All ports by their names in the file; a port may have several.
     #[must_use]
     pub fn new<N: Into<String>>(ports: impl IntoIterator<Item = (N, PortId)>) -> Self {
-        Self { ports: ports.into_iter().map(|(name, port)| (name.into(), port)).collect() }
+        Self {
+            ports: ports.into_iter().map(|(name, port)| (name.into(), port)).collect(),
+            is_complete: false,
+        }
+    }
+
+    /// Declares that other interfaces are no ports of netvm, so that rules for them apply to no packet. Otherwise, the ports of
+    /// other interfaces are unknown.
+    #[must_use]
+    pub fn complete(self) -> Self {
+        Self { is_complete: true, ..self }
+    }
+
+    /// Whether other interfaces are no ports of netvm.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// The ports of a name; a trailing `wildcard` matches any rest.

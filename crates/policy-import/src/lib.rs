@@ -1,8 +1,10 @@
 //! Imports rules of other systems: [`classbench`] filter sets, [`iptables`] (`iptables-save`) and [`nft`] (`nft -j list
 //! ruleset`).
 //!
-//! Nothing is lost silently: every line becomes a rule, a [`Note`] with the reason, or an error. Rules are in the order
-//! of their evaluation. Chains are expanded in place, within [`MAX_RULES`] and [`MAX_VALUES`].
+//! Nothing is lost silently: every line becomes a rule, a [`Note`] with the reason, or an error. A note has its
+//! [`Effect`]: without notes of effect [`Effect::Stricter`] or [`Effect::Wider`], the rules pass and drop exactly what
+//! the file does. Limits count as conditions that hold or do not; their rates may be rounded. Rules are in the order of
+//! their evaluation. Chains are expanded in place, within [`MAX_RULES`] and [`MAX_VALUES`].
 
 #![forbid(unsafe_code)]
 
@@ -18,10 +20,18 @@ mod note;
 
 pub use chains::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 pub use interfaces::Interfaces;
-pub use note::{Note, Token, Why};
+pub use note::{Effect, Note, Token, Why};
 
 use netvm_policy::Actions;
 use netvm_policy::Match;
+
+impl Imported {
+    /// The effect of all notes together.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        self.notes.iter().map(|note| note.effect).max().unwrap_or_default()
+    }
+}
 
 /// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

@@ -26,6 +26,8 @@ impl Limit {
     pub(super) fn applied(&self, end: End, late: bool) -> Result<(End, Police, Vec<Why>), Why> {
         let end = match (self.above, end) {
             (false, End::Accept) => End::Accept,
+            // Packets beyond the limit meet the rest of the chain, which may drop all of them.
+            (false, End::Return) => End::Return,
             // Packets beyond the limit are dropped; others continue.
             (true, End::Drop) => End::Next,
             _ => return Err(Why::LimitUse),

@@ -13,13 +13,29 @@ pub struct Note {
     pub what: String,
     /// The difference.
     pub why: Why,
-    /// A rule is left out that drops or rejects packets, or leads to a chain that may: what it denied is no longer denied.
-    pub loses_drop: bool,
+    /// What it means for the decisions of the imported rules.
+    pub effect: Effect,
+}
+
+/// What a note means for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Effect {
+    /// The imported rules pass and drop the same packets as the file.
+    #[default]
+    Same,
+    /// They may drop packets that the file passes, and pass none that it drops.
+    Stricter,
+    /// They may pass packets that the file drops.
+    Wider,
 }
 
 impl Note {
     pub(super) fn new(line: u32, what: impl Into<String>, why: Why) -> Self {
-        Self { line, what: what.into(), why, loses_drop: false }
+        Self { line, what: what.into(), why, effect: Effect::Same }
+    }
+
+    pub(super) fn with(self, effect: Effect) -> Self {
+        Self { effect, ..self }
     }
 }
 
@@ -75,20 +91,32 @@ pub enum Why {
     /// A target or statement that netvm does not have.
     #[error("netvm has no such action; the rule is skipped")]
     Action,
+    /// A statement that neither matches nor decides.
+    #[error("netvm does not do this; the rule is imported without it")]
+    Undone,
     /// Logging.
     #[error("netvm does not log packets: use the counters of rules, or a mirror")]
     Log,
     /// An interface that is not a port.
-    #[error("no netvm port has this name; the rule is skipped")]
+    #[error(
+        "no --interface gives the port of this name; the rule is skipped: add `--interface NAME=PORT`, or \
+         `--ignore-other-interfaces` if it is no port of netvm"
+    )]
     Interface,
     /// An ingress chain whose device nft does not print.
     #[error("nft does not print the device of this chain; it is skipped")]
     Device,
     /// A chain of a device that is not a port.
-    #[error("no netvm port has this name; the chain is skipped")]
+    #[error(
+        "no --interface gives the port of this name; the chain does not apply to it: add `--interface NAME=PORT`, or \
+         `--ignore-other-interfaces` if it is no port of netvm"
+    )]
     NoDevice,
     /// Some of several interfaces are not ports.
-    #[error("no netvm port has this name; the rule applies to the other interfaces that it names")]
+    #[error(
+        "no --interface gives the port of this name; the rule applies to the other interfaces that it names: add \
+         `--interface NAME=PORT`, or `--ignore-other-interfaces` if it is no port of netvm"
+    )]
     SomeInterfaces,
     /// A mask that is not a prefix.
     #[error("the mask is not a prefix; the rule is skipped")]
@@ -100,7 +128,10 @@ pub enum Why {
     #[error("netvm matches only the ports of TCP, UDP and SCTP; the rule is skipped")]
     NoPorts,
     /// `th dport` without a protocol.
-    #[error("netvm matches only the ports of TCP, UDP and SCTP; the rule applies to these")]
+    #[error(
+        "netvm matches only the ports of TCP, UDP and SCTP; the rule is skipped: match their protocols before, as in \
+         `meta l4proto {{ tcp, udp }}`"
+    )]
     SomePorts,
     /// A negation that the rule language cannot express.
     #[error("netvm cannot negate this match; the rule is skipped")]
@@ -111,6 +142,12 @@ pub enum Why {
     /// The table does not filter forwarded packets.
     #[error("netvm has no equivalent of this table; it is skipped")]
     Table,
+    /// A rule or policy of another table, for forwarded packets.
+    #[error(
+        "netvm has no equivalent of this table, and here it drops packets, changes them, or does what netvm does not \
+         know: import only table filter (`iptables-save -t filter`) if packets need not pass the others"
+    )]
+    TableRule,
     /// The table is dormant.
     #[error("the table is dormant; it is skipped")]
     Dormant,
@@ -125,6 +162,12 @@ pub enum Why {
     /// The chain does not filter forwarded packets.
     #[error("only rules for forwarded packets have an equivalent; the chain is skipped")]
     Hook,
+    /// Forwarded packets pass the chain, too, but before or after the rules for them.
+    #[error(
+        "only rules with hook forward have an equivalent, but forwarded packets pass this chain, too; it is skipped: move \
+         its rules to a chain with hook forward"
+    )]
+    OtherHook,
     /// The chain is not used.
     #[error("no rule for forwarded packets jumps to this chain; it is skipped")]
     Unreached,
@@ -163,7 +206,10 @@ pub enum Why {
     #[error("some rules of this file match the outgoing interface, so all rules are for transmitted packets")]
     Egress,
     /// `ip6 nexthdr`.
-    #[error("netvm matches the protocol after all extension headers, not the first header")]
+    #[error(
+        "netvm matches the protocol after all extension headers, not the first header; the rule is skipped: match \
+         `meta l4proto`"
+    )]
     FirstHeader,
     /// A dynamic set.
     #[error("the elements of this set are dynamic; the rule is skipped")]

@@ -39,7 +39,8 @@ pub enum PolicyCommand {
     Trace(TraceArgs),
     /// Convert ClassBench, iptables or nftables rules to `[[rule]]` tables; needs no netvmd
     ///
-    /// Reports everything without an equivalent on standard error, with its line number.
+    /// Reports everything without an equivalent on standard error, with its line number. Prints no rules, and fails, if they would
+    /// pass packets that the file drops, or, without `--stricter`, drop packets that it passes.
     Import(ImportArgs),
     /// Print for each header, on a line, the number of the first matching rule or `-`; needs no running netvmd
     ///
@@ -65,6 +66,13 @@ pub struct ImportArgs {
     /// An interface that the file names and, if its name differs, the port; give all of them
     #[arg(long = "interface", value_name = "NAME[=PORT]")]
     pub interfaces: Vec<String>,
+    /// Interfaces that no --interface names are no ports of netvm: leave out rules for them
+    #[arg(long)]
+    pub ignore_other_interfaces: bool,
+    /// Leave out rules without an equivalent if the others then only drop more than the file, such as rules that allow established
+    /// connections
+    #[arg(long)]
+    pub stricter: bool,
 }
 
 /// The formats that `netvm policy import` reads.
@@ -94,7 +102,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
     pub packet: u64,
     /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port,
-    /// flags (such as syn,ack), dscp, length
+    /// flags (such as syn,ack), dscp, length; the names of rules (destination_ports, tcp_flags) do as well
     #[arg(value_name = "FIELD=VALUE")]
     pub fields: Vec<String>,
 }

@@ -6,6 +6,7 @@ mod answers;
 #[path = "../common/mod.rs"]
 mod common;
 mod follow;
+mod imports;
 mod router;
 mod served;
 mod vm;

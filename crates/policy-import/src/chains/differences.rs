@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{End, Origin, Writer};
 use crate::algebra::{covers, intersect};
-use crate::{Imported, Note, Why};
+use crate::{Effect, Imported, Note, Why};
 use netvm_policy::Action;
 
 /// Number of later rules examined for packets beyond a limit.
@@ -24,10 +24,12 @@ impl Writer<'_> {
     fn unreached(&mut self) {
         for (index, chain) in self.program.chains.iter().enumerate() {
             if !self.entered[index] {
+                let may_drop = |accepts: bool| !accepts || self.verdicts[index].drops;
+                let effect = if chain.bypassed.is_some_and(may_drop) { Effect::Wider } else { Effect::Same };
                 if let Some(why) = chain.unreached
-                    && !(chain.steps.is_empty() && chain.notes.is_empty())
+                    && !(chain.steps.is_empty() && chain.notes.is_empty() && effect == Effect::Same)
                 {
-                    self.note(chain.line, &format!("chain {}", chain.name), why);
+                    self.note(Note::new(chain.line, format!("chain {}", chain.name), why).with(effect));
                 }
                 continue;
             }
@@ -61,10 +63,13 @@ impl Writer<'_> {
             let Some((chain, step)) = origin else { continue };
             let step = &self.program.chains[chain].steps[step];
             if count > 1 {
-                self.note(step.line, &step.what, Why::LimitSplit(count));
+                self.note(Note::new(step.line, &step.what, Why::LimitSplit(count)).with(Effect::Wider));
             }
-            if step.end == End::Accept && !self.rest_is_dropped(first) {
-                self.note(step.line, &step.what, Why::LimitDrops);
+            // Returning from a base chain accepts: else the step has no rule.
+            let is_base = self.program.bases.iter().any(|base| base.chain == chain);
+            let accepts = step.end == End::Accept || (step.end == End::Return && is_base);
+            if accepts && !self.rest_is_dropped(first) {
+                self.note(Note::new(step.line, &step.what, Why::LimitDrops).with(Effect::Stricter));
             }
         }
     }
@@ -77,8 +82,8 @@ impl Writer<'_> {
         }
         for later in self.out.rules[at + 1..].iter().take(LOOK_AHEAD) {
             match later.actions.terminal {
-                Some(Action::Drop) if covers(&later.matches, &rule.matches) => return true,
-                Some(Action::Drop) | None => {}
+                Some(Action::Drop | Action::Reject) if covers(&later.matches, &rule.matches) => return true,
+                Some(Action::Drop | Action::Reject) | None => {}
                 Some(_) if intersect(&later.matches, &rule.matches).is_none() => {}
                 Some(_) => return false,
             }
@@ -96,6 +101,6 @@ impl Writer<'_> {
                 rule.matches.to = self.ports.to_vec();
             }
         }
-        self.note(line, "outgoing interface", Why::Egress);
+        self.note(Note::new(line, "outgoing interface", Why::Egress));
     }
 }

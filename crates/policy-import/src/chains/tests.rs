@@ -6,7 +6,15 @@ use super::*;
 use netvm_policy::Rate;
 
 fn step(line: u32, fits: &[Match], end: End) -> Step {
-    Step { line, what: format!("rule {line}"), name: String::new(), fits: fits.to_vec(), police: None, end }
+    Step {
+        line,
+        what: format!("rule {line}"),
+        name: String::new(),
+        fits: fits.to_vec(),
+        police: None,
+        end,
+        unsure: None,
+    }
 }
 
 fn chain(name: &str, steps: Vec<Step>) -> Chain {
@@ -45,7 +53,7 @@ impl Kernel<'_> {
                 continue;
             }
             match step.end {
-                End::Next => {}
+                End::Next | End::Unknown => {}
                 End::Accept => return Some(Action::Allow),
                 End::Drop => return Some(Action::Drop),
                 End::Reject => return Some(Action::Reject),

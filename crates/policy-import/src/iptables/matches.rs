@@ -156,12 +156,19 @@ impl RuleReader<'_> {
         if name.text == "+" && !negated {
             return Ok(());
         }
-        let mut ports = self.interfaces.named(&name.text, '+');
+        let named = self.interfaces.named(&name.text, '+');
+        let mut ports = named.clone();
         if negated {
             let all = self.interfaces.all();
-            ports = all.into_iter().filter(|port| !ports.contains(port)).collect();
+            ports = all.into_iter().filter(|port| !named.contains(port)).collect();
         }
-        if ports.is_empty() {
+        // "Not this one" applies to ports that the list should have, if it is not complete.
+        let is_known = self.interfaces.is_complete() || name.text == "+";
+        if ports.is_empty() && negated && is_known {
+            draft.narrow(&[]);
+            return Ok(());
+        }
+        if ports.is_empty() || (named.is_empty() && !is_known) {
             return Err(Stop::Note(self.since(start), Why::Interface));
         }
         let place = match comes_in {

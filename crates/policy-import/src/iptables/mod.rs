@@ -6,10 +6,12 @@
 //! - `-s`, `-d`, `-p`, `-i`, `-o` (also with a final `+`), `-f`, and `!` before any of these and the following.
 //! - `-m tcp`, `udp`, `sctp` (`--sport`, `--dport`, `--tcp-flags`, `--syn`), `multiport`, `icmp`, `icmp6`, `iprange`,
 //!   `mac`, `dscp`, `tos` (without ECN bits), `physdev` (`--physdev-in`, `--physdev-out`), `comment` (the rule's name).
-//! - `-m limit`, and `hashlimit` without a mode, of accepted packets; `hashlimit` above a rate of dropped packets.
+//! - `-m limit`, and `hashlimit` without a mode, of accepted packets, and of packets that return from a chain whose other rules
+//!   drop them; `hashlimit` above a rate of dropped packets.
 //! - Targets `ACCEPT`, `DROP`, `REJECT`, `RETURN`, chains; rules without a target count.
 //!
-//! Noted but not imported: other tables and chains, connection tracking, `LOG`, all other matches and targets.
+//! Noted but not imported: other tables and chains, connection tracking, `LOG`, all other matches and targets. Each note has the
+//! effect of leaving that out, by what the rule and the rest of its chain do.
 //!
 //! Rules match packets of one IP version. Rules on ports, flags or ICMP types match no later fragments, as in the
 //! kernel.
@@ -30,7 +32,7 @@ use thiserror::Error;
 use self::rule::RuleReader;
 use self::words::{OpenQuote, Word, words};
 use super::chains::{Base, Chain, ExpandError, Program, expand};
-use super::{Imported, Interfaces, IpVersion, Note, Token, Why};
+use super::{Effect, Imported, Interfaces, IpVersion, Note, Token, Why};
 use netvm_policy::Match;
 
 /// A text is not output of `iptables-save`. Lines and columns count from 1.
@@ -125,6 +127,10 @@ struct Table {
     line: u32,
     name: String,
     rules: usize,
+    /// The names of its chains, unless it is imported.
+    chains: Vec<String>,
+    /// A rule or policy that may matter to forwarded packets has a note.
+    noted: bool,
     committed: bool,
 }
 
@@ -151,7 +157,8 @@ impl Reader<'_> {
             if self.tables.iter().any(|table| table.name == name) {
                 return Err(IptablesError::Twice { line, name: format!("table {name}") });
             }
-            self.tables.push(Table { line, name: name.to_owned(), rules: 0, committed: false });
+            let name = name.to_owned();
+            self.tables.push(Table { line, name, rules: 0, chains: vec![], noted: false, committed: false });
             return Ok(());
         };
         let is_filter = table.name == "filter";
@@ -161,7 +168,17 @@ impl Reader<'_> {
                 return Ok(());
             }
             name if name.starts_with(':') => {
-                return if is_filter { self.chain(line, text, &words) } else { Ok(()) };
+                if is_filter {
+                    return self.chain(line, text, &words);
+                }
+                table.chains.push(name[1..].to_owned());
+                let drops = words.get(1).is_some_and(|policy| policy.text == "DROP");
+                if drops && !LOCAL.contains(&&name[1..]) {
+                    let what = format!("table {}: {name} DROP", table.name);
+                    self.notes.push(Note::new(line, what, Why::TableRule).with(Effect::Wider));
+                    table.noted = true;
+                }
+                return Ok(());
             }
             _ => {}
         }
@@ -169,7 +186,15 @@ impl Reader<'_> {
         match rule {
             [append, chain, options @ ..] if append.text == "-A" => {
                 table.rules += 1;
-                if is_filter { self.rule(line, text, chain, options) } else { Ok(()) }
+                if is_filter {
+                    return self.rule(line, text, chain, options);
+                }
+                if !LOCAL.contains(&&*chain.text) && !is_harmless(options, &table.chains) {
+                    let what = format!("table {}: {}", table.name, text.trim());
+                    self.notes.push(Note::new(line, what, Why::TableRule).with(Effect::Wider));
+                    table.noted = true;
+                }
+                Ok(())
             }
             [append] if append.text == "-A" => Err(expected("a chain", None)),
             _ => Err(expected("a chain (:NAME), a rule (-A) or COMMIT", rule.first())),
@@ -238,11 +263,11 @@ impl Reader<'_> {
             return Err(IptablesError::Empty);
         }
         for table in self.tables {
-            let Table { line, name, rules, committed } = table;
+            let Table { line, name, rules, noted, committed, .. } = table;
             if !committed {
                 return Err(IptablesError::NoCommit { line, table: name });
             }
-            if name != "filter" && rules > 0 {
+            if name != "filter" && rules > 0 && !noted {
                 self.notes.push(Note::new(line, format!("table {name} ({rules} rules)"), Why::Table));
             }
         }
@@ -251,6 +276,20 @@ impl Reader<'_> {
         imported.notes.sort_by_key(|note| note.line);
         Ok(imported)
     }
+}
+
+/// Built-in chains that forwarded packets do not pass.
+const LOCAL: [&str; 2] = ["INPUT", "OUTPUT"];
+
+/// Whether a rule of another table neither decides on forwarded packets nor changes what rules of table filter match: chains are
+/// read on their own, and source addresses are translated after table filter.
+fn is_harmless(options: &[Word<'_>], chains: &[String]) -> bool {
+    const ENDS: [&str; 4] = ["ACCEPT", "RETURN", "MASQUERADE", "SNAT"];
+    let target = options.windows(2).find(|pair| matches!(&*pair[0].text, "-j" | "--jump" | "-g" | "--goto"));
+    let Some([_, target]) = target else { return true };
+    chains.iter().any(|chain| **chain == *target.text)
+        || ENDS.contains(&&*target.text)
+        || rule::GOES_ON.contains(&&*target.text)
 }
 
 /// `[PACKETS:BYTES]`.

@@ -11,6 +11,34 @@ use crate::names::number;
 use crate::{Interfaces, IpVersion, Note, Why};
 use netvm_policy::Match;
 
+/// Targets without equivalent after which packets go on to the next rule, with the fields that rules match as they are.
+pub(super) const GOES_ON: [&str; 24] = [
+    "AUDIT",
+    "CHECKSUM",
+    "CLASSIFY",
+    "CONNMARK",
+    "CONNSECMARK",
+    "CT",
+    "ECN",
+    "HL",
+    "HMARK",
+    "IDLETIMER",
+    "LED",
+    "LOG",
+    "MARK",
+    "NFLOG",
+    "NOTRACK",
+    "RATEEST",
+    "SECMARK",
+    "SET",
+    "TCPMSS",
+    "TCPOPTSTRIP",
+    "TEE",
+    "TRACE",
+    "TTL",
+    "ULOG",
+];
+
 /// The parser of a rule stops.
 pub(super) enum Stop {
     /// The rule has no equivalent: the words and the reason.
@@ -55,6 +83,19 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    fn new() -> Self {
+        Self {
+            fits: vec![Match::default()],
+            name: String::new(),
+            transport: false,
+            ports: false,
+            limit: None,
+            late: false,
+            end: End::Next,
+            target: None,
+        }
+    }
+
     /// Narrows to packets that also fit one of these.
     pub(super) fn narrow(&mut self, to: &[Match]) {
         self.fits = product(&self.fits, to);
@@ -69,82 +110,93 @@ impl Draft {
 }
 
 impl<'a> RuleReader<'a> {
-    /// Parses the rule; returns it if it has an equivalent, and the notes.
+    /// Parses the rule; returns its step, unless it applies to no packet, and the notes.
     pub(super) fn read(mut self, chain: &str) -> Result<(Option<Step>, Vec<Note>), IptablesError> {
         let line = self.line;
-        match self.options().and_then(|draft| self.step(draft, chain)) {
+        let mut draft = Draft::new();
+        match self.options(&mut draft).and_then(|()| self.step(&draft, chain)) {
             Ok((step, notes)) => Ok((Some(step), notes)),
-            Err(Stop::Note(what, why)) => {
-                let loses_drop = self.may_drop();
-                Ok((None, vec![Note { loses_drop, ..Note::new(line, what, why) }]))
+            Err(Stop::Note(what, Why::Interface)) if self.interfaces.is_complete() => {
+                Ok((None, vec![Note::new(line, what, Why::Interface)]))
             }
+            Err(Stop::Note(what, why)) => Ok((Some(self.unsure(draft, chain, (what, why))), vec![])),
             Err(Stop::Error(error)) => Err(error),
         }
     }
 
-    /// Whether the rule drops or rejects packets, or leads to a chain that may.
-    fn may_drop(&self) -> bool {
-        self.words.windows(2).any(|pair| {
-            let target = &*pair[1].text;
-            matches!(&*pair[0].text, "-j" | "--jump" | "-g" | "--goto")
-                && (matches!(target, "DROP" | "REJECT") || self.chains.contains_key(target))
-        })
+    /// The step of a rule without equivalent: the packets that may match it, and what it does to them.
+    fn unsure(&self, draft: Draft, chain: &str, unsure: (String, Why)) -> Step {
+        let Draft { fits, name, .. } = draft;
+        let what = format!("rule of chain {chain}");
+        Step { line: self.line, what, name, fits, police: None, end: self.end(), unsure: Some(unsure) }
     }
 
-    fn options(&mut self) -> Result<Draft, Stop> {
-        let mut draft = Draft {
-            fits: vec![Match::default()],
-            name: String::new(),
-            transport: false,
-            ports: false,
-            limit: None,
-            late: false,
-            end: End::Next,
-            target: None,
-        };
+    /// What the rule does to packets that match, by its target alone.
+    fn end(&self) -> End {
+        let target = self.words.windows(2).find(|pair| {
+            let negated = ["-j", "--jump", "-g", "--goto"];
+            negated.contains(&&*pair[0].text)
+        });
+        let Some([option, target]) = target else { return End::Next };
+        match (self.chains.get(&*target.text), &*target.text) {
+            (Some(&chain), _) if option.text.starts_with("-g") || option.text.starts_with("--g") => {
+                End::Goto(chain)
+            }
+            (Some(&chain), _) => End::Jump(chain),
+            (None, "ACCEPT") => End::Accept,
+            (None, "DROP") => End::Drop,
+            (None, "REJECT") => End::Reject,
+            (None, "RETURN") => End::Return,
+            (None, name) if GOES_ON.contains(&name) => End::Next,
+            (None, _) => End::Unknown,
+        }
+    }
+
+    fn options(&mut self, draft: &mut Draft) -> Result<(), Stop> {
         while self.at < self.words.len() {
             let start = self.at;
             let negated = self.skip("!");
             let option = self.value("an option")?;
             match &*option.text {
-                "-j" | "--jump" | "-g" | "--goto" if !negated => self.target(&mut draft, start)?,
-                "-m" | "--match" if !negated => self.module(&mut draft, start)?,
+                "-j" | "--jump" | "-g" | "--goto" if !negated => self.target(draft, start)?,
+                "-m" | "--match" if !negated => self.module(draft, start)?,
                 "--comment" if !negated => draft.name = self.value("a comment")?.text.clone().into_owned(),
-                "--limit" | "--limit-burst" => self.limit(&mut draft, &option.text, negated)?,
-                name if name.starts_with("--hashlimit") => self.hash_limit(&mut draft, start, negated)?,
-                name if name.starts_with('-') => self.matches(&mut draft, start, negated)?,
+                "--limit" | "--limit-burst" => self.limit(draft, &option.text, negated)?,
+                name if name.starts_with("--hashlimit") => self.hash_limit(draft, start, negated)?,
+                name if name.starts_with('-') => self.matches(draft, start, negated)?,
                 _ => return Err(self.expected("an option that starts with `-`", option).into()),
             }
         }
-        Ok(draft)
+        Ok(())
     }
 
-    fn step(&self, draft: Draft, chain: &str) -> Result<(Step, Vec<Note>), Stop> {
-        let Draft { mut fits, name, transport, ports, limit, late, mut end, target } = draft;
-        if ports {
+    fn step(&self, draft: &Draft, chain: &str) -> Result<(Step, Vec<Note>), Stop> {
+        let (mut fits, mut end) = (draft.fits.clone(), draft.end);
+        if draft.ports {
             self.check_ports(&fits)?;
         }
-        if transport {
+        if draft.transport {
             fits = fits.into_iter().filter_map(with_transport_header).collect();
         }
         let mut notes = vec![];
         let mut note = |what: String, why| notes.push(Note::new(self.line, what, why));
-        match target {
-            Some((what, Why::Answer)) if !answers_alike(&what, &fits) => note(what, Why::Answer),
-            Some((what, why)) if why != Why::Answer => return Err(Stop::Note(what, why)),
+        match &draft.target {
+            Some((what, Why::Answer)) if !answers_alike(what, &fits) => note(what.clone(), Why::Answer),
+            Some((what, why)) if *why != Why::Answer => return Err(Stop::Note(what.clone(), *why)),
             _ => {}
         }
         let mut police = None;
-        if let Some(limit) = limit {
+        if let Some(limit) = draft.limit {
             let (act, bucket, differs) =
-                limit.applied(end, late).map_err(|why| Stop::Note("limit".into(), why))?;
+                limit.applied(end, draft.late).map_err(|why| Stop::Note("limit".into(), why))?;
             (end, police) = (act, Some(bucket));
             for why in differs {
                 note("limit".into(), why);
             }
         }
         let what = format!("rule of chain {chain}");
-        Ok((Step { line: self.line, what, name, fits, police, end }, notes))
+        let name = draft.name.clone();
+        Ok((Step { line: self.line, what, name, fits, police, end, unsure: None }, notes))
     }
 
     /// iptables requires `-p` before ports; netvm has the ports of some protocols only.

@@ -22,7 +22,7 @@ pub(super) struct Left<'v> {
     pub(super) mask: Option<&'v Value>,
     /// Whether it belongs to the transport header.
     pub(super) transport: bool,
-    /// Its difference.
+    /// Why rules with it are skipped, unless other matches of the rule make it exact.
     pub(super) differs: Option<Why>,
 }
 

@@ -54,7 +54,7 @@ impl<'a> RuleReader<'a> {
         let operator = part("op")?.as_str().and_then(Comparison::of);
         let operator = operator.ok_or_else(|| self.schema("an operator", &statement["op"]))?;
         let (left, right) = (self.left(part("left")?)?, part("right")?);
-        self.implied(draft, &left);
+        self.implied(draft, &left)?;
         let fits = match &left[..] {
             [field] => self.fits(draft, field, operator, right)?,
             fields => {
@@ -75,7 +75,7 @@ impl<'a> RuleReader<'a> {
     }
 
     /// Narrows to packets with the fields.
-    pub(super) fn implied(&self, draft: &mut Draft, fields: &[Left<'_>]) {
+    pub(super) fn implied(&self, draft: &mut Draft, fields: &[Left<'_>]) -> Result<(), Stop> {
         for field in fields {
             let known = |fits: &Match| {
                 !fits.protocol.is_empty() && fits.protocol.iter().all(|protocol| protocol.has_ports())
@@ -83,11 +83,12 @@ impl<'a> RuleReader<'a> {
             if let Some(why) = field.differs
                 && !(why == Why::SomePorts && draft.fits.iter().all(known))
             {
-                draft.notes.push((field.what.clone(), why));
+                return Err(Stop::Note(field.what.clone(), why));
             }
             draft.transport |= field.transport;
             draft.narrow(std::slice::from_ref(&field.implies));
         }
+        Ok(())
     }
 
     /// The matches of a set of concatenations.
@@ -285,16 +286,25 @@ impl<'a> RuleReader<'a> {
             }
             ports.extend(named);
         }
+        let all_unknown = ports.is_empty() && !unknown.is_empty();
         match operator {
             Comparison::Equal | Comparison::AnyBit => {
-                if ports.is_empty() {
+                if all_unknown {
                     return Err(Stop::Note(unknown.join(", "), Why::Interface));
                 }
                 draft.notes.extend(unknown.into_iter().map(|name| (name, Why::SomeInterfaces)));
             }
             Comparison::NotEqual => {
+                let is_complete = self.interfaces.is_complete();
+                if !unknown.is_empty() && !is_complete {
+                    return Err(Stop::Note(unknown.join(", "), Why::Interface));
+                }
                 let all = self.interfaces.all();
                 ports = all.into_iter().filter(|port| !ports.contains(port)).collect();
+                // It applies to ports that the list should have.
+                if ports.is_empty() && !is_complete {
+                    return Err(Stop::Note(format!("{} != {right}", left.what), Why::Interface));
+                }
             }
             _ => return Err(Stop::Note(left.what.clone(), Why::Match)),
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Location, NftError, single};
 use crate::chains::{Base, Chain, Program};
-use crate::{Interfaces, Note, Why};
+use crate::{Effect, Interfaces, Note, Why};
 use netvm_policy::Match;
 use netvm_policy::PortId;
 
@@ -35,6 +35,8 @@ struct Listed<'a> {
     line: u32,
     name: &'a str,
     unreached: Option<Why>,
+    /// See [`Chain`].
+    bypassed: Option<bool>,
 }
 
 /// A base chain and its order on the packet path: ingress, bridge, IP; then by priority.
@@ -90,7 +92,11 @@ impl<'a> Objects<'a> {
     /// The chains, without their rules, and the base chains in their order.
     pub(super) fn program(&mut self) -> Program {
         let chains = self.listed.iter();
-        let chains = chains.map(|chain| Chain::new(chain.name, chain.line, chain.unreached)).collect();
+        let chain = |listed: &Listed<'_>| {
+            let Listed { line, name, unreached, bypassed } = *listed;
+            Chain { bypassed, ..Chain::new(name, line, unreached) }
+        };
+        let chains = chains.map(chain).collect();
         let mut bases = std::mem::take(&mut self.bases);
         bases.sort_by_key(|hooked| (hooked.stage, hooked.priority));
         Program { chains, bases: bases.into_iter().map(|hooked| hooked.base).collect() }
@@ -121,7 +127,7 @@ impl<'a> Objects<'a> {
         if self.chains.insert((family, table, name), index).is_some() {
             return Err(NftError::Twice { line, chain: format!("{family} {table} {name}") });
         }
-        let mut unreached = Some(Why::Unreached);
+        let (mut unreached, mut bypassed) = (Some(Why::Unreached), None);
         if let Some(hook) = chain.get("hook") {
             unreached = Some(Why::Hook);
             let priority = chain.get("prio").and_then(Value::as_i64).unwrap_or_default();
@@ -140,20 +146,30 @@ impl<'a> Objects<'a> {
             let stage = match (hook.as_str(), family) {
                 (Some("forward"), "ip" | "ip6" | "inet") => Some(Stage::Ip),
                 (Some("forward"), "bridge") => Some(Stage::Bridge),
-                (Some("ingress"), "inet" | "netdev") => {
+                (Some("ingress"), "inet" | "netdev") if chain.get("dev").is_some() => {
                     // The note for the device reports it.
                     unreached = None;
                     scope.from = self.devices(&place, chain, interfaces)?;
                     if scope.from.is_empty() { None } else { Some(Stage::Ingress) }
                 }
-                _ => None,
+                (Some(hook), _) => {
+                    unreached = match hook {
+                        "input" | "output" => unreached,
+                        // nftables 1.0.6 does not print the device.
+                        "ingress" => Some(Why::Device),
+                        _ => Some(Why::OtherHook),
+                    };
+                    bypassed = (!matches!(hook, "input" | "output")).then_some(accepts);
+                    None
+                }
+                (None, _) => None,
             };
             if let Some(stage) = stage {
                 let base = Base { chain: index, line, scope, accepts };
                 self.bases.push(Hooked { stage, priority, base });
             }
         }
-        self.listed.push(Listed { line, name, unreached });
+        self.listed.push(Listed { line, name, unreached, bypassed });
         Ok(())
     }
 
@@ -165,15 +181,11 @@ impl<'a> Objects<'a> {
         interfaces: &Interfaces,
     ) -> Result<Vec<PortId>, NftError> {
         let (family, table, name) = place.name_of(chain, "name")?;
-        let mut note = |what: String, why| self.notes.push(Note::new(place.line, what, why));
+        let effect = if interfaces.is_complete() { Effect::Same } else { Effect::Wider };
         let devices = match chain.get("dev") {
             Some(Value::Array(devices)) => &devices[..],
             Some(device) => std::slice::from_ref(device),
-            None => {
-                // As nftables 1.0.6 does.
-                note(format!("chain {family} {table} {name}"), Why::Device);
-                &[]
-            }
+            None => &[],
         };
         let mut ports = vec![];
         for device in devices {
@@ -182,7 +194,8 @@ impl<'a> Objects<'a> {
             };
             let named = interfaces.named(device, '*');
             if named.is_empty() {
-                note(format!("chain {family} {table} {name}, device {device}"), Why::NoDevice);
+                let what = format!("chain {family} {table} {name}, device {device}");
+                self.notes.push(Note::new(place.line, what, Why::NoDevice).with(effect));
             }
             ports.extend(named);
         }
@@ -209,7 +222,7 @@ impl<'a> Objects<'a> {
         let of = |stage| self.bases.iter().find(|hooked| hooked.stage == stage);
         let (bridge, _) = (of(Stage::Bridge)?, of(Stage::Ip)?);
         let what = format!("chain {}", self.listed[bridge.base.chain].name);
-        Some(Note::new(bridge.base.line, what, Why::BridgeAndIp))
+        Some(Note::new(bridge.base.line, what, Why::BridgeAndIp).with(Effect::Stricter))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Location, NftError, single};
 use crate::algebra::{product, with_transport_header, without};
 use crate::chains::{End, Program, Step};
 use crate::limit::{Limit, seconds};
-use crate::{Interfaces, Note, Why};
+use crate::{Effect, Interfaces, Note, Why};
 use netvm_policy::Match;
 
 /// Most matches for the values outside a verdict map.
@@ -51,20 +51,63 @@ impl<'a> RuleReader<'a> {
     fn read(&self, rule: &'a Value) -> Result<(Vec<Step>, Vec<Note>), NftError> {
         let note = |(what, why): (String, Why)| match why {
             Why::Answer => Note::new(self.line, what, why),
+            Why::SomeInterfaces if !self.interfaces.is_complete() => {
+                Note::new(self.line, format!("{}: {what}", self.what), why).with(Effect::Wider)
+            }
             _ => Note::new(self.line, format!("{}: {what}", self.what), why),
         };
         let mut draft = Draft::new();
         let read = self.statements(&mut draft, rule).and_then(|()| self.steps(&mut draft, rule));
-        let (steps, last) = match read {
-            Ok(steps) => (steps, None),
-            Err(Stop::Note(what, why)) => (vec![], Some((what, why))),
-            Err(Stop::Error(error)) => return Err(error),
-        };
-        // A skipped rule has only the note with the reason.
-        let notes = if last.is_some() { vec![] } else { draft.notes };
-        let mut notes: Vec<Note> = notes.into_iter().map(note).collect();
-        notes.extend(last.map(|last| Note { loses_drop: may_drop(rule), ..note(last) }));
-        Ok((steps, notes))
+        match read {
+            Ok(steps) => Ok((steps, draft.notes.into_iter().map(note).collect())),
+            Err(Stop::Note(what, Why::Interface)) if self.interfaces.is_complete() => {
+                Ok((vec![], vec![note((what, Why::Interface))]))
+            }
+            // A skipped rule has only the note with the reason.
+            Err(Stop::Note(what, why)) => {
+                let what = format!("{}: {what}", self.what);
+                let end = self.end(rule);
+                let unsure = Some((what, why));
+                let step = Step { end, unsure, ..self.step(rule, draft.fits) };
+                Ok((vec![step], vec![]))
+            }
+            Err(Stop::Error(error)) => Err(error),
+        }
+    }
+
+    /// A step for a rule that counts packets.
+    fn step(&self, rule: &Value, fits: Vec<Match>) -> Step {
+        let comment = rule.get("comment").and_then(Value::as_str);
+        Step {
+            line: self.line,
+            what: self.what.to_owned(),
+            name: comment.unwrap_or(self.what).to_owned(),
+            fits,
+            police: None,
+            end: End::Next,
+            unsure: None,
+        }
+    }
+
+    /// What a rule does to packets that match, by its statements alone.
+    fn end(&self, rule: &Value) -> End {
+        let statements = rule.get("expr").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut end = End::Next;
+        for statement in statements {
+            let null = &Value::Null;
+            let named = statement.as_str().map(|name| (name, null));
+            let Some((kind, inner)) = named.or_else(|| single(statement)) else { return End::Unknown };
+            match kind {
+                "match" | "limit" | "quota" | "ct count" | "meter" => {}
+                "reject" => end = End::Reject,
+                "accept" | "drop" | "return" | "continue" | "jump" | "goto" => {
+                    end = self.verdict(kind, inner).unwrap_or(End::Unknown);
+                }
+                _ if goes_on(kind, inner) => {}
+                _ => return End::Unknown,
+            }
+        }
+        end
     }
 
     fn statements(&self, draft: &mut Draft, rule: &'a Value) -> Result<(), Stop> {
@@ -98,6 +141,7 @@ impl<'a> RuleReader<'a> {
                     Some("comment") => {}
                     name => return Err(Stop::Note(format!("xt {}", name.unwrap_or_default()), Why::Xtables)),
                 },
+                _ if goes_on(kind, inner) => draft.notes.push((kind.to_owned(), Why::Undone)),
                 "quota" | "ct count" | "meter" => return Err(Stop::Note(kind.to_owned(), Why::Match)),
                 _ => return Err(Stop::Note(kind.to_owned(), Why::Action)),
             }
@@ -109,7 +153,6 @@ impl<'a> RuleReader<'a> {
         if draft.ends.is_empty() {
             draft.ends.push((vec![Match::default()], End::Next));
         }
-        let comment = rule.get("comment").and_then(Value::as_str);
         let mut steps = vec![];
         for (fits, mut end) in std::mem::take(&mut draft.ends) {
             let mut fits = product(&draft.fits, &fits);
@@ -123,14 +166,7 @@ impl<'a> RuleReader<'a> {
                 (end, police) = (act, Some(bucket));
                 draft.notes.extend(differs.into_iter().map(|why| ("limit".into(), why)));
             }
-            steps.push(Step {
-                line: self.line,
-                what: self.what.to_owned(),
-                name: comment.unwrap_or(self.what).to_owned(),
-                fits,
-                police,
-                end,
-            });
+            steps.push(Step { police, end, ..self.step(rule, fits) });
         }
         Ok(steps)
     }
@@ -159,7 +195,7 @@ impl<'a> RuleReader<'a> {
     fn verdict_map(&self, draft: &mut Draft, map: &'a Value) -> Result<(), Stop> {
         let wrong = || self.schema("key and data", map);
         let left = self.left(map.get("key").ok_or_else(wrong)?)?;
-        self.implied(draft, &left);
+        self.implied(draft, &left)?;
         let mut named = vec![];
         let mut rest = None;
         for entry in self.elements(map.get("data").ok_or_else(wrong)?)? {
@@ -251,12 +287,17 @@ impl<'a> RuleReader<'a> {
     }
 }
 
-/// Whether a rule drops or rejects packets, or leads to a chain that may.
-fn may_drop(rule: &Value) -> bool {
-    const VERDICTS: [&str; 5] = ["drop", "reject", "jump", "goto", "vmap"];
-    let statements = rule.get("expr").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    statements.iter().any(|statement| {
-        let kind = statement.as_str().or_else(|| single(statement).map(|(kind, _)| kind));
-        kind.is_some_and(|kind| VERDICTS.contains(&kind))
-    })
+/// Whether packets go on to the next statement after this one, with the fields that rules match as they are.
+fn goes_on(kind: &str, inner: &Value) -> bool {
+    let of_packet = |key: &Value| key.get("meta").is_some() || key.get("ct").is_some();
+    match kind {
+        "counter" | "log" | "comment" | "notrack" | "dup" | "flow" | "secmark" | "ct helper"
+        | "ct timeout" | "ct expectation" | "snat" | "masquerade" => true,
+        // Marks and the like. Other keys are fields of the packet.
+        "mangle" => inner.get("key").is_some_and(of_packet),
+        // Elements of sets; with statements, they match packets.
+        "set" | "map" => inner.get("stmt").is_none(),
+        "xt" => inner.get("name").is_some_and(|name| name == "comment"),
+        _ => false,
+    }
 }

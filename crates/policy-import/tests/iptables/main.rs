@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod files;
+mod idioms;
+mod meaning;
 mod options;
 mod written;
 

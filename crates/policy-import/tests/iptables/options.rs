@@ -153,7 +153,8 @@ fn interfaces_are_ports() {
     assert_eq!(places("-i eth0 ! -o eth1 -j DROP"), (vec![0], vec![0, 2]));
     assert_eq!(places("-m physdev --physdev-in tap0 -j DROP"), (vec![2], vec![]));
     assert_eq!(why("-i wan -j DROP"), ("-i wan".into(), Why::Interface));
-    assert_eq!(why("! -o + -j DROP"), ("! -o +".into(), Why::Interface));
+    assert_eq!(why("! -i wan -j DROP"), ("! -i wan".into(), Why::Interface));
+    assert_eq!(why("! -o + -j DROP"), ("rule of chain FORWARD".into(), Why::NeverFits));
     // One rule on the outgoing interface moves all rules, and the policy, to transmit.
     let imported = read(IpVersion::V4, &["-A FORWARD -p udp -j DROP", "-A FORWARD -o eth1 -j ACCEPT"]);
     let to: Vec<_> = imported.rules.iter().map(|rule| rule.matches.to.len()).collect();

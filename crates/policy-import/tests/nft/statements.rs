@@ -1,8 +1,8 @@
 //! Statements, chains and names.
 
 use netvm_policy::{Action, Match, Police, Rate};
-use netvm_policy_import::Why;
 use netvm_policy_import::nft::parse;
+use netvm_policy_import::{Effect, Why};
 use netvm_wire::{EtherType, IpProto};
 use serde_json::{Value, json};
 
@@ -108,13 +108,64 @@ fn statements() {
         stopped(json!({"xt": {"type": "match", "name": "multiport"}})),
         ("xt multiport".into(), Why::Xtables)
     );
-    assert_eq!(stopped(json!({"mangle": {"key": meta("mark"), "value": 5}})), ("mangle".into(), Why::Action));
+    let dscp = json!({"mangle": {"key": payload("ip", "dscp"), "value": 5}});
+    assert_eq!(stopped(dscp), ("mangle".into(), Why::Action));
+    assert_eq!(stopped(json!({"queue": null})), ("queue".into(), Why::Action));
+    // What neither matches nor decides is left out, and the verdict stays.
+    let marks = json!({"mangle": {"key": meta("mark"), "value": 5}});
+    assert_eq!(terminal(vec![marks, json!({"drop": null})]), (Some(Action::Drop), vec![Why::Undone]));
     assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@seen"))), ("@seen".into(), Why::DynamicSet));
     assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@none"))), ("@none".into(), Why::Missing));
     assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@empty"))).1, Why::NeverFits);
     assert_eq!(stopped(equal(payload("ip6", "saddr"), json!("::1"))).1, Why::NeverFits);
     let add = json!({"set": {"op": "add", "elem": payload("ip", "saddr"), "set": "@nets"}});
-    assert_eq!(stopped(add).1, Why::Action);
+    assert_eq!(terminal(vec![add, json!({"drop": null})]), (Some(Action::Drop), vec![Why::Undone]));
+}
+
+#[test]
+fn what_is_left_out_has_an_effect() {
+    let drop = || json!({"drop": null});
+    let effect = |statements: Vec<Value>| one_rule("ip", statements).effect();
+    assert_eq!(effect(vec![equal(meta("mark"), json!(1)), drop()]), Effect::Wider);
+    assert_eq!(
+        effect(vec![equal(meta("mark"), json!(1)), json!({"jump": {"target": "web"}})]),
+        Effect::Wider
+    );
+    assert_eq!(effect(vec![json!({"queue": {"num": 0}})]), Effect::Wider);
+    assert_eq!(effect(vec![equal(meta("mark"), json!(1)), json!({"log": null})]), Effect::Same);
+    // The policy accepts.
+    assert_eq!(effect(vec![equal(meta("mark"), json!(1)), json!({"accept": null})]), Effect::Same);
+    assert_eq!(effect(vec![equal(meta("mark"), json!(1)), json!({"return": null})]), Effect::Same);
+    assert_eq!(effect(vec![equal(meta("iifname"), json!("wan")), drop()]), Effect::Wider);
+    assert_eq!(effect(vec![compare("!=", meta("iifname"), json!("wan")), drop()]), Effect::Wider);
+    let some = equal(meta("iifname"), json!({"set": ["wan", "eth0"]}));
+    assert_eq!(effect(vec![some, drop()]), Effect::Wider);
+    // Forwarded packets pass these chains, too.
+    let hooked = |kind: &str, hook: &str, statement: Value| {
+        let chain = json!({"chain": {"family": "ip", "table": "t", "name": "c", "type": kind, "hook": hook, "prio": 0, "policy": "accept"}});
+        let rule =
+            json!({"rule": {"family": "ip", "table": "t", "chain": "c", "handle": 7, "expr": [statement]}});
+        read(vec![base("ip", "accept"), chain, rule]).effect()
+    };
+    assert_eq!(hooked("filter", "prerouting", drop()), Effect::Wider);
+    assert_eq!(hooked("filter", "prerouting", json!({"accept": null})), Effect::Same);
+    assert_eq!(hooked("filter", "input", drop()), Effect::Same);
+    assert_eq!(hooked("nat", "prerouting", json!({"dnat": {"addr": "10.0.0.1"}})), Effect::Wider);
+    assert_eq!(hooked("nat", "postrouting", json!({"masquerade": null})), Effect::Same);
+    let all_ports = read(vec![
+        base("inet", "accept"),
+        rule_of("inet", vec![equal(meta("iifname"), json!("wan")), drop()]),
+    ]);
+    assert_eq!(all_ports.effect(), Effect::Wider);
+    let text = ruleset(vec![
+        base("inet", "accept"),
+        rule_of("inet", vec![equal(meta("iifname"), json!("wan")), drop()]),
+    ]);
+    assert_eq!(parse(&text, &interfaces().complete()).unwrap().effect(), Effect::Same);
+}
+
+fn rule_of(family: &str, statements: Vec<Value>) -> Value {
+    rule(family, "forward", Value::Array(statements))
 }
 
 #[test]
@@ -187,10 +238,7 @@ fn base_chains_follow_each_other() {
         json!({"rule": {"family": "netdev", "table": "x", "chain": "y", "expr": [{"drop": null}]}}),
     ]);
     let notes: Vec<_> = silent.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        notes,
-        ["line 1: chain netdev x y: nft does not print the device of this chain; it is skipped"]
-    );
+    assert_eq!(notes, ["line 1: chain y: nft does not print the device of this chain; it is skipped"]);
     let dormant = read(vec![
         json!({"table": {"family": "ip", "name": "t", "handle": 1, "flags": "dormant"}}),
         base("ip", "drop"),

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use netvm_config::model::{Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, Rule, RuleId, RuleParts};
 use netvm_policy::Actions;
-use netvm_policy_import::{Imported, Interfaces, classbench, iptables, nft};
+use netvm_policy_import::{Effect, Imported, Interfaces, classbench, iptables, nft};
 
 use crate::cli::{ImportArgs, ImportFormat};
 use crate::error::{CliError, ImportError};
 use crate::output::Output;
 
-/// Prints the rules on standard output, and on standard error everything without an equivalent. Fails after that if a rule
-/// is left out that denied packets.
+/// Prints the rules on standard output, and on standard error everything without an equivalent. Prints no rules, and fails, if
+/// without that they would pass packets that the file drops, or, without `--stricter`, drop packets that it passes.
 pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     let path = &arguments.file;
     let text =
@@ -22,7 +22,10 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     };
     let ports: Vec<(String, String)> = arguments.interfaces.iter().map(named).collect();
     let numbered = || (0u16..).map(PortId).zip(&ports);
-    let interfaces = Interfaces::new(numbered().map(|(id, (interface, _))| (interface.as_str(), id)));
+    let mut interfaces = Interfaces::new(numbered().map(|(id, (interface, _))| (interface.as_str(), id)));
+    if arguments.ignore_other_interfaces {
+        interfaces = interfaces.complete();
+    }
     let imported = match arguments.format {
         ImportFormat::Classbench => {
             let actions = Actions { terminal: Some(Action::Drop), ..Actions::default() };
@@ -35,14 +38,28 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
             .map_err(|source| ImportError::Nft { path: path.clone(), source })?,
     };
     for note in &imported.notes {
-        eprintln!("{}: {note}", path.display());
+        let effect = match note.effect {
+            Effect::Same => "",
+            Effect::Stricter => "stricter: ",
+            Effect::Wider => "error: ",
+        };
+        eprintln!("{}: {effect}{note}", path.display());
     }
-    let lost = imported.notes.iter().filter(|note| note.loses_drop).count();
+    let count = |effect| imported.notes.iter().filter(|note| note.effect == effect).count();
+    match imported.effect() {
+        Effect::Wider => {
+            return Err(ImportError::Wider { path: path.clone(), count: count(Effect::Wider) }.into());
+        }
+        Effect::Stricter if !arguments.stricter => {
+            return Err(ImportError::Stricter { path: path.clone(), count: count(Effect::Stricter) }.into());
+        }
+        _ => {}
+    }
     let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::Sink);
     let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
     let toml = host.to_toml();
     output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))?;
-    if lost > 0 { Err(ImportError::LostDrops { path: path.clone(), lost }.into()) } else { Ok(()) }
+    Ok(())
 }
 
 /// The rules with names that the configuration accepts: illegal characters become `-`, duplicates lose their name.
