@@ -43,8 +43,8 @@ const LACKING: &[(&str, &[(&str, &str)])] = &[
         &[("address", "`lspci -D` lists")],
     ),
     (
-        "[[port]]\nname = \"v\"\nkind = \"vhost-user\"\npath = \"/none/v.sock\"\n",
-        &[("path", "folder /none: No such")],
+        "[[port]]\nname = \"v\"\nkind = \"vhost-user\"\npath = \"/dev/null/v.sock\"\n",
+        &[("path", "/dev/null is not a folder")],
     ),
     (
         "[[port]]\nname = \"c\"\nkind = \"pcap\"\ninput = \"/none/c.pcap\"\n",
