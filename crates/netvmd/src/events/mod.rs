@@ -97,10 +97,11 @@ impl Log {
     /// Whether an event may be written now: how many of its class were suppressed before it. Otherwise it is kept for later.
     fn admit(&mut self, now: Instant, (kind, subject, message): (EventKind, &str, &str)) -> Option<u64> {
         let Some(class) = Class::of(kind) else { return Some(0) };
-        let source = self
-            .sources
-            .entry((subject.to_owned(), class))
-            .or_insert_with(|| Source { bucket: Bucket::new(class.rate(), now), pending: None });
+        let key = (subject.to_owned(), class);
+        let is_full = self.sources.len() >= MOST_SOURCES && !self.sources.contains_key(&key);
+        let key = if is_full { (String::new(), class) } else { key };
+        let new = || Source { bucket: Bucket::new(class.rate(), now), pending: None };
+        let source = self.sources.entry(key).or_insert_with(new);
         let allowed = source.bucket.allows(now);
         source.pending = allowed.is_none().then(|| (kind, message.to_owned()));
         allowed
