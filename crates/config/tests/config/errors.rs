@@ -335,7 +335,7 @@ fn what_a_hostile_file_says_reaches_no_terminal() {
             format!("[[port]]\nname = \"p\"\nkind = \"af_xdp\"\ninterface = \"e{bad}\"\n"),
             format!("[[port]]\nname = \"p\"\nkind = \"sink\"\n\"{bad}\" = 1\n"),
             format!("[[rule]]\nfrom = \"{bad}\"\ndrop = true\n"),
-            format!("{bad}"),
+            bad.to_owned(),
         ] {
             let error = parse(&format!("{bad}.toml"), &text).unwrap_err();
             for shown in [error.render(false), error.to_string()] {
