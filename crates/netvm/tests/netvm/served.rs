@@ -107,7 +107,7 @@ fn tables_show_every_object() {
     let text = server.netvm(&["status"]).good();
     has(&text, "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
     has(&text, "configuration /etc/netvm/host.toml: 2 ports, 1 NF instance, 1 chain");
-    has(&text, "0 3 0 poll 99.9 % 0 1,234 2 KiB 55 µs");
+    has(&text, "0 3 0 poll 2 99.9 % 0 1,234 2 KiB 55 µs");
     has(&text, "nf firewall has no process");
     has(&text, "dropped: 967,548 packets (netvm stats --drops)");
     has(&text, "netvmd goes back in 42 s unless you confirm: netvm config confirm");
@@ -116,8 +116,8 @@ fn tables_show_every_object() {
         "{text}"
     );
     let text = server.netvm(&["port"]).good();
-    has(&text, "0 client af_xdp native up 1 1500 - 1,000,000 125,000,000 0 0 0 0");
-    has(&text, "4 server af_xdp native down 1 1500 - 1,000,000 125,000,000 0 0 0 0");
+    has(&text, "0 client af_xdp native up 1 0 12 % 1500 - 1,000,000 125,000,000 0 0 0 0");
+    has(&text, "4 server af_xdp native down 1 0 12 % 1500 - 1,000,000 125,000,000 0 0 0 0");
     assert!(!server.netvm(&["port", "server"]).good().contains("client"));
     let text = server.netvm(&["nf"]).good();
     has(&text, "firewall 0 78 running edge 2 1 min 1 s 1,000,000 0 40 2 killed by signal 9");
