@@ -25,7 +25,7 @@ const MAX_SYNTAX_ERRORS: usize = 3;
 #[derive(Debug, thiserror::Error, Diagnostic)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", path.display())]
+    #[error("cannot read the configuration {}: {source}", netvm_text::line(&path.to_string_lossy()))]
     #[diagnostic(code("config::read"), help("name a TOML file that this user may read"))]
     Read {
         /// The file.
@@ -34,7 +34,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file has errors.
-    #[error("{name} has {}", errors(*count))]
+    #[error("{} has {}", netvm_text::line(name), errors(*count))]
     #[diagnostic(code("config::invalid"))]
     Invalid {
         /// The name of the file.

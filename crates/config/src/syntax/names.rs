@@ -87,7 +87,7 @@ pub(crate) fn kernel_interface(text: &str) -> Result<(), BadName> {
         return Ok(());
     };
     let help = format!(
-        "Linux interface names have at most {INTERFACE_BYTES} bytes; one with characters that cannot be seen needs another name: \
+        "Linux interface names have at most {INTERFACE_BYTES} characters; one with characters that cannot be seen needs another name: \
          `ip link set NAME name NEW`"
     );
     Err(BadName { label, help })

@@ -43,7 +43,11 @@ fn flows_of_ports_are_exported_with_drops_and_none_is_lost() {
     let packets =
         || -> u64 { lines().iter().filter_map(|line| line["flow"]["pkts_toserver"].as_u64()).sum() };
     let dropped = || -> u64 {
-        let noise = |line: &&Value| line["drop"]["name"] == "noise" && line["drop"]["place"] == "port";
+        // A busy source may also miss packets, which it has not sent.
+        let noise = |line: &&Value| {
+            let drop = &line["drop"];
+            drop["name"] == "noise" && drop["place"] == "port" && drop["reason"] != "rx-missed"
+        };
         lines().iter().filter(noise).filter_map(|line| line["drop"]["packets"].as_u64()).sum()
     };
     daemon.until("all flows have ended", |_| packets() >= 1050 && dropped() >= 50);

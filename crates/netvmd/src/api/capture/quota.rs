@@ -152,7 +152,7 @@ mod tests {
         let _other = take(2, 128 * MIB).unwrap();
         assert!(matches!(take(3, 64 * MIB), Err(QuotaError::Memory { left: 64, .. })));
         // Who names no size gets what is left.
-        assert_eq!(take(3, 0).unwrap().ring, 32 * MIB);
+        assert_eq!(take(3, 0).unwrap().ring, 16 * MIB);
         assert_eq!(quota.take(Peer::User(3), (0, 32)).unwrap().ring, MIB);
         drop((first, second));
         assert!(take(1, 128 * MIB).is_err(), "the limit of all");
