@@ -3,6 +3,7 @@
 
 mod cli;
 mod commands;
+mod complete;
 mod daemon;
 mod doctor;
 mod error;
@@ -13,6 +14,7 @@ mod output;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 use netvm_api::Client;
 
 use cli::{Cli, CliCommand, ConfigCommand, FlowCommand, NfCommand, PolicyCommand, RouterCommand};
@@ -20,6 +22,7 @@ use error::CliError;
 use output::Output;
 
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
     let cli = Cli::parse();
     let output = Output::new(cli.json);
     match run(cli, &output) {
@@ -52,11 +55,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         CliCommand::NewNf(arguments) => new_nf::new_nf(output, &arguments),
         CliCommand::Openapi { markdown: true } => output.text(&netvm_api::openapi::page()),
         CliCommand::Openapi { markdown: false } => output.value(&netvm_api::openapi::openapi()),
-        CliCommand::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);
-            output.raw(&script)
-        }
+        CliCommand::Completion { shell } => output.raw(&complete::script(shell)?),
         CliCommand::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder)
             .map_err(|source| CliError::Write { path: folder, source }),
         command => {

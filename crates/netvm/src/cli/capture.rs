@@ -5,17 +5,22 @@ use std::path::PathBuf;
 use clap::Args;
 use netvm_capture_client::Files;
 
+use crate::complete::{Names, names};
+
+/// Where packets can be captured.
+const PLACES: &[Names] = &[Names::Ports, Names::Hops, Names::Roles, Names::Routers];
+
 /// `netvm capture`.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
     /// Capture here: a port, a chain's hop by number or role, an NF or a router; repeat it for several [default: all ports]
-    #[arg(long, value_name = "PORT|CHAIN:HOP|NF|ROUTER")]
+    #[arg(long, value_name = "PORT|CHAIN:HOP|NF|ROUTER", add = names(PLACES))]
     pub at: Vec<String>,
     /// Capture dropped packets instead of passing ones
     #[arg(long)]
     pub dropped: bool,
     /// Only drops for this reason; repeat it for several
-    #[arg(long, value_name = "REASON", requires = "dropped")]
+    #[arg(long, value_name = "REASON", requires = "dropped", add = names(&[Names::DropReasons]))]
     pub reason: Vec<String>,
     /// Write pcapng to FILE, `-` for standard output
     #[arg(long, short, value_name = "FILE")]

@@ -11,6 +11,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::complete::{Names, names};
+
 pub use capture::CaptureArgs;
 pub use policy::{ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
@@ -50,12 +52,14 @@ pub enum CliCommand {
     /// Show ports: driver, link state and packet counts
     Port {
         /// Show only this port
+        #[arg(add = names(&[Names::Ports]))]
         name: Option<String>,
     },
     /// Show NFs: state, threads, restarts and counters
     #[command(args_conflicts_with_subcommands = true)]
     Nf {
         /// Show only this role, with its threads and counters
+        #[arg(add = names(&[Names::Roles]))]
         role: Option<String>,
         /// The command [default: list]
         #[command(subcommand)]
@@ -76,11 +80,13 @@ pub enum CliCommand {
     /// Show chains: hops, state and packet counts
     Chain {
         /// Show only this chain
+        #[arg(add = names(&[Names::Chains]))]
         name: Option<String>,
     },
     /// Show trust groups: memory, and buffers that are free, in the engine and in NFs
     Group {
         /// Show only this group
+        #[arg(add = names(&[Names::Groups]))]
         name: Option<String>,
     },
     /// Show statistics
@@ -155,6 +161,7 @@ pub enum CliCommand {
     /// Restart every instance of an NF
     Restart {
         /// The NF's role
+        #[arg(add = names(&[Names::Roles]))]
         role: String,
     },
     /// Stop netvmd and the NFs it started, and wait until they have ended
@@ -187,6 +194,7 @@ pub enum CliCommand {
     /// Such as `netvm explain chain-full` or `netvm explain 'dropped at entry'`. Without a name, lists all.
     Explain {
         /// Drop reason, violation or column, in any case
+        #[arg(add = names(&[Names::Explanations]))]
         name: Option<String>,
         /// Print all as a Markdown page (docs/reference/counters.md)
         #[arg(long, conflicts_with = "name")]
@@ -219,6 +227,7 @@ pub enum NfCommand {
     /// Show the packets that the last NF of a role to end had taken and not passed on
     LastWords {
         /// The role
+        #[arg(add = names(&[Names::Roles]))]
         role: String,
         /// Write pcapng to FILE, `-` for standard output
         #[arg(long, short, value_name = "FILE")]

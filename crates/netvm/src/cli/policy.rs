@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::complete::{Names, names};
+
 /// `netvm policy`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
@@ -30,6 +32,7 @@ pub enum PolicyCommand {
     /// Delete a rule, with immediate effect
     Del {
         /// The rule's name or number
+        #[arg(add = names(&[Names::Rules]))]
         rule: String,
     },
     /// Show step by step how netvmd would handle a packet, without sending it

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::complete::{Names, names};
+
 /// `netvm router`.
 #[derive(Debug, Subcommand)]
 pub enum RouterCommand {
@@ -12,6 +14,7 @@ pub enum RouterCommand {
     /// Show a router's interfaces and the engine's FIB for it
     Show {
         /// The router's name
+        #[arg(add = names(&[Names::Routers]))]
         name: String,
         /// Show at most this many routes
         #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "all")]
@@ -32,6 +35,7 @@ pub enum RouterCommand {
     /// List the neighbours whose MAC address the router's kernel has resolved
     Neigh {
         /// The router's name
+        #[arg(add = names(&[Names::Routers]))]
         name: String,
     },
     /// Add a static route to a router's kernel, until you remove it; `routes` of a `[[router]]` are permanent
@@ -39,6 +43,7 @@ pub enum RouterCommand {
     /// Remove the static routes to a prefix, except routes of the configuration
     Del {
         /// The router's name
+        #[arg(add = names(&[Names::Routers]))]
         name: String,
         /// The destination, such as 192.0.2.0/24
         prefix: String,
@@ -54,6 +59,7 @@ pub enum RouterCommand {
 #[derive(Debug, Args)]
 pub struct AddRouteArgs {
     /// The router's name
+    #[arg(add = names(&[Names::Routers]))]
     pub name: String,
     /// The destination, such as 192.0.2.0/24
     pub prefix: String,

@@ -91,11 +91,15 @@ fn check_prints_json() {
 fn completion_knows_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let script = netvm(&["completion", shell]).good();
+        assert!(script.contains("NETVM_COMPLETE") && script.contains("netvm"), "{shell}: {script}");
+        let mut command = program();
+        command.args(["--", "netvm", ""]).env("NETVM_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1");
+        let known = run(command.env("_CLAP_IFS", "\n")).good();
         for command in [
             "status", "port", "nf", "chain", "group", "stats", "plan", "apply", "config", "check", "doctor",
             "replay",
         ] {
-            assert!(script.contains(command), "{shell}: {command}");
+            assert!(known.contains(command), "{shell}: {command} in {known}");
         }
     }
     let wrong = netvm(&["completion", "cmd"]).failed(2);

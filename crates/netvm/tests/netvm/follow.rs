@@ -113,3 +113,35 @@ fn status_waits_for_the_nfs_of_chains() {
     assert!(waited >= std::time::Duration::from_millis(200), "{waited:?}");
     assert!(waited < std::time::Duration::from_secs(15), "{waited:?}");
 }
+
+#[test]
+fn names_of_the_running_netvmd_are_completed() {
+    let stats = answers::stats(1);
+    let (ports, chains) = (stats.ports.clone(), stats.chains.clone());
+    let router = Router::new()
+        .route(path::PORTS, get(|| async { Json(ports) }))
+        .route(path::CHAINS, get(|| async { Json(chains) }))
+        .route(path::STATS, get(|| async { Json(stats) }));
+    let server = Server::start(router);
+    let socket = server.socket();
+    let complete = |words: &[&str]| -> Vec<String> {
+        let mut command = program();
+        command.args(["--", "netvm", "--socket"]).arg(&socket).args(words);
+        command.env("NETVM_COMPLETE", "bash").env(
+            "_CLAP_IFS",
+            "
+",
+        );
+        command.env("_CLAP_COMPLETE_INDEX", (words.len() + 2).to_string());
+        let known = super::common::run(&mut command).good();
+        known.lines().map(str::to_owned).filter(|word| !word.starts_with('-')).collect()
+    };
+    assert_eq!(complete(&["port", ""]), ["client", "server"]);
+    assert_eq!(complete(&["port", "s"]), ["server"]);
+    assert_eq!(complete(&["chain", ""]), ["web"]);
+    assert_eq!(complete(&["restart", ""]), ["firewall"]);
+    assert_eq!(complete(&["capture", "--at", "web:"]), ["web:firewall", "web:monitor"]);
+    assert_eq!(complete(&["capture", "--dropped", "--reason", "chain-"]), ["chain-full"]);
+    // What does not answer has no names: no error, no wait.
+    assert_eq!(complete(&["router", "show", ""]), [""; 0]);
+}
