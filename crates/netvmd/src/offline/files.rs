@@ -88,6 +88,9 @@ impl Output {
     }
 }
 
+/// The longest frame that a buffer holds.
+const LONGEST: usize = (LARGEST_BUFFER - HEADROOM as u32) as usize;
+
 /// Frames of one kind: how many there are, and where the first one is.
 #[derive(Debug, Default)]
 struct Found {
@@ -121,7 +124,6 @@ pub(super) struct Contents {
 
 impl Contents {
     pub(super) fn of(path: &Path) -> Result<Self, OpenError> {
-        const LONGEST: usize = (LARGEST_BUFFER - HEADROOM as u32) as usize;
         let mut reader = CaptureReader::open(path)?;
         let mut longest = 0;
         let mut contents = Self {
@@ -148,7 +150,7 @@ impl Contents {
             };
             let place = || format!("frame {}, at byte {}", reader.frames(), reader.offset());
             if length > LONGEST {
-                contents.too_long.add(|| format!("{} (the first is {}, with {length})", LONGEST, place()));
+                contents.too_long.add(|| format!("{}, with {length}", place()));
                 continue;
             }
             if length < original {
@@ -173,7 +175,7 @@ impl Contents {
         let Self { too_long, bad, cut, end, .. } = self;
         if too_long.count > 0 {
             warnings.push(format!(
-                "{file}: skipped {} of more than {} bytes",
+                "{file}: skipped {} of more than {LONGEST} bytes (the first is {})",
                 frames(too_long.count),
                 too_long.first
             ));
