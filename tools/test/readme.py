@@ -177,6 +177,8 @@ def inside(checkout: Path, programs: Path | None) -> int:
         if programs:
             # Commands make files: beside links to what the checkout has.
             folder, path = Path(temporary), f"{programs}:{path}"
+            # NFs run as another user.
+            folder.chmod(0o755)
             for one in checkout.iterdir():
                 (folder / one.name).symlink_to(one)
             os.environ["NETVM_BIN"] = str(programs)
