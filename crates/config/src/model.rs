@@ -39,7 +39,7 @@ pub use engine::{
     ApiConfig, EngineConfig, Eviction, FlowCacheConfig, FlowMonitorConfig, Group, Idle, MonitorTable,
     PolicyConfig, SwitchConfig,
 };
-pub use nf::{Balance, Chain, NfConfig, NfLimits, NfStart, OnFailure, Output};
+pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub use port::{
     CardModel, ContainerConfig, Doorbells, HostConfig, PortConfig, PortKind, SourceConfig, VhostDma,
     VhostMode,

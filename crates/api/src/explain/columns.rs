@@ -84,7 +84,7 @@ pub const COLUMNS: &[Column] = columns! {
     "ROLE" of NF STATS: "The name by which chains know the NF. In the statistics of an NF or its threads: packets that it sent to another role.";
     "#" of NF STATS: "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, including instances that have ended.";
     "PID" of NF VM: "The process id of the NF or of the VM's QEMU; `-` if no process runs.";
-    "STATE" of NF VM CHAIN NEIGH TOP: "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), backoff (ended; netvmd restarts it after a pause), stopped, external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). Neighbour: heard, or stale (the kernel has not heard from it for a while).";
+    "STATE" of NF VM CHAIN NEIGH TOP: "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), starved (packets wait, and it gets no core), backoff (ended; netvmd restarts it after a pause), stopped, external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). Neighbour: heard, or stale (the kernel has not heard from it for a while).";
     "THREADS" of NF: "Threads of the NF that receive packets.";
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS: "Packets that the NF received.";

@@ -76,7 +76,9 @@ kinds! {
     NfDown Warning "nf_down",
     /// An NF makes no progress although packets wait for it.
     NfHung Error "nf_hung",
-    /// A hung NF makes progress again.
+    /// An NF makes no progress because it gets no core.
+    NfStarved Warning "nf_starved",
+    /// A hung or starved NF makes progress again.
     NfRecovered Info "nf_recovered",
     /// An NF lost its memory, as an NF of its trust group damaged it.
     NfEvicted Warning "nf_evicted",

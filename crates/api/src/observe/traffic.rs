@@ -20,12 +20,22 @@ pub enum NfState {
     Standby,
     /// Makes no progress although packets wait for it; it gets no new ones.
     Hung,
+    /// Gets packets but no core: others use it, or the limit of its cgroup is reached.
+    Starved,
     /// Ended; netvmd will restart it after a pause.
     Backoff,
     /// Stopped, or stopping.
     Stopped,
     /// Not started by netvmd, and not attached.
     External,
+}
+
+impl NfState {
+    /// Whether its chains pass packets to it.
+    #[must_use]
+    pub const fn gets_packets(self) -> bool {
+        matches!(self, Self::Running | Self::Starved)
+    }
 }
 
 /// One instance of an NF: a process that runs, or that should run.

@@ -7,8 +7,8 @@ use toml::de::DeValue;
 use super::action;
 use super::engine::Cores;
 use crate::model::{
-    Balance, Chain, GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig, NfLimits, NfStart,
-    OnFailure, Output, RoleId,
+    Balance, Chain, DEFAULT_HANG_TIMEOUT, GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS,
+    NfConfig, NfLimits, NfStart, OnFailure, Output, RoleId,
 };
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
@@ -20,8 +20,6 @@ use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
 
 /// The user of NFs and VMs without `user`: it owns no files.
 pub(super) const DEFAULT_USER: &str = "nobody";
-/// Seconds without progress after which an NF counts as hung.
-pub(crate) const DEFAULT_HANG_TIMEOUT: u16 = 1;
 /// Prefix of the variables that netvmd itself sets for NFs.
 const RESERVED_VARIABLES: &str = "NETVM_";
 

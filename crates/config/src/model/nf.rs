@@ -69,11 +69,14 @@ pub struct NfConfig {
     /// Idle seconds after which its verdict on a whole flow (drop the rest, bypass this NF) expires; 0: it
     /// may not give such verdicts.
     pub flow_verdicts: u16,
-    /// Seconds without progress after which it counts as hung; 0: never.
+    /// Seconds without progress after which it counts as hung; 0: never. Time in which it waits for a core does not count.
     pub hang_timeout: u16,
     /// What starts it.
     pub start: NfStart,
 }
+
+/// The default of [`NfConfig::hang_timeout`]. A busy disk or short memory can hold up a thread for a second or two.
+pub const DEFAULT_HANG_TIMEOUT: u16 = 5;
 
 /// How one of several replicas is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -67,7 +67,16 @@ pub enum Notice {
         /// The time without progress.
         stalled: Duration,
     },
-    /// A hung NF makes progress again. It gets packets again.
+    /// An NF makes no progress although packets wait for it, because its process waits for a core. It still gets packets.
+    Starved {
+        /// The NF.
+        instance: InstanceId,
+        /// Its role.
+        role: RoleId,
+        /// The time without a core.
+        starved: Duration,
+    },
+    /// A hung or starved NF makes progress again. It gets packets.
     Recovered {
         /// The NF.
         instance: InstanceId,

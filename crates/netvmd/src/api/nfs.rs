@@ -41,7 +41,7 @@ pub(super) fn infos(
                     info.pid = external.pid;
                     info.uptime_s = Some(seconds_since(external.attached_at));
                     if let Some(view) = view(*id) {
-                        info.state = state_of(view.state);
+                        info.state = state_of(view);
                         count(&mut info, view);
                     }
                     info
@@ -80,7 +80,7 @@ fn managed(nf: &NfConfig, group: &str, status: &Status, view: Option<&InstanceVi
     info.uptime_s = status.attached_at.map(seconds_since);
     info.state = match status.phase {
         Phase::Starting => NfState::Starting,
-        Phase::Attached(_) => view.map_or(NfState::Starting, |view| state_of(view.state)),
+        Phase::Attached(_) => view.map_or(NfState::Starting, state_of),
         Phase::Backoff => NfState::Backoff,
         Phase::Stopping | Phase::Stopped => NfState::Stopped,
     };
@@ -102,9 +102,10 @@ pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
     }
 }
 
-const fn state_of(state: InstanceState) -> NfState {
-    match state {
+const fn state_of(view: &InstanceView) -> NfState {
+    match view.state {
         InstanceState::Attaching => NfState::Starting,
+        InstanceState::Active if view.is_starved => NfState::Starved,
         InstanceState::Active => NfState::Running,
         InstanceState::Standby => NfState::Standby,
         InstanceState::Hung => NfState::Hung,

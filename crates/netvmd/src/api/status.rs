@@ -23,7 +23,7 @@ const BUSY_PERCENT: f64 = 90.0;
 pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Status>, Failure> {
     let views = traffic::views(&daemon).await?;
     let nfs = traffic::nf_infos(&daemon, &views);
-    let running = nfs.iter().filter(|nf| nf.state == NfState::Running).count();
+    let running = nfs.iter().filter(|nf| nf.state.gets_packets()).count();
     let (drift, config, host) =
         (daemon.drift.clone(), daemon.options.config.clone(), Arc::clone(&views.host));
     let drift = blocking(move || drift.find(&config, &host)).await;
@@ -104,9 +104,14 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
             nf.role, nf.instance
         ));
     }
+    for nf in nfs.iter().filter(|nf| nf.state == NfState::Starved) {
+        problems.push(format!(
+            "nf {}/{} is starved: packets wait for it, but it gets no core: give it `cores` that others leave idle",
+            nf.role, nf.instance
+        ));
+    }
     for chain in traffic::chain_infos(views, nfs) {
-        let missing =
-            |role: &&String| !nfs.iter().any(|nf| nf.role == **role && nf.state == NfState::Running);
+        let missing = |role: &&String| !nfs.iter().any(|nf| nf.role == **role && nf.state.gets_packets());
         let missing: Vec<&str> = chain.hops.iter().filter(missing).map(String::as_str).collect();
         let what = match chain.state {
             ChainState::Up => continue,

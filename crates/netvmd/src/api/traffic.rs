@@ -6,9 +6,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{
-    ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, NfState, PortInfo,
-    PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo,
-    WorkerInfo,
+    ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo, PortWorkerInfo, Reasons,
+    RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
@@ -249,7 +248,7 @@ pub(super) fn chain_infos(views: &Views, nfs: &[NfInfo]) -> Vec<ChainInfo> {
 }
 
 fn chain_state(chain: &Chain, hops: &[String], nfs: &[NfInfo]) -> ChainState {
-    let has_nf = |role: &String| nfs.iter().any(|nf| nf.role == *role && nf.state == NfState::Running);
+    let has_nf = |role: &String| nfs.iter().any(|nf| nf.role == *role && nf.state.gets_packets());
     if hops.iter().all(has_nf) {
         ChainState::Up
     } else if chain.on_failure == OnFailure::Bypass {

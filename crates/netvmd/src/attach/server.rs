@@ -161,7 +161,8 @@ impl AttachServer {
             return None;
         }
         let policy = policy(peer.uid, names);
-        match Session::establish(&self.engine, socket, policy, Arc::clone(&permit)).await {
+        let pid = peer.pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        match Session::establish(&self.engine, (socket, pid), policy, Arc::clone(&permit)).await {
             Ok(session) => {
                 permit.attached();
                 Some(session)

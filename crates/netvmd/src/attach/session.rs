@@ -47,14 +47,14 @@ impl Drop for Admitted {
 }
 
 impl Session {
-    /// Performs the handshake: admits the NF if `policy` permits, and waits for its ready message. `until_closed` is dropped when
-    /// the connection is closed for good, which may be long after the session's end.
+    /// Performs the handshake with the NF of this process: admits it if `policy` permits, and waits for its ready message.
+    /// `until_closed` is dropped when the connection is closed for good, which may be long after the session's end.
     ///
     /// # Errors
     /// [`SessionError`]. netvmd sends the reason to the NF if the connection is open, and the engine forgets the NF.
     pub async fn establish<G: Send + 'static>(
         engine: &EngineHandle,
-        socket: OwnedFd,
+        (socket, pid): (OwnedFd, Option<u32>),
         policy: Policy,
         until_closed: G,
     ) -> Result<Self, SessionError> {
@@ -62,7 +62,7 @@ impl Session {
         let (open, closed) = watch::channel(());
         let engine = engine.clone();
         let hold = Connection::start(socket, until_closed, move |connection| {
-            let outcome = attach(connection, &engine, policy);
+            let outcome = attach((connection, pid), &engine, policy);
             let is_attached = outcome.is_ok();
             // If sending fails, the receiver is gone: the outcome, and the admitted instance in it, is dropped.
             if report.send(outcome).is_ok() && is_attached {
@@ -112,7 +112,11 @@ impl Session {
 }
 
 /// The handshake, on the connection's thread.
-fn attach(connection: &Connection, engine: &EngineHandle, policy: Policy) -> Result<Attached, SessionError> {
+fn attach(
+    (connection, pid): (&Connection, Option<u32>),
+    engine: &EngineHandle,
+    policy: Policy,
+) -> Result<Attached, SessionError> {
     let mut hello: Hello = connection.message("Hello")?;
     // Names appear in the log.
     (hello.role, hello.name) = (netvm_attach::printable(&hello.role), netvm_attach::printable(&hello.name));
@@ -130,7 +134,12 @@ fn attach(connection: &Connection, engine: &EngineHandle, policy: Policy) -> Res
     };
     let _: Ready = connection.message("Ready")?;
     let id = admitted.id;
-    engine.call_blocking(move |engine| engine.activate(id))?;
+    engine.call_blocking(move |engine| {
+        if let Some(pid) = pid {
+            engine.set_process(id, pid);
+        }
+        engine.activate(id);
+    })?;
     Ok(Attached { admitted, role, name, threads })
 }
 

@@ -109,10 +109,17 @@ impl Reclaims {
             }
             Notice::Hung { instance, role, stalled } => {
                 let message = format!(
-                    "instance {instance} hangs: no progress for {:.0} ms although packets wait for it",
+                    "instance {instance} hangs: no progress for {:.0} ms although packets wait for it and it could run",
                     millis(stalled)
                 );
                 (EventKind::NfHung, nf(role), message)
+            }
+            Notice::Starved { instance, role, starved } => {
+                let message = format!(
+                    "instance {instance} is starved: packets wait for it, but it got no core for {:.0} ms: give it `cores` that others leave idle, or raise the limit of its cgroup",
+                    millis(starved)
+                );
+                (EventKind::NfStarved, nf(role), message)
             }
             Notice::Recovered { instance, role } => {
                 (EventKind::NfRecovered, nf(role), format!("instance {instance} makes progress again"))

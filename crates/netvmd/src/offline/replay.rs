@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use netvm_config::model::{
-    Action, Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfLimits, NfStart,
-    OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId, RuleParts,
+    Action, Actions, Balance, Chain, ChainId, DEFAULT_HANG_TIMEOUT, Group, GroupId, Host, Match, NfConfig,
+    NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId, RuleParts,
 };
 use netvm_engine::{DropReason, Engine, Notice};
 
@@ -281,7 +281,7 @@ fn nf(id: u16, words: &[String]) -> NfConfig {
         group: GroupId(0),
         balance: Balance::default(),
         flow_verdicts: 0,
-        hang_timeout: 1,
+        hang_timeout: DEFAULT_HANG_TIMEOUT,
         start,
     }
 }

@@ -273,7 +273,7 @@ impl Controller {
         );
         let failed = self.engine.failed();
         let session = tokio::select! {
-            session = Session::establish(&self.engine, socket, policy(recipe), ()) => session,
+            session = Session::establish(&self.engine, (socket, process.child.id()), policy(recipe), ()) => session,
             _ = self.desired_states.changed() => {
                 process.kill().await;
                 return End::Requested;

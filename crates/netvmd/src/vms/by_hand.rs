@@ -220,6 +220,7 @@ impl Controller {
                     Ok(instance) => {
                         let label = self.label();
                         self.log.log(|more| tracing::info!("{label}: process {pid} got its memory{more}"));
+                        instance.runs_in(pid);
                         let others = Vec::new();
                         session.slot = Some(Slot { instance, pid, is_ready: false, control: stream, others });
                         session.boot = Boot::begin(self.desired_states.borrow().boot_timeout, None);

@@ -166,6 +166,9 @@ impl Controller {
     ) -> End {
         let pid = machine.pid();
         self.status.send_modify(|status| status.pid = pid);
+        if let Some((instance, pid)) = instance.zip(pid) {
+            instance.runs_in(pid);
+        }
         let is_adopted = matches!(machine, Machine::Adopted { .. });
         let path = self.folder.qmp();
         let connected = tokio::select! {

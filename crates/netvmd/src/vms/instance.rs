@@ -111,6 +111,12 @@ impl<M: Send + 'static> Instance<M> {
         }
     }
 
+    /// Names the QEMU in which the NF runs.
+    pub(super) fn runs_in(&self, pid: u32) {
+        let id = self.id;
+        self.engine.send(move |engine| engine.set_process(id, pid));
+    }
+
     /// Asks the NF to forward the packets that it holds and to end.
     pub(super) fn dismiss(&self) {
         let id = self.id;

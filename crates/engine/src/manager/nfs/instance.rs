@@ -11,6 +11,7 @@ use netvm_region::{
 };
 
 use super::AdmitError;
+use super::cpu_time::CpuTime;
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
 use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
@@ -46,8 +47,10 @@ pub struct GuestShape {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     position: u64,
-    /// How long packets have waited without progress.
+    /// For how long packets have waited without progress although the NF's process could run.
     pub(super) stalled: Duration,
+    /// For how long they have waited while it got no core.
+    pub(super) starved: Duration,
     /// Highest fill level of its receive rings in about the last second, from 0 to 1: a peak that decays.
     pub(crate) fill: f32,
 }
@@ -63,15 +66,32 @@ pub(super) struct Look {
     pub(super) fill: f32,
 }
 
+/// The time between two observations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    pub(super) step: Duration,
+    /// The part of it that the NF's process could use.
+    pub(super) granted: Duration,
+}
+
 impl Progress {
-    /// Adds an observation, `step` after the last one.
-    pub(super) fn note(&mut self, Look { position, waits, fill }: Look, step: Duration) {
-        let stands_still = waits && position == self.position;
-        let share = step.as_secs_f32().min(1.0);
+    /// Whether the thread has made no progress since the last observation although packets wait for it.
+    pub(super) const fn stands_still(&self, look: &Look) -> bool {
+        look.waits && look.position == self.position
+    }
+
+    /// Adds an observation.
+    pub(super) fn note(&mut self, look: Look, since: Interval) {
+        let (stalled, starved) = match self.stands_still(&look) {
+            true => (self.stalled + since.granted, self.starved + since.step.saturating_sub(since.granted)),
+            false => (Duration::ZERO, Duration::ZERO),
+        };
+        let share = since.step.as_secs_f32().min(1.0);
         *self = Self {
-            position,
-            stalled: if stands_still { self.stalled + step } else { Duration::ZERO },
-            fill: fill.max(self.fill * (1.0 - share)),
+            position: look.position,
+            stalled,
+            starved,
+            fill: look.fill.max(self.fill * (1.0 - share)),
         };
     }
 }
@@ -101,6 +121,9 @@ pub(crate) struct Instance {
     pub(crate) since: Instant,
     /// By thread.
     pub(crate) progress: Vec<Progress>,
+    pub(super) cpu_time: CpuTime,
+    /// It got no core for its `hang_timeout`, and has made no progress since.
+    pub(crate) is_starved: bool,
     /// While it is leaving: the barrier after all NFs of the group have the table without it; `None` before.
     pub(crate) settling: Option<Pending>,
 }
@@ -148,6 +171,14 @@ impl Engine {
         let hello =
             Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new(), offloads: false };
         self.admit_any(&hello, standby, Some(notify))
+    }
+
+    /// Names the process of an NF: the NF's own, or the one that runs its VM. Without it, an NF that gets no core counts as
+    /// hung.
+    pub fn set_process(&mut self, id: InstanceId, pid: u32) {
+        if let Some(instance) = self.nfs.instances.get_mut(&id) {
+            instance.cpu_time = CpuTime::of(pid);
+        }
     }
 
     /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. Writes of the VM
@@ -259,6 +290,8 @@ impl Engine {
             offloads: hello.offloads,
             since: Instant::now(),
             progress: Vec::new(),
+            cpu_time: CpuTime::default(),
+            is_starved: false,
             settling: None,
         };
         let ends_offloads = !instance.offloads && self.nfs.takes_offloads(group_id);

@@ -1,6 +1,7 @@
 //! Trust groups and the NFs in them: admission, teardown, and the audit that finds lost buffers.
 
 mod audit;
+mod cpu_time;
 pub(crate) mod group;
 pub(crate) mod instance;
 mod reset;

@@ -2,7 +2,8 @@
 //! state is [`InstanceState::Hung`], and notices; and how full the rings of each NF thread are, for statistics.
 //!
 //! An NF thread hangs if packets wait in one of its rings while neither its heartbeat nor the head of any of its rings
-//! moves, for the role's `hang_timeout`. netlib moves the heartbeat with each packet and while it waits for room in
+//! moves, for the role's `hang_timeout`. Time in which the NF's process only waited for a core does not count
+//! ([`cpu_time`](super::cpu_time)): such an NF is *starved*, which is reported, and it keeps getting packets. netlib moves the heartbeat with each packet and while it waits for room in
 //! another ring, so a slow NF does not count as hung, nor does an NF that waits for a slow NF after it. The engine treats a
 //! hung NF like a dead one: a standby takes over, or its chains bypass it or drop at their entry. But the NF keeps its
 //! buffers until it ends, because it may still write to them. If it makes progress again, it gets packets again.
@@ -12,15 +13,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::instance::{Instance, InstanceState, Look, Progress};
+use super::instance::{Instance, InstanceState, Interval, Look, Progress};
 use crate::manager::{Engine, Notice};
 use netvm_ring::RingMemory;
 
 /// Interval of the checks.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Factor on the time-out for VMs, which the host may not schedule for a while.
-const GUEST_FACTOR: u32 = 5;
+/// Factor on the time-out for VMs: what their own kernels do to the NF is not seen from here.
+const GUEST_FACTOR: u32 = 2;
 
 /// The time of the last check.
 #[derive(Debug)]
@@ -56,22 +57,25 @@ impl Engine {
             let found: Vec<_> =
                 (0..).zip(&instance.nf_threads).map(|(n, _)| self.look(instance, n)).collect();
             let limit = self.hang_timeout(instance);
-            let (role, is_hung) = (instance.role, instance.state == InstanceState::Hung);
             let Some(instance) = self.nfs.instances.get_mut(&id) else { continue };
-            instance.progress.resize_with(found.len(), Progress::default);
-            for (progress, found) in instance.progress.iter_mut().zip(found) {
-                progress.note(found, step);
-            }
-            let stalled = instance.progress.iter().map(|progress| progress.stalled).max().unwrap_or_default();
-            if !is_hung && limit.is_some_and(|limit| stalled >= limit) {
-                instance.state = InstanceState::Hung;
-                self.notices.push(Notice::Hung { instance: id, role, stalled });
-                self.promote_standby(role);
-                self.publish();
-            } else if is_hung && stalled.is_zero() {
-                instance.state = InstanceState::Active;
-                self.notices.push(Notice::Recovered { instance: id, role });
-                self.publish();
+            let change = instance.observe(&found, step, limit);
+            let role = instance.role;
+            match change {
+                Some(Change::Hangs(stalled)) => {
+                    self.notices.push(Notice::Hung { instance: id, role, stalled });
+                    self.promote_standby(role);
+                    self.publish();
+                }
+                Some(Change::Starves(starved)) => {
+                    self.notices.push(Notice::Starved { instance: id, role, starved });
+                }
+                Some(Change::Recovers { was_hung }) => {
+                    self.notices.push(Notice::Recovered { instance: id, role });
+                    if was_hung {
+                        self.publish();
+                    }
+                }
+                None => {}
             }
         }
     }
@@ -106,5 +110,53 @@ impl Engine {
             }
         }
         Look { position, waits, fill }
+    }
+}
+
+/// What an observation of an NF finds.
+enum Change {
+    /// No progress for this long although it could run.
+    Hangs(Duration),
+    /// No progress, and no core for this long.
+    Starves(Duration),
+    /// Progress again.
+    Recovers { was_hung: bool },
+}
+
+impl Instance {
+    /// Adds an observation of each thread, `step` after the last one.
+    fn observe(&mut self, found: &[Look], step: Duration, limit: Option<Duration>) -> Option<Change> {
+        self.progress.resize_with(found.len(), Progress::default);
+        let stands_still =
+            self.progress.iter().zip(found).any(|(progress, look)| progress.stands_still(look));
+        let granted = if stands_still {
+            self.cpu_time.granted(step)
+        } else {
+            self.cpu_time.forget();
+            step
+        };
+        for (progress, look) in self.progress.iter_mut().zip(found) {
+            progress.note(*look, Interval { step, granted });
+        }
+        let longest = |of: fn(&Progress) -> Duration| self.progress.iter().map(of).max().unwrap_or_default();
+        let (stalled, starved) = (longest(|progress| progress.stalled), longest(|progress| progress.starved));
+        let has_reached = |time: Duration| limit.is_some_and(|limit| time >= limit);
+        let was_hung = self.state == InstanceState::Hung;
+        if !was_hung && has_reached(stalled) {
+            self.state = InstanceState::Hung;
+            return Some(Change::Hangs(stalled));
+        }
+        if !was_hung && !self.is_starved && has_reached(starved) {
+            self.is_starved = true;
+            return Some(Change::Starves(starved));
+        }
+        if (was_hung || self.is_starved) && stalled.is_zero() && starved.is_zero() {
+            self.is_starved = false;
+            if was_hung {
+                self.state = InstanceState::Active;
+            }
+            return Some(Change::Recovers { was_hung });
+        }
+        None
     }
 }

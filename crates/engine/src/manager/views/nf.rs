@@ -46,6 +46,8 @@ pub struct InstanceView {
     pub group: GroupId,
     /// Its state.
     pub state: InstanceState,
+    /// Packets wait for it, and it waits for a core.
+    pub is_starved: bool,
     /// Its threads.
     pub threads: Vec<ThreadView>,
     /// The NF's own counters, summed over its threads.
@@ -89,6 +91,7 @@ impl Engine {
             role: instance.role,
             group: instance.group,
             state: instance.state,
+            is_starved: instance.is_starved,
             threads,
             own,
         }

@@ -1,5 +1,6 @@
 //! NFs that make no progress: chains treat them as dead until they do, and slow ones are left alone.
 
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, state};
@@ -7,6 +8,7 @@ use crate::support::{Rig, line};
 use netvm_config::model::OnFailure;
 use netvm_engine::{Engine, InstanceId, InstanceState, Notice};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 fn signal(rig: &Rig, id: InstanceId, signal: Signal) {
     let nf = rig.nfs.iter().find(|nf| nf.id == id).unwrap();
@@ -76,4 +78,50 @@ fn a_slow_nf_one_that_waits_for_it_and_one_without_packets_do_not_hang() {
     rig.attach("idle", "forward", false);
     rig.until(Duration::from_secs(4), |_| false);
     assert_eq!(hangs(&rig), [], "{}", rig.story());
+}
+
+/// Loops that take a core from the NF that runs there at the lowest priority: its share is a thousandth of a tenth.
+struct Loops(Vec<Child>);
+
+impl Loops {
+    fn beside(rig: &Rig, id: InstanceId) -> Self {
+        let nf = rig.nfs.iter().find(|nf| nf.id == id).unwrap();
+        let allowed = sched_getaffinity(None).unwrap();
+        let core = (0..CpuSet::MAX_CPU).rev().find(|core| allowed.is_set(*core)).unwrap();
+        let run = |command: &str| Command::new("sh").args(["-c", command]).spawn().unwrap();
+        let pid = nf.child.id();
+        let moved = run(&format!("taskset -acp {core} {pid} && renice -n 19 $(ls /proc/{pid}/task)"));
+        assert!(moved.wait_with_output().unwrap().status.success());
+        let one = || run(&format!("exec taskset -c {core} sh -c 'while :; do :; done'"));
+        Self((0..40).map(|_| one()).collect())
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_nf_without_a_core_is_starved_and_does_not_hang() {
+    let mut rig = rig_of(&chain_of(&["a"], OnFailure::Drop));
+    let a = rig.attach("a", "forward", false);
+    let pid = rig.nfs[0].child.id();
+    rig.engine.set_process(a, pid);
+    assert!(flows_on(&mut rig), "{}", rig.story());
+    let loops = Loops::beside(&rig, a);
+    let is_starved = |engine: &Engine| {
+        engine.instances().iter().any(|nf| nf.is_starved && nf.state == InstanceState::Active)
+    };
+    assert!(rig.until(SOON, is_starved), "{}", rig.story());
+    rig.until(Duration::from_secs(1), |_| false);
+    assert_eq!(hangs(&rig), [], "{}", rig.story());
+    drop(loops);
+    assert!(flows_on(&mut rig), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| !is_starved(engine)), "{}", rig.story());
+    assert!(rig.notices.iter().any(|notice| matches!(notice, Notice::Starved { .. })), "{}", rig.story());
 }

@@ -26,6 +26,7 @@ const fn state_word(state: NfState) -> (&'static str, Tone) {
         NfState::Running => ("running", Tone::Good),
         NfState::Standby => ("standby", Tone::Good),
         NfState::Hung => ("hung", Tone::Bad),
+        NfState::Starved => ("starved", Tone::Bad),
         NfState::Backoff => ("backoff", Tone::Bad),
         NfState::Stopped => ("stopped", Tone::Doubtful),
         NfState::External => ("external", Tone::Doubtful),

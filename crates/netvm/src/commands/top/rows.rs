@@ -177,6 +177,7 @@ pub(super) fn nfs(view: &View) -> Part {
             NfState::External => ("external", Color::Yellow),
             NfState::Stopped => ("stopped", Color::Yellow),
             NfState::Hung => ("hung", Color::Red),
+            NfState::Starved => ("starved", Color::Red),
             NfState::Backoff => ("backoff", Color::Red),
         };
         vec![

@@ -9,6 +9,8 @@ use serde::Serialize;
 const FULL: f64 = 25.0;
 /// From this load on, an NF is nearly too slow, in percent of its cores.
 const BUSY: f64 = 80.0;
+/// Load in percent below which an NF does nothing.
+const AT_WORK: f64 = 1.0;
 
 /// Everything that is shown. Rates are per second.
 #[derive(Debug, Default, Serialize)]
@@ -211,10 +213,12 @@ fn chain_row(chain: &ChainInfo, before: &Stats, span: Span, nfs: &[NfRow]) -> Ch
     }
 }
 
-/// The bottleneck of a chain: the hop with the fullest ring, else the busiest; `None` if no hop is near its limit.
+/// The bottleneck of a chain: the hop with the fullest ring, else the busiest; `None` if no hop is near its limit. A hop that
+/// does nothing is none: its NF hangs, or gets no core.
 fn bottleneck(hops: &[HopRow]) -> Option<usize> {
     let most = |of: fn(&HopRow) -> f64, limit: f64| {
-        let most = hops.iter().enumerate().max_by(|(_, a), (_, b)| of(a).total_cmp(&of(b)));
+        let working = hops.iter().enumerate().filter(|(_, hop)| hop.load_percent >= AT_WORK);
+        let most = working.max_by(|(_, a), (_, b)| of(a).total_cmp(&of(b)));
         most.filter(|(_, hop)| of(hop) >= limit).map(|(n, _)| n)
     };
     most(|hop| hop.ring_percent, FULL).or_else(|| most(|hop| hop.load_percent, BUSY))
@@ -256,6 +260,7 @@ mod tests {
         assert_eq!(bottleneck(&[hop(3.0, 99.0), hop(60.0, 40.0), hop(30.0, 90.0)]), Some(1));
         assert_eq!(bottleneck(&[hop(3.0, 85.0), hop(0.0, 95.0)]), Some(1));
         assert_eq!(bottleneck(&[hop(3.0, 20.0), hop(0.0, 30.0)]), None);
+        assert_eq!(bottleneck(&[hop(100.0, 0.0), hop(20.0, 30.0)]), None, "hung or starved");
         assert_eq!(bottleneck(&[]), None);
     }
 }

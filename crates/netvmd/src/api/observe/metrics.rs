@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use netvm_api::explain::{METRICS, Metric, MetricKind};
-use netvm_api::{ChainState, NfInfo, NfState, PuntInfo, RouterInfo, RouterInterfaceInfo, Stats};
+use netvm_api::{ChainState, NfInfo, PuntInfo, RouterInfo, RouterInterfaceInfo, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text};
 use prometheus_client::metrics::MetricType;
@@ -217,7 +217,7 @@ impl Scrape {
 
     fn nfs(&mut self, nfs: &[NfInfo]) {
         let of = |nf: &NfInfo| [nf.role.clone(), nf.instance.to_string()];
-        self.add("netvm_nf_running", nfs.iter().map(|nf| (of(nf), flag(nf.state == NfState::Running))));
+        self.add("netvm_nf_running", nfs.iter().map(|nf| (of(nf), flag(nf.state.gets_packets()))));
         self.add("netvm_nf_restarts", nfs.iter().map(|nf| (of(nf), nf.restarts as f64)));
         let mut add = |name: &str, value: fn(&netvm_api::ThreadInfo) -> f64| {
             let samples = nfs.iter().flat_map(|nf| {
