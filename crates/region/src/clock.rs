@@ -1,5 +1,9 @@
 //! The clock of the packet path: the processor's cycle counter.
 
+mod core_sharing;
+
+pub use core_sharing::{CoreSharing, Yielded};
+
 /// The cycle counter: the TSC on x86-64, the virtual counter on 64-bit Arm, nanoseconds elsewhere.
 #[inline(always)]
 #[must_use]
@@ -43,25 +47,4 @@ pub fn cycles_per_second() -> u64 {
 #[must_use]
 pub fn cycles_in_micros(micros: u64) -> u64 {
     cycles_per_second() / 1_000_000 * micros
-}
-
-/// A yield that took longer gave the core to others: the call alone takes a third of a microsecond.
-const ALONE_MICROS: u64 = 3;
-
-/// How a yield ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Yielded {
-    /// When the thread got the core back, in [`cycles`].
-    pub at: u64,
-    /// Others ran meanwhile.
-    pub others_ran: bool,
-}
-
-/// Lets other threads run that want this core, and tells by the clock whether any did.
-#[cold]
-pub fn yield_core() -> Yielded {
-    let before = cycles();
-    std::thread::yield_now();
-    let at = cycles();
-    Yielded { at, others_ran: at.wrapping_sub(before) > cycles_in_micros(ALONE_MICROS) }
 }

@@ -4,11 +4,11 @@
 //! While packets trickle in, a thread that polls between them is never idle. If NFs share the core, the next one of the
 //! chain then gets half of it whatever it needs, and rings fill at half of what the core can do. So a thread also yields
 //! after 200 µs of work. Whether others want the core shows in how long a yield takes; if they do, the thread does not
-//! spin between packets.
+//! spin between packets. If they do not yield themselves ([`CoreSharing`]), it does not yield either, but sleeps at once.
 
 use std::time::Duration;
 
-use netvm_region::clock::{self, yield_core};
+use netvm_region::clock::{self, CoreSharing};
 
 use crate::shared::Waiting;
 
@@ -33,6 +33,7 @@ pub(super) struct Backoff {
     turn: u64,
     /// Others ran during the last yield.
     is_shared: bool,
+    sharing: CoreSharing,
 }
 
 /// Longest sleep before a thread checks its rings and the control memory by itself.
@@ -55,6 +56,7 @@ impl Backoff {
             turn_since: 0,
             turn: clock::cycles_in_micros(200),
             is_shared: false,
+            sharing: CoreSharing::default(),
         }
     }
 
@@ -76,25 +78,30 @@ impl Backoff {
         }
         let now = clock::cycles();
         let idle = now.wrapping_sub(*self.idle_since.get_or_insert(now));
-        if idle < self.spin && !self.is_shared {
+        let is_crowded = self.sharing.is_crowded(now);
+        if idle < self.spin && (is_crowded || !self.is_shared) {
             Step::Spin
-        } else if idle < self.yielding {
+        } else if idle < self.yielding && !is_crowded {
             Step::Yield
         } else {
             Step::Sleep
         }
     }
 
-    /// Yields the core if the thread has worked for its turn.
+    /// Yields the core if the thread has worked for its turn, unless others do not yield either: then the kernel sees to it that
+    /// all get their part.
     #[inline]
     pub(super) fn end_turn_if_over(&mut self, now: u64) {
-        if now.wrapping_sub(self.turn_since) > self.turn && self.waiting != Waiting::Poll {
+        if now.wrapping_sub(self.turn_since) > self.turn
+            && self.waiting != Waiting::Poll
+            && !self.sharing.is_crowded(now)
+        {
             self.yield_core();
         }
     }
 
     pub(super) fn yield_core(&mut self) {
-        let yielded = yield_core();
+        let yielded = self.sharing.yield_core();
         (self.turn_since, self.is_shared) = (yielded.at, yielded.others_ran);
     }
 }
@@ -141,6 +148,41 @@ mod tests {
         assert!(backoff.is_shared, "10 s of yields, and none took as long as the other thread's work");
         backoff.reset();
         assert_eq!(backoff.step(), Step::Yield);
+    }
+
+    #[test]
+    fn a_thread_beside_one_that_does_not_yield_sleeps_and_gets_its_part_of_the_core() {
+        take_first_core();
+        let own_time = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let nanos = |time: rustix::time::Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        let done = AtomicBool::new(false);
+        let (mut own, mut turns, mut other) = (0, 0, 0);
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| {
+                take_first_core();
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                nanos(own_time())
+            });
+            let mut backoff = Backoff::new(Waiting::Adaptive);
+            let (began, before) = (Instant::now(), nanos(own_time()));
+            while began.elapsed() < Duration::from_secs(2) {
+                // Some work, then nothing to do until another thread wakes this one.
+                let since = Instant::now();
+                while since.elapsed() < Duration::from_micros(20) {}
+                backoff.reset();
+                while backoff.step() != Step::Sleep {
+                    backoff.yield_core();
+                }
+                std::thread::sleep(Duration::from_micros(5));
+                turns += 1;
+            }
+            own = nanos(own_time()) - before;
+            done.store(true, Ordering::Relaxed);
+            other = busy.join().unwrap();
+        });
+        assert!(turns > 1500, "{turns} turns in 2 s, {own} ns; the other thread {other} ns");
     }
 
     #[test]

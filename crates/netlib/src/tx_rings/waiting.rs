@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netvm_region::TableReader;
-use netvm_region::clock::{self, yield_core};
+use netvm_region::clock::{self, CoreSharing};
 
 use super::TxRings;
 
@@ -45,6 +45,7 @@ impl TxRings {
         self.publish();
         let looped = reader.table().looped != 0;
         let (start, mut sleep, mut others_ran) = (clock::cycles(), None, false);
+        let mut sharing = CoreSharing::default();
         while !reader.is_stale() && !self.engine_is_gone {
             self.beat();
             let waited = clock::cycles().wrapping_sub(start);
@@ -54,7 +55,7 @@ impl TxRings {
             let yields_for =
                 if others_ran { self.patience.yield_to_others_for } else { self.patience.yield_for };
             if waited <= yields_for {
-                others_ran = yield_core().others_ran;
+                others_ran = sharing.yield_core().others_ran;
             } else {
                 let next = sleep.map_or(FIRST_SLEEP, |last: Duration| (last * 2).min(LONGEST_SLEEP));
                 std::thread::sleep(next);
@@ -74,10 +75,15 @@ impl TxRings {
     #[cold]
     pub(super) fn wait_for_worker(&mut self, index: usize) -> bool {
         self.publish();
+        let mut sharing = CoreSharing::default();
         while !self.engine_is_gone {
             for _ in 0..64 {
                 self.beat();
-                std::thread::yield_now();
+                if sharing.is_crowded(clock::cycles()) {
+                    std::thread::sleep(FIRST_SLEEP);
+                } else {
+                    sharing.yield_core();
+                }
                 if self.workers[index].has_room() {
                     return true;
                 }

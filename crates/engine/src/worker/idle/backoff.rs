@@ -6,6 +6,7 @@
 //! yields its core between polls, so that NFs that share the core run at once. A chain on the worker's core takes its packets while
 //! the core's cache still holds them. If the kernel receives for the worker's ports on the worker's core, in a thread
 //! (threaded NAPI, `ksoftirqd`) or for a sender on that core, the worker sleeps at once: while it polls, nothing can arrive.
+//! If threads that do not yield share the core ([`CoreSharing`]), it sleeps until NFs wake it, instead of yielding.
 //!
 //! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, when another worker hands
 //! packets over, and when an NF returns packets. The sleep is limited if a port or an NF in a VM can only be polled.
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use netvm_config::model::Idle;
 use netvm_notify::EpollWaiter;
-use netvm_region::clock::{self, yield_core};
+use netvm_region::clock::{self, CoreSharing};
 use rustix::thread::sched_getcpu;
 
 use super::port_events::{Limits, PortEvents};
@@ -54,6 +55,7 @@ pub(crate) struct Backoff {
     interval: u64,
     /// Others ran during the last yield.
     is_shared: bool,
+    sharing: CoreSharing,
     /// The next sleep while something can only be polled.
     polled_sleep: Duration,
     /// The eventfd by which the manager and other workers wake the worker.
@@ -75,6 +77,7 @@ impl Backoff {
             arrived,
             interval,
             is_shared: false,
+            sharing: CoreSharing::default(),
             polled_sleep: SHORTEST_SLEEP,
             wake,
             waiter,
@@ -103,9 +106,10 @@ impl Backoff {
         self.polled_sleep = SHORTEST_SLEEP;
     }
 
-    fn spin_cycles(&self, awaited: Awaited) -> u64 {
+    fn spin_cycles(&self, awaited: Awaited, now: u64) -> u64 {
         let usual = clock::cycles_in_micros(SPIN_MICROS);
         match awaited {
+            _ if self.sharing.is_crowded(now) => clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS),
             Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
             Awaited::Nothing | Awaited::WokenAhead if self.shares_with_kernel => {
                 clock::cycles_in_micros(SHARED_SPIN_MICROS)
@@ -118,8 +122,9 @@ impl Backoff {
     }
 
     /// Whether to yield the core after `idle` cycles without packets: NFs that share it could not return theirs otherwise.
-    fn yields(&self, awaited: Awaited, idle: u64) -> bool {
+    fn yields(&self, awaited: Awaited, (idle, now): (u64, u64)) -> bool {
         self.mode != Idle::Poll
+            && !self.sharing.is_crowded(now)
             && matches!(awaited, Awaited::OfAwake | Awaited::OfWoken)
             && (self.is_shared || idle >= clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS))
     }
@@ -136,9 +141,9 @@ impl Backoff {
             }
         };
         let (awaited, idle) = (dp.nfs.awaited, now.wrapping_sub(since));
-        if self.mode == Idle::Poll || idle < self.spin_cycles(awaited) {
-            if self.yields(awaited, idle) {
-                self.is_shared = yield_core().others_ran;
+        if self.mode == Idle::Poll || idle < self.spin_cycles(awaited, now) {
+            if self.yields(awaited, (idle, now)) {
+                self.is_shared = self.sharing.yield_core().others_ran;
             } else {
                 core::hint::spin_loop();
             }
@@ -200,25 +205,26 @@ mod tests {
     fn a_worker_yields_its_core_only_while_nfs_have_packets() {
         let idle = clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS);
         let backoff = backoff(Idle::Adaptive);
-        let yields = |awaited| backoff.yields(awaited, idle);
+        let yields = |awaited| backoff.yields(awaited, (idle, 0));
         assert_eq!(
             [Awaited::Nothing, Awaited::WokenAhead, Awaited::OfAwake, Awaited::OfWoken].map(yields),
             [false, false, true, true]
         );
-        assert!(!backoff.yields(Awaited::OfAwake, idle - 1), "it spins first");
+        assert!(!backoff.yields(Awaited::OfAwake, (idle - 1, 0)), "it spins first");
     }
 
     #[test]
     fn a_worker_whose_core_others_want_yields_at_once() {
         let backoff = Backoff { is_shared: true, ..backoff(Idle::Adaptive) };
-        assert!(backoff.yields(Awaited::OfAwake, 0));
+        assert!(backoff.yields(Awaited::OfAwake, (0, 0)));
     }
 
     #[test]
     fn a_worker_leaves_its_core_to_the_kernel_that_receives_there() {
         let shared = Backoff { shares_with_kernel: true, interval: 0, ..backoff(Idle::Adaptive) };
         let alone = Backoff { interval: 0, ..backoff(Idle::Adaptive) };
-        let micros = |backoff: &Backoff, awaited| backoff.spin_cycles(awaited) / clock::cycles_in_micros(1);
+        let micros =
+            |backoff: &Backoff, awaited| backoff.spin_cycles(awaited, 0) / clock::cycles_in_micros(1);
         assert!(micros(&alone, Awaited::Nothing) > 10 * micros(&shared, Awaited::Nothing));
         assert_eq!(micros(&shared, Awaited::OfWoken), SPIN_FOR_WOKEN_MICROS, "it still waits for an NF");
     }
@@ -226,6 +232,6 @@ mod tests {
     #[test]
     fn a_polling_worker_keeps_its_core() {
         let backoff = Backoff { is_shared: true, ..backoff(Idle::Poll) };
-        assert!(!backoff.yields(Awaited::OfWoken, u64::MAX));
+        assert!(!backoff.yields(Awaited::OfWoken, (u64::MAX, 0)));
     }
 }
