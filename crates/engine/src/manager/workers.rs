@@ -15,6 +15,7 @@ use crate::counters::{LinkCounters, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{LinkId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, What};
+use crate::limits::SharedLimits;
 use crate::memory::Memory;
 use crate::worker::handoff::Handoff;
 use crate::worker::{Command, Event, FlowMonitor, Flows, Latency, LatencySample, Setup, WorkerHandle};
@@ -64,6 +65,7 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn start(eal: dpdk::Eal, cores: &Cores, config: &EngineConfig) -> Result<Self, StartError> {
         let (mut handles, mut records) = (Vec::new(), Vec::new());
+        let limits = Arc::new(SharedLimits::new());
         let eventfds = cores.cores.iter().map(|_| new_eventfd().map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let eventfds = eventfds.map_err(std::io::Error::from)?;
         let ends = Handoff::mesh(&eventfds).into_iter().zip(eventfds);
@@ -83,6 +85,7 @@ impl Workers {
                 ready: ReadySet::new().map_err(std::io::Error::from)?,
                 signaller: Signaller::new(),
                 flows: Flows::new(&config.flow_cache)?,
+                limits: Arc::clone(&limits),
                 latency: Latency::new(samples),
                 monitor,
             };

@@ -1,5 +1,6 @@
 //! Virtual routers in the workers' snapshot.
 
+mod destination_limit;
 mod punt;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,8 @@ use netvm_wire::{MacAddr, VlanId};
 
 use crate::ids::PortId;
 
-pub(crate) use punt::{DestinationLimit, PuntLimits};
+pub(crate) use destination_limit::DestinationLimit;
+pub(crate) use punt::PuntLimits;
 pub use punt::{PuntClass, PuntCounts, PuntReason};
 
 /// An interface of a router.

@@ -221,56 +221,6 @@ impl PuntLimits {
     }
 }
 
-/// Limits punted packets by destination: packets to an unresolved neighbour, so that a neighbour that never answers does not
-/// use up the share of misses; and packets that leave by the interface that received them, for which the kernel sends an
-/// ICMP redirect.
-///
-/// A hash table with one entry per slot: two destinations with the same slot are limited less, never more.
-#[derive(Debug)]
-pub(crate) struct DestinationLimit {
-    slots: Box<[Slot; DestinationLimit::SLOTS]>,
-    /// Length of a window in cycles, and the packets of a destination per window.
-    window: u64,
-    packets: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    destination: u32,
-    window: u32,
-    packets: u32,
-}
-
-impl DestinationLimit {
-    const SLOTS: usize = 1024;
-
-    /// For unresolved neighbours: TCP's initial window and a few more packets, four times a second.
-    pub(crate) fn of_misses(hz: u64) -> Self {
-        Self::new(hz / 4, 16)
-    }
-
-    /// For redirects: a packet per second. The kernel itself sends redirects more and more seldom if the sender ignores them.
-    pub(crate) fn of_redirects(hz: u64) -> Self {
-        Self::new(hz, 1)
-    }
-
-    fn new(window: u64, packets: u32) -> Self {
-        Self { slots: Box::new([Slot::default(); Self::SLOTS]), window: window.max(1), packets }
-    }
-
-    /// Whether one more packet conforms. `destination`: a hash of the router and the address.
-    pub(crate) fn admit(&mut self, now: u64, destination: u64) -> bool {
-        let window = (now / self.window) as u32;
-        let slot = &mut self.slots[destination as usize % Self::SLOTS];
-        let destination = (destination >> 32) as u32;
-        if (slot.destination, slot.window) != (destination, window) {
-            *slot = Slot { destination, window, packets: 0 };
-        }
-        slot.packets = slot.packets.saturating_add(1);
-        slot.packets <= self.packets
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -301,17 +251,5 @@ mod tests {
         let names: BTreeSet<_> = PuntReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), PuntReason::COUNT);
         assert!((0..).zip(PuntReason::ALL).all(|(n, reason)| reason as usize == n));
-    }
-
-    #[test]
-    fn each_destination_has_its_own_limit() {
-        let mut limit = DestinationLimit::of_misses(1000);
-        let (a, b) = (7 << 32 | 1, 9 << 32 | 2);
-        let mut admitted = |now, destination| (0..100).filter(|_| limit.admit(now, destination)).count();
-        assert_eq!((admitted(0, a), admitted(0, b)), (16, 16));
-        assert_eq!((admitted(249, a), admitted(250, a)), (0, 16));
-        let mut limit = DestinationLimit::of_redirects(1000);
-        let mut admitted = |now| (0..100).filter(|_| limit.admit(now, a)).count();
-        assert_eq!((admitted(0), admitted(999), admitted(1000)), (1, 0, 1));
     }
 }

@@ -93,8 +93,13 @@ impl Worker {
         counters: Arc<WorkerCounters>,
         (inbox, outbox): (Consumer<Command>, Producer<Event>),
     ) -> Self {
-        let mut dp =
-            Datapath::new((setup.id, setup.latency), counters, setup.flows, (setup.signaller, setup.handoff));
+        let (flows, limits) = (setup.flows, setup.limits);
+        let mut dp = Datapath::new(
+            (setup.id, setup.latency),
+            counters,
+            (flows, limits),
+            (setup.signaller, setup.handoff),
+        );
         dp.monitor = setup.monitor;
         Self {
             dp,

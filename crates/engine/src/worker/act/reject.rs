@@ -1,7 +1,7 @@
 //! In: packets that a rule rejects, which are dropped. Out: an answer to each sender by the same port: a TCP reset, else
 //! ICMP or ICMPv6 "administratively prohibited".
 //!
-//! A worker sends at most 1000 answers per second, so that a flood of rejected packets does not cause a flood of answers
+//! All workers together send at most 1000 answers per second, so that a flood of rejected packets does not cause a flood of answers
 //! (RFC 1812 section 4.3.2.8). Resets, ICMP errors, fragments other than the first, and packets from or to a group address
 //! get no answer (RFC 1122 section 3.2.2).
 
@@ -38,7 +38,7 @@ pub(crate) fn reject(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
             let copied = mbuf.copy_to(&mut headers);
             let mut answer = [0u8; LONGEST];
             let length = answer_to(&headers[..copied], mbuf.pkt_len() as usize, &mut answer);
-            let Some(length) = length.filter(|_| admits(dp.reject_limit.as_ref(), dp.clock.now)) else {
+            let Some(length) = length.filter(|_| admits(dp.limits.rejects.as_ref(), dp.clock.now)) else {
                 continue;
             };
             memory.pool.alloc_into(&mut answers, 1);

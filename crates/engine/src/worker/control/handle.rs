@@ -11,6 +11,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::commands::{Command, Event};
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
+use crate::limits::SharedLimits;
 use crate::worker::state::flows::Flows;
 use crate::worker::state::handoff::Handoff;
 use crate::worker::{FlowMonitor, Latency, LatencySample, Worker};
@@ -33,6 +34,7 @@ pub(crate) struct Setup {
     /// The signaller with which the worker wakes NFs.
     pub(crate) signaller: Signaller,
     pub(crate) flows: Flows,
+    pub(crate) limits: Arc<SharedLimits>,
     pub(crate) latency: Latency,
     pub(crate) monitor: Option<Box<FlowMonitor>>,
 }

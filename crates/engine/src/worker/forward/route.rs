@@ -50,7 +50,7 @@ pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, bat
     dp.tap_router(router.id, Direction::In, batch);
     // Always present, because a router never sends directly to another router.
     let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
-    let mut redirects = Redirects { limit: &mut dp.redirect_limit, now: dp.clock.now };
+    let mut redirects = Redirects { limit: &dp.limits.redirects, now: dp.clock.now };
     let is_alike = burst.decide(router, (here, &mut redirects), batch);
     let verdicts = &burst.verdicts[..batch.len()];
     burst.count(router, (batch, is_alike && here.is_one()), &dp.counters);
@@ -145,7 +145,7 @@ fn limit_each_destination(dp: &mut Datapath, routed: Routed<'_>, batch: &mut Bat
     let mut within = Batch::new();
     for mbuf in batch.drain() {
         let destination = destination_hash(routed.router.id.0, &mbuf);
-        let conforms = dp.miss_limit.admit(now, destination);
+        let conforms = dp.limits.misses.admit(now, destination);
         // Both are as large as the original batch, so there is room.
         let _ = if conforms { within.push(mbuf) } else { excess.push(mbuf) };
     }

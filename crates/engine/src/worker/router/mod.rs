@@ -72,7 +72,7 @@ impl RouteVerdict {
 
 /// Decides which packets the kernel gets for a redirect.
 pub(crate) struct Redirects<'a> {
-    pub(crate) limit: &'a mut DestinationLimit,
+    pub(crate) limit: &'a DestinationLimit,
     /// The time in cycles.
     pub(crate) now: u64,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use dpdk::{Batch, Mbuf};
 use netvm_notify::Signaller;
 use netvm_region::clock;
-use netvm_switch::{Policer, TICKS_PER_SECOND};
+use netvm_switch::TICKS_PER_SECOND;
 use netvm_tap::Direction;
 
 pub(crate) mod burst;
@@ -26,10 +26,10 @@ use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
+use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::port::PortContext;
-use crate::router::DestinationLimit;
 use crate::tap::{Passing, Place, Taps};
 use flows::Flows;
 use handoff::Handoff;
@@ -40,11 +40,6 @@ use ports::Ports;
 /// Packets that a stage handles at once. The fixed cost of a turn (a fence, the clock, ring indexes that cross between
 /// cores) is shared by all of them: twice as many as DPDK's usual 32 made a hop 14 % faster.
 pub(crate) const BURST: usize = Batch::CAPACITY;
-
-/// Answers to rejected packets per second.
-const REJECTS_PER_SECOND: u64 = 1000;
-/// Answers at once.
-const REJECT_BURST: u64 = 100;
 
 /// Length of a tick of the coarse clock. Never 0.
 pub(crate) fn cycles_per_tick() -> u64 {
@@ -79,25 +74,20 @@ pub(crate) struct Datapath {
     pub(crate) flows: Flows,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
-    /// Limits packets punted for unresolved neighbours.
-    pub(crate) miss_limit: DestinationLimit,
-    /// Limits packets punted for redirects.
-    pub(crate) redirect_limit: DestinationLimit,
+    /// Limits that hold for all workers together.
+    pub(crate) limits: Arc<SharedLimits>,
     /// Whether any capture runs: then stages pass their packets to `taps`.
     pub(crate) is_tapped: bool,
     pub(crate) taps: Taps,
-    /// Limits the answers to rejected packets.
-    pub(crate) reject_limit: Option<Policer>,
 }
 
 impl Datapath {
     pub(crate) fn new(
         (id, latency): (WorkerId, Latency),
         counters: Arc<WorkerCounters>,
-        flows: Flows,
+        (flows, limits): (Flows, Arc<SharedLimits>),
         (signaller, handoff): (Signaller, Handoff),
     ) -> Self {
-        let hz = clock::cycles_in_micros(1_000_000);
         Self {
             id,
             in_flight: InFlight::new(id),
@@ -109,12 +99,10 @@ impl Datapath {
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
             flows,
-            miss_limit: DestinationLimit::of_misses(hz),
-            redirect_limit: DestinationLimit::of_redirects(hz),
+            limits,
             router_burst: Some(Box::new(RouterBurst::new())),
             is_tapped: false,
             taps: Taps::default(),
-            reject_limit: Policer::new(REJECTS_PER_SECOND, REJECT_BURST, hz).ok(),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
 use crate::inflight::ThreadInFlight;
+use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
@@ -164,6 +165,7 @@ impl Rig {
             ready: ReadySet::new().unwrap(),
             signaller: Signaller::new(),
             flows: Flows::new(&FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() }).unwrap(),
+            limits: Arc::new(SharedLimits::new()),
             latency: Latency::new(samples),
             monitor: None,
         };

@@ -62,8 +62,8 @@ fn decide((memory, router): (&Memory, &RouterPath), frames: &[Vec<u8>], tries: b
     let fast = if tries { burst.decide_fast(router, here, &mut batch) } else { None };
     let is_alike = fast.unwrap_or_else(|| {
         burst.skipped = 1;
-        let mut limit = DestinationLimit::of_redirects(1_000_000_000);
-        let mut redirects = Redirects { limit: &mut limit, now: 1 };
+        let limit = DestinationLimit::of_redirects(1_000_000_000);
+        let mut redirects = Redirects { limit: &limit, now: 1 };
         burst.decide(router, (here, &mut redirects), &mut batch)
     });
     let counters = WorkerCounters::new();
