@@ -1,11 +1,12 @@
 //! State that the manager and a device share off the packet path: the count of packets that the device dropped before a
 //! worker received them, and the longest frame that its interface sends.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_xsk::DropCounter;
 
+use super::builtin::source;
 use crate::drop_reason::DropReason;
 
 /// Bytes of a frame in addition to the MTU: Ethernet header and one tag (`is_skb_forwardable` of the kernel).
@@ -76,7 +77,7 @@ pub(crate) enum Missed {
     /// A packet socket: its kernel memory was full.
     Kernel(netvm_vnet::Drops),
     /// A source: packets that it could not generate in time.
-    Source(Arc<AtomicU64>),
+    Source(Arc<source::Common>),
 }
 
 impl Missed {
@@ -88,7 +89,7 @@ impl Missed {
             }
             Self::Socket(drops) => drops.get(),
             Self::Kernel(drops) => drops.get(),
-            Self::Source(count) => count.load(Ordering::Relaxed),
+            Self::Source(common) => common.missed(),
         }
     }
 }

@@ -59,6 +59,7 @@ impl Class {
             EventKind::NfUp
             | EventKind::NfDown
             | EventKind::NfHung
+            | EventKind::NfStarved
             | EventKind::NfRecovered
             | EventKind::NfEvicted
             | EventKind::StandbyTookOver

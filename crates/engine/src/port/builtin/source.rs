@@ -1,6 +1,9 @@
 //! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or as fast as possible. It counts
 //! and frees packets to send.
 //!
+//! Packets go through the flows in turn. A port with several queues divides the flows among them, so that each flow has one
+//! queue; `rate` and `count` are the port's, and each queue sends those of its flows.
+//!
 //! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which
 //! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, enough that no flow repeats for minutes. A packet costs one cache
 //! line of stores: registers combine a template with the fields of the flow.
@@ -29,41 +32,94 @@ pub(crate) struct Source {
     /// The header checksum's sum over everything but the source address.
     base_sum: u32,
     size: u16,
-    flows: u32,
+    part: Part,
     flow: u32,
+    /// Packets of this queue that are not sent yet.
     left: Option<u64>,
     rate_limit: Option<RateLimit>,
+}
+
+/// What the queues of a port share.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    /// When the first queue started, in cycles; 0: not yet.
+    start: AtomicU64,
+    /// Packets that were due but not generated.
+    missed: AtomicU64,
+}
+
+impl Common {
+    /// Packets that were due but not generated.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, now: u64) -> u64 {
+        match self.start.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => now,
+            Err(start) => start,
+        }
+    }
+}
+
+/// The flows of a queue: every `queues`th one, from `queue`.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    flows: u32,
+    queue: u32,
+    queues: u32,
+}
+
+impl Part {
+    /// How many of the port's first `packets` packets are of these flows.
+    fn of(self, packets: u64) -> u64 {
+        let (flows, queue, queues) = (self.flows.into(), u64::from(self.queue), u64::from(self.queues));
+        let within = |flows: u64| (flows + queues - 1).saturating_sub(queue) / queues;
+        packets / flows * within(flows) + within(packets % flows)
+    }
+
+    /// The flow after this one.
+    #[inline(always)]
+    const fn next(self, flow: u32) -> u32 {
+        match flow.checked_add(self.queues) {
+            Some(next) if next < self.flows => next,
+            _ => self.queue,
+        }
+    }
 }
 
 struct RateLimit {
     rate: u64,
     burst: u64,
     hertz: u64,
+    part: Part,
+    /// Packets of the port.
+    count: u64,
     start: Option<u64>,
     sent: u64,
-    /// Packets that were due but not generated, over all queues of the port.
-    missed: Arc<AtomicU64>,
+    common: Arc<Common>,
 }
 
 impl RateLimit {
-    /// Packets due at `now`, in whole bursts. Skips a backlog of more than 10 ms (or one burst, if that is longer).
+    /// Packets due at `now`, in whole bursts of the port. Skips a backlog of more than 10 ms (or one burst, if that is longer).
     fn due(&mut self, now: u64) -> usize {
-        let start = *self.start.get_or_insert(now);
-        let due =
-            (u128::from(now.wrapping_sub(start)) * u128::from(self.rate) / u128::from(self.hertz)) as u64;
-        let due = due - due % self.burst;
-        let most = (self.rate / 100 + 1).max(self.burst);
-        if due > self.sent + most {
-            self.missed.fetch_add(due - most - self.sent, Ordering::Relaxed);
-            self.sent = due - most;
+        let start = *self.start.get_or_insert_with(|| self.common.start(now));
+        let since = now.saturating_sub(start);
+        let due = (u128::from(since) * u128::from(self.rate) / u128::from(self.hertz)) as u64;
+        let due = (due - due % self.burst).min(self.count);
+        let earliest = due.saturating_sub((self.rate / 100 + 1).max(self.burst));
+        let (due, earliest) = (self.part.of(due), self.part.of(earliest));
+        if earliest > self.sent {
+            self.common.missed.fetch_add(earliest - self.sent, Ordering::Relaxed);
+            self.sent = earliest;
         }
         due.saturating_sub(self.sent) as usize
     }
 }
 
 impl Source {
-    /// A source as configured; frames are at least as long as their headers. `missed` counts skipped packets.
-    pub(crate) fn new(config: &SourceConfig, missed: &Arc<AtomicU64>) -> Self {
+    /// A queue of a source as configured, with its number and that of all; frames are at least as long as their headers.
+    pub(crate) fn new(config: &SourceConfig, (queue, queues): (u16, u16), common: &Arc<Common>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];
         template[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -78,18 +134,22 @@ impl Source {
             .chunks_exact(2)
             .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
             .sum();
+        let part = Part { flows: config.flows.max(1), queue: queue.into(), queues: queues.max(1).into() };
         let rate_limit = config.rate.map(|rate| RateLimit {
             rate,
             burst: config.burst.max(1).into(),
             hertz: clock::cycles_per_second(),
+            part,
+            count: config.count.unwrap_or(u64::MAX),
             start: None,
             sent: 0,
-            missed: Arc::clone(missed),
+            common: Arc::clone(common),
         });
-        let (flows, left) = (config.flows.max(1), config.count);
+        // A queue without flows sends nothing.
+        let left = if part.queue < part.flows { config.count.map(|count| part.of(count)) } else { Some(0) };
         let (chunks, _) = template.as_chunks::<8>();
         let template = std::array::from_fn(|n| u64::from_ne_bytes(chunks[n]));
-        Self { template, base_sum, size, flows, flow: 0, left, rate_limit }
+        Self { template, base_sum, size, part, flow: part.queue, left, rate_limit }
     }
 
     /// The first line of a flow's frame.
@@ -112,7 +172,7 @@ impl Source {
     #[inline(always)]
     fn next(&mut self) -> Words {
         let words = self.frame(self.flow);
-        self.flow = if self.flow + 1 >= self.flows { 0 } else { self.flow + 1 };
+        self.flow = self.part.next(self.flow);
         words
     }
 }
@@ -178,8 +238,8 @@ mod tests {
 
     #[test]
     fn a_frame_is_of_its_flow_and_its_checksum_is_right() {
-        let source =
-            Source::new(&SourceConfig { flows: u32::MAX, ..SourceConfig::default() }, &Arc::default());
+        let config = SourceConfig { flows: u32::MAX, ..SourceConfig::default() };
+        let source = Source::new(&config, (0, 1), &Arc::default());
         for (flow, address, port) in [
             (0, [10, 0, 0, 0], 1024_u16),
             (0x0102_0304, [10, 2, 3, 4], 1025),
@@ -197,35 +257,90 @@ mod tests {
     }
 
     /// 1000 packets a second of a clock of 1 MHz.
-    fn rate_limit(burst: u64, missed: &Arc<AtomicU64>) -> RateLimit {
-        RateLimit { rate: 1000, burst, hertz: 1_000_000, start: None, sent: 0, missed: Arc::clone(missed) }
+    fn rate_limit(burst: u64, common: &Arc<Common>) -> RateLimit {
+        let part = Part { flows: 1, queue: 0, queues: 1 };
+        let (count, common) = (u64::MAX, Arc::clone(common));
+        RateLimit { rate: 1000, burst, hertz: 1_000_000, part, count, start: None, sent: 0, common }
     }
 
     #[test]
     fn the_rate_holds_and_a_long_backlog_is_given_up() {
-        let missed = Arc::default();
-        let mut rate_limit = rate_limit(1, &missed);
+        let common = Arc::new(Common::default());
+        let mut rate_limit = rate_limit(1, &common);
         assert_eq!(rate_limit.due(5_000_000), 0);
         assert_eq!(rate_limit.due(5_003_500), 3);
         rate_limit.sent += 3;
         assert_eq!(rate_limit.due(5_003_900), 0);
-        assert_eq!(missed.load(Ordering::Relaxed), 0);
+        assert_eq!(common.missed(), 0);
         assert_eq!(rate_limit.due(9_000_000), 11, "ten milliseconds' worth, not four seconds'");
-        assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11);
+        assert_eq!(common.missed(), 4000 - 3 - 11);
         assert_eq!(rate_limit.due(9_000_000), 11);
-        assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11, "counted once");
+        assert_eq!(common.missed(), 4000 - 3 - 11, "counted once");
     }
 
     #[test]
     fn packets_wait_until_a_burst_is_due() {
-        let missed = Arc::default();
-        let mut rate_limit = rate_limit(64, &missed);
-        assert_eq!((rate_limit.due(0), rate_limit.due(63_999), rate_limit.due(64_000)), (0, 0, 64));
+        let common = Arc::new(Common::default());
+        let mut rate_limit = rate_limit(64, &common);
+        assert_eq!((rate_limit.due(1), rate_limit.due(64_000), rate_limit.due(64_001)), (0, 0, 64));
         rate_limit.sent += 50;
-        assert_eq!(rate_limit.due(64_000), 14, "the rest of a burst that was not taken as a whole");
+        assert_eq!(rate_limit.due(64_001), 14, "the rest of a burst that was not taken as a whole");
         rate_limit.sent += 14;
-        assert_eq!((rate_limit.due(127_999), rate_limit.due(128_000)), (0, 64));
-        assert_eq!(rate_limit.due(10_048_000), 64, "one burst after a pause");
-        assert_eq!(missed.load(Ordering::Relaxed), 157 * 64 - 2 * 64);
+        assert_eq!((rate_limit.due(128_000), rate_limit.due(128_001)), (0, 64));
+        assert_eq!(rate_limit.due(10_048_001), 64, "one burst after a pause");
+        assert_eq!(common.missed(), 157 * 64 - 2 * 64);
+    }
+
+    /// Runs the queues of a source in turn, each for bursts of its own size, and returns the frames' flows by queue.
+    fn flows_by_queue(config: &SourceConfig, queues: u16) -> Vec<Vec<u32>> {
+        let common = Arc::default();
+        let sources = (0..queues).map(|queue| Source::new(config, (queue, queues), &common));
+        sources
+            .map(|mut source| {
+                let left = source.left.unwrap();
+                let address = |words: Words| {
+                    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                    u32::from_be_bytes([0, bytes[27], bytes[28], bytes[29]])
+                };
+                (0..left).map(|_| address(source.next())).collect()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn queues_divide_the_flows_and_the_count() {
+        for (flows, queues, count) in
+            [(1, 1, 10), (1, 2, 10), (2, 3, 7), (16, 2, 1000), (7, 3, 1001), (100, 4, 5)]
+        {
+            let config = SourceConfig { flows, count: Some(count), ..SourceConfig::default() };
+            let by_queue = flows_by_queue(&config, queues);
+            let mut sent: Vec<u32> = by_queue.concat();
+            sent.sort_unstable();
+            let mut expected: Vec<u32> = (0..count as u32).map(|n| n % flows).collect();
+            expected.sort_unstable();
+            assert_eq!(sent, expected, "{flows} flows, {queues} queues: the same packets as with one queue");
+            for (queue, flows) in (0..).zip(&by_queue) {
+                assert!(
+                    flows.iter().all(|flow| flow % u32::from(queues) == queue),
+                    "each flow has one queue"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn queues_divide_the_rate_and_nothing_is_missed_after_the_last_packet() {
+        let common = Arc::new(Common::default());
+        let part = |queue| Part { flows: 4, queue, queues: 2 };
+        let queue = |queue| RateLimit { part: part(queue), count: 20, ..rate_limit(1, &common) };
+        let (mut first, mut second) = (queue(0), queue(1));
+        assert_eq!((first.due(1), second.due(1)), (0, 0));
+        assert_eq!((first.due(8_001), second.due(8_001)), (4, 4), "8 ms at 1000 a second");
+        (first.sent, second.sent) = (4, 4);
+        assert_eq!((first.due(18_001), second.due(18_001)), (5, 5));
+        (first.sent, second.sent) = (9, 9);
+        assert_eq!((first.due(20_001), second.due(20_001)), (1, 1));
+        (first.sent, second.sent) = (10, 10);
+        assert_eq!((first.due(9_000_000), second.due(9_000_000), common.missed()), (0, 0, 0));
     }
 }

@@ -46,13 +46,14 @@ pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProbl
             Err(OpenProblem::TooLong { wanted: source.size.into(), room })
         }
         PortKind::Source(source) => {
-            let missed = Arc::default();
-            let queue = |n: usize| -> (WorkerId, Box<dyn Device>) {
-                (site.queue(n).0, Box::new(Source::new(source, &missed)))
+            let common = Arc::default();
+            let count = config.queues.max(1);
+            let queue = |n: u16| -> (WorkerId, Box<dyn Device>) {
+                (site.queue(n.into()).0, Box::new(Source::new(source, (n, count), &common)))
             };
-            let queues = (0..usize::from(config.queues.max(1))).map(queue).collect();
+            let queues = (0..count).map(queue).collect();
             let opened = Opened::new(queues, "built-in source".to_owned());
-            Ok(Opened { missed: vec![Missed::Source(missed)], ..opened })
+            Ok(Opened { missed: vec![Missed::Source(common)], ..opened })
         }
         // A sink for each worker: they share nothing.
         _ => {
