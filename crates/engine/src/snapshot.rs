@@ -7,7 +7,7 @@ use netvm_config::model::RouterId;
 use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId};
 use crate::policy::{DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
@@ -19,8 +19,17 @@ pub(crate) enum Choice {
     LeastOccupied,
     /// By the flow's hash.
     FlowHash,
-    /// The replica that the flow used before, from this worker's table.
-    Sticky(Arc<Sticky>),
+    /// The replica that the flow used before.
+    Sticky(StickyChoice),
+}
+
+/// The flows of a sticky role.
+#[derive(Clone, Debug)]
+pub(crate) struct StickyChoice {
+    /// The NF thread of each flow, for all workers.
+    pub(crate) table: Arc<Sticky>,
+    /// The NF thread of each link.
+    pub(crate) nf_threads: Box<[NfThreadId]>,
 }
 
 /// Where packets that enter a hop go.

@@ -6,8 +6,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The replica of each bucket, and the time of its last packet. One thread chooses; the manager may hold a reference
-/// meanwhile.
+/// Ticks by which the clocks of two threads may differ.
+const SLACK: u16 = 16;
+
+/// The replica of each bucket, and the time of its last packet. Threads that share a table choose the same replica for a flow.
 #[derive(Debug)]
 pub struct Sticky {
     /// Number of the replica, plus 1, in the lower half; the tick of the last packet in the upper one.
@@ -25,22 +27,37 @@ impl Sticky {
     }
 
     /// The replica of a flow, by its hash: its current one if that `is_available`, otherwise the one that `best` returns.
-    /// Numbers of replicas are below `u16::MAX`; ticks wrap around.
+    /// Numbers of replicas are below `u16::MAX`; ticks wrap around. Writes a bucket at most once a tick, and when its replica
+    /// changes.
     #[inline]
     pub fn choose(
         &self,
         hash: u64,
         now: u16,
-        is_available: impl FnOnce(u16) -> bool,
-        best: impl FnOnce() -> u16,
+        is_available: impl Fn(u16) -> bool,
+        best: impl Fn() -> u16,
     ) -> u16 {
         let bucket = &self.buckets[hash as usize & (self.buckets.len() - 1)];
-        let held = bucket.load(Ordering::Relaxed);
-        let replica = (held as u16).checked_sub(1);
-        let is_fresh = now.wrapping_sub((held >> 16) as u16) <= self.idle;
-        let chosen = replica.filter(|replica| is_fresh && is_available(*replica)).unwrap_or_else(best);
-        bucket.store(u32::from(now) << 16 | u32::from(chosen.wrapping_add(1)), Ordering::Relaxed);
-        chosen
+        // Relaxed: the word orders no other memory.
+        let mut held = bucket.load(Ordering::Relaxed);
+        loop {
+            let last = (held >> 16) as u16;
+            let idle = now.wrapping_sub(last);
+            // Another thread's clock may be ahead.
+            let is_ahead = idle > u16::MAX - SLACK;
+            let replica = (held as u16).checked_sub(1);
+            let kept = replica.filter(|replica| (is_ahead || idle <= self.idle) && is_available(*replica));
+            let chosen = kept.unwrap_or_else(&best);
+            let at = if is_ahead { last } else { now };
+            let next = u32::from(at) << 16 | u32::from(chosen.wrapping_add(1));
+            if next == held {
+                return chosen;
+            }
+            match bucket.compare_exchange_weak(held, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return chosen,
+                Err(found) => held = found,
+            }
+        }
     }
 }
 
@@ -61,5 +78,23 @@ mod tests {
         assert_eq!(choose(5, 31, &[1, 0], 0), 0, "its replica is gone");
         assert_eq!(choose(5, 31, &[1, 0], 1), 0, "a replica can have the number 0");
         assert_eq!(choose(5, 30u16.wrapping_sub(u16::MAX), &[1, 0], 1), 0, "ticks wrap around");
+        assert_eq!(choose(5, 29, &[1, 0], 1), 0, "of a thread whose clock is behind");
+    }
+
+    #[test]
+    fn threads_choose_the_same_replica_for_a_flow() {
+        let sticky = Sticky::new(8, 10);
+        let choices =
+            |own: u16| (0..256).map(|hash| sticky.choose(hash, 0, |_| true, || own)).collect::<Vec<_>>();
+        let barrier = std::sync::Barrier::new(4);
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let one = |own| {
+                barrier.wait();
+                choices(own)
+            };
+            let threads: Vec<_> = (0..4).map(|own| scope.spawn(move || one(own))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(all.iter().all(|choices| *choices == all[0]));
     }
 }

@@ -23,7 +23,7 @@ use snapshot::View;
 
 /// Time limit for NFs to confirm a new table.
 const CONFIRMATION: Duration = Duration::from_millis(50);
-/// Buckets of flows per sticky role and worker, as a power of two: 256 KiB.
+/// Buckets of flows per sticky role, as a power of two: 256 KiB.
 const STICKY_ORDER: u32 = 16;
 /// Ticks without packets after which a flow may get another replica: longer than a packet can wait in a full ring of a slow
 /// NF.
@@ -34,8 +34,8 @@ const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 pub(crate) struct Chains {
     /// Variants with bypassed hops.
     pub(crate) shortened: Vec<ShortChain>,
-    /// For each sticky role, each worker's table of flows.
-    pub(crate) sticky: BTreeMap<RoleId, Vec<Arc<Sticky>>>,
+    /// The flows of each sticky role.
+    pub(crate) sticky: BTreeMap<RoleId, Arc<Sticky>>,
     /// Chains whose packets return to the engine after each hop, because a capture includes their hops.
     pub(crate) captured: BTreeSet<ChainId>,
 }
@@ -91,8 +91,7 @@ impl Engine {
         self.chains.sticky.retain(|role, _| host.nf(*role).as_ref().is_some_and(is_sticky));
         for nf in host.nfs.iter().filter(is_sticky) {
             let table = || Arc::new(Sticky::new(STICKY_ORDER, STICKY_IDLE));
-            let tables = self.workers.iter().map(|_| table());
-            self.chains.sticky.entry(nf.id).or_insert_with(|| tables.collect());
+            self.chains.sticky.entry(nf.id).or_insert_with(table);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::manager::nfs::instance::InstanceState;
 use crate::manager::routers::Routers;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, Target};
+use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
@@ -183,12 +183,13 @@ impl<'a> View<'a> {
         let choice = match nf.balance {
             model::Balance::LeastOccupied => Choice::LeastOccupied,
             model::Balance::FlowHash => Choice::FlowHash,
-            model::Balance::Sticky => {
-                match self.chains.sticky.get(&role).and_then(|tables| tables.get(worker)) {
-                    Some(table) => Choice::Sticky(Arc::clone(table)),
-                    None => Choice::FlowHash,
+            model::Balance::Sticky => match self.chains.sticky.get(&role) {
+                Some(table) => {
+                    let nf_threads = members.nf_threads.iter().copied().collect();
+                    Choice::Sticky(StickyChoice { table: Arc::clone(table), nf_threads })
                 }
-            }
+                None => Choice::FlowHash,
+            },
         };
         let offloads = self.with_offloads.contains(&nf.group);
         Target::Links { group: nf.group, hop, choice, offloads, links }

@@ -12,13 +12,12 @@
 
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::MAX_REPLICAS;
-use netvm_region::Sticky;
 use netvm_ring::Descriptor;
 use netvm_tap::Direction;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId};
-use crate::snapshot::{ChainPath, Choice, Replicas};
+use crate::snapshot::{ChainPath, Choice, Replicas, StickyChoice};
 use crate::tap::{Passing, Place};
 use crate::worker::packet::keys::{hash_of, symmetric_hash_of};
 use crate::worker::packet::runs::runs;
@@ -135,11 +134,12 @@ fn deliver_finished(
 #[inline(never)]
 fn deliver_sticky(
     dp: &mut Datapath,
-    (sticky, links): (&Sticky, &[LinkId]),
+    (sticky, links): (&StickyChoice, &[LinkId]),
     at: AtHop,
     batch: &mut Batch,
 ) -> usize {
     let links = &links[..links.len().min(MAX_REPLICAS)];
+    let nf_threads = &sticky.nf_threads[..links.len().min(sticky.nf_threads.len())];
     // Packets that wait for each replica, with those of this burst.
     let mut loads = [u32::MAX; MAX_REPLICAS];
     for (load, link) in loads.iter_mut().zip(links) {
@@ -148,9 +148,10 @@ fn deliver_sticky(
     let now = dp.clock.tick as u16;
     let mut choices = [0u8; BURST];
     for (choice, mbuf) in choices.iter_mut().zip(batch.as_slice()) {
-        let is_available = |link: u16| links.contains(&LinkId(link));
-        let chosen = sticky.choose(symmetric_hash_of(mbuf), now, is_available, || least(&loads, links).0);
-        let n = links.iter().position(|link| link.0 == chosen).unwrap_or(0);
+        let is_available = |nf_thread: u16| nf_threads.iter().any(|one| u16::from(one.0) == nf_thread);
+        let best = || nf_threads.get(least(&loads[..links.len()])).map_or(0, |one| u16::from(one.0));
+        let chosen = sticky.table.choose(symmetric_hash_of(mbuf), now, is_available, best);
+        let n = nf_threads.iter().position(|one| u16::from(one.0) == chosen).unwrap_or(0);
         loads[n] = loads[n].saturating_add(1);
         *choice = n as u8;
     }
@@ -168,10 +169,10 @@ fn deliver_sticky(
     delivered
 }
 
-/// The link with the least load; the first one if there is none.
-fn least(loads: &[u32], links: &[LinkId]) -> LinkId {
-    let least = links.iter().zip(loads).min_by_key(|(_, load)| **load);
-    least.map_or(LinkId(0), |(link, _)| *link)
+/// The number of the replica with the least load.
+fn least(loads: &[u32]) -> usize {
+    let least = loads.iter().enumerate().min_by_key(|(_, load)| **load);
+    least.map_or(0, |(n, _)| n)
 }
 
 /// Contents of descriptors, and the drop reason of packets without room.
