@@ -1,6 +1,8 @@
 //! TAP devices (`Documentation/networking/tuntap.rst`): packets that the kernel sends by the interface are received
 //! here.
 
+mod steering;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -20,7 +22,7 @@ const UDP: libc::c_ulong = 0x20 | 0x40;
 pub struct TapOptions {
     /// Name of the interface, created if it does not exist.
     pub interface: String,
-    /// Number of queues; flows are spread over them by the kernel.
+    /// Number of queues. The kernel spreads flows over them; both directions of a flow have the same queue.
     pub queues: u16,
     /// Its MTU in bytes; `None`: 1500, or what it has.
     pub mtu: Option<u16>,
@@ -49,8 +51,13 @@ pub(crate) fn make(options: &TapOptions) -> Result<(Opened, String), OpenError> 
         if options.offloads {
             offloads = negotiate(&fd).map_err(fail("the kernel offers no offloads on TAP devices"))?;
         }
-        queues.push(Queue::new(fd, Kind::Tap));
+        queues.push((fd, Kind::Tap));
     }
+    if let [(first, _), _, ..] = &queues[..] {
+        // Without it, the kernel sends a flow to the queue of its last answer.
+        let _ = steering::by_flow(first.as_fd());
+    }
+    let queues = queues.into_iter().map(|(fd, kind)| Queue::new(fd, kind)).collect();
     Ok((Opened { queues, offloads }, name))
 }
 

@@ -129,6 +129,50 @@ impl Sample {
     }
 }
 
+/// The queue that receives a frame from this source port.
+fn receives(queues: &mut [Queue], port: u16) -> usize {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        for (n, queue) in queues.iter_mut().enumerate() {
+            let mut bytes = vec![0; 2000];
+            let mut burst = ReceiveBurst::default();
+            burst.push([part(&mut bytes)].into_iter());
+            // SAFETY: the bytes outlive the call.
+            let received = unsafe { burst.receive(queue, |_, _| ()) };
+            if received == 1 && bytes[12..14] == [8, 0] && bytes[34..36] == port.to_be_bytes() {
+                return n;
+            }
+        }
+    }
+    panic!("no frame from port {port} in 5 s");
+}
+
+#[test]
+fn a_flow_keeps_its_queue_of_a_tap_device_whoever_answers() {
+    in_own_namespace(|| {
+        let tap = TapOptions { interface: "steered".to_owned(), queues: 4, mtu: None, offloads: true };
+        let mut tap = tap::open(&tap).unwrap();
+        let options = SocketOptions { interface: "steered".to_owned(), queues: 1 };
+        let mut kernel = packet_socket::open(&options).unwrap().queues.remove(0);
+        let mut used = BTreeSet::new();
+        for client in 1000..1032 {
+            let ends = ["10.0.0.1", "10.0.0.2"].map(|end| end.parse().unwrap());
+            let request = FrameBuilder::new(A, B).ip(ends[0], ends[1]).udp(client, 80).to_vec().unwrap();
+            let answer = FrameBuilder::new(B, A).ip(ends[1], ends[0]).udp(80, client).to_vec().unwrap();
+            send(&mut kernel, Pending::Nothing, &mut request.clone());
+            let queue = receives(&mut tap.queues, client);
+            // The answer leaves by another queue.
+            send(&mut tap.queues[(queue + 1) % 4], Pending::Nothing, &mut answer.clone());
+            send(&mut kernel, Pending::Nothing, &mut request.clone());
+            assert_eq!(receives(&mut tap.queues, client), queue, "port {client}");
+            send(&mut kernel, Pending::Nothing, &mut answer.clone());
+            assert_eq!(receives(&mut tap.queues, 80), queue, "the other direction, port {client}");
+            used.insert(queue);
+        }
+        assert!(used.len() > 2, "{used:?}");
+    });
+}
+
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
