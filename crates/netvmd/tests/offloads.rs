@@ -4,11 +4,12 @@
 mod common;
 
 use std::net::IpAddr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use common::download::{download, serve};
 use common::hosts::{Host, are_possible, within};
-use common::{Daemon, Folder, Forward, PROGRAM, program};
+use common::{ADAPTIVE, Daemon, EngineText, Folder, Forward, PROGRAM, engine, program};
 use netlib::Options;
 use netvm_api::{NfInfo, PortInfo, path};
 use netvm_capture::CaptureReader;
@@ -16,7 +17,7 @@ use netvm_vnet::{SocketOptions, packet_socket};
 use netvm_wire::{checksum, parse};
 use rustix::process::Signal;
 
-const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
+static ENGINE: EngineText = EngineText(LazyLock::new(|| engine(ADAPTIVE)));
 /// More than windows and queues hold at once.
 const BYTES: u64 = 30_000_000;
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Daemon, waited};
+use common::{Daemon, engine, waited};
 use netvm_api::{AddRule, ApplyReply, Client, Position, RuleInfo, path};
 
 /// Number of rules added and deleted.
@@ -23,9 +23,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// A source at full rate, a sink, a second sink for packets redirected by a rule, and `rules` rules that match no
 /// packet.
 fn config(with_source: bool, rules: u32) -> String {
-    let mut text = String::from(
-        "[engine]\nhuge_pages = false\n\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\n[[port]]\nname = \"diverted\"\nkind = \"sink\"\n",
-    );
+    let mut text = engine("huge_pages = false\n")
+        + "\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\n[[port]]\nname = \"diverted\"\nkind = \"sink\"\n";
     if with_source {
         text += "\n[[port]]\nname = \"in\"\nkind = \"source\"\nsize = 60\nflows = 64\nforward = { out = \"out\" }\n";
     }

@@ -11,3 +11,4 @@ mod sticky;
 mod support;
 mod switching;
 mod traces;
+mod workers;

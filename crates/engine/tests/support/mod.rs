@@ -15,6 +15,7 @@ pub mod vm;
 pub mod wakes;
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -25,7 +26,7 @@ use netvm_config::model::{
     Action, Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
     PortConfig, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
-use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
+use netvm_engine::{ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
 use netvm_region::{Control, NfCounter};
 
 /// An attached NF.
@@ -36,17 +37,53 @@ pub struct Nf {
     socket: OwnedFd,
 }
 
+/// The configuration with cores for as many workers as `NETVM_TEST_WORKERS` says, if it has none.
+pub fn with_workers(config: &EngineConfig) -> EngineConfig {
+    let wanted = std::env::var("NETVM_TEST_WORKERS").map_or(1, |number| number.parse().unwrap());
+    let mut config = config.clone();
+    if config.cores.is_empty() && wanted > 1 {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+        config.cores = cores.take(wanted).map(|core| core as u32).collect();
+    }
+    config
+}
+
+/// An engine whose configurations get the cores of [`with_workers`].
+pub struct Workers(Engine);
+
+impl Workers {
+    pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
+        self.0.apply(&Host { engine: with_workers(&host.engine), ..host.clone() })
+    }
+}
+
+impl Deref for Workers {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl DerefMut for Workers {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.0
+    }
+}
+
 /// An engine and its NFs.
 pub struct Rig {
-    pub engine: Engine,
+    pub engine: Workers,
     pub nfs: Vec<Nf>,
     pub notices: Vec<Notice>,
 }
 
 impl Rig {
+    /// Without `cores`, it has as many workers as `NETVM_TEST_WORKERS` says; one without it.
     pub fn new(config: &EngineConfig) -> Self {
-        let engine = Engine::start(config, false).unwrap_or_else(|error| panic!("{error}"));
-        Self { engine, nfs: Vec::new(), notices: Vec::new() }
+        let engine = Engine::start(&with_workers(config), false).unwrap_or_else(|error| panic!("{error}"));
+        Self { engine: Workers(engine), nfs: Vec::new(), notices: Vec::new() }
     }
 
     /// The control memory of an NF, in which its rings are.

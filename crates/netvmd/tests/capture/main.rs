@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::hosts::{Host, are_possible};
-use common::{Daemon, Forward, PROGRAM, program};
+use common::{ADAPTIVE, Daemon, Forward, PROGRAM, engine, program};
 use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_api::{CaptureRequest, Client};
 use netvm_capture_client::{Limits, Output, Session, SessionError, Summary, Target, compile, run};
@@ -104,9 +104,7 @@ impl Site {
     fn with(name: &str, first: &str, more: &str) -> Self {
         let left = Host::new(&format!("{name}l"), &[], &[]);
         let right = Host::new(&format!("{name}r"), &[], &[]);
-        let mut config =
-            "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n\n[[group]]\nname = \"g\"\nbuffers = 4096\n"
-                .to_owned();
+        let mut config = engine(ADAPTIVE) + "\n[[group]]\nname = \"g\"\nbuffers = 4096\n";
         for (port, host) in [("left", &left), ("right", &right)] {
             let interface = host.port();
             config +=

@@ -1,12 +1,14 @@
 //! A private daemon for each test, with its folder, configuration, API and log.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use netlib::{NetworkFunction, Packet, Verdict};
@@ -271,9 +273,39 @@ pub fn program(name: &str) -> String {
     )
 }
 
+/// The beginning of a configuration, as text.
+pub struct EngineText(pub LazyLock<String>);
+
+impl Deref for EngineText {
+    type Target = String;
+
+    fn deref(&self) -> &String {
+        &self.0
+    }
+}
+
+impl Display for EngineText {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self)
+    }
+}
+
+/// An engine that sleeps when idle.
+pub const ADAPTIVE: &str = "idle = \"adaptive\"\nhuge_pages = false\n";
+
 /// A small engine that sleeps when idle.
-pub const ENGINE: &str =
-    "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n\n[[group]]\nname = \"edge\"\nbuffers = 2048\n";
+pub static ENGINE: EngineText =
+    EngineText(LazyLock::new(|| engine(ADAPTIVE) + "\n[[group]]\nname = \"edge\"\nbuffers = 2048\n"));
+
+/// The `[engine]` table with these keys, and with as many workers as `NETVM_TEST_WORKERS` says; one without it.
+pub fn engine(keys: &str) -> String {
+    let wanted = std::env::var("NETVM_TEST_WORKERS").map_or(1, |number| number.parse().unwrap());
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let cores: Vec<usize> = cores.take(wanted).collect();
+    let cores = if wanted > 1 { format!("cores = {cores:?}\n") } else { String::new() };
+    format!("[engine]\n{cores}{keys}")
+}
 
 /// A slow source, a chain of one NF, and a sink.
 pub fn lane(name: &str, program: &str) -> String {

@@ -135,7 +135,7 @@ fn names_and_top_talkers_are_shown() {
     assert_eq!(server.map(|it| (it.bytes, it.error)), Some((bytes("tls.pcap"), 0)), "{top:?}");
     drop(daemon);
     // Without a monitor, the error says how to have one.
-    let daemon = Daemon::start(ENGINE);
+    let daemon = Daemon::start(&ENGINE);
     let (status, message) = daemon.request("GET", path::TOP_TALKERS, "");
     assert!(status == 404 && message.contains("flow_monitor = {}"), "{message}");
 }

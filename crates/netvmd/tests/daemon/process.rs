@@ -53,8 +53,8 @@ fn a_daemon_starts_after_another_was_killed() {
 
 #[test]
 fn a_second_daemon_is_refused() {
-    let daemon = Daemon::start(ENGINE);
-    let mut second = Daemon::launch(Arc::clone(&daemon.folder), ENGINE);
+    let daemon = Daemon::start(&ENGINE);
+    let mut second = Daemon::launch(Arc::clone(&daemon.folder), &ENGINE);
     assert_eq!(second.wait().code(), Some(1));
     let expected = format!("another netvmd (process {}) uses", daemon.child.id());
     assert!(second.log().contains(&expected), "{}", second.log());

@@ -109,9 +109,9 @@ fn a_failed_change_says_why_and_an_absent_collector_delays_nothing() {
         assert_eq!(status.message, "configuration has 2 errors");
     }
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut daemon = traced(&format!("http://{nobody}"), ENGINE);
+    let mut daemon = traced(&format!("http://{nobody}"), &ENGINE);
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &config(&["a"]));
     daemon.await_log(&format!("traces for http://{nobody} are lost:"));
-    let mut refused = traced("https://collector.example:4318", ENGINE);
+    let mut refused = traced("https://collector.example:4318", &ENGINE);
     refused.await_log("netvmd supports only http:// here");
 }

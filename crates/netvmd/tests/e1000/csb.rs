@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use super::common::Daemon;
 use super::common::guest::{Image, Shell};
 use super::common::hosts::{Host, are_possible};
+use super::common::{ADAPTIVE, Daemon, engine};
 use super::machine::{Boot, Guest};
 use super::{files_go_both_ways, next_netvmd};
 
@@ -48,11 +48,10 @@ fn a_changed_driver_announces_packets_in_memory() {
     let Some(image) = Image::with_e1000(vec!["--e1000-csb".to_owned()]) else { return };
     let host = Host::bare("c");
     let card = image.folder.0.join("card.sock");
+    let engine = engine(ADAPTIVE);
     let text = format!(
         r#"
-        [engine]
-        idle = "adaptive"
-        huge_pages = false
+        {engine}
 
         [[port]]
         name = "guest"

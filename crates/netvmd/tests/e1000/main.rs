@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::guest::{Image, Reaper, Shell};
 use common::hosts::{Host, are_possible};
-use common::{Daemon, Folder};
+use common::{ADAPTIVE, Daemon, Folder, engine};
 use firmware::Servers;
 use machine::{Boot, Guest};
 use netvm_api::{PortInfo, path};
@@ -127,11 +127,10 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     let ipxe = firmware::find();
     let (host, tagged) = (Host::bare("e"), Host::bare("t"));
     let cards = ["card.sock", "new.sock"].map(|name| image.folder.0.join(name));
+    let engine = engine(ADAPTIVE);
     let text = format!(
         r#"
-        [engine]
-        idle = "adaptive"
-        huge_pages = false
+        {engine}
 
         [[group]]
         name = "jumbo"
@@ -281,11 +280,10 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
             "#
         )
     };
+    let engine = engine(ADAPTIVE);
     let text = format!(
         r#"
-        [engine]
-        idle = "adaptive"
-        huge_pages = false
+        {engine}
         {}
         {}
         [[port]]

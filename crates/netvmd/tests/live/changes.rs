@@ -128,7 +128,7 @@ fn more_queues_than_the_interface_has_are_found_too() {
         return;
     }
     let host = Host::new("queues", &[], &[]);
-    let daemon = Daemon::start(ENGINE);
+    let daemon = Daemon::start(&ENGINE);
     let port = format!(
         "{ENGINE}\n[[port]]\nname = \"x\"\nkind = \"af_xdp\"\nqueues = 7\ninterface = \"{}\"\n",
         host.port()

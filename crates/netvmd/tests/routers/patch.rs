@@ -145,7 +145,7 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     let _: ApplyReply = daemon.post(path::APPLY, &shorter);
     assert!(a.pings("10.2.0.2") && net.server.pings("2001:db8:1::3"), "{}", daemon.log());
     // Without the link nothing gets through, and it comes back.
-    let _: ApplyReply = daemon.post(path::APPLY, ENGINE);
+    let _: ApplyReply = daemon.post(path::APPLY, &ENGINE);
     let _: ApplyReply = daemon.post(path::APPLY, &net.config(true));
     assert!(b.pings("10.2.0.2"), "{}", daemon.log());
     daemon.purge();

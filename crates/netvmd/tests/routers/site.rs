@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use netvm_api::{RouterInfo, RouterRoutes, path};
 
 use super::common::hosts::{self, Host, run};
-use super::common::{Daemon, Folder};
+use super::common::{ADAPTIVE, Daemon, EngineText, Folder, engine};
 
 /// A router between two networks with a host each.
 pub struct Site {
@@ -89,7 +89,7 @@ impl Drop for Site {
     }
 }
 
-pub const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
+pub static ENGINE: EngineText = EngineText(LazyLock::new(|| engine(ADAPTIVE)));
 
 pub fn start(sites: &[&Site]) -> Daemon {
     start_in(Arc::new(Folder::new()), sites)

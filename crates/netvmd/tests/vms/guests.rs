@@ -1,11 +1,11 @@
 //! Ordinary guests: real Linux guests on vhost-user ports of a netvmd process.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use crate::common::by_hand::ByHand;
 use crate::common::guest::{Image, Reaper, Shell};
-use crate::common::{Daemon, is_root, program, status_field, waited};
+use crate::common::{ADAPTIVE, Daemon, EngineText, engine, is_root, program, status_field, waited};
 use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
 use netvm_config::model::VmAccel;
@@ -27,15 +27,8 @@ impl NetworkFunction for Firewall {
     }
 }
 
-const ENGINE: &str = "
-[engine]
-idle = \"adaptive\"
-huge_pages = false
-
-[[group]]
-name = \"edge\"
-buffers = 8192
-";
+static ENGINE: EngineText =
+    EngineText(LazyLock::new(|| engine(ADAPTIVE) + "\n[[group]]\nname = \"edge\"\nbuffers = 8192\n"));
 
 /// Limit for guests to be back on the network after a restart of netvmd.
 const SOON: Duration = Duration::from_secs(2);
