@@ -39,7 +39,7 @@ fn a_stopped_nf_is_found_killed_and_restarted() {
     });
     let last_exit = daemon.nf("a-nf").last_exit.unwrap_or_default();
     assert!(last_exit.starts_with("hung, and was killed"), "{last_exit}");
-    assert!(daemon.log().contains("nf a-nf: instance 1 hangs: no progress for 1"), "{}", daemon.log());
+    assert!(daemon.log().contains("nf a-nf: instance 1 hangs: no progress for 5"), "{}", daemon.log());
     daemon.until_flowing("a");
 }
 
