@@ -71,7 +71,7 @@ fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
 }
 
-/// Shapers that would let no long packet pass, that several workers would have to share, or whose queues share a name.
+/// Shapers that would let no long packet pass, or whose queues share a name.
 fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let Some(qos) = &port.policy.qos else { continue };
@@ -97,13 +97,6 @@ fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
                     .help("give each queue of the port a name of its own")
                     .keep();
             }
-        }
-        if port.queues > 1 {
-            findings
-                .note(Kind::Conflict, format!("port {} has {} queues and a shaper", port.name, port.queues))
-                .at(place.of("qos"), "a shaper belongs to one worker")
-                .help("leave `queues` of the port out: one worker then sends for all")
-                .keep();
         }
     }
 }

@@ -255,7 +255,23 @@ impl Engine {
             if let Some(worker) = state.workers.first() {
                 self.workers.send(*worker, Command::SetShaper(port, shaper));
             }
+            self.set_owners(port);
         }
+    }
+
+    /// Tells each worker who sends its packets to a port: the shaper's worker; without a shaper, each worker with a queue.
+    fn set_owners(&mut self, port: PortId) {
+        let Some(state) = self.ports.get(&port) else { return };
+        let count = if state.config.policy.qos.is_some() { 1 } else { state.workers.len() };
+        let senders: Vec<WorkerId> = state.workers.iter().copied().take(count).collect();
+        let regions = self.workers.regions().to_vec();
+        self.workers.send_all(|worker| {
+            let is_local = |sender: &&WorkerId| regions[sender.index()] == regions[worker.index()];
+            let local: Vec<&WorkerId> = senders.iter().filter(is_local).collect();
+            let near = if local.is_empty() { senders.iter().collect() } else { local };
+            let next = near.get(worker.index() % near.len().max(1)).copied().copied();
+            Command::SetOwner(port, next.filter(|_| !senders.contains(&worker)))
+        });
     }
 
     /// For each worker, the memory into which a port receives.
@@ -288,20 +304,13 @@ impl Engine {
     }
 
     fn install(&mut self, state: PortState, queues: Vec<(WorkerId, PortQueue)>) {
-        let (id, senders) = (state.id(), &state.workers);
+        let id = state.id();
         for (worker, queue) in queues {
             self.workers.send(worker, Command::AddPort(Box::new(queue)));
         }
-        let regions = self.workers.regions().to_vec();
-        self.workers.send_all(|worker| {
-            let is_local = |sender: &&WorkerId| regions[sender.index()] == regions[worker.index()];
-            let local: Vec<&WorkerId> = senders.iter().filter(is_local).collect();
-            let near = if local.is_empty() { senders.iter().collect() } else { local };
-            let next = near.get(worker.index() % near.len().max(1)).copied().copied();
-            Command::SetOwner(id, next.filter(|_| !senders.contains(&worker)))
-        });
         self.ports.insert(id, state);
         self.closed_ports.remove(&id);
+        self.set_owners(id);
     }
 
     /// Takes a port from the workers and waits until it is closed.

@@ -136,6 +136,8 @@ pub(crate) struct PortQueue {
     pub(crate) memory: MemoryId,
     /// Receive only when the chain has room.
     pub(crate) waits_for_room: bool,
+    /// Another worker sends: it has the port's shaper.
+    pub(crate) hands_over: bool,
     /// Delays and orders packets to send.
     shaper: Option<Box<Shaper>>,
     /// Coalesces received packets.
@@ -151,7 +153,8 @@ impl PortQueue {
         waits_for_room: bool,
         devices: Vec<Box<dyn Device>>,
     ) -> Self {
-        Self { port, memory, waits_for_room, shaper: None, gro: None, devices, turn: 0 }
+        let (hands_over, shaper, gro) = (false, None, None);
+        Self { port, memory, waits_for_room, hands_over, shaper, gro, devices, turn: 0 }
     }
 
     /// Coalesces received packets if `is_on`.

@@ -155,7 +155,7 @@ impl Worker {
                     self.send(Event::Retired(Retired::Shaper(old)));
                 }
             }
-            Command::SetOwner(port, owner) => dp.ports.handoff.set_owner(port, owner),
+            Command::SetOwner(port, owner) => dp.ports.set_owner(port, owner),
             Command::AddLink(link, in_flight) => dp.add_link(link, in_flight),
             Command::RemoveLink(id) => {
                 drain(dp, &self.snapshot, id);

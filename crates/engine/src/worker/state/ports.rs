@@ -5,7 +5,7 @@ use netvm_region::MAX_PORTS;
 use super::handoff::Handoff;
 use super::memories::Memories;
 use crate::counters::WorkerCounters;
-use crate::ids::PortId;
+use crate::ids::{PortId, WorkerId};
 use crate::port::{PortContext, PortQueue};
 use crate::port_bits::{PortBits, bits};
 use crate::tap::Taps;
@@ -71,6 +71,20 @@ impl Ports {
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, port: PortId) -> Option<&mut PortQueue> {
         self.queues.get_mut(port.index())?.as_deref_mut()
+    }
+
+    /// The queue by which this worker sends; `None`: it hands packets of the port over to another.
+    #[inline(always)]
+    pub(crate) fn sender(&self, port: PortId) -> Option<&PortQueue> {
+        self.get(port).filter(|queue| !queue.hands_over)
+    }
+
+    /// Has packets to a port handed over to another worker; `None`: this worker sends, or nobody does.
+    pub(crate) fn set_owner(&mut self, port: PortId, owner: Option<WorkerId>) {
+        self.handoff.set_owner(port, owner);
+        if let Some(queue) = self.get_mut(port) {
+            queue.hands_over = owner.is_some();
+        }
     }
 
     /// Marks a port that has packets to send.
