@@ -143,6 +143,11 @@ pub(crate) struct Snapshot {
     pub(crate) ports: PortBits,
     /// Ports whose packets may reach an NF that gives per-flow verdicts.
     pub(crate) flow_verdict_ports: PortBits,
+    /// Ports whose packets go to the worker that owns their flow; empty if there is one worker.
+    pub(crate) owned: PortBits,
+    /// Those of them that wait for room, and the chains that their packets may take.
+    pub(crate) waiting: PortBits,
+    pub(crate) waited_for: Vec<ChainId>,
     /// Chains with bypassed hops; each is in `chains`, too.
     pub(crate) shortened: Vec<Shortened>,
     pub(crate) chains: Vec<Option<ChainPath>>,

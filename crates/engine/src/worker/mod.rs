@@ -21,6 +21,7 @@ use netvm_region::clock;
 use rtrb::{Consumer, Producer};
 
 mod act;
+mod arrivals;
 mod chain;
 mod classify;
 mod control;
@@ -29,6 +30,7 @@ mod idle;
 mod inputs;
 mod latency;
 mod monitor;
+mod owner;
 mod packet;
 mod router;
 mod rx;
@@ -42,6 +44,7 @@ use crate::counters::{Stage, WorkerCounters};
 use crate::inflight::sweep::Sweeps;
 use crate::port::PortQueue;
 use crate::snapshot::Snapshot;
+use arrivals::take_arrivals;
 use chain::collect::collect;
 pub(crate) use control::commands::{Command, Event, Retired};
 pub use control::flow_page::FlowCounts;
@@ -196,14 +199,16 @@ impl Worker {
                 // ... then the descriptors.
                 dp.nfs.prefetch_returned();
             }
-            let count = self.burst.batch.len();
+            let count = received.taken;
             self.inputs.polled(n, count);
             if count > 0 {
                 moved += count;
                 last = Some(port);
                 let begin = clock.0;
                 let clock = clock.note(dp, Stage::Receive, count);
-                ingress(dp, received, &mut self.burst);
+                if !self.burst.batch.is_empty() {
+                    ingress(dp, received, &mut self.burst);
+                }
                 let end = clock.note(dp, Stage::Deliver, count).0;
                 if TIMED {
                     dp.counters.ports[port.index()].timed_cycles.add(end.wrapping_sub(begin));
@@ -228,7 +233,7 @@ impl Worker {
                 clock.note(dp, Stage::Collect, count);
             }
         }
-        let handed_over = take_handoffs(dp);
+        let handed_over = take_handoffs(dp) + take_arrivals(dp, snapshot, &mut self.burst);
         if handed_over > 0 {
             moved += handed_over;
             self.backoff.handed_over(dp.clock.now);

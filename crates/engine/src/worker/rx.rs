@@ -25,6 +25,7 @@ use crate::worker::classify::classify;
 use crate::worker::forward::egress::send_out;
 use crate::worker::forward::route::route;
 use crate::worker::forward::switching;
+use crate::worker::owner::give_to_owners;
 use crate::worker::packet::queue;
 use crate::worker::packet::runs::groups;
 use crate::worker::state::burst::{Burst, Context, Ingress, Origin};
@@ -36,6 +37,8 @@ use crate::worker::state::{BURST, Datapath};
 pub(crate) struct Received<'a> {
     pub(crate) origin: Origin<'a>,
     pub(crate) bytes: u64,
+    /// Packets that the port had, with those that were given to other workers.
+    pub(crate) taken: usize,
 }
 
 /// Takes a burst from a port into `batch`, which is empty.
@@ -48,7 +51,7 @@ pub(crate) fn receive<'a>(
 ) -> Received<'a> {
     let (wanted, memory) = wanted(dp, snapshot, port);
     let origin = Origin::of(Context { snapshot, memory }, port);
-    let mut received = Received { origin, bytes: 0 };
+    let mut received = Received { origin, bytes: 0, taken: 0 };
     let Datapath { ports, memories, counters, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else { return received };
     let cx = PortContext::new(port, counters, dp.is_tapped.then_some(&dp.taps));
@@ -57,13 +60,24 @@ pub(crate) fn receive<'a>(
         queue.receive(memory, batch, wanted, &cx);
     }
     if !batch.is_empty() {
+        received.taken = batch.len();
         received.bytes = admit(dp, port, batch);
-        dp.latency.received(port, batch, dp.clock.now);
-        if dp.monitor.is_some() {
-            monitor(dp, snapshot, port, batch);
+        if snapshot.owned.has(port) {
+            give_to_owners(dp, (port, received.origin.cx.memory), batch);
+            received.bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
         }
+        arrived(dp, snapshot, port, batch);
     }
     received
+}
+
+/// Notes packets that this worker is about to handle.
+#[inline(always)]
+pub(crate) fn arrived(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
+    dp.latency.received(port, batch, dp.clock.now);
+    if dp.monitor.is_some() {
+        monitor(dp, snapshot, port, batch);
+    }
 }
 
 /// Counts flows, unless the configuration excludes the port.
@@ -85,7 +99,7 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
         return (BURST, memory);
     }
     let Some(ingress) = snapshot.policy.ingress(port) else { return (0, memory) };
-    if dp.ports.has_to_wait() {
+    if dp.ports.has_to_wait() || snapshot.owned.has(port) && dp.ports.handoff.has_full_owner() {
         return (0, memory);
     }
     let room = |room, chain: &ChainId| room_at_entry(dp, snapshot, *chain, room);
@@ -126,7 +140,7 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
 /// Dispatches a burst by its port's policy; the batch is empty afterwards.
 #[inline]
 pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Burst) {
-    let Received { origin, bytes } = received;
+    let Received { origin, bytes, .. } = received;
     dp.tap_port(origin.port, Direction::In, &burst.batch);
     let Some(policy) = origin.cx.snapshot.policy.ingress(origin.port) else {
         return dp.drop_at_port(origin.port, DropReason::NoRule, &mut burst.batch);

@@ -7,6 +7,7 @@ mod rule_updates;
 mod scan;
 #[path = "../support/mod.rs"]
 mod support;
+mod two_workers;
 mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -11,4 +11,3 @@ mod sticky;
 mod support;
 mod switching;
 mod traces;
-mod workers;

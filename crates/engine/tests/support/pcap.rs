@@ -108,12 +108,17 @@ pub fn finish(rig: &mut Rig) {
     let limit = Duration::from_secs(60);
     let all = rig.until(limit, |engine| engine.ports().iter().all(|port| port.done != Some(false)));
     assert!(all, "{}", rig.story());
-    // What was read last is on its way when a capture says that it is done: two turns more, and what is with NFs.
+    // What was read last is on its way when a capture says that it is done: some turns more, in which workers also hand packets
+    // to each other, before and after what is with NFs.
     let turns =
         |engine: &netvm_engine::Engine| engine.workers().map(|worker| worker.counters.turns.get()).min();
-    let last = turns(&rig.engine).map(|turns| turns + 2);
-    assert!(rig.until(limit, |engine| turns(engine) >= last), "{}", rig.story());
+    let settle = |rig: &mut Rig| {
+        let last = turns(&rig.engine).map(|turns| turns + 4);
+        assert!(rig.until(limit, |engine| turns(engine) >= last), "{}", rig.story());
+    };
+    settle(rig);
     assert!(rig.until(limit, nothing_is_out), "{}", rig.story());
+    settle(rig);
 }
 
 impl Drop for Scratch {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{
-    ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo, PortWorkerInfo, Reasons,
-    RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
+    ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo, PortWorkerInfo,
+    Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
 };
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{

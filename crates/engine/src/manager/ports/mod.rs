@@ -24,7 +24,7 @@ pub(crate) use change::{Opened, Tolerance};
 pub(crate) use interface::device_node;
 pub use interface::{InterfaceState, InterfaceView};
 pub use open::note_kvm;
-pub(crate) use open::{Site, XskQueues, new_shaper, open};
+pub(crate) use open::{Site, XskQueues, new_shaper, open, waits_for_room};
 pub use problem::{OpenError, OpenProblem};
 
 /// How a port is driven.

@@ -11,6 +11,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, RoleId, mask_of, put};
 use crate::manager::nfs::Nfs;
 use crate::manager::nfs::instance::InstanceState;
+use crate::manager::ports::waits_for_room;
 use crate::manager::routers::Routers;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
@@ -67,6 +68,7 @@ impl<'a> View<'a> {
             if self.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
                 snapshot.flow_verdict_ports.add(port.id);
             }
+            self.own(port, &mut snapshot);
         }
         for chain in &self.host.chains {
             put(&mut snapshot.chains, chain.id.index(), self.path(chain, 0, worker));
@@ -82,6 +84,26 @@ impl<'a> View<'a> {
             put(&mut snapshot.groups, group.id.index(), self.rights(group));
         }
         snapshot
+    }
+
+    /// Gives packets of a port to the workers that own their flows, if something is kept by flow and there are several.
+    fn own(&self, port: &model::PortConfig, snapshot: &mut Snapshot) {
+        let ingress = snapshot.policy.ingress(port.id);
+        let is_monitored =
+            self.host.engine.flow_monitor.is_some() && ingress.is_none_or(|ingress| ingress.is_monitored);
+        let is_kept = is_monitored || snapshot.flow_verdict_ports.has(port.id);
+        if self.host.engine.cores.len() < 2 || !is_kept {
+            return;
+        }
+        snapshot.owned.add(port.id);
+        if waits_for_room(&port.kind) {
+            snapshot.waiting.add(port.id);
+            for chain in self.chains_from(port).map(|chain| chain.id) {
+                if !snapshot.waited_for.contains(&chain) {
+                    snapshot.waited_for.push(chain);
+                }
+            }
+        }
     }
 
     /// The chains that packets of a port may take.

@@ -3,7 +3,7 @@
 //! Predicted cost at 2.3 GHz: 20 cycles, with the packet's first line prefetched.
 
 use dpdk::Mbuf;
-use netvm_wire::{EtherType, FlowKey, Malformed};
+use netvm_wire::{EtherType, FlowHasher, FlowKey, Malformed};
 
 /// Bytes of the first copy: one cache line, which holds all headers of most packets.
 const FIRST_LINE: usize = 64;
@@ -84,6 +84,20 @@ pub(crate) fn hash_of(mbuf: &Mbuf) -> u8 {
 pub(crate) fn symmetric_hash_of(mbuf: &Mbuf) -> u64 {
     let tuple = key_of(mbuf).ok().and_then(|key| key.five_tuple());
     tuple.map_or(0, |tuple| tuple.symmetric_hash())
+}
+
+/// What decides which worker owns a packet's flow: the same for both directions. `None` for a packet that has no flow.
+pub(crate) fn owner_hash_of(mbuf: &Mbuf) -> Option<u64> {
+    let key = key_of(mbuf).ok()?;
+    if let Some(tuple) = key.five_tuple() {
+        return Some(tuple.symmetric_hash());
+    }
+    let ends = [key.source_mac, key.destination_mac].map(|mac| {
+        let [a, b, c, d, e, f] = mac.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    });
+    let [lower, higher] = [ends[0].min(ends[1]), ends[0].max(ends[1])];
+    Some(FlowHasher::shared().words([lower, higher, key.ether_type.0.into(), 0, 0]))
 }
 
 #[inline(always)]

@@ -7,6 +7,10 @@
 //!     └── at the end of its turn: eventfd, if worker 1 sleeps
 //! ```
 //!
+//! Each pair has a second ring, for packets that a port has received and whose flows the other worker owns
+//! ([`owner`](crate::worker::owner)). It is apart because its reader may have to wait for room in a chain; packets to send never
+//! wait behind it.
+//!
 //! - Room: [`SLOTS`] packets. What finds none is dropped, as `handoff-full`.
 //! - Backpressure: while a ring has more than [`WAIT_ABOVE`] packets, ports that wait for room receive nothing, and a worker with
 //!   such ports takes none back from NFs. The rest of the ring is for copies: a burst may leave by many ports.
@@ -71,6 +75,8 @@ impl Sleeper {
 #[derive(Debug)]
 pub(crate) struct Lane {
     ring: Producer<Parcel>,
+    /// The ring for received packets.
+    received: Producer<Parcel>,
     peer: Arc<Sleeper>,
     /// Packets were pushed since the peer was last looked at.
     has_pushed: bool,
@@ -80,25 +86,37 @@ impl Lane {
     /// Pushes as many packets as there is room for; the others stay in the batch.
     #[inline]
     pub(crate) fn push(&mut self, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) {
-        let wanted = batch.len();
-        let room = match self.ring.cached_slots() {
-            room if room >= wanted => room,
-            _ => self.ring.slots(),
-        };
-        let mut rest = batch.split_off(wanted.min(room));
-        if let Ok(chunk) = self.ring.write_chunk_uninit(batch.len()) {
-            chunk.fill_from_iter(batch.drain().map(parcel));
-            self.has_pushed = true;
-        }
-        batch.append(&mut rest);
+        self.has_pushed |= push_to(&mut self.ring, batch, parcel);
     }
 
-    #[inline]
-    fn is_filling(&self) -> bool {
-        let least = self.ring.buffer().capacity() - WAIT_ABOVE;
-        // The slots that are known to be free may be fewer than there are.
-        self.ring.cached_slots() < least && self.ring.slots() < least
+    /// The same for received packets.
+    pub(crate) fn push_received(&mut self, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) {
+        self.has_pushed |= push_to(&mut self.received, batch, parcel);
     }
+}
+
+/// Pushes as many packets as there is room for. Returns whether it pushed any.
+#[inline]
+fn push_to(ring: &mut Producer<Parcel>, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) -> bool {
+    let wanted = batch.len();
+    let room = match ring.cached_slots() {
+        room if room >= wanted => room,
+        _ => ring.slots(),
+    };
+    let mut rest = batch.split_off(wanted.min(room));
+    let count = batch.len();
+    if let Ok(chunk) = ring.write_chunk_uninit(count) {
+        chunk.fill_from_iter(batch.drain().map(parcel));
+    }
+    batch.append(&mut rest);
+    count > 0
+}
+
+#[inline]
+fn is_filling(ring: &Producer<Parcel>) -> bool {
+    let least = ring.buffer().capacity() - WAIT_ABOVE;
+    // The slots that are known to be free may be fewer than there are.
+    ring.cached_slots() < least && ring.slots() < least
 }
 
 /// One worker's ends of the rings between workers.
@@ -107,6 +125,8 @@ pub(crate) struct Handoff {
     /// By worker; `None` at this worker's own index.
     to: Vec<Option<Lane>>,
     from: Vec<Consumer<Parcel>>,
+    /// Received packets whose flows this worker owns.
+    arrivals: Vec<Consumer<Parcel>>,
     /// By port: the worker that sends for workers that have no queue of the port.
     owners: Vec<Option<WorkerId>>,
     /// This worker; `None` if it is the only one.
@@ -139,10 +159,11 @@ impl Handoff {
                 if from == to {
                     ends[from].to.push(None);
                 } else {
-                    let (ring, consumer) = RingBuffer::new(slots);
+                    let [(ring, consumer), (received, arrivals)] = [(); 2].map(|()| RingBuffer::new(slots));
                     let peer = Arc::clone(&sleepers[to]);
-                    ends[from].to.push(Some(Lane { ring, peer, has_pushed: false }));
+                    ends[from].to.push(Some(Lane { ring, received, peer, has_pushed: false }));
                     ends[to].from.push(consumer);
+                    ends[to].arrivals.push(arrivals);
                 }
             }
         }
@@ -162,6 +183,30 @@ impl Handoff {
         self.to.get_mut(owner.index())?.as_mut()
     }
 
+    /// The way to a worker; `None` for this one.
+    pub(crate) fn lane_to(&mut self, worker: WorkerId) -> Option<&mut Lane> {
+        self.to.get_mut(worker.index())?.as_mut()
+    }
+
+    /// Takes up to a burst of packets that another worker, of [`Handoff::peers`], has received.
+    pub(crate) fn take_received(&mut self, peer: usize, each: impl FnMut(Parcel)) {
+        let Some(ring) = self.arrivals.get_mut(peer) else { return };
+        if let Ok(chunk) = ring.read_chunk(ring.slots().min(BURST)) {
+            chunk.into_iter().for_each(each);
+        }
+    }
+
+    /// Whether another worker has received packets for this one.
+    #[inline(always)]
+    pub(crate) fn has_arrivals(&self, peer: usize) -> bool {
+        self.arrivals.get(peer).is_some_and(|ring| !ring.is_empty())
+    }
+
+    /// Whether a ring for received packets is filling up: ports that can wait should.
+    pub(crate) fn has_full_owner(&self) -> bool {
+        self.to.iter().flatten().any(|lane| is_filling(&lane.received))
+    }
+
     /// Takes up to a burst of packets of one other worker, of [`Handoff::peers`]. Returns how many more wait.
     #[inline]
     pub(crate) fn take(&mut self, peer: usize, mut each: impl FnMut(Parcel)) -> usize {
@@ -179,7 +224,7 @@ impl Handoff {
     /// Whether sources that can wait should: a ring to another worker is filling up.
     #[inline]
     pub(crate) fn is_filling(&self) -> bool {
-        self.to.iter().flatten().any(Lane::is_filling)
+        self.to.iter().flatten().any(|lane| is_filling(&lane.ring))
     }
 
     /// Whether packets were pushed since [`Handoff::wake_sleepers`].
@@ -202,7 +247,7 @@ impl Handoff {
         let Some(own) = &self.own else { return true };
         own.is_asleep.store(true, Ordering::Relaxed);
         netvm_ring::full_fence();
-        self.from.iter().all(Consumer::is_empty)
+        self.from.iter().chain(&self.arrivals).all(Consumer::is_empty)
     }
 
     /// Withdraws the announcement.

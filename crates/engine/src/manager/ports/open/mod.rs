@@ -72,11 +72,7 @@ pub(crate) fn open(
             None => by_worker.push((worker, vec![device])),
         }
     }
-    let waits = match &config.kind {
-        PortKind::Pcap { paced, .. } => !paced,
-        PortKind::Source(source) => source.lossless,
-        _ => false,
-    };
+    let waits = waits_for_room(&config.kind);
     let workers = by_worker.iter().map(|(worker, _)| *worker).collect();
     let state = PortState {
         config: config.clone(),
@@ -104,6 +100,15 @@ pub(crate) fn open(
         (worker, queue.with_gro(config.gro))
     };
     Ok((state, by_worker.into_iter().map(queue).collect()))
+}
+
+/// Whether a port receives only as many packets as its chains have room for.
+pub(crate) const fn waits_for_room(kind: &PortKind) -> bool {
+    match kind {
+        PortKind::Pcap { paced, .. } => !*paced,
+        PortKind::Source(source) => source.lossless,
+        _ => false,
+    }
 }
 
 /// Creates the shaper of a port.
