@@ -19,6 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_attach::{Hello, Ready};
@@ -26,7 +27,7 @@ use netvm_config::model::{
     Action, Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
     PortConfig, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
-use netvm_engine::{ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
+use netvm_engine::{ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, Policy, PortId, RoleId};
 use netvm_region::{Control, NfCounter};
 
 /// An attached NF.
@@ -55,6 +56,10 @@ pub struct Workers(Engine);
 impl Workers {
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
         self.0.apply(&Host { engine: with_workers(&host.engine), ..host.clone() })
+    }
+
+    pub fn apply_with(&mut self, host: Host, policy: Arc<Policy>) -> Result<(), ApplyError> {
+        self.0.apply_with(Host { engine: with_workers(&host.engine), ..host }, policy)
     }
 }
 

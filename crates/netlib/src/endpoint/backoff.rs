@@ -146,7 +146,8 @@ mod tests {
             done.store(true, Ordering::Relaxed);
         });
         assert!(backoff.is_shared, "10 s of yields, and none took as long as the other thread's work");
-        backoff.reset();
+        // Other programs may want the core, too.
+        (backoff.sharing, backoff.idle_since) = (CoreSharing::default(), None);
         assert_eq!(backoff.step(), Step::Yield);
     }
 
@@ -172,8 +173,12 @@ mod tests {
                 let since = Instant::now();
                 while since.elapsed() < Duration::from_micros(20) {}
                 backoff.reset();
-                while backoff.step() != Step::Sleep {
-                    backoff.yield_core();
+                loop {
+                    match backoff.step() {
+                        Step::Spin => std::hint::spin_loop(),
+                        Step::Yield => backoff.yield_core(),
+                        Step::Sleep => break,
+                    }
                 }
                 std::thread::sleep(Duration::from_micros(5));
                 turns += 1;
@@ -182,7 +187,8 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             other = busy.join().unwrap();
         });
-        assert!(turns > 1500, "{turns} turns in 2 s, {own} ns; the other thread {other} ns");
+        // Some hundreds if it yields.
+        assert!(turns > 1000, "{turns} turns in 2 s, {own} ns; the other thread {other} ns");
     }
 
     #[test]
@@ -196,6 +202,8 @@ mod tests {
     fn a_turn_lasts_for_200_microseconds() {
         let mut backoff = Backoff::new(Waiting::Adaptive);
         backoff.yield_core();
+        // Other programs may want the core.
+        backoff.sharing = CoreSharing::default();
         let began = backoff.turn_since;
         backoff.end_turn_if_over(began + clock::cycles_in_micros(199));
         assert_eq!(backoff.turn_since, began);
