@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 512;
 /// Of them, only for root.
 const RESERVE: usize = 64;
 /// Most connections of users who may attach as no role.
-const STRANGERS: usize = 64;
+const UNLISTED: usize = 64;
 /// Most connections of users who are being looked up.
 const UNDECIDED: usize = 256;
 
@@ -25,7 +25,7 @@ pub(super) enum Class {
     /// May attach as some role.
     Expected,
     /// May attach as no role.
-    Stranger,
+    Unlisted,
     /// Is being looked up.
     Undecided,
 }
@@ -59,7 +59,7 @@ impl Table {
         match class {
             Class::Root => count(Class::Root) + count(Class::Expected) < CONNECTIONS,
             Class::Expected => count(Class::Root) + count(Class::Expected) < CONNECTIONS - RESERVE,
-            Class::Stranger => count(Class::Stranger) < STRANGERS,
+            Class::Unlisted => count(Class::Unlisted) < UNLISTED,
             Class::Undecided => count(Class::Undecided) < UNDECIDED,
         }
     }
@@ -109,7 +109,7 @@ impl Permit {
         let decided = match (*class, is_expected) {
             (Class::Root, _) => return true,
             (_, true) => Class::Expected,
-            (_, false) => Class::Stranger,
+            (_, false) => Class::Unlisted,
         };
         let mut table = self.quotas.table();
         if is_expected {
@@ -163,7 +163,7 @@ mod tests {
                 silent.extend(permit);
             }
         }
-        assert_eq!(silent.len(), STRANGERS);
+        assert_eq!(silent.len(), UNLISTED);
         let configured = quotas.begin(1000).unwrap();
         assert!(configured.decide(true));
         let root: Vec<_> = (0..HANDSHAKES_OF_EACH).map(|_| quotas.begin(0).unwrap()).collect();

@@ -97,7 +97,7 @@ fn replace(file: &File, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => File::open(&fresh_path)?,
         created => created?,
     };
-    // Whoever has locked the new file may rename it.
+    // The netvmd that has locked the new file may rename it.
     let is_locked = rustix::fs::flock(&fresh, FlockOperation::NonBlockingLockExclusive).is_ok();
     if !is_locked || !is_at(&fresh, &fresh_path)? {
         return Ok(());
