@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Rig, chain, group, line, nf, nothing_is_out, port, rule, source};
+use crate::support::{Rig, chain, group, line, nf, nothing_is_out, port, rule, source, with_workers};
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, OnFailure, PortKind};
 use netvm_engine::{AdmitError, ApplyError};
@@ -38,7 +38,7 @@ fn another_chain_comes_and_goes_and_the_first_loses_nothing() {
 
 #[test]
 fn what_cannot_be_leaves_everything_as_it_was() {
-    let host = line(&["a"], None, false);
+    let mut host = line(&["a"], None, false);
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     rig.attach("a", "forward", false);
@@ -58,6 +58,7 @@ fn what_cannot_be_leaves_everything_as_it_was() {
     let mut other_buffers = host.clone();
     other_buffers.groups[0].buffers = 8192;
     assert!(matches!(rig.engine.apply(&other_buffers), Err(ApplyError::NeedsRestart { .. })));
+    host.engine = with_workers(&host.engine);
     assert_eq!(*rig.engine.host(), host);
     let before = rig.sent(1);
     assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > before + 1000), "{}", rig.story());

@@ -95,7 +95,10 @@ fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<Vec<u8>, Vec<&[u8]>> {
 fn through(nfs: &[&str], sent: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Timestamp>, u64) {
     let folder = Scratch::new();
     let hops: Vec<u16> = (0..nfs.len() as u16).collect();
+    // How many packets come at a time decides how many are joined: one worker.
+    let engine = EngineConfig { cores: vec![0], ..EngineConfig::default() };
     let host = Host {
+        engine: engine.clone(),
         groups: vec![group(0, 2048, 2048)],
         ports: vec![PortConfig { gro: true, ..folder.port(0, sent) }, folder.port(1, &[])],
         nfs: hops.iter().zip(nfs).map(|(n, role)| nf(*n, role, 0)).collect(),
@@ -103,7 +106,7 @@ fn through(nfs: &[&str], sent: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Timestamp>, u64
         rules: vec![rule(0, 0)],
         ..Host::default()
     };
-    let mut rig = Rig::new(&EngineConfig::default());
+    let mut rig = Rig::new(&engine);
     start(&mut rig, &host, nfs);
     finish(&mut rig);
     let view = rig.engine.ports().swap_remove(0);

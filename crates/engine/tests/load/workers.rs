@@ -46,7 +46,7 @@ fn received(engine: &Engine, worker: usize, ports: &[u16]) -> u64 {
 
 /// Four sources and the sink for all of them.
 fn four_sources() -> Host {
-    let slow = SourceConfig { rate: Some(10_000), ..SourceConfig::default() };
+    let slow = SourceConfig { rate: Some(10_000), flows: 64, ..SourceConfig::default() };
     let mut ports: Vec<PortConfig> = (0..4).map(|id| source(id, 4, slow.clone())).collect();
     ports.push(port(4, "out", PortKind::Sink));
     Host { ports, ..Host::default() }
