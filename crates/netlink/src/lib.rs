@@ -9,7 +9,7 @@ mod socket;
 
 pub use addresses::{addresses_of, set_addresses};
 pub use links::{by_name, change_link, index_of, set_up};
-pub use namespace::{inside, number_of};
+pub use namespace::{inside, link_in, number_of};
 pub use nat::NatChains;
 pub use routes::{route_address, set_default_route};
 pub use socket::{Event, Events, ReadOutcome, Requests};

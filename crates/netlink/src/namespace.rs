@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use rustix::thread::LinkNameSpaceType;
 
@@ -26,6 +27,22 @@ pub fn number_of(namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         _ => None,
     };
     Ok(found.attributes.into_iter().find_map(number))
+}
+
+/// The interface with this index in the namespace that has this number here, if it is there.
+///
+/// # Errors
+/// The kernel's error.
+pub fn link_in(namespace: i32, index: u32) -> io::Result<Option<LinkMessage>> {
+    let mut question = LinkMessage::default();
+    question.header.index = index;
+    question.attributes.push(LinkAttribute::IfNetnsId(namespace));
+    match Requests::open()?.get(RouteNetlinkMessage::GetLink(question)) {
+        Ok(Some(RouteNetlinkMessage::NewLink(link))) => Ok(Some(link)),
+        Ok(_) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs `work` in a network namespace, on a new thread, and waits for it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use netvm_api::{PortInfo, Status, path};
 
 use super::common::Daemon;
-use super::common::hosts::{are_possible, run, within};
+use super::common::hosts::{Host, are_possible, run, within};
 use super::site::{ENGINE, Site, start};
 
 #[test]
@@ -83,5 +83,33 @@ fn links_and_interfaces_that_come_and_go_are_followed() {
     });
     site.server.ip("link set eth0 mtu 1500");
     daemon.until("all is well", |daemon| daemon.get::<Status>(path::STATUS).problems.is_empty());
+    daemon.purge();
+}
+
+#[test]
+fn state_and_mtu_of_a_containers_interface_are_followed() {
+    if !are_possible() {
+        return;
+    }
+    let (container, router) = (Host::bare("lc"), format!("lc{}", std::process::id()));
+    let config = format!(
+        "{ENGINE}\n[[port]]\nname = \"c\"\nkind = \"container\"\nnamespace = \"{}\"\n\
+         addresses = [\"10.1.0.2/24\"]\nforward = {{ router = \"{router}\" }}\n\
+         [[router]]\nname = \"{router}\"\n[[router.interface]]\nname = \"lan\"\nport = \"c\"\n\
+         addresses = [\"10.1.0.1/24\"]\n",
+        container.namespace()
+    );
+    let mut daemon = Daemon::start(&config);
+    assert!(container.pings("10.1.0.1"), "{}", daemon.log());
+    let lan = || run(&format!("ip -n netvm-{router} -o link show lan"));
+    container.ip("link set eth0 mtu 1280");
+    daemon.until("the router's interface has its MTU", |_| lan().contains(" mtu 1280 "));
+    container.ip("link set eth0 down");
+    daemon.until("the router's interface has no carrier", |_| lan().contains("NO-CARRIER"));
+    // By another name it is the same interface.
+    container.ip("link set eth0 name eth9");
+    container.ip("link set eth9 up");
+    daemon.until("it has one", |_| !lan().contains("NO-CARRIER"));
+    assert!(container.pings("10.1.0.1"), "{}", daemon.log());
     daemon.purge();
 }

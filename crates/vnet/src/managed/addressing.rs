@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use netlink_packet_route::link::LinkFlags;
-use netvm_netlink::{Requests, by_name, inside, number_of, set_addresses, set_default_route};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags};
+use netvm_netlink::{Requests, by_name, inside, link_in, number_of, set_addresses, set_default_route};
 
 /// What an interface is configured with.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +77,18 @@ impl ManagedInterface {
     pub fn is(&self, namespace: Option<i32>, index: u32) -> bool {
         self.index == index
             && self.namespace.as_ref().map(|namespace| namespace.number) == namespace.map(Some)
+    }
+
+    /// What another namespace says of it: whether it is administratively up, and its MTU in bytes. `None` if it is in this
+    /// process's namespace, or the kernel does not show it.
+    #[must_use]
+    pub fn state_elsewhere(&self) -> Option<(bool, Option<u32>)> {
+        let link = link_in(self.namespace.as_ref()?.number?, self.index).ok()??;
+        let mtu = link.attributes.iter().find_map(|one| match one {
+            LinkAttribute::Mtu(mtu) => Some(*mtu),
+            _ => None,
+        });
+        Some((link.header.flags.contains(LinkFlags::Up), mtu))
     }
 
     /// What could not be configured, why, and the remedy.

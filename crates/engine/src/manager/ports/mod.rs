@@ -105,7 +105,11 @@ impl PortState {
             | PortKind::Host(HostConfig { interface, .. }) => {
                 Some(self.interface == interface::index(interface) && interface::has_carrier(interface))
             }
-            PortKind::Container(_) => Some(self.tap.as_ref()?.exists() && !self.is_left()),
+            PortKind::Container(_) => {
+                let state = self.managed.as_ref().and_then(ManagedInterface::state_elsewhere);
+                let is_up = state.is_none_or(|(is_up, _)| is_up);
+                Some(is_up && self.tap.as_ref()?.exists() && !self.is_left())
+            }
             PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::E1000 { .. } => Some(self.card.as_ref()?.status().is_connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
@@ -129,7 +133,8 @@ impl PortState {
                 true if self.is_left() => InterfaceState::Replaced,
                 true => InterfaceState::Same,
             };
-            Some(InterfaceView { name, state, mtu: None })
+            let there = self.managed.as_ref().and_then(ManagedInterface::state_elsewhere);
+            Some(InterfaceView { name, state, mtu: there.and_then(|(_, mtu)| mtu) })
         };
         match &self.config.kind {
             PortKind::Container(config) => {
