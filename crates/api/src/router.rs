@@ -87,11 +87,12 @@ pub struct RouterInterfaceInfo {
 /// Packets for a router's kernel, punted for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PuntInfo {
-    /// The class whose share of `punt_rate` they use: `routing`, `neighbour`, `local`, `kernel` or `miss`.
+    /// The class whose share of `punt_rate` they use: `routing`, `neighbour`, `local`, `kernel`, `miss` or
+    /// `relearn`.
     pub class: String,
     /// `routing-protocol`, `neighbour-discovery`, `own-address`, `unresolved-neighbour`, `ttl-expired`, `ip-options`,
-    /// `link-local`, `group-address`, `ether-type`, `exceeds-mtu`, `no-route`, `kernel-route`, `unresolved-gateway` or
-    /// `redirect`.
+    /// `link-local`, `group-address`, `ether-type`, `exceeds-mtu`, `no-route`, `kernel-route`, `unresolved-gateway`,
+    /// `redirect`, `forwarding-off`, `martian` or `lost-neighbour`.
     #[serde(default)]
     pub reason: String,
     /// Given to the kernel.

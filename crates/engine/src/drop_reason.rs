@@ -113,6 +113,10 @@ DropReason {
     NoRouterInterface = "no-router-interface",
     /// The destination MAC address is not the router interface's.
     NotForRouter = "not-for-router",
+    /// The virtual router's interface is administratively down in its namespace.
+    InterfaceDown = "interface-down",
+    /// The source is an address of the virtual router itself (RFC 1812 section 5.3.7).
+    Martian = "martian-source",
     /// An invalid IP header: length, version, checksum, or an address that cannot occur on a link (RFC 1812 sections
     /// 5.2.2 and 5.3.7, RFC 4291 section 2.5).
     BadIpHeader = "bad-ip-header",

@@ -19,6 +19,8 @@ const EVENTS_KEPT: usize = 16 << 20;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// `RTM_NEWNEXTHOP` and `RTM_DELNEXTHOP`, which `netlink-packet-route` does not know.
 const NEXTHOP_MESSAGES: std::ops::RangeInclusive<u16> = 104..=105;
+/// `RTM_NEWNETCONF` and `RTM_DELNETCONF`, the same.
+const NETCONF_MESSAGES: std::ops::RangeInclusive<u16> = 80..=81;
 /// `NHA_ID`, and the bytes of `struct nhmsg` in front of the attributes (`linux/nexthop.h`).
 const NHA_ID: u16 = 1;
 const NHMSG: usize = 8;
@@ -148,6 +150,8 @@ pub enum Event {
     Message(u16, RouteNetlinkMessage),
     /// The nexthop object with this id was added, changed or removed (`ip nexthop`).
     Nexthop(u32),
+    /// A setting of an interface has changed (`net.ipv4.conf`, `net.ipv6.conf`). Not all settings have events.
+    Setting,
 }
 
 /// A socket for events.
@@ -180,7 +184,7 @@ impl Events {
             match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
                 Ok(count) => {
                     let datagram = &self.buffer[..count];
-                    nexthops(datagram).for_each(|id| each(Event::Nexthop(id)));
+                    raw(datagram).for_each(&mut each);
                     split(datagram, |header, payload| match payload {
                         Ok(NetlinkPayload::InnerMessage(message)) => {
                             each(Event::Message(header.flags, message));
@@ -230,7 +234,12 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<
     }
 }
 
-/// Splits a datagram into messages, without those of nexthop objects.
+/// Whether `netlink-packet-route` does not know messages of this kind.
+fn is_raw(kind: u16) -> bool {
+    NEXTHOP_MESSAGES.contains(&kind) || NETCONF_MESSAGES.contains(&kind)
+}
+
+/// Splits a datagram into messages, without those that [`raw`] reads.
 fn split(
     mut rest: &[u8],
     mut each: impl FnMut(NetlinkHeader, Result<NetlinkPayload<RouteNetlinkMessage>, DecodeError>),
@@ -239,7 +248,7 @@ fn split(
         let malformed = |error: DecodeError| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
         let head = NetlinkBuffer::new_checked(rest).map_err(malformed)?;
         let length = head.length() as usize;
-        if NEXTHOP_MESSAGES.contains(&head.message_type()) {
+        if is_raw(head.message_type()) {
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             continue;
         }
@@ -252,17 +261,20 @@ fn split(
     Ok(())
 }
 
-/// The ids of the nexthop objects that a datagram is about.
-fn nexthops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
+/// The events of a datagram that `netlink-packet-route` does not know.
+fn raw(mut rest: &[u8]) -> impl Iterator<Item = Event> {
     std::iter::from_fn(move || {
         loop {
             let head = NetlinkBuffer::new_checked(rest).ok()?;
             let (kind, length, payload) = (head.message_type(), head.length() as usize, head.payload());
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if NETCONF_MESSAGES.contains(&kind) {
+                return Some(Event::Setting);
+            }
             if NEXTHOP_MESSAGES.contains(&kind)
                 && let Some(id) = nexthop_id(payload.get(NHMSG..).unwrap_or_default())
             {
-                return Some(id);
+                return Some(Event::Nexthop(id));
             }
         }
     })
@@ -305,21 +317,27 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nexthop_objects_are_found_between_other_messages() {
+    fn nexthop_objects_and_settings_are_found_between_other_messages() {
         let group =
             [&[0; NHMSG][..], &attribute(2, &[7; 5]), &attribute(NHA_ID, &9u32.to_ne_bytes())].concat();
         let plain = [&[0; NHMSG][..], &attribute(NHA_ID, &5u32.to_ne_bytes())].concat();
         let without = [&[0; NHMSG][..], &attribute(2, &[])].concat();
-        let datagram =
-            [message(16, &[0; 16]), message(104, &group), message(105, &without), message(105, &plain)]
-                .concat();
-        assert_eq!(nexthops(&datagram).collect::<Vec<_>>(), [9, 5]);
+        let datagram = [
+            message(16, &[0; 16]),
+            message(104, &group),
+            message(80, &[0; 12]),
+            message(105, &without),
+            message(105, &plain),
+        ]
+        .concat();
+        let events = [Event::Nexthop(9), Event::Setting, Event::Nexthop(5)];
+        assert_eq!(raw(&datagram).collect::<Vec<_>>(), events);
         let mut others = 0;
         split(&datagram, |_, _| others += 1).unwrap();
         assert_eq!(others, 1);
         // Cut anywhere, it neither panics nor runs for ever.
         for end in 0..datagram.len() {
-            assert!(nexthops(&datagram[..end]).count() <= 2);
+            assert!(raw(&datagram[..end]).count() <= 3);
         }
         assert_eq!(nexthop_id(&[0, 0, 2, 0]), None);
     }

@@ -21,6 +21,8 @@ impl NextHopId {
     pub const RESOLVE: Self = Self(3);
     /// The same for routes that only the kernel understands, so that [`NextHopId::PUNT`] says that there is no route.
     pub const KERNEL: Self = Self(4);
+    /// The same for neighbours whose MAC address the kernel knew a while ago and has to resolve again.
+    pub const LOST: Self = Self(5);
 
     /// The id as an index.
     #[inline]

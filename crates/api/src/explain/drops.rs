@@ -104,9 +104,13 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "Add an `[[router.interface]]` for the port and VLAN.";
     "not-for-router": "The destination MAC address is not the router interface's.",
         "Nothing, if the link also carries other hosts' packets.";
+    "interface-down": "The virtual router's interface is down in its namespace (`ip link set … down`).",
+        "`ip -n netvm-NAME link set INTERFACE up`.";
+    "martian-source": "The source is an IPv4 address of the virtual router itself, and the packet came from outside (RFC 1812 section 5.3.7).",
+        "Find the sender; set `accept_local` in the router's namespace if it is a test that sends to itself.";
     "bad-ip-header": "The IP header is invalid: length, version, checksum, or an address that cannot occur on a link (RFC 1812, RFC 4291).",
         "Find the sender: `netvm flow list`, or a capture.";
-    "urpf": "The check `urpf` of the virtual router's interface failed: there is no route to the packet's source address, or (`strict`) it leads out of another interface (RFC 3704). The source is forged, or routing is asymmetric.",
+    "urpf": "The check `urpf` of the virtual router's interface, or `rp_filter` in its namespace, failed: there is no route to the packet's source address, or (`strict`) it leads out of another interface (RFC 3704). The source is forged, or routing is asymmetric.",
         "`netvm router show NAME --address SOURCE` shows the route. Set `urpf = \"loose\"` if routing is asymmetric.";
     "blackhole": "The virtual router has a blackhole route for the destination.",
         "`netvm router show NAME` lists the routes.";

@@ -281,3 +281,18 @@ fn plans_list_the_punt_ports_that_change() {
          ~ port blue.lan: mtu 9000 → 8000\n    port blue.lan is reopened (mtu 9000 → 8000)\n"
     );
 }
+
+#[test]
+fn routers_may_share_a_port_by_their_mac_addresses_without_rules() {
+    let port = "[[port]]\nname = \"wire\"\nkind = \"af_xdp\"\ninterface = \"eth1\"\nforward = { router = \"blue\" }\n";
+    let router = |name: &str, vlan: &str| {
+        format!(
+            "[[router]]\nname = \"{name}\"\n[[router.interface]]\nname = \"lan\"\nport = \"wire\"\n{vlan}"
+        )
+    };
+    let loaded = parse("host.toml", &(port.to_owned() + &router("blue", "") + &router("red", ""))).unwrap();
+    assert!(loaded.warnings.is_empty(), "{:#?}", loaded.warnings);
+    let elsewhere = port.to_owned() + &router("blue", "") + &router("red", "vlan = 7\n");
+    let warnings = parse("host.toml", &elsewhere).unwrap().warnings;
+    assert!(format!("{warnings:?}").contains("goes to router red"), "{warnings:#?}");
+}

@@ -38,6 +38,11 @@ impl DestinationLimit {
         Self::new(hz, 1)
     }
 
+    /// For sources: the unknown neighbours that each may ask for in a second.
+    pub(crate) fn of_sources(hz: u64, most: u8) -> Self {
+        Self::new(hz, most)
+    }
+
     fn new(window: u64, packets: u8) -> Self {
         let slots = (0..Self::SLOTS).map(|_| AtomicU64::new(0)).collect();
         Self { slots, window: window.max(1), packets: packets.into() }
@@ -45,6 +50,12 @@ impl DestinationLimit {
 
     /// Whether one more packet conforms. `destination`: a hash of the router and the address.
     pub(crate) fn admit(&self, now: u64, destination: u64) -> bool {
+        self.admit_if(now, destination, || true)
+    }
+
+    /// The same; the first packet of a window also needs `may_begin`.
+    pub(crate) fn admit_if(&self, now: u64, destination: u64, may_begin: impl FnOnce() -> bool) -> bool {
+        let mut may_begin = Some(may_begin);
         let (tag, window) = (destination >> 32, (now / self.window) & WINDOWS);
         let slot = &self.slots[destination as usize % Self::SLOTS];
         // Relaxed: the word orders no other memory.
@@ -55,7 +66,7 @@ impl DestinationLimit {
             let is_later = its_window.wrapping_sub(window) & WINDOWS < WINDOWS / 2;
             let (window, count) =
                 if its_tag == tag && is_later { (its_window, word & COUNTS) } else { (window, 0) };
-            if count >= self.packets {
+            if count >= self.packets || (count == 0 && may_begin.take().is_some_and(|may| !may())) {
                 return false;
             }
             let next = (tag << WINDOW_BITS | window) << COUNT_BITS | (count + 1);

@@ -1,40 +1,27 @@
 //! Virtual routers in the workers' snapshot.
 
 mod destination_limit;
+mod interface;
+mod limits;
 mod punt;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_config::model::{RouterId, Urpf};
+use netvm_config::model::RouterId;
 use netvm_router::Tables;
-use netvm_wire::{MacAddr, VlanId};
+use netvm_wire::VlanId;
 
 use crate::ids::PortId;
 
 pub(crate) use destination_limit::DestinationLimit;
+pub(crate) use interface::{Ingress, InterfacePath, OwnAddresses};
+pub use interface::{RouterInterfaceState, RouterState};
+pub(crate) use limits::UnresolvedLimit;
 pub(crate) use punt::PuntLimits;
 pub use punt::{PuntClass, PuntCounts, PuntReason};
-
-/// An interface of a router.
-#[derive(Clone, Debug)]
-pub(crate) struct InterfacePath {
-    /// The port that it uses.
-    pub(crate) port: PortId,
-    /// The VLAN tag of its packets.
-    pub(crate) vlan: Option<VlanId>,
-    pub(crate) mac: MacAddr,
-    /// Additional addresses, for example of VRRP.
-    pub(crate) also: Box<[MacAddr]>,
-    /// Longest IP packet.
-    pub(crate) mtu: u32,
-    /// The reverse path check of its packets' sources; `None`: no check.
-    pub(crate) urpf: Option<Urpf>,
-    /// The port to the router's kernel namespace.
-    pub(crate) punt: PortId,
-    /// Limits of punted packets.
-    pub(crate) punts: Arc<PuntLimits>,
-}
+pub(crate) use shared::SharedPort;
 
 /// The interfaces of a router on one port.
 #[derive(Debug)]
@@ -45,6 +32,8 @@ struct OnPort {
     /// Index of the interface with each VLAN from `first` to the highest, or [`NONE`]: at most 8 KiB, and one cache line if the
     /// VLANs are consecutive.
     interfaces: Box<[u16]>,
+    /// If other routers have interfaces there in one of the VLANs.
+    shared: Option<Arc<SharedPort>>,
 }
 
 /// The state of so many interfaces, four lines for each, takes a quarter of a first cache of 32 KiB.
@@ -58,8 +47,9 @@ pub(crate) struct RouterPath {
     /// In the order of the configuration, which [`netvm_router::Hop::interface`] indexes.
     pub(crate) interfaces: Box<[InterfacePath]>,
     pub(crate) tables: Arc<Tables>,
-    /// Whether any interface checks sources.
-    pub(crate) checks_sources: bool,
+    /// Whether any interface checks the sources of IPv4 packets, or of IPv6 packets.
+    pub(crate) checks_sources: [bool; 2],
+    pub(crate) own: OwnAddresses,
     /// Sorted by port.
     on: Box<[OnPort]>,
     /// Punt ports, sorted, with their interfaces.
@@ -71,10 +61,17 @@ pub(crate) struct RouterPath {
 pub(crate) struct Here<'a> {
     first: u16,
     interfaces: &'a [u16],
+    pub(crate) shared: Option<&'a Arc<SharedPort>>,
 }
 
 impl RouterPath {
-    pub(crate) fn new(id: RouterId, interfaces: Box<[InterfacePath]>, tables: Arc<Tables>) -> Self {
+    /// `own`: its IPv4 addresses.
+    pub(crate) fn new(
+        id: RouterId,
+        interfaces: Box<[InterfacePath]>,
+        tables: Arc<Tables>,
+        own: &[u32],
+    ) -> Self {
         let mut by_port: BTreeMap<PortId, BTreeMap<u16, u16>> = BTreeMap::new();
         for (n, interface) in (0..).zip(&interfaces) {
             let vlan = interface.vlan.map_or(0, VlanId::get);
@@ -83,15 +80,26 @@ impl RouterPath {
         let on = by_port.into_iter().map(|(port, vlans)| OnPort::new(port, &vlans)).collect();
         let mut punts: Box<[_]> = (0..).zip(&interfaces).map(|(n, interface)| (interface.punt, n)).collect();
         punts.sort_unstable();
-        let checks_sources = interfaces.iter().any(|interface| interface.urpf.is_some());
-        Self { id, interfaces, tables, checks_sources, on, punts }
+        let checks = |family: usize| interfaces.iter().any(|interface| interface.urpf[family].is_some());
+        let checks_sources = [checks(0), checks(1)];
+        Self { id, interfaces, tables, checks_sources, own: OwnAddresses::new(own), on, punts }
+    }
+
+    /// Tells it which of its ports other routers share.
+    pub(crate) fn set_shared(&mut self, shared: &BTreeMap<PortId, Arc<SharedPort>>) {
+        for on in &mut self.on {
+            on.shared = shared.get(&on.port).map(Arc::clone);
+        }
     }
 
     /// The interfaces on a port.
     pub(crate) fn on(&self, port: PortId) -> Here<'_> {
         match self.on.binary_search_by_key(&port, |on| on.port) {
-            Ok(n) => Here { first: self.on[n].first, interfaces: &self.on[n].interfaces },
-            Err(_) => Here { first: 0, interfaces: &[] },
+            Ok(n) => {
+                let OnPort { first, interfaces, shared, .. } = &self.on[n];
+                Here { first: *first, interfaces, shared: shared.as_ref() }
+            }
+            Err(_) => Here { first: 0, interfaces: &[], shared: None },
         }
     }
 
@@ -120,7 +128,7 @@ impl OnPort {
         let first = vlans.keys().next().copied().unwrap_or(0);
         let last = vlans.keys().next_back().copied().unwrap_or(0);
         let interfaces = (first..=last).map(|vlan| vlans.get(&vlan).copied().unwrap_or(NONE)).collect();
-        Self { port, first, interfaces }
+        Self { port, first, interfaces, shared: None }
     }
 }
 

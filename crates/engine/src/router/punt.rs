@@ -1,11 +1,14 @@
 //! Limits on packets that routers' interfaces punt to the kernel: each class of packets has a share of `punt_rate`, so that a
 //! scan of unused addresses takes nothing from routing protocols.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_config::model::Rate;
 use netvm_router::HeaderReason;
 use netvm_switch::{Meter, PolicerError};
+
+use super::UnresolvedLimit;
 
 /// A class of punted packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +24,20 @@ pub enum PuntClass {
     Kernel,
     /// Packets for neighbours whose MAC address the kernel has to resolve.
     Miss,
+    /// The same for neighbours that it knew a while ago: a scan takes nothing from them.
+    Relearn,
 }
 
 /// Share of the rate in percent, and burst in hundredths of a second at the whole rate. A routing protocol that learns a
 /// table sends thousands of packets at once.
-const SHARES: [(u64, u64); PuntClass::COUNT] = [(40, 100), (15, 5), (15, 5), (20, 5), (10, 3)];
+const SHARES: [(u64, u64); PuntClass::COUNT] = [(40, 100), (15, 5), (15, 5), (20, 5), (5, 2), (5, 2)];
 /// The smallest burst: two of a worker.
 const LEAST_BURST: u64 = 64;
 
 impl PuntClass {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Routing, Self::Neighbour, Self::Local, Self::Kernel, Self::Miss];
+    pub const ALL: [Self; 6] =
+        [Self::Routing, Self::Neighbour, Self::Local, Self::Kernel, Self::Miss, Self::Relearn];
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
 
@@ -44,6 +50,7 @@ impl PuntClass {
             Self::Local => "local",
             Self::Kernel => "kernel",
             Self::Miss => "miss",
+            Self::Relearn => "relearn",
         }
     }
 }
@@ -80,11 +87,17 @@ pub enum PuntReason {
     Gateway,
     /// It leaves by the interface that received it.
     Redirect,
+    /// The namespace forwards no packets of its family that this interface receives, or has made the interface part of another.
+    NotForwarding,
+    /// One of its addresses cannot occur on the link, and the kernel logs or accepts such packets.
+    Martian,
+    /// The MAC address of its destination, a neighbour that the kernel knew a while ago, is unknown.
+    Lost,
 }
 
 impl PuntReason {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Routing,
         Self::Neighbour,
         Self::Local,
@@ -99,6 +112,9 @@ impl PuntReason {
         Self::KernelRoute,
         Self::Gateway,
         Self::Redirect,
+        Self::NotForwarding,
+        Self::Martian,
+        Self::Lost,
     ];
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -120,7 +136,10 @@ impl PuntReason {
             | Self::NoRoute
             | Self::KernelRoute
             | Self::Gateway
-            | Self::Redirect => PuntClass::Kernel,
+            | Self::Redirect
+            | Self::NotForwarding
+            | Self::Martian => PuntClass::Kernel,
+            Self::Lost => PuntClass::Relearn,
         }
     }
 
@@ -142,6 +161,9 @@ impl PuntReason {
             Self::KernelRoute => "kernel-route",
             Self::Gateway => "unresolved-gateway",
             Self::Redirect => "redirect",
+            Self::NotForwarding => "forwarding-off",
+            Self::Martian => "martian",
+            Self::Lost => "lost-neighbour",
         }
     }
 }
@@ -187,19 +209,21 @@ impl Counters {
 pub(crate) struct PuntLimits {
     by_class: [Meter; PuntClass::COUNT],
     by_reason: [Counters; PuntReason::COUNT],
+    /// Of all routers together.
+    pub(crate) unresolved: Arc<UnresolvedLimit>,
 }
 
 impl PuntLimits {
     /// Shares `rate`. `hz`: of the workers' clock.
-    pub(crate) fn new(rate: Rate, hz: u64) -> Result<Self, PolicerError> {
+    pub(crate) fn new(rate: Rate, unresolved: Arc<UnresolvedLimit>, hz: u64) -> Result<Self, PolicerError> {
         let share = |(percent, burst): (u64, u64)| {
             let part = |percent: u64| rate.per_second * percent / 100;
             let limit = (part(percent).max(1), part(burst).max(LEAST_BURST));
             Meter::new(Some(limit), None, hz)
         };
-        let [routing, neighbour, local, kernel, miss] = SHARES.map(share);
-        let by_class = [routing?, neighbour?, local?, kernel?, miss?];
-        Ok(Self { by_class, by_reason: Default::default() })
+        let [routing, neighbour, local, kernel, miss, relearn] = SHARES.map(share);
+        let by_class = [routing?, neighbour?, local?, kernel?, miss?, relearn?];
+        Ok(Self { by_class, by_reason: Default::default(), unresolved })
     }
 
     /// The limit of a class.
@@ -231,18 +255,25 @@ mod tests {
     fn classes_share_the_whole_rate_and_do_not_take_from_each_other() {
         assert_eq!(SHARES.iter().map(|(percent, _)| percent).sum::<u64>(), 100);
         const HZ: u64 = 1_000_000_000;
-        let limits = PuntLimits::new(Rate { per_second: 10_000, burst: 1000 }, HZ).unwrap();
+        let unresolved = Arc::new(UnresolvedLimit::new(1024, HZ).unwrap());
+        let of = |per_second| {
+            let rate = Rate { per_second, burst: 1000 };
+            PuntLimits::new(rate, Arc::clone(&unresolved), HZ).unwrap()
+        };
+        let limits = of(10_000);
         let lengths = [64u32; 64];
         let admit = |class: PuntClass, now: u64| limits.of(class).admit_run(now, &lengths);
         let all = |class: PuntClass, now: u64| std::iter::repeat_with(move || admit(class, now)).take(500);
         // A scan for a second.
         let misses: usize = (0..1000).flat_map(|ms| all(PuntClass::Miss, HZ + ms * HZ / 1000)).sum();
-        assert!((1000..1400).contains(&misses), "{misses}");
+        assert!((500..800).contains(&misses), "{misses}");
+        // Meanwhile a neighbour that was lost is learned again.
+        assert_eq!(all(PuntClass::Relearn, HZ + HZ / 2).sum::<usize>(), 200);
         // A burst of a routing protocol passes meanwhile.
         assert_eq!(all(PuntClass::Routing, 2 * HZ).sum::<usize>(), 10_000);
         assert_eq!(all(PuntClass::Neighbour, 2 * HZ).sum::<usize>(), 500);
         // The smallest rate still passes something of each class.
-        let limits = PuntLimits::new(Rate { per_second: 1, burst: 64 }, HZ).unwrap();
+        let limits = of(1);
         assert!(PuntClass::ALL.iter().all(|class| limits.of(*class).admit(HZ, 64)));
     }
 

@@ -57,7 +57,9 @@ use inputs::Inputs;
 pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
-pub(crate) use router::{Class, Head, PuntCause, Source, V4, V6, flow_hash, judge_source, reason_of};
+pub(crate) use router::{
+    Class, Head, PuntCause, RouteVerdict, Source, V4, V6, flow_hash, forged, judge_source, reason_of,
+};
 use rx::{ingress, receive};
 use shares::Shares;
 use state::Datapath;

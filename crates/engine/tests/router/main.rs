@@ -6,6 +6,7 @@ mod forwarding;
 mod many;
 mod plan;
 mod punt;
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 mod urpf;

@@ -147,7 +147,8 @@ fn a_scan_takes_nothing_from_routing_protocols() {
     assert_eq!(count(PuntReason::Expired), all(50), "what only passes is not of the router's protocols");
     let misses = count(PuntReason::Miss);
     assert_eq!(misses.punted + misses.dropped, 1600);
-    assert!((300..1300).contains(&misses.punted), "{misses:?}");
+    // What the kernel has to resolve is limited by the size of its table, and one source gets a part.
+    assert!((16..1300).contains(&misses.punted), "{misses:?}");
     let again = scratch.sent(LAN_PUNT).iter().filter(|frame| **frame == scanned(0)).count();
     assert!((1..=17).contains(&again), "{again}");
     assert_eq!(seen.drops, BTreeMap::from([("punt-quota", misses.dropped)]));

@@ -147,17 +147,25 @@ impl Select {
 #[derive(Default)]
 struct KernelState {
     counts: Counts,
-    /// By interface.
-    addresses: BTreeMap<String, Vec<String>>,
+    /// By its place in the configuration.
+    interfaces: BTreeMap<usize, KernelInterface>,
+}
+
+/// An interface as its namespace has it.
+#[derive(Clone, Default)]
+struct KernelInterface {
+    name: String,
+    mac: String,
+    addresses: Vec<String>,
 }
 
 impl KernelState {
     fn of(rib: &Rib) -> Self {
-        let mut addresses = BTreeMap::<String, Vec<String>>::new();
-        for (interface, address, length) in rib.addresses() {
-            addresses.entry(interface.to_owned()).or_default().push(format!("{address}/{length}"));
-        }
-        Self { counts: rib.counts(), addresses }
+        let interfaces = rib.own_interfaces().map(|(place, name, mac, addresses)| {
+            let addresses = addresses.iter().map(|(address, length)| format!("{address}/{length}")).collect();
+            (place.into(), KernelInterface { name: name.to_owned(), mac: mac.to_string(), addresses })
+        });
+        Self { counts: rib.counts(), interfaces: interfaces.collect() }
     }
 }
 
@@ -168,7 +176,12 @@ fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo
     RouterInfo {
         name: router.name.clone(),
         namespace: router.namespace(),
-        interfaces: router.interfaces.iter().map(|one| interface(views, one, state)).collect(),
+        interfaces: router
+            .interfaces
+            .iter()
+            .enumerate()
+            .map(|(place, one)| interface(views, one, state.interfaces.get(&place)))
+            .collect(),
         routes_v4: counts.routes_v4 as u64,
         routes_v6: counts.routes_v6 as u64,
         neighbours: counts.neighbours as u64,
@@ -189,7 +202,11 @@ pub(super) fn is_full(views: &Views, router: &RouterConfig, counts: Counts) -> b
     counts.refused > 0 || view.is_some_and(|view| view.was_full)
 }
 
-fn interface(views: &Views, interface: &RouterInterface, state: &KernelState) -> RouterInterfaceInfo {
+fn interface(
+    views: &Views,
+    interface: &RouterInterface,
+    kernel: Option<&KernelInterface>,
+) -> RouterInterfaceInfo {
     let name = |id| views.host.port(id).map_or_else(String::new, |port| port.name.clone());
     let view = |id| views.ports.iter().find(|port| port.id == id);
     let punt = view(interface.punt);
@@ -204,11 +221,11 @@ fn interface(views: &Views, interface: &RouterInterface, state: &KernelState) ->
         rx_dropped: passed.rx_dropped,
         tx_packets: passed.tx_packets,
         tx_bytes: passed.tx_bytes,
-        name: interface.name.clone(),
+        name: kernel.map_or_else(|| interface.name.clone(), |kernel| kernel.name.clone()),
         port: name(interface.port),
         vlan: interface.vlan.map(VlanId::get),
-        mac: interface.mac.to_string(),
-        addresses: state.addresses.get(&interface.name).cloned().unwrap_or_default(),
+        mac: kernel.map_or_else(|| interface.mac.to_string(), |kernel| kernel.mac.clone()),
+        addresses: kernel.map(|kernel| kernel.addresses.clone()).unwrap_or_default(),
         punt_port: name(interface.punt),
         punted: punt.map_or(0, |port| port.tx_packets),
         from_kernel: punt.map_or(0, |port| port.rx_packets),

@@ -21,11 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvm_config::model::{Host, RouterConfig, RouterId, StaticRoute};
+use netvm_netlink::{Requests, index_of};
 use netvm_wire::IpNet;
 
 use crate::engine_thread::EngineHandle;
 use crate::runtime::blocking;
-use follow::{Follower, NetlinkSockets};
+use follow::{Follower, NetlinkSockets, ToFollow};
 use links::{LinkError, Silenced};
 use managed::{
     DesiredRouter, ManagedRouter, announce, configure, keep_name, make, remove, remove_others, take_down,
@@ -202,7 +203,15 @@ impl Routers {
         if made.followed.is_none() {
             let (id, interfaces) = of_engine(router);
             let sockets = NetlinkSockets::open(&made.namespace)?;
-            self.follower.follow(id, router.name.clone(), interfaces.clone(), sockets);
+            let mut here = Requests::open()?;
+            let ends = router.interfaces.iter().map(|interface| index_of(&mut here, &interface.host_end));
+            let ends = ends.collect::<io::Result<Vec<_>>>()?;
+            self.follower.follow(ToFollow {
+                id,
+                name: router.name.clone(),
+                interfaces: interfaces.iter().cloned().zip(ends).collect(),
+                sockets,
+            });
             made.followed = Some((id, interfaces));
         }
         Ok(())
@@ -284,9 +293,9 @@ impl Routers {
         let made = Arc::clone(&self.made);
         blocking(move || {
             for router in wanted.iter().filter(|router| !router.interfaces.is_empty()) {
-                let made = lock(&made);
-                let Some(known) = made.get(&router.name) else { continue };
-                if let Err(error) = configure(router, &known.namespace) {
+                let mut made = lock(&made);
+                let Some(known) = made.get_mut(&router.name) else { continue };
+                if let Err(error) = configure(router, known) {
                     tracing::warn!("cannot change the MTU: {error}");
                 }
             }

@@ -76,7 +76,7 @@ fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
     let Some(namespace) = TestNamespace::new("l") else { return };
     let mut links = Links::new("test", namespace.namespace()).unwrap();
     let mut wanted = interface(1, 1);
-    assert!(links.configure(&wanted).unwrap(), "it is new");
+    assert!(links.configure(&wanted, None).unwrap(), "it is new");
     let addresses = namespace.ip("-o address show dev lan1");
     assert!(addresses.contains("10.1.0.1/24 brd 10.1.0.255"), "{addresses}");
     assert!(addresses.contains("2001:db8:1::1/64") && !addresses.contains("tentative"), "{addresses}");
@@ -90,16 +90,34 @@ fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
     namespace.ip("address add 10.9.0.1/24 dev lan1");
     wanted.addresses.remove(0);
     wanted.mac = [2, 0, 0, 0, 1, 99];
-    assert!(!links.configure(&wanted).unwrap(), "it was there");
+    assert!(!links.configure(&wanted, None).unwrap(), "it was there");
     let addresses = namespace.ip("-o address show dev lan1");
     assert!(!addresses.contains("10.1.0.1") && addresses.contains("10.9.0.1"), "{addresses}");
     assert!(namespace.ip("-o link show dev lan1").contains("02:00:00:00:01:63"));
     assert_eq!(index(), before, "the interface was recreated");
 
-    // Its inner end has another name now.
-    namespace.ip("link set lan1 name other");
-    links.configure(&wanted).unwrap();
-    assert_ne!(index(), before);
+    // What somebody changed in the namespace stays, as long as the configuration does.
+    let configured = Some(wanted.configured());
+    namespace.ip("neighbour add 10.9.0.7 lladdr 02:00:00:00:02:07 dev lan1");
+    links.configure(&wanted, configured).unwrap();
+    assert!(namespace.ip("neighbour show").contains("10.9.0.7 dev lan1 lladdr 02:00:00:00:02:07 PERMANENT"));
+    namespace.ip("link set lan1 down");
+    namespace.ip("link set lan1 name other address 02:00:00:00:01:77 mtu 1300");
+    assert!(!links.configure(&wanted, configured).unwrap());
+    let link = namespace.ip("-o link show dev other");
+    let has = |words: &str| link.contains(words);
+    assert!(has("02:00:00:00:01:77") && has("mtu 1300") && has("state DOWN"), "{link}");
+    assert_eq!(link.split(':').next(), Some(&before[..]), "the interface was recreated");
+    // A new value of the configuration counts again; an MTU is then not raised.
+    wanted.mac = [2, 0, 0, 0, 1, 88];
+    wanted.mtu = 1390;
+    links.configure(&wanted, configured).unwrap();
+    let link = namespace.ip("-o link show dev other");
+    assert!(link.contains("02:00:00:00:01:58") && link.contains("mtu 1300"), "{link}");
+    // Without IPv6 it has its other addresses.
+    let switch = "/proc/sys/net/ipv6/conf/other/disable_ipv6";
+    namespace.namespace().inside(|| std::fs::write(switch, "1")).unwrap().unwrap();
+    links.configure(&wanted, Some(wanted.configured())).unwrap();
     links.remove(&wanted.host_end).unwrap();
     links.remove(&wanted.host_end).unwrap();
     assert_eq!(ends(namespace.namespace()), [""; 0]);
@@ -147,9 +165,9 @@ fn until(
 fn kernel_routes_become_engine_routes() {
     let Some(namespace) = TestNamespace::new("k") else { return };
     let mut links = Links::new("test", namespace.namespace()).unwrap();
-    links.configure(&interface(2, 1)).unwrap();
+    links.configure(&interface(2, 1), None).unwrap();
     let (mut sockets, mut engine) = (namespace.sockets(), Tables::new());
-    let mut rib = Rib::new(vec!["lan1".to_owned(), "lan2".to_owned()]);
+    let mut rib = Rib::new(["lan1", "lan2"].map(|name| (name.to_owned(), None)).to_vec());
     rib.resync(everything(&mut sockets.requests).unwrap());
     tables(&mut rib, &mut engine);
     assert_eq!(next_hop(&engine, [10, 1, 0, 7]), NextHop::Glean(0));
@@ -181,12 +199,18 @@ fn kernel_routes_become_engine_routes() {
     then(&|engine| v6(engine) == NextHop::Punt);
 
     // A second interface, and a route by two gateways.
-    links.configure(&interface(2, 2)).unwrap();
+    links.configure(&interface(2, 2), None).unwrap();
     namespace.ip("neighbour add 10.2.0.9 lladdr 02:00:00:00:02:09 dev lan2");
     then(&|engine| next_hop(engine, [10, 2, 0, 9]) == via(1, 9));
     namespace.ip("route replace 20.0.0.0/8 nexthop via 10.1.0.7 weight 1 nexthop via 10.2.0.9 weight 2");
     then(&|engine| matches!(next_hop(engine, [20, 1, 2, 3]), NextHop::Ecmp(hops) if hops.len() == 3));
     // The kernel sends no event for IPv4 routes that go with their interface.
+    namespace.ip("link set lan2 down");
+    then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 8));
+    // Nor of gateways that it uses again.
+    namespace.ip("link set lan2 up");
+    namespace.ip("neighbour replace 10.2.0.9 lladdr 02:00:00:00:02:09 dev lan2");
+    then(&|engine| matches!(next_hop(engine, [20, 1, 2, 3]), NextHop::Ecmp(hops) if hops.len() == 3));
     namespace.ip("link set lan2 down");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 8));
     namespace.ip("link set lan1 down");
@@ -244,10 +268,10 @@ fn kernel_routes_become_engine_routes() {
 fn lost_events_are_made_up_by_a_dump() {
     let Some(namespace) = TestNamespace::new("m") else { return };
     let mut links = Links::new("test", namespace.namespace()).unwrap();
-    links.configure(&interface(3, 1)).unwrap();
+    links.configure(&interface(3, 1), None).unwrap();
     let (mut sockets, mut engine) = (namespace.sockets(), Tables::new());
     rustix::net::sockopt::set_socket_recv_buffer_size(&sockets.events, 4096).unwrap();
-    let mut rib = Rib::new(vec!["lan1".to_owned()]);
+    let mut rib = Rib::new(vec![("lan1".to_owned(), None)]);
     namespace.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     let file = std::env::temp_dir().join(format!("netvm-routes-{}", std::process::id()));
     let lines: String =

@@ -143,6 +143,15 @@ impl Host {
 
     /// Echoes UDP datagrams to an address until this host is dropped.
     pub fn echo(&self, address: Ipv4Addr, port: u16) {
+        self.echo_at(address.into(), port);
+    }
+
+    /// The same to all addresses of both families.
+    pub fn echo_any(&self, port: u16) {
+        self.echo_at(IpAddr::from([0; 16]), port);
+    }
+
+    fn echo_at(&self, address: IpAddr, port: u16) {
         let (bound, is_bound) = std::sync::mpsc::channel();
         self.inside(move || {
             let socket = UdpSocket::bind((address, port)).unwrap();

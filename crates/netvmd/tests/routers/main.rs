@@ -1,6 +1,7 @@
 //! Virtual routers end to end: hosts in namespaces with netvmd between them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod beside_kernel;
 mod churn;
 #[path = "../common/mod.rs"]
 mod common;
@@ -165,6 +166,13 @@ fn a_restarted_netvmd_takes_over_its_routers() {
     assert!(site.client.pings("172.16.0.1"), "the route persists\n{}", daemon.log());
     assert!(inside.try_wait().unwrap().is_none(), "a daemon inside keeps running");
 
+    // What somebody set in the namespace is not the next netvmd's to change: a permanent neighbour, a name, and a setting.
+    site.ip("neighbour add 10.2.0.99 lladdr 02:00:00:00:99:99 dev wan nud permanent");
+    let inside_of = |words: &str| run(&format!("ip netns exec {} busybox {words}", site.namespace()));
+    inside_of("sysctl -w net.ipv4.conf.lan.forwarding=0");
+    let passes = || site.client.output("busybox ping -c 1 -W 1 172.16.0.1").status.success();
+    assert!(within(Duration::from_secs(20), || !passes()), "{}", daemon.log());
+
     // An orderly shutdown keeps it, too; what runs inside sees that the carrier is lost.
     let carrier = || run(&format!("ip -n {} -o link show lan", site.namespace()));
     assert!(!carrier().contains("NO-CARRIER"));
@@ -172,6 +180,10 @@ fn a_restarted_netvmd_takes_over_its_routers() {
     assert!(daemon.wait().success(), "{}", daemon.log());
     assert!(inside.try_wait().unwrap().is_none() && carrier().contains("NO-CARRIER"), "{}", carrier());
     let mut daemon = start_in(Arc::clone(&folder), &[&site]);
+    assert!(site.client.pings("10.1.0.1") && !passes(), "the setting persists\n{}", daemon.log());
+    let neighbours = run(&format!("ip -n {} neighbour show", site.namespace()));
+    assert!(neighbours.contains("10.2.0.99 dev wan lladdr 02:00:00:00:99:99 PERMANENT"), "{neighbours}");
+    inside_of("sysctl -w net.ipv4.conf.lan.forwarding=1");
     assert!(site.client.pings("172.16.0.1"), "the route persists\n{}", daemon.log());
     assert!(!carrier().contains("NO-CARRIER"));
 

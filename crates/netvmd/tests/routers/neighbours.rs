@@ -1,11 +1,15 @@
 //! What neighbours see of a router: announced addresses, and VRRP's second MAC address.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use netvm_api::{RouterInfo, Status, path};
 
 use super::common::Daemon;
+use super::common::download::PORT;
 use super::common::hosts::{are_possible, run, succeeds, within};
 use super::site::{Site, start};
 
@@ -77,6 +81,65 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     assert!(within(Duration::from_secs(20), || !passes()));
     daemon.purge();
     assert!(!ipv6_is_off(), "as it was");
+}
+
+/// A client scans a large network of each family as fast as it can, and the kernel forgets a neighbour there again and again.
+#[test]
+fn a_neighbour_is_learned_again_during_a_scan() {
+    if !are_possible() {
+        return;
+    }
+    let site = Site::new("e");
+    let mut daemon = start(&[&site]);
+    let (v4, v6) = ("10.2.0.2", "2001:db8:2::2");
+    assert!(site.client.pings(v4) && site.client.pings(v6), "{}", daemon.log());
+    site.server.echo_any(PORT);
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&stop);
+    let scan = site.client.inside(move || {
+        let sockets = ["0.0.0.0:0", "[::]:0"].map(|any| std::net::UdpSocket::bind(any).unwrap());
+        let mut sent = 0u32;
+        while !is_over.load(Ordering::Relaxed) {
+            let [_, _, high, low] = sent.to_be_bytes();
+            let v6 = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 1, sent as u16);
+            // The kernel may run out of buffers.
+            let _ = sockets[0].send_to(b"?", (Ipv4Addr::new(10, 2, 1 + high % 250, low), 9));
+            let _ = sockets[1].send_to(b"?", (v6, 9));
+            sent += 1;
+        }
+        sent
+    });
+    let over = |daemon: &Daemon| format!("{:?}", daemon.stats().drops).contains("punt-quota");
+    daemon.until("the scan exceeds its share", over);
+    let mut times = Vec::new();
+    for _ in 0..15 {
+        for address in [v4, v6] {
+            site.ip(&format!("neighbour del {address} dev wan"));
+            let deleted = Instant::now();
+            let to: IpAddr = address.parse().unwrap();
+            let answered = site.client.inside(move || {
+                let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+                let socket = std::net::UdpSocket::bind((any, 0)).unwrap();
+                socket.connect((to, PORT)).unwrap();
+                socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+                within(Duration::from_secs(20), || {
+                    let _ = socket.send(b"again");
+                    socket.recv(&mut [0; 8]).is_ok()
+                })
+            });
+            assert!(answered.join().unwrap(), "{address}: {:?}\n{}", router(&daemon, &site), daemon.log());
+            times.push(deleted.elapsed());
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let scanned = scan.join().unwrap();
+    times.sort_unstable();
+    println!("{scanned} addresses scanned; learned again after {times:?}");
+    assert!(times[times.len() - 2] < Duration::from_secs(1), "{times:?}");
+    // The kernel's table holds what its users need.
+    let table = run(&format!("ip -n {} neighbour show", site.namespace()));
+    println!("{} neighbours in the namespace", table.lines().count());
+    daemon.purge();
 }
 
 #[test]

@@ -7,16 +7,20 @@ use netvm_config::model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_region::clock;
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
-use netvm_wire::MacAddr;
 
 use super::{Engine, PortView};
 use crate::ids::PortId;
-use crate::router::{InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath};
+use crate::router::{
+    InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState, SharedPort, UnresolvedLimit,
+};
 
 mod builder;
 mod trace;
 
 use builder::Builder;
+
+/// Entries of a neighbour table by default.
+const TABLE: u32 = 1024;
 
 /// No router has this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,8 +62,8 @@ struct State {
     ticket: u64,
     /// Names of its interfaces; next hops refer to their indexes.
     interfaces: Vec<String>,
-    /// Additional MAC addresses of interfaces, with the interface's index.
-    macs: Vec<(u16, MacAddr)>,
+    /// What its namespace says.
+    kernel: RouterState,
     tables: Arc<Tables>,
 }
 
@@ -67,9 +71,10 @@ struct State {
 pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<PuntLimits>)>;
 
 /// Limits of routers' interfaces.
-#[derive(Default)]
 struct Limits {
     quotas: Quotas,
+    /// Of neighbours that kernels have to resolve.
+    unresolved: Arc<UnresolvedLimit>,
     /// MTUs of the ports' interfaces, if known.
     mtus: BTreeMap<PortId, u32>,
 }
@@ -83,12 +88,27 @@ impl Limits {
     }
 }
 
+/// The limit that the size of the kernel's neighbour tables sets. All network namespaces share them, and only the first one shows
+/// the size.
+fn unresolved_limit() -> Result<UnresolvedLimit, PolicerError> {
+    let size = |family: &str| {
+        let file = format!("/proc/sys/net/{family}/neigh/default/gc_thresh3");
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    };
+    let size = ["ipv4", "ipv6"].into_iter().filter_map(size).min().unwrap_or(TABLE);
+    UnresolvedLimit::new(size, clock::cycles_in_micros(1_000_000))
+}
+
 impl Routers {
     pub(crate) fn start() -> std::io::Result<Self> {
         Ok(Self {
             states: BTreeMap::new(),
             paths: Vec::new(),
-            limits: Limits::default(),
+            limits: Limits {
+                quotas: Quotas::new(),
+                unresolved: Arc::new(unresolved_limit().map_err(std::io::Error::other)?),
+                mtus: BTreeMap::new(),
+            },
             builder: Builder::start()?,
             last_ticket: 0,
         })
@@ -107,7 +127,10 @@ impl Routers {
             let known = self.limits.quotas.get(&port).filter(|(before, _)| *before == rate);
             let limits = match known {
                 Some((_, limits)) => Arc::clone(limits),
-                None => Arc::new(PuntLimits::new(rate, clock::cycles_in_micros(1_000_000))?),
+                None => {
+                    let unresolved = Arc::clone(&self.limits.unresolved);
+                    Arc::new(PuntLimits::new(rate, unresolved, clock::cycles_in_micros(1_000_000))?)
+                }
             };
             Ok((port, (rate, limits)))
         };
@@ -127,10 +150,8 @@ impl Routers {
             if !self.states.contains_key(&router.id) {
                 self.last_ticket += 1;
                 let (ticket, interfaces) = (self.last_ticket, names(router));
-                self.states.insert(
-                    router.id,
-                    State { ticket, interfaces, macs: Vec::new(), tables: Arc::default() },
-                );
+                let (kernel, tables) = (RouterState::default(), Arc::default());
+                self.states.insert(router.id, State { ticket, interfaces, kernel, tables });
             }
         }
         self.limits.quotas = quotas;
@@ -160,13 +181,14 @@ impl Routers {
 
     fn fill(&mut self, host: &Host) {
         self.paths.clear();
-        for router in &host.routers {
-            let Some(state) = self.states.get(&router.id) else { continue };
-            crate::ids::put(
-                &mut self.paths,
-                router.id.index(),
-                Arc::new(state.path(host, router, &self.limits)),
-            );
+        let path = |router: &RouterConfig| {
+            self.states.get(&router.id).map(|state| state.path(host, router, &self.limits))
+        };
+        let mut paths: Vec<RouterPath> = host.routers.iter().filter_map(path).collect();
+        let shared = SharedPort::all(&paths);
+        for mut path in paths.drain(..) {
+            path.set_shared(&shared);
+            crate::ids::put(&mut self.paths, path.id.index(), Arc::new(path));
         }
     }
 }
@@ -178,23 +200,14 @@ fn names(router: &RouterConfig) -> Vec<String> {
 
 impl State {
     fn path(&self, host: &Host, router: &RouterConfig, limits: &Limits) -> RouterPath {
-        let interface = |(index, interface): (u16, &RouterInterface)| {
-            let also = self.macs.iter().filter(|(of, _)| *of == index).map(|(_, mac)| *mac);
+        let interface = |(n, interface): (usize, &RouterInterface)| {
             let (_, punts) = limits.quotas.get(&interface.punt)?;
-            Some(InterfacePath {
-                port: interface.port,
-                vlan: interface.vlan,
-                mac: interface.mac,
-                also: also.collect(),
-                mtu: limits.mtu(host, interface.port),
-                urpf: interface.urpf,
-                punt: interface.punt,
-                punts: Arc::clone(punts),
-            })
+            let known = self.kernel.interfaces.get(n).and_then(Option::as_ref);
+            Some(InterfacePath::new(interface, limits.mtu(host, interface.port), punts, known))
         };
         // Every interface has a quota.
-        let interfaces = (0..).zip(&router.interfaces).filter_map(interface).collect();
-        RouterPath::new(router.id, interfaces, Arc::clone(&self.tables))
+        let interfaces = router.interfaces.iter().enumerate().filter_map(interface).collect();
+        RouterPath::new(router.id, interfaces, Arc::clone(&self.tables), &self.kernel.own_v4)
     }
 }
 
@@ -213,16 +226,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets additional MAC addresses of a router's interfaces, by the interface's index. Replaces all earlier ones.
+    /// Follows what a router's namespace says of its interfaces. Replaces what it said before.
     ///
     /// # Errors
     /// [`UnknownRouter`]; nothing is changed.
-    pub fn set_router_macs(
-        &mut self,
-        router: RouterId,
-        macs: Vec<(u16, MacAddr)>,
-    ) -> Result<(), UnknownRouter> {
-        self.routers.states.get_mut(&router).ok_or(UnknownRouter(router))?.macs = macs;
+    pub fn set_router_state(&mut self, router: RouterId, state: RouterState) -> Result<(), UnknownRouter> {
+        self.routers.states.get_mut(&router).ok_or(UnknownRouter(router))?.kernel = state;
         self.routers.fill(&self.host);
         self.send_snapshots();
         Ok(())

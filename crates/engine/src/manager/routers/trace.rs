@@ -8,7 +8,9 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::{Step, TracedPacket};
 use crate::router::{PuntReason, RouterPath};
-use crate::worker::{Class, Head, PuntCause, Source, V4, V6, flow_hash, judge_source, reason_of};
+use crate::worker::{
+    Class, Head, PuntCause, RouteVerdict, Source, V4, V6, flow_hash, forged, judge_source, reason_of,
+};
 
 impl Engine {
     /// Appends the steps of a packet that reaches a router.
@@ -40,13 +42,18 @@ impl Engine {
             Class::Punt(reason) => {
                 return self.trace_punted(router, (from, packet), &head, PuntCause::Headers(reason), steps);
             }
+            Class::Martian => {
+                let verdict = forged(router, &head, DropReason::Martian);
+                return self.trace_forged(router, (from, packet), &head, verdict, steps);
+            }
             Class::Drop(reason) => return steps.push(Step::Dropped(reason)),
         };
         let next_hop = router.tables.next_hop(found[0]);
-        let is_checked = router.checks_sources;
+        let is_checked = router.checks_sources[usize::from(header != V4)];
         let source = if is_checked { judge_source(router, &head, header) } else { Source::Believed };
         if source == Source::Forged {
-            return steps.push(Step::Dropped(DropReason::Urpf));
+            let verdict = forged(router, &head, DropReason::Urpf);
+            return self.trace_forged(router, (from, packet), &head, verdict, steps);
         }
         if *next_hop == NextHop::Blackhole {
             return steps.push(Step::Dropped(DropReason::Blackhole));
@@ -57,7 +64,9 @@ impl Engine {
             _ if source == Source::Unknown => Err(PuntCause::Of(PuntReason::KernelRoute)),
             (NextHop::Punt | NextHop::Glean(_), _) => Err(PuntCause::of(next_hop, found[0])),
             (_, None) => Err(PuntCause::Of(PuntReason::KernelRoute)),
-            (_, Some((out, _))) if length > out.mtu => Err(PuntCause::Of(PuntReason::ExceedsMtu)),
+            (_, Some((out, _))) if length > out.mtu(header == V4) => {
+                Err(PuntCause::Of(PuntReason::ExceedsMtu))
+            }
             (_, Some(way)) => Ok(way),
         };
         let (out, mac) = match way {
@@ -73,6 +82,22 @@ impl Engine {
         packet.headers = [new, packet.headers.get(old..).unwrap_or_default()].concat();
         packet.length = new.len() + frame_length.saturating_sub(old);
         self.rules.policy.trace_out(from, out.port, packet, steps);
+    }
+
+    /// Appends the steps of a packet whose source is forged.
+    fn trace_forged(
+        &self,
+        router: &RouterPath,
+        of: (PortId, &mut TracedPacket),
+        head: &Head,
+        verdict: RouteVerdict,
+        steps: &mut Vec<Step>,
+    ) {
+        match verdict {
+            RouteVerdict::Punt { cause, .. } => self.trace_punted(router, of, head, cause, steps),
+            RouteVerdict::Drop(reason) => steps.push(Step::Dropped(reason)),
+            RouteVerdict::Out { .. } => {}
+        }
     }
 
     /// Appends the steps of a packet that the router punts to its kernel.

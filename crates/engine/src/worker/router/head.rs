@@ -2,11 +2,11 @@
 //! writes it back as a whole, so that no process that maps the buffer can change them in between.
 
 use dpdk::Mbuf;
-use netvm_router::{Checked, check_v4, check_v6, forward_v4, forward_v6};
+use netvm_router::{Checked, HeaderError, check_v4, check_v6, forward_v4, forward_v6};
 use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
-use crate::router::{Here, InterfacePath, PuntReason, RouterPath};
+use crate::router::{Here, Ingress, InterfacePath, PuntReason, RouterPath};
 
 /// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
 const COPY: usize = 64;
@@ -29,6 +29,8 @@ pub(crate) enum Class {
     V6 { destination: [u8; 16], length: u32 },
     /// The router punts it to the kernel.
     Punt(PuntReason),
+    /// Its source is an address of the router itself.
+    Martian,
     /// The router drops it.
     Drop(DropReason),
 }
@@ -132,26 +134,47 @@ impl Head {
             return Class::Drop(DropReason::NoRouterInterface);
         };
         self.interface = number;
+        let Some(interface) = router.interface(number) else {
+            return Class::Drop(DropReason::NoRouterInterface);
+        };
+        let ingress = interface.ingress;
+        if ingress.has(Ingress::DOWN) {
+            return Class::Drop(DropReason::InterfaceDown);
+        }
         let [a, b, c, d, e, f, ..] = *ethernet;
         let to = MacAddr([a, b, c, d, e, f]);
         if to.is_multicast() {
             return Class::Punt(PuntReason::Group);
         }
-        let is_other = |interface: &InterfacePath| interface.mac != to && !interface.also.contains(&to);
-        if router.interface(number).is_none_or(is_other) {
+        if ingress.has(Ingress::ENSLAVED) {
+            return Class::Punt(PuntReason::NotForwarding);
+        }
+        if interface.mac != to && !interface.also.contains(&to) {
             return Class::Drop(DropReason::NotForRouter);
         }
         let (ip, room) = (&packet[l2..], (length as usize).saturating_sub(l2));
         match ether_type {
             EtherType::IPV4 => match check_v4(ip, room) {
-                Ok(Checked::Route { destination, length }) => Class::V4 { destination, length },
+                Ok(Checked::Route { .. }) if ingress.has(Ingress::PUNTS_V4) => {
+                    Class::Punt(PuntReason::NotForwarding)
+                }
+                Ok(Checked::Route { destination, length }) => {
+                    if router.own.have(self.source_v4()) && !ingress.has(Ingress::ACCEPTS_LOCAL) {
+                        return Class::Martian;
+                    }
+                    Class::V4 { destination, length }
+                }
                 Ok(Checked::Punt(reason)) => Class::Punt(reason.into()),
-                Err(_) => Class::Drop(DropReason::BadIpHeader),
+                Err(error) => bad(error, ingress),
             },
             EtherType::IPV6 => match check_v6(ip, room) {
+                Ok(Checked::Route { .. }) if ingress.has(Ingress::PUNTS_V6) => {
+                    Class::Punt(PuntReason::NotForwarding)
+                }
+                Ok(Checked::Route { .. }) if is_discovery(ip) => Class::Punt(PuntReason::Neighbour),
                 Ok(Checked::Route { destination, length }) => Class::V6 { destination, length },
                 Ok(Checked::Punt(reason)) => Class::Punt(reason.into()),
-                Err(_) => Class::Drop(DropReason::BadIpHeader),
+                Err(error) => bad(error, ingress),
             },
             _ => Class::Punt(PuntReason::EtherType),
         }
@@ -192,4 +215,24 @@ impl Head {
         let end = ROOM + usize::from(self.l2) + header;
         self.bytes.get(usize::from(self.start)..end).unwrap_or_default()
     }
+}
+
+/// What becomes of a packet with an invalid IP header. The kernel may accept or log its addresses (`route_localnet`,
+/// `log_martians`).
+#[cold]
+fn bad(error: HeaderError, ingress: Ingress) -> Class {
+    match error {
+        HeaderError::Source | HeaderError::Destination if ingress.has(Ingress::SEES_MARTIANS) => {
+            Class::Punt(PuntReason::Martian)
+        }
+        _ => Class::Drop(DropReason::BadIpHeader),
+    }
+}
+
+/// Whether an IPv6 packet is of neighbour or router discovery, whose hop limit shows that no router has forwarded it (RFC 4861
+/// section 6.1, 7.1). The kernel may answer it for the destination (`proxy_ndp`, RFC 4389).
+#[inline(always)]
+fn is_discovery(ip: &[u8]) -> bool {
+    const ICMP: u8 = 58;
+    ip.get(6..8) == Some(&[ICMP, 255]) && ip.get(V6).is_some_and(|kind| (133..=137).contains(kind))
 }

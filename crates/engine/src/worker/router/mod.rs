@@ -37,8 +37,8 @@ pub(crate) use count::counters_of;
 use fast_path::Headers;
 pub(crate) use head::{Class, Head, V4, V6};
 use head::{ETHERNET, TAG};
-pub(crate) use punt::{PuntCause, destination_hash, reason_of};
-pub(crate) use urpf::{Source, judge_source};
+pub(crate) use punt::{PuntCause, destination_hash, reason_of, source_hash};
+pub(crate) use urpf::{Source, forged, judge_source};
 
 /// Bytes of the headers of packets that leave.
 const UNTAGGED_V4: usize = ETHERNET + V4;
@@ -174,14 +174,18 @@ impl RouterBurst {
                 Class::V4 { destination, length } => v4.add(n, destination, length),
                 Class::V6 { destination, length } => v6.add(n, destination, length),
                 Class::Punt(reason) => verdicts[n] = punted(head, PuntCause::Headers(reason)),
+                Class::Martian => verdicts[n] = urpf::forged(router, head, DropReason::Martian),
                 Class::Drop(reason) => verdicts[n] = RouteVerdict::Drop(reason),
             }
         }
         let tables = &*router.tables;
         tables.lookup_v4(&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
         tables.lookup_v6(&v6.addresses[..v6.count], &mut v6.found[..v6.count]);
-        if router.checks_sources {
+        let [checks_v4, checks_v6] = router.checks_sources;
+        if checks_v4 {
             v4.check_sources(router, heads, verdicts);
+        }
+        if checks_v6 {
             v6.check_sources(router, heads, verdicts);
         }
         v4.follow((router, V4, redirects), heads, verdicts, batch);
@@ -298,7 +302,8 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     let Some((out, &Hop { interface, mac: to })) = out else {
         return punted(head, PuntCause::Of(PuntReason::KernelRoute));
     };
-    if length > out.mtu && !is_cut_to(out.mtu, mbuf) {
+    let mtu = out.mtu(header == V4);
+    if length > mtu && !is_cut_to(mtu, mbuf) {
         return punted(head, PuntCause::Of(PuntReason::ExceedsMtu));
     }
     if is_back && redirects.take(router, head.interface(), mbuf) {

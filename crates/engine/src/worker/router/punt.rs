@@ -27,6 +27,7 @@ impl PuntCause {
             _ if matches!(next_hop, NextHop::Glean(_)) => PuntReason::Miss,
             NextHopId::LOCAL => return Self::Local,
             NextHopId::RESOLVE => PuntReason::Miss,
+            NextHopId::LOST => PuntReason::Lost,
             NextHopId::PUNT => PuntReason::NoRoute,
             NextHopId::KERNEL => PuntReason::KernelRoute,
             // Not a miss: many destinations share a gateway, and the kernel may reach it in another way.
@@ -127,8 +128,21 @@ fn of_own(key: &FlowKey) -> PuntReason {
 
 /// A hash of a packet's destination, for [`DestinationLimit`](crate::router::DestinationLimit).
 pub(crate) fn destination_hash(router: u16, mbuf: &Mbuf) -> u64 {
+    hash(router, key_of(mbuf).map_or(0, |key| key.destination.v6_bits()))
+}
+
+/// The same of its source. A host of IPv6 may have all addresses of its network of 64 bits.
+pub(crate) fn source_hash(router: u16, mbuf: &Mbuf) -> u64 {
+    const NETWORK: u128 = !0 << 64;
+    let source = key_of(mbuf).map_or(0, |key| match key.source.v4_bits() {
+        Some(v4) => u128::from(v4),
+        None => key.source.v6_bits() & NETWORK,
+    });
+    hash(router, source)
+}
+
+fn hash(router: u16, address: u128) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-    let address = key_of(mbuf).map_or(0, |key| key.destination.v6_bits());
     let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(17) ^ u64::from(router) << 48;
     let mixed = (folded ^ folded >> 29).wrapping_mul(MIX);
     mixed ^ mixed >> 32

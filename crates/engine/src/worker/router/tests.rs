@@ -9,7 +9,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::router::{InterfacePath, PuntLimits};
+use crate::router::{Ingress, InterfacePath, PuntLimits, UnresolvedLimit};
+
+const HZ: u64 = 1_000_000_000;
+
+fn unresolved() -> Arc<UnresolvedLimit> {
+    Arc::new(UnresolvedLimit::new(1024, HZ).unwrap())
+}
 
 pub(super) const PORT: PortId = PortId(0);
 pub(super) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -23,15 +29,16 @@ pub(super) fn router() -> RouterPath {
         port: PortId(port),
         vlan: VlanId::new(vlan).ok(),
         mac: MacAddr([2, 0, 0, 0, 0, last]),
+        ingress: Ingress::default(),
         also: Box::new([VIRTUAL]),
-        mtu: 1500,
-        urpf: None,
+        mtus: [1500; 2],
+        urpf: [None; 2],
         punt: PortId(100 + u16::from(last)),
-        punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, 1_000_000_000).unwrap()),
+        punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, unresolved(), HZ).unwrap()),
     };
     let interfaces =
         Box::new([interface(0, 0, 1), interface(0, 5, 1), interface(1, 7, 3), interface(2, 0, 4)]);
-    RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()))
+    RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()), &[0x0a00_0063])
 }
 
 pub(super) fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
@@ -69,6 +76,44 @@ fn packets_are_their_interface_s() {
     assert_eq!(class(&frame(MacAddr([2, 0, 0, 0, 0, 2]), false)), Class::Drop(DropReason::NotForRouter));
     assert_eq!(class(&plain[..13]), Class::Drop(DropReason::BadIpHeader));
     assert_eq!(class(&plain[..33]), Class::Drop(DropReason::BadIpHeader));
+}
+
+#[test]
+fn what_the_namespace_says_of_an_interface_decides() {
+    let class = |ingress: Ingress, frame: &[u8]| {
+        let mut router = router();
+        router.interfaces[0].ingress = ingress;
+        Head::of(frame).classify(&router, router.on(PORT), frame.len() as u32)
+    };
+    let of = |source: &str, to: &str| {
+        let frame = FrameBuilder::new(PEER, OWN).ip(source.parse().unwrap(), to.parse().unwrap());
+        frame.ttl(64).udp(1000, 53).to_vec().unwrap()
+    };
+    let (v4, v6) = (frame(OWN, false), frame(OWN, true));
+    let (elsewhere, group) = (frame(MacAddr([2, 9, 9, 9, 9, 9]), false), frame(MacAddr::BROADCAST, false));
+    let (own, loopback) = (of("10.0.0.99", "192.0.2.2"), of("127.0.0.1", "192.0.2.2"));
+    let punt = Class::Punt(PuntReason::NotForwarding);
+    let down = Class::Drop(DropReason::InterfaceDown);
+    for frame in [&v4, &v6, &elsewhere, &group, &own] {
+        assert_eq!(class(Ingress::DOWN, frame), down);
+    }
+    assert_eq!(class(Ingress::ENSLAVED, &v4), punt);
+    assert_eq!(class(Ingress::ENSLAVED, &elsewhere), punt, "a bridge receives it");
+    assert_eq!(class(Ingress::PUNTS_V4, &v4), punt);
+    assert!(matches!(class(Ingress::PUNTS_V4, &v6), Class::V6 { .. }));
+    assert_eq!(class(Ingress::PUNTS_V6, &v6), punt);
+    assert!(matches!(class(Ingress::PUNTS_V6, &v4), Class::V4 { .. }));
+    assert_eq!(class(Ingress::PUNTS_V4, &elsewhere), Class::Drop(DropReason::NotForRouter));
+    assert_eq!(class(Ingress::default(), &own), Class::Martian);
+    assert!(matches!(class(Ingress::ACCEPTS_LOCAL, &own), Class::V4 { .. }));
+    assert_eq!(class(Ingress::default(), &loopback), Class::Drop(DropReason::BadIpHeader));
+    assert_eq!(class(Ingress::SEES_MARTIANS, &loopback), Class::Punt(PuntReason::Martian));
+    // Neighbour discovery to another address, which the kernel may answer for (RFC 4389).
+    let mut solicitation = of("2001:db8::1", "2001:db8:1::2");
+    (solicitation[20], solicitation[21], solicitation[54]) = (58, 255, 135);
+    assert_eq!(class(Ingress::default(), &solicitation), Class::Punt(PuntReason::Neighbour));
+    solicitation[21] = 64;
+    assert!(matches!(class(Ingress::default(), &solicitation), Class::V6 { .. }));
 }
 
 #[test]
@@ -120,7 +165,7 @@ proptest! {
                 prop_assert!(ip <= length);
                 V6
             }
-            Class::Punt(_) | Class::Drop(_) => return Ok(()),
+            Class::Punt(_) | Class::Martian | Class::Drop(_) => return Ok(()),
         };
         let old = usize::from(head.old(header));
         let l2 = old - header;

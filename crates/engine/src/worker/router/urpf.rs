@@ -12,7 +12,7 @@ use super::head::Head;
 use super::punt::PuntCause;
 use super::{Family, MAX, RouteVerdict, V4, punted};
 use crate::drop_reason::DropReason;
-use crate::router::{PuntReason, RouterPath};
+use crate::router::{Ingress, PuntReason, RouterPath};
 
 /// The result of the check of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub(crate) enum Source {
     Unknown,
 }
 
-/// Checks a source by the route to it, for a packet that this interface received.
-fn judge(router: &RouterPath, interface: u16, route: NextHopId) -> Source {
-    let Some(urpf) = router.interface(interface).and_then(|interface| interface.urpf) else {
-        return Source::Believed;
-    };
+/// Checks a source by the route to it, for a packet of a family (0: IPv4, 1: IPv6) that this interface received.
+fn judge(router: &RouterPath, interface: u16, family: usize, route: NextHopId) -> Source {
+    let Some(path) = router.interface(interface) else { return Source::Believed };
+    let Some(urpf) = path.urpf[family] else { return Source::Believed };
     let is_back = match (router.tables.next_hop(route), route) {
+        (_, NextHopId::LOCAL) if path.ingress.has(Ingress::ACCEPTS_LOCAL) => return Source::Unknown,
         // No route, or an address of the router itself.
         (_, NextHopId::PUNT | NextHopId::LOCAL) | (NextHop::Blackhole, _) => return Source::Forged,
         _ if urpf == Urpf::Loose => return Source::Believed,
@@ -48,16 +48,29 @@ pub(crate) fn judge_source(router: &RouterPath, head: &Head, header: usize) -> S
     } else {
         router.tables.lookup_v6(&[head.source_v6()], &mut found);
     }
-    judge(router, head.interface(), found[0])
+    judge(router, head.interface(), usize::from(header != V4), found[0])
+}
+
+/// What becomes of a packet whose source is forged: dropped, unless the kernel logs such packets (`log_martians`).
+pub(crate) fn forged(router: &RouterPath, head: &Head, reason: DropReason) -> RouteVerdict {
+    let ingress = router.interface(head.interface()).map(|interface| interface.ingress);
+    if ingress.is_some_and(|ingress| ingress.has(Ingress::SEES_MARTIANS)) {
+        return punted(head, PuntCause::Of(PuntReason::Martian));
+    }
+    RouteVerdict::Drop(reason)
 }
 
 /// An address of a family.
 pub(super) trait Address: Copy + Default {
+    /// 0: IPv4, 1: IPv6.
+    const FAMILY: usize;
     fn source_of(head: &Head) -> Self;
     fn look_up(tables: &Tables, addresses: &[Self], found: &mut [NextHopId]);
 }
 
 impl Address for u32 {
+    const FAMILY: usize = 0;
+
     fn source_of(head: &Head) -> Self {
         head.source_v4()
     }
@@ -68,6 +81,8 @@ impl Address for u32 {
 }
 
 impl Address for [u8; 16] {
+    const FAMILY: usize = 1;
+
     fn source_of(head: &Head) -> Self {
         head.source_v6()
     }
@@ -96,13 +111,13 @@ impl<A: Address> Family<A> {
         for n in 0..self.count {
             let index = usize::from(indexes[n]);
             let head = &heads[index];
-            match judge(router, head.interface(), routes[n]) {
+            match judge(router, head.interface(), A::FAMILY, routes[n]) {
                 Source::Believed => {
                     (self.found[kept], self.lengths[kept], self.indexes[kept]) =
                         (self.found[n], self.lengths[n], self.indexes[n]);
                     kept += 1;
                 }
-                Source::Forged => verdicts[index] = RouteVerdict::Drop(DropReason::Urpf),
+                Source::Forged => verdicts[index] = forged(router, head, DropReason::Urpf),
                 Source::Unknown => verdicts[index] = punted(head, PuntCause::Of(PuntReason::KernelRoute)),
             }
         }

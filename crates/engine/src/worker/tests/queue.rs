@@ -8,7 +8,7 @@ use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
 use super::rig::{CHAIN, Rig, ip, mac, rules};
 use crate::ids::PortId;
-use crate::router::{InterfacePath, PuntLimits, RouterPath};
+use crate::router::{Ingress, InterfacePath, PuntLimits, RouterPath, UnresolvedLimit};
 use crate::snapshot::Snapshot;
 
 /// The code point of `voice`.
@@ -194,15 +194,19 @@ fn the_segments_of_a_long_packet_have_its_queue() {
 
 /// Adds a router that has an interface on `p0` and one on `p1`, by which all routes go.
 fn with_router(mut rig: Rig) -> Rig {
+    const HZ: u64 = 1_000_000_000;
+    const RATE: Rate = Rate { per_second: 1000, burst: 100 };
+    let unresolved = Arc::new(UnresolvedLimit::new(1024, HZ).unwrap());
     let interface = |port: u16| InterfacePath {
         port: PortId(port),
         vlan: None,
         mac: mac(2),
+        ingress: Ingress::default(),
         also: Box::new([]),
-        mtu: 1500,
-        urpf: None,
+        mtus: [1500; 2],
+        urpf: [None; 2],
         punt: PortId(100 + port),
-        punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, 1_000_000_000).unwrap()),
+        punts: Arc::new(PuntLimits::new(RATE, Arc::clone(&unresolved), HZ).unwrap()),
     };
     let mut tables = Tables::new();
     let hop = NextHop::Via(Hop { interface: 1, mac: MacAddr([2, 0, 0, 0, 0, 9]) });
@@ -213,7 +217,7 @@ fn with_router(mut rig: Rig) -> Rig {
             .map(|to| (to.parse().unwrap(), Some(NextHopId(1))))
             .collect(),
     });
-    let router = RouterPath::new(RouterId(0), Box::new([interface(0), interface(1)]), Arc::new(tables));
+    let router = RouterPath::new(RouterId(0), Box::new([interface(0), interface(1)]), Arc::new(tables), &[]);
     let mut snapshot = Snapshot::clone(&rig.worker.snapshot);
     snapshot.routers = Box::new([Some(Arc::new(router))]);
     rig.worker.snapshot = Arc::new(snapshot);

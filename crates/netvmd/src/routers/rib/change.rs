@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::time::Instant;
 
 use netvm_wire::{IpNet, MacAddr};
 
@@ -48,9 +49,69 @@ pub struct Link {
     pub name: String,
     /// Whether it is up.
     pub is_up: bool,
+    /// Whether it has a carrier.
+    pub has_carrier: bool,
+    /// The index of its other end, if it is of a veth pair whose other end is in another namespace.
+    pub peer: Option<u32>,
     /// If it is a macvlan: the lower interface, and its own MAC address, which is a second address of the lower interface, as
     /// VRRP uses it.
     pub macvlan: Option<(u32, MacAddr)>,
+    /// Its settings.
+    pub settings: Settings,
+}
+
+/// Settings of an interface on which forwarding depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// It is part of another interface, such as a bridge.
+    pub is_enslaved: bool,
+    /// `net.ipv4.conf`.
+    pub v4: SettingsV4,
+    /// `net.ipv6.conf`.
+    pub v6: SettingsV6,
+}
+
+/// Settings of IPv4, of an interface or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingsV4 {
+    /// `forwarding`.
+    pub forwards: bool,
+    /// `rp_filter`: 1 is strict, 2 loose.
+    pub rp_filter: u8,
+    /// `accept_local`.
+    pub accepts_local: bool,
+    /// `log_martians`.
+    pub logs_martians: bool,
+    /// `route_localnet`.
+    pub routes_localnet: bool,
+    /// `ignore_routes_with_linkdown`.
+    pub ignores_linkdown: bool,
+}
+
+/// Settings of IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingsV6 {
+    /// `disable_ipv6`, or the interface has no IPv6.
+    pub is_disabled: bool,
+    /// `force_forwarding`.
+    pub forwards: bool,
+    /// `mtu`.
+    pub mtu: u32,
+    /// `ignore_routes_with_linkdown`.
+    pub ignores_linkdown: bool,
+}
+
+/// Settings of all interfaces of a namespace together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Global {
+    /// `net.ipv4.conf.all`, which each interface's own setting adds to.
+    pub v4: SettingsV4,
+    /// `net.ipv6.conf.all.forwarding`.
+    pub forwards_v6: bool,
 }
 
 /// A change.
@@ -60,6 +121,8 @@ pub enum Change {
     Link(u32, Link),
     /// An interface was removed.
     LinkGone(u32),
+    /// Settings of all interfaces.
+    Global(Global),
     /// An interface has an address with this prefix length.
     Address(u32, IpAddr, u8),
     /// An interface no longer has an address. The kernel also removes routes with this source address.
@@ -78,6 +141,8 @@ pub enum Change {
         replaces: bool,
         /// Id of its nexthop object, if it has one.
         nexthop: Option<NonZeroU32>,
+        /// When the kernel ignores it from then on. There is no event.
+        expires: Option<Instant>,
     },
     /// A route was removed.
     RouteGone {

@@ -72,7 +72,7 @@ impl Default for Hops {
             members: HashMap::new(),
             free: Vec::new(),
             released: Vec::new(),
-            unused: NextHopId::KERNEL.0 + 1,
+            unused: NextHopId::LOST.0 + 1,
             dirty: BTreeSet::new(),
             blackhole_told: false,
             refused: 0,
@@ -277,7 +277,7 @@ mod tests {
         let take = |hops: &mut Hops, n: usize| {
             hops.take(&[Gateway { peer: (1, IpAddr::from((n as u32).to_be_bytes())), weight: 1 }])
         };
-        let first = usize::from(NextHopId::KERNEL.0) + 1;
+        let first = usize::from(NextHopId::LOST.0) + 1;
         let last = (first..MAX_NEXT_HOPS).map(|n| take(&mut hops, n)).last();
         assert_eq!(last, Some(NextHopId(MAX_NEXT_HOPS as u16 - 1)));
         assert_eq!((take(&mut hops, 1), hops.refused()), (PUNT, 1));

@@ -12,6 +12,8 @@
 
 mod change;
 mod hops;
+mod interfaces;
+mod lost;
 mod nets;
 mod rules;
 #[cfg(test)]
@@ -23,15 +25,22 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::time::Instant;
 
+use netvm_engine::RouterState;
 use netvm_router::NextHopId;
-use netvm_wire::{IpNet, MacAddr};
+use netvm_wire::IpNet;
 
 use hops::{Hops, PUNT};
+use interfaces::{Interfaces, Places};
+use lost::Lost;
 use nets::{as_host, host};
 use rules::Rules;
 
-pub use change::{Change, Counts, Destination, Link, Neighbour, RouteKey, RouteTarget, Select};
+pub use change::{
+    Change, Counts, Destination, Global, Link, Neighbour, RouteKey, RouteTarget, Select, Settings,
+    SettingsV4, SettingsV6,
+};
 pub use hops::{Gateway, Peer};
 pub use nets::containing;
 pub use rules::{Rule, RuleAction};
@@ -55,9 +64,10 @@ struct Route {
 /// A router's routing information base.
 #[derive(Debug, Default)]
 pub struct Rib {
-    /// Names of the router's netvm interfaces, in the engine's order.
-    interfaces: Vec<String>,
+    /// The router's netvm interfaces.
+    places: Places,
     links: BTreeMap<u32, Link>,
+    global: Global,
     /// Addresses by interface, with their prefix lengths.
     addresses: BTreeMap<(u32, IpAddr), u8>,
     local: BTreeSet<IpNet>,
@@ -67,7 +77,10 @@ pub struct Rib {
     /// Nexthop objects that routes use, and by how many.
     nexthops: HashMap<NonZeroU32, u32>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
+    lost: Lost,
     rules: Rules,
+    /// When the next route expires.
+    expiry: Option<Instant>,
     /// The namespace has chains of type `nat`.
     has_nat: bool,
     hops: Hops,
@@ -77,30 +90,18 @@ pub struct Rib {
     sent: BTreeMap<IpNet, NextHopId>,
     dirty: BTreeSet<IpNet>,
     all_dirty: bool,
-    sent_macs: Vec<(u16, MacAddr)>,
-}
-
-/// Maps links to interfaces of the engine.
-#[derive(Clone, Copy)]
-struct Interfaces<'a> {
-    links: &'a BTreeMap<u32, Link>,
-    names: &'a [String],
-}
-
-impl Interfaces<'_> {
-    /// The engine's interface for a link, or for the lower interface of a macvlan, and whether the link is up.
-    fn find(self, index: u32) -> Option<(u16, bool)> {
-        let link = self.links.get(&index)?;
-        let place = |link: &Link| self.names.iter().position(|name| *name == link.name);
-        let under = || place(self.links.get(&link.macvlan?.0)?);
-        Some((place(link).or_else(under)? as u16, link.is_up))
-    }
+    sent_state: Option<RouterState>,
+    /// What [`Rib::changed_state`] tells may have changed.
+    state_changed: bool,
+    /// The kernel ignores routes by some link.
+    ignores_any: bool,
 }
 
 impl Rib {
-    /// An empty RIB.
-    pub fn new(interfaces: Vec<String>) -> Self {
-        let mut rib = Self { interfaces, ..Self::default() };
+    /// An empty RIB. `interfaces`: the names of the router's interfaces in the engine's order, with the index of the outer end
+    /// of each, if it is known.
+    pub fn new(interfaces: Vec<(String, Option<u32>)>) -> Self {
+        let mut rib = Self { places: Places::new(interfaces), ..Self::default() };
         rib.all_changed();
         rib
     }
@@ -111,8 +112,9 @@ impl Rib {
         self.links.clear();
         self.addresses.clear();
         self.local.clear();
-        self.neighbours.clear();
+        let known = std::mem::take(&mut self.neighbours);
         self.rules.clear();
+        self.expiry = None;
         for change in all {
             match change {
                 Change::Route { key, .. } if self.routes.contains_key(&key) => {
@@ -125,9 +127,15 @@ impl Rib {
                 other => drop(self.apply(other)),
             }
         }
+        self.places.keep_only(&self.links);
+        for key in known.into_keys() {
+            if !self.neighbours.contains_key(&key) {
+                self.lose(key);
+            }
+        }
         // Last, so that next hops still in use keep their ids.
         before.into_values().for_each(|route| self.release_route(route));
-        self.all_changed();
+        self.links_changed();
     }
 
     /// Applies a change. True if a dump is needed to know the new state.
@@ -135,23 +143,39 @@ impl Rib {
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
             Change::Link(index, link) => {
-                let before = self.links.insert(index, link.clone());
-                if before.as_ref() != Some(&link) {
-                    self.all_changed();
+                self.places.see(index, &link);
+                let Some(before) = self.links.insert(index, link.clone()) else {
+                    self.links_changed();
+                    return false;
+                };
+                if link.routes_differ(&before, &self.global) {
+                    self.links_changed();
                 }
-                // The kernel removes IPv4 routes with their interface without an event.
-                before.is_some_and(|before| before.is_up && !link.is_up)
+                self.state_changed |= link != before;
+                // The kernel removes IPv4 routes with their interface, and uses gateways again, without an event.
+                before.is_up != link.is_up
             }
             Change::LinkGone(index) => {
                 self.links.remove(&index);
-                self.all_changed();
+                self.places.forget(index);
+                self.links_changed();
                 true
             }
-            Change::Address(index, address, length) => {
-                self.addresses.insert((index, address), length);
+            Change::Global(global) => {
+                let before = std::mem::replace(&mut self.global, global);
+                if before.v4.ignores_linkdown != global.v4.ignores_linkdown {
+                    self.links_changed();
+                }
+                self.state_changed |= before != global;
                 false
             }
+            // With an address, the kernel may use gateways of routes again, without an event.
+            Change::Address(index, address, length) => {
+                self.state_changed = true;
+                self.addresses.insert((index, address), length).is_none()
+            }
             Change::AddressGone(index, address) => {
+                self.state_changed = true;
                 self.addresses.remove(&(index, address));
                 true
             }
@@ -168,7 +192,8 @@ impl Rib {
                 // The kernel also removes routes with this source address.
                 true
             }
-            Change::Route { key, target, replaces, nexthop } => {
+            Change::Route { key, target, replaces, nexthop, expires } => {
+                self.expiry = self.expiry.into_iter().chain(expires).min();
                 let target = self.target(&target);
                 self.route(key, Route { target, nexthop }, replaces)
             }
@@ -241,10 +266,26 @@ impl Rib {
             Some(neighbour) => self.neighbours.insert((address, index), neighbour),
             None => self.neighbours.remove(&(address, index)),
         };
+        match neighbour {
+            Some(_) => self.lost.remove((address, index)),
+            None if before.is_some() => self.lose((address, index)),
+            None => {}
+        }
         if before.map(|before| before.mac) != neighbour.map(|neighbour| neighbour.mac) {
             self.hops.touch(peer);
             self.dirty.insert(host(address));
         }
+    }
+
+    /// Remembers a neighbour that the kernel knows no more.
+    fn lose(&mut self, key: (IpAddr, u32)) {
+        let forgotten = self.lost.add(key);
+        self.dirty.extend(forgotten.map(|(address, _)| host(address)));
+    }
+
+    /// When the kernel ignores a route that it has now.
+    pub const fn expiry(&self) -> Option<Instant> {
+        self.expiry
     }
 
     fn target(&mut self, target: &RouteTarget) -> Target {
@@ -271,6 +312,7 @@ impl Rib {
         let range = nets::range(net);
         let inside = self.neighbours.range((*range.start(), 0)..=(*range.end(), u32::MAX));
         self.dirty.extend(inside.map(|((address, _), _)| host(*address)));
+        self.dirty.extend(self.lost.inside(&range).map(host));
     }
 
     fn local_changed(&mut self, net: IpNet) {
@@ -279,6 +321,14 @@ impl Rib {
         } else {
             self.all_changed();
         }
+    }
+
+    fn links_changed(&mut self) {
+        let is_ignored =
+            |link: &Link| [true, false].iter().any(|is_v4| link.is_ignored(&self.global, *is_v4));
+        self.ignores_any = self.links.values().any(is_ignored);
+        self.state_changed = true;
+        self.all_changed();
     }
 
     fn all_changed(&mut self) {
@@ -296,6 +346,6 @@ impl Rib {
     }
 
     fn interfaces(&self) -> Interfaces<'_> {
-        Interfaces { links: &self.links, names: &self.interfaces }
+        Interfaces { links: &self.links, places: &self.places, global: &self.global }
     }
 }

@@ -7,7 +7,7 @@ use netvm_wire::{IpNet, MacAddr};
 
 use super::hops::{BLACKHOLE, PUNT, Unreachable};
 use super::nets::{self, as_host, host};
-use super::{Gateway, Interfaces, Link, Peer, Rib, RouteKey, Target};
+use super::{Gateway, Interfaces, Peer, Rib, RouteKey, Target};
 
 /// Most routes in an update; it keeps the engine's thread busy for some milliseconds.
 const UPDATE_ROUTES: usize = 8192;
@@ -28,6 +28,7 @@ impl Rib {
             dirty.extend(self.routes.keys().map(|key| key.net));
             dirty.extend(self.local.iter().chain(&self.wide));
             dirty.extend(self.neighbours.keys().map(|(address, _)| host(*address)));
+            dirty.extend(self.lost.addresses().map(host));
             dirty.extend(self.sent.keys());
             dirty.extend([true, false].map(nets::default));
         }
@@ -56,14 +57,15 @@ impl Rib {
                 routes.push((net, now));
             }
         }
-        let (interfaces, neighbours) =
-            (Interfaces { links: &self.links, names: &self.interfaces }, &self.neighbours);
+        let interfaces = Interfaces { links: &self.links, places: &self.places, global: &self.global };
+        let neighbours = &self.neighbours;
         let resolve = |(index, address): Peer| {
             let (interface, is_up) = interfaces.find(index).ok_or(Unreachable)?;
             if address.is_unspecified() {
                 return Ok(Some(Hop { interface, mac: MacAddr::ZERO }));
             }
-            let known = neighbours.get(&(address, index)).filter(|_| is_up);
+            let is_used = is_up && !interfaces.are_ignored(index, address.is_ipv4());
+            let known = neighbours.get(&(address, index)).filter(|_| is_used);
             Ok(known.map(|neighbour| Hop { interface, mac: neighbour.mac }))
         };
         in_parts(self.hops.changes(resolve), &routes)
@@ -88,13 +90,15 @@ impl Rib {
             Some(Target::Blackhole) => Some(Decision::Is(BLACKHOLE)),
             Some(Target::By(id)) => Some(Decision::Is(id)),
             Some(Target::Connected(index)) => {
-                let neighbour = address.and_then(|address| self.known((index, address)));
+                let neighbour = address.and_then(|address| self.neighbour_route((index, address)));
                 neighbour.or_else(|| Some(self.unresolved(index, net)))
             }
             None => {
-                let address = address.filter(|address| self.has_neighbour(*address))?;
+                let is_known =
+                    |address: &IpAddr| self.has_neighbour(*address) || self.lost.has_address(*address);
+                let address = address.filter(is_known)?;
                 match nets::ancestry(address).find_map(|net| self.best(net))? {
-                    Target::Connected(index) => self.known((index, address)),
+                    Target::Connected(index) => self.neighbour_route((index, address)),
                     _ => None,
                 }
             }
@@ -105,14 +109,33 @@ impl Rib {
     fn best(&self, net: IpNet) -> Option<Target> {
         let first = RouteKey { net, metric: 0, tos: 0 };
         let last = RouteKey { net, metric: u32::MAX, tos: u8::MAX };
-        let mut all = self.routes.range(first..=last);
+        let of_net = self.routes.range(first..=last);
+        let mut all = of_net.filter(|(_, route)| self.is_used(route.target, net.is_v4()));
         let (_, &best) = all.clone().next()?;
         // If a route has a TOS, the destination alone does not decide.
         if all.any(|(key, _)| key.tos != 0) { Some(Target::Kernel) } else { Some(best.target) }
     }
 
+    /// Whether the kernel uses a route: it ignores those whose interfaces have no carrier, if it is set so.
+    fn is_used(&self, target: Target, is_v4: bool) -> bool {
+        let is_ignored = |index| self.interfaces().are_ignored(index, is_v4);
+        match target {
+            _ if !self.ignores_any => true,
+            Target::Connected(index) => !is_ignored(index),
+            Target::By(id) => !self.hops.gateways(id).iter().all(|gateway| is_ignored(gateway.peer.0)),
+            Target::Kernel | Target::Blackhole => true,
+        }
+    }
+
     fn has_neighbour(&self, address: IpAddr) -> bool {
         self.neighbours.range((address, 0)..=(address, u32::MAX)).next().is_some()
+    }
+
+    /// The decision for a neighbour that is resolved, or was a while ago.
+    fn neighbour_route(&self, peer: Peer) -> Option<Decision> {
+        let (index, address) = peer;
+        let lost = || self.lost.has((address, index)).then_some(Decision::Is(NextHopId::LOST));
+        self.known(peer).or_else(lost)
     }
 
     /// The decision for a resolved neighbour.
@@ -129,22 +152,6 @@ impl Rib {
             Some(_) => Decision::By(Gateway::glean(index, net.is_v4())),
             None => Decision::Is(NextHopId::RESOLVE),
         }
-    }
-
-    /// Additional MAC addresses of interfaces, if they have changed since the last call.
-    pub fn changed_macs(&mut self) -> Option<Vec<(u16, MacAddr)>> {
-        let interfaces = self.interfaces();
-        let mac = |link: &Link| {
-            let (under, mac) = link.macvlan.filter(|_| link.is_up)?;
-            Some((interfaces.find(under)?.0, mac))
-        };
-        let mut macs: Vec<(u16, MacAddr)> = self.links.values().filter_map(mac).collect();
-        macs.sort_unstable();
-        if macs == self.sent_macs {
-            return None;
-        }
-        self.sent_macs.clone_from(&macs);
-        Some(macs)
     }
 }
 

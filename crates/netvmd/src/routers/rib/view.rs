@@ -14,7 +14,7 @@ impl Rib {
     pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, &str, Neighbour)> {
         self.neighbours.iter().filter_map(|((address, index), neighbour)| {
             let name = &self.links.get(index)?.name;
-            self.interfaces.contains(name).then_some((*address, &**name, *neighbour))
+            self.places.of(*index).map(|_| (*address, &**name, *neighbour))
         })
     }
 
@@ -71,7 +71,9 @@ impl Rib {
 
     fn destination(&self, id: NextHopId) -> Destination<'_> {
         match id {
-            PUNT | NextHopId::LOCAL | NextHopId::RESOLVE | NextHopId::KERNEL => Destination::Kernel,
+            PUNT | NextHopId::LOCAL | NextHopId::RESOLVE | NextHopId::KERNEL | NextHopId::LOST => {
+                Destination::Kernel
+            }
             BLACKHOLE => Destination::Blackhole,
             id => match self.hops.gateways(id) {
                 [only] if only.is_glean() => Destination::Kernel,
@@ -80,12 +82,16 @@ impl Rib {
         }
     }
 
-    /// The addresses of interfaces with their prefix lengths, except link-local IPv6 addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr, u8)> {
+    /// The router's interfaces as its namespace has them, by their places in the configuration: name, MAC address, and addresses
+    /// with their prefix lengths, except link-local IPv6 addresses.
+    pub fn own_interfaces(&self) -> impl Iterator<Item = (u16, &str, MacAddr, Vec<(IpAddr, u8)>)> {
         let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let shown = self.addresses.iter().filter(move |((_, address), _)| !is_link_local(*address));
-        shown
-            .filter_map(|((index, address), length)| Some((&*self.links.get(index)?.name, *address, *length)))
+        self.links.iter().filter_map(move |(index, link)| {
+            let of = self.addresses.iter().filter(|((of, _), _)| of == index);
+            let shown = of.filter(|((_, address), _)| !is_link_local(*address));
+            let addresses = shown.map(|((_, address), length)| (*address, *length)).collect();
+            Some((self.places.of(*index)?, &*link.name, link.settings.mac, addresses))
+        })
     }
 
     /// The MAC address of a neighbour, and the name of its interface.

@@ -138,6 +138,13 @@ impl Headers {
             .then(|| ((addresses >> 48) as u32 | u32::from(self.last) << 16).swap_bytes())
     }
 
+    /// The source address.
+    #[inline(always)]
+    pub(super) const fn source(&self) -> u32 {
+        let [.., addresses] = self.words;
+        ((addresses >> 16) as u32).swap_bytes()
+    }
+
     /// Rewrites the headers of a packet from one MAC address to another, in a VLAN or without a tag.
     #[inline(always)]
     pub(super) fn forward(&mut self, from: MacAddr, to: MacAddr, vlan: Option<VlanId>) {

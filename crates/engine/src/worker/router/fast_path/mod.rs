@@ -41,7 +41,7 @@ impl Ingress {
         let interface = router.interface(number)?;
         let own = headers.to();
         let is_own = word_of(interface.mac) == own || is_also(interface, own);
-        is_own.then_some(Self { number, own })
+        (is_own && interface.ingress.is_fast()).then_some(Self { number, own })
     }
 }
 
@@ -69,7 +69,7 @@ impl Way {
         let out = router.interface(hop.interface)?;
         let verdict = RouteVerdict::Out { port: out.port, interface: hop.interface };
         let way = Self { interface: hop.interface, from: out.mac, to: hop.mac, vlan: out.vlan, verdict };
-        (u32::from(longest) <= out.mtu).then_some(way)
+        (u32::from(longest) <= out.mtu(true)).then_some(way)
     }
 
     /// Whether a packet has room for the tag that it gets.
@@ -96,7 +96,7 @@ impl RouterBurst {
         here: Here<'_>,
         batch: &mut Batch,
     ) -> Option<bool> {
-        if self.skipped > 0 || router.checks_sources {
+        if self.skipped > 0 || router.checks_sources[0] {
             self.skipped = self.skipped.saturating_sub(1);
             return None;
         }
@@ -139,7 +139,7 @@ impl RouterBurst {
         batch: &mut Batch,
     ) -> Option<bool> {
         let Self { headers, verdicts, heads, v4, .. } = self;
-        let (mut longest, mut bytes) = (0, 0);
+        let (mut longest, mut bytes, mut may_be_own) = (0, 0, false);
         let count = batch.len().min(MAX);
         v4.count = count;
         let places = headers.iter_mut().zip(&mut v4.addresses).zip(&mut *heads);
@@ -151,9 +151,13 @@ impl RouterBurst {
                 return None;
             }
             *address = read.destination(mbuf.pkt_len())?;
+            may_be_own |= router.own.may_have(read.source());
             *headers = read;
             longest = longest.max(read.length());
             bytes += u64::from(mbuf.pkt_len());
+        }
+        if may_be_own && headers[..count].iter().any(|headers| router.own.have(headers.source())) {
+            return None;
         }
         let (addresses, found) = (&v4.addresses[..count], &mut v4.found[..count]);
         router.tables.lookup_v4(addresses, found);

@@ -62,6 +62,7 @@ struct Reference {
     local: BTreeSet<IpNet>,
     routes: BTreeMap<RouteKey, RouteTarget>,
     neighbours: BTreeMap<Peer, Neighbour>,
+    lost: BTreeSet<Peer>,
 }
 
 impl Reference {
@@ -80,7 +81,12 @@ impl Reference {
         match best {
             Some((_, RouteTarget::Blackhole)) => NextHop::Blackhole,
             Some((_, RouteTarget::Connected(index))) => {
-                to((*index, address), NextHop::Glean(index.saturating_sub(LAN) as u16))
+                let peer = (*index, address);
+                let unknown = match self.lost.contains(&peer) {
+                    true => NextHop::Punt,
+                    false => NextHop::Glean(index.saturating_sub(LAN) as u16),
+                };
+                to(peer, unknown)
             }
             Some((_, RouteTarget::Gateways(gateways))) => to(gateways[0].peer, NextHop::Punt),
             Some((_, RouteTarget::Kernel)) | None => NextHop::Punt,
@@ -107,7 +113,7 @@ fn after_random_changes_the_engine_agrees_with_the_kernel() {
                     let key = RouteKey { net: generator.net(), metric: generator.below(2) as u32, tos: 0 };
                     let target = generator.target(key.net);
                     reference.routes.insert(key, target.clone());
-                    Change::Route { key, target, replaces: true, nexthop: None }
+                    Change::Route { key, target, replaces: true, nexthop: None, expires: None }
                 }
                 7 => {
                     let Some((key, target)) = reference.routes.pop_first() else { continue };
@@ -117,10 +123,12 @@ fn after_random_changes_the_engine_agrees_with_the_kernel() {
                     let peer = (LAN + generator.below(3) as u32, generator.address());
                     let neighbour = known(generator.below(9) as u8);
                     reference.neighbours.extend(neighbour.map(|neighbour| (peer, neighbour)));
+                    reference.lost.remove(&peer);
                     Change::Neighbour(peer, neighbour)
                 }
                 _ => {
                     let Some((peer, _)) = reference.neighbours.pop_last() else { continue };
+                    reference.lost.insert(peer);
                     Change::Neighbour(peer, None)
                 }
             };

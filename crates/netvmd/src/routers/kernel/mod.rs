@@ -1,12 +1,15 @@
 //! Translates rtnetlink messages of a router's kernel to changes of its [`Rib`](super::rib::Rib).
 
+mod link;
+
 use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::NLM_F_REPLACE;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -18,14 +21,17 @@ use netlink_packet_route::rule::{self, RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_wire::{IpNet, MacAddr};
 
-use super::rib::{
-    Change, Gateway, Link, Neighbour, Peer, RouteKey, RouteTarget, Rule, RuleAction, containing,
-};
+use super::rib::{Change, Gateway, Neighbour, Peer, RouteKey, RouteTarget, Rule, RuleAction, containing};
 use netvm_netlink::{Event, Requests};
 
+pub use link::links;
+
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
-/// `RTNLGRP_IPV6_RULE` (number 19) and `RTNLGRP_NEXTHOP` (32).
-pub const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18 | 1 << 31;
+/// `RTNLGRP_IPV6_RULE` (number 19), `RTNLGRP_IPV4_NETCONF` (24), `RTNLGRP_IPV6_NETCONF` (25) and `RTNLGRP_NEXTHOP` (32).
+pub const GROUPS: u32 =
+    0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 31;
+/// Ticks in a second of the times that the kernel tells (`USER_HZ`).
+const TICK: Duration = Duration::from_millis(10);
 
 /// `RT_TABLE_DEFAULT`, `_MAIN` and `_LOCAL`.
 const TABLE_DEFAULT: u32 = 253;
@@ -86,14 +92,31 @@ pub fn event_change(event: Event) -> Option<Change> {
     match event {
         Event::Message(flags, message) => change(flags, message),
         Event::Nexthop(id) => Some(Change::Nexthop(id)),
+        Event::Setting => None,
+    }
+}
+
+/// The neighbour that does not answer, if an event says so.
+pub fn failed(event: &Event) -> Option<Peer> {
+    match event {
+        Event::Message(_, RouteNetlinkMessage::NewNeighbour(message))
+            if message.header.state == NeighbourState::Failed =>
+        {
+            peer(message)
+        }
+        _ => None,
     }
 }
 
 /// The change that a message describes, if it matters. `flags`: of the netlink header.
 fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
     match message {
-        RouteNetlinkMessage::NewLink(message) => link(&message),
-        RouteNetlinkMessage::DelLink(message) => Some(Change::LinkGone(message.header.index)),
+        RouteNetlinkMessage::NewLink(message) => link::link(&message),
+        RouteNetlinkMessage::DelLink(message) => {
+            link::is_whole(&message).then_some(Change::LinkGone(message.header.index))
+        }
+        // The kernel ignores the route, and removes it some time later.
+        RouteNetlinkMessage::NewRoute(message) if matches!(expires(&message), Some(Err(_))) => None,
         RouteNetlinkMessage::NewRoute(message) => route(&message, |key, target| match target {
             // All gateways are dead.
             None => Change::Unclear,
@@ -103,6 +126,7 @@ fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
                 target,
                 replaces: flags & NLM_F_REPLACE != 0 || !key.net.is_v4(),
                 nexthop: nexthop(&message),
+                expires: expires(&message).and_then(Result::ok),
             },
         }),
         RouteNetlinkMessage::DelRoute(message) => gone(route(&message, |key, target| match target {
@@ -137,32 +161,25 @@ fn address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
     Some((message.header.index, local.or(any)?))
 }
 
-fn link(message: &LinkMessage) -> Option<Change> {
-    let name = message.attributes.iter().find_map(|one| match one {
-        LinkAttribute::IfName(name) => Some(name.clone()),
+/// When a route expires; an error if it has.
+fn expires(message: &RouteMessage) -> Option<Result<Instant, Expired>> {
+    let info = message.attributes.iter().find_map(|one| match one {
+        RouteAttribute::CacheInfo(info) => Some(info),
         _ => None,
     })?;
-    let is_up = message.header.flags.contains(LinkFlags::Up);
-    Some(Change::Link(message.header.index, Link { name, is_up, macvlan: macvlan(message) }))
+    // Signed, 0 for never.
+    match info.expires.cast_signed() {
+        0 => None,
+        ticks => {
+            let ticks = u32::try_from(ticks).map_err(|_| Expired);
+            Some(ticks.map(|ticks| Instant::now() + TICK * (ticks + 1)))
+        }
+    }
 }
 
-/// The interface under a macvlan, and its MAC address.
-fn macvlan(message: &LinkMessage) -> Option<(u32, MacAddr)> {
-    let is_macvlan = |one: &LinkAttribute| match one {
-        LinkAttribute::LinkInfo(all) => all.contains(&LinkInfo::Kind(InfoKind::MacVlan)),
-        _ => false,
-    };
-    message.attributes.iter().find(|one| is_macvlan(one))?;
-    let under = message.attributes.iter().find_map(|one| match one {
-        LinkAttribute::Link(index) => Some(*index),
-        _ => None,
-    });
-    let mac = message.attributes.iter().find_map(|one| match one {
-        LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr),
-        _ => None,
-    });
-    Some((under?, mac?))
-}
+/// The kernel ignores the route.
+#[derive(Clone, Copy, Debug)]
+struct Expired;
 
 /// The change of a route in table `local`, `main` or `default`. `make`: called for `main`, without a target if all
 /// gateways are dead.
@@ -337,13 +354,17 @@ fn neighbour(message: &NeighbourMessage) -> Option<Change> {
             | NeighbourState::Delay
             | NeighbourState::Probe
             | NeighbourState::Permanent
+            | NeighbourState::Noarp
     );
     let mac = message.attributes.iter().find_map(|one| match one {
         NeighbourAttribute::LinkLayerAddress(bytes) => <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr),
         _ => None,
     });
     let is_stale = message.header.state == NeighbourState::Stale;
-    Some(Change::Neighbour(peer, mac.filter(|_| is_usable).map(|mac| Neighbour { mac, is_stale })))
+    // The kernel's own entries for groups and broadcast.
+    let is_group = |mac: &MacAddr| message.header.state == NeighbourState::Noarp && mac.is_multicast();
+    let mac = mac.filter(|mac| is_usable && !is_group(mac));
+    Some(Change::Neighbour(peer, mac.map(|mac| Neighbour { mac, is_stale })))
 }
 
 /// A policy routing rule; `None`: of another family than IP.

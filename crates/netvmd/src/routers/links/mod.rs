@@ -1,6 +1,8 @@
 //! The interfaces of a router: veth pairs whose inner end is in its namespace and whose outer end is a netvm port.
 
-use std::collections::BTreeSet;
+mod outer;
+mod silenced;
+
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -16,15 +18,8 @@ use super::namespace::Namespace;
 use super::offload::finish_packets;
 use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set_up};
 
-/// Prefix and length of the outer ends' names (`RouterInterface::host_end`).
-const HOST_END: &str = "nv";
-const HOST_END_LENGTH: usize = 14;
-
-/// The interface group that marks interfaces for removal (`ip link set group`): "nvrm".
-const REMOVED: u32 = 0x6e76_726d;
-
-/// Below this MTU an interface has no IPv6 (RFC 8200 section 5), and the kernel refuses addresses.
-const LEAST_IPV6_MTU: u32 = 1280;
+pub(super) use outer::{OuterEnds, remove_all, set_carriers, take_down};
+pub(super) use silenced::Silenced;
 
 /// The desired state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +34,22 @@ pub struct Interface {
     pub mtu: u32,
     /// Addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
+}
+
+/// What the configuration last set of an interface: a change by somebody else differs from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// MAC address.
+    pub mac: [u8; 6],
+    /// MTU in bytes.
+    pub mtu: u32,
+}
+
+impl Interface {
+    /// What configuring it sets.
+    pub const fn configured(&self) -> Configured {
+        Configured { mac: self.mac, mtu: self.mtu }
+    }
 }
 
 /// An interface cannot be configured.
@@ -74,21 +85,28 @@ impl<'a> Links<'a> {
         Ok(Self { router, namespace, outside: Requests::open()?, inside })
     }
 
-    /// Creates or changes an interface to its desired state; true if it has just been created.
+    /// Creates an interface, or changes it where the configuration has changed; true if it has just been created. What somebody
+    /// changed in the namespace stays. `before`: what was last configured, if that is known.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn configure(&mut self, interface: &Interface) -> Result<bool, LinkError> {
+    pub fn configure(
+        &mut self,
+        interface: &Interface,
+        before: Option<Configured>,
+    ) -> Result<bool, LinkError> {
         let router = self.router.to_owned();
         let fail = |what| {
             let (router, interface) = (router.clone(), interface.name.clone());
             move |source| LinkError { router, interface, what, source }
         };
         let outer = index_of(&mut self.outside, &interface.host_end).map_err(fail("cannot look it up"))?;
-        let inner =
-            by_name(&mut self.inside, &interface.name).map_err(fail("cannot look it up in the namespace"))?;
-        let is_pair = outer.is_some() && inner.as_ref().and_then(peer_of) == outer;
-        if !is_pair {
+        let inner = self
+            .inner_end(interface, outer)
+            .map_err(fail("cannot look it up in the namespace"))?
+            .map(|link| (link, before));
+        let is_new = inner.is_none();
+        if is_new {
             if outer.is_some() {
                 self.remove(&interface.host_end)
                     .map_err(fail("cannot remove another interface that has its name"))?;
@@ -101,29 +119,46 @@ impl<'a> Links<'a> {
         disable_ipv6(&interface.host_end);
         change_link(&mut self.outside, index, up_with(interface.mtu))
             .map_err(fail("cannot bring up its outer end"))?;
-        let set_up = |requests: &mut Requests| -> io::Result<bool> {
-            let Some(link) = by_name(requests, &interface.name)? else {
-                return Err(io::ErrorKind::NotFound.into());
+        let set_up = move |requests: &mut Requests| -> io::Result<()> {
+            let (link, change) = match inner {
+                Some((link, before)) => {
+                    let change = changes(&link, interface, before);
+                    (link, change)
+                }
+                None => {
+                    let link = by_name(requests, &interface.name)?.ok_or(io::ErrorKind::NotFound)?;
+                    (link, Some(first_change(interface)))
+                }
             };
-            finish_packets(&interface.name)?;
-            skip_duplicate_detection(&interface.name);
-            let mut message = up_with(interface.mtu);
-            message.attributes.push(LinkAttribute::Address(interface.mac.to_vec()));
-            change_link(requests, link.header.index, message)?;
-            // A new MTU may have brought IPv6 back, with the kernel's defaults.
-            skip_duplicate_detection(&interface.name);
-            let possible =
-                |(address, _): &&(IpAddr, u8)| address.is_ipv4() || interface.mtu >= LEAST_IPV6_MTU;
+            let name = name_of(&link).unwrap_or_else(|| interface.name.clone());
+            finish_packets(&name)?;
+            if let Some(change) = change {
+                skip_duplicate_detection(&name);
+                change_link(requests, link.header.index, change)?;
+                // A new MTU may have brought IPv6 back, with the kernel's defaults.
+                skip_duplicate_detection(&name);
+            }
+            let has_v6 = has_ipv6(&name);
+            let possible = |(address, _): &&(IpAddr, u8)| address.is_ipv4() || has_v6;
             let addresses: Vec<_> = interface.addresses.iter().filter(possible).copied().collect();
-            set_addresses(requests, link.header.index, &addresses)?;
-            Ok(true)
+            set_addresses(requests, link.header.index, &addresses)
         };
         let inside = &mut self.inside;
         self.namespace
             .inside(move || set_up(inside))
             .flatten()
             .map_err(fail("cannot configure it in the namespace"))?;
-        Ok(!is_pair)
+        Ok(is_new)
+    }
+
+    /// The inner end of an interface, which may have another name now.
+    fn inner_end(&mut self, interface: &Interface, outer: Option<u32>) -> io::Result<Option<LinkMessage>> {
+        let Some(outer) = outer else { return Ok(None) };
+        let is_inner = |link: &LinkMessage| peer_of(link) == Some(outer);
+        match by_name(&mut self.inside, &interface.name)?.filter(is_inner) {
+            Some(link) => Ok(Some(link)),
+            None => Ok(links(&mut self.inside)?.into_iter().find(is_inner)),
+        }
     }
 
     /// Makes the kernel announce the addresses of new interfaces: neighbours may remember another router's MAC address
@@ -186,7 +221,47 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Brings up loopback and enables forwarding in a router's namespace.
+/// What to set at a new interface.
+fn first_change(interface: &Interface) -> LinkMessage {
+    let mut change = up_with(interface.mtu);
+    change.attributes.push(LinkAttribute::Address(interface.mac.to_vec()));
+    change
+}
+
+/// What to change at an interface that exists. The kernel forgets all neighbours, permanent ones too, if it is told a MAC address,
+/// be it the same.
+fn changes(link: &LinkMessage, interface: &Interface, before: Option<Configured>) -> Option<LinkMessage> {
+    let mut change = LinkMessage::default();
+    let mac = link.attributes.iter().find_map(|one| match one {
+        LinkAttribute::Address(bytes) => Some(&bytes[..]),
+        _ => None,
+    });
+    let is_set = before.is_some_and(|before| before.mac == interface.mac);
+    if !is_set && mac != Some(&interface.mac[..]) {
+        change.attributes.push(LinkAttribute::Address(interface.mac.to_vec()));
+    }
+    let mtu = link.attributes.iter().find_map(|one| match one {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    });
+    let wanted = match (before, mtu) {
+        (Some(before), _) if before.mtu == interface.mtu => mtu,
+        // Somebody has set it; it is only lowered.
+        (Some(before), Some(mtu)) if before.mtu != mtu => Some(mtu.min(interface.mtu)),
+        _ => Some(interface.mtu),
+    };
+    change.attributes.extend(wanted.filter(|_| wanted != mtu).map(LinkAttribute::Mtu));
+    (!change.attributes.is_empty()).then_some(change)
+}
+
+/// Whether an interface of the calling thread's namespace has IPv6: not with an MTU below 1280 (RFC 8200 section 5), and not if it
+/// is turned off. The kernel then refuses addresses.
+fn has_ipv6(interface: &str) -> bool {
+    fs::read_to_string(ipv6_switch(interface)).is_ok_and(|switch| switch.trim() == "0")
+}
+
+/// Brings up loopback and enables forwarding in a router's namespace, and turns off the reverse path filters that it has from the
+/// host, because the engine's `urpf` does their work.
 ///
 /// # Errors
 /// The kernel's error.
@@ -197,6 +272,9 @@ pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
             set_up(&mut requests, loopback.header.index, true)?;
         }
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        for scope in ["all", "default"] {
+            fs::write(format!("/proc/sys/net/ipv4/conf/{scope}/rp_filter"), "0")?;
+        }
         match fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1") {
             // A kernel without IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -204,69 +282,6 @@ pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
         }
     };
     namespace.inside(start).flatten()
-}
-
-/// The interfaces of netvmd's namespace that may be outer ends of routers' interfaces.
-#[derive(Debug)]
-pub(super) struct OuterEnds(Vec<OuterEnd>);
-
-/// Its index, that of its peer, and its name.
-type OuterEnd = (u32, u32, String);
-
-impl OuterEnds {
-    /// Looks them up once for all routers, because there may be many.
-    pub fn look_up() -> io::Result<Self> {
-        let all = links(&mut Requests::open()?)?;
-        let end = |link: &LinkMessage| Some((link.header.index, peer_of(link)?, name_of(link)?));
-        let is_ours = |(_, _, name): &OuterEnd| name.len() == HOST_END_LENGTH && name.starts_with(HOST_END);
-        Ok(Self(all.iter().filter_map(end).filter(is_ours).collect()))
-    }
-
-    /// The outer ends of the interfaces in a router's namespace.
-    pub fn of(&self, namespace: &Namespace) -> io::Result<Vec<String>> {
-        let pairs: BTreeSet<_> =
-            namespace.inside(|| pairs(&mut Requests::open()?)).flatten()?.into_iter().collect();
-        let own = self.0.iter().filter(|(outer, inner, _)| pairs.contains(&(*inner, *outer)));
-        Ok(own.map(|(_, _, name)| name.clone()).collect())
-    }
-}
-
-/// Turns off the carrier of interfaces by their outer ends, so that daemons inside notice that no packets pass. Addresses and
-/// routes stay.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn take_down(host_ends: &[String]) -> io::Result<()> {
-    let mut requests = Requests::open()?;
-    for host_end in host_ends {
-        let Some(index) = index_of(&mut requests, host_end)? else { continue };
-        set_up(&mut requests, index, false)?;
-    }
-    Ok(())
-}
-
-/// Removes interfaces by their outer ends, all at once: the kernel takes 40 ms to remove an interface, because it waits for all
-/// processors, and hardly longer to remove a group.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn remove_all(host_ends: &[String]) -> io::Result<()> {
-    let group = || {
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::Group(REMOVED));
-        message
-    };
-    let mut requests = Requests::open()?;
-    let mut is_empty = true;
-    for host_end in host_ends {
-        let Some(index) = index_of(&mut requests, host_end)? else { continue };
-        is_empty &= unless_gone(change_link(&mut requests, index, group()))?.is_none();
-    }
-    if is_empty {
-        return Ok(());
-    }
-    // Another netvmd, which uses the same group, may have removed them with its own.
-    unless_gone(requests.change(RouteNetlinkMessage::DelLink(group()), 0)).map(drop)
 }
 
 /// What a request about an interface returned; `None` if the interface is already gone.
@@ -284,22 +299,6 @@ fn up_with(mtu: u32) -> LinkMessage {
     message
 }
 
-/// Brings outer ends up or takes them down, unless they already are.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn set_carriers(carriers: &[(String, bool)]) -> io::Result<()> {
-    let mut requests = Requests::open()?;
-    for (host_end, is_up) in carriers {
-        let Some(link) = by_name(&mut requests, host_end)? else { continue };
-        if link.header.flags.contains(LinkFlags::Up) == *is_up {
-            continue;
-        }
-        set_up(&mut requests, link.header.index, *is_up)?;
-    }
-    Ok(())
-}
-
 fn links(requests: &mut Requests) -> io::Result<Vec<LinkMessage>> {
     let ask = RouteNetlinkMessage::GetLink(LinkMessage::default());
     requests.dump(&ask, Vec::new, |all, message| {
@@ -307,11 +306,6 @@ fn links(requests: &mut Requests) -> io::Result<Vec<LinkMessage>> {
             all.push(link);
         }
     })
-}
-
-/// The veth interfaces whose peer is in another namespace, each with the peer's index there.
-fn pairs(requests: &mut Requests) -> io::Result<Vec<(u32, u32)>> {
-    Ok(links(requests)?.iter().filter_map(|link| Some((link.header.index, peer_of(link)?))).collect())
 }
 
 fn peer_of(link: &LinkMessage) -> Option<u32> {
@@ -335,46 +329,6 @@ fn disable_ipv6(host_end: &str) {
     let _ = fs::write(ipv6_switch(host_end), "1");
 }
 
-/// Interfaces of routers' ports on which netvmd turned off the host's own IPv6: AF_XDP takes received packets, but the host
-/// would still send on these interfaces.
-#[derive(Debug, Default)]
-pub(super) struct Silenced(BTreeSet<String>);
-
-impl Silenced {
-    /// Turns IPv6 off on these interfaces, if it is on. Skips an interface with addresses other than link-local ones, because
-    /// they would be lost.
-    pub(super) fn add<'a>(&mut self, interfaces: impl IntoIterator<Item = &'a String>) {
-        // A kernel without IPv6 has no such file.
-        let addresses = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
-        for interface in interfaces.into_iter().filter(|interface| !has_own_address(&addresses, interface)) {
-            let file = ipv6_switch(interface);
-            let is_on = fs::read_to_string(&file).is_ok_and(|value| value.trim() == "0");
-            if is_on && fs::write(&file, "1").is_ok() {
-                self.0.insert(interface.clone());
-            }
-        }
-    }
-
-    /// Turns IPv6 on again on all interfaces but these.
-    pub(super) fn keep_only(&mut self, interfaces: &BTreeSet<&String>) {
-        for interface in self.0.extract_if(.., |interface| !interfaces.contains(interface)) {
-            // The interface may be gone.
-            let _ = fs::write(ipv6_switch(&interface), "0");
-        }
-    }
-}
-
-/// Whether `/proc/net/if_inet6` (address, index, length, scope, flags, name) has an address of this interface other than
-/// the kernel's own, which have scope link.
-fn has_own_address(addresses: &str, interface: &str) -> bool {
-    const LINK: &str = "20";
-    addresses.lines().any(|line| {
-        let mut words = line.split_whitespace();
-        let scope = words.nth(3);
-        words.nth(1) == Some(interface) && scope != Some(LINK)
-    })
-}
-
 fn ipv6_switch(interface: &str) -> String {
     format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
 }
@@ -384,17 +338,4 @@ fn ipv6_switch(interface: &str) -> String {
 fn skip_duplicate_detection(interface: &str) {
     // A kernel without IPv6 has no such file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_somebody_gave_are_told_from_link_local_ones() {
-        let addresses = "fe800000000000000000000000000001 02 40 20 80     eth0\n\
-            20010db8000000000000000000000001 03 40 00 80   eth1\n";
-        assert!(has_own_address(addresses, "eth1"));
-        assert!(!has_own_address(addresses, "eth0") && !has_own_address(addresses, "eth"));
-    }
 }

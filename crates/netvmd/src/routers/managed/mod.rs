@@ -1,18 +1,23 @@
 //! Brings namespaces and interfaces of routers to their desired state.
 
+mod record;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;
 use super::{RouterError, static_routes};
+use record::Record;
 
 /// Default MTU in bytes.
 const ETHERNET: u32 = 1500;
+
+const RECORDING: &str = "cannot record it in the run directory";
 
 /// MTUs of the ports' interfaces, in bytes.
 pub type Mtus = BTreeMap<PortId, u32>;
@@ -29,6 +34,9 @@ pub(super) struct ManagedRouter {
     is_nameless: bool,
     /// New interfaces, whose addresses are announced once their ports are open.
     unannounced: Vec<Interface>,
+    /// What was last configured, and the file that says so.
+    record: Record,
+    file: PathBuf,
 }
 
 /// The desired state of a router.
@@ -88,20 +96,28 @@ pub(super) fn make(
             if is_inherited {
                 tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
             }
+            let file = folder.join(name);
+            let known = Record::read(&file);
+            // Once, because somebody may change these settings afterwards.
+            if known.is_none() {
+                links::start_forwarding(&namespace)
+                    .map_err(system("cannot bring up loopback and enable forwarding"))?;
+            }
+            let mut record = known.unwrap_or_default();
+            record.namespace.clone_from(&router.namespace);
+            record.write(&file).map_err(system(RECORDING))?;
             place.insert(ManagedRouter {
                 namespace,
                 followed: None,
                 is_inherited,
                 is_nameless: false,
                 unannounced: Vec::new(),
+                record,
+                file,
             })
         }
     };
-    let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
-    noted.map_err(system("cannot record it in the run directory"))?;
-    links::start_forwarding(&made.namespace)
-        .map_err(system("cannot bring up loopback and enable forwarding"))?;
-    let new = configure(router, &made.namespace)?;
+    let new = configure(router, made)?;
     made.unannounced.extend(new);
     let routed = made.namespace.inside(|| static_routes::set(&router.routes));
     let routed = routed.map_err(system("cannot enter its namespace"))?;
@@ -111,17 +127,20 @@ pub(super) fn make(
 /// Creates or changes a router's interfaces to their desired state; returns those that it created.
 pub(super) fn configure(
     router: &DesiredRouter,
-    namespace: &Namespace,
+    made: &mut ManagedRouter,
 ) -> Result<Vec<Interface>, RouterError> {
-    let (name, what) = (&router.name, "cannot open a netlink socket");
-    let failed = |source| RouterError::System { router: name.clone(), what, source };
-    let mut links = Links::new(name, namespace).map_err(failed)?;
+    let name = &router.name;
+    let failed = |what| move |source| RouterError::System { router: name.clone(), what, source };
+    let mut links = Links::new(name, &made.namespace).map_err(failed("cannot open a netlink socket"))?;
     let mut new = Vec::new();
     for interface in &router.interfaces {
-        if links.configure(interface)? {
+        let before = made.record.interfaces.get(&interface.host_end).copied();
+        if links.configure(interface, before)? {
             new.push(interface.clone());
         }
+        made.record.interfaces.insert(interface.host_end.clone(), interface.configured());
     }
+    made.record.write(&made.file).map_err(failed(RECORDING))?;
     Ok(new)
 }
 
@@ -172,9 +191,10 @@ pub(super) fn remove_others(
         .map(|(name, made)| (name, made.namespace))
         .collect();
     if let Some(outer_ends) = look_up_ends() {
-        for (name, made) in &*all {
+        for (name, made) in &mut *all {
             let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
             let keep = |end: &String| interfaces.iter().any(|interface| interface.host_end == *end);
+            made.record.interfaces.retain(|end, _| keep(end));
             let over = outer_ends
                 .of(&made.namespace)
                 .map(|ends| ends.into_iter().filter(|end| !keep(end)).collect::<Vec<_>>());
@@ -188,7 +208,7 @@ pub(super) fn remove_others(
         if all.contains_key(&name) {
             continue;
         }
-        let namespace = fs::read_to_string(entry.path()).unwrap_or_default();
+        let Record { namespace, .. } = Record::read(&entry.path()).unwrap_or_default();
         match Namespace::take(&namespace) {
             Ok((namespace, _)) => {
                 tracing::info!(
