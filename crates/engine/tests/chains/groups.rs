@@ -198,7 +198,7 @@ fn packets_of_two_tenants_on_a_shared_uplink_land_in_no_tenants_memory() {
     host.rules.truncate(1);
     host.ports[0] = scratch.port(0, &to_tenants(100));
     rig.engine.apply(&host).unwrap();
-    finish(&mut rig);
+    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets == 2050), "{}", rig.story());
     let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
-    assert_eq!((copies, rig.sent(1)), (2000, 2050), "{}", rig.story());
+    assert_eq!(copies, 2000, "{}", rig.story());
 }
