@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use netvm_switch::{LastMove, Moves, StormClass, TICKS_PER_SECOND};
 
-use super::policy::now;
 use crate::ids::PortId;
 use crate::manager::Notice;
 use crate::policy::Switching;
@@ -109,9 +108,8 @@ pub(crate) struct SwitchingWatch {
 }
 
 impl SwitchingWatch {
-    /// Settles claims to moved addresses, and returns notices, once a second.
-    pub(crate) fn service(&mut self, switching: &Switching) -> Vec<Notice> {
-        let tick = now();
+    /// Settles claims to moved addresses, and returns notices, once a second. `tick`: the time.
+    pub(crate) fn service(&mut self, switching: &Switching, tick: u32) -> Vec<Notice> {
         if tick.wrapping_sub(self.settled) >= switching.fdb.options().hold.max(TICKS_PER_SECOND) {
             self.settled = tick;
             switching.fdb.settle_claims(tick);

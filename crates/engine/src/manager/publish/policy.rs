@@ -95,7 +95,7 @@ impl Engine {
     pub(crate) fn service_policy(&mut self) {
         if let Some(switching) = &self.rules.policy.switching {
             switching.fdb.age(now(), AGED_AT_ONCE);
-            for notice in self.rules.watch.service(switching) {
+            for notice in self.rules.watch.service(switching, now()) {
                 self.notices.push(notice);
             }
         }

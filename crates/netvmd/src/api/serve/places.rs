@@ -231,7 +231,7 @@ mod tests {
         busy.activity.set_lacks_body(true);
         let _more: Vec<Place> = (0..4).map(|_| places.take(web(1)).unwrap()).collect();
         assert!(!is_closed(&busy).await, "the other address has more of them");
-        let _third = (0..4).map(|_| places.take(web(2)).unwrap()).last();
+        let _third = (0..4).map(|_| places.take(web(2)).unwrap()).reduce(|_, last| last);
         assert!(is_closed(&busy).await, "its body does not come");
         drop((silent, other, more, request, busy));
     }
