@@ -56,8 +56,12 @@ fn sockets_belong_to_an_unprivileged_qemu_at_each_start_and_at_once_after_a_chan
     let folder = Arc::new(Folder::new());
     let sockets = ["web", "old"].map(|name| folder.0.join(format!("made/below/{name}.sock")));
     let owner = format!("socket_owner = \"{USER}:{GROUP}\"\nsocket_mode = \"0660\"");
-    let text = [ENGINE, &port("web", "vhost-user", &folder, &owner), &port("old", "e1000", &folder, &owner)]
-        .concat();
+    let text = [
+        ENGINE.as_str(),
+        &port("web", "vhost-user", &folder, &owner),
+        &port("old", "e1000", &folder, &owner),
+    ]
+    .concat();
     let mut daemon = Daemon::start_in(Arc::clone(&folder), &text);
     for restart in 0..2 {
         for socket in &sockets {
@@ -104,7 +108,8 @@ fn guest(socket: &Path, (hello, answer): (&[u8], usize)) -> Option<UnixStream> {
 #[test]
 fn a_second_guest_is_refused_and_named_until_the_first_one_has_gone() {
     let folder = Arc::new(Folder::new());
-    let text = [ENGINE, &port("web", "vhost-user", &folder, ""), &port("old", "e1000", &folder, "")].concat();
+    let text = [ENGINE.as_str(), &port("web", "vhost-user", &folder, ""), &port("old", "e1000", &folder, "")]
+        .concat();
     let daemon = Daemon::start_in(Arc::clone(&folder), &text);
     let own = std::process::id();
     for (name, hello) in [("web", VHOST), ("old", VFIO)] {
@@ -133,7 +138,7 @@ fn a_second_guest_is_refused_and_named_until_the_first_one_has_gone() {
 #[test]
 fn a_guest_that_misbehaves_all_the_time_fills_neither_log_nor_events() {
     let folder = Arc::new(Folder::new());
-    let text = [ENGINE, &port("old", "e1000", &folder, "")].concat();
+    let text = [ENGINE.as_str(), &port("old", "e1000", &folder, "")].concat();
     let daemon = Daemon::start_in(Arc::clone(&folder), &text);
     let socket = folder.0.join("made/below/old.sock");
     for _ in 0..60 {

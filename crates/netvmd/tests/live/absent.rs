@@ -118,7 +118,7 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
 
 #[test]
 fn an_apply_with_a_missing_interface_does_the_rest_and_warns() {
-    let daemon = Daemon::start(ENGINE);
+    let daemon = Daemon::start(&ENGINE);
     let text = format!("{ENGINE}{LANE}{}", port("x", "af_packet", "interface = \"none0\""));
     let reply: ApplyReply = daemon.post(path::APPLY, &text);
     let warns = |code: &str| {
@@ -231,7 +231,7 @@ fn nfs_and_vms_that_cannot_start_do_not_keep_netvmd_from_starting() {
     let late = program("forward").replace(&own.display().to_string(), &link.display().to_string());
     let vm = "\n[[vm]]\nname = \"g\"\nports = [\"v\"]\nimage = \"/none.img\"\n";
     let guest = port("v", "vhost-user", &format!("path = \"{}\"", folder.0.join("v.sock").display()));
-    let text = [ENGINE, &lane("a", &late), &lane("b", &program("forward")), &guest, vm].concat();
+    let text = [ENGINE.as_str(), &lane("a", &late), &lane("b", &program("forward")), &guest, vm].concat();
     let daemon = Daemon::start_in(folder, &text);
     daemon.until_flowing("b");
     let found = problems_of(&daemon, "nf a-nf cannot be started:");

@@ -252,7 +252,7 @@ fn netvmd_and_guests_restart_independently() {
     let pid = daemon.vm("a").pid.unwrap();
     daemon.signal(Signal::TERM);
     daemon.wait();
-    let daemon = Daemon::start_in(Arc::clone(&image.folder), ENGINE);
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), &ENGINE);
     daemon.until_slowly("a is asked to shut down", |daemon| daemon.vm("a").state == VmState::Stopping);
     assert_eq!((daemon.vm("a").pid, daemon.vm("a").cpus), (Some(pid), 1));
     assert!(daemon.log().contains("vm a: no longer configured; shutting it down"));
