@@ -194,9 +194,10 @@ fn packets_of_two_tenants_on_a_shared_uplink_land_in_no_tenants_memory() {
     assert!(!holds(&rig, 0, &secret(1)) && !holds(&rig, 1, &secret(0)), "and no others");
     let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
     assert_eq!(copies, 2000, "each packet is copied once, into the memory of its group");
-    // Without the second tenant's rule, the port is reopened and packets land in the first one's memory.
+    // Without the second tenant's rule, packets of the port, which reads another capture, land in the first one's memory.
     host.rules.truncate(1);
-    host.ports[0] = scratch.port(0, &to_tenants(100));
+    let second = Scratch::new();
+    host.ports[0] = second.port(0, &to_tenants(100));
     rig.engine.apply(&host).unwrap();
     assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets == 2050), "{}", rig.story());
     let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();

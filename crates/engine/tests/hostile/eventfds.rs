@@ -115,7 +115,7 @@ fn two_groups(count: [Option<u64>; 2]) -> Host {
 /// for this process, because netvm promises nothing there.
 fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
     in_time(move || {
-        let mut rig = Rig::new(&EngineConfig::default());
+        let mut rig = Rig::with_one_worker(&EngineConfig::default());
         if rig.engine.notices().any(|notice| matches!(notice, Notice::WakesMayWait { .. })) {
             return println!("SKIP: io_setup(2) fails here");
         }
@@ -145,7 +145,7 @@ fn with_guest(mut host: Host) -> (Host, PathBuf) {
 
 #[test]
 fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
-    let mut rig = Rig::new(&adaptive());
+    let mut rig = Rig::with_one_worker(&adaptive());
     let (host, path) = with_guest(line(&["fw"], Some(1000), true));
     rig.engine.apply(&host).unwrap();
     let id = rig.attach("fw", "spin=0", false);
@@ -168,7 +168,7 @@ fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
 #[test]
 fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
     in_time(|| {
-        let mut rig = Rig::new(&adaptive());
+        let mut rig = Rig::with_one_worker(&adaptive());
         let (mut host, path) = with_guest(line(&["fw"], Some(0), true));
         // Packets of the guest do not match.
         let matches = Match { from: vec![PortId(2)], ether_type: vec![EtherType::ARP], ..Match::default() };
@@ -248,7 +248,7 @@ const COSTLY: Duration = Duration::from_millis(8);
 
 #[test]
 fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
-    let mut rig = Rig::new(&EngineConfig::default());
+    let mut rig = Rig::with_one_worker(&EngineConfig::default());
     rig.engine.apply(&two_groups([None; 2])).unwrap();
     rig.attach("b", "forward", false);
     let id = admit(&mut rig, "a");
@@ -280,7 +280,7 @@ fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
 #[test]
 fn an_nf_does_not_block_on_an_eventfd_that_another_group_has_filled() {
     let busy = EngineConfig { idle: Idle::Poll, ..EngineConfig::default() };
-    let mut rig = Rig::new(&busy);
+    let mut rig = Rig::with_one_worker(&busy);
     let mut host = two_groups([Some(0); 2]);
     host.engine = busy;
     rig.engine.apply(&host).unwrap();
@@ -298,7 +298,7 @@ fn an_nf_does_not_block_on_an_eventfd_that_another_group_has_filled() {
 
 #[test]
 fn each_group_wakes_a_worker_that_sleeps() {
-    let mut rig = Rig::new(&adaptive());
+    let mut rig = Rig::with_one_worker(&adaptive());
     rig.engine.apply(&two_groups([Some(ROUNDS as u64); 2])).unwrap();
     let nfs = [("a", 1), ("b", 3)].map(|(role, out)| (role, admit(&mut rig, role), out));
     for (role, id, out) in nfs {
@@ -310,7 +310,7 @@ fn each_group_wakes_a_worker_that_sleeps() {
 
 #[test]
 fn eventfds_are_closed_with_their_group() {
-    let mut rig = Rig::new(&adaptive());
+    let mut rig = Rig::with_one_worker(&adaptive());
     let host = two_groups([Some(0), Some(ROUNDS as u64)]);
     rig.engine.apply(&host).unwrap();
     let (first, second) = (admit(&mut rig, "a"), admit(&mut rig, "b"));

@@ -50,16 +50,26 @@ pub fn with_workers(config: &EngineConfig) -> EngineConfig {
     config
 }
 
-/// An engine whose configurations get the cores of [`with_workers`].
+/// An engine whose configurations get its own cores if they have none.
 pub struct Workers(Engine);
 
 impl Workers {
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
-        self.0.apply(&Host { engine: with_workers(&host.engine), ..host.clone() })
+        let engine = self.with_own_cores(&host.engine);
+        self.0.apply(&Host { engine, ..host.clone() })
     }
 
     pub fn apply_with(&mut self, host: Host, policy: Arc<Policy>) -> Result<(), ApplyError> {
-        self.0.apply_with(Host { engine: with_workers(&host.engine), ..host }, policy)
+        let engine = self.with_own_cores(&host.engine);
+        self.0.apply_with(Host { engine, ..host }, policy)
+    }
+
+    fn with_own_cores(&self, config: &EngineConfig) -> EngineConfig {
+        let mut config = config.clone();
+        if config.cores.is_empty() {
+            config.cores.clone_from(&self.0.host().engine.cores);
+        }
+        config
     }
 }
 
@@ -87,7 +97,12 @@ pub struct Rig {
 impl Rig {
     /// Without `cores`, it has as many workers as `NETVM_TEST_WORKERS` says; one without it.
     pub fn new(config: &EngineConfig) -> Self {
-        let engine = Engine::start(&with_workers(config), false).unwrap_or_else(|error| panic!("{error}"));
+        Self::with_one_worker(&with_workers(config))
+    }
+
+    /// For tests that play an NF's thread: they use its rings with one worker.
+    pub fn with_one_worker(config: &EngineConfig) -> Self {
+        let engine = Engine::start(config, false).unwrap_or_else(|error| panic!("{error}"));
         Self { engine: Workers(engine), nfs: Vec::new(), notices: Vec::new() }
     }
 

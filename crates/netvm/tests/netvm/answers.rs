@@ -89,7 +89,7 @@ pub fn stats(seconds: u64) -> Stats {
         nf_cycles_per_packet: 20.0,
         bursts: 1,
         sleeps: 0,
-        cycles: packets * 20,
+        cycles: packets * 2_000_000,
         ring_percent: 62.5,
         buffers: 12,
     };

@@ -13,6 +13,8 @@ use crate::policy::Switching;
 const FLAPPING_FROM: u64 = 10;
 /// Seconds in a row with that many until it is reported: hosts that move all at once do so in one.
 const FLAPPING_SECONDS: u32 = 2;
+/// Claims to held addresses in a second that are reported at once: storm control ends a loop within a second.
+const LOOPING_FROM: u64 = 100;
 /// Seconds for which a storm or a flapping address is shown after its last packet, and between two notices of moves.
 const SHOWN_FOR: u32 = 10;
 
@@ -65,7 +67,8 @@ impl PortWatch {
     fn update(&mut self, second: u32, counts: (Moves, [u64; StormClass::ALL.len()])) -> Seen {
         let (moves, dropped) = counts;
         let moved = moves.moved - self.moves.moved;
-        let per_second = moved + (moves.held - self.moves.held);
+        let held = moves.held - self.moves.held;
+        let per_second = moved + held;
         let storms = std::array::from_fn(|n| {
             let new = dropped[n] - self.dropped[n];
             let is_news = new > 0 && self.storm_until[n] < second;
@@ -76,7 +79,7 @@ impl PortWatch {
         });
         self.flapping_for = if per_second >= FLAPPING_FROM { self.flapping_for + 1 } else { 0 };
         let was_flapping = self.flapping_until >= second;
-        if self.flapping_for >= FLAPPING_SECONDS {
+        if self.flapping_for >= FLAPPING_SECONDS || held >= LOOPING_FROM {
             self.flapping_until = second + SHOWN_FOR;
         }
         (self.moves, self.dropped) = counts;
@@ -177,11 +180,12 @@ mod tests {
         assert_eq!(at(111, 2, 3), (false, 0));
         assert_eq!(at(112, 52, 3), (true, 0), "hosts that move all at once");
         assert_eq!(at(113, 52, 3), (false, 0));
-        assert_eq!((at(114, 53, 403), at(115, 54, 803)), ((false, 0), (false, 401)));
-        assert_eq!(at(116, 55, 1203), (false, 0), "it is reported once");
-        assert_eq!(at(126, 55, 1203), (false, 0));
-        assert_eq!(at(127, 56, 1203), (true, 0));
-        assert_eq!((at(138, 57, 2000), at(139, 58, 3000)), ((true, 0), (false, 1001)), "flapping again");
+        assert_eq!((at(114, 53, 43), at(115, 54, 83)), ((false, 0), (false, 41)));
+        assert_eq!(at(116, 55, 123), (false, 0), "it is reported once");
+        assert_eq!(at(126, 55, 123), (false, 0));
+        assert_eq!(at(127, 56, 123), (true, 0));
+        assert_eq!((at(138, 57, 200), at(139, 58, 290)), ((true, 0), (false, 91)), "flapping again");
+        assert_eq!(at(160, 59, 1290), (false, 1001), "a loop that storm control ended");
     }
 
     #[test]
