@@ -143,10 +143,14 @@ fn arp_senders_are_limited_to_the_port() {
     assert_eq!(judge(options(), &frame), Err(Spoofed::ArpMac));
     let guard = Guard::new(options()).unwrap();
     assert_eq!(guard.inspect(&frame[..sender + 5], frame.len()), Err(Spoofed::Truncated));
-    // ARP of another hardware type: the guard cannot tell the address's owner.
-    let mut frame = arp("10.0.0.5", true);
-    frame[18 + 1] = 6;
-    assert_eq!(judge(options(), &frame), Err(Spoofed::ArpKind));
+    // Hosts take ARP of IEEE 802 networks as that of Ethernet. Of another type, the guard cannot tell the address's owner.
+    let of_type = |hardware, sender| {
+        let mut frame = arp(sender, true);
+        frame[18 + 1] = hardware;
+        judge(options(), &frame)
+    };
+    assert_eq!((of_type(6, "10.0.0.5"), of_type(6, "10.0.0.1")), (Ok(()), Err(Spoofed::Address)));
+    assert_eq!(of_type(7, "10.0.0.5"), Err(Spoofed::ArpKind));
 }
 
 /// A neighbour discovery message: type, body after the reserved word, and options.
