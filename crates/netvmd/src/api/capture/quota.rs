@@ -155,6 +155,7 @@ mod tests {
         assert_eq!(take(3, 0).unwrap().ring, 16 * MIB);
         assert_eq!(quota.take(Peer::User(3), (0, 32)).unwrap().ring, MIB);
         drop((first, second));
+        let _third = take(3, 32 * MIB).unwrap();
         assert!(take(1, 128 * MIB).is_err(), "the limit of all");
         assert!(take(1, 64 * MIB).is_ok());
     }
