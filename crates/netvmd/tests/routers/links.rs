@@ -91,7 +91,7 @@ fn state_and_mtu_of_a_containers_interface_are_followed() {
     if !are_possible() {
         return;
     }
-    let (container, router) = (Host::bare("lc"), format!("lc{}", std::process::id()));
+    let (container, router) = (Host::bare("box"), format!("box{}", std::process::id()));
     let config = format!(
         "{ENGINE}\n[[port]]\nname = \"c\"\nkind = \"container\"\nnamespace = \"{}\"\n\
          addresses = [\"10.1.0.2/24\"]\nforward = {{ router = \"{router}\" }}\n\
