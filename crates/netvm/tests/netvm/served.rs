@@ -327,7 +327,7 @@ fn top_marks_the_slowest_nf() {
     assert!(!narrow.contains("CYCLES/PACKET"), "{narrow}");
     let json: Value = serde_json::from_str(&top("80", &["--once", "--json"]).good()).unwrap();
     assert_eq!(json["chains"][0]["hops"][0]["is_bottleneck"], true);
-    assert_eq!(json["nfs"][0]["cycles_per_packet"], 40.0);
+    assert_eq!(json["nfs"][0]["cycles_per_packet"], 4_000_000.0);
     assert!(top("80", &[]).failed(1).contains("not a terminal: use `netvm top --once`"));
 }
 

@@ -161,18 +161,18 @@ fn address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
     Some((message.header.index, local.or(any)?))
 }
 
-/// When a route expires; an error if it has.
+/// When a route has expired; an error if it has.
 fn expires(message: &RouteMessage) -> Option<Result<Instant, Expired>> {
     let info = message.attributes.iter().find_map(|one| match one {
         RouteAttribute::CacheInfo(info) => Some(info),
         _ => None,
     })?;
-    // Signed, 0 for never.
+    // Signed, 0 for never; but also within a tick of the end, so a route surely shows as expired some ticks later.
     match info.expires.cast_signed() {
         0 => None,
         ticks => {
             let ticks = u32::try_from(ticks).map_err(|_| Expired);
-            Some(ticks.map(|ticks| Instant::now() + TICK * (ticks + 1)))
+            Some(ticks.map(|ticks| Instant::now() + TICK * (ticks + 3)))
         }
     }
 }
