@@ -92,7 +92,7 @@ package_here() {
     cp packaging/netvmd.service "$build/debian/netvm.netvmd.service"
     cp packaging/netvm.sysusers "$build/debian/netvm.sysusers"
     printf 'netvm (%s) %s; urgency=medium\n\n  * %s\n\n -- %s  %s\n' "$version" "$suite" \
-        "Built from the sources; their CHANGELOG.md says what changed." \
+        "Built from the sources; their CHANGELOG.md says what netvm has." \
         "$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$(LC_ALL=C date -R)" >"$build/debian/changelog"
     step "packing" pack "$build" "$(realpath "$target_dir/$profile")"
     (cd "$out" && du -h -- *.deb)
