@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netvm_capture::Timestamp;
-use netvm_region::clock::{cycles, cycles_per_second};
+use netvm_clock::{cycles, cycles_per_second};
 
 /// How often both clocks are compared.
 const EVERY: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 //! And checks at build time that the limits of netvm-config (values in a file) and of netvm-region (sizes in shared memory)
 //! agree. Neither crate depends on the other; the engine uses both.
 
+use netvm_clock as clock;
 use netvm_config::model;
-use netvm_region::clock;
 use netvm_switch::Policer;
 
 use crate::router::DestinationLimit;

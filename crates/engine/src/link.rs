@@ -3,8 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use netvm_clock as clock;
 use netvm_notify::{RateLimit, Signaller, Wake};
-use netvm_region::{Control, clock};
+use netvm_region::Control;
 use netvm_ring::{Consumer, Producer};
 
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader, clock};
+use netvm_clock as clock;
+use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader};
 use netvm_ring::Descriptor;
 
 mod backoff;

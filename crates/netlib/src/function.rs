@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use netvm_region::{MAX_COUNTERS, clock};
+use netvm_clock as clock;
+use netvm_region::MAX_COUNTERS;
 
 use crate::attach::{Attachment, Error, Options, attach};
 use crate::endpoint::{Burst, Endpoint, ThreadContext};

@@ -40,6 +40,7 @@ pub use endpoint::{BURST, Burst, Endpoint, ThreadContext};
 pub use function::{NetworkFunction, run, run_attached};
 pub use ivshmem::IvshmemError;
 pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE, THREADS_VARIABLE};
-pub use netvm_region::{MAX_COUNTERS, MAX_THREADS, clock};
+pub use netvm_clock as clock;
+pub use netvm_region::{MAX_COUNTERS, MAX_THREADS};
 pub use packet::{Idle, Packet, PortId, RoleId, Verdict};
 pub use shared::{Stop, Waiting};

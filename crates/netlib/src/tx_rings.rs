@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{Balance, MAX_NF_THREADS, MAX_ROLES, Sticky, Table, TableReader, clock};
+use netvm_clock as clock;
+use netvm_region::{Balance, MAX_NF_THREADS, MAX_ROLES, Sticky, Table, TableReader};
 use netvm_ring::{Descriptor, VerdictKind};
 
 mod next_hop;

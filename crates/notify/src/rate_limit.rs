@@ -16,7 +16,7 @@
 
 use std::os::fd::AsFd;
 
-use netvm_region::clock;
+use netvm_clock as clock;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::signaller::Signaller;

@@ -12,7 +12,6 @@
 //! The engine never reads a size, an offset or a count back from them: it keeps its own copy. It uses an NF's claims
 //! (an epoch, a counter) only as numbers to show or to wait for, never as addresses.
 
-pub mod clock;
 mod control;
 mod geometry;
 mod kind;

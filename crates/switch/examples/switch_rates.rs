@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use netvm_region::clock::{cycles, cycles_per_second};
+use netvm_clock::{cycles, cycles_per_second};
 use netvm_switch::{Fdb, FdbKey, FdbOptions, Learned};
 use netvm_wire::MacAddr;
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use netvm_region::clock;
+use netvm_clock as clock;
 
 use crate::error::BenchError;
 use crate::machine::Cores;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use netvm_clock as clock;
 use netvm_engine::{DropReason, Engine, Stage};
-use netvm_region::{NfCounter, clock};
+use netvm_region::NfCounter;
 
 use crate::error::BenchError;
 use crate::measure::harness::Figure;

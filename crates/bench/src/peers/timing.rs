@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use netvm_region::clock;
+use netvm_clock as clock;
 
 use crate::error::BenchError;
 

@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use netvm_capture::{CaptureWriter, Precision, Timestamp, WriterOptions};
-use netvm_region::clock;
+use netvm_clock as clock;
 use netvm_wire::{FrameBuilder, MacAddr};
 
 use super::kill_with_parent;

@@ -13,7 +13,7 @@ pub(crate) mod state;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvm_region::clock;
+use netvm_clock as clock;
 use rustix::io::Errno;
 
 use crate::memory::GuestMemory;

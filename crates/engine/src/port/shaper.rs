@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use dpdk::{Batch, Mbuf};
+use netvm_clock as clock;
 use netvm_config::model::{QosConfig, QueueConfig, QueueId};
-use netvm_region::clock;
 use netvm_switch::qos::{CodelOptions, Next, Qos, QosError, QueueOptions, Service, ShaperOptions};
 
 use super::PortContext;

@@ -3,7 +3,7 @@
 //! Any member of `capture_group` may send a filter of thousands of instructions. All filters of a worker together take at most
 //! [`SHARE`] of its time, each capture the same part of it; beyond it, packets pass unfiltered, and are counted as missed.
 
-use netvm_region::clock;
+use netvm_clock as clock;
 
 /// The filters' share of a worker's time: one part of so many.
 const SHARE: u64 = 4;

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use dpdk::Mbuf;
-use netvm_region::clock;
+use netvm_clock as clock;
 use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Outcome, Record, Writer};
 
 use crate::drop_reason::DropReason;

@@ -21,7 +21,7 @@
 use std::cell::Cell;
 
 use dpdk::{Batch, Mbuf, MbufPtr};
-use netvm_region::clock;
+use netvm_clock as clock;
 use rtrb::Producer;
 
 use crate::ids::{ChainId, PortId};

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_region::clock;
+use netvm_clock as clock;
 use rtrb::{Consumer, Producer};
 
 mod act;

@@ -11,10 +11,10 @@
 //! a core. Without a monitor: one branch per burst.
 
 use dpdk::{Batch, Mbuf};
+use netvm_clock as clock;
 use netvm_config::model::{FlowMonitorConfig, MonitorTable};
 use netvm_flowmon::names::may_have_name;
 use netvm_flowmon::{AnyMeter, Record, Settings, TableKind};
-use netvm_region::clock;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{Headers, parse_prefix};
 use rtrb::{Consumer, RingBuffer};

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use netvm_region::clock::{self, CoreSharing};
+use netvm_clock::{self as clock, CoreSharing};
 
 use crate::shared::Waiting;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use netvm_clock::{self as clock, CoreSharing};
 use netvm_region::TableReader;
-use netvm_region::clock::{self, CoreSharing};
 
 use super::TxRings;
 

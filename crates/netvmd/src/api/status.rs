@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError};
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{ChainState, HugePages, NfInfo, NfState, Status, WorkerInfo};
+use netvm_clock as clock;
 use netvm_config::model::Host;
 use netvm_engine::{InterfaceState, PortView};
-use netvm_region::clock;
 
 use super::Failure;
 use super::routers::is_full;

@@ -9,12 +9,12 @@ use netvm_api::{
     ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo, PortWorkerInfo,
     Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
 };
+use netvm_clock as clock;
 use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
     PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
-use netvm_region::clock;
 
 use super::{Failure, nfs};
 use crate::daemon::Daemon;

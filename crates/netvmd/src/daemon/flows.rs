@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use netvm_clock as clock;
 use netvm_config::model::FlowMonitorConfig;
 use netvm_engine::{DropCounts, Engine};
 use netvm_flowmon::export::{Clock, Drops, Exporter, Options, View};
-use netvm_region::clock;
 use tokio::task::JoinHandle;
 
 use crate::engine_thread::{EngineGone, EngineHandle};

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
+use netvm_clock as clock;
 use netvm_notify::{RateLimit, Signaller, Wake};
-use netvm_region::clock;
 
 /// From this number of packets received since the last interrupt, the guest's progress sets the interval.
 const MANY: u32 = 2;

@@ -15,7 +15,7 @@ mod line;
 
 use std::os::fd::OwnedFd;
 
-use netvm_region::clock;
+use netvm_clock as clock;
 
 use super::Model;
 use super::registers::{CTRL_EXT_EIAME, CTRL_EXT_IAME, cause};

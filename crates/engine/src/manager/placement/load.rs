@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use netvm_region::clock;
+use netvm_clock as clock;
 
 use super::Placement;
 use crate::counters::WorkerCounters;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use netvm_clock as clock;
 use netvm_config::model::Host;
 use netvm_policy::RuleId;
-use netvm_region::clock;
 
 use super::l2_watch::SwitchingWatch;
 use crate::manager::Engine;

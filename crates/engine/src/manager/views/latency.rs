@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use netvm_region::clock;
+use netvm_clock as clock;
 
 use crate::manager::Engine;
 use crate::worker::{LatencySample, Span};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use netvm_clock as clock;
 use netvm_config::model::{Chain, PortConfig, QueueConfig};
-use netvm_region::{PageKind, clock};
+use netvm_region::PageKind;
 
 pub(crate) mod flows;
 pub(crate) mod latency;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_classifier::Prefilter;
+use netvm_clock as clock;
 use netvm_config::model::{Action, Host, Police};
 use netvm_policy::{Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, flatten, ingress_classes};
-use netvm_region::clock;
 use netvm_switch::Meter;
 
 use super::{Built, Stop};

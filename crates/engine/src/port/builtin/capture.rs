@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use dpdk::{Batch, Mbuf, PortNumber};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriteError};
-use netvm_region::clock;
+use netvm_clock as clock;
 
 use super::sink::swallow;
 use crate::drop_reason::DropReason;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpdk::Batch;
+use netvm_clock as clock;
 use netvm_config::model::SourceConfig;
-use netvm_region::clock;
 
 use super::sink::swallow;
 use crate::memory::Memory;

@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvm_clock::{self as clock, CoreSharing};
 use netvm_config::model::Idle;
 use netvm_notify::EpollWaiter;
-use netvm_region::clock::{self, CoreSharing};
 use rustix::thread::sched_getcpu;
 
 use super::port_events::{Limits, PortEvents};

@@ -3,7 +3,7 @@
 //!
 //! Cost: one fence per turn in which a burst was published, and a check of each link and each other worker.
 
-use netvm_region::clock;
+use netvm_clock as clock;
 use netvm_ring::full_fence;
 
 use crate::drop_reason::Violation;

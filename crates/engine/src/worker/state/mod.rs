@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dpdk::{Batch, Mbuf};
+use netvm_clock as clock;
 use netvm_notify::Signaller;
-use netvm_region::clock;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_tap::Direction;
 

@@ -68,8 +68,8 @@ struct TestNf {
 
 impl NetworkFunction for TestNf {
     fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
-        let until = netvm_region::clock::cycles() + self.spin;
-        while netvm_region::clock::cycles() < until {
+        let until = netvm_clock::cycles() + self.spin;
+        while netvm_clock::cycles() < until {
             std::hint::spin_loop();
         }
         if !self.sleep.is_zero() {

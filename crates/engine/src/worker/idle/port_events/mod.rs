@@ -13,8 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use netvm_clock as clock;
 use netvm_notify::ReadySet;
-use netvm_region::{MAX_PORTS, clock};
+use netvm_region::MAX_PORTS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
 

@@ -6,7 +6,7 @@
 //! times a second and gets half a percent of the core; a thread that sleeps for 5 µs instead gets its half. So a thread whose
 //! yields take that long is on a crowded core, where it must not yield, but sleep until it is woken.
 
-use super::{cycles, cycles_in_micros};
+use crate::{cycles, cycles_in_micros};
 
 /// A yield that took longer gave the core to others: the call alone takes a third of a microsecond.
 const ALONE_MICROS: u64 = 3;

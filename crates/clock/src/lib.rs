@@ -1,4 +1,5 @@
-//! The clock of the packet path: the processor's cycle counter.
+//! The clock of the packet path: the processor's cycle counter. [`CoreSharing`] tells from the time that yields take
+//! whether other threads want the core.
 
 mod core_sharing;
 
