@@ -17,13 +17,14 @@
 //! - a renamed item is a removed one and a new one.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use netvm_policy::Names;
-pub use netvm_policy::{
-    Action, Actions, ChainId, Masked, Match, Police, PortId, QueueId, Rate, RouterId, Rule, RuleId,
-    RuleParts, SetVlan, Span,
+pub use netvm_ids::{
+    ChainId, GroupId, MAX_CHAINS, MAX_GROUP_THREADS, MAX_GROUPS, MAX_HOPS, MAX_NODES, MAX_PORTS,
+    MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,
+    MAX_VMS, MAX_WORKERS, NAME_BYTES, PortId, QueueId, RoleId, RouterId, RuleId,
 };
+use netvm_policy::Names;
+pub use netvm_policy::{Action, Actions, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span};
 use netvm_wire::MacAddr;
 
 mod engine;
@@ -58,67 +59,6 @@ pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStar
 
 /// The word for the ingress port in a chain's `output`.
 pub(crate) const INGRESS: &str = "ingress";
-/// Chains that a host can have; chain numbers are below it.
-pub const MAX_CHAINS: usize = 256;
-/// Hops that a chain can have.
-pub const MAX_HOPS: usize = 16;
-/// Roles that a host can have; role numbers are below it.
-pub const MAX_ROLES: usize = 128;
-/// Ports that a host can have; port numbers are below it.
-pub const MAX_PORTS: usize = 1024;
-/// Rules that a host can have; rule numbers are below it.
-pub const MAX_RULES: usize = 65_536;
-/// Elements that a field of a match, or a list of a guard, can have.
-pub const MAX_SET: usize = 1024;
-/// Trust groups that a host can have; group numbers are below it.
-pub const MAX_GROUPS: usize = 64;
-/// Virtual machines that a host can have.
-pub const MAX_VMS: usize = 128;
-/// Virtual routers that a host can have; router numbers are below it.
-pub const MAX_ROUTERS: usize = 64;
-/// Workers that an engine can have.
-pub const MAX_WORKERS: usize = 32;
-/// Most queues of a port's `qos`.
-pub const MAX_TX_QUEUES: usize = 16;
-/// Names that queues of all ports can have; the numbers of names are below it.
-pub const MAX_QUEUE_NAMES: usize = 255;
-/// NUMA nodes that an engine can be spread over.
-pub const MAX_NODES: usize = 4;
-/// Threads that an NF process can have.
-pub const MAX_THREADS: usize = 16;
-/// NF threads that a hop chooses from: replicas times threads.
-pub const MAX_REPLICAS: usize = 8;
-/// NF threads that a trust group can have, standby replicas included.
-pub const MAX_GROUP_THREADS: usize = 63;
-/// Bytes that a name can have.
-pub const NAME_BYTES: usize = 32;
-
-/// Number of a trust group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct GroupId(pub u16);
-
-/// Number of a role: the one in descriptors, verdicts and counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct RoleId(pub u16);
-
-macro_rules! number {
-    ($($name:ident),*) => {$(
-        impl $name {
-            /// The number as an array index.
-            #[must_use]
-            pub const fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    )*};
-}
-number!(GroupId, RoleId);
 
 /// Everything that one netvmd runs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

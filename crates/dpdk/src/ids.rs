@@ -1,18 +1,13 @@
 //! Newtypes for port, queue and NUMA node numbers.
 
-use std::fmt;
-
-/// A port as DPDK numbers it; reused after the port is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortNumber(pub u16);
-
-/// A receive or transmit queue of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QueueId(pub u16);
-
-/// A NUMA node as Linux numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NumaNode(pub u32);
+netvm_ids::id! {
+    /// A port as DPDK numbers it; reused after the port is closed.
+    PortNumber(u16);
+    /// A receive or transmit queue of a port.
+    QueueId(u16);
+    /// A NUMA node as Linux numbers it.
+    NumaNode(u32);
+}
 
 impl NumaNode {
     /// Converts a number from DPDK or sysfs; a negative number means unknown.
@@ -26,15 +21,3 @@ impl NumaNode {
         node.and_then(|node| i32::try_from(node.0).ok()).unwrap_or(-1)
     }
 }
-
-macro_rules! display {
-    ($($name:ident)*) => {$(
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    )*};
-}
-
-display! { PortNumber QueueId NumaNode }

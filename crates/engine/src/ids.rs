@@ -1,33 +1,8 @@
 //! Ids that the engine assigns, and those that it shares with the configuration.
 
-use core::fmt;
+pub use netvm_ids::{ChainId, GroupId, PortId, RoleId, RouterId};
 
-pub use netvm_config::model::{ChainId, GroupId, PortId, RoleId, RouterId};
-
-macro_rules! id {
-    ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(pub $inner);
-
-        impl $name {
-            /// The number as an index.
-            #[inline(always)]
-            #[must_use]
-            pub const fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    )*};
-}
-
-id! {
+netvm_ids::id! {
     /// A worker.
     WorkerId(u8);
     /// A thread of an NF, numbered within its trust group. 0 is the engine.

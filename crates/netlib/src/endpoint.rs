@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_clock as clock;
+use netvm_ids::{PortId, RoleId};
 use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader};
 use netvm_ring::Descriptor;
 
@@ -18,7 +19,7 @@ mod burst;
 pub use burst::{Burst, ThreadContext};
 
 use self::backoff::{Backoff, LONGEST_SLEEP, PRESSED_SLEEP, Step};
-use crate::packet::{PortId, RoleId, Verdict};
+use crate::packet::Verdict;
 use crate::rx_rings::RxRings;
 use crate::shared::{Shared, Stop, Waiting};
 use crate::tx_rings::TxRings;

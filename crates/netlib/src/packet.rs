@@ -2,16 +2,9 @@
 
 use core::slice;
 
+use netvm_ids::{PortId, RoleId};
 use netvm_region::Region;
 use netvm_ring::Descriptor;
-
-/// Number of a port, from [`crate::Endpoint::port`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortId(pub u16);
-
-/// Number of a role, from [`crate::Endpoint::role`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RoleId(pub u16);
 
 /// Idle timeout of a per-flow verdict in seconds. The role's `flow_verdicts` in the configuration bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

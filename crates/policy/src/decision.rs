@@ -1,6 +1,7 @@
 //! The combined result of all rules that match a packet.
 
-use crate::ids::{PortId, QueueId, RuleId};
+use netvm_ids::{PortId, QueueId, RuleId};
+
 use crate::rule::{Action, Police, Rule, SetVlan};
 
 /// The actions for a packet, and the rules behind them.

@@ -18,8 +18,8 @@ pub mod arbitrary;
 mod cubes;
 mod decision;
 mod flatten;
-mod ids;
 mod matching;
+mod names;
 mod reference;
 mod rule;
 mod span;
@@ -31,8 +31,9 @@ pub use decision::{Decision, Merged};
 pub use flatten::{
     Edit, EgressClasses, Flat, FlatList, FlattenError, Side, egress_classes, flatten, ingress_classes,
 };
-pub use ids::{ChainId, Names, PortId, QueueId, RouterId, RuleId};
 pub use matching::{Match, mac_bits};
+pub use names::Names;
+pub use netvm_ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 pub use reference::decide;
 pub use rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 pub use span::{Masked, Span};

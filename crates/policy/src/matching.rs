@@ -1,8 +1,8 @@
 //! The match of a rule.
 
+use netvm_ids::PortId;
 use netvm_wire::{EtherType, FlowKey, Fragment, IpNet, IpProto, MacAddr, PortRange};
 
-use crate::ids::PortId;
 use crate::span::{Masked, Span};
 
 /// Sets of values for the fields; an element of each must match; an empty set matches everything.

@@ -1,9 +1,9 @@
 //! The reference semantics of rules: a linear scan.
 
+use netvm_ids::PortId;
 use netvm_wire::FlowKey;
 
 use crate::decision::Decision;
-use crate::ids::PortId;
 use crate::rule::Rule;
 
 /// The decision for a packet received on `from` (and to be sent on `to`). The reference for classifiers and flattened

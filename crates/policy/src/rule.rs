@@ -4,11 +4,10 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
+use netvm_ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 use netvm_wire::VlanId;
-use serde::{Deserialize, Serialize};
 
 use crate::cubes::{Cube, TooManyCubes};
-use crate::ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 use crate::matching::Match;
 
 /// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match
@@ -136,7 +135,7 @@ pub enum SetVlan {
 }
 
 /// Token buckets for all matching packets; both rates apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Police {
     /// Packet rate.
     pub packets: Option<Rate>,
@@ -145,7 +144,7 @@ pub struct Police {
 }
 
 /// A rate and a burst size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Units per second.
     pub per_second: u64,

@@ -1,9 +1,7 @@
 //! Ranges and masks of field values.
 
-use serde::{Deserialize, Serialize};
-
 /// A range from `first` to `last`, inclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span<T> {
     /// The lowest value.
     pub first: T,
@@ -41,7 +39,7 @@ impl<T: Copy + PartialOrd> Span<T> {
 }
 
 /// The values whose bits in `mask` are those of `value`; `value` has no other bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Masked<T> {
     /// The bits.
     pub value: T,

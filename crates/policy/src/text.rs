@@ -3,10 +3,11 @@
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 
+use netvm_ids::PortId;
 use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
-use crate::ids::{Names, PortId};
 use crate::matching::Match;
+use crate::names::Names;
 use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 use crate::span::{Masked, Span};
 
@@ -284,13 +285,13 @@ fn vlans(span: &Span<u16>) -> impl Display + use<> {
 
 #[cfg(test)]
 mod tests {
+    use netvm_ids::{ChainId, QueueId, RouterId, RuleId};
     use netvm_wire::{IpProto, VlanId};
     use proptest::prelude::*;
     use std::borrow::Cow;
 
     use super::*;
     use crate::arbitrary::rules;
-    use crate::ids::{ChainId, QueueId, RouterId, RuleId};
 
     struct Fixed;
 

@@ -79,11 +79,11 @@ impl UsedFields {
 
 #[cfg(test)]
 mod tests {
+    use netvm_ids::PortId;
     use proptest::prelude::*;
 
     use super::*;
     use crate::arbitrary::{Generator, rules_and_keys};
-    use crate::ids::PortId;
     use crate::matching::Match;
     use crate::reference::decide;
     use crate::span::{Masked, Span};

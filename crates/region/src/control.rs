@@ -11,14 +11,11 @@ use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, 
 
 mod ready_message;
 
+pub use netvm_ids::{MAX_THREADS, MAX_WORKERS};
 pub use ready_message::ReadyMessage;
 
-/// Most threads of an NF.
-pub const MAX_THREADS: usize = 16;
-/// Most workers of an engine.
-pub const MAX_WORKERS: usize = 32;
-/// Most regions (NUMA nodes) of a trust group.
-pub const MAX_REGIONS: usize = 4;
+/// Most regions of a trust group: one on each NUMA node.
+pub const MAX_REGIONS: usize = netvm_ids::MAX_NODES;
 /// Most counters that an NF can define.
 pub const MAX_COUNTERS: usize = 32;
 

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 
+use netvm_ids::MAX_GROUP_THREADS;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::kind::{self, Kind};
@@ -18,21 +19,10 @@ use crate::{MapError, Mapping, Pages};
 mod entry;
 
 pub use entry::{Balance, Destination, DestinationKind, Name, RingRef};
+pub use netvm_ids::{MAX_CHAINS, MAX_HOPS, MAX_PORTS, MAX_REPLICAS, MAX_ROLES, NAME_BYTES};
 
-/// Most chains of a host.
-pub const MAX_CHAINS: usize = 256;
-/// Most hops of a chain.
-pub const MAX_HOPS: usize = 16;
-/// Numbers of NF threads in a trust group. Number 0 is the engine, so a group has at most one thread less.
-pub const MAX_NF_THREADS: usize = 64;
-/// Most replicas of a hop.
-pub const MAX_REPLICAS: usize = 8;
-/// Most roles of a host.
-pub const MAX_ROLES: usize = 128;
-/// Most ports of a host.
-pub const MAX_PORTS: usize = 1024;
-/// Longest name in bytes.
-pub const NAME_BYTES: usize = 32;
+/// Numbers of NF threads in a trust group. Number 0 is the engine.
+pub const MAX_NF_THREADS: usize = MAX_GROUP_THREADS + 1;
 
 /// The table's content. A zeroed table sends everything to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -4,8 +4,10 @@
 
 use std::io::Write as _;
 
+use netvm_ids::{PortId, RoleId};
+
 use super::{BURST, Endpoint};
-use crate::packet::{Packet, PortId, RoleId, Verdict};
+use crate::packet::{Packet, Verdict};
 
 /// Packets of a burst after which the heartbeat moves: an NF that takes less than an eighth of its `hang_timeout` for a
 /// packet never counts as hung.

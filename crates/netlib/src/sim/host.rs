@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::Error;
 use crate::endpoint::BURST;
-use crate::packet::{Idle, PortId, RoleId, Verdict};
+use crate::packet::{Idle, Verdict};
 
 pub(super) const STRIDE: u32 = 16_384;
 pub(super) const HEADROOM: u16 = 256;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use netvm_attach::{Answer, AttachError, FD_VARIABLE, Hello, Ready};
+use netvm_ids::PortId;
 use netvm_region::{LAYOUT_VERSION, MAX_THREADS};
 use netvm_ring::{Descriptor, Producer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,7 +19,6 @@ use super::host::{Host, socket_error};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::Error;
 use crate::endpoint::BURST;
-use crate::packet::PortId;
 
 /// Limit for the program to attach, to return a burst, or to end.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use netvm_attach::Fds;
+use netvm_ids::PortId;
 use netvm_region::ControlError;
 use netvm_ring::Descriptor;
 
@@ -12,7 +13,6 @@ use super::{MAX_PACKET, Outcome};
 use crate::attach::{Attachment, Error};
 use crate::endpoint::{BURST, Endpoint, ThreadContext};
 use crate::function::NetworkFunction;
-use crate::packet::PortId;
 use crate::shared::{Stop, Waiting};
 
 /// The engine's side of a simulator: what it puts into the NF's ring, the NF's endpoint receives.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use netvm_ids::PortId;
+
 use crate::cubes::Cube;
-use crate::ids::PortId;
 use crate::matching::Match;
 use crate::rule::Rule;
 

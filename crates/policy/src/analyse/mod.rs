@@ -77,12 +77,12 @@ impl Analysis {
 
 #[cfg(test)]
 mod tests {
+    use netvm_ids::{PortId, RuleId};
     use netvm_wire::{IpNet, IpProto, PortRange};
     use proptest::prelude::*;
 
     use super::*;
     use crate::arbitrary::{LAST_PORT, rules_and_keys};
-    use crate::ids::{PortId, RuleId};
     use crate::matching::Match;
     use crate::reference::decide;
     use crate::rule::{Action, Actions, RuleParts};

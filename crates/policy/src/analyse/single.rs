@@ -48,8 +48,9 @@ fn meet(some: &[IpNet], others: &[IpNet]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use netvm_ids::RuleId;
+
     use super::*;
-    use crate::ids::RuleId;
     use crate::matching::Match;
     use crate::rule::{Action, Actions, RuleParts};
 

@@ -6,13 +6,13 @@ mod generator;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use netvm_ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 use netvm_wire::{EtherType, FlowKey, Fragment, IpNet, IpProto, Ipv4Net, Ipv6Net, PortRange, VlanId};
 use proptest::collection::{SizeRange, vec};
 use proptest::option::{of, weighted};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 
-use crate::ids::{ChainId, PortId, QueueId, RouterId, RuleId};
 use crate::matching::Match;
 use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 use crate::span::{Masked, Span};

@@ -12,11 +12,11 @@ mod side;
 
 use std::sync::Arc;
 
+use netvm_ids::RuleId;
 use thiserror::Error;
 
 use crate::cubes::{Cube, TooManyCubes};
 use crate::decision::Decision;
-use crate::ids::RuleId;
 use crate::rule::Rule;
 
 pub use edit::Edit;
@@ -225,12 +225,12 @@ impl Backwards {
 
 #[cfg(test)]
 mod tests {
+    use netvm_ids::PortId;
     use netvm_wire::PortRange;
     use proptest::prelude::*;
 
     use super::*;
     use crate::arbitrary::{LAST_PORT, rules, rules_and_keys};
-    use crate::ids::PortId;
     use crate::matching::Match;
     use crate::reference::decide;
     use crate::rule::{Action, Actions, RuleParts};

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::ids::{PortId, RuleId};
+use netvm_ids::{PortId, RuleId};
+
 use crate::matching::Match;
 use crate::rule::Rule;
 
