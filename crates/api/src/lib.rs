@@ -64,8 +64,8 @@ pub use change::{
 };
 pub use client::{Client, ClientError, EventStream};
 pub use escape::file_name;
-pub use netvm_config::model::Idle;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
+pub use netvm_model::Idle;
 pub use observe::*;
 pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,

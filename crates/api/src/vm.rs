@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use netvm_config::model::VmAccel;
+use netvm_model::VmAccel;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,6 +1,7 @@
 //! Errors and warnings about the host as a whole. Each check gets the host and the file, whose items are in the same order.
 
-use crate::model::Host;
+use netvm_model::Host;
+
 use crate::syntax::finding::Findings;
 use crate::syntax::place::Place;
 

@@ -1,7 +1,8 @@
-//! The keys of every item, each listed once: its name, the field of [`crate::model`] that it sets, the form
+//! The keys of every item, each listed once: its name, the field of [`netvm_model`] that it sets, the form
 //! of its value, and the checks of this key alone.
 
-use crate::model::{Host, Rule};
+use netvm_model::{Host, Rule};
+
 use crate::syntax::form::{Items, Nested, Sparse};
 use crate::syntax::table::{Keys, Table};
 

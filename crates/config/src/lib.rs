@@ -1,8 +1,8 @@
-//! The configuration of a host: the model that netvmd and the engine run, its TOML form with errors that name
-//! the line and the remedy, and plans of the changes between two hosts.
+//! The configuration file: the TOML form of the model, errors that name the line and the remedy, and plans of the
+//! changes between two hosts.
 //!
-//! A file goes in; a [`model::Host`] or a [`ConfigError`] comes out. `keys` lists the keys of each item once; the same
-//! list reads the item and writes it.
+//! A file goes in; a [`netvm_model::Host`] or a [`ConfigError`] comes out. `keys` lists the keys of each item once; the
+//! same list reads the item and writes it.
 //!
 //! ```
 //! let text = r#"
@@ -30,18 +30,13 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod ids;
 mod keys;
 mod load;
 mod missing;
-pub mod model;
 mod plan;
 mod syntax;
-mod words;
 
-pub use ids::{assign_ids, new_rule_id};
 pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_routes, parse_rules};
 pub use missing::{Lack, Missing};
-pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan};
+pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan, to_toml};
 pub use syntax::finding::{Finding, Kind};
-pub use words::nearest_names;

@@ -4,15 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use miette::Diagnostic;
+use netvm_model::{Group, Host, RouterConfig, Rule, StaticRoute};
 use toml::Spanned;
 use toml::de::DeTable;
-
-use miette::Diagnostic;
 
 use crate::check;
 use crate::keys::{Routes, Rules};
 use crate::missing::Missing;
-use crate::model::{Group, Host, RouterConfig, Rule, StaticRoute, add_punt_ports};
 use crate::syntax::finding::{Finding, Findings, Kind};
 use crate::syntax::names::{Names, read_rules};
 use crate::syntax::place::Place;
@@ -122,7 +121,7 @@ pub fn parse_on(
 }
 
 /// Reads rules to add to a host, and resolves names by that host: `[[rule]]` tables, or the lines of one rule without a
-/// header. They are numbered from 0; [`crate::assign_ids`] numbers them once they are in the host.
+/// header. They are numbered from 0; [`netvm_model::assign_ids`] numbers them once they are in the host.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] with everything that is wrong in them.
@@ -195,7 +194,7 @@ fn read(findings: &Findings, text: &str, look_up: impl FnOnce(&Host) -> Vec<Miss
     if findings.has_errors() {
         return None;
     }
-    add_punt_ports(&mut host);
+    host.add_punt_ports();
     check::all(findings, &place, &host);
     if !findings.has_errors() {
         look_up(&host).into_iter().for_each(|missing| missing.note(findings, &place));

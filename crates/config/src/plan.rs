@@ -1,6 +1,6 @@
 //! Plans: the changes from one host to another, and what each change disturbs.
 //!
-//! Items are compared by name, key by key as in the file; numbers ([`crate::assign_ids`]) do not matter. What a change
+//! Items are compared by name, key by key as in the file; numbers ([`netvm_model::assign_ids`]) do not matter. What a change
 //! disturbs:
 //!
 //! | change | effect |
@@ -18,14 +18,15 @@
 
 use std::fmt;
 
+use netvm_model::Host;
 use serde::{Deserialize, Serialize};
-
-use crate::model::Host;
 
 mod diff;
 mod document;
 mod effects;
 mod words;
+
+pub use document::to_toml;
 
 use document::document;
 

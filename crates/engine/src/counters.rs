@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use netvm_config::model::MAX_ROUTERS;
+use netvm_model::MAX_ROUTERS;
 use netvm_region::{MAX_CHAINS, MAX_PORTS};
 use netvm_wire::Malformed;
 

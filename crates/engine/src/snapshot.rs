@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;

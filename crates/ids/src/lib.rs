@@ -1,5 +1,5 @@
-//! Ids: the numbers by which configuration, rules, descriptors, shared memory and counters refer to the same objects; and limits:
-//! how many of each there can be.
+//! Ids: the numbers by which configuration, rules, descriptors, shared memory and counters refer to the same objects.
+//! Limits: how many of each there can be.
 #![forbid(unsafe_code)]
 
 mod limits;

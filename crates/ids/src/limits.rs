@@ -1,5 +1,5 @@
-//! How many objects there can be. Shared memory has room for that many (`netvm-region`), so a change of a limit that it uses is
-//! a change of its layout.
+//! How many objects there can be. Shared memory has room for that many (`netvm-region`), so a change of a limit that it
+//! uses is a change of its layout.
 
 /// Chains that a host can have; chain numbers are below it.
 pub const MAX_CHAINS: usize = 256;

@@ -4,8 +4,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netvm_config::model::EngineConfig;
 use netvm_engine::{Engine, InstanceId, Notice, StartError};
+use netvm_model::EngineConfig;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use netvm_config::model::Idle;
+use netvm_model::Idle;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! Builds configurations for benchmarks.
 
-use netvm_config::model::{
+use netvm_model::{
     Action, Actions, Balance, Chain, ChainId, EngineConfig, FlowMonitorConfig, Group, GroupId, Host, Idle,
     Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId,
     RuleParts, SourceConfig,

@@ -6,8 +6,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
-use netvm_config::model::{Host, RouterId};
 use netvm_engine::{Engine, Notice, NotifyMode, ReadyMessage, RouterView};
+use netvm_model::{Host, RouterId};
 use netvm_router::Update;
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};

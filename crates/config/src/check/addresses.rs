@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use netvm_model::{Forward, Guest, Host, InterfaceAddress, PortConfig, PortId, PortKind, VlanMode};
 use netvm_wire::MacAddr;
 
-use crate::model::{Forward, Guest, Host, InterfaceAddress, PortConfig, PortId, PortKind, VlanMode};
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 

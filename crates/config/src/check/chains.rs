@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure};
+use netvm_model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure};
+
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
 

@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, PortKind};
+use netvm_model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, PortKind};
+
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 

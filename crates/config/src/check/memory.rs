@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind};
+use netvm_model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind};
+
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 

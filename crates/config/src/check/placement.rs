@@ -1,6 +1,7 @@
 //! Workers and NUMA nodes that ports name.
 
-use crate::model::{Host, PortConfig, PortKind};
+use netvm_model::{Host, PortConfig, PortKind};
+
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use netvm_wire::{MacAddr, VlanId};
-
-use crate::model::{
+use netvm_model::{
     Action, Forward, Host, Output, PortConfig, PortId, RouterConfig, RouterId, RouterInterface,
 };
+use netvm_wire::{MacAddr, VlanId};
+
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 

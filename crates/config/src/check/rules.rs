@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use netvm_model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, PortKind, Rule};
 use netvm_policy::Names;
 use netvm_policy::analyse::{Kind as Doubt, analyse};
 
-use crate::model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, PortKind, Rule};
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Host, MOST_RESERVED, PortId, RouterConfig};
+use netvm_model::{Host, MOST_RESERVED, PortId, RouterConfig};
+
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
 

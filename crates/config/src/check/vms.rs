@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId, VmStart};
+use netvm_model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId, VmStart};
+
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 
@@ -20,7 +21,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 fn nf(findings: &Findings, host: &Host, role: RoleId, place: Span) {
-    let managed = |nf: &&crate::model::NfConfig| matches!(nf.start, NfStart::Managed { .. });
+    let managed = |nf: &&netvm_model::NfConfig| matches!(nf.start, NfStart::Managed { .. });
     if let Some(nf) = host.nf(role).filter(managed) {
         findings
             .note(Kind::Conflict, format!("netvmd starts NF {} as a process", nf.role))

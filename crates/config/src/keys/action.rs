@@ -1,10 +1,10 @@
 //! The keys for where packets go: `chain`, `out` and so on. Rules, `forward` of ports and `output` of chains
 //! have them.
 
+use netvm_model::Host;
 use netvm_policy::Action;
 use toml::Value;
 
-use crate::model::Host;
 use crate::syntax::form::{Plain, Spanned, ToChain, ToPort, ToRouter, Yes};
 use crate::syntax::table::{At, Form, Table};
 

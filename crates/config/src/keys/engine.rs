@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use toml::Value;
-
-use crate::model::{
+use netvm_model::{
     ApiConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig, Group, GroupId, Host, MAX_NODES,
     MAX_WORKERS, PolicyConfig, SwitchConfig,
 };
+use toml::Value;
+
 use crate::syntax::field;
 use crate::syntax::finding::{Kind, Span};
 use crate::syntax::form::{

@@ -1,21 +1,21 @@
 //! `[[nf]]` and `[[chain]]`.
 
+use netvm_model::{
+    Balance, Chain, DEFAULT_HANG_TIMEOUT, GroupId, Host, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig,
+    NfLimits, NfStart, OnFailure, Output, RoleId,
+};
 use netvm_policy::{Action, ChainId};
 use toml::Value;
 use toml::de::DeValue;
 
 use super::action;
 use super::engine::Cores;
-use crate::model::{
-    Balance, Chain, DEFAULT_HANG_TIMEOUT, GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS,
-    NfConfig, NfLimits, NfStart, OnFailure, Output, RoleId,
-};
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
     InGroup, List, Name, Nested, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole, Word, text,
 };
-use crate::syntax::names;
+use crate::syntax::names::{self, INGRESS};
 use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
 
 /// The user of NFs and VMs without `user`: it owns no files.
@@ -52,11 +52,11 @@ impl Keys for NfConfig {
                     .keep();
             }
             if reader.has("command") {
-                self.start = NfStart::managed();
+                self.start = managed();
                 let external = |table: &mut Table<'_>| NfStart::External { users: Vec::new() }.keys(table);
                 table.others("NFs that netvmd does not start (without `command`)", external);
             } else {
-                table.others("`command`", |table| NfStart::managed().keys(table));
+                table.others("`command`", |table| managed().keys(table));
             }
         }
         self.start.keys(table);
@@ -64,19 +64,17 @@ impl Keys for NfConfig {
     }
 }
 
-impl NfStart {
-    /// One process without a program.
-    fn managed() -> Self {
-        Self::Managed {
-            command: Vec::new(),
-            user: DEFAULT_USER.to_owned(),
-            replicas: 1,
-            standby: 0,
-            cores: Vec::new(),
-            environment: Vec::new(),
-            threads: 1,
-            limits: NfLimits::default(),
-        }
+/// One process without a program.
+fn managed() -> NfStart {
+    NfStart::Managed {
+        command: Vec::new(),
+        user: DEFAULT_USER.to_owned(),
+        replicas: 1,
+        standby: 0,
+        cores: Vec::new(),
+        environment: Vec::new(),
+        threads: 1,
+        limits: NfLimits::default(),
     }
 }
 

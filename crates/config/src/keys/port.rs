@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use netvm_model::{
+    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, HostConfig, InterfaceAddress, MAX_WORKERS, PortConfig,
+    PortKind, SocketRights, SourceConfig, VhostDma,
+};
 use netvm_policy::PortId;
 use toml::Value;
 use toml::de::DeValue;
 
-use crate::model::{
-    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, HostConfig, InterfaceAddress, MAX_WORKERS, PortConfig,
-    PortKind, SocketRights, SourceConfig, VhostDma,
-};
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
     Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, When,

@@ -1,13 +1,13 @@
 //! `[[port]]`: the keys about packets.
 
+use netvm_model::{
+    Forward, Guard, MAX_TX_QUEUES, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
+};
 use netvm_policy::{Action, Span};
 use netvm_wire::VlanId;
 
 use super::action;
 use super::engine::MOST_MACS;
-use crate::model::{
-    Forward, Guard, MAX_TX_QUEUES, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
-};
 use crate::syntax::field;
 use crate::syntax::form::{
     Flag, Items, Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, When, Word,

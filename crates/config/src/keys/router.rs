@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use netvm_model::{MOST_RESERVED, PUNT_RATE, RouterConfig, RouterInterface};
 use netvm_policy::{PortId, RouterId};
 use netvm_wire::MacAddr;
 
-use crate::model::{MOST_RESERVED, PUNT_RATE, RouterConfig, RouterInterface};
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan, Word};

@@ -2,12 +2,13 @@
 
 use std::mem::take;
 
+use netvm_model::Host;
+use netvm_model::words::nearest;
 use netvm_policy::{Actions, Masked, Match, Police, QueueId, Rate, Rule, RuleId, RuleParts, Span};
 use netvm_wire::{EtherType, IpProto};
 use toml::Value;
 
 use super::action;
-use crate::model::Host;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
@@ -15,7 +16,6 @@ use crate::syntax::form::{
 };
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
-use crate::words::nearest;
 
 /// Keys for where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];

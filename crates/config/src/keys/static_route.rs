@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use netvm_model::{RouteTarget, RouterConfig, RouterInterface, StaticRoute};
 use netvm_wire::{IpNet, Ipv4Net};
 
-use crate::model::{RouteTarget, RouterConfig, RouterInterface, StaticRoute};
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{Flag, Items, Maybe, Name, Number, OneOrMore, Sparse, Text};
 use crate::syntax::names;

@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use netvm_model::{
+    Guest, Host, MAX_NODES, MAX_THREADS, Restart, RoleId, VmAccel, VmBoot, VmCard, VmConfig, VmNotify,
+    VmStart,
+};
 use netvm_policy::PortId;
 use netvm_wire::MacAddr;
 use toml::Value;
@@ -9,10 +13,6 @@ use toml::de::DeValue;
 
 use super::engine::Cores;
 use super::nf::DEFAULT_USER;
-use crate::model::{
-    Guest, Host, MAX_NODES, MAX_THREADS, Restart, RoleId, VmAccel, VmBoot, VmCard, VmConfig, VmNotify,
-    VmStart, derived_mac,
-};
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
@@ -73,8 +73,9 @@ impl Keys for VmConfig {
 /// The keys of the guest: `role` or `ports`, and the keys that depend on it.
 fn guest(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
     if let Some(reader) = table.reader() {
-        let of_nf = |table: &mut Table<'_>| Guest::nf().keys("", table);
-        let of_ordinary = |table: &mut Table<'_>| Guest::Ordinary { cards: Vec::new() }.keys("", table);
+        let of_nf = |table: &mut Table<'_>| guest_keys(&mut nf(), "", table);
+        let of_ordinary =
+            |table: &mut Table<'_>| guest_keys(&mut Guest::Ordinary { cards: Vec::new() }, "", table);
         match (reader.has("role"), reader.has("ports")) {
             (true, true) => {
                 reader
@@ -85,26 +86,26 @@ fn guest(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
                 return table.allow(of_ordinary);
             }
             (true, false) => {
-                *guest = Guest::nf();
+                *guest = nf();
                 table.others("`ports`", of_ordinary);
             }
             (false, _) => table.others("`role`", of_nf),
         }
     }
-    guest.keys(vm, table);
+    guest_keys(guest, vm, table);
 }
 
 /// The boot keys: `kernel` or `image`, and the keys that depend on it.
 fn boot(boot: &mut VmBoot, table: &mut Table<'_>) {
     if let Some(reader) = table.reader() {
-        let of_kernel = |table: &mut Table<'_>| VmBoot::kernel().keys(table);
+        let of_kernel = |table: &mut Table<'_>| kernel().keys(table);
         match (reader.has("kernel"), reader.has("image")) {
             (true, true) => {
                 reader.conflict("kernel", "image").help("keep one of them").keep();
                 table.allow(of_kernel);
                 return table.allow(|table| boot.keys(table));
             }
-            (true, false) => *boot = VmBoot::kernel(),
+            (true, false) => *boot = kernel(),
             (false, true) => table.others("`kernel`", of_kernel),
             (false, false) => {
                 reader.missing(
@@ -143,26 +144,23 @@ impl Form<VmStart> for Start {
     }
 }
 
-impl Guest {
-    /// A network function with the defaults of its keys.
-    fn nf() -> Self {
-        Self::Nf { role: RoleId::default(), threads: 1, notify: VmNotify::default() }
-    }
+/// A network function with the defaults of its keys.
+fn nf() -> Guest {
+    Guest::Nf { role: RoleId::default(), threads: 1, notify: VmNotify::default() }
+}
 
-    fn keys(&mut self, vm: &str, table: &mut Table<'_>) {
-        match self {
-            Self::Nf { role, threads, notify } => {
-                table.key("role", role, ToRole);
-                table.key("threads", threads, Number(1..=MAX_THREADS as u64));
-                table.key("notify", notify, Word);
-            }
-            Self::Ordinary { cards } => {
-                let (mut ports, mut macs) = cards.iter().map(|card| (card.port, card.mac)).unzip();
-                card_keys(&mut ports, &mut macs, table);
-                let mac = |n: usize| macs.get(n).copied().unwrap_or_else(|| card_mac(vm, n));
-                *cards =
-                    ports.iter().enumerate().map(|(n, port)| VmCard { port: *port, mac: mac(n) }).collect();
-            }
+fn guest_keys(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
+    match guest {
+        Guest::Nf { role, threads, notify } => {
+            table.key("role", role, ToRole);
+            table.key("threads", threads, Number(1..=MAX_THREADS as u64));
+            table.key("notify", notify, Word);
+        }
+        Guest::Ordinary { cards } => {
+            let (mut ports, mut macs) = cards.iter().map(|card| (card.port, card.mac)).unzip();
+            card_keys(&mut ports, &mut macs, table);
+            let mac = |n: usize| macs.get(n).copied().unwrap_or_else(|| VmCard::own_mac(vm, n));
+            *cards = ports.iter().enumerate().map(|(n, port)| VmCard { port: *port, mac: mac(n) }).collect();
         }
     }
 }
@@ -190,17 +188,12 @@ fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table
     }
 }
 
-/// The address of a card without a configured one: locally administered, and always the same for that VM and
-/// position.
-fn card_mac(vm: &str, card: usize) -> MacAddr {
-    derived_mac(vm.bytes().chain([0, card as u8]))
+/// A Linux kernel with the defaults of its keys.
+fn kernel() -> VmBoot {
+    VmBoot::Kernel { kernel: PathBuf::new(), initrd: None, append: String::new() }
 }
 
-impl VmBoot {
-    fn kernel() -> Self {
-        Self::Kernel { kernel: PathBuf::new(), initrd: None, append: String::new() }
-    }
-
+impl Keys for VmBoot {
     fn keys(&mut self, table: &mut Table<'_>) {
         let path = || Text(field::absolute_path, field::path_text);
         match self {

@@ -1,12 +1,11 @@
-//! A host as TOML and as JSON, with every key. Plans compare hosts in this form, so that they use the keys of
+//! A host as TOML, with every key. Plans compare hosts in this form, so that they use the keys of
 //! the file.
 
 use std::fmt::Write;
 
-use serde::ser::{Serialize, Serializer};
+use netvm_model::Host;
 use toml::{Table, Value};
 
-use crate::model::Host;
 use crate::syntax::table::write;
 
 /// The tables of a host, in the order of the file.
@@ -16,22 +15,20 @@ pub(crate) fn document(host: &Host) -> Table {
     write(host, &mut whole)
 }
 
-impl Host {
-    /// The host as a configuration file with every key, defaults included. [`crate::parse`] of it gives the same host
-    /// again, numbered in the order of the file.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        let mut text = String::new();
-        for (key, value) in &document(self) {
-            match value {
-                Value::Array(items) => {
-                    items.iter().for_each(|item| write_table(&mut text, &format!("[[{key}]]"), item));
-                }
-                table => write_table(&mut text, &format!("[{key}]"), table),
+/// The host as a configuration file with every key, defaults included. [`crate::parse`] of it gives the same host
+/// again, numbered in the order of the file.
+#[must_use]
+pub fn to_toml(host: &Host) -> String {
+    let mut text = String::new();
+    for (key, value) in &document(host) {
+        match value {
+            Value::Array(items) => {
+                items.iter().for_each(|item| write_table(&mut text, &format!("[[{key}]]"), item));
             }
+            table => write_table(&mut text, &format!("[{key}]"), table),
         }
-        text
     }
+    text
 }
 
 fn write_table(text: &mut String, header: &str, table: &Value) {
@@ -40,12 +37,5 @@ fn write_table(text: &mut String, header: &str, table: &Value) {
     for (key, value) in table.as_table().into_iter().flatten() {
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{key} = {value}");
-    }
-}
-
-/// Keys and values as in the TOML form.
-impl Serialize for Host {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        document(self).serialize(serializer)
     }
 }

@@ -1,10 +1,11 @@
 //! The effects of changes, by the table at the top of [`super`].
 
-use super::{Change, ChangeKind, Effect, ItemKind, diff};
-use crate::model::{
+use netvm_model::{
     Guest, Host, NfConfig, NfLimits, NfStart, PortConfig, PortKind, PortPolicy, Restart, SocketRights,
     VmConfig, VmStart,
 };
+
+use super::{Change, ChangeKind, Effect, ItemKind, diff};
 use crate::syntax::table::write;
 
 /// Adds the effects of each change, and changes for ports and VMs that are affected by changes of other items.

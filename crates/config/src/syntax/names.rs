@@ -4,16 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use netvm_model::words::did_you_mean;
+use netvm_model::{
+    Group, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES,
+    MAX_VMS, NAME_BYTES, RouterInterface,
+};
 use netvm_policy::QueueId;
 
-use crate::model::{
-    Group, Host, INGRESS, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS,
-    MAX_RULES, MAX_VMS, NAME_BYTES, RouterInterface,
-};
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
-use crate::words::did_you_mean;
 
+/// The word for the ingress port in a chain's `output`.
+pub(crate) const INGRESS: &str = "ingress";
 /// Longest name of a network interface (`IFNAMSIZ` - 1).
 pub(crate) const INTERFACE_BYTES: usize = 15;
 /// Longest name of a router: a punt port is called `ROUTER.INTERFACE`.

@@ -4,14 +4,14 @@
 //! A value that cannot be read becomes a finding and leaves the item as it was. The host is used only when there are no
 //! errors, so that nothing has to be undone.
 
+use netvm_model::Host;
+use netvm_model::words::nearest;
 use toml::Value;
 use toml::de::DeValue;
 
-use crate::model::Host;
 use crate::syntax::finding::{Findings, Kind, Note, Span};
 use crate::syntax::names::Names;
 use crate::syntax::place::Place;
-use crate::words::nearest;
 
 /// Keys that had another name in an earlier version, with their new name.
 const RENAMED: [(&str, &str); 2] = [("cells", "buffers"), ("cell_size", "buffer_size")];

@@ -105,7 +105,7 @@ fn all_keys_are_documented_and_no_others() {
         ]
     "#;
     let host = parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host;
-    let json = serde_json::to_value(&host).unwrap();
+    let json: serde_json::Value = toml::from_str(&netvm_config::to_toml(&host)).unwrap();
     let mut keys = BTreeSet::new();
     for section in json.as_object().unwrap().values() {
         let items = section.as_array().cloned().unwrap_or_else(|| vec![section.clone()]);

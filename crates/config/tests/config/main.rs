@@ -11,8 +11,8 @@ mod rules;
 mod vms;
 mod warnings;
 
-use netvm_config::model::Host;
-use netvm_config::{Finding, Kind, assign_ids, parse};
+use netvm_config::{Finding, Kind, parse};
+use netvm_model::{Host, assign_ids};
 
 /// The host of a file without errors.
 fn host(text: &str) -> Host {

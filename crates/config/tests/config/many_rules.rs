@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Action, Actions, Host, Rule, RuleId, RuleParts};
-use netvm_config::{Finding, Kind, assign_ids, parse, parse_rules};
+use netvm_config::{Finding, Kind, parse, parse_rules, to_toml};
+use netvm_model::{Action, Actions, Host, Rule, RuleId, RuleParts, assign_ids};
 use netvm_policy_import::{ImportedRule, classbench};
 
 use crate::host;
@@ -44,7 +44,7 @@ fn ten_thousand_rules_are_read_planned_and_written_quickly() {
     assert_eq!(plan.changes.len(), 10_000);
     assert!(plan.effects().next().is_none());
     let begin = Instant::now();
-    let written = loaded.host.to_toml();
+    let written = to_toml(&loaded.host);
     let wrote = begin.elapsed();
     assert_eq!(written.matches("[[rule]]").count(), 10_001);
     println!("10,000 rules: read {read:?}, numbered and planned {planned:?}, written {wrote:?}");
@@ -61,7 +61,7 @@ fn imported_filter_sets_can_be_written_and_read_again() {
             let ImportedRule { name, matches, actions, .. } = rule;
             with.rules.push(Rule::from(RuleParts { id: RuleId(id), name, matches, actions }));
         }
-        let written = with.to_toml();
+        let written = to_toml(&with);
         let rules = parse_rules("rules", &written[written.find("[[rule]]").unwrap()..], &with);
         let rules = rules.unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
         assert_eq!(rules, with.rules);

@@ -1,7 +1,7 @@
 //! What plans say, word for word.
 
-use netvm_config::model::Host;
-use netvm_config::{assign_ids, plan};
+use netvm_config::plan;
+use netvm_model::{Host, assign_ids};
 
 use crate::{edited, host, planned};
 
@@ -294,7 +294,7 @@ fn a_queue_keeps_its_number_while_a_port_has_it() {
     assign_ids(&mut new, Some(&old));
     assert_eq!(number(&old), number(&new));
     assert_eq!(new.rules[0].named(&new).to_string(), "any → queue voice, continue");
-    assert!(new.to_toml().contains("queue = \"voice\""));
+    assert!(netvm_config::to_toml(&new).contains("queue = \"voice\""));
     let none = host("");
     assert!(plan(&none, &old).to_string().contains("everything → queue voice"), "{}", plan(&none, &old));
 }

@@ -1,7 +1,7 @@
 //! Virtual routers: how they are read, which errors there are, what plans say.
 
-use netvm_config::model::{Action, Forward, PortKind, RouterId};
 use netvm_config::{Kind, parse, parse_rules};
+use netvm_model::{Action, Forward, PortKind, RouterId};
 
 use crate::{cases, edited, findings, host, is, line_of, planned};
 
@@ -80,7 +80,7 @@ fn every_interface_has_a_port_to_its_kernel() {
     let (router, interface) = host.punted_by(host.port_named("blue.wan").unwrap().id).unwrap();
     assert_eq!((router.name.as_str(), interface.name.as_str()), ("blue", "wan"));
     // It is in no file, and rules can name it.
-    assert!(!host.to_toml().contains("blue.lan"));
+    assert!(!netvm_config::to_toml(&host).contains("blue.lan"));
     let text = edited(GOOD, "from = \"uplink\"", "from = [\"uplink\", \"blue.wan\"]");
     assert!(crate::host(&text).rules[0].matches.from.contains(&wan.punt));
     let added = parse_rules("rule.toml", "from = \"blue.lan\"\nrouter = \"blue\"", &host).unwrap();

@@ -1,11 +1,11 @@
 //! Rules, and the keys of ports about packets: how every field is read, and which errors and warnings there are.
 
-use netvm_config::model::{
+use netvm_config::{Finding, Kind, parse_rules};
+use netvm_model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, FlowMonitorConfig, Forward, Guard,
     Masked, Match, MonitorTable, Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, SetVlan, Span,
     StormLimits, SwitchConfig, VlanMode,
 };
-use netvm_config::{Finding, Kind, parse_rules};
 use netvm_wire::{EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
 
 use crate::{cases, findings, host, is};

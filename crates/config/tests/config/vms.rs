@@ -1,7 +1,7 @@
 //! Virtual machines: which errors there are, what plans say.
 
-use netvm_config::model::{Guest, VmAccel, VmBoot};
-use netvm_config::{assign_ids, plan};
+use netvm_config::plan;
+use netvm_model::{Guest, VmAccel, VmBoot, assign_ids};
 
 use crate::{cases, edited, findings, host, is, planned};
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Group, Host, PortConfig};
+use netvm_model::{Group, Host, PortConfig};
 
 use super::nfs::group::GroupState;
 use super::placement::request::Request;

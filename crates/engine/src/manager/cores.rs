@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use netvm_config::model::EngineConfig;
+use netvm_model::EngineConfig;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Why an engine could not start.

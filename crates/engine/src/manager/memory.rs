@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use netvm_config::model::Group;
+use netvm_model::Group;
 use netvm_region::{Pages, Region, RegionError, RegionSpec};
 
 use crate::ids::{GroupId, MemoryId};

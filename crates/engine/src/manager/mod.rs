@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use netvm_config::model::{EngineConfig, Host};
 use netvm_flowmon::Record;
+use netvm_model::{EngineConfig, Host};
 use netvm_region::Pages;
 use rtrb::Consumer;
 

@@ -4,7 +4,7 @@
 use std::array;
 use std::collections::BTreeMap;
 
-use netvm_config::model::{Host, RouterId};
+use netvm_model::{Host, RouterId};
 
 use crate::counters::{Counter, InterfaceCounters, RouterCounters, WorkerCounters};
 use crate::drop_reason::DropReason;

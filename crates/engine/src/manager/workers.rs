@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::EngineConfig;
 use netvm_flowmon::Record;
+use netvm_model::EngineConfig;
 use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use rtrb::{Consumer, RingBuffer};
 

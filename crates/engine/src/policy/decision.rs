@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use netvm_config::model::{Action, Forward, SetVlan};
+use netvm_model::{Action, Forward, SetVlan};
 use netvm_policy::{QueueId, RouterId, RuleId};
 use netvm_switch::Meter;
 

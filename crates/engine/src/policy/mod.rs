@@ -27,7 +27,7 @@ pub(crate) use trace::TracedPacket;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_config::model::{Host, Police, RouterConfig};
+use netvm_model::{Host, Police, RouterConfig};
 use netvm_policy::{Rule, RuleId, Side, UsedFields};
 use netvm_switch::Meter;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvm_classifier::{NONE, Prefilter, Table};
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 use netvm_policy::{Flat, FlatList};
 use netvm_switch::{Guard, Meter};
 use netvm_wire::FlowKey;

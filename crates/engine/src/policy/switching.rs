@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use netvm_config::model::{Action, Forward, Host, Output, PortConfig, VlanMode};
+use netvm_model::{Action, Forward, Host, Output, PortConfig, VlanMode};
 use netvm_policy::{Rule, Side};
 use netvm_switch::{
     Bridge, BridgePort, Fdb, FdbOptions, StormControl, StormLimits, TICKS_PER_SECOND, VlanPort, VlanSet,

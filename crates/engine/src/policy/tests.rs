@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{Forward, Host, PortConfig, PortKind};
+use netvm_model::{Forward, Host, PortConfig, PortKind};
 use netvm_policy::arbitrary::{Generator, LAST_PORT, rules};
 use netvm_policy::{Actions, Cube, Match, QueueId, Rule, RuleId, RuleParts, decide};
 use netvm_wire::{FlowKey, FrameBuilder, MacAddr};

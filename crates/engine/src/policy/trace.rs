@@ -1,6 +1,6 @@
 //! Traces the path of a hypothetical packet through the tables that workers use.
 
-use netvm_config::model::SetVlan;
+use netvm_model::SetVlan;
 use netvm_policy::{QueueId, RouterId, RuleId};
 use netvm_switch::{Forward, TagChange};
 use netvm_wire::{EtherType, FlowKey, MacAddr, Malformed, VlanId, rewrite};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
-use netvm_config::model::{QosConfig, QueueConfig, QueueId};
+use netvm_model::{QosConfig, QueueConfig, QueueId};
 use netvm_switch::qos::{CodelOptions, Next, Qos, QosError, QueueOptions, Service, ShaperOptions};
 
 use super::PortContext;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{RouterInterface, Urpf};
+use netvm_model::{RouterInterface, Urpf};
 use netvm_wire::{MacAddr, VlanId};
 
 use super::PuntLimits;

@@ -9,7 +9,7 @@ mod shared;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 use netvm_router::Tables;
 use netvm_wire::VlanId;
 

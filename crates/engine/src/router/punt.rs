@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvm_config::model::Rate;
+use netvm_model::Rate;
 use netvm_router::HeaderReason;
 use netvm_switch::{Meter, PolicerError};
 

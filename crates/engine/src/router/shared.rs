@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 use netvm_wire::{MacAddr, VlanId};
 
 use super::RouterPath;

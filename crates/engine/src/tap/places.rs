@@ -1,6 +1,6 @@
 //! The places of one capture, by number.
 
-use netvm_config::model::{MAX_ROLES, MAX_ROUTERS};
+use netvm_model::{MAX_ROLES, MAX_ROUTERS};
 use netvm_region::{MAX_CHAINS, MAX_HOPS, MAX_PORTS};
 use netvm_tap::NONE_U16;
 

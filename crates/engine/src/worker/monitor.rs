@@ -12,9 +12,9 @@
 
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
-use netvm_config::model::{FlowMonitorConfig, MonitorTable};
 use netvm_flowmon::names::may_have_name;
 use netvm_flowmon::{AnyMeter, Record, Settings, TableKind};
+use netvm_model::{FlowMonitorConfig, MonitorTable};
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{Headers, parse_prefix};
 use rtrb::{Consumer, RingBuffer};

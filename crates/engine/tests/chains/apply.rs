@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::support::{Rig, chain, group, line, nf, nothing_is_out, port, rule, source, with_workers};
 use netvm_attach::Hello;
-use netvm_config::model::{EngineConfig, OnFailure, PortKind};
 use netvm_engine::{AdmitError, ApplyError};
+use netvm_model::{EngineConfig, OnFailure, PortKind};
 
 const SOON: Duration = Duration::from_secs(20);
 

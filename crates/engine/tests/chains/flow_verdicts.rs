@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Rig, line, port};
-use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, Engine, FlowVerdict, InstanceId, RoleId, ThreadView};
+use netvm_model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -176,7 +176,7 @@ fn a_new_policy_leaves_what_nfs_said() {
     let seen = thread(&rig.engine, a).flows_decided;
     let mut other = host.clone();
     let mut more = crate::support::rule(1, 0);
-    more.id = netvm_config::model::RuleId(99);
+    more.id = netvm_model::RuleId(99);
     other.rules.insert(0, more);
     rig.engine.apply(&other).unwrap();
     let before = dropped(&rig.engine, DropReason::FlowVerdict);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Rig, line};
-use netvm_config::model::EngineConfig;
+use netvm_model::EngineConfig;
 
 fn passes_all(roles: &[&str]) {
     const COUNT: u64 = 200_000;

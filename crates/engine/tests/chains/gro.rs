@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use netvm_capture::{CaptureReader, Timestamp};
-use netvm_config::model::{EngineConfig, Host, OnFailure, PortConfig};
+use netvm_model::{EngineConfig, Host, OnFailure, PortConfig};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, VlanId, checksum, parse};
 
 use crate::support::pcap::{Scratch, finish, start};

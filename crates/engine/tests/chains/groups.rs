@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::support::pcap::{Scratch, finish, start};
 use crate::support::{Rig, chain, group, line, nf, port, rule, source};
-use netvm_config::model::{Action, Actions, EngineConfig, Host, Match, OnFailure, PortKind, Rule, RuleParts};
 use netvm_engine::{ChainId, DropReason, PortId, Span};
+use netvm_model::{Action, Actions, EngineConfig, Host, Match, OnFailure, PortKind, Rule, RuleParts};
 use netvm_wire::{FrameBuilder, MacAddr, PortRange};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -115,7 +115,7 @@ fn two_workers_share_a_port_that_only_one_can_send_to() {
 #[test]
 fn replicas_by_flow_hash_keep_each_flow_and_share_the_load() {
     let mut host = line(&["a", "b"], Some(COUNT), true);
-    host.nfs[1].balance = netvm_config::model::Balance::FlowHash;
+    host.nfs[1].balance = netvm_model::Balance::FlowHash;
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     // The replicas first: a flow keeps its replica while their number does.

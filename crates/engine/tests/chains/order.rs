@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{Rig, all_is_free, chain, line, nf, nothing_is_out, port, rule, source};
-use netvm_config::model::{EngineConfig, Host, OnFailure};
 use netvm_engine::{DropReason, Engine, Violation};
+use netvm_model::{EngineConfig, Host, OnFailure};
 
 const SOON: Duration = Duration::from_secs(20);
 const COUNT: u64 = 50_000;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::{Rig, chain, group, port, rule, source};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
-use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
+use netvm_model::{EngineConfig, Host, OnFailure, PortKind};
 
 const SOON: Duration = Duration::from_secs(20);
 const FRAMES: u64 = 2000;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::support::{Rig, line};
 use netvm_attach::Hello;
-use netvm_config::model::{EngineConfig, Host, Output, PortKind, SourceConfig};
 use netvm_engine::{DropReason, Engine, Step};
+use netvm_model::{EngineConfig, Host, Output, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 use netvm_wire::{FrameBuilder, MacAddr};
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::support::{
     Rig, all_is_free, chain, group, line, nf, nothing_is_out, port, rule, source, two_lines,
 };
-use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::Notice;
+use netvm_model::{EngineConfig, Host, OnFailure, PortKind};
 
 #[test]
 fn a_hostile_nf_harms_nobody_else() {

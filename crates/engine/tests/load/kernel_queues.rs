@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use netvm_config::model::{ContainerConfig, EngineConfig, Forward, Host, Idle, PortConfig, PortKind};
+use netvm_model::{ContainerConfig, EngineConfig, Forward, Host, Idle, PortConfig, PortKind};
 use netvm_policy::PortId;
 
 use super::namespace::Namespace;

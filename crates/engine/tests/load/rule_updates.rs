@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Rig, port};
 use netvm_clock as clock;
-use netvm_config::model::{EngineConfig, Forward, Host, PortKind, SourceConfig};
 use netvm_engine::{Compiler, DropReason, Engine, Policy};
+use netvm_model::{EngineConfig, Forward, Host, PortKind, SourceConfig};
 use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_policy_import::ImportedRule;
 use netvm_policy_import::classbench::{self, Flags};

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::namespace::{Namespace, run};
 use crate::support::{Rig, port};
-use netvm_config::model::{
-    EngineConfig, FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, SourceConfig,
-};
+use netvm_model::{EngineConfig, FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, SourceConfig};
 use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_wire::{IpNet, PortRange};
 

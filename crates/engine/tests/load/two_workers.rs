@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{
+use netvm_engine::{ChainId, DropCounts, Engine, PortId};
+use netvm_flowmon::Key;
+use netvm_model::{
     Balance, EngineConfig, FlowMonitorConfig, Forward, Host, OnFailure, PortKind, QosConfig, QueueConfig,
     Rate, SourceConfig,
 };
-use netvm_engine::{ChainId, DropCounts, Engine, PortId};
-use netvm_flowmon::Key;
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts, SetVlan};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, VlanId};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::alone;
 use crate::support::pcap::Scratch;
 use crate::support::{Rig, chain, group, nf, port};
-use netvm_config::model::{EngineConfig, Forward, Host, OnFailure, PortConfig, PortKind, SourceConfig};
 use netvm_engine::{ChainId, DropCounts, Engine, PortId};
+use netvm_model::{EngineConfig, Forward, Host, OnFailure, PortConfig, PortKind, SourceConfig};
 
 const SOON: Duration = Duration::from_secs(20);
 

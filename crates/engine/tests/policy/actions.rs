@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::support::pcap::{Scratch, play};
 use crate::support::{chain, group, nf};
-use netvm_config::model::{AclDefault, Forward, Host, OnFailure, Police, Rate};
 use netvm_engine::{ChainId, DropReason};
+use netvm_model::{AclDefault, Forward, Host, OnFailure, Police, Rate};
 use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts, SetVlan};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, VlanId, checksum, parse};
 

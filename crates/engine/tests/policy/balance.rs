@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Rig, line};
-use netvm_config::model::EngineConfig;
+use netvm_model::EngineConfig;
 
 /// Microseconds that each replica sleeps for a packet, so that neither takes the other's core.
 const FAST: u64 = 500;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use crate::support::Rig;
 use crate::support::pcap::{Scratch, finish, start};
-use netvm_config::model::{EngineConfig, Forward, Host};
 use netvm_engine::{DropReason, RuleCount};
+use netvm_model::{EngineConfig, Forward, Host};
 use netvm_policy::arbitrary::Generator;
 use netvm_policy::{Action, Actions, PortId, Rule, RuleId, RuleParts, decide};
 use netvm_policy_import::classbench::{Flags, parse};

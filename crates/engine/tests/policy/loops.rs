@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{EngineConfig, Forward, Host, PortId, PortKind, StormLimits};
 use netvm_engine::{DropReason, Notice, StormClass, SwitchingEvent};
+use netvm_model::{EngineConfig, Forward, Host, PortId, PortKind, StormLimits};
 use netvm_wire::{FrameBuilder, MacAddr};
 
 use crate::support::pcap::{Scratch, start};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::support::pcap::{Scratch, finish, start};
 use crate::support::{Rig, port};
-use netvm_config::model::{EngineConfig, Forward, Guard, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, RuleCount};
+use netvm_model::{EngineConfig, Forward, Guard, Host, PortKind, SourceConfig};
 use netvm_policy::arbitrary::Generator;
 use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts, decide};
 use netvm_wire::{FlowKey, FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, parse as parse_frame};

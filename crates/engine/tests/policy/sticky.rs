@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::pcap::Scratch;
 use crate::support::{Rig, line};
-use netvm_config::model::{Balance, EngineConfig, Host, PortKind};
 use netvm_engine::{Engine, InstanceId};
+use netvm_model::{Balance, EngineConfig, Host, PortKind};
 use netvm_wire::{FrameBuilder, MacAddr};
 
 /// Microseconds that each replica sleeps for a packet, so that neither takes the other's core.

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use crate::support::pcap::{Scratch, finish, play, start};
 use crate::support::{Rig, behind_nf};
-use netvm_config::model::{EngineConfig, Forward, Guard, Host, Output, Span, VlanMode};
 use netvm_engine::{ChainId, DropReason, PortId};
+use netvm_model::{EngineConfig, Forward, Guard, Host, Output, Span, VlanMode};
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
 
 fn ip(text: &str) -> IpAddr {

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use crate::support::Rig;
 use crate::support::pcap::{Scratch, finish, start};
-use netvm_config::model::{
+use netvm_engine::{DropReason, PortId, Step};
+use netvm_model::{
     AclDefault, Action, Actions, EngineConfig, Forward, Guard, Host, Match, Rule, RuleId, RuleParts, SetVlan,
     Span, VlanMode,
 };
-use netvm_engine::{DropReason, PortId, Step};
 use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, VlanId};
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::plan::*;
 use crate::support::{Rig, port, source};
-use netvm_config::model::{EngineConfig, Host, PortConfig, PortKind, RouterId};
 use netvm_engine::{DropReason, Engine, PortId};
+use netvm_model::{EngineConfig, Host, PortConfig, PortKind, RouterId};
 use netvm_router::{NextHopId, Update};
 use netvm_wire::{IpNet, MacAddr};
 

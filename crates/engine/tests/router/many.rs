@@ -3,10 +3,8 @@
 use super::plan::{self, *};
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, port};
-use netvm_config::model::{
-    EngineConfig, Forward, Host, MAX_PORTS, PortConfig, PortKind, RouterId, RouterInterface,
-};
 use netvm_engine::PortId;
+use netvm_model::{EngineConfig, Forward, Host, MAX_PORTS, PortConfig, PortKind, RouterId, RouterInterface};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{MacAddr, parse};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netvm_config::model::{
+use netvm_engine::{InterfaceCounts, PortId, PuntCounts, PuntReason, RouterView};
+use netvm_model::{
     EngineConfig, Forward, Host, PortConfig, PortKind, RouterConfig, RouterId, RouterInterface,
 };
-use netvm_engine::{InterfaceCounts, PortId, PuntCounts, PuntReason, RouterView};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
 

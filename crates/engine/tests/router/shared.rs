@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::plan::*;
 use crate::support::pcap::Scratch;
-use netvm_config::model::{Forward, RouterConfig, RouterId, RouterInterface};
 use netvm_engine::{PortId, PuntReason};
+use netvm_model::{Forward, RouterConfig, RouterId, RouterInterface};
 use netvm_wire::{FrameBuilder, MacAddr};
 
 /// The second router's address, and its port to its kernel.

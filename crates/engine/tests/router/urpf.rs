@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::plan::{self, *};
 use crate::support::pcap::Scratch;
-use netvm_config::model::Urpf;
+use netvm_model::Urpf;
 use netvm_router::{NextHop, NextHopId};
 use netvm_wire::{FrameBuilder, parse};
 

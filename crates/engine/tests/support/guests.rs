@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use netvm_config::model::{Forward, Host, PortConfig, PortKind, VhostDma, VhostMode};
 use netvm_engine::{Engine, PortView};
+use netvm_model::{Forward, Host, PortConfig, PortKind, VhostDma, VhostMode};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
 use super::guest::{Guest, Running, quit, socket, turn};

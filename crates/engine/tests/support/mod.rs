@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_attach::{Hello, Ready};
-use netvm_config::model::{
+use netvm_engine::{ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, Policy, PortId, RoleId};
+use netvm_model::{
     Action, Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
     PortConfig, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
-use netvm_engine::{ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, Policy, PortId, RoleId};
 use netvm_region::{Control, NfCounter};
 
 /// An attached NF.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
-use netvm_config::model::{EngineConfig, Host, PortConfig, PortKind};
 use netvm_engine::{DropCounts, RuleCount};
+use netvm_model::{EngineConfig, Host, PortConfig, PortKind};
 use netvm_policy::RuleId;
 
 use super::{Rig, nothing_is_out};

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 use netvm_engine::{Engine, Notice, PortView};
+use netvm_model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 
 use super::{Rig, all_is_free, group, port, source};
 

@@ -9,8 +9,8 @@ use crate::support::guests::{
     SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
     transfer, two_guests, view,
 };
-use netvm_config::model::{EngineConfig, Host, PortKind, VhostDma};
 use netvm_engine::DropReason;
+use netvm_model::{EngineConfig, Host, PortKind, VhostDma};
 
 const DEVICE: &str = "dma_skeleton0";
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::rogues::{ROGUE, fault, is_up, rig, socket, view};
-use netvm_config::model::VhostDma;
+use netvm_model::VhostDma;
 
 /// Its processor is translated.
 const SOON: Duration = Duration::from_secs(120);

@@ -8,8 +8,8 @@ use crate::support::guests::{SOON, host, no_buffer_is_lost, view};
 use crate::support::pcap::Scratch;
 use crate::support::rogue::Rogue;
 use crate::support::rogues::{CSUM, INDIRECT, MERGEABLE, PACKED, TSO, VERSION_1};
-use netvm_config::model::{EngineConfig, Forward, Host};
 use netvm_engine::DropReason;
+use netvm_model::{EngineConfig, Forward, Host};
 use netvm_wire::{FrameBuilder, MacAddr, checksum, parse};
 
 /// The transmit ring of the first pair.

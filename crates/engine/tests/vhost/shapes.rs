@@ -7,7 +7,7 @@ use crate::buffers::{Buffer, HEADER, Ring, WRITE, place};
 use crate::support::Rig;
 use crate::support::rogue::{Rogue, USED};
 use crate::support::rogues::{INDIRECT, MERGEABLE, PACKED, VERSION_1, with_rig};
-use netvm_config::model::VhostDma;
+use netvm_model::VhostDma;
 use netvm_wire::{checksum, parse};
 
 /// The frame of each packet.

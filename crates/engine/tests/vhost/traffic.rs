@@ -9,10 +9,10 @@ use crate::support::guests::{
 };
 use crate::support::pcap::Scratch;
 use crate::support::{Rig, chain, nf, rule};
-use netvm_config::model::{
+use netvm_engine::DropReason;
+use netvm_model::{
     EngineConfig, Forward, Guard, Host, Idle, OnFailure, Police, PortKind, Rate, VhostDma, VhostMode,
 };
-use netvm_engine::DropReason;
 use netvm_wire::{MacAddr, checksum, parse};
 
 fn drops(rig: &Rig, id: u16, reason: DropReason) -> u64 {

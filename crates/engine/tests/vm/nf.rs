@@ -11,8 +11,8 @@ use crate::support::{
     Rig, all_is_free, chain, group, line, nf, nothing_is_out, port, rule, source, two_lines,
 };
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
-use netvm_config::model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
 use netvm_engine::{Engine, Notice, NotifyMode, ReadyMessage};
+use netvm_model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 
 const SOON: Duration = Duration::from_secs(60);

@@ -265,7 +265,8 @@ pub fn names() -> Vec<Vec<u8>> {
 }
 
 pub fn configurations() -> Vec<Vec<u8>> {
-    let written = netvm_config::parse("example", CONFIGURATION).map(|loaded| loaded.host.to_toml());
+    let written =
+        netvm_config::parse("example", CONFIGURATION).map(|loaded| netvm_config::to_toml(&loaded.host));
     vec![CONFIGURATION.into(), written.unwrap_or_default().into()]
 }
 

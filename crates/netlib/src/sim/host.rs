@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use netvm_attach::{AttachError, Fds};
+use netvm_ids::{PortId, RoleId};
 use netvm_region::{
     Admission, Control, ControlError, MAX_PORTS, MAX_ROLES, Name, Pages, Region, RegionError, RegionSpec,
     Table, TablePublisher,

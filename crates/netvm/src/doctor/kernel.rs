@@ -4,7 +4,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use netvm_config::model::MAX_WORKERS;
+use netvm_model::MAX_WORKERS;
 use netvm_vnet::Offloads;
 use netvm_vnet::tap::Abilities;
 use rustix::net::{AddressFamily, SocketType, socket};

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use netvm_api::{ApiError, Done, StopVm, VmByHand, VmInfo, VmState, path};
-use netvm_config::model::VmAccel;
+use netvm_model::VmAccel;
 
 fn vm(name: &str, console: PathBuf) -> VmInfo {
     VmInfo {

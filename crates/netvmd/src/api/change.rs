@@ -19,7 +19,8 @@ use crate::telemetry;
 const NAMELESS: &str = "configuration";
 
 pub(super) async fn config(State(daemon): State<Arc<Daemon>>) -> Result<Json<ConfigReply>, Failure> {
-    let toml = daemon.running().await?.to_toml();
+    let running = daemon.running().await?;
+    let toml = netvm_config::to_toml(&running);
     let config = toml::from_str(&toml).map_err(|error| {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the running configuration as JSON: {error}"))
     })?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use netvm_api::{NfInfo, NfPackets, NfState, RoleInfo, ThreadInfo};
-use netvm_config::model::{Host, NfConfig, NfStart};
 use netvm_engine::{InstanceState, InstanceView, RoleTotals, ThreadView, Violation};
+use netvm_model::{Host, NfConfig, NfStart};
 use netvm_region::NfCounter;
 
 use crate::attach::Externals;

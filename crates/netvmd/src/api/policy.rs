@@ -12,9 +12,9 @@ use netvm_api::{
     AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
     MOST_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
 };
-use netvm_config::model::{Host, Rule, RuleId};
 use netvm_engine::{FlowCounts, FlowView, RuleCount, Step};
 use netvm_flowmon::export::{NamedBytes, Talker};
+use netvm_model::{Host, Rule, RuleId};
 use netvm_policy::Names;
 use netvm_wire::{Address, FiveTuple, FlowKey, Malformed};
 use tokio::sync::oneshot;

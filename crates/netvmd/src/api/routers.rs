@@ -13,8 +13,8 @@ use netvm_api::{
     AddRoutes, Done, MOST_ROUTES, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
     RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
-use netvm_config::model::{Host, RouterConfig, RouterInterface};
 use netvm_engine::{DropReason, PortView, PuntCounts, PuntReason, RouterView};
+use netvm_model::{Host, RouterConfig, RouterInterface};
 use netvm_wire::{IpNet, VlanId};
 
 use super::Failure;

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use netvm_api::{ChainState, HugePages, NfInfo, NfState, Status, WorkerInfo};
 use netvm_clock as clock;
-use netvm_config::model::Host;
 use netvm_engine::{InterfaceState, PortView};
+use netvm_model::Host;
 
 use super::Failure;
 use super::routers::is_full;

@@ -10,11 +10,11 @@ use netvm_api::{
     Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
 };
 use netvm_clock as clock;
-use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
     PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
+use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
 use super::{Failure, nfs};
 use crate::daemon::Daemon;

@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, StringRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use netvm_api::{Done, StopVm, VmByHand, VmInfo, VmState};
-use netvm_config::model::{Guest, Host, VmAccel, VmConfig};
+use netvm_model::{Guest, Host, VmAccel, VmConfig};
 use tokio::time::timeout;
 
 use super::{Failure, optional};

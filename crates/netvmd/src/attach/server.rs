@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_attach::Hello;
-use netvm_config::model::{Host, NfStart};
 use netvm_engine::{Engine, InstanceId};
+use netvm_model::{Host, NfStart};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_api::{ApplyHow, ApplyReply, Diagnostic, EventKind, PlanReply};
-use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use netvm_config::{ConfigError, Loaded, Plan};
+use netvm_model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use tokio::time::{Instant, timeout_at};
 
 use super::saving::Saving;
@@ -53,7 +53,7 @@ impl Daemon {
         let running = self.running().await?;
         let Loaded { mut host, warnings } =
             self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
-        netvm_config::assign_ids(&mut host, Some(&running));
+        netvm_model::assign_ids(&mut host, Some(&running));
         self.supervisor.prepare(&host).await?;
         self.machines.prepare((&host, &running), false).await?;
         let plan = netvm_config::plan(&running, &host);
@@ -84,7 +84,7 @@ impl Daemon {
         let running = self.running().await?;
         let loading = self.lookup.parse_beside(name, text, Arc::clone(&running));
         let Loaded { mut host, warnings } = step("read and look up", loading).await?;
-        netvm_config::assign_ids(&mut host, Some(&running));
+        netvm_model::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
         tracing::Span::current().record("netvm.changes", plan.changes.len());
         let (daemon, tried, now) = (Arc::clone(self), text.to_owned(), Arc::clone(&running));
@@ -302,9 +302,8 @@ fn staged(running: &Host, host: &Host) -> Option<Host> {
             group.may_send_to = Some(Vec::new());
         }
     }
-    let new_nf = |nf: &&netvm_config::model::NfConfig| {
-        running.nf(nf.id).is_none() && running.nf_named(&nf.role).is_none()
-    };
+    let new_nf =
+        |nf: &&netvm_model::NfConfig| running.nf(nf.id).is_none() && running.nf_named(&nf.role).is_none();
     staged.nfs.extend(host.nfs.iter().filter(new_nf).cloned());
     let is_news = staged.nfs.len() > running.nfs.len();
     let fits = staged.groups.len() <= MAX_GROUPS && staged.nfs.len() <= MAX_ROLES;

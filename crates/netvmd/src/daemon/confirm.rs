@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use netvm_api::EventKind;
-use netvm_config::model::Host;
+use netvm_model::Host;
 use tokio::time::Instant;
 
 use super::apply::{ApplyError, Kind};
@@ -50,7 +50,7 @@ impl Confirmations {
 impl Daemon {
     /// Saves the configuration to restore, before a change is made.
     pub(super) fn expect_confirmation(&self, running: &Host, tried: &str) -> Result<(), ApplyError> {
-        let change = Unconfirmed { previous: running.to_toml(), tried: tried.to_owned() };
+        let change = Unconfirmed { previous: netvm_config::to_toml(running), tried: tried.to_owned() };
         self.history.set_unconfirmed(Some(&change)).map_err(ApplyError::State)
     }
 
@@ -104,7 +104,7 @@ impl Daemon {
     async fn go_back(self: &Arc<Self>, waiting: Waiting) -> Result<(), ApplyError> {
         let running = self.running().await?;
         let mut previous = (*waiting.previous).clone();
-        netvm_config::assign_ids(&mut previous, Some(&running));
+        netvm_model::assign_ids(&mut previous, Some(&running));
         let plan = netvm_config::plan(&running, &previous);
         let undone = self.change(&running, &previous, &plan, Kind::Change).await;
         match &undone {
@@ -112,7 +112,10 @@ impl Daemon {
                 let message = format!("restored {}", waiting.source);
                 self.engine.events().push(EventKind::WentBack, "", message);
                 let (daemon, source) = (Arc::clone(self), waiting.source.clone());
-                blocking(move || daemon.history.record(&source, "not confirmed", &previous.to_toml())).await;
+                let record = move || {
+                    daemon.history.record(&source, "not confirmed", &netvm_config::to_toml(&previous))
+                };
+                blocking(record).await;
             }
             Err(error) => tracing::error!("cannot restore {}: {error}", waiting.source),
         }

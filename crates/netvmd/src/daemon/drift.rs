@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use netvm_api::Drift;
-use netvm_config::model::Host;
+use netvm_model::Host;
 
 /// A difference, and its inputs.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ fn between(config: &Path, running: &Host) -> Drift {
     };
     match netvm_config::parse(&config.display().to_string(), &text) {
         Ok(mut loaded) => {
-            netvm_config::assign_ids(&mut loaded.host, Some(running));
+            netvm_model::assign_ids(&mut loaded.host, Some(running));
             match netvm_config::plan(running, &loaded.host).changes.len() {
                 0 => Drift::None,
                 changes => Drift::Changes { changes: changes as u64 },

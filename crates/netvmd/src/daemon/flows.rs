@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_clock as clock;
-use netvm_config::model::FlowMonitorConfig;
 use netvm_engine::{DropCounts, Engine};
 use netvm_flowmon::export::{Clock, Drops, Exporter, Options, View};
+use netvm_model::FlowMonitorConfig;
 use tokio::task::JoinHandle;
 
 use crate::engine_thread::{EngineGone, EngineHandle};

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use netvm_config::model::Host;
 use netvm_flowmon::export::View;
+use netvm_model::Host;
 use tokio::sync::Notify;
 
 pub(crate) use apply::{ApplyError, VM_START_TIMEOUT};

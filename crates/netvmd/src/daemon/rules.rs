@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use netvm_api::Position;
 use netvm_config::ConfigError;
-use netvm_config::model::{Host, MAX_RULES, Rule, RuleId};
 use netvm_engine::{Compiler, Engine, Policy};
+use netvm_model::{Host, MAX_RULES, Rule, RuleId};
 use netvm_policy::analyse::{Kind, Warning, about};
 use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep, timeout};
@@ -110,7 +110,7 @@ impl Daemon {
                 Position::After(name) => index_of(running, name)? + 1,
             };
             let last = RuleId(self.rules.last_id.load(Ordering::Relaxed));
-            rule.id = netvm_config::new_rule_id(&running.rules, last).ok_or(RuleError::TooMany)?;
+            rule.id = netvm_model::new_rule_id(&running.rules, last).ok_or(RuleError::TooMany)?;
             self.rules.last_id.store(rule.id.0, Ordering::Relaxed);
             let mut host = running.clone();
             host.rules.insert(index, rule);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_clock as clock;
-use netvm_config::model::Host;
 use netvm_engine::{Engine, GroupId, LastMove, Notice, PortId, StormClass, SwitchingEvent, WorkerCounters};
+use netvm_model::Host;
 use prometheus_client::registry::Registry;
 
 use crate::engine_thread::{EngineGone, EngineHandle};

@@ -9,8 +9,8 @@ mod sockets;
 use std::path::Path;
 use std::sync::Arc;
 
-use netvm_config::model::{CardModel, Doorbells, Host, PortConfig, PortKind};
-use netvm_config::{ConfigError, Lack, Loaded, Missing, assign_ids};
+use netvm_config::{ConfigError, Lack, Loaded, Missing};
+use netvm_model::{CardModel, Doorbells, Host, PortConfig, PortKind, assign_ids};
 
 use crate::process::cores::allowed;
 use crate::runtime::blocking;

@@ -4,8 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use netvm_config::model::{ContainerConfig, Host, HostConfig, PortConfig, PortKind, VhostMode};
 use netvm_config::{Lack, Missing};
+use netvm_model::{ContainerConfig, Host, HostConfig, PortConfig, PortKind, VhostMode};
 use netvm_xsk::OpenError;
 use rustix::net::{AddressFamily, SocketType};
 

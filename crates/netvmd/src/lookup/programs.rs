@@ -1,7 +1,7 @@
 //! Programs, users and cores of NFs and VMs.
 
-use netvm_config::model::{Host, NfConfig, NfStart, VmConfig};
 use netvm_config::{Lack, Missing};
+use netvm_model::{Host, NfConfig, NfStart, VmConfig};
 
 use super::Lookup;
 use crate::account::Account;

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use netvm_config::model::{PortConfig, PortKind};
+use netvm_model::{PortConfig, PortKind};
 
 /// The folder of interfaces.
 const NET: &str = "/sys/class/net";

@@ -1,7 +1,7 @@
 //! Users and groups that own sockets of ports.
 
-use netvm_config::model::{PortConfig, SocketIds, SocketRights};
 use netvm_config::{Lack, Missing};
+use netvm_model::{PortConfig, SocketIds, SocketRights};
 
 use crate::account::{self, Account, AccountError};
 

@@ -38,7 +38,7 @@ pub enum ReplayError {
     #[error("the chain is empty: name at least one NF, such as --chain simple-forward")]
     NoChain,
     /// The chain is too long.
-    #[error("a chain of {count} NFs is too long; the limit is {}", netvm_config::model::MAX_HOPS)]
+    #[error("a chain of {count} NFs is too long; the limit is {}", netvm_model::MAX_HOPS)]
     TooMany {
         /// Its length.
         count: usize,

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use netvm_config::model::{
+use netvm_engine::{DropReason, Engine, Notice};
+use netvm_model::{
     Action, Actions, Balance, Chain, ChainId, DEFAULT_HANG_TIMEOUT, Group, GroupId, Host, Match, NfConfig,
     NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId, RuleParts,
 };
-use netvm_engine::{DropReason, Engine, Notice};
 
 use super::chain;
 use super::error::ReplayError;
@@ -203,7 +203,7 @@ fn check_chain(commands: &[Vec<String>]) -> Result<(), ReplayError> {
     if commands.iter().any(Vec::is_empty) {
         return Err(ReplayError::NoChain);
     }
-    if commands.len() > netvm_config::model::MAX_HOPS {
+    if commands.len() > netvm_model::MAX_HOPS {
         return Err(ReplayError::TooMany { count: commands.len() });
     }
     Ok(())

@@ -21,7 +21,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvm_config::model::NfLimits;
+use netvm_model::NfLimits;
 use rustix::fs::FlockOperation;
 
 /// The controllers that are used.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::process::{Child, Command};
 
-use netvm_config::model::NfLimits;
+use netvm_model::NfLimits;
 
 use super::cgroup::Cgroup;
 use super::cores::{CoreSet, CoresError};

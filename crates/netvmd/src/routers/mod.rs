@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_config::model::{Host, RouterConfig, RouterId, StaticRoute};
+use netvm_model::{Host, RouterConfig, RouterId, StaticRoute};
 use netvm_netlink::{Requests, index_of};
 use netvm_wire::IpNet;
 

@@ -10,7 +10,7 @@ use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netvm_config::model::{RouteTarget, StaticRoute};
+use netvm_model::{RouteTarget, StaticRoute};
 
 use super::kernel;
 use super::rib;

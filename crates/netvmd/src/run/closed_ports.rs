@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Host, HostConfig, PortConfig, PortId, PortKind, VhostMode};
 use netvm_engine::{InterfaceState, PortView};
+use netvm_model::{Host, HostConfig, PortConfig, PortId, PortKind, VhostMode};
 use rustix::fs::statfs;
 
 /// Pause after the first attempt.

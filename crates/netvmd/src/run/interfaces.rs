@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
-use netvm_config::model::{Host, PortId};
 use netvm_engine::{Engine, InterfaceState, PortView};
+use netvm_model::{Host, PortId};
 use tokio::io::unix::AsyncFd;
 use tokio::time::sleep;
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
-use netvm_config::model::{Host, NfStart};
 use netvm_config::{ConfigError, Finding};
 use netvm_engine::{Engine, InstanceId, keep_cards_in};
+use netvm_model::{Host, NfStart};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Notify;
 
@@ -151,7 +151,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         tracing::warn!("{}", in_one_line(warning));
     }
     let mut host = loaded.host;
-    netvm_config::assign_ids(&mut host, None);
+    netvm_model::assign_ids(&mut host, None);
     let mut run_dir = RunDir::take(&options.run_dir)?;
     let socket = options.api_socket();
     let attach_socket = options.attach.clone().unwrap_or_else(|| run_dir.path().join("attach.sock"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
+use netvm_model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 
 use super::{Role, Supervisor};
 use crate::account::Account;

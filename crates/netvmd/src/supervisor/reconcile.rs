@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netvm_config::model::{NfStart, RoleId};
 use netvm_engine::{InstanceId, InstanceState};
+use netvm_model::{NfStart, RoleId};
 
 use super::replica::{Phase, Replica, Startup};
 use super::{Prepared, PreparedNf, Role, Supervisor};

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_attach::Hello;
-use netvm_config::model::NfStart;
 use netvm_engine::{Engine, InstanceId, InstanceState};
+use netvm_model::NfStart;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::Restart;
 use netvm_engine::{InstanceId, ReadyMessage};
+use netvm_model::Restart;
 use netvm_vm::{GuestMemory, Qmp};
 use serde_json::Value;
 use tokio::sync::watch;

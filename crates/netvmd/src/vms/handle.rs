@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvm_config::model::Restart;
+use netvm_model::Restart;
 use tokio::sync::watch;
 
 use super::recipe::VmRecipe;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use netvm_config::model::{Host, Restart, VmConfig, VmStart};
+use netvm_model::{Host, Restart, VmConfig, VmStart};
 use netvm_vm::{Domain, NfDevices, Sockets, shell_line};
 use tokio::sync::watch;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 use netvm_api::{ApplyReply, PortInfo, path};
-use netvm_config::model::MAX_PORTS;
+use netvm_model::MAX_PORTS;
 
 use crate::common::{Daemon, ENGINE};
 

@@ -25,7 +25,7 @@ use common::Folder;
 use common::download::{PORT, download, serve};
 use common::hosts::{Host, are_possible, asking, run, within};
 use netvm_api::{RouteAction, path};
-use netvm_config::model::RouterInterface;
+use netvm_model::RouterInterface;
 use rustix::process::Signal;
 use site::{ENGINE, Site, start, start_in};
 

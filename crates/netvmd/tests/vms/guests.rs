@@ -8,7 +8,7 @@ use crate::common::guest::{Image, Reaper, Shell};
 use crate::common::{ADAPTIVE, Daemon, EngineText, engine, is_root, program, status_field, waited};
 use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
-use netvm_config::model::VmAccel;
+use netvm_model::VmAccel;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Drops TCP segments to port 23.

@@ -16,7 +16,7 @@ mod iperf;
 
 use std::path::Path;
 
-use netvm_config::model::{
+use netvm_model::{
     ContainerConfig, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
     RouterInterface,
 };

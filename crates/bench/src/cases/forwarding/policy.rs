@@ -27,7 +27,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use netvm_config::model::{
+use netvm_model::{
     Action, Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
 use netvm_policy_import::classbench::{self, Flags};

@@ -28,7 +28,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use netvm_config::model::{Action, CardModel, Doorbells, Idle, PortKind, VhostDma, VhostMode};
+use netvm_model::{Action, CardModel, Doorbells, Idle, PortKind, VhostDma, VhostMode};
 
 use crate::cli::E1000Args;
 use crate::error::BenchError;
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
 }
 
 /// The configuration: netvm's cards for this number of guests, with their sockets in `folder`, and a worker on `core`.
-fn host((folder, core): (&Path, u32), guests: usize, traffic: Traffic) -> netvm_config::model::Host {
+fn host((folder, core): (&Path, u32), guests: usize, traffic: Traffic) -> netvm_model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
     let places: Vec<Place> =
         (0..guests).flat_map(|guest| Card::NETVM.map(|card| Place { guest, card })).collect();

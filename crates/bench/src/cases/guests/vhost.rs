@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use netvm_config::model::{Forward, Host, Idle, PortKind, VhostDma, VhostMode};
+use netvm_model::{Forward, Host, Idle, PortKind, VhostDma, VhostMode};
 
 use crate::cli::VhostArgs;
 use crate::error::BenchError;

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use netvm_config::model::{Idle, Output, PortKind};
+use netvm_model::{Idle, Output, PortKind};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use netvm_config::model::{Action, Idle, Output, PortKind, SourceConfig};
 use netvm_engine::{LatencyView, Span};
+use netvm_model::{Action, Idle, Output, PortKind, SourceConfig};
 
 use crate::cases::guests::vhost;
 use crate::cli::BenchArgs;

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use netvm_config::model::{Host, Idle, Output, PortKind};
 use netvm_engine::DropReason;
+use netvm_model::{Host, Idle, Output, PortKind};
 use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;

@@ -16,7 +16,7 @@
 
 use std::path::Path;
 
-use netvm_config::model::{
+use netvm_model::{
     Action, EngineConfig, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
     RouterInterface, SourceConfig, VhostDma, VhostMode,
 };

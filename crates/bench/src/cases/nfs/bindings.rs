@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use netvm_config::model::{Idle, Output, PortKind};
+use netvm_model::{Idle, Output, PortKind};
 use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;

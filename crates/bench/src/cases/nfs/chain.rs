@@ -25,7 +25,7 @@
 
 use std::cell::Cell;
 
-use netvm_config::model::{Idle, Output, PortKind, SourceConfig};
+use netvm_model::{Idle, Output, PortKind, SourceConfig};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;

@@ -5,8 +5,8 @@
 //!
 //! Sizes in the code are without FCS: 60 bytes is the shortest frame, of 64.
 
-use netvm_config::model::{Idle, Output};
 use netvm_engine::DropReason;
+use netvm_model::{Idle, Output};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;

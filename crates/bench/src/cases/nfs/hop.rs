@@ -16,7 +16,7 @@
 //!   packet nor give a verdict (which netvm's descriptors carry); it shows the cost of pointer rings alone.
 //! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports on one core, without a second thread.
 
-use netvm_config::model::{Idle, Output, PortKind};
+use netvm_model::{Idle, Output, PortKind};
 use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;

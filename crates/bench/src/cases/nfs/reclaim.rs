@@ -8,8 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Idle, OnFailure, Output};
 use netvm_engine::{Engine, Notice};
+use netvm_model::{Idle, OnFailure, Output};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::BenchArgs;

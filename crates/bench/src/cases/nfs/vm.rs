@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use netvm_clock as clock;
-use netvm_config::model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
+use netvm_model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
 use netvm_vm::{Accel, Card, CardKind};
 
 use crate::cli::VmArgs;

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use netvm_config::model::Match;
+use netvm_model::Match;
 use netvm_wire::{EtherType, IpNet, IpProto, PortRange};
 
 use crate::error::NoFlow;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_rule_is_named() {
-        let dscp = Match { dscp: vec![netvm_config::model::Span::single(7)], ..ipv4() };
+        let dscp = Match { dscp: vec![netvm_model::Span::single(7)], ..ipv4() };
         assert_eq!(drops(&[ipv4(), dscp], 0), Err(NoFlow { rule: 1 }));
         assert_eq!(drops(&[Match::default()], 0), Err(NoFlow { rule: 0 }));
     }

@@ -1,6 +1,6 @@
 //! An engine with the routers.
 
-use netvm_config::model::{
+use netvm_model::{
     Action, Actions, Forward, Host, Idle, Match, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
     RouterInterface, Rule, RuleId, RuleParts,
 };

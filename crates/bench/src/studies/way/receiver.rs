@@ -5,10 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{
-    Action, CardModel, Doorbells, Idle, Output, PortId, PortKind, VhostDma, VhostMode,
-};
 use netvm_engine::DropReason;
+use netvm_model::{Action, CardModel, Doorbells, Idle, Output, PortId, PortKind, VhostDma, VhostMode};
 use netvm_vm::{Card, CardKind};
 use serde::Deserialize;
 

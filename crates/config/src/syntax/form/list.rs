@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use netvm_model::{Host, InterfaceAddress, MAX_SET};
 use toml::Value;
 use toml::de::DeValue;
 
 use super::Text;
-use crate::model::{Host, InterfaceAddress, MAX_SET};
 use crate::syntax::finding::Kind;
 use crate::syntax::place::Place;
 use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Spanned, write};

@@ -5,17 +5,17 @@ mod list;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use netvm_model::words::{Words, did_you_mean};
+use netvm_model::{GroupId, Host, RoleId};
 use netvm_policy::{ChainId, PortId, RouterId};
 use netvm_wire::VlanId;
 use toml::Value;
 use toml::de::DeValue;
 
-use crate::model::{GroupId, Host, RoleId};
 use crate::syntax::finding::Kind;
 use crate::syntax::names::{BadName, Check};
 use crate::syntax::place::Place;
 use crate::syntax::table::{At, Form, Keys, Reader, write};
-use crate::words::{Words, did_you_mean};
 
 pub(crate) use crate::syntax::table::Spanned;
 pub(crate) use list::{Addresses, Items, List, NUMBERS, OneOrMore, TEXTS};

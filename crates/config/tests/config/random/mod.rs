@@ -5,7 +5,7 @@ mod routers;
 mod rules;
 mod vms;
 
-use netvm_config::model::{
+use netvm_model::{
     Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
     HostConfig, Idle, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind,
     PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma, VhostMode,

@@ -1,6 +1,6 @@
 //! Random virtual routers.
 
-use netvm_config::model::{
+use netvm_model::{
     Action, Forward, Host, Output, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId,
     RouterInterface, Urpf,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netvm_config::model::{
+use netvm_model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
     Police, PolicyConfig, PortId, PortPolicy, QosConfig, QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts,
     SetVlan, Span, StormLimits, SwitchConfig, VlanMode,

@@ -1,6 +1,6 @@
 //! Random virtual machines.
 
-use netvm_config::model::{
+use netvm_model::{
     Guest, Host, MAX_REPLICAS, NfStart, PortKind, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify,
     VmStart,
 };

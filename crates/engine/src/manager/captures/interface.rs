@@ -1,8 +1,8 @@
 //! The places of a capture: each is an interface of the capture file. A capture stores their names, because the numbers of
 //! ports, chains, NFs and routers change with the configuration.
 
-use netvm_config::model::Host;
-use netvm_config::nearest_names;
+use netvm_model::Host;
+use netvm_model::words::nearest_names;
 
 use super::CaptureError;
 use crate::ids::{ChainId, RoleId};

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use netvm_config::model::Host;
-use netvm_config::nearest_names;
+use netvm_model::Host;
+use netvm_model::words::nearest_names;
 use netvm_tap::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Writer};
 
 use super::Engine;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use netvm_config::model::Group;
+use netvm_model::Group;
 use netvm_notify::{EpollWaiter, RateLimit, Signaller, new_eventfd};
 use netvm_region::{MAX_NF_THREADS, RegionError, RingRef, Table, TablePublisher};
 use rustix::io::Errno;

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use netvm_config::model::NfStart;
+use netvm_model::NfStart;
 
 use super::instance::{Instance, InstanceState};
 use crate::ids::{InstanceId, NfThreadId, RoleId};

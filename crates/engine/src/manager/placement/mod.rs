@@ -12,7 +12,7 @@ pub(crate) mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netvm_config::model::PortConfig;
+use netvm_model::PortConfig;
 
 use crate::ids::{PortId, WorkerId};
 use crate::manager::ports::{OpenError, OpenProblem};

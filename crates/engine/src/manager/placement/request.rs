@@ -1,6 +1,6 @@
 //! What a port asks the placement for, from its configuration and its device.
 
-use netvm_config::model::{Guest, Host, PortConfig, PortKind, VmConfig};
+use netvm_model::{Guest, Host, PortConfig, PortKind, VmConfig};
 
 use crate::ids::{PortId, WorkerId};
 use crate::manager::ports::device_node;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Host, PortConfig, PortKind};
+use netvm_model::{Host, PortConfig, PortKind};
 
 use super::load::Loads;
 use super::request::Request;

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use netvm_config::model::{Host, PortConfig};
 use netvm_guest_socket::Rights;
+use netvm_model::{Host, PortConfig};
 use netvm_vnet::LinkEvent;
 
 use super::{OpenError, PortState, XskQueues};

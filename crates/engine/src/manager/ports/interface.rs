@@ -3,7 +3,7 @@
 use std::fs;
 use std::str::FromStr;
 
-use netvm_config::model::{HostConfig, PortKind};
+use netvm_model::{HostConfig, PortKind};
 
 /// The interface of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]

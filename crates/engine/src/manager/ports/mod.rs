@@ -8,8 +8,8 @@ mod problem;
 use std::sync::Arc;
 
 use dpdk::{VhostPort, VhostRefusal};
-use netvm_config::model::{HostConfig, PortConfig, PortKind, SocketRights};
 use netvm_guest_socket::{Rights, Rival};
+use netvm_model::{HostConfig, PortConfig, PortKind, SocketRights};
 use netvm_vnet::{LinkEvent, ManagedInterface, Offloads, Watch};
 
 use crate::counters::QueueCounters;

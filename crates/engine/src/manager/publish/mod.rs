@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Balance, NfConfig};
+use netvm_model::{Balance, NfConfig};
 use netvm_region::Sticky;
 use netvm_switch::TICKS_PER_SECOND;
 

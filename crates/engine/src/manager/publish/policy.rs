@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_clock as clock;
-use netvm_config::model::Host;
+use netvm_model::Host;
 use netvm_policy::RuleId;
 
 use super::l2_watch::SwitchingWatch;

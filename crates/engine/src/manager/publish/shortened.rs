@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use netvm_config::model::MAX_CHAINS;
+use netvm_model::MAX_CHAINS;
 
 use crate::ids::ChainId;
 use crate::manager::Engine;

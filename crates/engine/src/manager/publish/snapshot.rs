@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netvm_config::model::{self, Chain, Host, OnFailure, Output};
+use netvm_model::{self as model, Chain, Host, OnFailure, Output};
 
 use super::Chains;
 use super::policy::Rules;

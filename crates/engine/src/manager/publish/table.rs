@@ -1,6 +1,6 @@
 //! The next-hop table of each trust group, which its NFs read: destinations of each hop, names, and direct rings.
 
-use netvm_config::model::{self, Chain, OnFailure};
+use netvm_model::{self as model, Chain, OnFailure};
 use netvm_region::{Balance, Destination, MAX_HOPS, MAX_NF_THREADS, Name, Table};
 
 use super::snapshot::{View, is_in};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_clock as clock;
-use netvm_config::model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
+use netvm_model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
 

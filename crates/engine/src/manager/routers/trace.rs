@@ -1,6 +1,6 @@
 //! Traces a packet through a virtual router, with the tables that the workers use.
 
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 use netvm_router::{NextHop, NextHopId};
 
 use super::super::Engine;

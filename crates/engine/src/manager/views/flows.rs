@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::Output;
+use netvm_model::Output;
 use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};

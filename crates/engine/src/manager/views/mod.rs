@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_clock as clock;
-use netvm_config::model::{Chain, PortConfig, QueueConfig};
+use netvm_model::{Chain, PortConfig, QueueConfig};
 use netvm_region::PageKind;
 
 pub(crate) mod flows;

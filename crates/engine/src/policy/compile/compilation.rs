@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvm_classifier::Prefilter;
 use netvm_clock as clock;
-use netvm_config::model::{Action, Host, Police};
+use netvm_model::{Action, Host, Police};
 use netvm_policy::{Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, flatten, ingress_classes};
 use netvm_switch::Meter;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Prefilter, Table};
-use netvm_config::model::Host;
+use netvm_model::Host;
 use netvm_policy::Flat;
 
 use super::port::Lookup;

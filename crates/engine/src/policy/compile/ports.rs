@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{AclDefault, PortConfig, RouterConfig};
+use netvm_model::{AclDefault, PortConfig, RouterConfig};
 use netvm_policy::{Flat, Rule, Side, egress_classes};
 use netvm_region::MAX_PORTS;
 use netvm_switch::{Guard, GuardOptions};

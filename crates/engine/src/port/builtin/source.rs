@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpdk::Batch;
 use netvm_clock as clock;
-use netvm_config::model::SourceConfig;
+use netvm_model::SourceConfig;
 
 use super::sink::swallow;
 use crate::memory::Memory;

@@ -3,7 +3,7 @@
 //! Predicted cost: the packet's first line, and 12 bytes moved to add or remove a tag: 10 to 15 cycles per packet.
 
 use dpdk::{Batch, Mbuf};
-use netvm_config::model::SetVlan;
+use netvm_model::SetVlan;
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;

@@ -11,7 +11,7 @@
 //! takes 120 cycles to the other core, 12 to 14 if it takes 430.
 
 use dpdk::{Batch, Mbuf};
-use netvm_config::model::MAX_REPLICAS;
+use netvm_model::MAX_REPLICAS;
 use netvm_ring::Descriptor;
 use netvm_tap::Direction;
 

@@ -6,7 +6,7 @@
 //!
 //! Predicted cost: a comparison for a flow in the cache; two lookups in the FDB, 40 to 100 cycles, for others.
 
-use netvm_config::model::SetVlan;
+use netvm_model::SetVlan;
 use netvm_switch::{Forward, NotForwarded};
 use netvm_wire::{FlowKey, VlanId};
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use netvm_config::model::Idle;
+use netvm_model::Idle;
 use netvm_notify::{EpollWaiter, ReadySet, Signaller, write};
 use rtrb::{Consumer, Producer, RingBuffer};
 

@@ -12,7 +12,7 @@
 //! Packets with the same verdict are sent together, in order. For the cost see [`router`](crate::worker::router).
 
 use dpdk::{Batch, Mbuf};
-use netvm_config::model::{RouterId, SetVlan};
+use netvm_model::{RouterId, SetVlan};
 use netvm_tap::Direction;
 use netvm_wire::{EtherType, MacAddr};
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_clock::{self as clock, CoreSharing};
-use netvm_config::model::Idle;
+use netvm_model::Idle;
 use netvm_notify::EpollWaiter;
 use rustix::thread::sched_getcpu;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{Rate, RouterId};
+use netvm_model::{Rate, RouterId};
 use netvm_router::Tables;
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
 use proptest::collection::vec;

@@ -5,7 +5,7 @@
 //!
 //! Predicted cost: a second lookup, 10 cycles per packet with a small table, if an interface of the router has `urpf`.
 
-use netvm_config::model::Urpf;
+use netvm_model::Urpf;
 use netvm_router::{NextHop, NextHopId, Tables};
 
 use super::head::Head;

@@ -18,7 +18,7 @@
 
 mod account;
 
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 
 use crate::counters::WorkerCounters;
 use crate::ids::PortId;

@@ -1,7 +1,7 @@
 //! One worker's state of flows: the flow cache, and per-flow verdicts of NFs.
 
-use netvm_config::model::{self, FlowCacheConfig};
 use netvm_flow::{CacheError, Eviction, FlowCache, Moment, New, Options};
+use netvm_model::{self as model, FlowCacheConfig};
 use netvm_switch::TICKS_PER_SECOND;
 
 use super::flow_verdicts::FlowVerdicts;

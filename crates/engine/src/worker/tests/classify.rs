@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netvm_config::model::Host;
+use netvm_model::Host;
 use netvm_wire::{FrameBuilder, IpProto, TcpFlags, VlanId};
 use proptest::collection::vec;
 use proptest::prelude::*;

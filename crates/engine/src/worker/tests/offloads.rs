@@ -1,6 +1,6 @@
 //! Segments of up to 64 KB and unfinished checksums on their way through NFs that take them, and through others.
 
-use netvm_config::model::Forward;
+use netvm_model::Forward;
 use netvm_ring::Descriptor;
 use netvm_wire::{TcpFlags, checksum, parse};
 

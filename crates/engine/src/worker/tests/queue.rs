@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_config::model::{Forward, Host, Rate, RouterId};
+use netvm_model::{Forward, Host, Rate, RouterId};
 use netvm_router::{Hop, NextHop, NextHopId, Tables, Update};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use dpdk::{Batch, HEADROOM, Mbuf, Oversized, Unfinished};
-use netvm_config::model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
+use netvm_model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
 use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use netvm_region::{Admission, Control};
 use netvm_ring::{Consumer, Descriptor, Producer};

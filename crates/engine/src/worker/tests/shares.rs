@@ -1,6 +1,6 @@
 //! Ports that share a worker: a port that is ahead waits, and its packets stay in its queue.
 
-use netvm_config::model::Host;
+use netvm_model::Host;
 
 use super::rig::{Rig, rules, udp};
 use crate::ids::PortId;

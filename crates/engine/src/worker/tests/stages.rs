@@ -1,6 +1,6 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
-use netvm_config::model::{FlowMonitorConfig, Forward};
+use netvm_model::{FlowMonitorConfig, Forward};
 use netvm_ring::{Descriptor, VerdictKind};
 
 use super::rig::{CHAIN, RING, Rig, udp};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, takeovers};
 use crate::support::{line, source, two_lines};
-use netvm_config::model::{Host, OnFailure};
 use netvm_engine::Notice;
+use netvm_model::{Host, OnFailure};
 
 /// Two chains of two NFs each, in two groups, at full load.
 fn two_chains() -> Host {

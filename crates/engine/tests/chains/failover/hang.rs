@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, state};
 use crate::support::{Rig, line};
-use netvm_config::model::OnFailure;
 use netvm_engine::{Engine, InstanceId, InstanceState, Notice};
+use netvm_model::OnFailure;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity};
 

@@ -7,8 +7,8 @@ mod standby;
 use std::time::Duration;
 
 use crate::support::{Rig, line, nothing_is_out};
-use netvm_config::model::{EngineConfig, Host, OnFailure};
 use netvm_engine::{DropReason, Engine, InstanceId, InstanceState, Notice};
+use netvm_model::{EngineConfig, Host, OnFailure};
 
 const SOON: Duration = Duration::from_secs(20);
 

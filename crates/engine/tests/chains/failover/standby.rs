@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{chain_of, flows_on, rig_of, state, takeovers};
 use crate::support::line;
-use netvm_config::model::{Host, NfLimits, NfStart, OnFailure};
 use netvm_engine::InstanceState;
+use netvm_model::{Host, NfLimits, NfStart, OnFailure};
 
 /// One NF `a`, of which `replicas` are to take packets.
 fn with_replicas(replicas: u16) -> Host {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::fuse::Deaf;
 use crate::support::rogue::{BUFFERS, ENTRIES, MEMORY, Rogue};
 use crate::support::rogues::{OTHER, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, rig_of, socket};
-use netvm_config::model::VhostDma;
+use netvm_model::VhostDma;
 use netvm_vhost_user::request::{
     SET_BACKEND_REQ_FD, SET_FEATURES, SET_LOG_BASE, SET_PROTOCOL_FEATURES, SET_VRING_CALL, SET_VRING_ERR,
     SET_VRING_KICK,

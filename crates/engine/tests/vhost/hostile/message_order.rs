@@ -11,8 +11,8 @@ use crate::support::rogues::{
     EVENT_INDEX, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up,
     told, with_rig,
 };
-use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
+use netvm_model::VhostDma;
 use netvm_vhost_user::request::{
     GET_STATUS, SEND_RARP, SET_BACKEND_REQ_FD, SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_STATUS,
     SET_VRING_NUM,

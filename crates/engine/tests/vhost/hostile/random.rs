@@ -14,8 +14,8 @@ use crate::support::rogues::{
     ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, told, view,
     with_rig,
 };
-use netvm_config::model::VhostDma;
 use netvm_engine::{DropReason, Engine};
+use netvm_model::VhostDma;
 use netvm_vhost_user::request::SET_VRING_ERR;
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::Rig;
 use crate::support::rogue::Rogue;
 use crate::support::rogues::{OTHER, ROGUE, SOON, VERSION_1, goes_on, is_up, rig_of, socket};
-use netvm_config::model::VhostDma;
+use netvm_model::VhostDma;
 use netvm_vhost_user::request::SET_VRING_ERR;
 
 /// Packets go on, another guest connects, and netvm disconnects the rogue.

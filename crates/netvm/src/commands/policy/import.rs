@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use netvm_config::model::{Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, Rule, RuleId, RuleParts};
+use netvm_model::{Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, Rule, RuleId, RuleParts};
 use netvm_policy::Actions;
 use netvm_policy_import::{Effect, Imported, Interfaces, classbench, iptables, nft};
 
@@ -57,7 +57,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     }
     let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::Sink);
     let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
-    let toml = host.to_toml();
+    let toml = netvm_config::to_toml(&host);
     output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))?;
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::LatencyInfo;
-use netvm_config::model::Host;
 use netvm_engine::{ChainId, Engine, LatencyView, PortId, Span};
+use netvm_model::Host;
 
 use crate::api::Failure;
 use crate::daemon::Daemon;

@@ -10,7 +10,7 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netvm_config::model::RouterId;
+use netvm_model::RouterId;
 use netvm_netlink::{Event, ReadOutcome};
 
 use super::{NetlinkSockets, ROUND, ToFollow};

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use netvm_config::model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;

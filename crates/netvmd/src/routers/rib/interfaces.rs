@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use netvm_config::model::Urpf;
 use netvm_engine::{RouterInterfaceState, RouterState};
+use netvm_model::Urpf;
 
 use super::{Global, Link, Rib};
 

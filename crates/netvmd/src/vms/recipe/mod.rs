@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use netvm_config::model::{
+use netvm_engine::NotifyMode;
+use netvm_model::{
     GroupId, Guest, Host, NfConfig, PortKind, VhostMode, VmAccel, VmBoot, VmConfig, VmNotify, VmStart,
 };
-use netvm_engine::NotifyMode;
 use netvm_vm::{Accel, Boot, Card, CardKind, Machine, Version};
 
 use crate::account::Account;
@@ -133,7 +133,7 @@ fn has_memory(vm: &VmConfig) -> Result<(), VmProblem> {
     too_little.map_or(Ok(()), |available| Err(VmProblem::Memory { required: vm.memory, available }))
 }
 
-fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
+fn card(host: &Host, at: &netvm_model::VmCard) -> Option<Card> {
     let port = host.port(at.port)?;
     let (kind, path, connects) = match &port.kind {
         PortKind::VhostUser { path, mode, .. } => (CardKind::VhostUser, path, *mode == VhostMode::Server),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Once;
 
-use netvm_config::model::InterfaceAddress;
+use netvm_model::InterfaceAddress;
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr};
 
 use crate::error::BenchError;

@@ -9,7 +9,7 @@
 //!
 //! Frames of 64 bytes, FCS included. Rates are per second of the worker's CPU time.
 
-use netvm_config::model::{
+use netvm_model::{
     Action, Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface,
     SourceConfig,
 };

@@ -6,7 +6,7 @@
 //!
 //! Each interface has a punt port, which receives nothing.
 
-use netvm_config::model::{
+use netvm_model::{
     Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface,
 };
 use netvm_router::{Hop, NextHop, NextHopId, Update};

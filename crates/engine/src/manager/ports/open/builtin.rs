@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
-use netvm_config::model::{PortConfig, PortKind};
+use netvm_model::{PortConfig, PortKind};
 
 use super::{Opened, Queues, Site};
 use crate::ids::WorkerId;

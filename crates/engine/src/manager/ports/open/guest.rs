@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk::{DmaChannel, VhostMode, VhostOptions, VhostPort, VhostQueue};
-use netvm_config::model::{self, CardModel, Doorbells, PortConfig};
+use netvm_model::{self as model, CardModel, Doorbells, PortConfig};
 
 use super::{Opened, Queues, Site};
 use crate::ids::WorkerId;

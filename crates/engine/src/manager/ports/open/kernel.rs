@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use dpdk::Accepts;
-use netvm_config::model::{InterfaceAddress, PortConfig, PortKind};
+use netvm_model::{InterfaceAddress, PortConfig, PortKind};
 use netvm_vnet::{Addressing, ContainerOptions, Features, Offloads, SocketOptions, TapOptions};
 
 use super::{Opened, Site};

@@ -8,7 +8,7 @@ mod xsk;
 use std::sync::Arc;
 
 use dpdk::{Device as EthKind, PortBuilder, VhostPort};
-use netvm_config::model::{PortConfig, PortKind, SocketRights};
+use netvm_model::{PortConfig, PortKind, SocketRights};
 use netvm_switch::qos::QosError;
 use netvm_vnet::{ManagedInterface, Offloads, Watch};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use netvm_config::model::{Host, PortConfig, PortKind};
+use netvm_model::{Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
 use super::{Opened, Queues, Site};

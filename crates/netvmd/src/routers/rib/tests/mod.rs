@@ -3,7 +3,7 @@
 mod links;
 mod random;
 
-use netvm_config::model::Urpf;
+use netvm_model::Urpf;
 use netvm_router::{Hop, NextHop, Tables};
 use netvm_wire::MacAddr;
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use netvm_policy::{PortId, Rate, RouterId};
+use netvm_ids::{PortId, RouterId};
+use netvm_policy::Rate;
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
+use crate::derived::{derived_mac, names_of, stable_hash};
 use crate::words::words;
-
-use super::{Forward, Host, PortConfig, PortKind, PortPolicy, derived_mac, names_of, stable_hash};
 
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub struct RouterInterface {
     pub punt_rate: u32,
     /// Unicast reverse path forwarding; `None`: any source is accepted.
     pub urpf: Option<Urpf>,
-    /// The punt port, one of [`super::Host::ports`] that is not in the file.
+    /// The punt port, one of [`crate::Host::ports`] that is not in the file.
     pub punt: PortId,
     /// The host's end of the interface's veth pair, which is the punt port's device.
     pub host_end: String,
@@ -132,13 +132,15 @@ impl RouterInterface {
     }
 
     /// Name of the punt port.
-    pub(crate) fn punt_name(router: &str, interface: &str) -> String {
+    #[must_use]
+    pub fn punt_name(router: &str, interface: &str) -> String {
         format!("{router}.{interface}")
     }
 
     /// The address of an interface without a configured one: locally administered, and always the same for
     /// these names.
-    pub(crate) fn own_mac(router: &str, interface: &str) -> MacAddr {
+    #[must_use]
+    pub fn own_mac(router: &str, interface: &str) -> MacAddr {
         derived_mac(names_of(router, interface))
     }
 
@@ -146,35 +148,6 @@ impl RouterInterface {
     #[must_use]
     pub fn host_end_of(router: &str, interface: &str) -> String {
         format!("nv{:012x}", stable_hash(names_of(router, interface)) >> 16)
-    }
-}
-
-/// Adds the punt ports of all interfaces after the ports of the file. They receive packets into the same
-/// memory as the interface's port.
-pub(crate) fn add_punt_ports(host: &mut Host) {
-    let mut numbers = (host.ports.len() as u16..).map(PortId);
-    let mut punts = Vec::new();
-    for router in &mut host.routers {
-        for (interface, number) in router.interfaces.iter_mut().zip(&mut numbers) {
-            interface.punt = number;
-            punts.push((RouterInterface::clone(interface), router.id, router.name.clone()));
-        }
-    }
-    for (interface, router, name) in punts {
-        let Some(port) = host.port(interface.port) else { continue };
-        let kind = PortKind::AfXdp { interface: interface.host_end, generic: false };
-        let name = RouterInterface::punt_name(&name, &interface.name);
-        host.ports.push(PortConfig {
-            mtu: port.mtu,
-            group: host.landing_group(port),
-            // Packets from the kernel have the same share as received packets.
-            policy: PortPolicy {
-                forward: Forward::Router(router),
-                weight: port.policy.weight,
-                ..PortPolicy::default()
-            },
-            ..PortConfig::new(interface.punt, name, kind)
-        });
     }
 }
 

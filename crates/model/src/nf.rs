@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use netvm_policy::{ChainId, PortId, RouterId};
+use netvm_ids::{ChainId, GroupId, PortId, RoleId, RouterId};
 
-use super::{GroupId, RoleId};
 use crate::words::words;
 
 /// What starts an NF.

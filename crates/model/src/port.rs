@@ -3,16 +3,25 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use netvm_policy::PortId;
+use netvm_ids::{GroupId, PortId};
 use netvm_wire::MacAddr;
 
-use super::{GroupId, InterfaceAddress, PortPolicy, SocketRights, derived_mac, names_of};
+use crate::derived::{derived_mac, names_of};
+use crate::router::InterfaceAddress;
 use crate::words::words;
 
+mod policy;
+mod socket;
+
+pub use policy::{
+    AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
+};
+pub use socket::{SocketIds, SocketRights};
+
 /// Ethernet's payload, and netvm's default.
-pub(crate) const DEFAULT_MTU: u16 = 1500;
+pub const DEFAULT_MTU: u16 = 1500;
 /// Bytes of Ethernet's header, which a frame has besides the MTU.
-pub(crate) const FRAME_HEADER: u16 = 14;
+pub const FRAME_HEADER: u16 = 14;
 
 /// A port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +189,8 @@ impl PortKind {
     }
 
     /// Each kind, with the defaults of its keys.
-    pub(crate) fn all() -> [Self; 13] {
+    #[must_use]
+    pub fn all() -> [Self; 13] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -202,7 +212,8 @@ impl PortKind {
     }
 
     /// The MTU required for frames that the port generates.
-    pub(crate) const fn needed_mtu(&self) -> u16 {
+    #[must_use]
+    pub const fn needed_mtu(&self) -> u16 {
         match self {
             Self::Null { size } | Self::Source(SourceConfig { size, .. }) => {
                 size.saturating_sub(FRAME_HEADER)

@@ -1,6 +1,7 @@
 //! What a port does with packets besides the rules.
 
-use netvm_policy::{ChainId, Police, PortId, QueueId, Rate, RouterId, Span};
+use netvm_ids::{ChainId, PortId, QueueId, RouterId};
+use netvm_policy::{Police, Rate, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use crate::words::words;

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use netvm_flowmon::export::Target;
-use netvm_policy::PortId;
+use netvm_ids::{GroupId, PortId};
 
-use super::GroupId;
 use crate::words::words;
 
 /// What workers do without packets.

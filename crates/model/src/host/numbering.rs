@@ -10,11 +10,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::model::{
-    Action, Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS,
-    MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES, Match, Output, PortId, PortKind, QueueId, RoleId,
-    RouterId, Rule, RuleId,
+use netvm_ids::{
+    ChainId, GroupId, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES,
+    PortId, QueueId, RoleId, RouterId, RuleId,
 };
+use netvm_policy::{Action, Actions, Match, Rule};
+
+use super::Host;
+use crate::nf::Output;
+use crate::port::{Forward, PortKind};
+use crate::vm::Guest;
 
 /// Renumbers the items of `host`: items whose names `old` has get the numbers of `old`, new items get numbers
 /// that `old` does not use, the lowest first. A rule without a name gets the number of an old unnamed rule

@@ -4,15 +4,17 @@
 //! A group's NFs map its memory, so they can read every packet that lands there. So packets land in a group's memory only if all
 //! chains that they can enter begin in that group.
 
+use netvm_ids::{GroupId, PortId, RouterId};
 use netvm_policy::{Action, Rule};
 
-use super::{Forward, GroupId, Host, PortConfig, PortId, PortKind, is_from};
+use super::{Host, is_from};
+use crate::port::{Forward, PortConfig, PortKind};
 
 /// Where packets of a port go without a chain.
 #[derive(Default)]
 struct Onwards {
     ports: Vec<PortId>,
-    routers: Vec<netvm_policy::RouterId>,
+    routers: Vec<RouterId>,
     is_switched: bool,
 }
 
@@ -38,7 +40,7 @@ impl Host {
     }
 
     /// The groups in which the chains of a port begin; a group may occur several times.
-    pub(crate) fn entered_by<'a>(
+    pub fn entered_by<'a>(
         &'a self,
         rules: &'a [Rule],
         port: &PortConfig,
@@ -94,9 +96,8 @@ impl Onwards {
 
     /// Whether packets can leave by this port. Every port may be a member of the switch.
     fn includes(&self, host: &Host, port: &PortConfig) -> bool {
-        let routes = |id: &netvm_policy::RouterId| {
-            host.router(*id).is_some_and(|router| router.ports().any(|own| own == port.id))
-        };
+        let routes =
+            |id: &RouterId| host.router(*id).is_some_and(|router| router.ports().any(|own| own == port.id));
         self.is_switched || self.ports.contains(&port.id) || self.routers.iter().any(routes)
     }
 }

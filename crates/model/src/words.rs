@@ -1,8 +1,8 @@
-//! Words: enums whose values are words in the file and in JSON, each listed once by [`words!`]; and the known word that is
+//! Words: enums whose values are words in the file and in JSON, each listed once by `words!`; and the known word that is
 //! nearest to an unknown one ("did you mean").
 
 /// An enum whose values are words in the file.
-pub(crate) trait Words: Copy + PartialEq + 'static {
+pub trait Words: Copy + PartialEq + 'static {
     /// Every value with its word.
     const WORDS: &'static [(&'static str, Self)];
 
@@ -51,7 +51,8 @@ const PART: usize = 3;
 
 /// The nearest of `known`, if it is near enough for a typing error (one edit in three characters), else the
 /// only known word that contains it.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let folded = fold(word);
     let slip = known
         .clone()
@@ -89,7 +90,8 @@ fn fold(word: &str) -> String {
 }
 
 /// The remedy for an unknown word: the nearest known one, else all of them.
-pub(crate) fn did_you_mean<'a>(
+#[must_use]
+pub fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
     what: &str,

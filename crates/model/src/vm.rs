@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use netvm_policy::PortId;
+use netvm_ids::{PortId, RoleId};
 use netvm_wire::MacAddr;
 
-use super::RoleId;
+use crate::derived::derived_mac;
 use crate::words::words;
 
 /// A virtual machine that netvmd starts.
@@ -77,6 +77,15 @@ pub struct VmCard {
     pub port: PortId,
     /// Its MAC address.
     pub mac: MacAddr,
+}
+
+impl VmCard {
+    /// The address of a card without a configured one: locally administered, and always the same for that VM and
+    /// position.
+    #[must_use]
+    pub fn own_mac(vm: &str, card: usize) -> MacAddr {
+        derived_mac(vm.bytes().chain([0, card as u8]))
+    }
 }
 
 /// What runs a guest's instructions.

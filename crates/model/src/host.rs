@@ -1,64 +1,21 @@
-//! The model that netvmd and the engine run. A [`Host`] from [`crate::load`] is consistent: names are unique, references
-//! resolve, limits hold.
-//!
-//! # Numbers
-//!
-//! Groups, ports, NFs, routers, chains, rules and names of queues have a number (`id`), by which others refer to them. **Their
-//! position in a `Vec` is only the order of the file**; for rules, the order also decides which one matches
-//! first. Look an item up with [`Host::group`], [`Host::port`], [`Host::nf`], [`Host::router`] or
-//! [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the file. Before a new host replaces a
-//! running one, [`crate::assign_ids`] gives each item that the running host has by name (a rule without a
-//! name: by content) the number that it has there. New items get numbers that the running host does not use,
-//! if possible. Therefore:
-//!
-//! - an item that stays keeps its number in shared tables, descriptors and statistics;
-//! - numbers may have gaps, but stay below their limit ([`MAX_PORTS`] and so on): index an array of that size, or keep a
-//!   map;
-//! - a renamed item is a removed one and a new one.
+//! Everything that one netvmd runs, and how its parts are found by number and by name.
 
 use std::borrow::Cow;
 
-pub use netvm_ids::{
-    ChainId, GroupId, MAX_CHAINS, MAX_GROUP_THREADS, MAX_GROUPS, MAX_HOPS, MAX_NODES, MAX_PORTS,
-    MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,
-    MAX_VMS, MAX_WORKERS, NAME_BYTES, PortId, QueueId, RoleId, RouterId, RuleId,
-};
-use netvm_policy::Names;
-pub use netvm_policy::{Action, Actions, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span};
-use netvm_wire::MacAddr;
+use netvm_ids::{ChainId, GroupId, PortId, QueueId, RoleId, RouterId};
+use netvm_policy::{Action, Names, Rule};
 
-mod engine;
+use crate::engine::{ApiConfig, EngineConfig, Group, PolicyConfig, SwitchConfig};
+use crate::nf::{Chain, NfConfig};
+use crate::port::{Forward, PortConfig, QueueConfig};
+use crate::router::{RouterConfig, RouterInterface};
+use crate::vm::{Guest, VmConfig};
+
 mod landing;
-mod nf;
-mod port;
-mod port_policy;
-mod router;
-mod socket;
-mod vm;
+mod numbering;
+mod punts;
 
-pub use engine::{
-    ApiConfig, EngineConfig, Eviction, FlowCacheConfig, FlowMonitorConfig, Group, Idle, MonitorTable,
-    PolicyConfig, SwitchConfig,
-};
-pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
-pub use port::{
-    CardModel, ContainerConfig, Doorbells, HostConfig, PortConfig, PortKind, SourceConfig, VhostDma,
-    VhostMode,
-};
-pub(crate) use port::{DEFAULT_MTU, FRAME_HEADER};
-pub use port_policy::{
-    AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
-};
-pub(crate) use router::add_punt_ports;
-pub use router::{
-    InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,
-    StaticRoute, Urpf,
-};
-pub use socket::{SocketIds, SocketRights};
-pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
-
-/// The word for the ingress port in a chain's `output`.
-pub(crate) const INGRESS: &str = "ingress";
+pub use numbering::{assign_ids, new_rule_id};
 
 /// Everything that one netvmd runs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -85,22 +42,6 @@ pub struct Host {
     pub chains: Vec<Chain>,
     /// Rules, in the order of the file: the first that matches and has a terminal action decides.
     pub rules: Vec<Rule>,
-}
-
-/// FNV-1a of 64 bits (draft-eastlake-fnv, section 2): the same on every machine and in every version.
-fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// The names of an interface and of its owner, as bytes that differ for different names.
-pub(crate) fn names_of(owner: &str, interface: &str) -> impl Iterator<Item = u8> {
-    owner.bytes().chain([0]).chain(interface.bytes())
-}
-
-/// A locally administered MAC address derived from a name.
-pub(crate) fn derived_mac(name: impl Iterator<Item = u8>) -> MacAddr {
-    let [a, b, c, d, e, ..] = stable_hash(name).to_be_bytes();
-    MacAddr([0x02, a, b, c, d, e])
 }
 
 macro_rules! lookups {
