@@ -21,6 +21,7 @@ lint() {
     step "commit subjects" commit_subjects || failed+=("commit subjects")
     step "shellcheck" shell_scripts || failed+=(shellcheck)
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
+    step "parsers in the packet path" no_parser_in_the_engine || failed+=("parsers in the packet path")
     step "clippy" cargo clippy --workspace --all-targets --keep-going -- -D warnings </dev/null || failed+=(clippy)
     step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps </dev/null || failed+=(docs)
     if command -v cargo-deny >/dev/null; then
@@ -119,4 +120,14 @@ lock_is_current() {
     for manifest in Cargo.toml fuzz/Cargo.toml; do
         cargo metadata --locked --format-version 1 --manifest-path "$manifest" >/dev/null </dev/null || return 1
     done
+}
+
+# The engine takes what it runs from netvm-model: no crate that reads files of users, and none that draws their errors.
+no_parser_in_the_engine() {
+    local tree found
+    tree=$(cargo tree --locked --package netvm-engine --edges normal,no-proc-macro --prefix none </dev/null) || return 1
+    found=$(grep -E '^(netvm-(config|policy-import)|toml[a-z_]*|winnow|miette) ' <<<"$tree" | sort -u || true)
+    [[ -n $found ]] || return 0
+    printf '%s\nlinked by netvm-engine: it takes its types from netvm-model\n' "$found"
+    return 1
 }
