@@ -35,11 +35,12 @@ pub use manager::{
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
     InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
     PortWorker, PreparedCapture, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent,
-    SwitchingView, ThreadView, UnknownRouter, WorkerView, note_kvm,
+    SwitchingView, ThreadView, TraceError, UnknownRouter, WorkerView, note_kvm,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use netvm_switch::{LastMove, Moves, StormClass};
-pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
+pub use policy::{Compiler, Policy, PolicyError, RuleCount};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
+pub use worker::trace::Step;
 pub use worker::{FlowCounts, Span};

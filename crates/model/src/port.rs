@@ -71,9 +71,9 @@ impl PortConfig {
     /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
-        let Self { id, name, kind, queues, worker, node, mtu, gro, group: _, socket: _, policy: _ } = self;
+        let Self { id, name, kind, queues, worker: _, node, mtu, gro, group: _, socket: _, policy: _ } = self;
         (*id, name, kind, *mtu, *gro) == (other.id, &other.name, &other.kind, other.mtu, other.gro)
-            && (*queues, *worker, *node) == (other.queues, other.worker, other.node)
+            && (*queues, *node) == (other.queues, other.node)
     }
 }
 

@@ -176,7 +176,13 @@ impl Bridge {
     /// The ports that a frame of `vlan` from port `ingress` floods, in ascending order.
     #[inline]
     pub fn flood(&self, ingress: u16, vlan: u16) -> impl Iterator<Item = u16> + '_ {
-        self.members_of(vlan).common(self.reach_of(ingress))
+        self.flood_from(ingress, vlan, 0)
+    }
+
+    /// The same without the ports below `first`.
+    #[inline]
+    pub fn flood_from(&self, ingress: u16, vlan: u16, first: u16) -> impl Iterator<Item = u16> + '_ {
+        self.members_of(vlan).common(self.reach_of(ingress), first)
     }
 
     #[inline]

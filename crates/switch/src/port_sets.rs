@@ -50,11 +50,15 @@ impl PortSet<'_> {
 }
 
 impl<'a> PortSet<'a> {
-    /// The ports that are in both sets, in ascending order.
+    /// The ports from `first` on that are in both sets, in ascending order.
     #[inline]
-    pub fn common(self, other: Self) -> impl Iterator<Item = u16> + 'a {
+    pub fn common(self, other: Self, first: u16) -> impl Iterator<Item = u16> + 'a {
+        let (skipped, below) = (usize::from(first) / BITS, (1 << (usize::from(first) % BITS)) - 1);
         let both = self.0.iter().zip(other.0).map(|(word, other)| word & other);
-        (0..).zip(both).filter(|(_, word)| *word != 0).flat_map(|(number, word)| {
+        let both = (0..).zip(both).skip(skipped).map(move |(number, word): (u16, u64)| {
+            (number, if usize::from(number) == skipped { word & !below } else { word })
+        });
+        both.filter(|(_, word)| *word != 0).flat_map(|(number, word)| {
             let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
             std::iter::successors(Some(word), rest)
                 .map(move |word| number * BITS as u16 + word.trailing_zeros() as u16)
@@ -77,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behave_like_btree_sets(first in ports(), second in ports()) {
+        fn behave_like_btree_sets(first in ports(), second in ports(), from in 0..1100u16) {
             let highest = first.iter().chain(&second).max().map_or(0, |port| usize::from(*port) + 1);
             let mut sets = PortSets::new(3, highest);
             first.iter().for_each(|port| sets.insert(0, *port));
@@ -85,13 +89,13 @@ mod tests {
             for (number, ports) in [(0, &first), (1, &BTreeSet::new()), (2, &second), (3, &BTreeSet::new())] {
                 prop_assert!((0..1100).all(|port| sets.get(number).contains(port) == ports.contains(&port)));
                 prop_assert_eq!(
-                    sets.get(number).common(sets.get(number)).collect::<Vec<_>>(),
+                    sets.get(number).common(sets.get(number), 0).collect::<Vec<_>>(),
                     ports.iter().copied().collect::<Vec<_>>()
                 );
             }
             prop_assert_eq!(
-                sets.get(0).common(sets.get(2)).collect::<Vec<_>>(),
-                first.intersection(&second).copied().collect::<Vec<_>>()
+                sets.get(0).common(sets.get(2), from).collect::<Vec<_>>(),
+                first.intersection(&second).copied().filter(|port| *port >= from).collect::<Vec<_>>()
             );
         }
     }
@@ -103,6 +107,6 @@ mod tests {
         sets.insert(0, 128);
         sets.insert(2, 1);
         assert!(sets == empty);
-        assert!(PortSets::new(2, 0).get(0).common(sets.get(1)).next().is_none());
+        assert!(PortSets::new(2, 0).get(0).common(sets.get(1), 0).next().is_none());
     }
 }

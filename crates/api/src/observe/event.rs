@@ -96,6 +96,8 @@ kinds! {
     LinkDown Warning "link_down",
     /// A port failed.
     PortFault Error "port_fault",
+    /// A queue of a port moved to another worker.
+    QueueMoved Info "queue_moved",
     /// A MAC address moved from one port to another.
     MacMoved Info "mac_moved",
     /// MAC addresses move to and fro between ports: a loop of links, or hosts with one address.

@@ -133,6 +133,7 @@ impl Engine {
         self.move_ports(host, changed.moved);
         changed.closed.into_iter().for_each(|(port, fault)| self.note_closed(port, fault));
         self.set_shapers(host, shapers);
+        self.move_to_named_workers();
         for group in removed {
             self.nfs.retire(group);
         }
@@ -260,7 +261,7 @@ impl Engine {
     }
 
     /// Tells each worker who sends its packets to a port: the shaper's worker; without a shaper, each worker with a queue.
-    fn set_owners(&mut self, port: PortId) {
+    pub(crate) fn set_owners(&mut self, port: PortId) {
         let Some(state) = self.ports.get(&port) else { return };
         let count = if state.config.policy.qos.is_some() { 1 } else { state.workers.len() };
         let senders: Vec<WorkerId> = state.workers.iter().copied().take(count).collect();

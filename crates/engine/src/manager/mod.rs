@@ -42,9 +42,10 @@ mod workers;
 
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
+use crate::port::PortQueue;
 use crate::port::builtin::patch::PatchLinks;
 use crate::tap::EndedTap;
-use crate::worker::{Event, Retired};
+use crate::worker::{Event, Retired, Tracer};
 pub use apply::ApplyError;
 use captures::Captures;
 pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface, PreparedCapture};
@@ -59,6 +60,7 @@ pub use nfs::teardown::LastBurst;
 pub use notice::Notice;
 use notice::Notices;
 use placement::Placement;
+use placement::balance::Balance;
 use placement::load::Loads;
 use ports::PortState;
 pub use ports::{InterfaceState, InterfaceView, OpenError, note_kvm};
@@ -78,8 +80,9 @@ use views::monitor::MonitorReader;
 pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
+pub use views::trace::TraceError;
 pub use views::{ChainView, GroupView, MemoryView, PortView, PortWorker, QueueView, StageView, WorkerView};
-use workers::Workers;
+use workers::{Pending, Workers};
 
 /// The engine and its manager.
 pub struct Engine {
@@ -92,6 +95,7 @@ pub struct Engine {
     ports: BTreeMap<PortId, PortState>,
     placement: Placement,
     loads: Loads,
+    balance: Balance,
     /// Links between patch ports.
     patches: PatchLinks,
     /// Configured ports that could not be opened again, and why.
@@ -105,6 +109,10 @@ pub struct Engine {
     latencies: Latencies,
     reaper: Reaper,
     captures: Captures,
+    /// Sends hypothetical packets through the stages; made for the first of them.
+    tracer: Option<Box<Tracer>>,
+    /// The queue that a worker has given away, until another one has it.
+    taken: Option<Option<Box<PortQueue>>>,
     started: Instant,
 }
 
@@ -129,6 +137,7 @@ impl Engine {
             ports: BTreeMap::new(),
             placement: Placement::new(cores.node_of_each()),
             loads: Loads::default(),
+            balance: Balance::default(),
             patches: PatchLinks::default(),
             closed_ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
@@ -140,6 +149,8 @@ impl Engine {
             latencies: Latencies::default(),
             reaper: Reaper::start()?,
             captures: Captures::default(),
+            tracer: None,
+            taken: None,
             started: Instant::now(),
         })
     }
@@ -162,8 +173,8 @@ impl Engine {
         std::mem::take(&mut self.workers.records)
     }
 
-    /// Handles the workers' events, and continues work that had to wait.
-    pub fn service(&mut self) {
+    /// Handles the workers' events. `pending`: tickets that the caller waits for.
+    fn handle_events(&mut self, pending: &mut Pending) {
         while let Some((worker, event)) = self.workers.next_event() {
             match event {
                 Event::Swept(done, request) => self.nfs.swept(done, request),
@@ -173,7 +184,12 @@ impl Engine {
                         state.closing.retain(|other| *other != worker);
                     }
                 }
-                Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
+                Event::Passed(ticket) => {
+                    if !pending.answer(ticket) {
+                        self.nfs.barrier_passed(ticket);
+                    }
+                }
+                Event::QueueTaken(queue) => self.taken = Some(queue),
                 Event::Flows(page) => self.flows_read(page),
                 Event::Monitor(page) => self.monitor_read(page),
                 // Frees the memory of its ring.
@@ -181,6 +197,11 @@ impl Engine {
                 Event::Retired(_) => {}
             }
         }
+    }
+
+    /// Handles the workers' events, and continues work that had to wait.
+    pub fn service(&mut self) {
+        self.handle_events(&mut Pending::default());
         self.take_latency_samples();
         self.service_teardowns();
         self.service_audits();
@@ -191,7 +212,9 @@ impl Engine {
         self.service_shortened();
         self.retire_groups();
         let counters = self.workers.iter().map(|worker| &*worker.counters);
-        self.loads.measure(&self.placement, counters, Instant::now());
+        if self.loads.measure(&self.placement, counters, Instant::now()) {
+            self.balance();
+        }
         for (id, state) in &mut self.ports {
             if let Some(fault) = state.new_fault() {
                 self.notices.push(Notice::PortFault { port: *id, fault });

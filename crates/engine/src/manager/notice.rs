@@ -7,7 +7,7 @@ use netvm_guest_socket::refused_for_files;
 use netvm_notify::Signaller;
 
 use super::publish::l2_watch::SwitchingEvent;
-use crate::ids::{GroupId, InstanceId, PortId, RoleId};
+use crate::ids::{GroupId, InstanceId, PortId, RoleId, WorkerId};
 
 /// Connections that are refused after such a time without any are reported again.
 const QUIET: Duration = Duration::from_mins(1);
@@ -58,6 +58,15 @@ pub enum Notice {
     },
     /// No file descriptor was free for connections of guests, which were closed. Reported once, and again after a quiet time.
     OutOfFiles,
+    /// A queue of a port has moved from an overloaded worker to another.
+    QueueMoved {
+        /// The port.
+        port: PortId,
+        /// The worker that had it.
+        from: WorkerId,
+        /// The worker that has it.
+        to: WorkerId,
+    },
     /// An NF makes no progress although packets wait for it. It gets no new packets.
     Hung {
         /// The NF.

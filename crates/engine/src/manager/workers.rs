@@ -98,6 +98,10 @@ impl Workers {
         self.handles.len()
     }
 
+    pub(crate) fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.handles.len() as u8).map(WorkerId)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &WorkerHandle> {
         self.handles.iter()
     }

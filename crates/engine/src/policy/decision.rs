@@ -138,6 +138,12 @@ impl Decision {
         Self { outcome, queue: None, extras: None, rules: RuleIds::None }
     }
 
+    /// Whether nothing happens to packets but that they go where the outcome says.
+    #[inline(always)]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.queue.is_none() && self.extras.is_none()
+    }
+
     /// A copy for another policy, unless it has extras: token buckets must be looked up again.
     pub(super) fn carried(&self) -> Option<Self> {
         let plain = self.extras.is_none();

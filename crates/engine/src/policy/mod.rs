@@ -12,17 +12,14 @@ mod port;
 mod switching;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
-pub(crate) use decision::{DENY, Decision, Extras, Outcome, SPOOFED};
+pub(crate) use decision::{Decision, Outcome, SPOOFED};
 pub use error::PolicyError;
-pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share, Shortcut};
+pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share};
 pub(crate) use switching::Switching;
-pub use trace::Step;
-pub(crate) use trace::TracedPacket;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

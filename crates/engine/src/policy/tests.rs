@@ -9,8 +9,12 @@ use netvm_wire::{FlowKey, FrameBuilder, MacAddr};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Compiler, Policy, Step};
+use super::{Compiler, Policy};
 use crate::ids::PortId;
+use crate::memory::Memory;
+use crate::snapshot::Snapshot;
+use crate::worker::trace::Step;
+use crate::worker::{Hypothetical, Tracer};
 
 fn compiler() -> Compiler {
     Compiler::new(crate::memory::eal_for_tests())
@@ -108,9 +112,10 @@ fn a_trace_has_the_queue_on_the_way_in_and_on_the_way_out() {
     let frame = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
     let frame =
         frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).udp(1, 2).to_vec().unwrap();
-    let mut steps = Vec::new();
-    let mut packet = super::TracedPacket { length: frame.len(), headers: frame };
-    policy.trace(PortId(0), &mut packet, 0, &mut steps);
+    let snapshot = Snapshot { policy: Arc::new(policy), ..Snapshot::default() };
+    let packet = Hypothetical { from: PortId(0), headers: &frame, length: frame.len() };
+    let mut tracer = Tracer::new(Arc::new(Memory::for_tests(512, 0, 16))).unwrap();
+    let steps = tracer.trace(&snapshot, packet, 0).unwrap();
     let queues = steps.iter().filter(|step| matches!(step, Step::Queued(_) | Step::Out(_)));
     let expected = [Step::Queued(QueueId(3)), Step::Queued(QueueId(4)), Step::Out(PortId(1))];
     assert!(queues.eq(&expected), "{steps:?}");

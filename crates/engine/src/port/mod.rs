@@ -157,6 +157,22 @@ impl PortQueue {
         Self { port, memory, waits_for_room, hands_over, shaper, gro, devices, turn: 0 }
     }
 
+    /// The last of several queues, for another worker; `None` if there is only one.
+    pub(crate) fn split_off(&mut self) -> Option<Self> {
+        if self.devices.len() < 2 {
+            return None;
+        }
+        let devices = self.devices.pop().into_iter().collect();
+        let queue = Self::new(self.port, self.memory, self.waits_for_room, devices);
+        Some(queue.with_gro(self.gro.is_some()))
+    }
+
+    /// Serves the queues of another part of the port, too. At most one of the two has a shaper.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.devices.extend(other.devices);
+        self.shaper = self.shaper.take().or(other.shaper);
+    }
+
     /// Coalesces received packets if `is_on`.
     pub(crate) fn with_gro(self, is_on: bool) -> Self {
         Self { gro: is_on.then(Box::default), ..self }

@@ -2,14 +2,9 @@
 //!
 //! A turn of its loop, in the order of the packet path:
 //!
-//! ```text
-//!  rx ─┬─ blanket ───────────┬─▶ chain/entry ─▶ chain/deliver ─▶ ring of the NF
-//!      └─ per flow: classify/ ┤                        ▲              │
-//!                             ├─▶ forward/switching    │ next hop     ▼
-//!                             ├─▶ forward/route        └── chain/collect ◀─ ring
-//!                             ▼         ▼                     ▼
-//!  port ◀─ tx/transmit ◀─ forward/egress ◀─────────────── chain/leave
-//! ```
+//! 1. receives a burst from each port that is due, and brings it through the [`graph`] of stages;
+//! 2. takes what each NF has returned, and what other workers have handed over, and does the same;
+//! 3. sends what the ports have gathered.
 //!
 //! Then `idle/wake_nfs` wakes NFs that sleep while they have packets, and `idle/backoff` spins or sleeps after turns without
 //! packets. `inputs` chooses the ports that a turn polls; `idle/port_events` finds which of the others have packets. Stages are functions over [`Datapath`](state::Datapath), the state that the worker owns.
@@ -21,11 +16,11 @@ use netvm_clock as clock;
 use rtrb::{Consumer, Producer};
 
 mod act;
-mod arrivals;
 mod chain;
 mod classify;
 mod control;
 mod forward;
+mod graph;
 mod idle;
 mod inputs;
 mod latency;
@@ -33,23 +28,25 @@ mod monitor;
 mod owner;
 mod packet;
 mod router;
-mod rx;
 mod shares;
 mod state;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trace;
+mod tracer;
 mod tx;
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::inflight::sweep::Sweeps;
 use crate::port::PortQueue;
 use crate::snapshot::Snapshot;
-use arrivals::take_arrivals;
-use chain::collect::collect;
 pub(crate) use control::commands::{Command, Event, Retired};
 pub use control::flow_page::FlowCounts;
 pub(crate) use control::flow_page::{FlowPage, MonitorPage};
 pub(crate) use control::handle::{Setup, WorkerHandle};
+use graph::collect::collect;
+use graph::handoff::{take_arrivals, take_handoffs};
+use graph::rx::{ingress, receive};
 use idle::backoff::Backoff;
 use idle::port_events::PortEvents;
 use idle::wake_nfs::wake_sleepers;
@@ -57,16 +54,12 @@ use inputs::Inputs;
 pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
-pub(crate) use router::{
-    Class, Head, PuntCause, RouteVerdict, Source, V4, V6, flow_hash, forged, judge_source, reason_of,
-};
-use rx::{ingress, receive};
 use shares::Shares;
 use state::Datapath;
 use state::burst::Burst;
 use state::nf_links::Awaited;
 pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
-use tx::handoff::take_handoffs;
+pub(crate) use tracer::{Hypothetical, Tracer};
 
 /// One in this many turns with packets is timed.
 const TIMED_EVERY: u32 = 16;

@@ -1,5 +1,5 @@
 //! Gives each flow one owner among the workers, for both directions, whatever ports and queues its packets come in by. In:
-//! packets that a port has received. Out: those of this worker's flows; the others go to their owners ([`arrivals`](super::arrivals)).
+//! packets that a port has received. Out: those of this worker's flows; the others go to their owners ([`handoff`](super::graph::handoff)).
 //!
 //! Only packets of ports where something is kept by flow are given to their owners: the flow monitor counts them, or their
 //! chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports the worker that receives a packet
@@ -14,8 +14,10 @@
 
 use dpdk::Batch;
 
+use super::graph::next::CountedAt;
+use super::graph::observe;
+use super::packet::groups::groups;
 use super::packet::keys::owner_hash_of;
-use super::packet::runs::groups;
 use super::state::handoff::Parcel;
 use super::state::{BURST, Datapath};
 use crate::drop_reason::DropReason;
@@ -42,7 +44,7 @@ pub(crate) fn give_to_owners(dp: &mut Datapath, (port, memory): (PortId, MemoryI
             Some(lane) => {
                 lane.push_received(of_owner, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
                 if !of_owner.is_empty() {
-                    dp.drop_at_port(port, DropReason::HandoffFull, of_owner);
+                    observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, of_owner);
                 }
             }
         },

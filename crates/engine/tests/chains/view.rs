@@ -137,7 +137,7 @@ fn a_trace_follows_a_packet_through_its_chain() {
     for (output, expected) in cases {
         host.chains[0].output = output;
         rig.engine.apply(&host).unwrap();
-        let steps = rig.engine.trace(from, &frame, frame.len());
+        let steps = rig.engine.trace(from, &frame, frame.len()).unwrap();
         let entered = steps.iter().position(|step| *step == Step::Chain(chain)).unwrap();
         assert_eq!(steps[entered + 1..], expected, "{output:?}");
     }

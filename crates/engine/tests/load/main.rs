@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod kernel_queues;
+mod moves;
 mod namespace;
 mod rule_updates;
 mod scan;

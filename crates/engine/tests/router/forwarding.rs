@@ -167,9 +167,9 @@ fn a_trace_says_where_a_router_sends_a_packet() {
     let host = host(&scratch, &[], &[], (10, 20));
     let mut rig = Rig::new(&EngineConfig::default());
     start_routed(&mut rig, &host, &routes());
-    let steps = |rig: &Rig, frame: &[u8]| rig.engine.trace(PortId(LAN), frame, frame.len());
+    let steps = |rig: &mut Rig, frame: &[u8]| rig.engine.trace(PortId(LAN), frame, frame.len()).unwrap();
     let frame = tagged(&datagram(false, 1), 10);
-    let found = steps(&rig, &frame);
+    let found = steps(&mut rig, &frame);
     assert!(
         found.ends_with(&[
             Step::Router(RouterId(0)),
@@ -179,17 +179,21 @@ fn a_trace_says_where_a_router_sends_a_packet() {
         "{found:?}"
     );
     let local = tagged(&v4("10.0.0.1").udp(1, 1).to_vec().unwrap(), 10);
-    let found = steps(&rig, &local);
+    let found = steps(&mut rig, &local);
     assert!(found.ends_with(&[Step::Punted(PuntReason::NoRoute), Step::Out(PortId(LAN_PUNT))]), "{found:?}");
     let last = tagged(&v4("192.0.2.2").ttl(1).udp(1, 1).to_vec().unwrap(), 10);
-    let found = steps(&rig, &last);
+    let found = steps(&mut rig, &last);
     assert!(found.ends_with(&[Step::Punted(PuntReason::Expired), Step::Out(PortId(LAN_PUNT))]), "{found:?}");
     let hole = tagged(&v4("198.51.100.1").udp(1, 1).to_vec().unwrap(), 10);
-    assert_eq!(steps(&rig, &hole).last(), Some(&Step::Dropped(DropReason::Blackhole)));
+    assert_eq!(steps(&mut rig, &hole).last(), Some(&Step::Dropped(DropReason::Blackhole)));
     let lost = datagram(false, 1);
-    assert_eq!(steps(&rig, &lost).last(), Some(&Step::Dropped(DropReason::NoRouterInterface)));
+    assert_eq!(steps(&mut rig, &lost).last(), Some(&Step::Dropped(DropReason::NoRouterInterface)));
     let mut checked = host.clone();
     checked.routers[0].interfaces[0].urpf = Some(Urpf::Strict);
     rig.engine.apply(&checked).unwrap();
-    assert_eq!(steps(&rig, &frame).last(), Some(&Step::Dropped(DropReason::Urpf)), "no route to the source");
+    assert_eq!(
+        steps(&mut rig, &frame).last(),
+        Some(&Step::Dropped(DropReason::Urpf)),
+        "no route to the source"
+    );
 }

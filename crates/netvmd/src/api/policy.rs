@@ -94,6 +94,7 @@ pub(super) async fn trace(
     let read =
         move |engine: &mut netvm_engine::Engine| (engine.trace(from, &bytes, length), engine.rule_counts());
     let (steps, counts) = daemon.engine.call(read).await?;
+    let steps = steps.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     // A flooded packet may meet other rules at each port.
     let copies = steps.iter().filter(|step| matches!(step, Step::Flooded(_))).count();
     let common = steps.iter().take_while(|step| copies < 2 || !matches!(step, Step::Flooded(_)));

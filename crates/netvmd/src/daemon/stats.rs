@@ -121,6 +121,10 @@ impl Reclaims {
                 );
                 (EventKind::NfStarved, nf(role), message)
             }
+            Notice::QueueMoved { port, from, to } => {
+                let name = host.port(port).map_or_else(String::new, |port| port.name.clone());
+                (EventKind::QueueMoved, name, format!("a queue moved from worker {from} to worker {to}"))
+            }
             Notice::Recovered { instance, role } => {
                 (EventKind::NfRecovered, nf(role), format!("instance {instance} makes progress again"))
             }

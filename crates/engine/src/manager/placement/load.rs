@@ -49,17 +49,17 @@ impl Loads {
         self.ports.get(&(port, worker)).map_or(0, |sample| sample.load)
     }
 
-    /// Measures, if it is time by `now`.
+    /// Measures, if it is time by `now`. Returns whether it did.
     pub(crate) fn measure<'a>(
         &mut self,
         placement: &Placement,
         counters: impl Iterator<Item = &'a WorkerCounters>,
         now: Instant,
-    ) {
+    ) -> bool {
         let began = *self.began.get_or_insert(now);
         let time = now.duration_since(began);
         if time < PERIOD && now != began {
-            return;
+            return false;
         }
         self.began = Some(now);
         let possible = (time.as_secs_f64() * clock::cycles_per_second() as f64) as u64;
@@ -67,6 +67,7 @@ impl Loads {
         for (worker, counters) in (0u8..).map(WorkerId).zip(counters) {
             self.add(placement, (worker, counters), possible);
         }
+        now != began
     }
 
     /// Adds the measurement of a worker over `possible` cycles; the first one, over none, only notes where its counters begin.

@@ -7,7 +7,9 @@
 //! candidates, if there are any. Nothing here is random, and a start knows no load: the same configuration always has the
 //! same workers.
 
+pub(crate) mod balance;
 pub(crate) mod load;
+pub(crate) mod moves;
 pub(crate) mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,7 @@ use netvm_model::PortConfig;
 use crate::ids::{PortId, WorkerId};
 use crate::manager::ports::{OpenError, OpenProblem};
 use load::Loads;
+use moves::Move;
 use request::Request;
 
 /// Differences in load below this many thousandths of a worker do not count.
@@ -60,6 +63,20 @@ impl Placement {
     /// Queues of a worker that count.
     pub(crate) fn queues(&self, worker: WorkerId) -> usize {
         self.places.values().filter(|place| place.counts).map(|place| place.queues_on(worker)).sum()
+    }
+
+    /// Queues of a port on a worker.
+    pub(crate) fn queues_of(&self, port: PortId, worker: WorkerId) -> usize {
+        self.places.get(&port).map_or(0, |place| place.queues_on(worker))
+    }
+
+    /// Notes that a queue has moved.
+    pub(crate) fn moved(&mut self, moved: Move) {
+        let place = self.places.get_mut(&moved.port);
+        let queue = place.and_then(|place| place.workers.iter_mut().rfind(|worker| **worker == moved.from));
+        if let Some(worker) = queue {
+            *worker = moved.to;
+        }
     }
 
     /// Refuses a port whose configuration names a NUMA node without a worker.

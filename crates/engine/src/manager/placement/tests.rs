@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use netvm_model::{Host, PortConfig, PortKind};
 
+use super::balance::Balance;
 use super::load::Loads;
+use super::moves::Move;
 use super::request::Request;
 use super::*;
 use crate::counters::WorkerCounters;
@@ -205,4 +207,60 @@ fn loads_divide_a_workers_busy_time_among_its_ports() {
     assert_eq!([0, 1].map(|worker| loads.of_worker(WorkerId(worker))), [1000, 0]);
     assert_eq!([0, 1].map(|port| loads.of_port(PortId(port), WorkerId(0))), [750, 250]);
     assert_eq!(loads.of_port(PortId(2), WorkerId(1)), 0);
+}
+
+/// Seconds that pass until the balance proposes a move.
+fn first_move(
+    balance: &mut Balance,
+    placement: &Placement,
+    loads: &Loads,
+    movable: &[PortId],
+) -> (u8, Option<Move>) {
+    for second in 1..10 {
+        if let Some(found) = balance.next(placement, loads, movable) {
+            return (second, Some(found));
+        }
+    }
+    (10, None)
+}
+
+#[test]
+fn a_queue_moves_from_a_worker_that_stays_overloaded_to_the_one_with_most_time() {
+    let mut placement = placed(&[0, 0, 0], &[pinned(0, 0), pinned(1, 0), pinned(2, 1), pinned(3, 2)]);
+    let (first, second) = ((PortId(0), WorkerId(0), 600), (PortId(1), WorkerId(0), 380));
+    let loads = Loads::given(&[980, 500, 200], &[first, second]);
+    let all = [PortId(0), PortId(1), PortId(2), PortId(3)];
+    let expected = Move { port: PortId(1), from: WorkerId(0), to: WorkerId(2) };
+    let found = first_move(&mut Balance::default(), &placement, &loads, &all);
+    assert_eq!(found, (3, Some(expected)), "600 and 580 afterwards; with port 0, 380 and 800");
+    placement.moved(expected);
+    assert_eq!(workers(&placement, 1), [2]);
+
+    // Not without a gain, not to another node, and not if the configuration names the worker.
+    let one_port = Loads::given(&[980, 500, 200], &[(PortId(0), WorkerId(0), 980)]);
+    assert_eq!(first_move(&mut Balance::default(), &placement, &one_port, &all).1, None);
+    let far = placed(&[0, 1, 1], &[pinned(0, 0), pinned(1, 0)]);
+    assert_eq!(first_move(&mut Balance::default(), &far, &loads, &all).1, None);
+    assert_eq!(first_move(&mut Balance::default(), &placement, &loads, &[]).1, None);
+}
+
+#[test]
+fn a_short_peak_moves_nothing_and_moves_keep_their_distance() {
+    let placement = placed(&[0, 0], &[pinned(0, 0), pinned(1, 0)]);
+    let busy = Loads::given(&[990, 0], &[(PortId(0), WorkerId(0), 500), (PortId(1), WorkerId(0), 490)]);
+    let calm = Loads::given(&[890, 0], &[(PortId(0), WorkerId(0), 450), (PortId(1), WorkerId(0), 440)]);
+    let movable = [PortId(0), PortId(1)];
+    let mut balance = Balance::default();
+    for _ in 0..5 {
+        assert_eq!(balance.next(&placement, &busy, &movable), None);
+        assert_eq!(balance.next(&placement, &busy, &movable), None);
+        assert_eq!(balance.next(&placement, &calm, &movable), None);
+    }
+    assert!(first_move(&mut balance, &placement, &busy, &movable).1.is_some());
+    balance.tried();
+    assert_eq!(
+        first_move(&mut balance, &placement, &busy, &movable).1,
+        None,
+        "the last move is not long ago"
+    );
 }

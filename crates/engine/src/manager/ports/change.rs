@@ -112,7 +112,13 @@ impl Engine {
     ) -> Transition {
         let before = self.host.landing_by(&self.rules.policy.leading, old);
         let lands_elsewhere = before != host.landing_by(&policy.leading, new);
-        match (old.is_same_device(new), lands_elsewhere) {
+        // A queue moves only between workers that receive into the same memory.
+        let region = |worker: WorkerId| self.workers.regions().get(worker.index());
+        let is_far = |worker: WorkerId| {
+            self.placement.workers_of(old.id).iter().any(|now| region(*now) != region(worker))
+        };
+        let stays_near = new.worker.is_none_or(|worker| !is_far(WorkerId(worker)));
+        match (old.is_same_device(new) && stays_near, lands_elsewhere) {
             (true, false) => Transition::Stays,
             (true, true) if new.kind.receives_into_any_memory() => Transition::Moves,
             _ => Transition::Closes,

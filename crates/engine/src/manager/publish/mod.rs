@@ -3,7 +3,7 @@
 pub(crate) mod l2_watch;
 pub(crate) mod policy;
 pub(crate) mod shortened;
-mod snapshot;
+pub(crate) mod snapshot;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};

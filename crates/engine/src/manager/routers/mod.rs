@@ -15,7 +15,6 @@ use crate::router::{
 };
 
 mod builder;
-mod trace;
 
 use builder::Builder;
 

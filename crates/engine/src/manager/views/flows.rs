@@ -1,18 +1,17 @@
-//! Flows, addresses and packet traces, for display.
+//! Flows and addresses, for display.
 //!
 //! Workers report their flows in pages, one per command, so that reading stalls no worker.
 
 use std::sync::Arc;
 
-use netvm_model::Output;
 use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};
 
-use crate::ids::{ChainId, PortId, RoleId, WorkerId};
+use crate::ids::{PortId, RoleId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::publish::policy::now;
-use crate::policy::{Policy, Step, TracedPacket};
+use crate::policy::Policy;
 use crate::worker::{Command, FlowCounts, FlowPage};
 
 /// An NF's verdict on a flow.
@@ -140,37 +139,6 @@ impl Engine {
         if reader.left == 0 {
             let reader = readers.swap_remove(n);
             (reader.done)(reader.flows, reader.counts);
-        }
-    }
-
-    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on unchanged.
-    #[must_use]
-    pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
-        let mut steps = Vec::new();
-        let mut packet = TracedPacket { headers: headers.to_vec(), length };
-        self.rules.policy.trace(from, &mut packet, now(), &mut steps);
-        if let Some(Step::Chain(chain)) = steps.last() {
-            self.trace_left(*chain, from, &mut packet, &mut steps);
-        }
-        if let Some(Step::Router(router)) = steps.last() {
-            self.trace_routed(*router, from, &mut packet, &mut steps);
-        }
-        steps
-    }
-
-    /// Appends the steps of a packet that leaves a chain.
-    fn trace_left(&self, chain: ChainId, from: PortId, packet: &mut TracedPacket, steps: &mut Vec<Step>) {
-        let Some(chain) = self.host.chain(chain) else { return };
-        if chain.output == Output::None {
-            return steps.push(Step::NfDecides);
-        }
-        steps.push(Step::Passed);
-        match chain.output {
-            Output::Port(port) => self.rules.policy.trace_out(from, port, packet, steps),
-            Output::Ingress => self.rules.policy.trace_out(from, from, packet, steps),
-            Output::Normal => self.rules.policy.trace_switched(from, packet, now(), steps),
-            Output::Router(router) => steps.push(Step::Router(router)),
-            Output::None => {}
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod latency;
 pub(crate) mod monitor;
 pub(crate) mod nf;
 pub(crate) mod totals;
+pub(crate) mod trace;
 
 use crate::counters::{DropCounts, QueueCounters, Stage, WorkerCounters};
 use crate::drop_reason::DropReason;

@@ -3,27 +3,22 @@
 //! Predicted cost: the length of each packet (one line that the rx stage has read), and one update of the meter for each
 //! burst: 2 cycles per packet in bursts of 64, more if workers share the meter's cache line.
 
-use dpdk::Batch;
+use dpdk::{Batch, Mbuf};
 use netvm_switch::Meter;
 
-use crate::drop_reason::DropReason;
-use crate::ids::PortId;
-use crate::worker::state::{BURST, Datapath};
+use crate::worker::state::BURST;
 
-/// Drops packets that exceed a rate. The first packets of the burst conform.
-pub(crate) fn police(dp: &Datapath, meter: &Meter, port: PortId, batch: &mut Batch) {
-    limit(dp, meter, (port, DropReason::Policed), batch);
+/// Takes out the packets that exceed a rate. The first packets of the burst conform.
+pub(crate) fn police(meter: &Meter, now: u64, batch: &mut Batch) -> Batch {
+    let admitted = admitted(meter, now, batch.as_slice());
+    batch.split_off(admitted)
 }
 
-/// As [`police`], with another drop reason.
-pub(crate) fn limit(dp: &Datapath, meter: &Meter, (port, reason): (PortId, DropReason), batch: &mut Batch) {
+/// How many packets conform, which are the first ones.
+pub(crate) fn admitted(meter: &Meter, now: u64, packets: &[Mbuf]) -> usize {
     let mut lengths = [0u32; BURST];
-    for (length, mbuf) in lengths.iter_mut().zip(batch.as_slice()) {
+    for (length, mbuf) in lengths.iter_mut().zip(packets) {
         *length = mbuf.pkt_len();
     }
-    let admitted = meter.admit_run(dp.clock.now, &lengths[..batch.len()]);
-    let mut excess = batch.split_off(admitted);
-    if !excess.is_empty() {
-        dp.drop_at_port(port, reason, &mut excess);
-    }
+    meter.admit_run(now, &lengths[..packets.len().min(BURST)])
 }

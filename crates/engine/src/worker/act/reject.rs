@@ -7,17 +7,16 @@
 
 use std::net::IpAddr;
 
-use dpdk::Batch;
 use netvm_switch::Policer;
 use netvm_wire::{
     FlowKey, Fragment, FrameBuilder, Headers, IpProto, MacAddr, TcpFlags, checksum, parse_prefix,
 };
 
 use crate::drop_reason::DropReason;
+use crate::ids::PortId;
+use crate::worker::graph::Dispatch;
+use crate::worker::graph::next::{Next, Step};
 use crate::worker::packet::keys::HEADER_BYTES;
-use crate::worker::state::Datapath;
-use crate::worker::state::burst::Origin;
-use crate::worker::tx::transmit::transmit;
 
 /// Longest answer: ICMPv6 with the quoted part of the rejected packet.
 const LONGEST: usize = 54 + 8 + QUOTED;
@@ -28,11 +27,12 @@ const UNREACHABLE_V4: [u8; 2] = [3, 13];
 /// The same for ICMPv6 (RFC 4443 section 3.1).
 const UNREACHABLE_V6: [u8; 2] = [1, 1];
 
-/// Frees packets and answers their senders.
+/// Answers the senders of packets, which are dropped.
 #[cold]
-pub(crate) fn reject(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
-    let mut answers = Batch::new();
-    if let Some(memory) = dp.memories.get(origin.cx.memory) {
+pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
+    let Dispatch { dp, cx, batch, split } = burst;
+    let answers = &mut split.copies;
+    if let Some(memory) = dp.memories.get(cx.memory) {
         for mbuf in batch.as_slice() {
             let mut headers = [0u8; HEADER_BYTES];
             let copied = mbuf.copy_to(&mut headers);
@@ -41,7 +41,7 @@ pub(crate) fn reject(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
             let Some(length) = length.filter(|_| admits(dp.limits.rejects.as_ref(), dp.clock.now)) else {
                 continue;
             };
-            memory.pool.alloc_into(&mut answers, 1);
+            memory.pool.alloc_into(answers, 1);
             let Some(mut buffer) = answers.pop() else { break };
             buffer.set_port(mbuf.port());
             // The buffer may have held a packet of a capture port.
@@ -51,10 +51,7 @@ pub(crate) fn reject(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
             }
         }
     }
-    dp.drop_at_port(origin.port, DropReason::Rejected, batch);
-    if !answers.is_empty() {
-        transmit(dp, origin.port, origin.cx.memory, &mut answers);
-    }
+    Step::Copies(Next::Tx(from), Next::drop_at(from, DropReason::Rejected))
 }
 
 fn admits(policer: Option<&Policer>, now: u64) -> bool {

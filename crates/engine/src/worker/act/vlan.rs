@@ -1,38 +1,16 @@
-//! In: packets whose outer VLAN tag changes. Out: the changed packets, except those without room for a tag.
+//! In: a packet whose outer VLAN tag changes. Out: whether it could be changed: a packet without room for a tag stays as it is.
 //!
 //! Predicted cost: the packet's first line, and 12 bytes moved to add or remove a tag: 10 to 15 cycles per packet.
 
-use dpdk::{Batch, Mbuf};
+use dpdk::Mbuf;
 use netvm_model::SetVlan;
 
-use crate::drop_reason::DropReason;
-use crate::ids::PortId;
 use crate::worker::packet::retag::{Retag, retag};
-use crate::worker::state::Datapath;
 
-/// Applies a rule's change of the tag. Packets without room for a tag are dropped and counted at `port`.
-pub(crate) fn set_vlan(dp: &Datapath, change: SetVlan, port: PortId, batch: &mut Batch) {
-    let change = match change {
-        SetVlan::Tag(vlan) => Retag::Set(vlan),
-        SetVlan::Strip => Retag::Strip,
-    };
-    retag_all(dp, (port, DropReason::TooLong), batch, |mbuf| retag(mbuf, change));
-}
-
-/// Changes packets one by one, and drops those that `change` could not change.
-pub(crate) fn retag_all(
-    dp: &Datapath,
-    (port, reason): (PortId, DropReason),
-    batch: &mut Batch,
-    mut change: impl FnMut(&mut Mbuf) -> bool,
-) {
-    let (mut good, mut bad) = (Batch::new(), Batch::new());
-    for mut mbuf in batch.drain() {
-        let changed = change(&mut mbuf);
-        let _ = if changed { good.push(mbuf) } else { bad.push(mbuf) };
+/// Applies a rule's change of the tag.
+pub(crate) fn set_vlan(change: SetVlan, mbuf: &mut Mbuf) -> bool {
+    match change {
+        SetVlan::Tag(vlan) => retag(mbuf, Retag::Set(vlan)),
+        SetVlan::Strip => retag(mbuf, Retag::Strip),
     }
-    if !bad.is_empty() {
-        dp.drop_at_port(port, reason, &mut bad);
-    }
-    batch.append(&mut good);
 }

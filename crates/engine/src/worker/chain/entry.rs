@@ -1,4 +1,4 @@
-//! The entry of a chain. In: packets for a chain. Out: to the NFs of its first hop. Drops traffic if a later ring of the
+//! The entry of a chain. In: packets for a chain. Out: to its first hop. Drops traffic if a later ring of the
 //! chain fills up, unless the rx stage has checked for room. NFs report rings that they fill (backpressure); the engine
 //! itself checks rings between trust groups.
 //!
@@ -6,61 +6,42 @@
 
 use core::sync::atomic::Ordering;
 
-use dpdk::Batch;
-
-use super::deliver::Delivery;
-use super::leave::go_to;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, MemoryId};
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
+use crate::worker::graph::next::{Entering, Next, Position};
 use crate::worker::state::Datapath;
-use crate::worker::state::burst::Origin;
+use crate::worker::state::burst::Context;
 
-/// Sends packets into a chain; the batch is empty afterwards.
+/// Sends packets into a chain, unless it is full inside.
 #[inline]
-pub(crate) fn enter(dp: &mut Datapath, origin: Origin<'_>, chain: ChainId, batch: &mut Batch) {
-    let Some(path) = origin.cx.snapshot.chain(chain) else {
-        return dp.drop_in_chain(chain, DropReason::NoRule, batch);
-    };
-    if !origin.admitted && is_full_inside(dp, path, chain) {
-        return dp.drop_in_chain(chain, DropReason::ChainFull, batch);
+pub(crate) fn enter(dp: &mut Datapath, cx: Context<'_>, entering: Entering) -> Next {
+    let Entering { from, chain, skipped } = entering;
+    let Some(path) = cx.snapshot.chain(chain) else { return Next::drop_in(chain, DropReason::NoRule) };
+    if skipped != 0 {
+        return enter_without_hops(dp, cx, path, entering);
     }
-    let delivery = Delivery::into_chain(origin, chain, path);
-    let entered = go_to(dp, &delivery, &path.entry, batch);
-    count_entered(dp, chain, entered);
+    if !cx.admitted && is_full_inside(dp, path, chain) {
+        return Next::drop_in(chain, DropReason::ChainFull);
+    }
+    Next::Hop(chain, Position::Entry(from))
 }
 
-/// Sends packets into a chain without the hops that per-flow verdicts skip (bit mask); the batch is empty afterwards.
+/// The same, without the hops that per-flow verdicts skip.
 #[cold]
-pub(crate) fn enter_without_hops(
-    dp: &mut Datapath,
-    origin: Origin<'_>,
-    (chain, skipped): (ChainId, u16),
-    batch: &mut Batch,
-) {
-    let snapshot = origin.cx.snapshot;
-    let Some(path) = snapshot.chain(chain) else {
-        return dp.drop_in_chain(chain, DropReason::NoRule, batch);
-    };
+fn enter_without_hops(dp: &mut Datapath, cx: Context<'_>, path: &ChainPath, entering: Entering) -> Next {
+    let Entering { from, chain, skipped } = entering;
     // Skipping only the first hops needs no shortened chain.
-    let first = (skipped.trailing_ones() as usize).min(path.roles.len());
-    let later = skipped & u16::MAX.checked_shl(first as u32).unwrap_or(0);
-    let (id, path) = without_hops(dp, snapshot, chain, later).unwrap_or((chain, path));
-    if matches!(path.entry, Target::Drop(_)) {
-        return enter(dp, origin, chain, batch);
+    let first = skipped.trailing_ones().min(path.roles.len() as u32);
+    let later = skipped & u16::MAX.checked_shl(first).unwrap_or(0);
+    let (id, path) = without_hops(dp, cx.snapshot, chain, later).unwrap_or((chain, path));
+    if !cx.admitted && is_full_inside(dp, path, id) {
+        return Next::drop_in(chain, DropReason::ChainFull);
     }
-    if !origin.admitted && is_full_inside(dp, path, id) {
-        return dp.drop_in_chain(chain, DropReason::ChainFull, batch);
-    }
-    let delivery = Delivery::into_chain(origin, id, path);
-    let entered = go_to(dp, &delivery, &path.targets[first], batch);
-    count_entered(dp, chain, entered);
-}
-
-fn count_entered(dp: &Datapath, chain: ChainId, entered: usize) {
-    if let Some(counters) = dp.counters.chains.get(chain.index()) {
-        counters.entered.add(entered as u64);
-    }
+    // A chain that is closed drops what enters it, whatever it skips.
+    let is_closed = matches!(path.entry, Target::Drop(_));
+    let position = if is_closed { Position::Entry(from) } else { Position::Later(from, first as u8) };
+    Next::Hop(id, position)
 }
 
 /// The shortened chain without some inner hops. Requests it from the manager if it does not exist yet.

@@ -3,21 +3,18 @@
 use dpdk::Batch;
 use netvm_flow::Moment;
 
-use crate::counters::WorkerCounters;
-use crate::drop_reason::DropReason;
-use crate::ids::PortId;
-use crate::tap::{Passing, Place, Taps};
-use crate::worker::packet::keys::{key_of, prefetch};
+use super::scope::Scope;
+use crate::worker::packet::keys::prefetch;
 use crate::worker::state::Datapath;
-use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::burst::Burst;
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::Alike;
 
 /// A way to find the actions of a burst. All ways must find the same actions; `worker/tests/classify.rs` compares them with
 /// [`PerFlow`](super::per_flow::PerFlow).
 pub(crate) trait Classify {
-    /// Finds the action of every packet of the burst. First drops packets that must be parsed but cannot be.
-    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified;
+    /// Finds the action of every packet of the burst. First sets packets aside that must be parsed but cannot be.
+    fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified;
 }
 
 /// The outcome of [`Classify::classify`].
@@ -32,58 +29,42 @@ pub(crate) enum Classified {
 /// The parts of a [`Datapath`] that classification needs.
 pub(crate) struct Classifier<'a> {
     pub(crate) flows: &'a mut Flows,
-    pub(crate) counters: &'a WorkerCounters,
     pub(crate) tick: u32,
-    /// The captures, while there are any.
-    pub(crate) taps: Option<&'a Taps>,
+    /// The packets are hypothetical.
+    pub(crate) is_dry: bool,
 }
 
 impl<'a> Classifier<'a> {
     #[inline(always)]
     pub(crate) fn of(dp: &'a mut Datapath) -> Self {
-        Self {
-            flows: &mut dp.flows,
-            counters: &dp.counters,
-            tick: dp.clock.tick,
-            taps: dp.is_tapped.then_some(&dp.taps),
-        }
+        Self { flows: &mut dp.flows, tick: dp.clock.tick, is_dry: dp.is_dry }
     }
 
     /// The time and policy generation of the lookups of a burst. Decisions of another policy are misses.
     #[inline(always)]
-    pub(crate) fn moment(&self, ingress: &Ingress<'_>) -> Moment {
-        Moment { generation: ingress.origin.cx.snapshot.policy.generation, now: self.tick }
+    pub(crate) fn moment(&self, scope: &Scope<'_>) -> Moment {
+        Moment { generation: scope.snapshot.policy.generation, now: self.tick }
     }
+}
 
-    /// Drops the packets whose bits are set, as malformed or as having too many headers, and closes the gaps that they leave in
-    /// keys and lengths.
-    #[cold]
-    pub(crate) fn drop_malformed(&mut self, port: PortId, bad: u64, burst: &mut Burst) {
-        let Burst { batch, results } = burst;
-        let mut good = Batch::new();
-        let mut left = 0;
-        for (n, mbuf) in batch.drain().enumerate() {
-            if bad >> n & 1 == 0 {
-                results.keys[left] = results.keys[n];
-                results.lengths[left] = results.lengths[n];
-                left += 1;
-                let _ = good.push(mbuf);
-            } else {
-                let counters = &self.counters.ports[port.index()];
-                let why = key_of(&mbuf).err();
-                let reason = why.map_or(DropReason::Malformed, DropReason::from);
-                counters.drops.add(reason, 1);
-                if let Some(taps) = self.taps {
-                    let passing = Passing::dropped(Place::Port(port), reason);
-                    taps.show(&passing, std::slice::from_ref(&mbuf));
-                }
-                if let Some(why) = why {
-                    counters.malformed[why as usize].add(1);
-                }
-            }
-        }
-        batch.append(&mut good);
+/// Moves the packets whose bits are set to the malformed ones, and closes the gaps that they leave in keys and lengths.
+#[cold]
+pub(crate) fn set_aside(bad: u64, burst: &mut Burst) {
+    let Burst { batch, malformed, results } = burst;
+    let mut left = 0;
+    let mut good = Batch::new();
+    for (n, mbuf) in batch.drain().enumerate() {
+        // Both have room for the whole burst.
+        let _ = if bad >> n & 1 == 0 {
+            results.keys[left] = results.keys[n];
+            results.lengths[left] = results.lengths[n];
+            left += 1;
+            good.push(mbuf)
+        } else {
+            malformed.push(mbuf)
+        };
     }
+    batch.append(&mut good);
 }
 
 /// Prefetches the first line of each packet.

@@ -7,17 +7,18 @@
 use netvm_flow::Slot;
 
 use super::classifier::Classifier;
+use super::scope::Scope;
 use crate::ids::ChainId;
 use crate::policy::Outcome;
 use crate::worker::state::BURST;
-use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::burst::Burst;
 use crate::worker::state::flow_verdicts::note_flows;
 use crate::worker::state::lookup_results::PackedAction;
 
 #[cold]
-pub(crate) fn apply(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) {
-    let Burst { batch, results } = burst;
-    let (port, snapshot) = (ingress.origin.port, ingress.origin.cx.snapshot);
+pub(crate) fn apply(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) {
+    let Burst { batch, results, .. } = burst;
+    let (port, snapshot) = (scope.side.port(), scope.snapshot);
     let count = batch.len().min(BURST);
     let keys = &results.keys[..count];
     note_flows(&cl.flows.cache, port, (keys, &results.slots[..count]), batch);
@@ -26,7 +27,7 @@ pub(crate) fn apply(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut 
     while found != 0 {
         let n = found.trailing_zeros() as usize;
         found &= found - 1;
-        let chain = chain_of(ingress, results.decisions[n]);
+        let chain = chain_of(scope, results.decisions[n]);
         if let Some(path) = chain.and_then(|chain| snapshot.chain(chain))
             && let Some(action) = cl.flows.verdicts.action_on(slots[n], path)
         {
@@ -36,9 +37,8 @@ pub(crate) fn apply(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut 
 }
 
 /// The chain that a decision leads to.
-fn chain_of(ingress: &Ingress<'_>, decision: u32) -> Option<ChainId> {
-    let decision = ingress.origin.cx.snapshot.policy.decision(decision);
-    match decision.outcome.resolved(ingress.policy.forward, ingress.policy.undecided) {
+fn chain_of(scope: &Scope<'_>, decision: u32) -> Option<ChainId> {
+    match scope.outcome(scope.snapshot.policy.decision(decision)) {
         Outcome::Chain(chain) => Some(chain),
         _ => None,
     }

@@ -5,12 +5,13 @@
 //! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet (prefetched) and a comparison of 16 bytes,
 //! 6 cycles; 60 more for a header that differs from the one before.
 
-use super::classifier::{Classified, Classifier, Classify, prefetch_headers};
+use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::l2_lookup;
+use super::scope::Scope;
 use crate::policy::Switching;
 use crate::worker::packet::keys::{ethernet_key, untagged_header};
 use crate::worker::state::BURST;
-use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::burst::Burst;
 use crate::worker::state::flows::{Counted, Miss};
 use crate::worker::state::lookup_results::{Alike, LookupResults, PacketAction};
 
@@ -69,10 +70,10 @@ pub(crate) struct L2FastPath<'a> {
 }
 
 impl Classify for L2FastPath<'_> {
-    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified {
-        let runs = read_runs(cl, ingress, burst);
-        let Burst { batch, results } = burst;
-        self.look_up_runs(cl, ingress, runs.list(), results);
+    fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
+        let runs = read_runs(burst);
+        let Burst { batch, results, .. } = burst;
+        self.look_up_runs(cl, scope, runs.list(), results);
         if let [run] = runs.list() {
             let action = PacketAction { decision: self.decision, action: results.actions[0] };
             return Classified::Alike(Alike { action, bytes: run.bytes.into() });
@@ -93,41 +94,41 @@ impl L2FastPath<'_> {
     pub(crate) fn look_up_runs(
         &self,
         cl: &mut Classifier<'_>,
-        ingress: &Ingress<'_>,
+        scope: &Scope<'_>,
         runs: &[Run],
         results: &mut LookupResults,
     ) {
-        let (port, moment) = (ingress.origin.port, cl.moment(ingress));
-        let hits = cl.flows.cache.find(port.0, &results.keys[..runs.len()], moment, &mut results.slots);
+        let (cached_as, moment) = (scope.side.port().0, cl.moment(scope));
+        let hits = cl.flows.cache.find(cached_as, &results.keys[..runs.len()], moment, &mut results.slots);
         results.fresh = 0;
         for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 1) {
             cl.flows.hit(results, n, run.counted(), moment);
         }
         for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 0) {
-            let miss = Miss { port, decision: self.decision, counted: run.counted() };
+            let miss = Miss { cached_as, decision: self.decision, counted: run.counted() };
             cl.flows.insert(results, n, miss, moment);
         }
-        l2_lookup::look_up(cl, (ingress, self.switching), runs.len(), results);
+        l2_lookup::look_up(cl, (scope, self.switching), runs.len(), results);
     }
 }
 
-/// The runs of a burst, after packets without an Ethernet header were dropped.
+/// The runs of a burst, after packets without an Ethernet header were set aside.
 #[inline(always)]
-fn read_runs(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Runs {
+fn read_runs(burst: &mut Burst) -> Runs {
     prefetch_headers(&burst.batch);
     loop {
         let (runs, bad) = runs_of(burst);
         if bad == 0 {
             return runs;
         }
-        cl.drop_malformed(ingress.origin.port, bad, burst);
+        set_aside(bad, burst);
     }
 }
 
 /// The runs of a burst, and a bit mask of the packets without a key. If there are any, the runs are invalid.
 #[inline(always)]
 fn runs_of(burst: &mut Burst) -> (Runs, u64) {
-    let Burst { batch, results } = burst;
+    let Burst { batch, results, .. } = burst;
     let mut runs = Runs::new();
     let mut before = None;
     let mut bad = 0;

@@ -11,25 +11,26 @@ use netvm_switch::{Forward, NotForwarded};
 use netvm_wire::{FlowKey, VlanId};
 
 use super::classifier::Classifier;
+use super::scope::Scope;
 use crate::ids::PortId;
 use crate::policy::{Decision, Outcome, Switching};
-use crate::worker::state::burst::Ingress;
+use crate::worker::state::Datapath;
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
 /// Finds the actions of the first `count` packets, as far as their decision is to switch them.
 #[inline]
 pub(crate) fn look_up(
     cl: &mut Classifier<'_>,
-    (ingress, switching): (&Ingress<'_>, &Switching),
+    (scope, switching): (&Scope<'_>, &Switching),
     count: usize,
     results: &mut LookupResults,
 ) {
-    let (policy, port) = (&ingress.origin.cx.snapshot.policy, ingress.origin.port);
-    let (forward, undecided) = (ingress.policy.forward, ingress.policy.undecided);
+    let (policy, port) = (&scope.snapshot.policy, scope.side.port());
+    let learning = Learning { switching, tick: cl.tick, is_dry: cl.is_dry };
     let mut last = None;
     for n in 0..count {
         let decision = policy.decision(results.decisions[n]);
-        if decision.outcome.resolved(forward, undecided) != Outcome::Normal {
+        if scope.outcome(decision) != Outcome::Normal {
             continue;
         }
         let cached = results.actions[n];
@@ -43,7 +44,7 @@ pub(crate) fn look_up(
         let action = match last {
             // Flows of a burst are often between the same two hosts.
             Some((before, action)) if before == addresses => action,
-            _ => learn_and_look_up(switching, (port, tag), &results.keys[n], cl.tick),
+            _ => learn_and_look_up(&learning, (port, tag), &results.keys[n]),
         };
         last = Some((addresses, action));
         results.actions[n] = action.without_epoch();
@@ -55,18 +56,35 @@ pub(crate) fn look_up(
     }
 }
 
+/// The switch that learns an address.
+pub(crate) struct Learning<'a> {
+    switching: &'a Switching,
+    /// The time.
+    tick: u32,
+    /// It learns nothing: the packet is hypothetical.
+    is_dry: bool,
+}
+
+impl<'a> Learning<'a> {
+    pub(crate) const fn of(dp: &Datapath, switching: &'a Switching) -> Self {
+        Self { switching, tick: dp.clock.tick, is_dry: dp.is_dry }
+    }
+}
+
 /// Learns the source of a packet from its ingress port and tag, and looks up its destination.
 pub(crate) fn learn_and_look_up(
-    switching: &Switching,
+    learning: &Learning<'_>,
     (from, tag): (PortId, Option<u16>),
     key: &FlowKey,
-    tick: u32,
 ) -> PackedAction {
+    let Learning { switching, tick, is_dry } = *learning;
     let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else {
         return PackedAction::new(Action::WrongVlan);
     };
     // The destination does not depend on whether the address could be learned.
-    let _ = switching.fdb.learn(vlan, key.source_mac, from.0, tick);
+    if !is_dry {
+        let _ = switching.fdb.learn(vlan, key.source_mac, from.0, tick);
+    }
     let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
     match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
         Forward::Port(out) => PackedAction::switch_to(PortId(out), epoch(switching, PortId(out))),

@@ -1,4 +1,4 @@
-//! Finds the actions for the packets of a burst. In: packets of one port. Out: the action of each packet ([`Classified`]).
+//! Finds the actions for the packets of a burst. In: packets that one port has received, or is about to send. Out: the action of each packet ([`Classified`]).
 //!
 //! | way | when | reads |
 //! |---|---|---|
@@ -13,26 +13,28 @@ pub(crate) mod l2_lookup;
 pub(crate) mod per_flow;
 pub(crate) mod prefilter;
 pub(crate) mod prefilter_path;
+pub(crate) mod scope;
 
-use super::state::burst::{Burst, Ingress};
+use super::state::burst::Burst;
 use classifier::{Classified, Classifier, Classify};
 use l2_fast_path::L2FastPath;
 use per_flow::PerFlow;
 use prefilter_path::PrefilterPath;
+use scope::Scope;
 
 /// Finds the action of every packet of a burst, by the cheapest way that its port allows.
 #[inline]
-pub(crate) fn classify(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified {
-    let (policy, switching) = (ingress.policy, &ingress.origin.cx.snapshot.policy.switching);
-    if let (Some(decision), Some(switching)) = (policy.switched, switching) {
-        return L2FastPath { decision, switching }.classify(cl, ingress, burst);
+pub(crate) fn classify(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
+    let switching = scope.switching();
+    if let (Some(decision), Some(switching)) = (scope.switched, switching) {
+        return L2FastPath { decision, switching }.classify(cl, scope, burst);
     }
-    if let Some(shortcut) = &policy.shortcut
-        && !ingress.may_have_flow_verdicts()
+    if let Some(unmatched) = scope.shortcut
+        && !scope.may_have_flow_verdicts()
         && !cl.flows.are_watched(cl.tick)
     {
-        let switching = switching.as_ref().filter(|_| shortcut.is_switched);
-        return PrefilterPath { shortcut, switching }.classify(cl, ingress, burst);
+        let switching = switching.filter(|_| unmatched.is_switched);
+        return PrefilterPath { unmatched, switching }.classify(cl, scope, burst);
     }
-    PerFlow.classify(cl, ingress, burst)
+    PerFlow.classify(cl, scope, burst)
 }

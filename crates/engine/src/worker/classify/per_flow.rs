@@ -8,13 +8,14 @@ use netvm_flow::Moment;
 use netvm_switch::Guard;
 use netvm_wire::FlowKey;
 
-use super::classifier::{Classified, Classifier, Classify, prefetch_headers};
+use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
+use super::scope::Scope;
 use super::{flow_verdicts, l2_lookup};
 use crate::policy::SPOOFED;
 use crate::worker::packet::keys::{HEADER_BYTES, read_key};
 use crate::worker::packet::packet_set::first_bits;
 use crate::worker::state::BURST;
-use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::burst::Burst;
 use crate::worker::state::flows::{Counted, Miss};
 use crate::worker::state::lookup_results::{LookupResults, PackedAction};
 
@@ -22,28 +23,28 @@ pub(crate) struct PerFlow;
 
 impl Classify for PerFlow {
     #[inline]
-    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified {
-        read_keys(cl, ingress, burst);
+    fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
+        read_keys(scope, burst);
         let count = burst.batch.len();
-        find_flows(cl, ingress, count, &mut burst.results);
-        if let Some(guard) = &ingress.policy.guard {
+        find_flows(cl, scope, count, &mut burst.results);
+        if let Some(guard) = scope.guard {
             inspect(guard, burst.batch.as_slice().iter(), &mut burst.results);
         }
-        if let Some(switching) = &ingress.origin.cx.snapshot.policy.switching {
-            l2_lookup::look_up(cl, (ingress, switching), count, &mut burst.results);
+        if let Some(switching) = scope.switching() {
+            l2_lookup::look_up(cl, (scope, switching), count, &mut burst.results);
         }
-        if ingress.may_have_flow_verdicts() {
-            flow_verdicts::apply(cl, ingress, burst);
+        if scope.may_have_flow_verdicts() {
+            flow_verdicts::apply(cl, scope, burst);
         }
         Classified::Each
     }
 }
 
-/// Reads the keys of all packets, and drops packets that cannot be parsed.
+/// Reads the keys of all packets, and sets packets aside that cannot be parsed.
 #[inline(always)]
-fn read_keys(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) {
+fn read_keys(scope: &Scope<'_>, burst: &mut Burst) {
     prefetch_headers(&burst.batch);
-    let used = &ingress.origin.cx.snapshot.policy.used;
+    let used = &scope.snapshot.policy.used;
     let mut bad = 0u64;
     let results = &mut *burst.results;
     for (n, mbuf) in burst.batch.as_slice().iter().enumerate().take(BURST) {
@@ -53,7 +54,7 @@ fn read_keys(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) 
         results.lengths[n] = mbuf.pkt_len();
     }
     if bad != 0 {
-        cl.drop_malformed(ingress.origin.port, bad, burst);
+        set_aside(bad, burst);
     }
 }
 
@@ -61,13 +62,13 @@ fn read_keys(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) 
 #[inline(always)]
 pub(crate) fn find_flows(
     cl: &mut Classifier<'_>,
-    ingress: &Ingress<'_>,
+    scope: &Scope<'_>,
     count: usize,
     results: &mut LookupResults,
 ) {
-    let moment = cl.moment(ingress);
-    let port = ingress.origin.port.0;
-    let hits = cl.flows.cache.find(port, &results.keys[..count], moment, &mut results.slots);
+    let moment = cl.moment(scope);
+    let find = |port| cl.flows.cache.find(port, &results.keys[..count], moment, &mut results.slots);
+    let hits = scope.cached_as.map_or(0, find);
     results.fresh = 0;
     for n in 0..count {
         if hits >> n & 1 == 1 {
@@ -77,14 +78,14 @@ pub(crate) fn find_flows(
     }
     let misses = !hits & first_bits(count);
     if misses != 0 {
-        ask_rules(cl, ingress, (misses, moment), results);
+        ask_rules(cl, scope, (misses, moment), results);
     }
 }
 
 /// Looks up the misses (bit mask) in the rules, and fills the cache.
 fn ask_rules(
     cl: &mut Classifier<'_>,
-    ingress: &Ingress<'_>,
+    scope: &Scope<'_>,
     (misses, moment): (u64, Moment),
     results: &mut LookupResults,
 ) {
@@ -100,13 +101,16 @@ fn ask_rules(
         count += 1;
     }
     let mut decisions = [0u32; BURST];
-    ingress.policy.lookup.decide(&keys[..count], &mut decisions[..count]);
+    scope.lookup.decide(&keys[..count], &mut decisions[..count]);
     for ((key, decision), n) in keys.iter().zip(&decisions).zip(&indexes[..count]) {
         let n = usize::from(*n);
-        let spoofed = ingress.policy.guard.as_ref().is_some_and(|guard| guard.check(key).is_err());
+        let spoofed = scope.guard.is_some_and(|guard| guard.check(key).is_err());
         let decision = if spoofed { SPOOFED } else { *decision };
         let counted = Counted { packets: 1, bytes: results.lengths[n].into() };
-        cl.flows.insert(results, n, Miss { port: ingress.origin.port, decision, counted }, moment);
+        match scope.cached_as {
+            Some(cached_as) => cl.flows.insert(results, n, Miss { cached_as, decision, counted }, moment),
+            None => (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED),
+        }
     }
 }
 

@@ -5,47 +5,48 @@
 use netvm_switch::Guard;
 use netvm_wire::{Address, EtherType, FlowKey, MacAddr};
 
-use super::classifier::{Classified, Classifier, Classify, prefetch_headers};
+use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::l2_fast_path::{L2FastPath, Run, Runs};
 use super::l2_lookup;
 use super::per_flow::{PerFlow, find_flows, inspect};
 use super::prefilter::{ETHERNET_BITS, Prefiltered, prefilter};
-use crate::policy::{Shortcut, Switching};
+use super::scope::{Scope, UnmatchedFilter};
+use crate::policy::Switching;
 use crate::worker::packet::keys::read_key;
 use crate::worker::packet::packet_set::{PacketSet, first_bits};
 use crate::worker::state::BURST;
-use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::burst::Burst;
 use crate::worker::state::lookup_results::{Alike, LookupResults, PackedAction, PacketAction};
 
 #[derive(Clone, Copy)]
 pub(crate) struct PrefilterPath<'a> {
-    pub(crate) shortcut: &'a Shortcut,
+    pub(crate) unmatched: UnmatchedFilter<'a>,
     /// Present if packets that match no rule are switched.
     pub(crate) switching: Option<&'a Switching>,
 }
 
 impl Classify for PrefilterPath<'_> {
-    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified {
+    fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
         prefetch_headers(&burst.batch);
-        let Prefiltered { proven, alike } = self.prefilter(ingress, burst);
+        let Prefiltered { proven, alike } = self.prefilter(scope, burst);
         let count = burst.batch.len();
         if proven == 0 {
-            return PerFlow.classify(cl, ingress, burst);
+            return PerFlow.classify(cl, scope, burst);
         }
         if proven != first_bits(count) {
-            return self.classify_mixed(cl, ingress, proven, burst);
+            return self.classify_mixed(cl, scope, proven, burst);
         }
         let results = &mut *burst.results;
         if alike || self.switching.is_none() {
             let bytes = results.bytes(count);
             let run = Run { first: 0, packets: count as u8, bytes: bytes as u32 };
-            let action = self.look_up_alike(cl, ingress, run, results);
-            let action = PacketAction { decision: self.shortcut.decision, action };
+            let action = self.look_up_alike(cl, scope, run, results);
+            let action = PacketAction { decision: self.unmatched.decision, action };
             return Classified::Alike(Alike { action, bytes });
         }
         let mut actions = [PackedAction::AS_DECIDED; BURST];
-        self.look_up_proven(cl, ingress, (proven, &mut actions), results);
-        (results.decisions, results.actions) = ([self.shortcut.decision; BURST], actions);
+        self.look_up_proven(cl, scope, (proven, &mut actions), results);
+        (results.decisions, results.actions) = ([self.unmatched.decision; BURST], actions);
         Classified::Each
     }
 }
@@ -54,10 +55,10 @@ impl<'a> PrefilterPath<'a> {
     /// Runs the prefilter, and stores the beginning and the length of each packet in the results. A packet that the port's
     /// guest may not send is not proven.
     #[inline(always)]
-    fn prefilter(&self, ingress: &Ingress<'_>, burst: &mut Burst) -> Prefiltered {
-        let Burst { batch, results } = burst;
-        let (table, packets) = (&self.shortcut.prefilter, batch.as_slice());
-        let Some(guard) = &ingress.policy.guard else {
+    fn prefilter(&self, scope: &Scope<'_>, burst: &mut Burst) -> Prefiltered {
+        let Burst { batch, results, .. } = burst;
+        let (table, packets) = (self.unmatched.prefilter, batch.as_slice());
+        let Some(guard) = scope.guard else {
             return prefilter(table, packets, |n, length, front| {
                 (results.headers[n], results.lengths[n]) = (front.header, length);
             });
@@ -71,7 +72,7 @@ impl<'a> PrefilterPath<'a> {
     }
 
     fn l2(&self) -> Option<L2FastPath<'a>> {
-        let decision = self.shortcut.decision;
+        let decision = self.unmatched.decision;
         self.switching.map(|switching| L2FastPath { decision, switching })
     }
 
@@ -80,13 +81,13 @@ impl<'a> PrefilterPath<'a> {
     fn look_up_alike(
         &self,
         cl: &mut Classifier<'_>,
-        ingress: &Ingress<'_>,
+        scope: &Scope<'_>,
         run: Run,
         results: &mut LookupResults,
     ) -> PackedAction {
         let Some(l2) = self.l2() else { return PackedAction::AS_DECIDED };
         results.keys[0] = untagged_v4_key(results.headers[0]);
-        l2.look_up_runs(cl, ingress, &[run], results);
+        l2.look_up_runs(cl, scope, &[run], results);
         results.actions[0]
     }
 
@@ -94,7 +95,7 @@ impl<'a> PrefilterPath<'a> {
     fn look_up_proven(
         &self,
         cl: &mut Classifier<'_>,
-        ingress: &Ingress<'_>,
+        scope: &Scope<'_>,
         (proven, actions): (u64, &mut [PackedAction; BURST]),
         results: &mut LookupResults,
     ) {
@@ -111,7 +112,7 @@ impl<'a> PrefilterPath<'a> {
             }
             runs.add(results.lengths[index]);
         }
-        l2.look_up_runs(cl, ingress, runs.list(), results);
+        l2.look_up_runs(cl, scope, runs.list(), results);
         for (n, run) in runs.list().iter().enumerate() {
             let first = usize::from(run.first);
             for index in &proven.list()[first..first + usize::from(run.packets)] {
@@ -125,11 +126,11 @@ impl<'a> PrefilterPath<'a> {
     fn classify_mixed(
         &self,
         cl: &mut Classifier<'_>,
-        ingress: &Ingress<'_>,
+        scope: &Scope<'_>,
         mut proven: u64,
         burst: &mut Burst,
     ) -> Classified {
-        let policy = &*ingress.origin.cx.snapshot.policy;
+        let policy = &*scope.snapshot.policy;
         let mut rest = PacketSet::of(!proven & first_bits(burst.batch.len()));
         loop {
             let mut bad = 0u64;
@@ -141,30 +142,30 @@ impl<'a> PrefilterPath<'a> {
             if bad == 0 {
                 break;
             }
-            cl.drop_malformed(ingress.origin.port, bad, burst);
-            proven = self.prefilter(ingress, burst).proven;
+            set_aside(bad, burst);
+            proven = self.prefilter(scope, burst).proven;
             rest = PacketSet::of(!proven & first_bits(burst.batch.len()));
         }
-        let Burst { batch, results } = burst;
+        let Burst { batch, results, .. } = burst;
         let results = &mut **results;
         let lengths = results.lengths;
-        let mut decisions = [self.shortcut.decision; BURST];
+        let mut decisions = [self.unmatched.decision; BURST];
         let mut actions = [PackedAction::AS_DECIDED; BURST];
         for (nth, index) in rest.iter().enumerate() {
             (results.keys[nth], results.lengths[nth]) = (results.keys[index], lengths[index]);
         }
-        find_flows(cl, ingress, rest.count(), results);
-        if let Some(guard) = &ingress.policy.guard {
+        find_flows(cl, scope, rest.count(), results);
+        if let Some(guard) = scope.guard {
             inspect(guard, rest.iter().map(|index| &batch.as_slice()[index]), results);
         }
-        if let Some(switching) = &policy.switching {
-            l2_lookup::look_up(cl, (ingress, switching), rest.count(), results);
+        if let Some(switching) = scope.switching() {
+            l2_lookup::look_up(cl, (scope, switching), rest.count(), results);
         }
         for (nth, index) in rest.iter().enumerate() {
             (decisions[index], actions[index]) = (results.decisions[nth], results.actions[nth]);
         }
         results.lengths = lengths;
-        self.look_up_proven(cl, ingress, (proven, &mut actions), results);
+        self.look_up_proven(cl, scope, (proven, &mut actions), results);
         (results.decisions, results.actions) = (decisions, actions);
         Classified::Each
     }

@@ -15,8 +15,10 @@ use crate::snapshot::Snapshot;
 use crate::tap::Tap;
 use crate::tap::places::Places;
 use crate::worker::Worker;
-use crate::worker::chain::collect::{drain, note_faults};
-use crate::worker::tx::transmit::{empty_shaper, shape_one};
+use crate::worker::graph::collect::{drain, note_faults};
+use crate::worker::graph::handoff::{send_handed_over, send_held, take_arrivals};
+use crate::worker::graph::tx::{empty_shaper, shape_one};
+use crate::worker::state::handoff::Held;
 
 /// A command from the manager to a worker.
 pub(crate) enum Command {
@@ -32,6 +34,16 @@ pub(crate) enum Command {
     StartPort(PortId),
     /// Send what the queue has gathered, and return the queue.
     RemovePort(PortId),
+    /// Hold packets for a port, which is about to move to another worker.
+    Hold(Box<Held>),
+    /// Finish what other workers have handed over so far.
+    FinishHandedOver,
+    /// Send what was held.
+    Release,
+    /// Give a queue of this port away, with what belongs to it; hold packets for the port if it was the only one.
+    TakeQueue(PortId, Box<Held>),
+    /// Send by this queue of a port, besides those that the worker may have.
+    GiveQueue(Box<PortQueue>),
     /// Receive into another memory by this port, whose device stays open.
     UseMemory(PortId, Arc<Memory>),
     /// Replace the port's shaper; `None`: no shaper.
@@ -71,12 +83,15 @@ pub(crate) enum Retired {
     ),
     Places(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Places>),
     Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
+    Held(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Held>),
 }
 
 /// An event from a worker.
 pub(crate) enum Event {
     /// A queue that this worker no longer uses, to be closed.
     PortRetired(PortId, Option<Box<PortQueue>>),
+    /// A queue for another worker; `None` if there is none.
+    QueueTaken(Option<Box<PortQueue>>),
     /// Something else that this worker no longer uses, to be freed.
     Retired(Retired),
     /// A sweep is done; the request comes back.
@@ -141,6 +156,23 @@ impl Worker {
                 let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
                 self.send(Event::PortRetired(port, old));
             }
+            Command::Hold(held) => {
+                if let Some(old) = dp.ports.handoff.hold(held) {
+                    self.send(Event::Retired(Retired::Held(old)));
+                }
+            }
+            Command::FinishHandedOver => {
+                while take_arrivals(dp, &self.snapshot, &mut self.burst) > 0 {}
+                send_handed_over(dp);
+                dp.flush_ports();
+            }
+            Command::Release => {
+                if let Some(held) = send_held(dp) {
+                    self.send(Event::Retired(Retired::Held(held)));
+                }
+            }
+            Command::TakeQueue(port, held) => self.take_queue(port, held),
+            Command::GiveQueue(queue) => self.give_queue(queue),
             Command::UseMemory(port, memory) => {
                 dp.flush_ports();
                 dp.use_memory(port, &memory);
@@ -196,6 +228,52 @@ impl Worker {
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,
+        }
+    }
+
+    /// Gives a queue of a port away: the last of several; or the only one, with the port's shaper.
+    fn take_queue(&mut self, port: PortId, held: Box<Held>) {
+        self.dp.flush_ports();
+        self.unwatch(port);
+        let part = self.dp.ports.get_mut(port).and_then(PortQueue::split_off);
+        if let Some(part) = part {
+            self.watch(port);
+            return self.send(Event::QueueTaken(Some(Box::new(part))));
+        }
+        self.inputs.remove(port);
+        self.has_new_shares = true;
+        let queue = self.dp.ports.remove(port);
+        if let Some(old) = self.dp.ports.handoff.hold(held) {
+            self.send(Event::Retired(Retired::Held(old)));
+        }
+        self.send(Event::QueueTaken(queue));
+    }
+
+    /// Takes a queue over; the manager starts the port if it is new here.
+    fn give_queue(&mut self, queue: Box<PortQueue>) {
+        let port = queue.port;
+        if self.dp.ports.get(port).is_none() {
+            return self.dp.ports.add(queue);
+        }
+        self.unwatch(port);
+        if let Some(own) = self.dp.ports.get_mut(port) {
+            own.join(*queue);
+        }
+        self.watch(port);
+    }
+
+    /// Packets of the port end the next sleeps.
+    fn watch(&mut self, port: PortId) {
+        if let Some(queue) = self.dp.ports.get(port) {
+            self.backoff.ports.add(queue, &mut self.inputs);
+        }
+    }
+
+    /// Undoes [`Worker::watch`], before the port's devices change.
+    fn unwatch(&mut self, port: PortId) {
+        if let Some(queue) = self.dp.ports.get(port) {
+            self.backoff.ports.remove(queue);
+            self.inputs.watch(port, false);
         }
     }
 

@@ -1,5 +1,6 @@
-//! Chooses the egress port, and applies its policy.
+//! Stages that decide by which port packets leave: L2 switching, virtual routers, and the rules of the port itself.
 
+pub(crate) mod bridge;
 pub(crate) mod egress;
+pub(crate) mod punt;
 pub(crate) mod route;
-pub(crate) mod switching;

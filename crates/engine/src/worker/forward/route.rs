@@ -9,72 +9,55 @@
 //! A port that several routers share, untagged or in one VLAN, is divided by MAC address, as by macvlan: about 10 cycles a packet
 //! more, and for a packet to a group a copy for each further router, within the share of the packet's class.
 //!
-//! Packets with the same verdict are sent together, in order. For the cost see [`router`](crate::worker::router).
+//! For the cost see [`router`](crate::worker::router).
 
-use dpdk::{Batch, Mbuf};
-use netvm_model::{RouterId, SetVlan};
-use netvm_tap::Direction;
+use dpdk::Mbuf;
+use netvm_model::RouterId;
 use netvm_wire::{EtherType, MacAddr};
 
-use super::egress::send_out;
 use crate::drop_reason::DropReason;
-use crate::router::{Ingress, InterfacePath, PuntReason, RouterPath, SharedPort, UnresolvedLimit};
-use crate::worker::act::police::limit;
-use crate::worker::act::vlan::{retag_all, set_vlan};
+use crate::ids::PortId;
+use crate::router::{Ingress, PuntReason};
+use crate::worker::graph::Dispatch;
+use crate::worker::graph::next::{Next, PuntBy, Step, ToGroup};
 use crate::worker::packet::keys::key_of;
-use crate::worker::packet::retag::{Retag, retag};
-use crate::worker::packet::runs::groups;
-use crate::worker::router::{
-    PuntCause, Redirects, RouteVerdict, RouterBurst, counters_of, destination_hash, reason_of, source_hash,
-};
-use crate::worker::state::burst::Origin;
-use crate::worker::state::{BURST, Datapath};
+use crate::worker::router::{PuntCause, Redirects, RouteVerdict, RouterBurst, counters_of, reason_of};
+use crate::worker::state::burst::Context;
 use crate::worker::tx::copy::copies_for;
 
-/// A router, and the origin of its packets.
-#[derive(Clone, Copy)]
-struct Routed<'a> {
-    router: &'a RouterPath,
-    origin: Origin<'a>,
-}
-
-/// Sends packets through a virtual router; the batch is empty afterwards.
-pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, batch: &mut Batch) {
-    let Some(router) = origin.cx.snapshot.router(router) else {
-        return dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch);
+/// Sends packets to a router, or to the routers that share its port.
+#[inline]
+pub(crate) fn enter(cx: Context<'_>, from: PortId, router: RouterId) -> Next {
+    let Some(path) = cx.snapshot.router(router) else {
+        return Next::drop_at(from, DropReason::NoRouterInterface);
     };
-    if let Some(shared) = router.on(origin.port).shared {
-        return route_shared(dp, Routed { router, origin }, shared, batch);
+    let here = path.on(from);
+    if here.shared.is_some() {
+        Next::RouterShared { from, router }
+    } else if !here.is_empty() {
+        Next::RouterAlone { from, router }
+    } else if path.punted_by(from).is_some() {
+        Next::FromKernel { from, router }
+    } else {
+        Next::drop_at(from, DropReason::NoRouterInterface)
     }
-    route_here(dp, Routed { router, origin }, batch);
 }
 
-/// Sends packets of a port that several routers share to the routers that they are for; packets for a group go to all.
-#[inline(never)]
-fn route_shared(dp: &mut Datapath, routed: Routed<'_>, shared: &SharedPort, batch: &mut Batch) {
-    let Routed { router, origin } = routed;
-    let mut owners = [router.id; BURST];
-    for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
+/// Finds the router for each packet of a port that several share, by its MAC address. Packets for a group go to all.
+pub(crate) fn share(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -> Step {
+    let Dispatch { cx, batch, split, .. } = burst;
+    let Some(shared) = cx.snapshot.router(router).and_then(|router| router.on(from).shared) else {
+        return Step::All(Next::drop_at(from, DropReason::NoRouterInterface));
+    };
+    for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_slice()) {
         let (to, vlan) = address_of(mbuf);
-        if !to.is_multicast() {
-            *owner = shared.owner(vlan, to).unwrap_or(router.id);
-            continue;
-        }
-        for (other, n) in shared.interfaces(vlan) {
-            let other = if other == router.id { None } else { origin.cx.snapshot.router(other) };
-            if let Some(other) = other {
-                copy_to(dp, Routed { router: other, origin }, n, mbuf);
-            }
-        }
+        *next = if to.is_multicast() {
+            Next::RouterGroup(ToGroup { from, router, vlan, nth: 0 })
+        } else {
+            Next::RouterAlone { from, router: shared.owner(vlan, to).unwrap_or(router) }
+        };
     }
-    groups(
-        batch,
-        |n| owners[n],
-        |owner, batch| match origin.cx.snapshot.router(owner) {
-            Some(router) => route_here(dp, Routed { router, origin }, batch),
-            None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
-        },
-    );
+    Step::Each
 }
 
 /// The MAC address that a packet goes to, and its VLAN (0: none).
@@ -87,159 +70,75 @@ fn address_of(mbuf: &Mbuf) -> (MacAddr, u16) {
     (MacAddr([a, b, c, d, e, f]), vlan)
 }
 
-/// Punts a copy of a packet for a group by one interface of a router, as far as the share of its class allows: without room in
-/// it, there is no copy.
+/// Gives the kernel of the next of the other routers on a shared port a copy of packets for a group, as far as the share of their
+/// class allows: without room in it, there is no copy.
 #[cold]
-fn copy_to(dp: &mut Datapath, routed: Routed<'_>, n: u16, mbuf: &Mbuf) {
-    let Routed { router, origin } = routed;
-    let Some(interface) = router.interface(n) else { return };
+pub(crate) fn copy_to_others(burst: &mut Dispatch<'_>, group: ToGroup) -> Step {
+    let Dispatch { dp, cx, batch, split } = burst;
+    let ToGroup { from, router, vlan, nth } = group;
+    let shared = cx.snapshot.router(router).and_then(|router| router.on(from).shared);
+    let Some((other, n)) = shared.and_then(|shared| shared.interfaces(vlan).nth(nth.into())) else {
+        return Step::All(Next::RouterAlone { from, router });
+    };
+    let then = Next::RouterGroup(ToGroup { nth: nth + 1, ..group });
+    let path = if other == router { None } else { cx.snapshot.router(other) };
+    let Some((path, interface)) = path.and_then(|path| Some((path, path.interface(n)?))) else {
+        return Step::All(then);
+    };
     if interface.ingress.has(Ingress::DOWN) {
-        return;
+        return Step::All(then);
     }
-    let reason = reason_of(PuntCause::Headers(PuntReason::Group), || key_of(mbuf).ok(), &router.tables);
     let received = counters_of(interface, &dp.counters);
-    let tagged = address_of(mbuf).1 != 0 || interface.vlan.is_some();
-    received.rx_packets.add(1);
-    received.rx_bytes.add(u64::from(mbuf.pkt_len()));
-    if !interface.punts.of(reason.class()).admit(dp.clock.now, mbuf.pkt_len()) {
-        interface.punts.count(reason, 0, 1);
-        return dp.port_context(origin.port).note_drop(DropReason::PuntQuota, mbuf);
-    }
-    let mut copies = copies_for(dp, interface.punt, origin.cx.memory, std::slice::from_ref(mbuf));
-    interface.punts.count(reason, copies.len(), 0);
-    give(dp, routed, Punt { interface, tagged, cause: PuntCause::Of(reason) }, &mut copies);
-}
-
-/// Sends packets through one router, all of whose port is its own, or that are for it.
-#[inline(always)]
-fn route_here(dp: &mut Datapath, routed: Routed<'_>, batch: &mut Batch) {
-    let Routed { router, origin } = routed;
-    let here = router.on(origin.port);
-    if here.is_empty() {
-        dp.tap_router(router.id, Direction::FromKernel, batch);
-        return match router.punted_by(origin.port) {
-            Some(interface) => send_for_kernel(dp, routed, interface, batch),
-            None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
-        };
-    }
-    dp.tap_router(router.id, Direction::In, batch);
-    // Always present, because a router never sends directly to another router.
-    let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
-    let mut redirects = Redirects { limit: &dp.limits.redirects, now: dp.clock.now };
-    let is_alike = burst.decide(router, (here, &mut redirects), batch);
-    let verdicts = &burst.verdicts[..batch.len()];
-    burst.count(router, (batch, is_alike && here.is_one()), &dp.counters);
-    if is_alike {
-        send_alike(dp, routed, verdicts[0], batch);
-    } else {
-        groups(batch, |n| verdicts[n].way(), |verdict, batch| send_alike(dp, routed, verdict, batch));
-    }
-    dp.router_burst = Some(burst);
-}
-
-/// Sends packets of the kernel out of the port of their interface, with its tag.
-fn send_for_kernel(dp: &mut Datapath, routed: Routed<'_>, interface: &InterfacePath, batch: &mut Batch) {
-    let Routed { router, origin } = routed;
-    let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
-    if let Some(vlan) = interface.vlan {
-        retag_all(dp, (origin.port, DropReason::TooLong), batch, |mbuf| retag(mbuf, Retag::Push(vlan)));
-    }
-    if let Some(counters) = dp.counters.routers.get(router.id.index()) {
-        counters.from_kernel.add(batch.len() as u64);
-    }
-    let sent = counters_of(interface, &dp.counters);
-    sent.tx_packets.add(batch.len() as u64);
-    sent.tx_bytes.add(bytes);
-    send_out(dp, origin.cx, interface.port, batch);
-}
-
-#[inline]
-fn send_alike(dp: &mut Datapath, routed: Routed<'_>, verdict: RouteVerdict, batch: &mut Batch) {
-    let Routed { router, origin } = routed;
-    match verdict {
-        RouteVerdict::Out { port, .. } => {
-            dp.tap_router(router.id, Direction::Out, batch);
-            if let Some(counters) = dp.counters.routers.get(router.id.index()) {
-                counters.forwarded.add(batch.len() as u64);
+    let cause = PuntCause::Headers(PuntReason::Group);
+    let is_tagged = vlan != 0 || interface.vlan.is_some();
+    let by = PuntBy { router: other, interface: n, is_tagged };
+    for mbuf in batch.as_slice() {
+        let reason = reason_of(cause, || key_of(mbuf).ok(), &path.tables);
+        received.rx_packets.add(1);
+        received.rx_bytes.add(u64::from(mbuf.pkt_len()));
+        if dp.is_dry || interface.punts.of(reason.class()).admit(dp.clock.now, mbuf.pkt_len()) {
+            let mut copy = copies_for(dp, interface.punt, cx.memory, std::slice::from_ref(mbuf));
+            if !dp.is_dry {
+                interface.punts.count(reason, copy.len(), 0);
             }
-            send_out(dp, origin.cx, port, batch);
+            split.copies.append(&mut copy);
+        } else {
+            interface.punts.count(reason, 0, 1);
+            dp.port_context(from).note_drop(DropReason::PuntQuota, mbuf);
         }
-        RouteVerdict::Punt { interface, tagged, cause } => match router.interface(interface) {
-            Some(interface) => punt(dp, routed, Punt { interface, tagged, cause }, batch),
-            None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
-        },
-        RouteVerdict::Drop(reason) => dp.drop_at_port(origin.port, reason, batch),
     }
+    Step::Copies(Next::Kernel { from, by, reason: PuntReason::Group }, then)
 }
 
-/// Packets for the kernel.
-#[derive(Clone, Copy)]
-struct Punt<'a> {
-    interface: &'a InterfacePath,
-    tagged: bool,
-    cause: PuntCause,
-}
-
-/// Punts packets of an interface to the kernel without their tag, as far as the shares of their classes allow.
-#[cold]
-fn punt(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch) {
-    let Routed { router, origin } = routed;
-    let mut reasons = [PuntReason::NoRoute; BURST];
-    for (reason, mbuf) in reasons.iter_mut().zip(batch.as_slice()) {
-        *reason = reason_of(punt.cause, || key_of(mbuf).ok(), &router.tables);
-    }
-    groups(
-        batch,
-        |n| reasons[n],
-        |reason, batch| {
-            let (punts, all) = (&punt.interface.punts, batch.len());
-            if matches!(reason, PuntReason::Miss | PuntReason::Lost) {
-                let unresolved = (reason == PuntReason::Miss).then_some(&*punts.unresolved);
-                limit_each_destination(dp, routed, unresolved, batch);
-            }
-            // The share of a redirect has already been checked.
-            if reason != PuntReason::Redirect {
-                limit(dp, punts.of(reason.class()), (origin.port, DropReason::PuntQuota), batch);
-            }
-            punts.count(reason, batch.len(), all - batch.len());
-            give(dp, routed, punt, batch);
-        },
-    );
-}
-
-/// Gives packets to the kernel.
-fn give(dp: &mut Datapath, routed: Routed<'_>, punt: Punt<'_>, batch: &mut Batch) {
-    let Routed { router, origin } = routed;
-    if punt.tagged {
-        set_vlan(dp, SetVlan::Strip, origin.port, batch);
-    }
-    dp.tap_router(router.id, Direction::ToKernel, batch);
-    if let Some(counters) = dp.counters.routers.get(router.id.index()) {
-        counters.punted.add(batch.len() as u64);
-    }
-    send_out(dp, origin.cx, punt.interface.punt, batch);
-}
-
-/// Drops packets that exceed the limit of an unresolved neighbour, or that of all neighbours that the kernel never knew.
-fn limit_each_destination(
-    dp: &mut Datapath,
-    routed: Routed<'_>,
-    unresolved: Option<&UnresolvedLimit>,
-    batch: &mut Batch,
-) {
-    let now = dp.clock.now;
-    let router = routed.router.id.0;
-    let mut excess = Batch::new();
-    let mut within = Batch::new();
-    for mbuf in batch.drain() {
-        let may_begin = || unresolved.is_none_or(|limit| limit.admit(now, source_hash(router, &mbuf)));
-        let destination = destination_hash(router, &mbuf);
-        let conforms = dp.limits.misses.admit_if(now, destination, may_begin);
-        // Both are as large as the original batch, so there is room.
-        let _ = if conforms { within.push(mbuf) } else { excess.push(mbuf) };
-    }
-    batch.append(&mut within);
-    if !excess.is_empty() {
-        dp.drop_at_port(routed.origin.port, DropReason::PuntQuota, &mut excess);
-    }
+/// Routes packets, all of whose port is the router's own, or that are for it.
+#[inline]
+pub(crate) fn route(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -> Step {
+    let Dispatch { dp, cx, batch, split } = burst;
+    let Some(path) = cx.snapshot.router(router) else {
+        return Step::All(Next::drop_at(from, DropReason::NoRouterInterface));
+    };
+    let here = path.on(from);
+    // Always present: the lookup calls no other stage.
+    let mut decided = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
+    let limit = Some(&dp.limits.redirects).filter(|_| !dp.is_dry);
+    let mut redirects = Redirects { limit, now: dp.clock.now };
+    let is_alike = decided.decide(path, (here, &mut redirects), batch);
+    decided.count(path, (batch, is_alike && here.is_one()), &dp.counters);
+    let next_of = |verdict: RouteVerdict| match verdict {
+        RouteVerdict::Out { port, .. } => Next::Forwarded { router, out: port },
+        RouteVerdict::Punt { interface, tagged, cause } => {
+            Next::Punt { from, by: PuntBy { router, interface, is_tagged: tagged }, cause }
+        }
+        RouteVerdict::Drop(reason) => Next::drop_at(from, reason),
+    };
+    let step = if is_alike {
+        Step::All(next_of(decided.verdicts[0]))
+    } else {
+        for (next, verdict) in split.nexts.iter_mut().zip(&decided.verdicts[..batch.len()]) {
+            *next = next_of(*verdict);
+        }
+        Step::Each
+    };
+    dp.router_burst = Some(decided);
+    step
 }

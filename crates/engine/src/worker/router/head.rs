@@ -67,6 +67,7 @@ impl Head {
     }
 
     /// Copies the headers from bytes.
+    #[cfg(test)]
     pub(crate) fn of(packet: &[u8]) -> Self {
         let copied = packet.len().min(COPY);
         let mut head = Self { copied: copied as u8, ..Self::EMPTY };

@@ -35,10 +35,8 @@ use crate::ids::PortId;
 use crate::router::{DestinationLimit, Here, PuntClass, PuntReason, RouterPath};
 pub(crate) use count::counters_of;
 use fast_path::Headers;
-pub(crate) use head::{Class, Head, V4, V6};
-use head::{ETHERNET, TAG};
+use head::{Class, ETHERNET, Head, TAG, V4, V6};
 pub(crate) use punt::{PuntCause, destination_hash, reason_of, source_hash};
-pub(crate) use urpf::{Source, forged, judge_source};
 
 /// Bytes of the headers of packets that leave.
 const UNTAGGED_V4: usize = ETHERNET + V4;
@@ -59,20 +57,10 @@ pub(crate) enum RouteVerdict {
     Drop(DropReason),
 }
 
-impl RouteVerdict {
-    /// The part of the verdict that packets share if they can be sent together.
-    #[inline]
-    pub(crate) const fn way(self) -> Self {
-        match self {
-            Self::Out { port, .. } => Self::Out { port, interface: 0 },
-            other => other,
-        }
-    }
-}
-
 /// Decides which packets the kernel gets for a redirect.
 pub(crate) struct Redirects<'a> {
-    pub(crate) limit: &'a DestinationLimit,
+    /// `None`: it gets none.
+    pub(crate) limit: Option<&'a DestinationLimit>,
     /// The time in cycles.
     pub(crate) now: u64,
 }
@@ -82,8 +70,8 @@ impl Redirects<'_> {
     /// would be lost.
     #[cold]
     fn take(&mut self, router: &RouterPath, interface: u16, mbuf: &Mbuf) -> bool {
-        let Some(interface) = router.interface(interface) else { return false };
-        self.limit.admit(self.now, destination_hash(router.id.0, mbuf))
+        let (Some(interface), Some(limit)) = (router.interface(interface), self.limit) else { return false };
+        limit.admit(self.now, destination_hash(router.id.0, mbuf))
             && interface.punts.of(PuntClass::Kernel).admit(self.now, mbuf.pkt_len())
     }
 }
@@ -342,7 +330,7 @@ fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
 
 /// The hash by which all packets of a flow take the same one of several next hops. Only the first fragment has ports, so for
 /// fragments the hash covers addresses and protocol only.
-pub(crate) fn flow_hash(key: Option<FlowKey>) -> u32 {
+fn flow_hash(key: Option<FlowKey>) -> u32 {
     let tuple = key.and_then(|key| {
         let mut tuple = key.five_tuple()?;
         if key.fragment != Fragment::Whole {

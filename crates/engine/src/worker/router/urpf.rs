@@ -10,13 +10,13 @@ use netvm_router::{NextHop, NextHopId, Tables};
 
 use super::head::Head;
 use super::punt::PuntCause;
-use super::{Family, MAX, RouteVerdict, V4, punted};
+use super::{Family, MAX, RouteVerdict, punted};
 use crate::drop_reason::DropReason;
 use crate::router::{Ingress, PuntReason, RouterPath};
 
 /// The result of the check of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+enum Source {
     Believed,
     Forged,
     /// Only the kernel can tell.
@@ -40,19 +40,8 @@ fn judge(router: &RouterPath, interface: u16, family: usize, route: NextHopId) -
     if is_back { Source::Believed } else { Source::Forged }
 }
 
-/// Checks the source of one packet. `header`: the length of its IP header, which also tells its family.
-pub(crate) fn judge_source(router: &RouterPath, head: &Head, header: usize) -> Source {
-    let mut found = [NextHopId::PUNT];
-    if header == V4 {
-        router.tables.lookup_v4(&[head.source_v4()], &mut found);
-    } else {
-        router.tables.lookup_v6(&[head.source_v6()], &mut found);
-    }
-    judge(router, head.interface(), usize::from(header != V4), found[0])
-}
-
 /// What becomes of a packet whose source is forged: dropped, unless the kernel logs such packets (`log_martians`).
-pub(crate) fn forged(router: &RouterPath, head: &Head, reason: DropReason) -> RouteVerdict {
+pub(super) fn forged(router: &RouterPath, head: &Head, reason: DropReason) -> RouteVerdict {
     let ingress = router.interface(head.interface()).map(|interface| interface.ingress);
     if ingress.is_some_and(|ingress| ingress.has(Ingress::SEES_MARTIANS)) {
         return punted(head, PuntCause::Of(PuntReason::Martian));

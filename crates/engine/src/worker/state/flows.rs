@@ -6,7 +6,6 @@ use netvm_switch::TICKS_PER_SECOND;
 
 use super::flow_verdicts::FlowVerdicts;
 use super::lookup_results::{LookupResults, PackedAction};
-use crate::ids::PortId;
 
 /// Ticks for which flows are watched after a client has read them.
 const WATCHED: u32 = 10 * TICKS_PER_SECOND;
@@ -27,13 +26,13 @@ pub(crate) struct Counted {
 
 impl Flows {
     pub(crate) fn new(config: &FlowCacheConfig) -> Result<Self, CacheError> {
-        let eviction = match config.eviction {
-            model::Eviction::Clock => Eviction::Clock,
-            model::Eviction::Lru => Eviction::Lru,
-        };
-        let idle = config.idle.saturating_mul(TICKS_PER_SECOND);
-        let cache = FlowCache::new(&Options { entries: config.entries, eviction, idle })?;
-        Ok(Self { cache, verdicts: FlowVerdicts::new()?, watched_until: None })
+        Ok(Self { cache: new_cache(config)?, verdicts: FlowVerdicts::new()?, watched_until: None })
+    }
+
+    /// Begins with an empty cache again.
+    pub(crate) fn forget_all(&mut self, config: &FlowCacheConfig) -> Result<(), CacheError> {
+        self.cache = new_cache(config)?;
+        Ok(())
     }
 
     /// Whether a client watches the flows.
@@ -59,20 +58,30 @@ impl Flows {
     /// Handles a miss after the lookup in the rules: caches the decision for the key at index `n`, and counts the packets.
     #[inline(always)]
     pub(crate) fn insert(&mut self, results: &mut LookupResults, n: usize, miss: Miss, moment: Moment) {
-        let Miss { port, decision, counted } = miss;
+        let Miss { cached_as, decision, counted } = miss;
         let extra = PackedAction::AS_DECIDED.to_cached();
         let new = New { decision, extra, lifetime: Options::NEVER };
-        results.slots[n] = self.cache.insert(port.0, &results.keys[n], new, moment);
+        results.slots[n] = self.cache.insert(cached_as, &results.keys[n], new, moment);
         self.cache.hit(results.slots[n], counted.packets, counted.bytes, moment.now);
         (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED);
         results.fresh |= 1 << n;
     }
 }
 
+fn new_cache(config: &FlowCacheConfig) -> Result<FlowCache, CacheError> {
+    let eviction = match config.eviction {
+        model::Eviction::Clock => Eviction::Clock,
+        model::Eviction::Lru => Eviction::Lru,
+    };
+    let idle = config.idle.saturating_mul(TICKS_PER_SECOND);
+    FlowCache::new(&Options { entries: config.entries, eviction, idle })
+}
+
 /// A flow that was not in the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Miss {
-    pub(crate) port: PortId,
+    /// The number of its rules in the flow cache.
+    pub(crate) cached_as: u16,
     pub(crate) decision: u32,
     pub(crate) counted: Counted,
 }

@@ -8,7 +8,6 @@ use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
 use netvm_notify::Signaller;
 use netvm_switch::TICKS_PER_SECOND;
-use netvm_tap::Direction;
 
 pub(crate) mod burst;
 pub(crate) mod flow_verdicts;
@@ -19,18 +18,19 @@ pub(crate) mod memories;
 pub(crate) mod nf_links;
 pub(crate) mod ports;
 
+use super::graph::record::Recorder;
 use super::latency::Latency;
 use super::monitor::FlowMonitor;
 use super::router::RouterBurst;
 use crate::counters::WorkerCounters;
-use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, LinkId, PortId, RouterId, WorkerId};
+use crate::ids::{LinkId, PortId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::port::PortContext;
-use crate::tap::{Passing, Place, Taps};
+use crate::tap::{Passing, Taps};
+use burst::Burst;
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -74,6 +74,12 @@ pub(crate) struct Datapath {
     pub(crate) flows: Flows,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
+    /// Scratch space of egress rules; `None` only while packets are looked up in them.
+    pub(crate) egress_burst: Option<Box<Burst>>,
+    /// It handles hypothetical packets only, which change nothing.
+    pub(crate) is_dry: bool,
+    /// Notes what happens to a hypothetical packet.
+    pub(crate) recorder: Option<Box<Recorder>>,
     /// Limits that hold for all workers together.
     pub(crate) limits: Arc<SharedLimits>,
     /// Whether any capture runs: then stages pass their packets to `taps`.
@@ -101,6 +107,9 @@ impl Datapath {
             flows,
             limits,
             router_burst: Some(Box::new(RouterBurst::new())),
+            egress_burst: Some(Box::new(Burst::new())),
+            is_dry: false,
+            recorder: None,
             is_tapped: false,
             taps: Taps::default(),
         }
@@ -138,19 +147,6 @@ impl Datapath {
         Some((self.nfs.remove(id)?, in_flight))
     }
 
-    /// Drops packets that are in no chain, and counts them at a port.
-    #[cold]
-    pub(crate) fn drop_at_port(&self, port: PortId, reason: DropReason, batch: &mut Batch) {
-        if let Some(counters) = self.counters.ports.get(port.index()) {
-            counters.drops.add(reason, batch.len() as u64);
-        }
-        if self.is_tapped {
-            self.tap(&Passing::dropped(Place::Port(port), reason), batch.as_slice());
-        }
-        self.latency.dropped(batch);
-        batch.clear();
-    }
-
     /// Sends the packets that the ports have gathered. Returns how many the devices took.
     #[inline]
     pub(crate) fn flush_ports(&mut self) -> usize {
@@ -176,40 +172,5 @@ impl Datapath {
     #[inline(always)]
     pub(crate) fn tap(&self, passing: &Passing, packets: &[Mbuf]) {
         self.taps.show(passing, packets);
-    }
-
-    /// Passes packets of a port to the captures.
-    #[inline(always)]
-    pub(crate) fn tap_port(&self, port: PortId, direction: Direction, batch: &Batch) {
-        if self.is_tapped {
-            self.tap(&Passing::at(Place::Port(port), direction), batch.as_slice());
-        }
-    }
-
-    /// Passes packets of a virtual router to the captures.
-    #[inline(always)]
-    pub(crate) fn tap_router(&self, router: RouterId, direction: Direction, batch: &Batch) {
-        if self.is_tapped {
-            self.tap(&Passing::at(Place::Router(router), direction), batch.as_slice());
-        }
-    }
-
-    /// Drops packets of a chain.
-    #[inline]
-    pub(crate) fn drop_in_chain(&self, chain: ChainId, reason: DropReason, batch: &mut Batch) {
-        if self.is_tapped {
-            self.tap(&Passing::dropped(Place::Chain(chain), reason), batch.as_slice());
-        }
-        self.free_in_chain(chain, reason, batch);
-    }
-
-    /// As [`Datapath::drop_in_chain`], for packets that captures have seen.
-    #[inline]
-    pub(crate) fn free_in_chain(&self, chain: ChainId, reason: DropReason, batch: &mut Batch) {
-        if let Some(counters) = self.counters.chains.get(chain.index()) {
-            counters.drops.add(reason, batch.len() as u64);
-        }
-        self.latency.dropped(batch);
-        batch.clear();
     }
 }

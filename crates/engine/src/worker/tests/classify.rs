@@ -9,10 +9,11 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::rig::{Rig, bytes_of, mac, mbuf_of};
-use crate::ids::{MemoryId, PortId};
+use crate::ids::PortId;
 use crate::worker::classify::classifier::{Classified, Classifier, Classify};
+use crate::worker::classify::scope::Scope;
 use crate::worker::classify::{classify, per_flow::PerFlow};
-use crate::worker::state::burst::{Burst, Context, Ingress, Origin};
+use crate::worker::state::burst::Burst;
 use crate::worker::state::lookup_results::PacketAction;
 
 const RULES: [&str; 9] = [
@@ -82,13 +83,12 @@ fn actions(rig: &mut Rig, frames: &[Vec<u8>], reference: bool) -> Vec<(Vec<u8>, 
     }
     let snapshot = &*rig.worker.snapshot;
     let policy = snapshot.policy.ingress(PortId(0)).unwrap();
-    let origin = Origin::of(Context { snapshot, memory: MemoryId(0) }, PortId(0));
-    let ingress = Ingress { origin, policy };
+    let scope = Scope::ingress(snapshot, PortId(0), policy);
     let mut classifier = Classifier::of(&mut rig.worker.dp);
     let classified = if reference {
-        PerFlow.classify(&mut classifier, &ingress, &mut burst)
+        PerFlow.classify(&mut classifier, &scope, &mut burst)
     } else {
-        classify(&mut classifier, &ingress, &mut burst)
+        classify(&mut classifier, &scope, &mut burst)
     };
     let action = |n| match classified {
         Classified::Alike(alike) => alike.action,

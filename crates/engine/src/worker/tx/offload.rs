@@ -9,9 +9,8 @@ use netvm_wire::partial::{Transport, transport};
 use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, Segmenter};
 
 use crate::drop_reason::DropReason;
-use crate::ids::{MemoryId, PortId};
+use crate::ids::MemoryId;
 use crate::memory::Memory;
-use crate::tap::{Passing, Place};
 use crate::worker::packet::queue;
 use crate::worker::state::Datapath;
 
@@ -56,57 +55,73 @@ pub(crate) fn all_plain(batch: &Batch) -> bool {
     batch.as_slice().iter().all(Mbuf::is_plain)
 }
 
-/// Finishes offloads that the receiver does not accept, and calls `each` with the packets, in order and batch by batch, which
-/// it empties. A packet that cannot be finished is dropped and counted at its ingress port.
+/// Packets that [`finish`] has done with.
+pub(crate) enum Finished<'a> {
+    /// Their receiver accepts them. The batch is empty afterwards.
+    Packets(&'a mut Batch),
+    /// It cannot be finished.
+    Lost(DropReason, Mbuf),
+}
+
+/// Finishes offloads that the receiver does not accept, and calls `each` with the packets, in order and batch by batch.
 #[cold]
 pub(crate) fn finish(
     dp: &mut Datapath,
     receiver: Receiver,
     batch: &mut Batch,
-    mut each: impl FnMut(&mut Datapath, &mut Batch),
+    mut each: impl FnMut(&mut Datapath, Finished<'_>),
 ) {
     let mut done = Batch::new();
     for mut mbuf in batch.drain() {
         if done.room() == 0 {
-            each(dp, &mut done);
+            each(dp, Finished::Packets(&mut done));
         }
         if receiver.takes.as_is(&mbuf) {
             let _ = done.push(mbuf);
         } else if let Some(cut) = mbuf.oversized() {
             let Some(segmenter) = segmenter_of(&mbuf, cut) else {
-                count_drop(dp, &mbuf, DropReason::Malformed);
+                each(dp, Finished::Lost(DropReason::Malformed, mbuf));
                 continue;
             };
+            let mut cut_off = None;
             for n in 0..segmenter.count() {
                 if done.room() == 0 {
-                    each(dp, &mut done);
+                    each(dp, Finished::Packets(&mut done));
                 }
                 match dp.memories.get(receiver.memory).map(|memory| segment(memory, &mbuf, &segmenter, n)) {
                     Some(Ok(packet)) => {
                         // There is room, see above.
                         let _ = done.push(packet);
                     }
-                    Some(Err(reason)) => count_drop(dp, &mbuf, reason),
-                    None => count_drop(dp, &mbuf, DropReason::NoBuffer),
+                    Some(Err(reason)) => cut_off = Some(reason),
+                    None => cut_off = Some(DropReason::NoBuffer),
                 }
             }
+            if let Some(reason) = cut_off {
+                each(dp, Finished::Lost(reason, mbuf));
+            }
         } else if mbuf.nb_segs() != 1 {
-            count_drop(dp, &mbuf, DropReason::TooLong);
+            each(dp, Finished::Lost(DropReason::TooLong, mbuf));
         } else if mbuf.finish_checksum() {
             let _ = done.push(mbuf);
         } else {
-            count_drop(dp, &mbuf, DropReason::Malformed);
+            each(dp, Finished::Lost(DropReason::Malformed, mbuf));
         }
     }
     if !done.is_empty() {
-        each(dp, &mut done);
+        each(dp, Finished::Packets(&mut done));
     }
 }
 
-/// Finds the pending offloads of packets that an NF with offloads has returned, and drops packets whose headers no longer
-/// allow them.
+/// Finds the pending offloads of packets that an NF with offloads has returned. Calls `lost` with packets whose headers no
+/// longer allow them.
 #[cold]
-pub(crate) fn renew(dp: &Datapath, memory: MemoryId, batch: &mut Batch) {
+pub(crate) fn renew(
+    dp: &Datapath,
+    memory: MemoryId,
+    batch: &mut Batch,
+    mut lost: impl FnMut(DropReason, Mbuf),
+) {
     let mut renewed = Batch::new();
     for mut mbuf in batch.drain() {
         let outcome = match dp.memories.get(memory) {
@@ -117,7 +132,7 @@ pub(crate) fn renew(dp: &Datapath, memory: MemoryId, batch: &mut Batch) {
         match outcome {
             // As many packets as before, so there is room.
             Ok(()) => drop(renewed.push(mbuf)),
-            Err(reason) => count_drop(dp, &mbuf, reason),
+            Err(reason) => lost(reason, mbuf),
         }
     }
     batch.append(&mut renewed);
@@ -172,16 +187,6 @@ fn front(mbuf: &Mbuf) -> Option<Front> {
     let from = u32::from(transport.l2) + u32::from(transport.l3);
     let is_whole = from + u32::from(transport.length) == mbuf.pkt_len();
     (is_whole && usize::from(transport.partial().at) + 2 <= copied).then_some(Front { bytes, transport })
-}
-
-fn count_drop(dp: &Datapath, mbuf: &Mbuf, reason: DropReason) {
-    let port = PortId(mbuf.port().0);
-    if let Some(counters) = dp.counters.ports.get(port.index()) {
-        counters.drops.add(reason, 1);
-    }
-    if dp.is_tapped {
-        dp.tap(&Passing::dropped(Place::Port(port), reason), std::slice::from_ref(mbuf));
-    }
 }
 
 /// The segmenter of a packet, with a private copy of its headers, which NFs that map the buffer cannot change.

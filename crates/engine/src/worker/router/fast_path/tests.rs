@@ -63,7 +63,7 @@ fn decide((memory, router): (&Memory, &RouterPath), frames: &[Vec<u8>], tries: b
     let is_alike = fast.unwrap_or_else(|| {
         burst.skipped = 1;
         let limit = DestinationLimit::of_redirects(1_000_000_000);
-        let mut redirects = Redirects { limit: &limit, now: 1 };
+        let mut redirects = Redirects { limit: Some(&limit), now: 1 };
         burst.decide(router, (here, &mut redirects), &mut batch)
     });
     let counters = WorkerCounters::new();

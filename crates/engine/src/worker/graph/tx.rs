@@ -10,8 +10,8 @@
 use dpdk::{Accepts, Batch, Mbuf};
 use netvm_tap::Direction;
 
-use super::copy::copy_into;
-use super::offload::{Receiver, Takes, all_plain, finish};
+use super::next::CountedAt;
+use super::observe;
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::port::shaper::Shaper;
@@ -20,6 +20,8 @@ use crate::worker::packet::keys::key_of;
 use crate::worker::packet::queue;
 use crate::worker::state::Datapath;
 use crate::worker::state::handoff::Parcel;
+use crate::worker::tx::copy::copy_into;
+use crate::worker::tx::offload::{Finished, Receiver, Takes, all_plain, finish};
 
 /// Sends packets of `memory` by `port`; the batch is empty afterwards.
 #[inline]
@@ -30,7 +32,10 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
         let accepts = queue.accepts();
         if accepts != Accepts::ALL {
             let receiver = Receiver { memory, takes: Takes::Port(accepts) };
-            return finish(dp, receiver, batch, |dp, batch| enqueue(dp, port, memory, batch));
+            return finish(dp, receiver, batch, |dp, finished| match finished {
+                Finished::Packets(batch) => enqueue(dp, port, memory, batch),
+                Finished::Lost(reason, mbuf) => observe::drop_one(dp, reason, mbuf),
+            });
         }
     }
     enqueue(dp, port, memory, batch);
@@ -39,21 +44,24 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
 /// Enqueues packets that the port accepts unchanged.
 #[inline]
 fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
-    dp.tap_port(port, Direction::Out, batch);
-    let Some(queue) = dp.ports.get(port) else { return batch.clear() };
+    observe::at_port(dp, port, Direction::Out, batch);
+    let gone = CountedAt::Port(port);
+    let Some(queue) = dp.ports.get(port) else {
+        return observe::drop(dp, gone, DropReason::PortDown, batch);
+    };
     let mut memory = memory;
     if let Some(home) = queue.sends_from()
         && home != memory
     {
         let mut lost = copy_into(dp, home, memory, batch);
         if !lost.is_empty() {
-            dp.drop_at_port(port, DropReason::NoBuffer, &mut lost);
+            observe::drop(dp, CountedAt::Port(port), DropReason::NoBuffer, &mut lost);
         }
         memory = home;
     }
     let Datapath { ports, memories, counters, taps, is_tapped, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else {
-        return batch.clear();
+        return observe::drop(dp, gone, DropReason::PortDown, batch);
     };
     if queue.shaper().is_some() {
         return shape(dp, port, batch);
@@ -98,14 +106,22 @@ pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<Port
 /// Hands packets to the worker that can send them; drops packets for which its ring has no room.
 fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
     let Datapath { ports, latency, .. } = dp;
+    let gone = CountedAt::Port(port);
+    if let Some(held) = ports.handoff.held_for(port) {
+        held.push(batch, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
+        if !batch.is_empty() {
+            observe::drop(dp, gone, DropReason::HandoffFull, batch);
+        }
+        return;
+    }
     let Some(lane) = ports.handoff.lane_for(port) else {
-        return dp.drop_at_port(port, DropReason::PortDown, batch);
+        return observe::drop(dp, CountedAt::Port(port), DropReason::PortDown, batch);
     };
     lane.push(batch, |mbuf| {
         let stamp = latency.hand_over(mbuf.as_ptr());
         Parcel { mbuf, memory, port, stamp }
     });
     if !batch.is_empty() {
-        dp.drop_at_port(port, DropReason::HandoffFull, batch);
+        observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, batch);
     }
 }

@@ -22,6 +22,8 @@
 //! of a transfer, 30 to 100. Per burst: an atomic store, and a load if the ring seemed full. Per turn with such packets: a fence,
 //! which a turn with packets for NFs makes anyway, 20 to 30.
 
+mod held;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::worker::state::BURST;
+pub(crate) use held::Held;
 
 /// Packets that can wait between two workers: four bursts of 2,048, as kernel interfaces and guests' rings hold them. A core that
 /// has slept for long needs a tenth of a millisecond to wake up. 128 KiB, half of the packets of the smallest memory.
@@ -129,6 +132,8 @@ pub(crate) struct Handoff {
     arrivals: Vec<Consumer<Parcel>>,
     /// By port: the worker that sends for workers that have no queue of the port.
     owners: Vec<Option<WorkerId>>,
+    /// Packets for a port that no worker has now.
+    held: Option<Box<Held>>,
     /// This worker; `None` if it is the only one.
     own: Option<Arc<Sleeper>>,
 }
@@ -175,6 +180,21 @@ impl Handoff {
             self.owners.resize(port.index() + 1, None);
         }
         self.owners[port.index()] = owner;
+    }
+
+    /// Holds packets for a port from now on. One port at a time moves.
+    pub(crate) fn hold(&mut self, held: Box<Held>) -> Option<Box<Held>> {
+        self.held.replace(held)
+    }
+
+    /// What holds the packets for a port, if it is moving.
+    pub(crate) fn held_for(&mut self, port: PortId) -> Option<&mut Held> {
+        self.held.as_deref_mut().filter(|held| held.is_for(port))
+    }
+
+    /// Holds no packets from now on. Returns those that were held.
+    pub(crate) fn release(&mut self) -> Option<Box<Held>> {
+        self.held.take()
     }
 
     /// The way to the worker that sends for a port.
@@ -259,131 +279,4 @@ impl Handoff {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use netvm_notify::new_eventfd;
-
-    use super::*;
-    use crate::memory::Memory;
-
-    pub(crate) const PORT: PortId = PortId(7);
-
-    /// Rings of this size between two workers; the second one sends for [`PORT`].
-    pub(crate) fn two(slots: usize) -> [Handoff; 2] {
-        let eventfds = [(); 2].map(|()| Arc::new(new_eventfd().unwrap()));
-        let mut ends = Handoff::mesh_of(&eventfds, slots);
-        ends[0].set_owner(PORT, Some(WorkerId(1)));
-        ends.try_into().unwrap()
-    }
-
-    fn push(handoff: &mut Handoff, memory: &Memory, count: usize) -> usize {
-        let mut batch = Batch::new();
-        memory.pool.alloc_into(&mut batch, count);
-        let parcel = |mbuf| Parcel { mbuf, memory: memory.id, port: PORT, stamp: 0 };
-        handoff.lane_for(PORT).unwrap().push(&mut batch, parcel);
-        batch.len()
-    }
-
-    fn take(handoff: &mut Handoff) -> (usize, usize) {
-        let mut count = 0;
-        let left = handoff.take(0, |_| count += 1);
-        (count, left)
-    }
-
-    fn is_signalled(handoff: &Handoff) -> bool {
-        let eventfd = &handoff.own.as_ref().unwrap().eventfd;
-        rustix::io::read(eventfd, &mut [0; 8]).is_ok()
-    }
-
-    #[test]
-    fn a_full_ring_leaves_the_rest_and_a_burst_is_taken_at_a_time() {
-        let memory = Memory::for_tests(512, 0, 16);
-        let [mut from, mut to] = two(100);
-        assert_eq!(push(&mut from, &memory, 64), 0);
-        assert_eq!(push(&mut from, &memory, 64), 28);
-        assert_eq!(push(&mut from, &memory, 1), 1);
-        assert_eq!(take(&mut to), (64, 36));
-        assert_eq!(push(&mut from, &memory, 64), 0);
-        assert_eq!([take(&mut to), take(&mut to), take(&mut to)], [(64, 36), (36, 0), (0, 0)]);
-        assert!(from.lane_for(PortId(1)).is_none(), "no worker sends for it");
-        assert_eq!(memory.pool.in_use(), 0);
-    }
-
-    #[test]
-    fn sources_wait_while_a_quarter_of_the_ring_is_in_use() {
-        let memory = Memory::for_tests(4096, 0, 16);
-        let [mut from, mut to] = two(SLOTS);
-        for _ in 0..WAIT_ABOVE / BURST {
-            assert!(!from.is_filling());
-            push(&mut from, &memory, BURST);
-        }
-        assert!(!from.is_filling());
-        push(&mut from, &memory, 1);
-        assert!(from.is_filling() && !to.is_filling());
-        take(&mut to);
-        assert!(!from.is_filling());
-    }
-
-    #[test]
-    fn a_sleeper_is_woken_once_and_does_not_sleep_on_packets() {
-        let memory = Memory::for_tests(512, 0, 16);
-        let [mut from, mut to] = two(100);
-        // Awake: no system call.
-        push(&mut from, &memory, 3);
-        assert!(from.has_pushed());
-        assert_eq!(from.wake_sleepers(), 0);
-        assert!(!from.has_pushed() && !to.prepare_wait());
-        to.end_wait();
-        assert_eq!(take(&mut to), (3, 0));
-
-        assert!(to.prepare_wait());
-        push(&mut from, &memory, 3);
-        push(&mut from, &memory, 3);
-        assert_eq!(from.wake_sleepers(), 1);
-        push(&mut from, &memory, 3);
-        assert_eq!(from.wake_sleepers(), 0, "it is on its way");
-        assert!(is_signalled(&to) && !is_signalled(&to));
-        to.end_wait();
-        take(&mut to);
-    }
-
-    #[test]
-    fn the_only_worker_sleeps_without_asking() {
-        let only = Handoff::mesh(&[Arc::new(new_eventfd().unwrap())]).remove(0);
-        assert!(only.prepare_wait() && only.peers() == 0 && !only.has_pushed() && !only.is_filling());
-    }
-
-    /// The announcement and the packets of two threads: however they meet, no sleeper with packets stays asleep.
-    #[test]
-    fn no_wake_up_is_lost() {
-        const PACKETS: usize = 20_000;
-        let memory = Memory::for_tests(512, 0, 16);
-        let [mut from, mut to] = two(100);
-        let sleeper = Arc::clone(to.own.as_ref().unwrap());
-        let taken = std::thread::spawn(move || {
-            let mut taken = 0;
-            while taken < PACKETS {
-                taken += take(&mut to).0;
-                if to.prepare_wait() && taken < PACKETS {
-                    let mut fds =
-                        [rustix::event::PollFd::new(&sleeper.eventfd, rustix::event::PollFlags::IN)];
-                    let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
-                    assert_eq!(
-                        rustix::event::poll(&mut fds, Some(&limit)).unwrap(),
-                        1,
-                        "asleep with packets"
-                    );
-                    let _ = rustix::io::read(&sleeper.eventfd, &mut [0; 8]);
-                }
-                to.end_wait();
-            }
-        });
-        let mut pushed = 0;
-        while pushed < PACKETS {
-            let wanted = 1 + pushed % 3;
-            pushed += wanted - push(&mut from, &memory, wanted);
-            netvm_ring::full_fence();
-            from.wake_sleepers();
-        }
-        taken.join().unwrap();
-    }
-}
+pub(crate) mod tests;

@@ -8,14 +8,14 @@ use dpdk::Batch;
 use netvm_ring::{Descriptor, Message, VerdictKind};
 use netvm_tap::Direction;
 
-use super::deliver::{Delivery, deliver};
-use super::flow_verdicts::{FlowVerdict, record};
-use super::leave::{go_to, leave_by};
+use super::next::{Exit, Next, Position};
+use super::{observe, walk};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::inflight::{Returned, Turn};
-use crate::snapshot::{ChainPath, Replicas, Snapshot, Target};
+use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::tap::{Passing, Place};
+use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::offload::{all_plain, renew};
@@ -30,7 +30,7 @@ const MAX_DESCRIPTORS: usize = 4 * BURST;
 #[inline]
 pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> usize {
     let Some(end) = dp.nfs.get(link) else { return 0 };
-    let cx = Context { snapshot, memory: end.memory };
+    let cx = Context::new(snapshot, end.memory);
     let sender = Sender { cx, link, group: end.group, role: end.role };
     let (mut count, mut turn) = (0, Turn::new(link));
     while count < MAX_DESCRIPTORS {
@@ -41,7 +41,8 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
                 count += packets.len();
                 dp.latency.taken_back(&packets, first.hop());
                 if dp.ports.has_offload_work && !all_plain(&packets) {
-                    renew(dp, cx.memory, &mut packets);
+                    let dp = &*dp;
+                    renew(dp, cx.memory, &mut packets, |reason, mbuf| observe::drop_one(dp, reason, mbuf));
                 }
                 act(dp, sender, Verdict::of(first), &mut packets);
             }
@@ -136,45 +137,39 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
         let passing = Passing::at(sender.place(verdict), Direction::Out);
         dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
     }
-    let refused = |reason| (verdict, reason);
-    match VerdictKind::from_raw(verdict.kind) {
-        Some(VerdictKind::Next) => {
-            go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
-        }
-        Some(VerdictKind::Port) => {
-            let port = PortId(verdict.argument);
-            let allowed = snapshot.group(sender.group).is_some_and(|ports| ports.has(port));
-            if allowed {
-                leave_by(dp, &Delivery::onwards(sender.cx, chain, path), port, run);
-            } else {
-                let known = snapshot.ports.has(port);
-                let reason = if known { DropReason::PortDenied } else { DropReason::UnknownPort };
-                refuse(dp, sender, refused(reason), run);
-            }
-        }
-        Some(VerdictKind::Drop) => refuse(dp, sender, refused(DropReason::Verdict), run),
-        Some(VerdictKind::Role) => send_to_role(dp, (sender, path), verdict, run),
-        Some(VerdictKind::DropFlow) => {
-            note_flow_verdict(dp, (sender, path), verdict, run);
-            refuse(dp, sender, refused(DropReason::Verdict), run);
-        }
-        Some(VerdictKind::SkipFlow) => {
-            note_flow_verdict(dp, (sender, path), verdict, run);
-            go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
-        }
-        None => refuse(dp, sender, refused(DropReason::BadAction), run),
+    let kind = VerdictKind::from_raw(verdict.kind);
+    if matches!(kind, Some(VerdictKind::DropFlow | VerdictKind::SkipFlow)) {
+        note_flow_verdict(dp, (sender, path), verdict, run);
+    }
+    match next_of((sender, path), verdict, kind) {
+        Ok(next) => walk(dp, sender.cx, next, run),
+        Err(reason) => refuse(dp, sender, (verdict, reason), run),
     }
 }
 
-/// Sends packets on to a target of their chain.
+/// Where a verdict sends packets, or why it may not.
 #[inline]
-fn go_on(
-    dp: &mut Datapath,
-    (sender, chain, path): (Sender<'_>, ChainId, &ChainPath),
-    target: &Target,
-    run: &mut Batch,
-) {
-    go_to(dp, &Delivery::onwards(sender.cx, chain, path), target, run);
+fn next_of(
+    (sender, path): (Sender<'_>, &ChainPath),
+    verdict: Verdict,
+    kind: Option<VerdictKind>,
+) -> Result<Next, DropReason> {
+    let (chain, snapshot) = (verdict.chain, sender.cx.snapshot);
+    match kind {
+        Some(VerdictKind::Next | VerdictKind::SkipFlow) => {
+            Ok(Next::Hop(chain, Position::Inside(verdict.hop + 1)))
+        }
+        Some(VerdictKind::Port) => {
+            let port = PortId(verdict.argument);
+            if snapshot.group(sender.group).is_some_and(|ports| ports.has(port)) {
+                return Ok(Next::LeaveChain { chain, to: Exit::Port(port), entered: false });
+            }
+            Err(if snapshot.ports.has(port) { DropReason::PortDenied } else { DropReason::UnknownPort })
+        }
+        Some(VerdictKind::Role) => next_with_role((sender, path), verdict),
+        Some(VerdictKind::Drop | VerdictKind::DropFlow) => Err(DropReason::Verdict),
+        None => Err(DropReason::BadAction),
+    }
 }
 
 #[cold]
@@ -189,28 +184,22 @@ fn note_flow_verdict(
     record(dp, (sender.cx.snapshot, path), flow_verdict, run);
 }
 
-/// Sends packets to the next hop of their chain with this role, in any group. If there is none, sends them to an NF of this
-/// role in the sender's own group, and the hop does not change.
+/// The next hop of the chain with this role, in any group. If there is none: an NF of this role in the sender's own group, and
+/// the hop does not change.
 #[cold]
-fn send_to_role(
-    dp: &mut Datapath,
-    (sender, path): (Sender<'_>, &ChainPath),
-    verdict: Verdict,
-    run: &mut Batch,
-) {
-    let (chain, role) = (verdict.chain, verdict.argument);
-    let after = usize::from(verdict.hop) + 1;
+fn next_with_role((sender, path): (Sender<'_>, &ChainPath), verdict: Verdict) -> Result<Next, DropReason> {
+    let (chain, role, hop) = (verdict.chain, verdict.argument, verdict.hop);
+    let after = usize::from(hop) + 1;
     if let Some(later) = path.roles.iter().skip(after).position(|other| *other == role) {
-        return go_on(dp, (sender, chain, path), &path.targets[after + later], run);
+        return Ok(Next::Hop(chain, Position::Inside((after + later) as u8)));
     }
     let target = sender.cx.snapshot.roles.get(usize::from(role)).and_then(Option::as_ref);
     match target.and_then(Target::replicas) {
         Some(replicas) if replicas.group == sender.group => {
-            let replicas = Replicas { hop: verdict.hop, ..replicas };
-            deliver(dp, &Delivery::onwards(sender.cx, chain, path), replicas, run);
+            Ok(Next::Hop(chain, Position::Aside { role, hop }))
         }
-        Some(_) => refuse(dp, sender, (verdict, DropReason::RoleDenied), run),
-        None => refuse(dp, sender, (verdict, DropReason::UnknownRole), run),
+        Some(_) => Err(DropReason::RoleDenied),
+        None => Err(DropReason::UnknownRole),
     }
 }
 
@@ -222,11 +211,10 @@ fn refuse(dp: &Datapath, sender: Sender<'_>, (verdict, reason): (Verdict, DropRe
         let passing = Passing::dropped(sender.place(verdict), reason);
         dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
     }
-    match reason {
-        DropReason::BadChain => {
-            dp.latency.dropped(run);
-            run.clear();
-        }
-        reason => dp.free_in_chain(verdict.chain, reason, run),
+    if reason != DropReason::BadChain
+        && let Some(counters) = dp.counters.chains.get(verdict.chain.index())
+    {
+        counters.drops.add(reason, run.len() as u64);
     }
+    observe::free(dp, run);
 }

@@ -1,7 +1,6 @@
-//! The rx stage: receives a burst from a port's rx queue, and dispatches it. Each packet is marked with its port and counted. A
+//! Receives a burst from a port's rx queue, and looks it up in the port's rules. Each packet is marked with its port and counted. A
 //! port that waits for room receives no more packets than their chains have room for. Packets with the same action then go
-//! together, in order, to a chain, a port, L2 switching or a router, or are dropped, after the extra actions of their decision.
-//! There are two ways to find the actions:
+//! together, in order, where the action says.
 //!
 //! - blanket: the port has one decision for all packets. No packet is read.
 //! - per flow: [`classify`] finds the action of each packet.
@@ -13,29 +12,28 @@
 use dpdk::{Batch, PortNumber};
 use netvm_tap::Direction;
 
+use super::next::{CountedAt, Next, Side};
+use super::{observe, walk};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
-use crate::policy::Outcome;
 use crate::port::PortContext;
 use crate::snapshot::Snapshot;
-use crate::worker::act::{do_extras, police::police, reject};
-use crate::worker::chain::entry::{enter, enter_without_hops, room_at_entry};
+use crate::worker::act::{decision, police::police};
+use crate::worker::chain::entry::room_at_entry;
 use crate::worker::classify::classifier::{Classified, Classifier};
-use crate::worker::classify::classify;
-use crate::worker::forward::egress::send_out;
-use crate::worker::forward::route::route;
-use crate::worker::forward::switching;
+use crate::worker::classify::{classify, scope::Scope};
 use crate::worker::owner::give_to_owners;
+use crate::worker::packet::groups::groups;
 use crate::worker::packet::queue;
-use crate::worker::packet::runs::groups;
-use crate::worker::state::burst::{Burst, Context, Ingress, Origin};
-use crate::worker::state::lookup_results::{Action, Alike, PackedAction, PacketAction};
+use crate::worker::state::burst::{Burst, Context};
+use crate::worker::state::lookup_results::{Alike, PackedAction, PacketAction};
 use crate::worker::state::{BURST, Datapath};
 
-/// The origin of a burst.
+/// What is known of a burst that a port has received.
 #[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
-    pub(crate) origin: Origin<'a>,
+    pub(crate) cx: Context<'a>,
+    pub(crate) port: PortId,
     pub(crate) bytes: u64,
     /// Packets that the port had, with those that were given to other workers.
     pub(crate) taken: usize,
@@ -50,12 +48,12 @@ pub(crate) fn receive<'a>(
     batch: &mut Batch,
 ) -> Received<'a> {
     let (wanted, memory) = wanted(dp, snapshot, port);
-    let origin = Origin::of(Context { snapshot, memory }, port);
-    let mut received = Received { origin, bytes: 0, taken: 0 };
+    let cx = Context::new(snapshot, memory);
+    let mut received = Received { cx, port, bytes: 0, taken: 0 };
     let Datapath { ports, memories, counters, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else { return received };
     let cx = PortContext::new(port, counters, dp.is_tapped.then_some(&dp.taps));
-    received.origin.admitted = queue.waits_for_room;
+    received.cx.admitted = queue.waits_for_room;
     if wanted > 0 {
         queue.receive(memory, batch, wanted, &cx);
     }
@@ -63,7 +61,7 @@ pub(crate) fn receive<'a>(
         received.taken = batch.len();
         received.bytes = admit(dp, port, batch);
         if snapshot.owned.has(port) {
-            give_to_owners(dp, (port, received.origin.cx.memory), batch);
+            give_to_owners(dp, (port, received.cx.memory), batch);
             received.bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
         }
         arrived(dp, snapshot, port, batch);
@@ -131,39 +129,50 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
                 let _ = cut.push(mbuf);
             }
         }
-        dp.drop_at_port(port, DropReason::TooLong, &mut cut);
+        observe::drop(dp, CountedAt::Port(port), DropReason::TooLong, &mut cut);
         batch.append(&mut whole);
     }
     bytes
 }
 
-/// Dispatches a burst by its port's policy; the batch is empty afterwards.
+/// Brings a burst to its ends by its port's rules; the batch is empty afterwards.
 #[inline]
 pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Burst) {
-    let Received { origin, bytes, .. } = received;
-    dp.tap_port(origin.port, Direction::In, &burst.batch);
-    let Some(policy) = origin.cx.snapshot.policy.ingress(origin.port) else {
-        return dp.drop_at_port(origin.port, DropReason::NoRule, &mut burst.batch);
-    };
-    if let Some(meter) = &policy.meter {
-        police(dp, meter, origin.port, &mut burst.batch);
+    let Received { cx, port, mut bytes, .. } = received;
+    observe::at_port(dp, port, Direction::In, &burst.batch);
+    let policy = cx.snapshot.policy.ingress(port);
+    if let Some(recorder) = &mut dp.recorder {
+        recorder.receive(port, policy.is_some_and(|policy| policy.meter.is_some()));
     }
-    let ingress = Ingress { origin, policy };
-    let alike = match policy.blanket.filter(|_| !ingress.may_have_flow_verdicts()) {
-        Some(decision) => {
-            Alike { action: PacketAction { decision, action: PackedAction::AS_DECIDED }, bytes }
-        }
-        None => match classify(&mut Classifier::of(dp), &ingress, burst) {
-            Classified::Alike(alike) => alike,
-            Classified::Each => return dispatch_each(dp, &ingress, burst),
-        },
+    let Some(policy) = policy else {
+        return walk(dp, cx, Next::drop_at(port, DropReason::NoRule), &mut burst.batch);
     };
-    dispatch(dp, &ingress, alike, &mut burst.batch);
+    if let Some(meter) = policy.meter.as_ref().filter(|_| !dp.is_dry) {
+        let mut excess = police(meter, dp.clock.now, &mut burst.batch);
+        if !excess.is_empty() {
+            observe::drop(dp, CountedAt::Port(port), DropReason::Policed, &mut excess);
+        }
+        bytes = bytes_of(&burst.batch);
+    }
+    let has_flow_verdicts = cx.snapshot.flow_verdict_ports.has(port);
+    if let Some(decision) = policy.blanket.filter(|_| !has_flow_verdicts) {
+        let action = PacketAction { decision, action: PackedAction::AS_DECIDED };
+        return decided(dp, cx, (port, Alike { action, bytes }), &mut burst.batch);
+    }
+    let scope = Scope::ingress(cx.snapshot, port, policy);
+    let classified = classify(&mut Classifier::of(dp), &scope, burst);
+    if !burst.malformed.is_empty() {
+        walk(dp, cx, Next::MalformedAt(port), &mut burst.malformed);
+    }
+    match classified {
+        Classified::Alike(alike) => decided(dp, cx, (port, alike), &mut burst.batch),
+        Classified::Each => each_decided(dp, cx, port, burst),
+    }
 }
 
-/// Dispatches each packet by its action in the results; the batch is empty afterwards.
-fn dispatch_each(dp: &mut Datapath, ingress: &Ingress<'_>, burst: &mut Burst) {
-    let Burst { batch, results } = burst;
+/// Follows the decision of each packet; the batch is empty afterwards.
+fn each_decided(dp: &mut Datapath, cx: Context<'_>, port: PortId, burst: &mut Burst) {
+    let Burst { batch, results, .. } = burst;
     let count = batch.len();
     if count == 0 {
         return;
@@ -171,52 +180,38 @@ fn dispatch_each(dp: &mut Datapath, ingress: &Ingress<'_>, burst: &mut Burst) {
     let first = results.action(0);
     if (1..count).all(|n| results.action(n) == first) {
         let alike = Alike { action: first, bytes: results.bytes(count) };
-        return dispatch_group(dp, ingress, alike, batch);
+        return group_decided(dp, cx, (port, alike), batch);
     }
     groups(
         batch,
         |n| results.action(n),
         |action, batch| {
-            let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
-            dispatch_group(dp, ingress, Alike { action, bytes }, batch);
+            let alike = Alike { action, bytes: bytes_of(batch) };
+            group_decided(dp, cx, (port, alike), batch);
         },
     );
 }
 
-/// Like [`dispatch`], for one group of a burst with several actions.
+/// Like [`decided`], for one group of a burst with several actions.
 #[inline(never)]
-fn dispatch_group(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut Batch) {
-    dispatch(dp, ingress, alike, batch);
+fn group_decided(dp: &mut Datapath, cx: Context<'_>, of: (PortId, Alike), batch: &mut Batch) {
+    decided(dp, cx, of, batch);
 }
 
-/// Dispatches packets with the same action; the batch is empty afterwards. Inlined, because a call costs some 50 cycles per burst.
+/// Follows a decision for all packets; the batch is empty afterwards. Inlined, because a call costs some 50 cycles per burst.
 #[inline(always)]
-fn dispatch(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut Batch) {
-    let Alike { action, bytes } = alike;
-    let origin = ingress.origin;
-    let snapshot = origin.cx.snapshot;
-    if let Some(hits) = snapshot.hits.get(action.decision as usize) {
+fn decided(dp: &mut Datapath, cx: Context<'_>, (port, alike): (PortId, Alike), batch: &mut Batch) {
+    let (side, Alike { action, bytes }) = (Side::Ingress(port), alike);
+    let decision = cx.snapshot.policy.decision(action.decision);
+    if !decision.is_plain() || dp.recorder.is_some() {
+        return walk(dp, cx, Next::Decision(side, action), batch);
+    }
+    if let Some(hits) = cx.snapshot.hits.get(action.decision as usize) {
         hits.add(batch.len(), bytes);
     }
-    let decision = snapshot.policy.decision(action.decision);
-    if let Some(queue) = decision.queue {
-        batch.as_mut_slice().iter_mut().for_each(|mbuf| queue::set(mbuf, queue));
-    }
-    if let Some(extras) = &decision.extras {
-        do_extras(dp, extras, origin, batch);
-    }
-    match decision.outcome.resolved(ingress.policy.forward, ingress.policy.undecided) {
-        Outcome::Port(out) => send_out(dp, origin.cx, out, batch),
-        Outcome::Chain(chain) => match action.action.unpack() {
-            Action::SkipHops(hops) => enter_without_hops(dp, origin, (chain, hops), batch),
-            Action::DropFlow => dp.drop_in_chain(chain, DropReason::FlowVerdict, batch),
-            _ => enter(dp, origin, chain, batch),
-        },
-        Outcome::Normal => switching::send(dp, origin, action.action.unpack(), batch),
-        Outcome::Router(router) => route(dp, origin, router, batch),
-        Outcome::Drop(reason) => dp.drop_at_port(origin.port, reason, batch),
-        Outcome::Reject => reject::reject(dp, origin, batch),
-        // A port's `forward` and default never are one of these.
-        Outcome::Allow | Outcome::Undecided => dp.drop_at_port(origin.port, DropReason::NoRule, batch),
-    }
+    walk(dp, cx, decision::outcome(cx.snapshot, side, action), batch);
+}
+
+fn bytes_of(batch: &Batch) -> u64 {
+    batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum()
 }

@@ -1,33 +1,9 @@
 //! Splits bursts by a common key.
 
-use dpdk::{Batch, Mbuf};
+use dpdk::Batch;
 
 /// Packets of a batch.
 const MAX: usize = Batch::CAPACITY;
-
-/// Splits a batch into runs of consecutive packets with the same key, and calls `each` with each run, which it empties.
-pub(crate) fn runs<K: PartialEq + Copy>(
-    batch: &mut Batch,
-    mut key: impl FnMut(&Mbuf) -> K,
-    mut each: impl FnMut(K, &mut Batch),
-) {
-    let mut run = Batch::new();
-    let mut current = None;
-    for mbuf in batch.drain() {
-        let this = key(&mbuf);
-        if let Some(before) = current
-            && before != this
-        {
-            each(before, &mut run);
-        }
-        current = Some(this);
-        // A run is not longer than the original batch, so there is room.
-        let _ = run.push(mbuf);
-    }
-    if let Some(last) = current {
-        each(last, &mut run);
-    }
-}
 
 /// Splits a batch into groups of packets with the same key, and calls `each` with each group, which it empties. Packets of a
 /// group keep their order. `key` gets the index of a packet in the batch.

@@ -1,0 +1,159 @@
+//! Moves a queue of a port from one worker to another while packets pass. None is lost, and each flow keeps its order:
+//!
+//! ```text
+//!  1  the other workers hold their packets for the port; the port's workers send what was handed over before
+//!  2  the old worker gives the queue away, and holds its packets for the port, too; those that arrive wait in the device
+//!  3  what the old worker has handed to NFs has come back, and what it has handed to other workers has left
+//!  4  the new worker has the queue, and starts it
+//!  5  all workers send what they held
+//! ```
+//!
+//! If the packets of step 3 do not come back in time, because an NF is slow, the queue returns to the old worker.
+
+use std::time::{Duration, Instant};
+
+use crate::ids::{PortId, WorkerId};
+use crate::manager::workers::Pending;
+use crate::manager::{Engine, Notice};
+use crate::port::PortQueue;
+use crate::worker::Command;
+use crate::worker::handoff::Held;
+
+/// Time for workers to answer, which they do between two turns.
+const ANSWER_WITHIN: Duration = Duration::from_millis(50);
+/// Time for NFs to return the old worker's packets; a device has room for what arrives meanwhile.
+const RETURN_WITHIN: Duration = Duration::from_millis(2);
+/// Interval at which answers are looked for.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
+
+/// A queue that changes its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) port: PortId,
+    pub(crate) from: WorkerId,
+    pub(crate) to: WorkerId,
+}
+
+impl Engine {
+    /// Moves the queues of ports to the workers that the configuration names. Ports of which a queue cannot be moved now are closed
+    /// and opened again.
+    pub(crate) fn move_to_named_workers(&mut self) {
+        let named: Vec<(PortId, WorkerId)> =
+            self.host.ports.iter().filter_map(|port| Some((port.id, WorkerId(port.worker?)))).collect();
+        let mut stuck = Vec::new();
+        for (port, to) in named {
+            let placed = self.placement.workers_of(port).to_vec();
+            let elsewhere = placed.into_iter().filter(|from| *from != to);
+            for from in elsewhere.collect::<Vec<_>>() {
+                if self.ports.contains_key(&port) && !self.move_queue(Move { port, from, to }) {
+                    stuck.push(port);
+                    break;
+                }
+            }
+        }
+        if !stuck.is_empty() {
+            self.reopen(&stuck);
+        }
+    }
+
+    /// Moves a queue. Returns whether it could be done.
+    pub(crate) fn move_queue(&mut self, wanted: Move) -> bool {
+        let Move { port, from, to } = wanted;
+        let Some(state) = self.ports.get(&port) else { return false };
+        let has_queues = |worker: WorkerId| state.workers.contains(&worker);
+        if !has_queues(from) || self.workers.regions()[from.index()] != self.workers.regions()[to.index()] {
+            return false;
+        }
+        let others: Vec<WorkerId> = self.workers.ids().filter(|worker| !has_queues(*worker)).collect();
+        for worker in others {
+            self.workers.send(worker, Command::Hold(Held::new(port)));
+        }
+        self.wait_for_all();
+        // What was handed over before that leaves before what is held.
+        self.finish_handed_over();
+        let end = self.give(wanted);
+        self.set_owners(port);
+        self.workers.send_all(|_| Command::Release);
+        self.wait_for_all();
+        if end == to {
+            self.notices.push(Notice::QueueMoved { port, from, to });
+        }
+        end == to
+    }
+
+    /// Takes the queue from its worker and gives it to the other, or back. Returns the worker that has it.
+    fn give(&mut self, wanted: Move) -> WorkerId {
+        let Move { port, from, to } = wanted;
+        self.workers.send(from, Command::TakeQueue(port, Held::new(port)));
+        let Some(queue) = self.wait_for_queue() else { return from };
+        let is_last = self.placement.queues_of(port, from) < 2;
+        let end = if self.wait_for_returns(from) { to } else { from };
+        // The last packets of the old worker leave before the first ones of the new one.
+        self.finish_handed_over();
+        let has_some = |worker| self.ports.get(&port).is_some_and(|state| state.workers.contains(&worker));
+        let is_new = if end == from { is_last } else { !has_some(to) };
+        self.workers.send(end, Command::GiveQueue(queue));
+        if is_new {
+            self.workers.send(end, Command::StartPort(port));
+        }
+        if end == to {
+            self.placement.moved(wanted);
+            if let Some(state) = self.ports.get_mut(&port) {
+                if is_last {
+                    state.workers.retain(|worker| *worker != from);
+                }
+                if !state.workers.contains(&to) {
+                    state.workers.push(to);
+                }
+            }
+        }
+        end
+    }
+
+    /// Lets every worker finish what the others have handed over to it.
+    fn finish_handed_over(&mut self) {
+        self.workers.send_all(|_| Command::FinishHandedOver);
+        self.wait_for_all();
+    }
+
+    /// Waits until every worker has done what it was told.
+    fn wait_for_all(&mut self) {
+        let mut pending = self.workers.barrier();
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        while !pending.is_empty() && Instant::now() < deadline {
+            self.handle_events(&mut pending);
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The queue that a worker was told to give away.
+    fn wait_for_queue(&mut self) -> Option<Box<PortQueue>> {
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        while Instant::now() < deadline {
+            self.handle_events(&mut Pending::default());
+            if let Some(taken) = self.taken.take() {
+                return taken;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        None
+    }
+
+    /// Waits until a worker has all packets back that it has handed to NFs so far. Returns whether it has.
+    fn wait_for_returns(&self, worker: WorkerId) -> bool {
+        let Some(counters) = self.workers.iter().nth(worker.index()).map(|worker| &worker.counters) else {
+            return true;
+        };
+        let delivered = || counters.links.iter().map(|link| link.delivered.get()).sum::<u64>();
+        let back =
+            || counters.links.iter().map(|link| link.returned.get()).sum::<u64>() + counters.reclaimed.get();
+        let (until, deadline) = (delivered(), Instant::now() + RETURN_WITHIN);
+        while back() < until {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+}

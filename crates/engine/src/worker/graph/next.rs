@@ -1,0 +1,230 @@
+//! [`Next`]: where the packets of a burst go. A stage takes a burst and says it; [`walk`](super::walk) brings them there.
+
+use dpdk::Batch;
+
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, LinkId, PortId, RouterId};
+use crate::router::PuntReason;
+use crate::worker::router::PuntCause;
+use crate::worker::state::BURST;
+use crate::worker::state::lookup_results::{PackedAction, PacketAction};
+
+/// Which rules decide: those of received packets, or those of packets to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The rules of the port that received them.
+    Ingress(PortId),
+    /// The rules of the port that they are about to leave by.
+    Egress(PortId),
+}
+
+impl Side {
+    /// The port whose rules decide, which counts what they drop.
+    #[inline(always)]
+    pub(crate) const fn port(self) -> PortId {
+        match self {
+            Self::Ingress(port) | Self::Egress(port) => port,
+        }
+    }
+}
+
+/// What counts a dropped packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedAt {
+    Port(PortId),
+    Chain(ChainId),
+}
+
+/// A position in a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// Its entry; all packets came in by this port.
+    Entry(PortId),
+    /// Its entry without the first hops: the hop with this number. All packets came in by this port.
+    Later(PortId, u8),
+    /// The hop with this number, or the output if it is behind the last, after another hop.
+    Inside(u8),
+    /// An NF with this role that is not in the chain, after the hop with this number.
+    Aside { role: u16, hop: u8 },
+}
+
+impl Position {
+    /// The ingress port of all packets, if they enter the chain.
+    #[inline(always)]
+    pub(crate) const fn entered_from(self) -> Option<PortId> {
+        match self {
+            Self::Entry(port) | Self::Later(port, _) => Some(port),
+            Self::Inside(_) | Self::Aside { .. } => None,
+        }
+    }
+}
+
+/// Where a chain ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Out of a port.
+    Port(PortId),
+    /// Out of the ingress port.
+    Ingress,
+    /// To L2 switching.
+    Normal,
+    /// To a virtual router.
+    Router(RouterId),
+}
+
+/// An interface of a router by which its kernel receives packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PuntBy {
+    pub(crate) router: RouterId,
+    /// The number of the interface.
+    pub(crate) interface: u16,
+    /// The packets have the interface's tag, which the kernel does not see.
+    pub(crate) is_tagged: bool,
+}
+
+/// Packets for a group, of a port that several routers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToGroup {
+    pub(crate) from: PortId,
+    /// The router whose port rules named.
+    pub(crate) router: RouterId,
+    /// The VLAN of all packets (0: none).
+    pub(crate) vlan: u16,
+    /// The next of the interfaces in the VLAN that gets a copy.
+    pub(crate) nth: u16,
+}
+
+/// Packets that enter a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entering {
+    pub(crate) from: PortId,
+    pub(crate) chain: ChainId,
+    /// Hops that they skip, by per-flow verdicts (bit mask).
+    pub(crate) skipped: u16,
+}
+
+/// The ring of an NF thread, and the position of packets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingEnd {
+    pub(crate) link: LinkId,
+    pub(crate) chain: ChainId,
+    pub(crate) hop: u8,
+    /// The ingress port of all packets, if they enter the chain here.
+    pub(crate) from: Option<PortId>,
+}
+
+/// Where packets go next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A decision of rules, and what else was found out about the packets.
+    Decision(Side, PacketAction),
+    /// A copy to each mirror port of a decision, from the mirror with this number on; then by the decision.
+    Mirror(Side, PacketAction, u8),
+    /// The L2 lookup, by their current headers.
+    BridgeLookup { from: PortId },
+    /// L2 switching, with the result of the lookup.
+    Bridge { from: PortId, action: PackedAction },
+    /// All ports of their VLANs.
+    FloodEach { from: PortId },
+    /// All ports of a VLAN whose numbers are at least `first`.
+    Flood { from: PortId, vlan: u16, first: u16 },
+    /// Out of a port, with the tag that it expects.
+    Bridged { from: PortId, out: PortId },
+    /// A virtual router.
+    Router { from: PortId, router: RouterId },
+    /// The routers that share this one's port: by MAC address.
+    RouterShared { from: PortId, router: RouterId },
+    /// This virtual router, for which all packets are.
+    RouterAlone { from: PortId, router: RouterId },
+    /// Copies for the other routers of a shared port, from the `nth` interface in the VLAN on; then to this router.
+    RouterGroup(ToGroup),
+    /// Sent by a router's kernel: out of the port of the interface.
+    FromKernel { from: PortId, router: RouterId },
+    /// Rewritten by a router, out of the port of their next hop.
+    Forwarded { router: RouterId, out: PortId },
+    /// A router's kernel, as far as the shares of their classes allow.
+    Punt { from: PortId, by: PuntBy, cause: PuntCause },
+    /// The same, for this reason.
+    PuntFor { from: PortId, by: PuntBy, reason: PuntReason },
+    /// A router's kernel.
+    Kernel { from: PortId, by: PuntBy, reason: PuntReason },
+    /// Into a chain, without the hops whose bits are set.
+    Chain(Entering),
+    /// An NF at this position of a chain, or out of the chain.
+    Hop(ChainId, Position),
+    /// The same, with unfinished offloads that the NF may not accept.
+    HopUnfinished(ChainId, Position),
+    /// An NF at this position, in another memory.
+    HopCopy(ChainId, Position),
+    /// One of the replicas at this position.
+    Replica(ChainId, Position),
+    /// The replica of each packet's flow.
+    ReplicaOfFlow(ChainId, Position),
+    /// Out of a chain. `entered`: they have passed no NF of it.
+    LeaveChain { chain: ChainId, to: Exit, entered: bool },
+    /// The end of their chain, which depends on the port that received them.
+    ByIngress(Exit),
+    /// The ring of an NF thread.
+    Ring(RingEnd),
+    /// Out of a port, as far as its egress rules and its rate allow.
+    Interface(PortId),
+    /// The egress rules of a port, by the classes of their ingress ports.
+    EgressClasses(PortId),
+    /// The egress rules of a port for packets whose ingress ports have this class.
+    EgressRules { out: PortId, class: u16 },
+    /// The rate of a port.
+    EgressRate(PortId),
+    /// The tx queue of a port.
+    Tx(PortId),
+    /// Dropped, with an answer to each sender.
+    Reject { from: PortId },
+    /// Dropped and counted at a port: their headers cannot be read.
+    MalformedAt(PortId),
+    /// The end of a hypothetical packet: free, and counted nowhere.
+    Discard,
+    /// Dropped.
+    Drop(CountedAt, DropReason),
+}
+
+impl Next {
+    /// Dropped, and counted at a port.
+    #[inline(always)]
+    pub(crate) const fn drop_at(port: PortId, reason: DropReason) -> Self {
+        Self::Drop(CountedAt::Port(port), reason)
+    }
+
+    /// Dropped, and counted in a chain.
+    #[inline(always)]
+    pub(crate) const fn drop_in(chain: ChainId, reason: DropReason) -> Self {
+        Self::Drop(CountedAt::Chain(chain), reason)
+    }
+}
+
+/// It is copied for each packet of a burst that goes several ways.
+const _: () = assert!(size_of::<Next>() <= 20);
+
+/// What a stage says of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All packets go there.
+    All(Next),
+    /// Each packet goes where [`Split::nexts`] says.
+    Each,
+    /// First [`Split::copies`] go to the first, then the packets to the second.
+    Copies(Next, Next),
+}
+
+/// What a stage says of the packets of a burst that go several ways.
+pub(crate) struct Split {
+    /// By packet.
+    pub(crate) nexts: [Next; BURST],
+    /// Further packets.
+    pub(crate) copies: Batch,
+}
+
+impl Split {
+    /// All packets go to `next`, as far as the stage does not say otherwise.
+    pub(crate) const fn all(next: Next) -> Self {
+        Self { nexts: [next; BURST], copies: Batch::new() }
+    }
+}

@@ -1,0 +1,145 @@
+//! What the loop sees of packets between stages: it counts them, shows them to captures, and follows one of them for its latency.
+//!
+//! Cost while nothing is captured or measured: a flag and a comparison per burst and place.
+
+use dpdk::{Batch, Mbuf};
+use netvm_tap::Direction;
+
+use super::next::{CountedAt, Next};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, PortId, RouterId};
+use crate::tap::{Passing, Place};
+use crate::worker::packet::keys::key_of;
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::Context;
+
+/// Notes that a hypothetical packet goes to a stage. Returns the stage that it goes to instead, if this is an end.
+#[cold]
+pub(crate) fn record(dp: &mut Datapath, cx: Context<'_>, at: Next, batch: &Batch) -> Next {
+    match (&mut dp.recorder, batch.as_slice().first()) {
+        (Some(recorder), Some(mbuf)) => recorder.go(cx, at, mbuf, dp.clock.tick),
+        _ => at,
+    }
+}
+
+/// Drops packets, and counts them; the batch is empty afterwards.
+#[cold]
+pub(crate) fn drop(dp: &Datapath, at: CountedAt, reason: DropReason, batch: &mut Batch) {
+    let (counters, place) = match at {
+        CountedAt::Port(port) => {
+            (dp.counters.ports.get(port.index()).map(|port| &port.drops), Place::Port(port))
+        }
+        CountedAt::Chain(chain) => {
+            (dp.counters.chains.get(chain.index()).map(|chain| &chain.drops), Place::Chain(chain))
+        }
+    };
+    if let Some(drops) = counters {
+        drops.add(reason, batch.len() as u64);
+    }
+    if dp.is_tapped {
+        dp.tap(&Passing::dropped(place, reason), batch.as_slice());
+    }
+    free(dp, batch);
+}
+
+/// Drops a packet, and counts it at the port that received it.
+#[cold]
+pub(crate) fn drop_one(dp: &Datapath, reason: DropReason, mbuf: Mbuf) {
+    let port = PortId(mbuf.port().0);
+    let mut one = Batch::new();
+    let _ = one.push(mbuf);
+    drop(dp, CountedAt::Port(port), reason, &mut one);
+}
+
+/// Drops packets whose headers cannot be read, and counts why.
+#[cold]
+pub(crate) fn drop_malformed(dp: &Datapath, port: PortId, batch: &mut Batch) {
+    for mbuf in batch.drain() {
+        let why = key_of(&mbuf).err();
+        if let (Some(why), Some(counters)) = (why, dp.counters.ports.get(port.index())) {
+            counters.malformed[why as usize].add(1);
+        }
+        let mut one = Batch::new();
+        let _ = one.push(mbuf);
+        let reason = why.map_or(DropReason::Malformed, DropReason::from);
+        drop(dp, CountedAt::Port(port), reason, &mut one);
+    }
+}
+
+/// Frees packets that are counted elsewhere.
+pub(crate) fn free(dp: &Datapath, batch: &mut Batch) {
+    dp.latency.dropped(batch);
+    batch.clear();
+}
+
+/// Counts packets to which a decision applies, for its rules.
+#[inline]
+pub(crate) fn decided(cx: Context<'_>, decision: u32, batch: &Batch) {
+    if let Some(hits) = cx.snapshot.hits.get(decision as usize) {
+        let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
+        hits.add(batch.len(), bytes);
+    }
+}
+
+/// Counts packets that leave a chain.
+#[inline]
+pub(crate) fn left_chain(dp: &mut Datapath, chain: ChainId, batch: &Batch) {
+    dp.latency.left(batch);
+    if let Some(counters) = dp.counters.chains.get(chain.index()) {
+        counters.left.add(batch.len() as u64);
+    }
+}
+
+/// Counts packets that have entered a chain.
+#[inline]
+pub(crate) fn entered_chain(dp: &Datapath, chain: ChainId, count: usize) {
+    if let Some(counters) = dp.counters.chains.get(chain.index()) {
+        counters.entered.add(count as u64);
+    }
+}
+
+/// Packets that a virtual router is to forward.
+#[inline]
+pub(crate) fn at_router(dp: &Datapath, router: RouterId, batch: &Batch) {
+    tap_router(dp, router, Direction::In, batch);
+}
+
+/// Counts packets that a router's kernel sends.
+pub(crate) fn from_kernel(dp: &Datapath, router: RouterId, batch: &Batch) {
+    tap_router(dp, router, Direction::FromKernel, batch);
+    if let Some(counters) = dp.counters.routers.get(router.index()) {
+        counters.from_kernel.add(batch.len() as u64);
+    }
+}
+
+/// Counts packets that a router forwards.
+#[inline]
+pub(crate) fn forwarded(dp: &Datapath, router: RouterId, batch: &Batch) {
+    tap_router(dp, router, Direction::Out, batch);
+    if let Some(counters) = dp.counters.routers.get(router.index()) {
+        counters.forwarded.add(batch.len() as u64);
+    }
+}
+
+/// Counts packets that a router gives to its kernel.
+pub(crate) fn punted(dp: &Datapath, router: RouterId, batch: &Batch) {
+    tap_router(dp, router, Direction::ToKernel, batch);
+    if let Some(counters) = dp.counters.routers.get(router.index()) {
+        counters.punted.add(batch.len() as u64);
+    }
+}
+
+#[inline(always)]
+fn tap_router(dp: &Datapath, router: RouterId, direction: Direction, batch: &Batch) {
+    if dp.is_tapped {
+        dp.tap(&Passing::at(Place::Router(router), direction), batch.as_slice());
+    }
+}
+
+/// Shows packets of a port to the captures.
+#[inline(always)]
+pub(crate) fn at_port(dp: &Datapath, port: PortId, direction: Direction, batch: &Batch) {
+    if dp.is_tapped {
+        dp.tap(&Passing::at(Place::Port(port), direction), batch.as_slice());
+    }
+}

@@ -1,0 +1,39 @@
+//! Packets for a port whose queue is moving to another worker.
+
+use std::collections::VecDeque;
+
+use dpdk::{Batch, Mbuf};
+
+use super::{Parcel, SLOTS};
+use crate::ids::PortId;
+
+/// They leave when it has arrived, in their order. As many as a ring to another worker holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    port: PortId,
+    packets: VecDeque<Parcel>,
+}
+
+impl Held {
+    /// Room for packets of a port.
+    pub(crate) fn new(port: PortId) -> Box<Self> {
+        Box::new(Self { port, packets: VecDeque::with_capacity(SLOTS) })
+    }
+
+    /// Whether it holds packets for this port.
+    pub(crate) fn is_for(&self, port: PortId) -> bool {
+        self.port == port
+    }
+
+    /// Takes as many packets as there is room for; the others stay in the batch.
+    pub(crate) fn push(&mut self, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) {
+        let mut rest = batch.split_off(SLOTS.saturating_sub(self.packets.len()));
+        self.packets.extend(batch.drain().map(parcel));
+        batch.append(&mut rest);
+    }
+
+    /// The next packet.
+    pub(crate) fn pop(&mut self) -> Option<Parcel> {
+        self.packets.pop_front()
+    }
+}

@@ -1,0 +1,109 @@
+//! Traces hypothetical packets: sends them through the stages of a worker that has no ports, and notes what happens to them.
+//!
+//! The tables are those of the workers. What a packet would change is left out: it teaches the switch no address, and takes nothing
+//! from a rate limit.
+
+use std::sync::Arc;
+
+use dpdk::{Batch, HEADROOM, Mbuf, PortNumber};
+use netvm_clock as clock;
+use netvm_flow::CacheError;
+use netvm_model::{Eviction, FlowCacheConfig};
+use netvm_notify::Signaller;
+use rtrb::RingBuffer;
+
+use crate::counters::WorkerCounters;
+use crate::ids::{PortId, WorkerId};
+use crate::limits::SharedLimits;
+use crate::memory::Memory;
+use crate::snapshot::Snapshot;
+use crate::worker::graph::record::Recorder;
+use crate::worker::graph::rx::{Received, ingress};
+use crate::worker::latency::Latency;
+use crate::worker::packet::queue;
+use crate::worker::state::burst::{Burst, Context};
+use crate::worker::state::handoff::Handoff;
+use crate::worker::state::{Datapath, flows::Flows};
+use crate::worker::trace::Step;
+
+/// The flow cache of one packet.
+const FLOWS: FlowCacheConfig = FlowCacheConfig { entries: 1024, eviction: Eviction::Clock, idle: 30 };
+
+/// A hypothetical packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hypothetical<'a> {
+    /// The port that receives it.
+    pub(crate) from: PortId,
+    /// Its first bytes; zeros follow.
+    pub(crate) headers: &'a [u8],
+    /// Its length in bytes.
+    pub(crate) length: usize,
+}
+
+/// Sends hypothetical packets through the stages.
+pub(crate) struct Tracer {
+    dp: Datapath,
+    burst: Burst,
+    memory: Arc<Memory>,
+}
+
+impl Tracer {
+    /// `memory`: has the buffer of the packet.
+    ///
+    /// # Errors
+    /// [`CacheError`] without memory for a flow cache.
+    pub(crate) fn new(memory: Arc<Memory>) -> Result<Self, CacheError> {
+        let (samples, _) = RingBuffer::new(1);
+        let mut dp = Datapath::new(
+            (WorkerId(0), Latency::new(samples)),
+            Arc::new(WorkerCounters::new()),
+            (Flows::new(&FLOWS)?, Arc::new(SharedLimits::new())),
+            (Signaller::new(), Handoff::default()),
+        );
+        dp.is_dry = true;
+        dp.memories.add(Arc::clone(&memory), None);
+        Ok(Self { dp, burst: Burst::new(), memory })
+    }
+
+    /// The steps of a packet that arrives in this tick of the coarse clock.
+    ///
+    /// # Errors
+    /// [`CacheError`] without memory for a flow cache.
+    pub(crate) fn trace(
+        &mut self,
+        snapshot: &Snapshot,
+        packet: Hypothetical<'_>,
+        tick: u32,
+    ) -> Result<Vec<Step>, CacheError> {
+        let Some(mbuf) = self.packet(packet) else { return Ok(Vec::new()) };
+        let Self { dp, burst, memory } = self;
+        // A flow of an earlier packet has the action of that moment.
+        dp.flows.forget_all(&FLOWS)?;
+        (dp.clock.now, dp.clock.tick) = (clock::cycles(), tick);
+        dp.recorder = Some(Box::default());
+        let bytes = mbuf.pkt_len().into();
+        let _ = burst.batch.push(mbuf);
+        let cx = Context { snapshot, memory: memory.id, admitted: true };
+        ingress(dp, Received { cx, port: packet.from, bytes, taken: 1 }, burst);
+        let recorder: Option<Box<Recorder>> = dp.recorder.take();
+        Ok(recorder.map(|recorder| recorder.steps).unwrap_or_default())
+    }
+
+    /// The packet in a buffer, cut to the longest that there is.
+    fn packet(&self, packet: Hypothetical<'_>) -> Option<Mbuf> {
+        let mut one = Batch::new();
+        let geometry = self.memory.region().geometry();
+        let is_long = packet.length + usize::from(HEADROOM) > geometry.stride as usize;
+        let pool = self.memory.large.as_ref().filter(|_| is_long).unwrap_or(&self.memory.pool);
+        pool.alloc_into(&mut one, 1);
+        let mut mbuf = one.pop()?;
+        let room = u32::from(mbuf.buf_len()).saturating_sub(HEADROOM.into()) as usize;
+        let mut bytes = packet.headers.to_vec();
+        bytes.resize(packet.length.min(room), 0);
+        mbuf.set_bounds(HEADROOM, 0).ok()?;
+        mbuf.copy_from(&bytes).ok()?;
+        mbuf.set_port(PortNumber(packet.from.0));
+        queue::clear(&mut mbuf);
+        Some(mbuf)
+    }
+}
