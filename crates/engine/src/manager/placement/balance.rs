@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Placement;
 use super::load::Loads;
-use super::moves::Move;
+use super::moves::{Move, RETURN_WITHIN};
 use super::request::Request;
 use crate::ids::{PortId, WorkerId};
 use crate::manager::Engine;
@@ -83,7 +83,7 @@ impl Engine {
         let movable: Vec<PortId> = self.ports.keys().copied().filter(may_move).collect();
         if let Some(wanted) = self.balance.next(&self.placement, &self.loads, &movable) {
             self.balance.tried();
-            self.move_queue(wanted);
+            self.move_queue(wanted, RETURN_WITHIN);
         }
     }
 }

@@ -21,8 +21,10 @@ use crate::worker::handoff::Held;
 
 /// Time for workers to answer, which they do between two turns.
 const ANSWER_WITHIN: Duration = Duration::from_millis(50);
-/// Time for NFs to return the old worker's packets; a device has room for what arrives meanwhile.
-const RETURN_WITHIN: Duration = Duration::from_millis(2);
+/// Time for NFs to return the old worker's packets. A device has room for what arrives meanwhile.
+pub(crate) const RETURN_WITHIN: Duration = Duration::from_millis(2);
+/// The same, if the configuration names the worker: otherwise the port has to be closed and opened again.
+const RETURN_TO_NAMED_WITHIN: Duration = Duration::from_secs(1);
 /// Interval at which answers are looked for.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
 
@@ -45,7 +47,9 @@ impl Engine {
             let placed = self.placement.workers_of(port).to_vec();
             let elsewhere = placed.into_iter().filter(|from| *from != to);
             for from in elsewhere.collect::<Vec<_>>() {
-                if self.ports.contains_key(&port) && !self.move_queue(Move { port, from, to }) {
+                if self.ports.contains_key(&port)
+                    && !self.move_queue(Move { port, from, to }, RETURN_TO_NAMED_WITHIN)
+                {
                     stuck.push(port);
                     break;
                 }
@@ -56,8 +60,8 @@ impl Engine {
         }
     }
 
-    /// Moves a queue. Returns whether it could be done.
-    pub(crate) fn move_queue(&mut self, wanted: Move) -> bool {
+    /// Moves a queue, if NFs return the old worker's packets in this time. Returns whether it could be done.
+    pub(crate) fn move_queue(&mut self, wanted: Move, within: Duration) -> bool {
         let Move { port, from, to } = wanted;
         let Some(state) = self.ports.get(&port) else { return false };
         let has_queues = |worker: WorkerId| state.workers.contains(&worker);
@@ -71,7 +75,7 @@ impl Engine {
         self.wait_for_all();
         // What was handed over before that leaves before what is held.
         self.finish_handed_over();
-        let end = self.give(wanted);
+        let end = self.give(wanted, within);
         self.set_owners(port);
         self.workers.send_all(|_| Command::Release);
         self.wait_for_all();
@@ -82,12 +86,12 @@ impl Engine {
     }
 
     /// Takes the queue from its worker and gives it to the other, or back. Returns the worker that has it.
-    fn give(&mut self, wanted: Move) -> WorkerId {
+    fn give(&mut self, wanted: Move, within: Duration) -> WorkerId {
         let Move { port, from, to } = wanted;
         self.workers.send(from, Command::TakeQueue(port, Held::new(port)));
         let Some(queue) = self.wait_for_queue() else { return from };
         let is_last = self.placement.queues_of(port, from) < 2;
-        let end = if self.wait_for_returns(from) { to } else { from };
+        let end = if self.wait_for_returns(from, within) { to } else { from };
         // The last packets of the old worker leave before the first ones of the new one.
         self.finish_handed_over();
         let has_some = |worker| self.ports.get(&port).is_some_and(|state| state.workers.contains(&worker));
@@ -140,14 +144,14 @@ impl Engine {
     }
 
     /// Waits until a worker has all packets back that it has handed to NFs so far. Returns whether it has.
-    fn wait_for_returns(&self, worker: WorkerId) -> bool {
+    fn wait_for_returns(&self, worker: WorkerId, within: Duration) -> bool {
         let Some(counters) = self.workers.iter().nth(worker.index()).map(|worker| &worker.counters) else {
             return true;
         };
         let delivered = || counters.links.iter().map(|link| link.delivered.get()).sum::<u64>();
         let back =
             || counters.links.iter().map(|link| link.returned.get()).sum::<u64>() + counters.reclaimed.get();
-        let (until, deadline) = (delivered(), Instant::now() + RETURN_WITHIN);
+        let (until, deadline) = (delivered(), Instant::now() + within);
         while back() < until {
             if Instant::now() > deadline {
                 return false;
