@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use netvm_api::{ApplyHow, ClientError, StopDaemon};
 
 use crate::config::{self, Variant};
-use crate::daemon::{Daemon, ip};
+use crate::daemon::Daemon;
 use crate::failure::{Failure, io};
+use crate::interfaces::ip;
 
 /// The calm chain must go on within this time.
 const STANDSTILL: Duration = Duration::from_secs(5);

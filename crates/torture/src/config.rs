@@ -2,6 +2,17 @@
 
 use std::path::Path;
 
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// The role of the NF that gets no core now and then, and its chain.
+pub const STARVED_NF: &str = "starved-nf";
+pub const STARVED_CHAIN: &str = "starved";
+/// The ports of the uplinks.
+pub const UPLINK_PORTS: [&str; 2] = ["uplink-a", "uplink-b"];
+/// Most packets a second that an uplink or a patch link floods.
+const STORM_CONTROL: &str =
+    "storm_control = { broadcast = 10000, multicast = 10000, unknown_unicast = 10000 }";
+
 /// What a configuration has besides the calm chain and the disturbed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
@@ -9,6 +20,8 @@ pub struct Variant {
     pub spare: bool,
     /// The interface and the namespace that come and go are ports.
     pub link: bool,
+    /// A loop of two patch ports.
+    pub patch_loop: bool,
     /// An NF that cannot start: the change must be undone.
     pub broken: bool,
     /// The calm chain gets no packets.
@@ -18,6 +31,17 @@ pub struct Variant {
 /// The interface that comes and goes, and the namespace, of this process.
 pub fn interface() -> String {
     format!("nvt{}", std::process::id())
+}
+
+/// Two interfaces that lead to one bridge outside.
+pub fn uplinks() -> [String; 2] {
+    ["u", "v"].map(|letter| interface() + letter)
+}
+
+/// The core on which an NF gets none: the last one, as netvmd's worker has the first one.
+pub fn contended_core() -> usize {
+    let allowed = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).rev().find(|core| allowed.is_set(*core)).unwrap_or_default()
 }
 
 /// Groups, NFs and chains without ports: no device holds a buffer.
@@ -36,9 +60,18 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
     );
     text += &lane("wild", "rate = 50000", "chain = \"wild\"");
     text += &lane("rogue", "rate = 20000", "chain = \"rogue\"");
+    text += &lane(STARVED_CHAIN, "rate = 5000", &format!("chain = {STARVED_CHAIN:?}"));
     text += "\n[[chain]]\nname = \"calm\"\nhops = [\"calm-nf\"]\noutput = \"calm-out\"\n\
              \n[[chain]]\nname = \"wild\"\nhops = [\"wild-nf\"]\non_failure = \"bypass\"\noutput = \"wild-out\"\n\
              \n[[chain]]\nname = \"rogue\"\nhops = [\"rogue\"]\non_failure = \"bypass\"\noutput = \"rogue-out\"\n";
+    text += &format!(
+        "\n[[chain]]\nname = {STARVED_CHAIN:?}\nhops = [{STARVED_NF:?}]\noutput = \"{STARVED_CHAIN}-out\"\n"
+    );
+    // What the source sends is flooded, as nobody has its destination address.
+    text += &switched("flooded", "kind = \"source\"\nrate = 100");
+    for (port, interface) in UPLINK_PORTS.into_iter().zip(uplinks()) {
+        text += &switched(port, &format!("kind = \"af_packet\"\ninterface = {interface:?}\n{STORM_CONTROL}"));
+    }
     text += &format!(
         "\n[[port]]\nname = \"guest\"\nkind = \"vhost-user\"\npath = \"{}\"\n\
          \n[[rule]]\nname = \"guest\"\nfrom = \"guest\"\ndrop = true\n",
@@ -62,6 +95,13 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
         text += "\n[[nf]]\nrole = \"spare-nf\"\ngroup = \"wild\"\ncommand = [\"netvm-simple-forward\"]\n\
                  \n[[chain]]\nname = \"spare\"\nhops = [\"spare-nf\"]\noutput = \"spare-out\"\n";
     }
+    if variant.patch_loop {
+        let vlan = "vlan = { access = 2 }";
+        text += &switched("looped", &format!("kind = \"source\"\nrate = 100\n{vlan}"));
+        for (port, peer) in [("patch-a", "patch-b"), ("patch-b", "patch-a")] {
+            text += &switched(port, &format!("kind = \"patch\"\npeer = {peer:?}\n{STORM_CONTROL}\n{vlan}"));
+        }
+    }
     if variant.broken {
         text += "\n[[nf]]\nrole = \"broken\"\ngroup = \"wild\"\ncommand = [\"/bin/false\"]\n";
     }
@@ -71,16 +111,26 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
 const HEAD: &str = "[engine]\nidle = \"adaptive\"\n\
     \n[[group]]\nname = \"calm\"\nbuffers = 4096\n\
     \n[[group]]\nname = \"wild\"\nbuffers = 4096\n\
-    \n[[group]]\nname = \"rogue\"\nbuffers = 4096\n";
+    \n[[group]]\nname = \"rogue\"\nbuffers = 4096\n\
+    \n[[group]]\nname = \"starved\"\nbuffers = 4096\n";
 
 fn nfs(program: &Path) -> String {
     format!(
         "\n[[nf]]\nrole = \"calm-nf\"\ngroup = \"calm\"\ncommand = [\"netvm-simple-forward\"]\n\
          \n[[nf]]\nrole = \"wild-nf\"\ngroup = \"wild\"\nreplicas = 2\ncommand = [\"netvm-simple-forward\"]\n\
          \n[[nf]]\nrole = \"rogue\"\ngroup = \"rogue\"\n\
-         \n[[nf]]\nrole = \"glutton\"\ngroup = \"wild\"\nmemory = 64\ntasks = 32\ncommand = [{:?}, \"rogue\", \"glutton\"]\n",
-        program.display().to_string()
+         \n[[nf]]\nrole = \"glutton\"\ngroup = \"wild\"\nmemory = 64\ntasks = 32\n\
+         command = [{:?}, \"rogue\", \"glutton\"]\n\
+         \n[[nf]]\nrole = {STARVED_NF:?}\ngroup = \"starved\"\nhang_timeout = 1\ncores = [{}]\ncpu_weight = 1\n\
+         command = [\"netvm-simple-forward\"]\n",
+        program.display().to_string(),
+        contended_core()
     )
+}
+
+/// A port of the switch.
+fn switched(name: &str, keys: &str) -> String {
+    format!("\n[[port]]\nname = {name:?}\nforward = {{ normal = true }}\n{keys}\n")
 }
 
 fn lane(name: &str, source: &str, rule: &str) -> String {

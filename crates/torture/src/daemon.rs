@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use netvm_api::{ChainInfo, Client, ClientError, NfInfo, NfState};
+use netvm_api::{ChainInfo, Client, ClientError, Event, NfInfo, NfState};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::config::{self, Variant};
 use crate::failure::{Failure, io};
+use crate::interfaces;
 
 /// Limit for it to start.
 const START: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it without the interface and the namespace of its ports.
+    /// Starts it without the interfaces and the namespace of its ports, and makes the uplinks.
     pub fn start() -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(io("cannot find this program"))?;
         let folder = tempfile::Builder::new()
@@ -60,6 +61,7 @@ impl Daemon {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(io("cannot start a client"))?;
         let mut daemon = Self { child, client, runtime, folder, program, seen: BTreeSet::new() };
+        interfaces::make_uplinks()?;
         daemon.until_up()?;
         Ok(daemon)
     }
@@ -93,6 +95,18 @@ impl Daemon {
     /// A chain's counters; `None`: the configuration does not have it.
     pub fn chain(&self, name: &str) -> Result<Option<ChainInfo>, Failure> {
         Ok(self.ask(self.client.chains())?.into_iter().find(|chain| chain.name == name))
+    }
+
+    /// The number of the last event.
+    pub fn last_event(&self) -> Result<u64, Failure> {
+        Ok(self.ask(self.client.events())?.last().map_or(0, |event| event.number))
+    }
+
+    /// The events after a number.
+    pub fn events_after(&self, number: u64) -> Result<Vec<Event>, Failure> {
+        let mut events = self.ask(self.client.events())?;
+        events.retain(|event| event.number > number);
+        Ok(events)
     }
 
     pub fn check_alive(&mut self) -> Result<(), Failure> {
@@ -154,45 +168,10 @@ impl Drop for Daemon {
         // It may have ended, and its processes with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = remove_link();
-        let _ = remove_namespace();
+        let _ = interfaces::remove_link();
+        let _ = interfaces::remove_namespace();
+        interfaces::remove_uplinks();
     }
-}
-
-/// Makes the interface that comes and goes, unless it is there.
-pub fn make_link() -> Result<(), Failure> {
-    let name = config::interface();
-    if Path::new("/sys/class/net").join(&name).exists() {
-        return Ok(());
-    }
-    ip(&format!("link add {name} type veth peer name {name}p"))?;
-    ip(&format!("link set {name} up"))?;
-    ip(&format!("link set {name}p up"))
-}
-
-pub fn remove_link() -> Result<(), Failure> {
-    ip(&format!("link delete {}", config::interface()))
-}
-
-/// Makes the namespace of the container, unless it is there.
-pub fn make_namespace() -> Result<(), Failure> {
-    match Path::new("/run/netns").join(config::interface()).exists() {
-        true => Ok(()),
-        false => ip(&format!("netns add {}", config::interface())),
-    }
-}
-
-pub fn remove_namespace() -> Result<(), Failure> {
-    ip(&format!("netns delete {}", config::interface()))
-}
-
-pub fn ip(words: &str) -> Result<(), Failure> {
-    let output =
-        Command::new("ip").args(words.split(' ')).output().map_err(io("cannot start ip (iproute2)"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(Failure::Broken(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }
 
 /// Signals a process that may have ended.

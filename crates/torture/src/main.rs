@@ -10,6 +10,7 @@ mod daemon;
 mod disturb;
 mod failure;
 mod huge_pages;
+mod interfaces;
 mod rogue;
 
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use checks::{Calm, Footprint};
 use daemon::Daemon;
-use disturb::Disturber;
+use disturb::{Disturber, starve};
 use failure::Failure;
 use huge_pages::HugePages;
 use rogue::Mode;
@@ -50,12 +51,17 @@ enum Part {
     /// A part of a run: an NF that misbehaves
     #[command(hide = true)]
     Rogue { mode: Mode },
+    /// A part of a run: threads that take a core from a process
+    #[command(hide = true)]
+    Hogs { pid: u32, core: usize },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Part::Rogue { mode }) = arguments.part {
-        return rogue::run(mode);
+    match arguments.part {
+        Some(Part::Rogue { mode }) => return rogue::run(mode),
+        Some(Part::Hogs { pid, core }) => return starve::take_core(pid, core),
+        None => {}
     }
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("{} s, seed {seed}", arguments.seconds);
@@ -93,6 +99,7 @@ fn torture(daemon: &mut Daemon, length: Duration, seed: u64) -> Result<(), Failu
         disturber.disturb(daemon)?;
         if checked.elapsed() >= CHECK {
             calm.check(daemon)?;
+            disturber.check(daemon)?;
             checked = Instant::now();
         }
         if before.is_none() && start.elapsed() >= WARM.min(length / 2) {

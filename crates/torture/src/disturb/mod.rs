@@ -1,8 +1,11 @@
 //! Disturbances at random.
 
+pub mod starve;
+mod storm;
+
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use netvm_api::{ApplyHow, ClientError};
@@ -10,10 +13,13 @@ use rustix::process::Signal;
 
 use crate::abuse;
 use crate::config::Variant;
-use crate::daemon::{self, Daemon, signal};
+use crate::daemon::{Daemon, signal};
 use crate::failure::{Failure, io};
 use crate::huge_pages;
+use crate::interfaces;
 use crate::rogue::Mode;
+use starve::Starvation;
+use storm::Storm;
 
 /// Most hostile NFs at once.
 const ROGUES: usize = 4;
@@ -21,6 +27,10 @@ const ROGUES: usize = 4;
 const AWAY: u64 = 400;
 /// Longest pause between two disturbances in milliseconds.
 const PAUSE: u64 = 150;
+/// Interval of checks while the last disturbances come to their end.
+const CHECK: Duration = Duration::from_millis(500);
+/// Limit for that; each disturbance has its own, which is shorter.
+const END: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -38,9 +48,11 @@ enum Kind {
     Attach,
     Guest,
     HugePages,
+    Starve,
+    Storm,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 16] = [
     Kind::Kill,
     Kind::Stop,
     Kind::Rogue,
@@ -55,6 +67,8 @@ const KINDS: [Kind; 14] = [
     Kind::Attach,
     Kind::Guest,
     Kind::HugePages,
+    Kind::Starve,
+    Kind::Storm,
 ];
 
 /// Disturbs, and counts how often.
@@ -66,6 +80,8 @@ pub struct Disturber {
     has_container: bool,
     /// Processes that hold huge pages for a moment.
     hoarders: Vec<Child>,
+    starvation: Starvation,
+    storm: Storm,
 }
 
 impl Disturber {
@@ -78,6 +94,8 @@ impl Disturber {
             has_link: false,
             has_container: false,
             hoarders: Vec::new(),
+            starvation: Starvation::default(),
+            storm: Storm::default(),
         }
     }
 
@@ -90,9 +108,9 @@ impl Disturber {
     /// Disturbs once, and pauses.
     pub fn disturb(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
         let kind = KINDS[self.random.usize(..KINDS.len())];
-        *self.counts.entry(kind).or_default() += 1;
         self.rogues.retain_mut(|rogue| !matches!(rogue.try_wait(), Ok(Some(_))));
         self.hoarders.retain_mut(|hoarder| !matches!(hoarder.try_wait(), Ok(Some(_))));
+        let mut disturbs = true;
         match kind {
             Kind::Kill => self.signal_one(daemon, Signal::KILL)?,
             Kind::Stop => self.signal_one(daemon, Signal::STOP)?,
@@ -110,7 +128,10 @@ impl Disturber {
             Kind::Attach => abuse::attach(&daemon.socket("attach.sock"), &mut self.random),
             Kind::Guest => abuse::guest(&daemon.folder().join("guest.sock"), &mut self.random),
             Kind::HugePages => self.hoard()?,
+            Kind::Starve => disturbs = self.starvation.start(daemon)?,
+            Kind::Storm => disturbs = self.storm.start(daemon)?,
         }
+        *self.counts.entry(kind).or_default() += u64::from(disturbs);
         daemon.check_alive()?;
         std::thread::sleep(Duration::from_millis(self.random.u64(..PAUSE)));
         Ok(())
@@ -149,23 +170,24 @@ impl Disturber {
 
     fn change_link(&mut self) -> Result<(), Failure> {
         self.has_link = !self.has_link;
-        if self.has_link { daemon::make_link() } else { daemon::remove_link() }
+        if self.has_link { interfaces::make_link() } else { interfaces::remove_link() }
     }
 
     /// A container starts, or ends, or restarts.
     fn change_container(&mut self) -> Result<(), Failure> {
         if self.has_container {
-            daemon::remove_namespace()?;
+            interfaces::remove_namespace()?;
             std::thread::sleep(Duration::from_millis(self.random.u64(..AWAY)));
             self.has_container = self.random.bool();
         } else {
             self.has_container = true;
         }
-        if self.has_container { daemon::make_namespace() } else { Ok(()) }
+        if self.has_container { interfaces::make_namespace() } else { Ok(()) }
     }
 
     fn apply(&mut self, daemon: &Daemon, broken: bool, confirm: Option<u64>) -> Result<(), Failure> {
-        let variant = Variant { spare: self.random.bool(), link: self.random.bool(), broken, quiet: false };
+        let [spare, link, patch_loop] = std::array::from_fn(|_| self.random.bool());
+        let variant = Variant { spare, link, patch_loop, broken, quiet: false };
         let text = daemon.text(variant);
         // Refusals are in order: a change that waits for its confirmation, an interface that is gone, a broken NF.
         refused(daemon.ask(daemon.client.apply("torture", &text, ApplyHow { save: false, confirm })))
@@ -185,12 +207,21 @@ impl Disturber {
         Ok(())
     }
 
+    /// What disturbances that take longer must lead to. Returns whether none of them goes on.
+    pub fn check(&mut self, daemon: &mut Daemon) -> Result<bool, Failure> {
+        Ok(self.starvation.check(daemon)? & self.storm.check(daemon)?)
+    }
+
     /// Ends the disturbances, and brings back what is missing.
     pub fn end(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
+        let start = Instant::now();
+        while !self.check(daemon)? && start.elapsed() < END {
+            std::thread::sleep(CHECK);
+        }
         std::mem::take(&mut self.rogues).into_iter().for_each(end);
         std::mem::take(&mut self.hoarders).into_iter().for_each(end);
-        daemon::make_link()?;
-        daemon::make_namespace()?;
+        interfaces::make_link()?;
+        interfaces::make_namespace()?;
         for pid in daemon.nfs()?.iter().filter_map(|nf| nf.pid) {
             signal(pid, Signal::CONT);
         }
