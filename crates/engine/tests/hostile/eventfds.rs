@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::crowd::crowd;
+use crate::support::nf::raw::ends;
 use crate::support::rogue::Rogue;
 use crate::support::wakes::wakes;
 use crate::support::{Rig, chain, line, nf, port, source, two_lines};
@@ -56,16 +57,28 @@ fn eventfd_of(rig: &Rig, id: InstanceId) -> OwnedFd {
     rig.engine.descriptors(id).unwrap().nf_threads[nf_thread.index()].try_clone_to_owned().unwrap()
 }
 
+/// The worker that serves all ports of a test, and whose rings the test uses: the last one.
+fn worker_of(rig: &Rig) -> u16 {
+    rig.engine.workers().count() as u16 - 1
+}
+
+/// Applies a configuration with all its ports on that worker.
+fn apply(rig: &mut Rig, host: &Host) {
+    let worker = worker_of(rig) as u8;
+    let mut host = host.clone();
+    host.ports.iter_mut().for_each(|port| port.worker = Some(worker));
+    rig.engine.apply(&host).unwrap();
+}
+
 /// How many packets an NF that this test plays returns, one at a time.
 const ROUNDS: usize = 31;
 
 /// Takes `ROUNDS` packets as this NF, and returns them one by one to a worker that sleeps. Returns the time within which
 /// a quarter of them left by the port: the rest may have waited for a core.
 fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
-    let control = rig.control_of(id);
+    let (control, worker) = (rig.control_of(id), worker_of(rig));
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
-    let (mut consumer, mut producer) =
-        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    let (mut consumer, mut producer) = unsafe { ends(&control, worker) };
     assert!(rig.until(SOON, |_| consumer.available() as usize == ROUNDS), "{}", rig.story());
     let mut packets = [Descriptor::default(); ROUNDS];
     assert_eq!(consumer.pop(&mut packets), ROUNDS);
@@ -74,7 +87,7 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
         let (before, start) = (rig.sent(port), Instant::now());
         assert_eq!(producer.push(&[packet]), 1);
         if producer.needs_wakeup() {
-            let eventfd = rig.engine.descriptors(id).unwrap().workers[0];
+            let eventfd = rig.engine.descriptors(id).unwrap().workers[usize::from(worker)];
             rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
         }
         while rig.sent(port) == before {
@@ -115,11 +128,11 @@ fn two_groups(count: [Option<u64>; 2]) -> Host {
 /// for this process, because netvm promises nothing there.
 fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
     in_time(move || {
-        let mut rig = Rig::with_one_worker(&EngineConfig::default());
+        let mut rig = Rig::new(&EngineConfig::default());
         if rig.engine.notices().any(|notice| matches!(notice, Notice::WakesMayWait { .. })) {
             return println!("SKIP: io_setup(2) fails here");
         }
-        rig.engine.apply(&host).unwrap();
+        apply(&mut rig, &host);
         let id = admit(&mut rig, "a");
         body(rig, id);
     });
@@ -145,9 +158,9 @@ fn with_guest(mut host: Host) -> (Host, PathBuf) {
 
 #[test]
 fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
-    let mut rig = Rig::with_one_worker(&adaptive());
+    let mut rig = Rig::new(&adaptive());
     let (host, path) = with_guest(line(&["fw"], Some(1000), true));
-    rig.engine.apply(&host).unwrap();
+    apply(&mut rig, &host);
     let id = rig.attach("fw", "spin=0", false);
     let rogue = Rogue::connect(&path, 1 << 32);
     assert!(
@@ -168,18 +181,18 @@ fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
 #[test]
 fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
     in_time(|| {
-        let mut rig = Rig::with_one_worker(&adaptive());
+        let mut rig = Rig::new(&adaptive());
         let (mut host, path) = with_guest(line(&["fw"], Some(0), true));
         // Packets of the guest do not match.
         let matches = Match { from: vec![PortId(2)], ether_type: vec![EtherType::ARP], ..Match::default() };
         let actions = Actions { terminal: Some(Action::Chain(ChainId(0))), ..Actions::default() };
         host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
-        rig.engine.apply(&host).unwrap();
+        apply(&mut rig, &host);
         let id = admit(&mut rig, "fw");
         let eventfd = eventfd_of(&rig, id);
         let control = rig.control_of(id);
-        // SAFETY: the only other end of this ring, as nothing else plays this NF.
-        let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+        // SAFETY: the only other ends of these rings, as nothing else plays this NF.
+        let (mut consumer, _) = unsafe { ends(&control, worker_of(&rig)) };
         let rogue = Rogue::connect(&path, 1 << 32);
         assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
         let mut turn: u16 = 0;
@@ -208,8 +221,8 @@ fn a_worker_does_not_wait_for_the_eventfd_of_an_nf() {
         rig.attach("b", "forward", false);
         fill(eventfd_of(&rig, id).as_fd());
         let control = rig.control_of(id);
-        // SAFETY: the only other end of this ring, as nothing else plays this NF.
-        let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+        // SAFETY: the only other ends of these rings, as nothing else plays this NF.
+        let (mut consumer, _) = unsafe { ends(&control, worker_of(&rig)) };
         // It announces that it sleeps, and makes room for packets: these must wake it.
         for _ in 0..3 {
             assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.story());
@@ -234,12 +247,12 @@ fn the_manager_does_not_wait_for_the_eventfd_of_an_nf() {
         let mut other = host.clone();
         other.nfs.push(nf(2, "c", 0));
         other.chains[0] = chain(0, &[0, 2], OnFailure::Drop, 1);
-        rig.engine.apply(&other).unwrap();
+        apply(&mut rig, &other);
         rig.engine.dismiss(id);
         rig.until(Duration::from_millis(100), |_| false);
         rig.engine.departed(id);
         assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.story());
-        rig.engine.apply(&host).unwrap();
+        apply(&mut rig, &host);
     });
 }
 
@@ -248,15 +261,14 @@ const COSTLY: Duration = Duration::from_millis(8);
 
 #[test]
 fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
-    let mut rig = Rig::with_one_worker(&EngineConfig::default());
-    rig.engine.apply(&two_groups([None; 2])).unwrap();
+    let mut rig = Rig::new(&EngineConfig::default());
+    apply(&mut rig, &two_groups([None; 2]));
     rig.attach("b", "forward", false);
     let id = admit(&mut rig, "a");
     let eventfd = eventfd_of(&rig, id);
     let control = rig.control_of(id);
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
-    let (mut consumer, mut producer) =
-        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    let (mut consumer, mut producer) = unsafe { ends(&control, worker_of(&rig)) };
     // It announces that it sleeps whenever it has taken its packets.
     let mut sleep = || {
         let mut packets = [Descriptor::default(); 64];
@@ -280,10 +292,10 @@ fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
 #[test]
 fn an_nf_does_not_block_on_an_eventfd_that_another_group_has_filled() {
     let busy = EngineConfig { idle: Idle::Poll, ..EngineConfig::default() };
-    let mut rig = Rig::with_one_worker(&busy);
+    let mut rig = Rig::new(&busy);
     let mut host = two_groups([Some(0); 2]);
     host.engine = busy;
-    rig.engine.apply(&host).unwrap();
+    apply(&mut rig, &host);
     let (hostile, honest) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
     rig.engine.descriptors(hostile).unwrap().workers.into_iter().for_each(fill);
     let fds = rig.engine.descriptors(honest).unwrap().workers;
@@ -298,8 +310,8 @@ fn an_nf_does_not_block_on_an_eventfd_that_another_group_has_filled() {
 
 #[test]
 fn each_group_wakes_a_worker_that_sleeps() {
-    let mut rig = Rig::with_one_worker(&adaptive());
-    rig.engine.apply(&two_groups([Some(ROUNDS as u64); 2])).unwrap();
+    let mut rig = Rig::new(&adaptive());
+    apply(&mut rig, &two_groups([Some(ROUNDS as u64); 2]));
     let nfs = [("a", 1), ("b", 3)].map(|(role, out)| (role, admit(&mut rig, role), out));
     for (role, id, out) in nfs {
         let time = time_to_be_heard(&mut rig, id, out);
@@ -310,9 +322,9 @@ fn each_group_wakes_a_worker_that_sleeps() {
 
 #[test]
 fn eventfds_are_closed_with_their_group() {
-    let mut rig = Rig::with_one_worker(&adaptive());
+    let mut rig = Rig::new(&adaptive());
     let host = two_groups([Some(0), Some(ROUNDS as u64)]);
-    rig.engine.apply(&host).unwrap();
+    apply(&mut rig, &host);
     let (first, second) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
     let eventfd = rig.engine.descriptors(first).unwrap().workers[0].try_clone_to_owned().unwrap();
     assert!(holders(&eventfd) > 1);
@@ -323,7 +335,7 @@ fn eventfds_are_closed_with_their_group() {
     without.nfs.remove(0);
     without.chains.remove(0);
     without.rules.remove(0);
-    rig.engine.apply(&without).unwrap();
+    apply(&mut rig, &without);
     assert!(rig.until(SOON, |_| holders(&eventfd) == 1), "{}", holders(&eventfd));
     let time = time_to_be_heard(&mut rig, second, 3);
     assert!(time < Duration::from_millis(5), "{time:?}");

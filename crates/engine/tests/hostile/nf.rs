@@ -63,7 +63,7 @@ fn buffers_of_a_liar_are_found_while_those_it_accuses_live_on() {
     host.ports.push(port(2, "in2", source(60, Some(300), true)));
     host.chains.push(chain(1, &[1], OnFailure::Drop, 1));
     host.rules.push(rule(2, 1));
-    let mut rig = Rig::with_one_worker(&EngineConfig::default());
+    let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     rig.attach("honest", "forward", false);
     let liar = rig.attach("liar", "liar", false);

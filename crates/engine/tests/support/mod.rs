@@ -97,12 +97,7 @@ pub struct Rig {
 impl Rig {
     /// Without `cores`, it has as many workers as `NETVM_TEST_WORKERS` says; one without it.
     pub fn new(config: &EngineConfig) -> Self {
-        Self::with_one_worker(&with_workers(config))
-    }
-
-    /// For tests that play an NF's thread: they use its rings with one worker.
-    pub fn with_one_worker(config: &EngineConfig) -> Self {
-        let engine = Engine::start(config, false).unwrap_or_else(|error| panic!("{error}"));
+        let engine = Engine::start(&with_workers(config), false).unwrap_or_else(|error| panic!("{error}"));
         Self { engine: Workers(engine), nfs: Vec::new(), notices: Vec::new() }
     }
 

@@ -37,18 +37,17 @@ pub fn change_of(kind: &str) -> Option<Change> {
 }
 
 pub fn return_changed(change: Change) -> ! {
-    let Attached { control, socket: _socket, .. } = attach("changing");
-    // SAFETY: this process's ends; it has no others.
-    let (mut consumer, mut producer) =
-        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    let Attached { mut rings, control: _control, socket: _socket, .. } = attach("changing");
     loop {
-        let mut burst = [Descriptor::default(); 50];
-        let count = consumer.pop(&mut burst);
-        let mut burst = burst[..count].to_vec();
-        change(&mut burst);
-        let mut rest = burst.as_slice();
-        while !rest.is_empty() {
-            rest = &rest[producer.push(rest)..];
+        for (consumer, producer) in &mut rings {
+            let mut burst = [Descriptor::default(); 50];
+            let count = consumer.pop(&mut burst);
+            let mut burst = burst[..count].to_vec();
+            change(&mut burst);
+            let mut rest = burst.as_slice();
+            while !rest.is_empty() {
+                rest = &rest[producer.push(rest)..];
+            }
         }
     }
 }

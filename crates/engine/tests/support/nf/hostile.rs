@@ -7,7 +7,7 @@ use netvm_region::Mapping;
 use netvm_ring::Descriptor;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::raw::{Attached, attach};
+use super::raw::{Attached, attach, ends};
 
 /// xorshift64*: fast, and the same on every run.
 struct Random(u64);
@@ -67,13 +67,12 @@ pub fn punch_holes() -> ! {
 }
 
 pub fn be_hostile() -> ! {
-    let Attached { fds, control, region, socket: _socket } = attach("hostile");
+    let Attached { fds, mut rings, control, region, socket: _socket } = attach("hostile");
     let geometry = *region.geometry();
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
-    let (to, from) = (control.ring_to_nf(0, 0), control.ring_from_nf(0, 0));
-    // SAFETY: this process's ends; it has no others.
-    let (mut consumer, mut producer) = unsafe { (to.consumer(), from.producer()) };
     loop {
+        let worker = random.below(rings.len());
+        let (consumer, producer) = &mut rings[worker];
         match random.below(8) {
             // Plays along for a while, so that there is something out to lie about.
             0..3 => {
@@ -132,7 +131,7 @@ pub fn be_hostile() -> ! {
                     let _ = rustix::io::write(fd.as_fd(), &u64::MAX.wrapping_sub(1).to_ne_bytes());
                 }
                 // SAFETY: as above; the old ends are not used again.
-                (consumer, producer) = unsafe { (to.consumer(), from.producer()) };
+                rings[worker] = unsafe { ends(&control, worker as u16) };
             }
         }
     }
@@ -140,15 +139,15 @@ pub fn be_hostile() -> ! {
 
 /// Writes into the owner table that another NF thread has this NF's buffers.
 pub fn be_a_liar() -> ! {
-    let Attached { control, region, socket: _socket, .. } = attach("liar");
-    // SAFETY: this process's end.
-    let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+    let Attached { mut rings, control: _control, region, socket: _socket, .. } = attach("liar");
     loop {
-        let mut burst = [Descriptor::default(); 32];
-        let count = consumer.pop(&mut burst);
-        for descriptor in &burst[..count] {
-            // The first that attached has NF thread 1.
-            region.set_owner(descriptor.buffer(), 1);
+        for (consumer, _) in &mut rings {
+            let mut burst = [Descriptor::default(); 32];
+            let count = consumer.pop(&mut burst);
+            for descriptor in &burst[..count] {
+                // The first that attached has NF thread 1.
+                region.set_owner(descriptor.buffer(), 1);
+            }
         }
     }
 }

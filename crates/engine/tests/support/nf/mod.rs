@@ -3,7 +3,7 @@
 mod changing;
 mod flow_verdicts;
 mod hostile;
-mod raw;
+pub mod raw;
 
 use std::time::Duration;
 

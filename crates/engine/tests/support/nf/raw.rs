@@ -4,10 +4,13 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use netvm_attach::{Hello, Ready};
 use netvm_region::{Control, Mapping, Region};
+use netvm_ring::{Consumer, Producer};
 
 /// Descriptors and memory of an NF that attached without netlib.
 pub struct Attached {
     pub fds: Wakes,
+    /// The rings of its thread with each worker: from the worker, and to it.
+    pub rings: Vec<(Consumer, Producer)>,
     pub control: Control,
     pub region: Region,
     pub socket: OwnedFd,
@@ -31,5 +34,17 @@ pub fn attach(name: &str) -> Attached {
     let region = Region::open(name, fds.regions.into_iter().next().unwrap(), geometry).unwrap();
     assert!(Mapping::open("table", fds.table, 4096, true).is_err(), "the table must not be writable");
     netvm_attach::send(&socket, &Ready { pid: std::process::id() }, &[]).unwrap();
-    Attached { fds: Wakes { workers: fds.workers, nf_threads: fds.nf_threads }, control, region, socket }
+    // SAFETY: this process's ends; it has no others.
+    let rings = (0..control.header().workers).map(|worker| unsafe { ends(&control, worker) }).collect();
+    let fds = Wakes { workers: fds.workers, nf_threads: fds.nf_threads };
+    Attached { fds, rings, control, region, socket }
+}
+
+/// This side's ends of the rings with a worker.
+///
+/// # Safety
+/// No others of this side are used any more.
+pub unsafe fn ends(control: &Control, worker: u16) -> (Consumer, Producer) {
+    // SAFETY: as the caller promises; the other side is a worker's.
+    unsafe { (control.ring_to_nf(0, worker).consumer(), control.ring_from_nf(0, worker).producer()) }
 }
