@@ -88,7 +88,7 @@ DropReason {
     BadChain = "bad-chain",
     /// The NF's verdict is invalid.
     BadAction = "bad-action",
-    /// The NF's offset and length exceed the buffer, or leave less than an Ethernet header.
+    /// The NF's offset and length exceed the buffer, or cut the packet to less than an Ethernet header.
     BadSpan = "bad-span",
     /// The chain ends without an output, and the last NF named no port.
     NoOutput = "no-output",

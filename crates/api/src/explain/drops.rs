@@ -80,7 +80,7 @@ pub const DROPS: &[Drop] = texts! { Drop,
         "The NF is faulty or hostile: its log and `netvm nf ROLE` say more.";
     "bad-action": "The NF returned a verdict that does not exist.",
         "The NF is faulty or hostile, or of another version of netlib.";
-    "bad-span": "The NF returned an offset and length that exceed the buffer or leave less than an Ethernet header.",
+    "bad-span": "The NF returned an offset and length that exceed the buffer, or cut the packet to less than an Ethernet header.",
         "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
     "no-output": "The chain ended without an output, and its last NF named no port.",
         "Give the chain an `output`, or let the NF choose a port.";

@@ -9,7 +9,7 @@
 //! difference, the rest of the turn handles one descriptor at a time. The check for control messages is one branch per run:
 //! messages differ from packets in the bits that all descriptors of a run share.
 
-use dpdk::{Batch, MbufPtr};
+use dpdk::{Batch, Mbuf, MbufPtr};
 use netvm_region::Geometry;
 use netvm_ring::{Consumer, Descriptor, Message, Span};
 
@@ -17,7 +17,8 @@ use super::InFlight;
 use crate::drop_reason::Violation;
 use crate::ids::LinkId;
 
-/// Shortest packet that an NF may send: an Ethernet header.
+/// Shortest packet that an NF may make of another: an Ethernet header. Shorter ones, which captures and guests send, come back
+/// only at the bounds at which they were handed out.
 const MIN_LENGTH: u16 = 14;
 
 /// One turn of one NF thread.
@@ -43,7 +44,7 @@ pub(crate) enum Returned {
     Packets(Descriptor),
     /// A control message.
     Message(Message),
-    /// A packet whose bounds leave its buffer or hold no Ethernet header; it was freed.
+    /// A packet whose new bounds leave its buffer or hold no Ethernet header; it was freed.
     BadBounds,
     /// A descriptor without a packet that is out, or an unknown message.
     Refused(Violation),
@@ -56,7 +57,7 @@ impl InFlight {
     pub(crate) fn take_back(&mut self, turn: &mut Turn, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
         while let Some(first) = from_nf.peek_cached() {
             if first.is_control() {
-                return self.take_one(turn.link, from_nf);
+                return self.take_one(turn.link, from_nf, run);
             }
             if self.take_back_in_order(turn, first, from_nf, run) > 0
                 || self.take_back_from_table(turn.link, first, from_nf, run) > 0
@@ -64,7 +65,7 @@ impl InFlight {
                 return Returned::Packets(first);
             }
             if !self.find_source(turn.link, first.buffer()) {
-                return self.take_one(turn.link, from_nf);
+                return self.take_one(turn.link, from_nf, run);
             }
         }
         Returned::Nothing
@@ -141,10 +142,10 @@ impl InFlight {
         taken
     }
 
-    /// Takes one descriptor that is not a packet that is out with valid bounds. Reads it again: a hostile NF may have changed
-    /// it.
+    /// Takes one descriptor that is not a packet in the table with bounds that an NF may set. Reads it again: a hostile NF may
+    /// have changed it.
     #[cold]
-    fn take_one(&self, link: LinkId, from_nf: &mut Consumer) -> Returned {
+    fn take_one(&self, link: LinkId, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
         let mut returned = Returned::Nothing;
         let Some(thread) = self.threads[link.index()].as_deref() else { return returned };
         from_nf.pop_cached(1, |descriptor| {
@@ -152,6 +153,10 @@ impl InFlight {
                 descriptor.message().map_or(Returned::Refused(Violation::UnknownMessage), Returned::Message)
             } else {
                 match thread.table.of(self.worker).take(descriptor.buffer()) {
+                    Ok(mbuf) if is_as_handed(&mbuf, descriptor.span()) => {
+                        let _ = run.push(mbuf);
+                        Returned::Packets(descriptor)
+                    }
                     Ok(_) => Returned::BadBounds,
                     Err(violation) => Returned::Refused(violation),
                 }
@@ -162,10 +167,15 @@ impl InFlight {
     }
 }
 
-/// Whether a packet may have these bounds.
+/// Whether an NF may give a packet these bounds.
 #[inline(always)]
 fn fits(span: Span, geometry: &Geometry) -> bool {
     geometry.contains(span.buffer(), span.offset(), span.length()) & (span.length() >= MIN_LENGTH)
+}
+
+/// Whether the packet comes back at the bounds at which it was handed out: its mbuf still has them.
+fn is_as_handed(mbuf: &Mbuf, span: Span) -> bool {
+    (mbuf.data_off(), mbuf.data_len()) == (span.offset(), span.length())
 }
 
 /// Whether the packet comes back at other bounds in its buffer; if so, sets the bounds of its mbuf.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, all_is_free, chain, line, nf, nothing_is_out, port, rule, source};
 use netvm_engine::{DropReason, Engine, Violation};
-use netvm_model::{EngineConfig, Host, OnFailure};
+use netvm_model::{EngineConfig, Host, OnFailure, PortKind};
 
 const SOON: Duration = Duration::from_secs(20);
 const COUNT: u64 = 50_000;
@@ -39,6 +40,29 @@ fn packets_leave_as_the_nf_left_them() {
     let views = rig.engine.ports();
     let out = &views[1];
     assert_eq!((out.tx_packets, out.tx_bytes), (COUNT, COUNT * u64::from(SIZE - 4)), "{}", rig.story());
+}
+
+/// As captures and guests may have them.
+#[test]
+fn frames_without_a_whole_header_leave_as_they_came_whatever_their_order() {
+    for kind in ["forward", "reversed", "late"] {
+        let scratch = Scratch::new();
+        let mut frames: Vec<Vec<u8>> = (0..400).map(|n| vec![n as u8; 1 + n % 30]).collect();
+        let mut host = line(&["a"], None, false);
+        host.ports[1] = scratch.port(1, &[]);
+        let playing = Host { ports: vec![scratch.port(0, &frames), host.ports[1].clone()], ..host.clone() };
+        host.ports[0].kind = PortKind::Sink;
+        let mut rig = Rig::new(&EngineConfig::default());
+        rig.engine.apply(&host).unwrap();
+        rig.attach("a", kind, false);
+        rig.engine.apply(&playing).unwrap();
+        finish(&mut rig);
+        rig.engine.apply(&Host::default()).unwrap();
+        let mut sent = scratch.sent(1);
+        frames.sort();
+        sent.sort();
+        assert!(sent == frames, "{kind}: {} of {} left", sent.len(), frames.len());
+    }
 }
 
 #[test]

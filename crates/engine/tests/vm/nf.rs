@@ -10,7 +10,7 @@ use crate::support::vm::Image;
 use crate::support::{
     Rig, all_is_free, chain, group, line, nf, nothing_is_out, port, rule, source, two_lines,
 };
-use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
+use netvm_capture::CaptureReader;
 use netvm_engine::{Engine, Notice, NotifyMode, ReadyMessage};
 use netvm_model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
 use netvm_region::NfCounter;
@@ -31,24 +31,10 @@ fn frames(path: &Path) -> Option<Frames> {
     Some(frames)
 }
 
-/// The generated captures. Frames shorter than an Ethernet header, which only captures have, are left out: the engine passes
-/// those that come back in order, and drops others as `bad-span`.
+/// The generated captures that can be read.
 fn captures(folder: &Path) -> Vec<(PathBuf, Frames)> {
-    let whole = |(_, _, data): &(u64, u32, Vec<u8>)| data.len() >= 14;
-    let read = |path: PathBuf| {
-        let all = frames(&path)?;
-        if all.iter().all(whole) {
-            return Some((path, all));
-        }
-        let kept: Frames = all.into_iter().filter(whole).collect();
-        let mut writer = CaptureWriter::create(&path, WriterOptions::default()).unwrap();
-        for (time, orig_len, data) in &kept {
-            writer.write(Timestamp(*time), *orig_len, data).unwrap();
-        }
-        writer.finish().unwrap();
-        Some((path, kept))
-    };
-    netvm_workload::captures::write(folder).unwrap().into_iter().filter_map(read).collect()
+    let paths = netvm_workload::captures::write(folder).unwrap();
+    paths.into_iter().filter_map(|path| frames(&path).map(|frames| (path, frames))).collect()
 }
 
 fn capture_port(input: &Path, output: &Path) -> PortConfig {

@@ -1,10 +1,12 @@
 //! What the state machine promises, case by case; `model` has the rest.
 
 mod model;
+mod steps;
 
 use dpdk::{Batch, Mbuf};
-use model::{BUFFERS, LENGTH, Manner, OFFSET, Rig, Step, link, nf_thread};
+use model::{BUFFERS, LENGTH, OFFSET, Rig, SHORT, link, nf_thread};
 use netvm_ring::Span;
+use steps::{Manner, Step};
 
 use super::sweep::What;
 use super::{MOST_CHANGES, queue};
@@ -99,6 +101,29 @@ fn what_a_dead_producer_did_not_publish_is_swept_by_its_owner() {
     rig.check();
     assert_eq!(rig.model.len(), 2);
     rig.empty();
+}
+
+#[test]
+fn a_packet_without_a_whole_header_comes_back_only_as_it_was_handed_out() {
+    for (is_in_order, manner) in [
+        (true, Manner::InOrder),
+        (true, Manner::Stunted),
+        (true, Manner::Trimmed),
+        (false, Manner::InOrder),
+        (false, Manner::Stunted),
+        (false, Manner::Trimmed),
+    ] {
+        let mut rig = Rig::new();
+        if is_in_order {
+            rig.step(Step::Tick);
+        }
+        rig.hand_out(0, 0, 60);
+        assert_eq!(rig.in_queue(0, 0), if is_in_order { 60 } else { 0 });
+        assert!(rig.threads[0].held.iter().any(|descriptor| descriptor.length() == SHORT));
+        // The model says which of them are packets.
+        give_back(&mut rig, 0, 0, manner);
+        assert!(rig.model.is_empty(), "{manner:?}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use dpdk::Batch;
 use netvm_ring::{Consumer, Descriptor, Message, Producer};
 use proptest::prelude::*;
 
+use super::steps::{Step, changed, step};
 use crate::drop_reason::Violation;
 use crate::ids::{LinkId, NfThreadId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, Sweeps, What};
@@ -18,72 +19,13 @@ use crate::inflight::{InFlight, Returned, ThreadInFlight, Turn};
 use crate::memory::Memory;
 
 pub(super) const BUFFERS: u32 = 600;
-const WORKERS: usize = 2;
-const THREADS: usize = 2;
+pub(super) const WORKERS: usize = 2;
+pub(super) const THREADS: usize = 2;
 const RING: u32 = 1024;
 pub(super) const OFFSET: u16 = 128;
 pub(super) const LENGTH: u16 = 60;
-
-/// What an NF makes of the packets that it returns.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Manner {
-    InOrder,
-    Reversed,
-    /// Each seventh after all others.
-    Late,
-    /// Each third 4 bytes shorter and further on.
-    Trimmed,
-    /// Each third beyond its buffer.
-    Stretched,
-    /// Each third shorter than an Ethernet header.
-    Stunted,
-    Twice,
-    /// Each with another verdict than the one before.
-    Alternating,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
-    HandOut {
-        worker: usize,
-        thread: usize,
-        count: usize,
-    },
-    /// `by` returns what `of` was handed, or as much of it, to its own worker or to the other.
-    Return {
-        worker: usize,
-        of: usize,
-        by: usize,
-        count: usize,
-        manner: Manner,
-        to_other_worker: bool,
-    },
-    /// A descriptor out of thin air.
-    Forge {
-        worker: usize,
-        by: usize,
-        words: [u64; 2],
-        action: u8,
-    },
-    Withdraw {
-        worker: usize,
-        by: usize,
-    },
-    Spill,
-    Tick,
-    NextGeneration,
-    /// The NF thread is gone, by the owner table.
-    SweepGone {
-        worker: usize,
-        thread: usize,
-    },
-    SweepAll {
-        worker: usize,
-    },
-    SweepOlder {
-        worker: usize,
-    },
-}
+/// The length of packets in each fifth buffer: no whole Ethernet header.
+pub(super) const SHORT: u16 = 9;
 
 /// An NF thread as one worker sees it: the worker's end of the ring, the NF's, and what the NF holds.
 pub(super) struct Thread {
@@ -134,6 +76,10 @@ impl Rig {
         if count == 0 {
             return;
         }
+        for mbuf in batch.as_mut_slice() {
+            let length = length_in(self.memory.pool.buffer_of(mbuf));
+            mbuf.set_bounds(OFFSET, length).unwrap();
+        }
         let to = link(worker, thread);
         let held = &mut self.threads[to.index()].held;
         let before = held.len();
@@ -144,7 +90,8 @@ impl Rig {
         assert!(is_out && batch.is_empty());
         for descriptor in &held[before..] {
             let out = Out { worker, nf_thread: nf_thread(thread), generation: self.generation };
-            assert_eq!((descriptor.offset(), descriptor.length()), (OFFSET, LENGTH));
+            let length = length_in(descriptor.buffer());
+            assert_eq!((descriptor.offset(), descriptor.length()), (OFFSET, length));
             assert_eq!(self.memory.region().owner(descriptor.buffer()), Some(nf_thread(thread).0));
             assert!(self.model.insert(descriptor.buffer(), out).is_none(), "handed out while it was out");
         }
@@ -208,7 +155,12 @@ impl Rig {
         if self.model.get(&descriptor.buffer()).is_none_or(|out| out.worker != worker) {
             return Expected::Other(Returned::Refused(Violation::BufferNotOut));
         }
+        let is_as_handed =
+            (descriptor.offset(), descriptor.length()) == (OFFSET, length_in(descriptor.buffer()));
         let end = u32::from(descriptor.offset()) + u32::from(descriptor.length());
+        if is_as_handed {
+            return Expected::Packet;
+        }
         if end > self.memory.region().geometry().stride || descriptor.length() < 14 {
             return Expected::Other(Returned::BadBounds);
         }
@@ -318,6 +270,11 @@ enum Expected {
     Other(Returned),
 }
 
+/// The length of packets that are handed out in a buffer.
+fn length_in(buffer: u32) -> u16 {
+    if buffer.is_multiple_of(5) { SHORT } else { LENGTH }
+}
+
 pub(super) fn link(worker: usize, thread: usize) -> LinkId {
     LinkId((worker * THREADS + thread) as u16)
 }
@@ -325,62 +282,6 @@ pub(super) fn link(worker: usize, thread: usize) -> LinkId {
 /// 0 is the engine.
 pub(super) fn nf_thread(thread: usize) -> NfThreadId {
     NfThreadId(thread as u8 + 1)
-}
-
-fn changed(burst: Vec<Descriptor>, manner: Manner) -> Vec<Descriptor> {
-    let third = |change: fn(Descriptor) -> Descriptor| {
-        let each = burst.iter().zip(0..);
-        each.map(|(d, n)| if n % 3 == 1 { change(*d) } else { *d }).collect()
-    };
-    match manner {
-        Manner::InOrder => burst,
-        Manner::Reversed => burst.into_iter().rev().collect(),
-        Manner::Late => {
-            let (late, rest): (Vec<_>, Vec<_>) = burst.into_iter().partition(|d| d.buffer() % 7 == 0);
-            [rest, late].concat()
-        }
-        Manner::Trimmed => third(|d| d.with_span(d.offset() + 4, d.length() - 4)),
-        Manner::Stretched => third(|d| d.with_span(d.offset(), u16::MAX)),
-        Manner::Stunted => third(|d| d.with_span(d.offset(), 13)),
-        Manner::Twice => burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
-        Manner::Alternating => third(|d| d.with_verdict(netvm_ring::VerdictKind::Drop, 0)),
-    }
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let manner = prop_oneof![
-        5 => Just(Manner::InOrder),
-        1 => Just(Manner::Reversed),
-        1 => Just(Manner::Late),
-        1 => Just(Manner::Trimmed),
-        1 => Just(Manner::Stretched),
-        1 => Just(Manner::Stunted),
-        1 => Just(Manner::Twice),
-        1 => Just(Manner::Alternating),
-    ];
-    let (worker, thread) = (0..WORKERS, 0..THREADS);
-    let hand_out = (worker.clone(), thread.clone(), 1..=Batch::CAPACITY)
-        .prop_map(|(worker, thread, count)| Step::HandOut { worker, thread, count });
-    let give_back = (worker.clone(), thread.clone(), thread.clone(), 1..200usize, manner, 0..12u8).prop_map(
-        |(worker, of, by, count, manner, other)| {
-            let to_other_worker = other == 0;
-            Step::Return { worker, of, by, count, manner, to_other_worker }
-        },
-    );
-    let forge = (worker.clone(), thread.clone(), any::<[u64; 2]>(), any::<u8>())
-        .prop_map(|(worker, by, words, action)| Step::Forge { worker, by, words, action });
-    prop_oneof![
-        8 => hand_out,
-        10 => give_back,
-        2 => forge,
-        1 => (worker.clone(), thread.clone()).prop_map(|(worker, by)| Step::Withdraw { worker, by }),
-        1 => Just(Step::Spill),
-        2 => Just(Step::Tick),
-        1 => Just(Step::NextGeneration),
-        1 => (worker.clone(), thread).prop_map(|(worker, thread)| Step::SweepGone { worker, thread }),
-        1 => worker.clone().prop_map(|worker| Step::SweepAll { worker }),
-        1 => worker.prop_map(|worker| Step::SweepOlder { worker }),
-    ]
 }
 
 proptest! {
