@@ -8,6 +8,7 @@ mod differences;
 mod effects;
 mod error;
 
+use differences::{Made, Origin};
 pub use error::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 
 use super::algebra::{covers, product, without};
@@ -96,7 +97,9 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
         ports,
         verdicts: effects::verdicts(program),
         out: Imported::default(),
-        origins: vec![],
+        made: vec![],
+        expansions: vec![],
+        expansion: 0,
         values: 0,
         steps: 0,
         stack: vec![],
@@ -118,16 +121,18 @@ struct Place {
     outermost: bool,
 }
 
-/// The step that made a rule: chain and index; `None` for policies.
-type Origin = Option<(usize, usize)>;
-
 struct Writer<'a> {
     program: &'a Program,
     ports: &'a [PortId],
     /// What the rules of each chain may do.
     verdicts: Vec<effects::Verdicts>,
     out: Imported,
-    origins: Vec<Origin>,
+    /// By rule.
+    made: Vec<Made>,
+    /// The base chain of each expansion: those after the first are expanded for what each step before accepts.
+    expansions: Vec<usize>,
+    /// The current expansion.
+    expansion: usize,
     values: usize,
     steps: usize,
     /// The chains entered from the current base chain.
@@ -150,9 +155,12 @@ impl<'a> Writer<'a> {
             if here.is_empty() {
                 continue;
             }
+            self.expansions.push(index);
+            let outer = std::mem::replace(&mut self.expansion, self.expansions.len() - 1);
             if !self.walk(index, base.chain, base.line, here.clone())? {
                 self.policy(index, &here)?;
             }
+            self.expansion = outer;
             if live.iter().all(|live| covers(&base.scope, live)) {
                 return Ok(true);
             }
@@ -347,7 +355,7 @@ impl<'a> Writer<'a> {
             }
             let name = step.name.clone();
             self.out.rules.push(ImportedRule { line: step.line, name, matches: matches.clone(), actions });
-            self.origins.push(origin);
+            self.made.push(Made { step: origin, expansion: self.expansion });
         }
         Ok(())
     }

@@ -3,13 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use super::{End, Origin, Writer};
+use super::{End, Writer};
 use crate::algebra::{covers, intersect};
 use crate::{Effect, Imported, Note, Why};
 use netvm_policy::Action;
 
 /// Number of later rules examined for packets beyond a limit.
 const LOOK_AHEAD: usize = 128;
+
+/// The step that made a rule: chain and index; `None` for policies.
+pub(super) type Origin = Option<(usize, usize)>;
+
+/// What made a rule.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) step: Origin,
+    /// The expansion of a base chain that the step is in.
+    pub(super) expansion: usize,
+}
 
 impl Writer<'_> {
     /// Returns the rules and the notes.
@@ -53,9 +64,9 @@ impl Writer<'_> {
     fn limits(&mut self) {
         // The first rule of each step with a limit, and the number of its rules.
         let mut steps: BTreeMap<Origin, (usize, usize)> = BTreeMap::new();
-        for (at, (rule, origin)) in self.out.rules.iter().zip(&self.origins).enumerate() {
+        for (at, (rule, made)) in self.out.rules.iter().zip(&self.made).enumerate() {
             if rule.actions.police.is_some() {
-                steps.entry(*origin).or_insert((at, 0)).1 += 1;
+                steps.entry(made.step).or_insert((at, 0)).1 += 1;
             }
         }
         for (origin, (first, count)) in steps {
@@ -80,7 +91,12 @@ impl Writer<'_> {
         if rule.actions.terminal != Some(Action::Allow) {
             return false;
         }
-        for later in self.out.rules[at + 1..].iter().take(LOOK_AHEAD) {
+        let own = self.made[at].expansion;
+        let later = self.out.rules[at + 1..].iter().zip(&self.made[at + 1..]);
+        for (n, (later, _)) in later.take_while(|(_, made)| made.expansion == own).enumerate() {
+            if n == LOOK_AHEAD {
+                return false;
+            }
             match later.actions.terminal {
                 Some(Action::Drop | Action::Reject) if covers(&later.matches, &rule.matches) => return true,
                 Some(Action::Drop | Action::Reject) | None => {}
@@ -88,7 +104,8 @@ impl Writer<'_> {
                 Some(_) => return false,
             }
         }
-        false
+        // The policy, which has no rule if the step decides all packets that are left.
+        !self.program.bases[self.expansions[own]].accepts
     }
 
     /// netvm classifies packets on receive and on transmit. If one rule can act only on transmit, all rules must,

@@ -248,6 +248,16 @@ fn different_limits_are_noted() {
         notes(vec![limited(&web, End::Accept), step(3, &[tcp(1..=90)], End::Accept)], false),
         [Why::LimitDrops]
     );
+    // So does its last base chain, whose packets the first one accepted, although that one drops others.
+    let program = Program {
+        chains: vec![
+            chain("a", vec![step(2, &web, End::Accept)]),
+            chain("b", vec![limited(&[Match::default()], End::Accept)]),
+        ],
+        bases: vec![base(0, false), base(1, true)],
+    };
+    let imported = expand(&program, &[]).unwrap();
+    assert_eq!(imported.notes.iter().map(|note| note.why).collect::<Vec<_>>(), [Why::LimitDrops]);
     // Packets beyond the limit are dropped and the others continue, as in the file.
     assert_eq!(notes(vec![limited(&web, End::Next)], true), []);
     assert_eq!(notes(vec![limited(&[tcp(80..=80), tcp(90..=90)], End::Next)], true), [Why::LimitSplit(2)]);
