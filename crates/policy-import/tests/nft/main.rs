@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "tests")]
 
 mod fields;
+mod meaning;
 mod statements;
 mod wrong;
 
