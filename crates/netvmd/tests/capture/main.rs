@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod delays;
 mod drops;
 mod ends;
 mod extcap;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use common::hosts::{Host, are_possible};
 use common::{ADAPTIVE, Daemon, Forward, PROGRAM, engine, program};
 use netlib::{NetworkFunction, Options, Packet, Verdict};
-use netvm_api::{CaptureRequest, Client};
+use netvm_api::{CaptureRequest, Client, FilterProgram};
 use netvm_capture_client::{Limits, Output, Session, SessionError, Summary, Target, compile, run};
 use netvm_vnet::{SocketOptions, packet_socket};
 use pcap_file::pcapng::PcapNgReader;
@@ -202,6 +203,14 @@ fn request(at: &[&str], filter: &str) -> CaptureRequest {
         filter: compile(filter).unwrap(),
         ..CaptureRequest::default()
     }
+}
+
+/// A filter of as many divisions as one may have, with this result: how many bytes to capture.
+fn divisions(result: u32) -> FilterProgram {
+    let mut filter = vec![(0x01, 0, 0, 3)];
+    filter.extend(vec![(0x3c, 0, 0, 0); 4094]);
+    filter.push((0x06, 0, 0, result));
+    filter
 }
 
 const MARKED: &str = "udp and src port 5000 and host 10.9.0.2";
