@@ -15,6 +15,7 @@ use crate::error::CliError;
 pub fn replay(arguments: &ReplayArgs, json: bool) -> Result<(), CliError> {
     execute(|command| {
         command.arg("replay").arg("--chain").arg(&arguments.chain);
+        command.arg("--cut-frames").arg(&arguments.cut_frames);
         if json {
             command.arg("--json");
         }

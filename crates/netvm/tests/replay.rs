@@ -47,7 +47,7 @@ fn replay_executes_netvmd() {
     assert_eq!(call(&elsewhere).good(), "elsewhere\n");
     script(&folder.path().join("netvmd"), "printf '<%s>' \"$@\"; exit 3");
     let run = call(&elsewhere);
-    assert_eq!(run.out, "<replay><--chain><a,b -v><--json><--><in.pcap><-out.pcap>");
+    assert_eq!(run.out, "<replay><--chain><a,b -v><--cut-frames><play><--json><--><in.pcap><-out.pcap>");
     assert_eq!(run.code, Some(3));
     // A file without execute permission is skipped.
     std::fs::set_permissions(folder.path().join("netvmd"), std::fs::Permissions::from_mode(0o644)).unwrap();

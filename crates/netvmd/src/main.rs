@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use netvm_api::Diagnostic;
 use netvm_config::ConfigError;
-use netvm_daemon::{DaemonError, Options, Replay};
+use netvm_daemon::{CutFrames, DaemonError, Options, Replay};
 
 static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), dpdk::version()));
@@ -49,6 +49,9 @@ enum OfflineCommand {
         /// NF programs in order, separated by commas: name or path, and arguments, quoted as for a shell
         #[arg(long, value_name = "NF,NF,...")]
         chain: String,
+        /// What to do with frames of which the capture has only the beginning
+        #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+        cut_frames: CutFrames,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -136,8 +139,8 @@ fn main() -> ExitCode {
         None | Some(OfflineCommand::KeepFiles { .. } | OfflineCommand::ExpediteExit { .. }) => {}
         Some(OfflineCommand::Check { file }) => return check(&file),
         Some(OfflineCommand::Man) => return man(),
-        Some(OfflineCommand::Replay { input, output, chain, json }) => {
-            return replay(&runtime, &Replay { input, output, chain }, json);
+        Some(OfflineCommand::Replay { input, output, chain, cut_frames, json }) => {
+            return replay(&runtime, &Replay { input, output, chain, cut_frames }, json);
         }
         Some(OfflineCommand::PolicyEval { classbench, trace }) => {
             return match netvm_daemon::policy_eval(&classbench, &trace) {

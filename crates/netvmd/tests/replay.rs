@@ -32,8 +32,12 @@ fn has_nf() -> bool {
 }
 
 fn replay(input: &Path, output: &Path, chain: &str) -> Output {
+    replay_with(&[], (input, output), chain)
+}
+
+fn replay_with(options: &[&str], (input, output): (&Path, &Path), chain: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
-    command.args(["replay", "--json", "--chain", chain]).arg(input).arg(output);
+    command.args(["replay", "--json", "--chain", chain]).args(options).arg(input).arg(output);
     command.output().unwrap()
 }
 
@@ -173,14 +177,53 @@ fn frames_that_cannot_be_replayed_are_skipped_and_named() {
     let lengths: Vec<usize> = frames(&output).unwrap().iter().map(|(_, _, data)| data.len()).collect();
     assert_eq!(lengths, [60, 96, 60]);
     let said = say(&outcome);
+    let too_long = "skipped 2 frames of more than 65216 bytes, the most that a buffer holds (the first is frame 2, at \
+                    byte 100";
+    assert!(said.contains(too_long), "{said}");
     assert!(
-        said.contains("skipped 2 frames of more than 65216 bytes (the first is frame 2, at byte 100"),
+        said.contains("1 frame cut at capture (the first is frame 3, at byte 65665: 96 of 400 bytes)"),
         "{said}"
     );
-    assert!(
-        said.contains("1 frame is cut at capture (the first is frame 3, at byte 65665: 96 of 400 bytes)"),
-        "{said}"
-    );
+}
+
+#[test]
+fn cut_frames_are_padded_or_skipped_on_request() {
+    if !has_nf() {
+        return;
+    }
+    let space = tempfile::tempdir().unwrap();
+    let (input, output) = (space.path().join("in.pcap"), space.path().join("out.pcap"));
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    // The last one is longer on the wire than a buffer; the file ends within the record of another.
+    for (length, original) in [(60, 60), (96, 400), (60, 60), (96, 65_549), (60, 60)] {
+        writer.write(Timestamp(1_000), original, &vec![7; length]).unwrap();
+    }
+    writer.finish().unwrap();
+    let whole = std::fs::read(&input).unwrap();
+    std::fs::write(&input, &whole[..whole.len() - 10]).unwrap();
+    let whole = || (1_000, 60, vec![7; 60]);
+    let padded = (1_000, 400, [vec![7; 96], vec![0; 304]].concat());
+    for (what, skipped, expected, word) in [
+        (
+            "pad",
+            2,
+            vec![whole(), padded, whole()],
+            "1 frame cut at capture (the first is frame 2, at byte 100: 96 of 400",
+        ),
+        (
+            "skip",
+            3,
+            vec![whole(), whole()],
+            "skipped 2 frames cut at capture (the first is frame 2, at byte 100",
+        ),
+    ] {
+        let outcome = replay_with(&["--cut-frames", what], (&input, &output), "simple-forward");
+        assert!(outcome.status.success(), "{}", say(&outcome));
+        assert_eq!(count(&outcome, "skipped"), Some(skipped), "{}", say(&outcome));
+        assert_eq!(frames(&output).unwrap(), expected, "{what}");
+        let said = say(&outcome);
+        assert!(said.contains(word) && said.contains("truncated: 10 bytes are missing"), "{said}");
+    }
 }
 
 #[test]

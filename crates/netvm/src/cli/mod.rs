@@ -329,6 +329,10 @@ pub struct ReplayArgs {
     /// `"firewall --rules 'my rules',monitor"`
     #[arg(long, value_name = "NF,NF,...")]
     pub chain: String,
+    /// Frames of which the capture has only the beginning: play what there is, pad it with zeros to the length on the wire, or
+    /// skip them
+    #[arg(long, value_name = "WHAT", value_parser = ["play", "pad", "skip"], default_value = "play")]
+    pub cut_frames: String,
 }
 
 /// `netvm new-nf`.

@@ -6,10 +6,23 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use netvm_capture::{CaptureReader, OpenError};
+use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use tempfile::{Builder, NamedTempFile, TempPath};
 
+use super::error::ReplayError;
 use super::limits::{HEADROOM, LARGEST_BUFFER};
+
+/// What a replay does with frames of which the capture has only the beginning (`tcpdump -s`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum CutFrames {
+    /// Plays what there is
+    #[default]
+    Play,
+    /// Appends zeros up to the length on the wire
+    Pad,
+    /// Leaves them out
+    Skip,
+}
 
 /// A capture to read. A replay reads it twice, so standard input is copied to a file.
 pub(super) struct Input {
@@ -112,32 +125,43 @@ impl Found {
 pub(super) struct Contents {
     /// The smallest buffer that holds its longest frame with headroom before and after.
     pub(super) buffer_size: u32,
+    /// The frames to replay, if they are not those of the capture.
+    copy: Option<TempPath>,
     /// Frames longer than any buffer.
     too_long: Found,
     /// Frames that cannot be read; the first is an error.
     bad: Found,
     /// Frames of which the capture has only the beginning.
     cut: Found,
+    cut_frames: CutFrames,
     /// Why the rest of the capture is not read.
     end: Option<String>,
 }
 
 impl Contents {
-    pub(super) fn of(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn of(path: &Path, cut_frames: CutFrames) -> Result<Self, ReplayError> {
         let mut reader = CaptureReader::open(path)?;
-        let mut longest = 0;
         let mut contents = Self {
             buffer_size: 0,
+            copy: None,
             too_long: Found::default(),
             bad: Found::default(),
             cut: Found::default(),
+            cut_frames,
             end: None,
         };
+        let mut writer = contents.start_copy(&reader)?;
+        let (mut longest, mut data) = (0, Vec::new());
         loop {
-            let next = reader.next_frame();
-            let lengths = next.map(|frame| frame.map(|frame| (frame.data.len(), frame.orig_len as usize)));
-            let (length, original) = match lengths {
-                Ok(Some(lengths)) => lengths,
+            let next = reader.next_frame().map(|frame| {
+                frame.map(|frame| {
+                    data.clear();
+                    data.extend_from_slice(frame.data);
+                    (frame.timestamp, frame.orig_len)
+                })
+            });
+            let (time, original) = match next {
+                Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) if reader.is_done() => {
                     contents.end = Some(error.to_string());
@@ -149,24 +173,61 @@ impl Contents {
                 }
             };
             let place = || format!("frame {}, at byte {}", reader.frames(), reader.offset());
+            let on_wire = original as usize;
+            let length = if cut_frames == CutFrames::Pad { on_wire.max(data.len()) } else { data.len() };
             if length > LONGEST {
                 contents.too_long.add(|| format!("{}, with {length}", place()));
                 continue;
             }
-            if length < original {
-                contents.cut.add(|| format!("{}: {length} of {original} bytes", place()));
+            if data.len() < on_wire {
+                contents.cut.add(|| format!("{}: {} of {on_wire} bytes", place(), data.len()));
+                if cut_frames == CutFrames::Skip {
+                    continue;
+                }
+                data.resize(length, 0);
             }
             longest = longest.max(length);
+            if let Some(writer) = &mut writer {
+                writer
+                    .write(time, original, &data)
+                    .map_err(|error| ReplayError::Capture(error.to_string()))?;
+            }
         }
+        let finished = writer.map_or(Ok(()), CaptureWriter::finish);
+        finished.map_err(|error| ReplayError::Capture(error.to_string()))?;
         let around = usize::from(HEADROOM) + 64;
         let size = (longest + around).next_multiple_of(64).max(2048);
         contents.buffer_size = u32::try_from(size).unwrap_or(LARGEST_BUFFER).min(LARGEST_BUFFER);
         Ok(contents)
     }
 
+    /// A writer of the copy, unless the capture is replayed as it is.
+    fn start_copy(&mut self, reader: &CaptureReader) -> Result<Option<CaptureWriter>, ReplayError> {
+        if self.cut_frames == CutFrames::Play {
+            return Ok(None);
+        }
+        let input = |source| ReplayError::Input { path: reader.path().to_owned(), source };
+        let path = NamedTempFile::with_prefix("netvm-replay-").map_err(input)?.into_temp_path();
+        let writer = CaptureWriter::create(&path, WriterOptions::for_output(&path, reader));
+        let writer = writer.map_err(|error| ReplayError::Capture(error.to_string()))?;
+        self.copy = Some(path);
+        Ok(Some(writer))
+    }
+
+    /// The frames to replay, which may be a copy of those of `input`.
+    pub(super) fn path<'a>(&'a self, input: &'a Path) -> &'a Path {
+        self.copy.as_deref().unwrap_or(input)
+    }
+
+    /// Whether these frames are without those that cannot be replayed.
+    pub(super) const fn is_copied(&self) -> bool {
+        self.copy.is_some()
+    }
+
     /// Frames that are not replayed, as far as they can be counted.
     pub(super) fn skipped(&self) -> u64 {
-        self.too_long.count + self.bad.count + u64::from(self.end.is_some())
+        let cut = if self.cut_frames == CutFrames::Skip { self.cut.count } else { 0 };
+        self.too_long.count + self.bad.count + cut + u64::from(self.end.is_some())
     }
 
     pub(super) fn warnings(&self, path: &Path) -> Vec<String> {
@@ -175,7 +236,7 @@ impl Contents {
         let Self { too_long, bad, cut, end, .. } = self;
         if too_long.count > 0 {
             warnings.push(format!(
-                "{file}: skipped {} of more than {LONGEST} bytes (the first is {})",
+                "{file}: skipped {} of more than {LONGEST} bytes, the most that a buffer holds (the first is {})",
                 frames(too_long.count),
                 too_long.first
             ));
@@ -188,11 +249,19 @@ impl Contents {
             ));
         }
         if cut.count > 0 {
-            warnings.push(format!(
-                "{file}: {} cut at capture (the first is {}): NFs see a packet whose lengths exceed it, as malformed; capture whole \
-                 frames, as `tcpdump -s 0` does",
-                are(cut.count), cut.first
-            ));
+            let these = frames(cut.count);
+            let first = &cut.first;
+            warnings.push(match self.cut_frames {
+                CutFrames::Play => format!(
+                    "{file}: {these} cut at capture (the first is {first}): NFs see a packet whose lengths exceed it, as \
+                     malformed; capture whole frames, as `tcpdump -s 0` does, or give `--cut-frames pad` or `skip`"
+                ),
+                CutFrames::Pad => format!(
+                    "{file}: {these} cut at capture (the first is {first}): padded with zeros, so that checksums over them \
+                     are wrong"
+                ),
+                CutFrames::Skip => format!("{file}: skipped {these} cut at capture (the first is {first})"),
+            });
         }
         warnings.extend(end.iter().map(|end| format!("{end}: replayed what comes before")));
         warnings
@@ -201,8 +270,4 @@ impl Contents {
 
 fn frames(count: u64) -> String {
     if count == 1 { "1 frame".to_owned() } else { format!("{count} frames") }
-}
-
-fn are(count: u64) -> String {
-    format!("{} {}", frames(count), if count == 1 { "is" } else { "are" })
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::ReplayError;
 pub use eval::{EvalError, Summary, eval};
+pub use files::CutFrames;
 pub use headers::HeaderError;
 use netvm_classifier::Limits;
 pub use replay::{Replay, replay};

@@ -2,8 +2,9 @@
 //! and privileges.
 //!
 //! Reads the capture twice: first for its longest frame, which sets the buffer size; then packet by packet, as fast as
-//! the chain takes them, so that no queue overflows. It skips what cannot be replayed, and says what and where: frames longer than
-//! any buffer, records that cannot be read, and everything after a place where the file is truncated or damaged.
+//! the chain takes them, so that no queue overflows. It skips what cannot be replayed, and says what and where: frames
+//! longer than any buffer, records that cannot be read, and everything after a place where the file is truncated or
+//! damaged. Frames that were cut at capture are played as they are, padded, or skipped ([`CutFrames`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use netvm_model::{
 
 use super::chain;
 use super::error::ReplayError;
-use super::files::{Contents, Input, Output as OutputFile};
+use super::files::{Contents, CutFrames, Input, Output as OutputFile};
 use super::limits::{HEADROOM, STALL_TIMEOUT};
 use super::report::{ReplayNf, ReplayReport};
 use crate::engine_thread::{EngineHandle, EngineThread};
@@ -43,6 +44,8 @@ pub struct Replay {
     /// NFs in order, separated by commas: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and
     /// arguments, quoted as for a shell.
     pub chain: String,
+    /// What to do with frames of which the capture has only the beginning.
+    pub cut_frames: CutFrames,
 }
 
 /// Replays a capture. NF processes die with the calling thread.
@@ -56,15 +59,16 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     check_chain(&commands)?;
     check_files(replay)?;
     let input = Input::open(&replay.input).map_err(of_input)?;
-    let contents = Contents::of(input.path())?;
+    let contents = Contents::of(input.path(), replay.cut_frames)?;
     let output = OutputFile::create(&replay.output).map_err(of_output)?;
-    let host = host_for(&commands, &contents, input.path(), output.path());
+    let host = host_for(&commands, &contents, contents.path(input.path()), output.path());
+    let port_skips = contents.skipped() > 0 && !contents.is_copied();
     let report = ReplayReport {
         input: replay.input.clone(),
         output: replay.output.clone(),
         skipped: contents.skipped(),
         warnings: contents.warnings(&replay.input),
-        ..pass(&host, contents.skipped() > 0).await?
+        ..pass(&host, port_skips).await?
     };
     output.finish().map_err(of_output)?;
     Ok(report)
