@@ -15,6 +15,15 @@ use netvm_region::Region;
 use crate::ids::{MemoryId, PortId};
 use crate::inflight::InFlightTable;
 
+/// What a capture says of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Nanoseconds since 1970.
+    pub(crate) time: u64,
+    /// The length on the wire.
+    pub(crate) original: u32,
+}
+
 /// Packet memory on the packet path.
 #[derive(Debug)]
 pub struct Memory {
@@ -51,26 +60,27 @@ impl Memory {
         &self.region
     }
 
-    /// Stores a packet's time stamp (nanoseconds since 1970) and original length, valid for packets of its port.
-    pub(crate) fn set_stamp(&self, mbuf: &Mbuf, time: u64, original: u32) {
-        if let Some([t, l]) = self.stamps.get(self.pool.buffer_of(mbuf) as usize) {
+    /// Stores a packet's stamp, valid for packets of its port; `None`: no capture port read it.
+    pub(crate) fn set_stamp(&self, mbuf: &Mbuf, stamp: Option<Stamp>) {
+        let Some([t, l]) = self.stamps.get(self.pool.buffer_of(mbuf) as usize) else { return };
+        let noted = stamp.map_or(0, |Stamp { time, original }| {
             t.store(time, Ordering::Relaxed);
-            l.store(u64::from(original) | read_by(mbuf.port().0), Ordering::Relaxed);
-        }
+            u64::from(original) | read_by(mbuf.port().0)
+        });
+        l.store(noted, Ordering::Relaxed);
     }
 
-    /// The stored time stamp and original length; zeros for a packet that no capture port read.
-    pub(crate) fn stamp(&self, mbuf: &Mbuf) -> (u64, u32) {
-        let Some([t, l]) = self.stamps.get(self.pool.buffer_of(mbuf) as usize) else { return (0, 0) };
+    /// The stored stamp; `None` for a packet that no capture port read.
+    pub(crate) fn stamp(&self, mbuf: &Mbuf) -> Option<Stamp> {
+        let [t, l] = self.stamps.get(self.pool.buffer_of(mbuf) as usize)?;
         let noted = l.load(Ordering::Relaxed);
         let is_its_own = noted >> 32 == read_by(mbuf.port().0) >> 32;
-        if is_its_own { (t.load(Ordering::Relaxed), noted as u32) } else { (0, 0) }
+        is_its_own.then(|| Stamp { time: t.load(Ordering::Relaxed), original: noted as u32 })
     }
 
     /// Copies the stamp of a packet to another one of this memory with the same port.
     pub(crate) fn copy_stamp(&self, from: &Mbuf, to: &Mbuf) {
-        let (time, original) = self.stamp(from);
-        self.set_stamp(to, time, original);
+        self.set_stamp(to, self.stamp(from));
     }
 
     /// Clears the stamps of a port whose number is about to be reused.

@@ -68,7 +68,6 @@ fn frames() -> Vec<Vec<u8>> {
     };
     let sender = |flow| Sender { flow, sequence: u32::MAX - 90_000, id: u16::MAX - 9 };
     let mut senders: Vec<Sender> = (0..12).map(sender).collect();
-    // The time of the first is 0, which stands for none.
     let mut frames = vec![vec![0xff; 60]];
     while frames.len() < FRAMES {
         let sender = &mut senders[next() as usize % 12];
@@ -132,6 +131,6 @@ fn packets_leave_as_they_came() {
         // Times of the capture that was read, not of earlier packets in the same buffers or of now.
         let last = sent.len() as u32 - 1;
         let last = Timestamp::new(last / 1000, last % 1000 * 1_000_000);
-        assert_eq!(times.iter().filter(|time| **time > last).count(), 1, "the first");
+        assert!(times.iter().all(|time| *time <= last), "{nfs:?}");
     }
 }

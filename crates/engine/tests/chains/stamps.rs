@@ -53,6 +53,24 @@ fn capture(input: Option<&PathBuf>, output: Option<&PathBuf>) -> PortKind {
 }
 
 #[test]
+fn a_time_of_zero_is_a_time() {
+    let folder = std::env::temp_dir().join(format!("netvm-stamps-zero-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (given, kept) = (folder.join("given.pcap"), folder.join("kept.pcap"));
+    let times = [Timestamp(0), Timestamp(1), Timestamp(0)];
+    let mut writer = CaptureWriter::create(&given, WriterOptions::default()).unwrap();
+    times.iter().for_each(|time| writer.write(*time, 60, &[1; 60]).unwrap());
+    writer.finish().unwrap();
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&way(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
+    let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets == times.len() as u64;
+    assert!(rig.until(SOON, all), "{}", rig.story());
+    rig.engine.apply(&Host::default()).unwrap();
+    assert_eq!(read(&kept), times.map(|time| (time, 60)));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
     let folder = std::env::temp_dir().join(format!("netvm-stamps-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

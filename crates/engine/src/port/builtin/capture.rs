@@ -11,7 +11,7 @@ use netvm_clock as clock;
 use super::sink::swallow;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::memory::Memory;
+use crate::memory::{Memory, Stamp};
 use crate::port::{Device, Expects, PortContext};
 
 /// Progress of a capture port, shared with the manager.
@@ -138,13 +138,13 @@ impl Capture {
     fn write(&mut self, memory: &Memory, mbuf: &Mbuf) -> Result<(), WriteError> {
         let Some(writer) = &mut self.output else { return Ok(()) };
         // Packets from other ports get the current time.
-        let (time, original) = memory.stamp(mbuf);
-        let time = if time == 0 { now() } else { Timestamp(time) };
+        let Stamp { time, original } =
+            memory.stamp(mbuf).unwrap_or_else(|| Stamp { time: now(), original: 0 });
         let length = u32::from(mbuf.data_len());
         self.written.resize(length as usize, 0);
         mbuf.copy_to(&mut self.written);
         self.buffered.get_or_insert_with(clock::cycles);
-        writer.write(time, original.max(length), &self.written)
+        writer.write(Timestamp(time), original.max(length), &self.written)
     }
 
     /// Puts what was written into the file.
@@ -156,9 +156,10 @@ impl Capture {
     }
 }
 
-fn now() -> Timestamp {
+/// In nanoseconds since 1970.
+fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Device for Capture {
@@ -201,7 +202,7 @@ impl Device for Capture {
             let Some(mut mbuf) = one.pop() else { return };
             if mbuf.set_bounds(geometry.headroom as u16, 0).is_ok() && mbuf.copy_from(bytes).is_ok() {
                 mbuf.set_port(PortNumber(self.port.0));
-                memory.set_stamp(&mbuf, time.0, original);
+                memory.set_stamp(&mbuf, Some(Stamp { time: time.0, original }));
                 let _ = out.push(mbuf);
             }
             self.held = None;

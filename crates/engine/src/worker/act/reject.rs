@@ -45,7 +45,7 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
             let Some(mut buffer) = answers.pop() else { break };
             buffer.set_port(mbuf.port());
             // The buffer may have held a packet of a capture port.
-            memory.set_stamp(&buffer, 0, 0);
+            memory.set_stamp(&buffer, None);
             if buffer.copy_from(&answer[..length]).is_ok() {
                 let _ = answers.push(buffer);
             }

@@ -82,7 +82,6 @@ fn copy_one((source, from): (&Memory, &Mbuf), (target, to): (&Memory, &mut Mbuf)
     // SAFETY: the engine owns both packets, and `length` bytes lie in the buffer of each. NFs of the source's group may
     // write to the source at the same time; then the copy is as inconsistent as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };
-    let (time, original) = source.stamp(from);
-    target.set_stamp(to, time, original);
+    target.set_stamp(to, source.stamp(from));
     true
 }
