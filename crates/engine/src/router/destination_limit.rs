@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct DestinationLimit {
     slots: Box<[AtomicU64]>,
-    /// Length of a window in cycles, and the packets of a destination per window.
+    /// Length of a window in cycles.
     window: u64,
-    packets: u64,
+    /// Packets of a destination per window.
+    packets: AtomicU64,
 }
 
 /// A slot holds, from the highest bit: the destination's tag, the window, and the packets of that window.
@@ -45,7 +46,12 @@ impl DestinationLimit {
 
     fn new(window: u64, packets: u8) -> Self {
         let slots = (0..Self::SLOTS).map(|_| AtomicU64::new(0)).collect();
-        Self { slots, window: window.max(1), packets: packets.into() }
+        Self { slots, window: window.max(1), packets: AtomicU64::new(packets.into()) }
+    }
+
+    /// Changes the number of packets of a destination per window.
+    pub(crate) fn set_packets(&self, packets: u8) {
+        self.packets.store(packets.into(), Ordering::Relaxed);
     }
 
     /// Whether one more packet conforms. `destination`: a hash of the router and the address.
@@ -58,7 +64,8 @@ impl DestinationLimit {
         let mut may_begin = Some(may_begin);
         let (tag, window) = (destination >> 32, (now / self.window) & WINDOWS);
         let slot = &self.slots[destination as usize % Self::SLOTS];
-        // Relaxed: the word orders no other memory.
+        // Relaxed: the words order no other memory.
+        let most = self.packets.load(Ordering::Relaxed);
         let mut word = slot.load(Ordering::Relaxed);
         loop {
             let (its_tag, its_window) = (word >> (WINDOW_BITS + COUNT_BITS), word >> COUNT_BITS & WINDOWS);
@@ -66,7 +73,7 @@ impl DestinationLimit {
             let is_later = its_window.wrapping_sub(window) & WINDOWS < WINDOWS / 2;
             let (window, count) =
                 if its_tag == tag && is_later { (its_window, word & COUNTS) } else { (window, 0) };
-            if count >= self.packets || (count == 0 && may_begin.take().is_some_and(|may| !may())) {
+            if count >= most || (count == 0 && may_begin.take().is_some_and(|may| !may())) {
                 return false;
             }
             let next = (tag << WINDOW_BITS | window) << COUNT_BITS | (count + 1);

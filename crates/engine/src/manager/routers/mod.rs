@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use netvm_clock as clock;
 use netvm_model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
@@ -20,6 +21,8 @@ use builder::Builder;
 
 /// Entries of a neighbour table by default.
 const TABLE: u32 = 1024;
+/// Interval at which its size is read.
+const TABLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// No router has this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +56,8 @@ pub(crate) struct Routers {
     limits: Limits,
     builder: Builder,
     last_ticket: u64,
+    /// When the size of the kernel's neighbour tables was read last.
+    table_read: Instant,
 }
 
 /// A router's state.
@@ -87,29 +92,30 @@ impl Limits {
     }
 }
 
-/// The limit that the size of the kernel's neighbour tables sets. All network namespaces share them, and only the first one shows
-/// the size.
-fn unresolved_limit() -> Result<UnresolvedLimit, PolicerError> {
+/// The most entries of the kernel's smaller neighbour table. All network namespaces share the tables, and only the first
+/// one shows the sizes.
+fn neighbour_table_size() -> u32 {
     let size = |family: &str| {
         let file = format!("/proc/sys/net/{family}/neigh/default/gc_thresh3");
         std::fs::read_to_string(file).ok()?.trim().parse().ok()
     };
-    let size = ["ipv4", "ipv6"].into_iter().filter_map(size).min().unwrap_or(TABLE);
-    UnresolvedLimit::new(size, clock::cycles_in_micros(1_000_000))
+    ["ipv4", "ipv6"].into_iter().filter_map(size).min().unwrap_or(TABLE)
 }
 
 impl Routers {
     pub(crate) fn start() -> std::io::Result<Self> {
+        let unresolved = UnresolvedLimit::new(neighbour_table_size(), clock::cycles_in_micros(1_000_000));
         Ok(Self {
             states: BTreeMap::new(),
             paths: Vec::new(),
             limits: Limits {
                 quotas: Quotas::new(),
-                unresolved: Arc::new(unresolved_limit().map_err(std::io::Error::other)?),
+                unresolved: Arc::new(unresolved.map_err(std::io::Error::other)?),
                 mtus: BTreeMap::new(),
             },
             builder: Builder::start()?,
             last_ticket: 0,
+            table_read: Instant::now(),
         })
     }
 
@@ -282,8 +288,13 @@ impl Engine {
         self.routers.limits.quotas.iter().map(|(port, (_, limits))| (*port, limits.counts())).collect()
     }
 
-    /// Sends new tables to the workers.
+    /// Sends new tables to the workers, and follows the size of the kernel's neighbour tables.
     pub(crate) fn service_routers(&mut self) {
+        let Routers { states, limits, table_read, .. } = &mut self.routers;
+        if !states.is_empty() && table_read.elapsed() >= TABLE_INTERVAL {
+            *table_read = Instant::now();
+            limits.unresolved.set_table(neighbour_table_size());
+        }
         if self.routers.take_built(&self.host) {
             self.send_snapshots();
         }
