@@ -113,7 +113,7 @@ impl Daemon {
                 self.engine.events().push(EventKind::WentBack, "", message);
                 let (daemon, source) = (Arc::clone(self), waiting.source.clone());
                 let record = move || {
-                    daemon.history.record(&source, "not confirmed", &netvm_config::to_toml(&previous))
+                    daemon.history.record(&source, "not confirmed", &netvm_config::to_toml(&previous));
                 };
                 blocking(record).await;
             }
