@@ -1,25 +1,31 @@
-//! What drop reasons, violations, table columns and metrics mean. The one source of `netvm explain`, of
-//! `docs/reference/counters.md`, and of the help texts of metrics.
+//! What drop reasons, violations, table columns and metrics mean: for `netvm explain`, `docs/reference/counters.md` and
+//! the help texts of metrics. What drop reasons and violations mean is in the tables of `netvm-counters`.
 
 use std::fmt;
 
+use netvm_counters::{DropReason, Explained, Violation};
+
 mod columns;
-mod drops;
 mod metrics;
 mod page;
 
 pub use columns::{COLUMNS, Column};
-pub use drops::{DROPS, Drop, VIOLATIONS, Violation};
 pub use metrics::{METRICS, Metric, MetricKind};
 pub use page::page;
+
+/// All drop reasons.
+pub const DROPS: &[Explained] = DropReason::EXPLAINED;
+
+/// All violations.
+pub const VIOLATIONS: &[Explained] = Violation::EXPLAINED;
 
 /// What a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Explanation {
     /// A drop reason.
-    Drop(&'static Drop),
+    Drop(&'static Explained),
     /// A violation of an NF.
-    Violation(&'static Violation),
+    Violation(&'static Explained),
     /// A column.
     Column(&'static Column),
     /// A metric.

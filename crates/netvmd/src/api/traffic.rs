@@ -352,18 +352,3 @@ fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
     let of_the_machine = || (0..model::MAX_NODES as u32).find(is_on);
     configured.map(|node| node as u32).or_else(of_the_machine).unwrap_or_default()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use netvm_api::explain::{DROPS, VIOLATIONS};
-    use netvm_engine::Violation;
-
-    #[test]
-    fn every_drop_reason_and_violation_is_explained() {
-        let drops: Vec<&str> = DropReason::ALL.into_iter().map(DropReason::name).collect();
-        assert_eq!(drops, DROPS.iter().map(|one| one.name).collect::<Vec<_>>());
-        let violations: Vec<&str> = Violation::ALL.into_iter().map(Violation::name).collect();
-        assert_eq!(violations, VIOLATIONS.iter().map(|one| one.name).collect::<Vec<_>>());
-    }
-}

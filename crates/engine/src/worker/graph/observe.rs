@@ -6,7 +6,7 @@ use dpdk::{Batch, Mbuf};
 use netvm_tap::Direction;
 
 use super::next::{CountedAt, Next};
-use crate::drop_reason::DropReason;
+use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
 use crate::tap::{Passing, Place};
 use crate::worker::packet::keys::key_of;
@@ -61,7 +61,7 @@ pub(crate) fn drop_malformed(dp: &Datapath, port: PortId, batch: &mut Batch) {
         }
         let mut one = Batch::new();
         let _ = one.push(mbuf);
-        let reason = why.map_or(DropReason::Malformed, DropReason::from);
+        let reason = why.map_or(DropReason::Malformed, reason_of_malformed);
         drop(dp, CountedAt::Port(port), reason, &mut one);
     }
 }

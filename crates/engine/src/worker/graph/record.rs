@@ -4,7 +4,7 @@
 use dpdk::Mbuf;
 
 use super::next::{CountedAt, Next, Position, Side};
-use crate::drop_reason::DropReason;
+use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::PortId;
 use crate::policy::{Decision, Outcome};
 use crate::snapshot::Target;
@@ -83,7 +83,7 @@ impl Recorder {
             Next::MalformedAt(_) => {
                 let why = key_of(mbuf).err();
                 self.steps.extend(why.map(Step::Malformed));
-                self.steps.push(Step::Dropped(why.map_or(DropReason::Malformed, DropReason::from)));
+                self.steps.push(Step::Dropped(why.map_or(DropReason::Malformed, reason_of_malformed)));
                 return Next::Discard;
             }
             Next::Drop(CountedAt::Port(_) | CountedAt::Chain(_), reason) => {

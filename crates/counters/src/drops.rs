@@ -1,0 +1,247 @@
+//! Why packets are dropped, and what NFs violate. The engine counts every drop under one reason, per port, chain and
+//! NF. Buffers that an NF held when it died are counted as reclaimed instead, because their chains are no longer known.
+
+/// A drop reason or violation as users see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// Its name in statistics.
+    pub name: &'static str,
+    /// What happened.
+    pub text: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+/// Declares an enum whose numbers index arrays of counters. Of each variant: its name in statistics, what happened, and
+/// what to do.
+macro_rules! explained {
+    (
+        $(#[$doc:meta])*
+        $name:ident {
+            $($(#[$note:meta])* $variant:ident = $word:literal: $text:literal, $remedy:literal;)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name {
+            $(#[doc = $text] $(#[$note])* $variant,)*
+        }
+
+        impl $name {
+            /// All variants in the order of their numbers.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
+
+            /// Number of variants.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// All variants as users see them, in the order of their numbers.
+            pub const EXPLAINED: &[Explained] =
+                &[$(Explained { name: $word, text: $text, remedy: $remedy }),*];
+
+            /// The name in statistics and the API.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+
+explained! {
+/// Why a packet was dropped.
+DropReason {
+    Rule = "rule":
+        "A rule with `drop = true` matched the packet.",
+        "`netvm policy show` counts the packets of each rule; `netvm policy trace` shows which rule decides.";
+    Rejected = "rejected":
+        "A rule with `reject` matched the packet, and its sender got an answer (a TCP reset or an ICMP error).",
+        "`netvm policy show` counts the packets of each rule.";
+    Denied = "denied":
+        "No rule matched the packet, and its port has `acl_in = \"deny\"`, or `acl_out = \"deny\"` for packets to \
+         send.",
+        "Add a rule with `allow = true`, or remove the port's `acl_in` or `acl_out`.";
+    NoRule = "no-rule":
+        "No rule matched the packet, and its port has no `forward` key, so it has no destination.",
+        "Add a rule, or `forward = { normal = true }` to the port.";
+    Policed = "policed":
+        "The packet exceeds a rate limit: `police` of a rule, or a rate of its port.",
+        "Raise the rate if the traffic is wanted.";
+    StormControl = "storm-control":
+        "The packet would have been flooded, but its ingress port has flooded as many packets of its class \
+         (broadcast, multicast, unknown unicast) this second as `storm_control` permits.",
+        "Look for a loop of links or a host that floods: `netvm events` and `netvm status` name the port. Raise the \
+         port's `storm_control` if the traffic is wanted.";
+    Spoofed = "spoofed":
+        "The source MAC or IP address is not one that the configuration gives the port.",
+        "Correct `addresses` or `macs` of the port if the sender may use the address.";
+    /// `PortCounters::malformed` of the engine has the cause.
+    Malformed = "malformed":
+        "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",
+        "`netvm policy trace --frame HEX` says what is wrong with a packet.";
+    TooManyHeaders = "too-many-headers":
+        "The packet has more headers than netvm reads, so rules and the guard would not see what a receiver sees: a \
+         third VLAN tag, or one of type 0x9100, 0x9200 or 0x9300; a ninth IPv6 extension header; more than 256 bytes \
+         of headers.",
+        "`netvm policy trace --frame HEX` says which. Ports without rules and `guard` pass such packets.";
+    WrongVlan = "wrong-vlan":
+        "The port is not a member of the packet's VLAN.",
+        "Compare the port's `vlan` and `trunk` keys with the tags that the sender uses.";
+    /// Or the guest's e1000 card filters its address or VLAN.
+    Filtered = "filtered":
+        "L2 switching has no port for the packet: the destination is behind the ingress port, or in the same \
+         split-horizon group.",
+        "Nothing: this is normal for a switch. `netvm mac` shows where addresses were learned.";
+    /// Or the guest's card dropped it.
+    RxMissed = "rx-missed":
+        "The device or the kernel dropped the packet before netvm received it: its queue was full, or no buffer was \
+         free. A source with a rate did not send it in time.",
+        "The worker is too slow for its ports, or buffers are few: see `netvm status` (BUSY) and `netvm group`; \
+         spread ports over more `cores`. Such packets cannot be captured.";
+    /// It may also span several buffers.
+    TooLong = "too-long":
+        "The packet is longer than a buffer of the memory that must hold it.",
+        "Lower the port's `mtu`, or raise `buffer_size` of the trust group (or its `large_buffers`, for segments).";
+    NfDown = "nf-down":
+        "A hop of the chain has no running NF, and the chain's `on_failure` drops its packets.",
+        "`netvm nf` shows why it does not run; `standby` replicas or `on_failure = \"bypass\"` keep a chain up.";
+    ChainFull = "chain-full":
+        "A ring of the chain is full, so the packet was dropped at the entry, before any NF processed it: the NFs \
+         are slower than the traffic.",
+        "`netvm top` marks the slowest NF; give it more `threads`, `replicas` or a core of its own.";
+    DownstreamFull = "downstream-full":
+        "A ring in the middle of the chain was full when an NF passed the packet on, although there was room at the \
+         entry.",
+        "As for chain-full; bursts can be absorbed by a larger `ring_size` of [engine].";
+    NoBuffer = "no-buffer":
+        "No free buffer was left to copy the packet into another trust group's memory, or into a port's own.",
+        "`netvm group` shows who holds the buffers; raise `buffers` of the group.";
+    Verdict = "verdict":
+        "An NF decided to drop the packet.",
+        "`netvm nf ROLE` shows the NF's own counters, which may show the reason.";
+    FlowVerdict = "flow-verdict":
+        "An NF decided to drop the rest of the flow, and the engine drops it at the chain's entry.",
+        "`netvm flow list` shows such verdicts, and when they expire.";
+    UnknownPort = "unknown-port":
+        "The NF named a port that does not exist.",
+        "Correct the NF: `netvm port` shows port numbers, which may change when ports change.";
+    PortDenied = "port-denied":
+        "The NF named a port that its trust group may not use.",
+        "Add the port to `may_send_to` of the group if the NF may use it.";
+    UnknownRole = "unknown-role":
+        "The NF named a role that does not exist, or that has no running NF now.",
+        "`netvm nf` lists the roles.";
+    RoleDenied = "role-denied":
+        "The NF named a role of another trust group that is not in the packet's chain.",
+        "Put both NFs into one group, or the role into the chain.";
+    BadChain = "bad-chain":
+        "The NF claims a position in a chain that is not its group's.",
+        "The NF is faulty or hostile: its log and `netvm nf ROLE` say more.";
+    BadAction = "bad-action":
+        "The NF returned a verdict that does not exist.",
+        "The NF is faulty or hostile, or of another version of netlib.";
+    BadSpan = "bad-span":
+        "The NF returned an offset and length that exceed the buffer, or cut the packet to less than an Ethernet header.",
+        "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
+    NoOutput = "no-output":
+        "The chain ended without an output, and its last NF named no port.",
+        "Give the chain an `output`, or let the NF choose a port.";
+    ExceedsMtu = "exceeds-mtu":
+        "The packet is longer than the MTU of its egress interface.",
+        "Lower the sender's MTU, or raise the interface's; a router reports the MTU to senders of such packets (path \
+         MTU discovery).";
+    /// netvm reads this from the interface's own counters, which include other senders.
+    TxRefused = "tx-refused":
+        "The kernel or the interface's driver dropped the packet after netvm had sent it: the other end of a veth \
+         pair has no room, a smaller MTU, or is down.",
+        "Check the other end with `ip -s link`; other senders on the interface share its counter.";
+    TxFull = "tx-full":
+        "The transmit queue of the port was full: the receiver, or the link, is slower than the traffic.",
+        "Limit the rate (`police`), or find out why the receiver does not keep up.";
+    HandoffFull = "handoff-full":
+        "The ring to the worker that has the port's transmit queue was full: that worker has too much to do.",
+        "`netvm status` shows which worker is busy, `netvm port` which ports it has: give one of them another \
+         `worker`.";
+    QueueFull = "queue-full":
+        "The packet's queue of the port's shaper (`qos`) was full.",
+        "`netvm port` names the queue; raise its `packets`, its `weight` or the shaper's `bits`.";
+    Codel = "codel":
+        "The packet waited in a queue of the port's shaper (`qos`) whose delay had been too long for 100 ms (RFC \
+         8289).",
+        "Nothing, for TCP: its senders slow down. For others raise `weight` or `bits`, or `codel_ms`.";
+    PortDown = "port-down":
+        "The port does not exist any more, or is being removed.",
+        "`netvm status` lists ports without link or interface.";
+    NoPeer = "no-peer":
+        "No guest is connected to the vhost-user port.",
+        "Start the guest; `netvm vm` lists those that netvmd starts.";
+    NoRouterInterface = "no-router-interface":
+        "The virtual router has no interface on the packet's port and VLAN.",
+        "Add an `[[router.interface]]` for the port and VLAN.";
+    NotForRouter = "not-for-router":
+        "The destination MAC address is not the router interface's.",
+        "Nothing, if the link also carries other hosts' packets.";
+    InterfaceDown = "interface-down":
+        "The virtual router's interface is down in its namespace (`ip link set … down`).",
+        "`ip -n netvm-NAME link set INTERFACE up`.";
+    Martian = "martian-source":
+        "The source is an IPv4 address of the virtual router itself, and the packet came from outside (RFC 1812 \
+         section 5.3.7).",
+        "Find the sender; set `accept_local` in the router's namespace if it is a test that sends to itself.";
+    /// RFC 1812 sections 5.2.2 and 5.3.7, RFC 4291 section 2.5.
+    BadIpHeader = "bad-ip-header":
+        "The IP header is invalid: length, version, checksum, or an address that cannot occur on a link (RFC 1812, \
+         RFC 4291).",
+        "Find the sender: `netvm flow list`, or a capture.";
+    Urpf = "urpf":
+        "The check `urpf` of the virtual router's interface, or `rp_filter` in its namespace, failed: there is no \
+         route to the packet's source address, or (`strict`) it leads out of another interface (RFC 3704). The \
+         source is forged, or routing is asymmetric.",
+        "`netvm router show NAME --address SOURCE` shows the route. Set `urpf = \"loose\"` if routing is asymmetric.";
+    Blackhole = "blackhole":
+        "The virtual router has a blackhole route for the destination.",
+        "`netvm router show NAME` lists the routes.";
+    PuntQuota = "punt-quota":
+        "Packets for the virtual router's kernel exceeded `punt_rate`.",
+        "Raise `punt_rate` if the traffic is wanted; the limit protects the kernel from a flood.";
+}
+}
+
+explained! {
+/// A violation: an event that no correct NF causes. No packet is dropped: the NF did not own one.
+Violation {
+    BufferOutOfRange = "buffer-out-of-range":
+        "The NF returned a buffer number outside its region.",
+        "The NF is faulty or hostile. Other trust groups lose nothing; stop the NF if it continues.";
+    BufferNotOut = "buffer-not-out":
+        "The NF returned a buffer that it does not have: invented, or returned twice.",
+        "The NF is faulty or hostile. Other trust groups lose nothing; stop the NF if it continues.";
+    RingIndex = "ring-index":
+        "The NF wrote an invalid index into a ring.",
+        "The NF is faulty or hostile. Only packets of its own rings are lost.";
+    CostlyWake = "costly-wake":
+        "Waking the NF took as long as if thousands of threads waited for its eventfd; any NF of its group can cause \
+         this.",
+        "Find out which NF of the group shares its eventfd.";
+    UnknownMessage = "unknown-message":
+        "The NF sent a control message that does not exist.",
+        "The NF is faulty, or of another version of netlib.";
+}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_index_the_list_of_all() {
+        for (n, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, n, "{}", reason.name());
+        }
+        for (n, violation) in Violation::ALL.iter().enumerate() {
+            assert_eq!(*violation as usize, n, "{}", violation.name());
+        }
+    }
+}
