@@ -286,3 +286,53 @@ fn content(body: Body) -> Option<(&'static str, Option<RefOr<Schema>>)> {
         Body::Text(media) => Some((media, None)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use netvm_counters::{Counted, TABLES, Table};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{
+        FlowMonitorInfo, NfPackets, PuntInfo, RouterInterfaceInfo, ShareInfo, ThreadInfo, TxQueueInfo,
+        WorkerInfo,
+    };
+
+    /// A property of a schema, or of a part of it.
+    fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+        let parts = schema["allOf"].as_array().into_iter().flatten();
+        parts.chain([schema]).find_map(|part| part["properties"].get(name))
+    }
+
+    #[test]
+    fn every_counter_is_described() {
+        fn of<T: Counted + ToSchema>() -> (String, &'static Table) {
+            (T::name().into_owned(), T::TABLE)
+        }
+        let described = [
+            of::<PortInfo>(),
+            of::<ShareInfo>(),
+            of::<TxQueueInfo>(),
+            of::<ChainInfo>(),
+            of::<NfPackets>(),
+            of::<ThreadInfo>(),
+            of::<WorkerInfo>(),
+            of::<FlowMonitorInfo>(),
+            of::<GroupInfo>(),
+            of::<RouterInfo>(),
+            of::<RouterInterfaceInfo>(),
+            of::<PuntInfo>(),
+        ];
+        assert_eq!(described.each_ref().map(|(_, table)| *table), TABLES);
+        let document = serde_json::to_value(openapi()).unwrap();
+        for (name, table) in described {
+            let schema = &document["components"]["schemas"][&name];
+            for counter in table.counters {
+                let Some(property) = property(schema, counter.name) else {
+                    panic!("{name}: {}", counter.name)
+                };
+                assert_eq!(property["description"], counter.text, "{name}: {}", counter.name);
+            }
+        }
+    }
+}

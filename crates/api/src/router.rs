@@ -1,105 +1,90 @@
 //! Virtual routers.
 
+use netvm_counters::{INTERFACE, PUNT, ROUTER, shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::escape::encode;
 
-/// A virtual router.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RouterInfo {
-    /// Its name.
-    pub name: String,
-    /// Its network namespace, for `ip netns exec`.
-    pub namespace: String,
-    /// Its interfaces, in the order of the configuration.
-    pub interfaces: Vec<RouterInterfaceInfo>,
-    /// IPv4 routes of its kernel (table `main`).
-    pub routes_v4: u64,
-    /// IPv6 routes.
-    pub routes_v6: u64,
-    /// Neighbours with a known MAC address.
-    pub neighbours: u64,
-    /// Next hops of the engine: neighbours, and sets of gateways.
-    pub next_hops: u64,
-    /// Packets that the engine forwarded.
-    pub forwarded: u64,
-    /// Packets punted to its kernel.
-    pub punted: u64,
-    /// Packets from its kernel.
-    pub from_kernel: u64,
-    /// Bytes of its table in the engine, which has two of them.
-    pub table_bytes: u64,
-    /// Whether its kernel forwards all packets of a family, as the policy routing rules (`ip rule`) of that family are not the
-    /// default ones.
-    pub has_rules: bool,
-    /// Whether its namespace has chains of type `nat`, which apply only to what its kernel forwards.
-    #[serde(default)]
-    pub has_nat: bool,
-    /// Whether its kernel forwards packets of some routes, as the engine has no next hop, or no room in its table, for them.
-    #[serde(default)]
-    pub is_full: bool,
-}
+netvm_counters::router! { shown! {
+    /// A virtual router.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct RouterInfo: ROUTER {
+        /// Its name.
+        pub name: String,
+        /// Its network namespace, for `ip netns exec`.
+        pub namespace: String,
+        /// Its interfaces, in the order of the configuration.
+        pub interfaces: Vec<RouterInterfaceInfo>,
+        /// IPv4 routes of its kernel (table `main`).
+        pub routes_v4: u64,
+        /// IPv6 routes.
+        pub routes_v6: u64,
+        /// Neighbours with a known MAC address.
+        pub neighbours: u64,
+        /// Next hops of the engine: neighbours, and sets of gateways.
+        pub next_hops: u64,
+    } {
+        /// Bytes of its table in the engine, which has two of them.
+        pub table_bytes: u64,
+        /// Whether its kernel forwards all packets of a family, as the policy routing rules (`ip rule`) of that family
+        /// are not the default ones.
+        pub has_rules: bool,
+        /// Whether its namespace has chains of type `nat`, which apply only to what its kernel forwards.
+        #[serde(default)]
+        pub has_nat: bool,
+        /// Whether its kernel forwards packets of some routes, as the engine has no next hop, or no room in its table,
+        /// for them.
+        #[serde(default)]
+        pub is_full: bool,
+    }
+} }
 
-/// An interface of a virtual router.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RouterInterfaceInfo {
-    /// Its name in the namespace.
-    pub name: String,
-    /// The port of its packets.
-    pub port: String,
-    /// Their outer VLAN tag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlan: Option<u16>,
-    /// Its MAC address.
-    pub mac: String,
-    /// The addresses that it has in the namespace, by the configuration or from elsewhere, such as by DHCP, with the
-    /// lengths of their prefixes; without link-local ones.
-    pub addresses: Vec<String>,
-    /// Packets received, whatever becomes of them.
-    #[serde(default)]
-    pub rx_packets: u64,
-    /// Bytes of these, without FCS and the interface's tag.
-    #[serde(default)]
-    pub rx_bytes: u64,
-    /// Packets of these that the router dropped, without those for which its kernel has no share left.
-    #[serde(default)]
-    pub rx_dropped: u64,
-    /// Packets sent, forwarded by the engine or from the kernel.
-    #[serde(default)]
-    pub tx_packets: u64,
-    /// Bytes of these, without FCS and the interface's tag.
-    #[serde(default)]
-    pub tx_bytes: u64,
-    /// Its punt port.
-    pub punt_port: String,
-    /// Packets punted to the kernel.
-    pub punted: u64,
-    /// Packets from the kernel.
-    pub from_kernel: u64,
-    /// Packets that were not punted because of `punt_rate`, of all interfaces on its port.
-    pub over_quota: u64,
-    /// Packets for the kernel by reason, those without any left out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub punts: Vec<PuntInfo>,
-}
+netvm_counters::interface! { shown! {
+    /// An interface of a virtual router.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct RouterInterfaceInfo: INTERFACE {
+        /// Its name in the namespace.
+        pub name: String,
+        /// The port of its packets.
+        pub port: String,
+        /// Their outer VLAN tag.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub vlan: Option<u16>,
+        /// Its MAC address.
+        pub mac: String,
+        /// The addresses that it has in the namespace, by the configuration or from elsewhere, such as by DHCP, with
+        /// the lengths of their prefixes; without link-local ones.
+        pub addresses: Vec<String>,
+    } {
+        /// Its punt port.
+        pub punt_port: String,
+        /// Packets punted to the kernel.
+        pub punted: u64,
+        /// Packets from the kernel.
+        pub from_kernel: u64,
+        /// Packets that were not punted because of `punt_rate`, of all interfaces on its port.
+        pub over_quota: u64,
+        /// Packets for the kernel by reason, those without any left out.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub punts: Vec<PuntInfo>,
+    }
+} }
 
-/// Packets for a router's kernel, punted for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PuntInfo {
-    /// The class whose share of `punt_rate` they use: `routing`, `neighbour`, `local`, `kernel`, `miss` or
-    /// `relearn`.
-    pub class: String,
-    /// `routing-protocol`, `neighbour-discovery`, `own-address`, `unresolved-neighbour`, `ttl-expired`, `ip-options`,
-    /// `link-local`, `group-address`, `ether-type`, `exceeds-mtu`, `no-route`, `kernel-route`, `unresolved-gateway`,
-    /// `redirect`, `forwarding-off`, `martian` or `lost-neighbour`.
-    #[serde(default)]
-    pub reason: String,
-    /// Given to the kernel.
-    pub punted: u64,
-    /// Dropped, as they exceeded the share of their class or the limit of their destination.
-    pub dropped: u64,
-}
+netvm_counters::punt! { shown! {
+    /// Packets for a router's kernel, punted for one reason.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct PuntInfo: PUNT {
+        /// The class whose share of `punt_rate` they use: `routing`, `neighbour`, `local`, `kernel`, `miss` or
+        /// `relearn`.
+        pub class: String,
+        /// `routing-protocol`, `neighbour-discovery`, `own-address`, `unresolved-neighbour`, `ttl-expired`,
+        /// `ip-options`, `link-local`, `group-address`, `ether-type`, `exceeds-mtu`, `no-route`, `kernel-route`,
+        /// `unresolved-gateway`, `redirect`, `forwarding-off`, `martian` or `lost-neighbour`.
+        #[serde(default)]
+        pub reason: String,
+    } {}
+} }
 
 /// A virtual router and its routes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -48,6 +48,7 @@ fn serve(router: Router) -> Socket {
     socket
 }
 
+#[allow(clippy::needless_update, reason = "a new counter is 0 here")]
 fn worker() -> WorkerInfo {
     WorkerInfo {
         id: 0,
@@ -60,6 +61,7 @@ fn worker() -> WorkerInfo {
         copies: 3,
         copied_bytes: 192,
         longest_turn_us: 41.0,
+        ..WorkerInfo::default()
     }
 }
 
@@ -84,6 +86,7 @@ fn status() -> Status {
     }
 }
 
+#[allow(clippy::needless_update, reason = "a new counter is 0 here")]
 fn stats() -> Stats {
     let port = PortInfo {
         id: 4,
@@ -108,6 +111,7 @@ fn stats() -> Stats {
         mac_moves_held: 0,
         share: None,
         tx_queues: Vec::new(),
+        ..PortInfo::default()
     };
     let thread = ThreadInfo {
         nf_thread: 3,
@@ -120,6 +124,7 @@ fn stats() -> Stats {
             detoured: 0,
             flows_decided: 12_345,
             flows_refused: 678,
+            ..NfPackets::default()
         },
         cycles_per_packet: 33.5,
         nf_cycles_per_packet: 20.0,
@@ -128,6 +133,7 @@ fn stats() -> Stats {
         cycles: 335,
         ring_percent: 12.5,
         buffers: 7,
+        ..ThreadInfo::default()
     };
     let nf = NfInfo {
         role: "firewall".into(),
@@ -153,6 +159,7 @@ fn stats() -> Stats {
         left: 8,
         dropped_at_entry: 1,
         dropped_inside: 1,
+        ..ChainInfo::default()
     };
     let region = RegionInfo {
         node: 0,
@@ -171,6 +178,7 @@ fn stats() -> Stats {
         instances: 1,
         reclaimed_total: 77,
         longest_reclaim_ms: 3.5,
+        ..GroupInfo::default()
     };
     let drops = Drops {
         total: 15,

@@ -1,7 +1,9 @@
-//! Counters. Each has one writer, a worker, and any number of readers that never stall it.
+//! Counters. Each has one writer, a worker, and any number of readers that never stall it. Those that users see are
+//! entries of the tables of `netvm-counters`. The others are declared here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use netvm_counters::words;
 use netvm_model::MAX_ROUTERS;
 use netvm_region::{MAX_CHAINS, MAX_PORTS};
 use netvm_wire::Malformed;
@@ -33,20 +35,13 @@ impl Counter {
     }
 }
 
-/// Counters of a worker's flow monitor; all 0 without one.
-#[derive(Debug, Default)]
-pub struct MonitorCounters {
-    /// Packets, sampled or not.
-    pub packets: Counter,
-    /// Flows in the table.
-    pub flows: Counter,
-    /// Records made.
-    pub records: Counter,
-    /// Flows evicted because the table was full.
-    pub evicted: Counter,
-    /// Records lost because the exporter was too slow.
-    pub lost_records: Counter,
-}
+netvm_counters::monitor! { words! {
+    /// Counters of a worker's flow monitor; all 0 without one.
+    #[derive(Debug, Default)]
+    pub words MonitorCounters: Counter {}
+    /// Counts of the flow monitors.
+    pub counts MonitorCounts;
+} }
 
 /// Drops by reason.
 #[derive(Debug)]
@@ -74,108 +69,87 @@ impl Drops {
 /// Drops by reason, without zeros.
 pub type DropCounts = Vec<(DropReason, u64)>;
 
-/// One worker's counters of one port.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct PortCounters {
-    /// Packets received.
-    pub rx_packets: Counter,
-    /// Bytes received, without FCS.
-    pub rx_bytes: Counter,
-    /// Packets that GRO joined to the packet before them; they do not count as received.
-    pub rx_coalesced: Counter,
-    /// Packets passed to the device.
-    pub tx_packets: Counter,
-    /// Bytes of these.
-    pub tx_bytes: Counter,
-    /// Drops of packets received here before they entered a chain, and of packets to be sent here.
-    pub drops: Drops,
-    /// If it is a punt port: counters of the virtual router's interface.
-    pub interface: InterfaceCounters,
-    /// Cycles that its packets took, and turns in which it had to wait; counted if a port has a share of the worker.
-    pub cycles: Counter,
-    /// See `cycles`.
-    pub waited: Counter,
-    /// Cycles that its packets took in timed turns, from receive to dispatch.
-    pub timed_cycles: Counter,
-    /// [`DropReason::Malformed`] and [`DropReason::TooManyHeaders`] by cause ([`Malformed`]).
-    pub malformed: [Counter; Malformed::COUNT],
-}
+netvm_counters::port! { words! {
+    /// One worker's counters of one port.
+    #[derive(Debug, Default)]
+    #[repr(align(128))]
+    pub words PortCounters: Counter {
+        /// Drops of packets received here before they entered a chain, and of packets to be sent here.
+        pub drops: Drops,
+        /// If it is a punt port: counters of the virtual router's interface.
+        pub interface: InterfaceCounters,
+        /// Cycles that its packets took, and turns in which it had to wait; counted if a port has a share of the
+        /// worker.
+        pub cycles: Counter,
+        /// See `cycles`.
+        pub waited: Counter,
+        /// Cycles that its packets took in timed turns, from receive to dispatch.
+        pub timed_cycles: Counter,
+        /// [`DropReason::Malformed`] and [`DropReason::TooManyHeaders`] by cause ([`Malformed`]).
+        pub malformed: [Counter; Malformed::COUNT],
+    }
+    /// Counts of a port.
+    pub counts PortCounts;
+} }
 
-/// One worker's counters of an interface of a virtual router: what it receives and sends, forwarded or by the kernel.
-#[derive(Debug, Default)]
-pub struct InterfaceCounters {
-    /// Packets received, and their bytes without FCS and the interface's tag.
-    pub rx_packets: Counter,
-    /// See `rx_packets`.
-    pub rx_bytes: Counter,
-    /// Of these, packets that the router dropped, except those dropped by a punt limit.
-    pub rx_dropped: Counter,
-    /// Packets sent, and their bytes without FCS and the interface's tag.
-    pub tx_packets: Counter,
-    /// See `tx_packets`.
-    pub tx_bytes: Counter,
-}
+netvm_counters::interface! { words! {
+    /// One worker's counters of an interface of a virtual router: what it receives and sends, forwarded or by the
+    /// kernel.
+    #[derive(Debug, Default)]
+    pub words InterfaceCounters: Counter {}
+    /// Counts of packets through an interface of a virtual router.
+    pub counts InterfaceCounts;
+} }
 
-/// Counters of one queue of a port's shaper.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct QueueCounters {
-    /// Packets passed to the device, and their bytes.
-    pub(crate) packets: Counter,
-    pub(crate) bytes: Counter,
-    /// Packets dropped because the queue was full.
-    pub(crate) full: Counter,
-    /// Packets that CoDel dropped.
-    pub(crate) late: Counter,
-    /// Packets and bytes that wait now.
-    pub(crate) waiting_packets: Counter,
-    pub(crate) waiting_bytes: Counter,
-}
+netvm_counters::queue! { words! {
+    /// Counters of one queue of a port's shaper.
+    #[derive(Debug, Default)]
+    #[repr(align(128))]
+    pub(crate) words QueueCounters: Counter {}
+    /// Counts of one queue of a port's shaper.
+    pub(crate) counts QueueCounts;
+} }
 
-/// One worker's counters of one chain.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct ChainCounters {
-    /// Packets handed to the first hop.
-    pub entered: Counter,
-    /// Packets that left by a port.
-    pub left: Counter,
-    /// Drops at the chain's entry or inside it.
-    pub drops: Drops,
-}
+netvm_counters::chain! { words! {
+    /// One worker's counters of one chain.
+    #[derive(Debug, Default)]
+    #[repr(align(128))]
+    pub words ChainCounters: Counter {
+        /// Drops at the chain's entry or inside it.
+        pub drops: Drops,
+    }
+    /// Counts of a chain.
+    pub counts ChainCounts;
+} }
 
-/// One worker's counters of one virtual router.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct RouterCounters {
-    /// Packets forwarded by its table.
-    pub forwarded: Counter,
-    /// Packets punted to its kernel.
-    pub punted: Counter,
-    /// Packets received from its kernel.
-    pub from_kernel: Counter,
-}
+netvm_counters::router! { words! {
+    /// One worker's counters of one virtual router.
+    #[derive(Debug, Default)]
+    #[repr(align(128))]
+    pub words RouterCounters: Counter {}
+    /// Counts of a virtual router.
+    pub counts RouterCounts;
+} }
 
-/// One worker's counters of one NF thread.
-#[derive(Debug, Default)]
-#[repr(C, align(128))]
-pub struct LinkCounters {
-    /// Packets with an accepted per-flow verdict.
-    pub flows_decided: Counter,
-    /// Packets whose per-flow verdict was refused: not permitted, or the flow was no longer known.
-    pub flows_refused: Counter,
-    /// Packets that the engine handed to it. Not the first field, as that may have the same offset in its page as a ring's
-    /// index has. Processors that compare only these 12 bits of addresses let the load wait for the store of the index
-    /// (4K aliasing): 50 cycles a burst on an AMD EPYC.
-    pub delivered: Counter,
-    /// Packets that it returned to the engine.
-    pub returned: Counter,
-    /// Drops because of its verdict, an invalid descriptor, or its full ring.
-    pub drops: Drops,
-    /// Violations: events that no correct NF causes.
-    pub violations: [Counter; Violation::COUNT],
-}
+netvm_counters::nf! { words! {
+    /// One worker's counters of one NF thread.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub words LinkCounters: Counter {
+        /// Packets that the engine handed to it. Not the first field, as that may have the same offset in its page as a
+        /// ring's index has. Processors that compare only these 12 bits of addresses let the load wait for the store of
+        /// the index (4K aliasing): 50 cycles a burst on an AMD EPYC.
+        pub delivered: Counter,
+        /// Packets that it returned to the engine.
+        pub returned: Counter,
+        /// Drops because of its verdict, an invalid descriptor, or its full ring.
+        pub drops: Drops,
+        /// Violations: events that no correct NF causes.
+        pub violations: [Counter; Violation::COUNT],
+    }
+    /// Counts of an NF thread that workers keep.
+    pub counts LinkCounts;
+} }
 
 /// The stages of the packet path in a worker (NetVM paper, Table 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,44 +190,42 @@ pub struct StageCounters {
     pub packets: Counter,
 }
 
-/// All counters of one worker.
-#[derive(Debug)]
-pub struct WorkerCounters {
-    /// By port number.
-    pub ports: Box<[PortCounters]>,
-    /// By chain number.
-    pub chains: Box<[ChainCounters]>,
-    /// By router number.
-    pub routers: Box<[RouterCounters]>,
-    /// By link number.
-    pub links: Box<[LinkCounters]>,
-    /// By [`Stage`].
-    pub stages: [StageCounters; Stage::ALL.len()],
-    /// Turns of the loop.
-    pub turns: Counter,
-    /// Cycles spent in turns that had packets.
-    pub busy_cycles: Counter,
-    /// Packets received or collected in these turns.
-    pub busy_packets: Counter,
-    /// Number of sleeps.
-    pub sleeps: Counter,
-    /// How often it woke another worker.
-    pub woken_workers: Counter,
-    /// Packets copied from one region to another.
-    pub copies: Counter,
-    /// Bytes of these.
-    pub copied_bytes: Counter,
-    /// Buffers reclaimed from NFs that ended.
-    pub reclaimed: Counter,
-    /// Request to the manager for a chain with bypassed hops: `1 << 32 | chain << 16 | hops`, or 0.
-    pub(crate) wanted_chain: AtomicU64,
-    /// The flow monitor's.
-    pub monitor: MonitorCounters,
-    /// Whether latencies are measured; the manager sets it.
-    pub(crate) measures_latency: AtomicBool,
-    /// Longest turn of the loop since the start in cycles, without sleep.
-    pub longest_turn: Counter,
-}
+netvm_counters::worker! { words! {
+    /// All counters of one worker.
+    #[derive(Debug, Default)]
+    pub words WorkerCounters: Counter {
+        /// By port number.
+        pub ports: Box<[PortCounters]>,
+        /// By chain number.
+        pub chains: Box<[ChainCounters]>,
+        /// By router number.
+        pub routers: Box<[RouterCounters]>,
+        /// By link number.
+        pub links: Box<[LinkCounters]>,
+        /// By [`Stage`].
+        pub stages: [StageCounters; Stage::ALL.len()],
+        /// Turns of the loop.
+        pub turns: Counter,
+        /// Cycles spent in turns that had packets.
+        pub busy_cycles: Counter,
+        /// Packets received or collected in these turns.
+        pub busy_packets: Counter,
+        /// How often it woke another worker.
+        pub woken_workers: Counter,
+        /// Buffers reclaimed from NFs that ended.
+        pub reclaimed: Counter,
+        /// Request to the manager for a chain with bypassed hops: `1 << 32 | chain << 16 | hops`, or 0.
+        pub(crate) wanted_chain: AtomicU64,
+        /// The flow monitor's.
+        pub monitor: MonitorCounters,
+        /// Whether latencies are measured; the manager sets it.
+        pub(crate) measures_latency: AtomicBool,
+        /// Longest turn of the loop since the start in cycles, without sleep.
+        pub longest_turn: Counter,
+    }
+    /// Counts of a worker.
+    pub counts WorkerCounts;
+} }
 
 impl WorkerCounters {
     pub(crate) fn new() -> Self {
@@ -265,19 +237,7 @@ impl WorkerCounters {
             chains: many(MAX_CHAINS),
             routers: many(MAX_ROUTERS),
             links: many(MAX_LINKS),
-            stages: Default::default(),
-            turns: Counter::default(),
-            busy_cycles: Counter::default(),
-            busy_packets: Counter::default(),
-            sleeps: Counter::default(),
-            woken_workers: Counter::default(),
-            copies: Counter::default(),
-            copied_bytes: Counter::default(),
-            reclaimed: Counter::default(),
-            wanted_chain: AtomicU64::new(0),
-            monitor: MonitorCounters::default(),
-            measures_latency: AtomicBool::new(false),
-            longest_turn: Counter::default(),
+            ..Self::default()
         }
     }
 }

@@ -21,8 +21,9 @@ mod tap;
 mod worker;
 
 pub use counters::{
-    ChainCounters, Counter, DropCounts, Drops, InterfaceCounters, LinkCounters, PortCounters, RouterCounters,
-    Stage, StageCounters, WorkerCounters,
+    ChainCounters, ChainCounts, Counter, DropCounts, Drops, InterfaceCounters, InterfaceCounts, LinkCounters,
+    LinkCounts, MonitorCounts, PortCounters, PortCounts, RouterCounters, RouterCounts, Stage, StageCounters,
+    WorkerCounters, WorkerCounts,
 };
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{
@@ -32,10 +33,10 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
-    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceCounts,
-    InterfaceState, InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView,
-    PortWorker, PreparedCapture, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent,
-    SwitchingView, ThreadView, TraceError, UnknownRouter, WorkerView, note_kvm,
+    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceState,
+    InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView, PortWorker,
+    PreparedCapture, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent, SwitchingView,
+    ThreadView, TraceError, UnknownRouter, WorkerView, note_kvm,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

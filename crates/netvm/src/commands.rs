@@ -2,6 +2,7 @@
 
 mod capture;
 mod change;
+mod counters;
 mod events;
 mod explain;
 mod inspect;

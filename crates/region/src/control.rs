@@ -9,9 +9,11 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, kind};
 
+mod nf_counter;
 mod ready_message;
 
 pub use netvm_ids::{MAX_THREADS, MAX_WORKERS};
+pub use nf_counter::NfCounter;
 pub use ready_message::ReadyMessage;
 
 /// Most regions of a trust group: one on each NUMA node.
@@ -101,37 +103,6 @@ pub enum NotifyMode {
     /// By a register of its `ivshmem-doorbell` device, to which it writes the number of an eventfd. The workers'
     /// eventfds come first, then those of the NF threads.
     Doorbell,
-}
-
-/// Counters that netlib keeps for every thread, by their index in [`CounterBlock`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum NfCounter {
-    /// Packets received.
-    Received = 0,
-    /// Packets passed to the next hop.
-    Next = 1,
-    /// Packets discarded.
-    Dropped = 2,
-    /// Packets sent out of a port.
-    Port = 3,
-    /// Packets sent to a role.
-    Role = 4,
-    /// Bursts received.
-    Bursts = 5,
-    /// Cycles spent on bursts, the NF's own work included.
-    Cycles = 6,
-    /// The part of these cycles that the NF's own code took.
-    NfCycles = 7,
-    /// Packets sent through the engine because the direct ring was full.
-    Detoured = 8,
-    /// How often the thread slept.
-    Sleeps = 9,
-}
-
-impl NfCounter {
-    /// Number of these counters.
-    pub const COUNT: usize = 10;
 }
 
 /// State that one NF thread reports. The engine reads it only as numbers.

@@ -1,5 +1,5 @@
 //! What drop reasons, violations, table columns and metrics mean: for `netvm explain`, `docs/reference/counters.md` and
-//! the help texts of metrics. What drop reasons and violations mean is in the tables of `netvm-counters`.
+//! the help texts of metrics. What counters, drop reasons and violations mean is in the tables of `netvm-counters`.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ mod metrics;
 mod page;
 
 pub use columns::{COLUMNS, Column};
-pub use metrics::{METRICS, Metric, MetricKind};
+pub use metrics::METRICS;
+pub use netvm_counters::{Metric, MetricKind};
 pub use page::page;
 
 /// All drop reasons.

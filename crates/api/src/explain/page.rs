@@ -50,7 +50,7 @@ pub fn page() -> String {
         page.extend(columns.map(|one| format!("| {} | {} |\n", one.name, one.text)));
     }
     page.push_str(METRIC_HEAD);
-    for one in METRICS {
+    for one in METRICS.iter() {
         let suffix = if one.kind == MetricKind::Counter { "_total" } else { "" };
         let labels = one.labels.join(", ");
         page.push_str(&format!(

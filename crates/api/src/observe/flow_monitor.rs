@@ -1,28 +1,17 @@
 //! The engine's flow monitor.
 
+use netvm_counters::{MONITOR, shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the engine's flow monitor has counted, over all workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FlowMonitorInfo {
-    /// Packets, sampled or not.
-    pub packets: u64,
-    /// Flows in the tables now.
-    pub flows: u64,
-    /// Records of flows that ended, or that went on for long.
-    pub records: u64,
-    /// Flows that gave way because a table was full; they have records.
-    pub evicted: u64,
-    /// Records lost because the exporter was behind.
-    pub lost_records: u64,
-    /// Records given to the collector.
-    pub exported: u64,
-    /// Records lost because the collector was away.
-    pub unexported: u64,
-    /// The collector is away.
-    pub is_collector_away: bool,
-}
+netvm_counters::monitor! { shown! {
+    /// What the engine's flow monitor has counted, over all workers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct FlowMonitorInfo: MONITOR {} {
+        /// The collector is away.
+        pub is_collector_away: bool,
+    }
+} }
 
 /// The addresses and names with the most bytes, in the records so far and in the flows that run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

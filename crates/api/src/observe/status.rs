@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use netvm_counters::{WORKER, shown};
 use netvm_model::Idle;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -62,29 +63,23 @@ pub enum HugePages {
     None,
 }
 
-/// One worker.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct WorkerInfo {
-    /// Its number.
-    pub id: u8,
-    /// Its core.
-    pub core: u32,
-    /// The NUMA node of that core.
-    pub node: u32,
-    /// What it does without packets.
-    #[schema(value_type = String)]
-    pub idle: Idle,
-    /// Receive queues that it has, without those of sinks and of virtual routers' interfaces.
-    #[serde(default)]
-    pub queues: u32,
-    /// Share of the last second spent on packets, in percent.
-    pub busy_percent: f64,
-    /// How often it slept.
-    pub sleeps: u64,
-    /// Packets copied from one trust group's memory to another's.
-    pub copies: u64,
-    /// Bytes that were copied from one trust group's memory to another's.
-    pub copied_bytes: u64,
-    /// Longest iteration of its loop without sleep, in microseconds.
-    pub longest_turn_us: f64,
-}
+netvm_counters::worker! { shown! {
+    /// One worker.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct WorkerInfo: WORKER {
+        /// Its number.
+        pub id: u8,
+        /// Its core.
+        pub core: u32,
+        /// The NUMA node of that core.
+        pub node: u32,
+        /// What it does without packets.
+        #[schema(value_type = String)]
+        pub idle: Idle,
+        /// Receive queues that it has, without those of sinks and of virtual routers' interfaces.
+        #[serde(default)]
+        pub queues: u32,
+        /// Share of the last second spent on packets, in percent.
+        pub busy_percent: f64,
+    } {}
+} }

@@ -1,8 +1,8 @@
 //! NFs, chains and groups, with their counters.
 
 use std::collections::BTreeMap;
-use std::iter::Sum;
 
+use netvm_counters::{CHAIN, GROUP, NF, THREAD, shown, summed};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -67,69 +67,25 @@ pub struct NfInfo {
     pub violations: BTreeMap<String, u64>,
 }
 
-/// What NF threads did with packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NfPackets {
-    /// Packets received.
-    pub received: u64,
-    /// Packets passed to the next hop.
-    pub next: u64,
-    /// Packets dropped.
-    pub dropped: u64,
-    /// Packets sent out of a port.
-    pub to_port: u64,
-    /// Packets sent to a role.
-    pub to_role: u64,
-    /// Of these, packets that went through the engine, as the direct ring was full.
-    pub detoured: u64,
-    /// Packets with an accepted verdict on the rest of their flow (drop, or skip me).
-    pub flows_decided: u64,
-    /// Packets whose per-flow verdict the engine refused: not permitted, or the flow was no longer known.
-    pub flows_refused: u64,
-}
+netvm_counters::nf! { shown! {
+    /// What NF threads did with packets.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct NfPackets: NF {} {}
+} }
 
-impl Sum for NfPackets {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        parts.fold(Self::default(), |sum, part| Self {
-            received: sum.received + part.received,
-            next: sum.next + part.next,
-            dropped: sum.dropped + part.dropped,
-            to_port: sum.to_port + part.to_port,
-            to_role: sum.to_role + part.to_role,
-            detoured: sum.detoured + part.detoured,
-            flows_decided: sum.flows_decided + part.flows_decided,
-            flows_refused: sum.flows_refused + part.flows_refused,
-        })
-    }
-}
+netvm_counters::nf! { summed! { NfPackets } }
 
-/// One thread of an NF.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ThreadInfo {
-    /// Its NF thread number in the trust group.
-    pub nf_thread: u8,
-    /// What it did with packets.
-    #[serde(flatten)]
-    pub packets: NfPackets,
-    /// Cycles per packet, of the NF's own code and netlib.
-    pub cycles_per_packet: f64,
-    /// Cycles per packet of the NF's own code alone.
-    pub nf_cycles_per_packet: f64,
-    /// Bursts received.
-    pub bursts: u64,
-    /// How often it slept.
-    pub sleeps: u64,
-    /// Cycles spent on bursts since it attached, the NF's own work included.
-    #[serde(default)]
-    pub cycles: u64,
-    /// How full its fullest receive ring was at most in about the last second, in percent of the slots. The NF of a chain
-    /// with the most is its bottleneck.
-    #[serde(default)]
-    pub ring_percent: f64,
-    /// Buffers that it holds.
-    #[serde(default)]
-    pub buffers: u32,
-}
+netvm_counters::thread! { shown! {
+    /// One thread of an NF.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct ThreadInfo: THREAD {
+        /// Its NF thread number in the trust group.
+        pub nf_thread: u8,
+        /// What it did with packets.
+        #[serde(flatten)]
+        pub packets: NfPackets,
+    } {}
+} }
 
 /// A role, over all its instances since netvmd started, those that have gone included: no count ever goes down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -146,7 +102,7 @@ pub struct RoleInfo {
 }
 
 /// The state of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainState {
     /// Every hop has an NF.
@@ -154,48 +110,41 @@ pub enum ChainState {
     /// Packets skip a hop that has no NF.
     Bypassed,
     /// A hop has no NF: packets are dropped at the entry.
+    #[default]
     Down,
 }
 
-/// One chain.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ChainInfo {
-    /// Its number.
-    pub id: u16,
-    /// Its name.
-    pub name: String,
-    /// The roles of its hops.
-    pub hops: Vec<String>,
-    /// Where its packets go after the last hop: a port, `ingress`, or nowhere.
-    pub output: Option<String>,
-    /// Its state.
-    pub state: ChainState,
-    /// Packets that entered it.
-    pub entered: u64,
-    /// Packets that left by a port.
-    pub left: u64,
-    /// Packets dropped at the entry, before any NF.
-    pub dropped_at_entry: u64,
-    /// Packets dropped later.
-    pub dropped_inside: u64,
-}
+netvm_counters::chain! { shown! {
+    /// One chain.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct ChainInfo: CHAIN {
+        /// Its number.
+        pub id: u16,
+        /// Its name.
+        pub name: String,
+        /// The roles of its hops.
+        pub hops: Vec<String>,
+        /// Where its packets go after the last hop: a port, `ingress`, or nowhere.
+        pub output: Option<String>,
+        /// Its state.
+        pub state: ChainState,
+    } {}
+} }
 
-/// One trust group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct GroupInfo {
-    /// Its number.
-    pub id: u16,
-    /// Its name.
-    pub name: String,
-    /// Its memory, one region for each NUMA node.
-    pub regions: Vec<RegionInfo>,
-    /// Attached NF instances.
-    pub instances: u32,
-    /// Buffers reclaimed from NFs that died or left, since netvmd started.
-    pub reclaimed_total: u64,
-    /// The longest time that it took to reclaim them, in milliseconds.
-    pub longest_reclaim_ms: f64,
-}
+netvm_counters::group! { shown! {
+    /// One trust group.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct GroupInfo: GROUP {
+        /// Its number.
+        pub id: u16,
+        /// Its name.
+        pub name: String,
+        /// Its memory, one region for each NUMA node.
+        pub regions: Vec<RegionInfo>,
+        /// Attached NF instances.
+        pub instances: u32,
+    } {}
+} }
 
 /// The memory of a trust group on one NUMA node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -71,7 +71,6 @@ use reaper::Reaper;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use since::Baselines;
-pub use since::InterfaceCounts;
 use views::flows::FlowReader;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;

@@ -3,142 +3,93 @@
 
 use std::array;
 use std::collections::BTreeMap;
+use std::ops::{Add, Sub};
 
 use netvm_model::{Host, RouterId};
 
-use crate::counters::{Counter, InterfaceCounters, RouterCounters, WorkerCounters};
+use crate::counters::{ChainCounts, InterfaceCounts, PortCounts, RouterCounts};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 use crate::manager::Engine;
 
 /// Counters of a port, summed over the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortSums {
-    pub(crate) rx_packets: u64,
-    pub(crate) rx_bytes: u64,
-    pub(crate) rx_coalesced: u64,
-    pub(crate) tx_packets: u64,
-    pub(crate) tx_bytes: u64,
+    pub(crate) counts: PortCounts,
     pub(crate) cycles: u64,
     pub(crate) waited: u64,
     pub(crate) interface: InterfaceCounts,
-    pub(crate) drops: [u64; DropReason::COUNT],
-}
-
-/// Counts of packets through an interface of a virtual router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct InterfaceCounts {
-    /// Packets received.
-    pub rx_packets: u64,
-    /// Bytes of these, without FCS and the interface's tag.
-    pub rx_bytes: u64,
-    /// Of these, packets that the router dropped, except those dropped by a punt limit.
-    pub rx_dropped: u64,
-    /// Packets sent, forwarded or by the kernel.
-    pub tx_packets: u64,
-    /// Bytes of these, without FCS and the interface's tag.
-    pub tx_bytes: u64,
-}
-
-impl InterfaceCounts {
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            rx_packets: self.rx_packets - before.rx_packets,
-            rx_bytes: self.rx_bytes - before.rx_bytes,
-            rx_dropped: self.rx_dropped - before.rx_dropped,
-            tx_packets: self.tx_packets - before.tx_packets,
-            tx_bytes: self.tx_bytes - before.tx_bytes,
-        }
-    }
+    pub(crate) drops: DropSums,
 }
 
 /// Counters of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChainSums {
-    pub(crate) entered: u64,
-    pub(crate) left: u64,
-    pub(crate) drops: [u64; DropReason::COUNT],
+    pub(crate) counts: ChainCounts,
+    pub(crate) drops: DropSums,
 }
 
-/// Counters of a router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct RouterSums {
-    pub(crate) forwarded: u64,
-    pub(crate) punted: u64,
-    pub(crate) from_kernel: u64,
-}
+/// Drops by reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DropSums(pub(crate) [u64; DropReason::COUNT]);
 
 /// The values of the counters of each number when an item got the number.
 #[derive(Debug, Default)]
 pub(crate) struct Baselines {
     ports: BTreeMap<PortId, PortSums>,
     chains: BTreeMap<ChainId, ChainSums>,
-    routers: BTreeMap<RouterId, RouterSums>,
+    routers: BTreeMap<RouterId, RouterCounts>,
 }
 
-impl Default for PortSums {
+impl Default for DropSums {
     fn default() -> Self {
-        let drops = [0; DropReason::COUNT];
-        let interface = InterfaceCounts::default();
-        Self {
-            rx_packets: 0,
-            rx_bytes: 0,
-            rx_coalesced: 0,
-            tx_packets: 0,
-            tx_bytes: 0,
-            cycles: 0,
-            waited: 0,
-            interface,
-            drops,
-        }
+        Self([0; DropReason::COUNT])
     }
 }
 
-impl Default for ChainSums {
-    fn default() -> Self {
-        Self { entered: 0, left: 0, drops: [0; DropReason::COUNT] }
+impl Add for DropSums {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(array::from_fn(|reason| self.0[reason] + other.0[reason]))
     }
 }
 
-impl PortSums {
-    fn since(&self, before: &Self) -> Self {
+impl Sub for DropSums {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self(array::from_fn(|reason| self.0[reason] - before.0[reason]))
+    }
+}
+
+impl Sub for PortSums {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
         Self {
-            rx_packets: self.rx_packets - before.rx_packets,
-            rx_bytes: self.rx_bytes - before.rx_bytes,
-            rx_coalesced: self.rx_coalesced - before.rx_coalesced,
-            tx_packets: self.tx_packets - before.tx_packets,
-            tx_bytes: self.tx_bytes - before.tx_bytes,
+            counts: self.counts - before.counts,
             cycles: self.cycles - before.cycles,
             waited: self.waited - before.waited,
-            interface: self.interface.since(&before.interface),
-            drops: less(&self.drops, &before.drops),
+            interface: self.interface - before.interface,
+            drops: self.drops - before.drops,
         }
     }
 }
 
-impl ChainSums {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.entered += other.entered;
-        self.left += other.left;
-        self.drops.iter_mut().zip(other.drops).for_each(|(sum, more)| *sum += more);
-    }
+impl Add for ChainSums {
+    type Output = Self;
 
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        Self {
-            entered: self.entered - before.entered,
-            left: self.left - before.left,
-            drops: less(&self.drops, &before.drops),
-        }
+    fn add(self, other: Self) -> Self {
+        Self { counts: self.counts + other.counts, drops: self.drops + other.drops }
     }
 }
 
-impl RouterSums {
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            forwarded: self.forwarded - before.forwarded,
-            punted: self.punted - before.punted,
-            from_kernel: self.from_kernel - before.from_kernel,
-        }
+impl Sub for ChainSums {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { counts: self.counts - before.counts, drops: self.drops - before.drops }
     }
 }
 
@@ -167,40 +118,25 @@ impl Engine {
     }
 
     pub(crate) fn port_counts(&self, id: PortId) -> PortSums {
-        self.sums_of_port(id).since(&self.since.ports.get(&id).copied().unwrap_or_default())
+        self.sums_of_port(id) - self.since.ports.get(&id).copied().unwrap_or_default()
     }
 
     pub(crate) fn chain_counts(&self, id: ChainId) -> ChainSums {
-        self.sums_of_chain(id).since(&self.since.chains.get(&id).copied().unwrap_or_default())
+        self.sums_of_chain(id) - self.since.chains.get(&id).copied().unwrap_or_default()
     }
 
-    pub(crate) fn router_counts(&self, id: RouterId) -> RouterSums {
-        self.sums_of_router(id).since(&self.since.routers.get(&id).copied().unwrap_or_default())
+    pub(crate) fn router_counts(&self, id: RouterId) -> RouterCounts {
+        self.sums_of_router(id) - self.since.routers.get(&id).copied().unwrap_or_default()
     }
 
     fn sums_of_port(&self, id: PortId) -> PortSums {
         let index = id.index();
         PortSums {
-            rx_packets: self.sum(|c| c.ports[index].rx_packets.get()),
-            rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
-            rx_coalesced: self.sum(|c| c.ports[index].rx_coalesced.get()),
-            tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
-            tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
+            counts: self.sum(|c| c.ports[index].counts()),
             cycles: self.sum(|c| c.ports[index].cycles.get()),
             waited: self.sum(|c| c.ports[index].waited.get()),
-            interface: self.sums_of_interface(index),
-            drops: DropReason::ALL.map(|reason| self.sum(|c| c.ports[index].drops.get(reason))),
-        }
-    }
-
-    fn sums_of_interface(&self, index: usize) -> InterfaceCounts {
-        let sum = |of: fn(&InterfaceCounters) -> &Counter| self.sum(|c| of(&c.ports[index].interface).get());
-        InterfaceCounts {
-            rx_packets: sum(|interface| &interface.rx_packets),
-            rx_bytes: sum(|interface| &interface.rx_bytes),
-            rx_dropped: sum(|interface| &interface.rx_dropped),
-            tx_packets: sum(|interface| &interface.tx_packets),
-            tx_bytes: sum(|interface| &interface.tx_bytes),
+            interface: self.sum(|c| c.ports[index].interface.counts()),
+            drops: DropSums(DropReason::ALL.map(|reason| self.sum(|c| c.ports[index].drops.get(reason)))),
         }
     }
 
@@ -208,21 +144,13 @@ impl Engine {
     pub(crate) fn sums_of_chain(&self, id: ChainId) -> ChainSums {
         let index = id.index();
         ChainSums {
-            entered: self.sum(|c| c.chains[index].entered.get()),
-            left: self.sum(|c| c.chains[index].left.get()),
-            drops: DropReason::ALL.map(|reason| self.sum(|c| c.chains[index].drops.get(reason))),
+            counts: self.sum(|c| c.chains[index].counts()),
+            drops: DropSums(DropReason::ALL.map(|reason| self.sum(|c| c.chains[index].drops.get(reason)))),
         }
     }
 
-    fn sums_of_router(&self, id: RouterId) -> RouterSums {
-        let sum = |of: fn(&RouterCounters) -> &Counter| {
-            self.sum(|c: &WorkerCounters| of(&c.routers[id.index()]).get())
-        };
-        RouterSums {
-            forwarded: sum(|router| &router.forwarded),
-            punted: sum(|router| &router.punted),
-            from_kernel: sum(|router| &router.from_kernel),
-        }
+    fn sums_of_router(&self, id: RouterId) -> RouterCounts {
+        self.sum(|c| c.routers[id.index()].counts())
     }
 }
 
@@ -234,8 +162,4 @@ fn carry<Id: Copy + Ord, Sums: Copy>(
     now: impl Fn(Id) -> Sums,
 ) -> BTreeMap<Id, Sums> {
     ids.filter_map(|id| Some((id, if before(id) { *known.get(&id)? } else { now(id) }))).collect()
-}
-
-fn less(now: &[u64; DropReason::COUNT], before: &[u64; DropReason::COUNT]) -> [u64; DropReason::COUNT] {
-    array::from_fn(|reason| now[reason] - before[reason])
 }

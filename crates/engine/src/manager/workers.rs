@@ -3,6 +3,7 @@
 //! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer carries a
 //! ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
 
+use std::iter::Sum;
 use std::sync::Arc;
 
 use netvm_flowmon::Record;
@@ -11,7 +12,7 @@ use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use rtrb::{Consumer, RingBuffer};
 
 use super::cores::{Cores, StartError};
-use crate::counters::{LinkCounters, WorkerCounters};
+use crate::counters::{LinkCounters, LinkCounts, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{LinkId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, What};
@@ -44,12 +45,11 @@ impl Pending {
 /// Sums of the counters of one NF thread's links over all workers.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkSums {
+    pub(crate) counts: LinkCounts,
     pub(crate) delivered: u64,
     pub(crate) returned: u64,
     pub(crate) drops: [u64; DropReason::COUNT],
     pub(crate) violations: [u64; Violation::COUNT],
-    pub(crate) flows_decided: u64,
-    pub(crate) flows_refused: u64,
 }
 
 /// All workers.
@@ -169,24 +169,22 @@ impl Workers {
     }
 
     /// A sum over all workers' counters.
-    pub(crate) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
+    pub(crate) fn sum<S: Sum>(&self, of: impl Fn(&WorkerCounters) -> S) -> S {
         self.handles.iter().map(|worker| of(&worker.counters)).sum()
     }
 
     /// Sums over the links of one NF thread, one link per worker.
     pub(crate) fn link_sums(&self, links: &[LinkId]) -> LinkSums {
-        let sum = |of: &dyn Fn(&LinkCounters) -> u64| -> u64 {
-            let each = self.handles.iter().zip(links);
-            each.map(|(worker, link)| of(&worker.counters.links[link.index()])).sum()
-        };
+        let each =
+            || self.handles.iter().zip(links).map(|(worker, link)| &worker.counters.links[link.index()]);
+        let sum = |of: &dyn Fn(&LinkCounters) -> u64| -> u64 { each().map(of).sum() };
         LinkSums {
+            counts: each().map(LinkCounters::counts).sum(),
             delivered: sum(&|link| link.delivered.get()),
             returned: sum(&|link| link.returned.get()),
             drops: DropReason::ALL.map(|reason| sum(&|link| link.drops.get(reason))),
             violations: Violation::ALL
                 .map(|violation| sum(&|link| link.violations[violation as usize].get())),
-            flows_decided: sum(&|link| link.flows_decided.get()),
-            flows_refused: sum(&|link| link.flows_refused.get()),
         }
     }
 }

@@ -82,7 +82,7 @@ impl Shaper {
         if outcome.is_err()
             && let Some(counters) = self.counters.get(queue)
         {
-            counters.full.add(1);
+            counters.dropped_full.add(1);
         }
         outcome
     }
@@ -108,7 +108,7 @@ impl Shaper {
                     cx.note_drop(DropReason::Codel, &mbuf);
                     drop(mbuf);
                     if let Some(counters) = self.counters.get(queue) {
-                        counters.late.add(1);
+                        counters.dropped_codel.add(1);
                     }
                 }
             }

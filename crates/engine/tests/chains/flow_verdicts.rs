@@ -72,7 +72,7 @@ fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
     let still = |engine: &Engine| received(engine, b);
     assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.story());
     let decided = thread(&rig.engine, b);
-    assert!(decided.flows_decided >= FLOWS.into() && decided.flows_refused == 0, "{decided:?}");
+    assert!(decided.counts.flows_decided >= FLOWS.into() && decided.counts.flows_refused == 0, "{decided:?}");
     // The way from a to c is a ring of their own: the engine hands nothing to c.
     let before = (received(&rig.engine, a), received(&rig.engine, c), thread(&rig.engine, c).delivered);
     assert!(rig.until(SOON, |engine| received(engine, a) > before.0 + 1000
@@ -150,7 +150,7 @@ fn an_nf_decides_about_the_flow_that_came_in_whatever_it_makes_of_the_packet() {
     let told: Vec<u8> =
         flows(&mut rig).iter().filter(|(_, verdicts)| !verdicts.is_empty()).map(|(flow, _)| *flow).collect();
     assert_eq!(told, [7], "{}", rig.story());
-    assert!(received(&rig.engine, b) > 0 && thread(&rig.engine, a).flows_decided > 0);
+    assert!(received(&rig.engine, b) > 0 && thread(&rig.engine, a).counts.flows_decided > 0);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn only_an_nf_that_may_and_that_is_at_that_hop_decides() {
     // One that the configuration gives no say is heard for its packets alone.
     rig.engine.apply(&host(&["a", "b"], 20_000, &[(1, 60)])).unwrap();
     let (a, _) = (rig.attach("a", "drop-one=3", false), rig.attach("b", "pass", false));
-    let refused = |engine: &Engine| thread(engine, a).flows_refused > 100;
+    let refused = |engine: &Engine| thread(engine, a).counts.flows_refused > 100;
     assert!(rig.until(SOON, refused), "{}", rig.story());
     assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict), 0);
     assert!(dropped(&rig.engine, DropReason::Verdict) > 100);
@@ -173,7 +173,7 @@ fn a_new_policy_leaves_what_nfs_said() {
     rig.engine.apply(&host).unwrap();
     let a = rig.attach("a", "drop-one=9", false);
     assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.story());
-    let seen = thread(&rig.engine, a).flows_decided;
+    let seen = thread(&rig.engine, a).counts.flows_decided;
     let mut other = host.clone();
     let mut more = crate::support::rule(1, 0);
     more.id = netvm_model::RuleId(99);
@@ -185,5 +185,5 @@ fn a_new_policy_leaves_what_nfs_said() {
         "{}",
         rig.story()
     );
-    assert_eq!(thread(&rig.engine, a).flows_decided, seen, "it was not asked again");
+    assert_eq!(thread(&rig.engine, a).counts.flows_decided, seen, "it was not asked again");
 }

@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use crate::common::{file, folder, netvm, program, run};
 use netvm_api::explain::COLUMNS;
+use netvm_counters::TABLES;
 use serde_json::Value;
 
 const GOOD: &str = r#"
@@ -290,6 +291,8 @@ fn every_column_is_explained() {
             found.insert(head);
         }
     }
+    let counters = TABLES.into_iter().flat_map(|table| table.counters);
+    found.extend(counters.filter_map(|counter| Some(counter.column?.title.to_owned())));
     let unused: Vec<&str> =
         COLUMNS.iter().map(|column| column.name).filter(|name| !found.contains(*name)).collect();
     assert!(unused.is_empty(), "explained, but no table has them: {unused:?}");

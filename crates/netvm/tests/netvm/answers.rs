@@ -5,6 +5,7 @@ use netvm_api::{
     PortWorkerInfo, RegionInfo, RevisionInfo, RoleInfo, StageInfo, Stats, Status, ThreadInfo, WorkerInfo,
 };
 
+#[allow(clippy::needless_update, reason = "a new counter is 0 here")]
 pub fn workers() -> Vec<WorkerInfo> {
     vec![WorkerInfo {
         id: 0,
@@ -17,6 +18,7 @@ pub fn workers() -> Vec<WorkerInfo> {
         copies: 1234,
         copied_bytes: 2048,
         longest_turn_us: 55.4,
+        ..WorkerInfo::default()
     }]
 }
 
@@ -47,6 +49,7 @@ pub fn status() -> Status {
 }
 
 /// Statistics after `seconds`, at a thousand packets a second.
+#[allow(clippy::needless_update, reason = "a new counter is 0 here")]
 pub fn stats(seconds: u64) -> Stats {
     let packets = seconds * 1000;
     let port = |id: u16, name: &str, link| PortInfo {
@@ -72,6 +75,7 @@ pub fn stats(seconds: u64) -> Stats {
         mac_moves_held: 0,
         share: None,
         tx_queues: Vec::new(),
+        ..PortInfo::default()
     };
     let thread = |cycles| ThreadInfo {
         nf_thread: 1,
@@ -84,6 +88,7 @@ pub fn stats(seconds: u64) -> Stats {
             detoured: 0,
             flows_decided: 12_345,
             flows_refused: 678,
+            ..NfPackets::default()
         },
         cycles_per_packet: cycles,
         nf_cycles_per_packet: 20.0,
@@ -92,6 +97,7 @@ pub fn stats(seconds: u64) -> Stats {
         cycles: packets * 2_000_000,
         ring_percent: 62.5,
         buffers: 12,
+        ..ThreadInfo::default()
     };
     let nf = NfInfo {
         role: "firewall".into(),
@@ -117,6 +123,7 @@ pub fn stats(seconds: u64) -> Stats {
         left: packets,
         dropped_at_entry: 7,
         dropped_inside: 1,
+        ..ChainInfo::default()
     };
     let region = RegionInfo {
         node: 1,
@@ -135,6 +142,7 @@ pub fn stats(seconds: u64) -> Stats {
         instances: 1,
         reclaimed_total: 99,
         longest_reclaim_ms: 3.25,
+        ..GroupInfo::default()
     };
     let drops = Drops {
         total: packets,

@@ -10,6 +10,7 @@ use netvm_api::{
 };
 use serde_json::Value;
 
+#[allow(clippy::needless_update, reason = "a new counter is 0 here")]
 fn router() -> RouterInfo {
     RouterInfo {
         name: "blue".to_owned(),
@@ -34,7 +35,9 @@ fn router() -> RouterInfo {
                 reason: "unresolved-neighbour".to_owned(),
                 punted: 12,
                 dropped: 3,
+                ..PuntInfo::default()
             }],
+            ..RouterInterfaceInfo::default()
         }],
         routes_v4: 1_000_001,
         routes_v6: 2,
@@ -47,6 +50,7 @@ fn router() -> RouterInfo {
         has_rules: true,
         has_nat: true,
         is_full: true,
+        ..RouterInfo::default()
     }
 }
 
@@ -115,7 +119,7 @@ fn routers_and_their_routes_are_shown() {
     let server = server();
     for list in [&["router"][..], &["router", "list"]] {
         let lines = squeeze(&server.netvm(list).good());
-        assert_eq!(lines[1], "blue netvm-blue lan 1,000,001 2 7 2,000,000 12 11");
+        assert!(lines[1].starts_with("blue netvm-blue lan 1,000,001 2 7 2,000,000 12 11"), "{lines:?}");
         assert!(lines[2].contains("policy routing rules"), "{lines:?}");
         assert!(lines[3].contains("its table or its next hops are full"), "{lines:?}");
         assert!(lines[4].contains("chains of NAT, which do not apply"), "{lines:?}");
@@ -129,7 +133,8 @@ fn routers_and_their_routes_are_shown() {
         "10.0.0.0/24 kernel -",
         "and 1,000,000 more (--all shows them)",
     ] {
-        assert!(lines.iter().any(|one| one == line), "{line}: {lines:#?}");
+        // Other counters may follow.
+        assert!(lines.iter().any(|one| one.starts_with(line)), "{line}: {lines:#?}");
     }
     let unknown = "10.0.0.2 on lan (unresolved) weight 2";
     assert!(lines.contains(&format!("20.0.0.0/8 resolving {unknown}, {unknown}")), "{lines:#?}");

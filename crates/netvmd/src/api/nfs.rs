@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use netvm_api::{NfInfo, NfPackets, NfState, RoleInfo, ThreadInfo};
-use netvm_engine::{InstanceState, InstanceView, RoleTotals, ThreadView, Violation};
+use netvm_engine::{InstanceState, InstanceView, LinkCounts, RoleTotals, ThreadView, Violation};
 use netvm_model::{Host, NfConfig, NfStart};
 use netvm_region::NfCounter;
 
@@ -96,7 +96,7 @@ pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
     let violations = Violation::ALL.into_iter().zip(totals.violations).filter(|(_, count)| *count > 0);
     RoleInfo {
         role: name.to_owned(),
-        packets: packets(value, (totals.flows_decided, totals.flows_refused)),
+        packets: packets(value, totals.counts),
         counters: totals.own.clone(),
         violations: violations.map(|(violation, count)| (violation.name().to_owned(), count)).collect(),
     }
@@ -127,7 +127,7 @@ fn thread(view: &ThreadView) -> ThreadInfo {
     let per_packet = |counter| if received == 0 { 0.0 } else { value(counter) as f64 / received as f64 };
     ThreadInfo {
         nf_thread: view.nf_thread.0,
-        packets: packets(value, (view.flows_decided, view.flows_refused)),
+        packets: packets(value, view.counts),
         cycles_per_packet: per_packet(NfCounter::Cycles),
         nf_cycles_per_packet: per_packet(NfCounter::NfCycles),
         bursts: value(NfCounter::Bursts),
@@ -138,17 +138,33 @@ fn thread(view: &ThreadView) -> ThreadInfo {
     }
 }
 
-fn packets(value: impl Fn(NfCounter) -> u64, (flows_decided, flows_refused): (u64, u64)) -> NfPackets {
-    NfPackets {
-        received: value(NfCounter::Received),
-        next: value(NfCounter::Next),
-        dropped: value(NfCounter::Dropped),
-        to_port: value(NfCounter::Port),
-        to_role: value(NfCounter::Role),
-        detoured: value(NfCounter::Detoured),
-        flows_decided,
-        flows_refused,
-    }
+/// What netlib counts, by `value`, and what workers count.
+macro_rules! packets {
+    (
+        { $value:ident, $counts:ident }
+        table $about:tt
+        netlib { $({
+            $(#[$json:meta])*
+            $field:ident: $type:ty, $unit:ident, $text:literal;
+            netlib $variant:ident = $index:literal;
+            $($how:tt)*
+        })* }
+        counted { $({
+            $(#[$counted_json:meta])*
+            $counted:ident: $counted_type:ty, $counted_unit:ident, $counted_text:literal;
+            $($counted_how:tt)*
+        })* }
+        derived {}
+    ) => {
+        NfPackets {
+            $($field: $value(NfCounter::$variant),)*
+            $($counted: $counts.$counted,)*
+        }
+    };
+}
+
+fn packets(value: impl Fn(NfCounter) -> u64, counts: LinkCounts) -> NfPackets {
+    netvm_counters::nf!(packets! { value, counts })
 }
 
 fn seconds_since(instant: Instant) -> f64 {

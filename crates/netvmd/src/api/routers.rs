@@ -13,7 +13,8 @@ use netvm_api::{
     AddRoutes, Done, MOST_ROUTES, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
     RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
-use netvm_engine::{DropReason, PortView, PuntCounts, PuntReason, RouterView};
+use netvm_counters::filled;
+use netvm_engine::{DropReason, PortView, PuntCounts, PuntReason, RouterCounts};
 use netvm_model::{Host, RouterConfig, RouterInterface};
 use netvm_wire::{IpNet, VlanId};
 
@@ -170,10 +171,11 @@ impl KernelState {
 }
 
 fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo {
-    let counts = state.counts;
+    let of_kernel = state.counts;
     let view = views.routers.iter().find(|view| view.id == router.id);
-    let count = |of: fn(&RouterView) -> u64| view.map_or(0, of);
-    RouterInfo {
+    let counts =
+        view.map(|view| netvm_counters::router!(filled! { RouterCounts from view {} })).unwrap_or_default();
+    netvm_counters::router!(filled! { RouterInfo from counts {
         name: router.name.clone(),
         namespace: router.namespace(),
         interfaces: router
@@ -182,18 +184,15 @@ fn info(views: &Views, router: &RouterConfig, state: &KernelState) -> RouterInfo
             .enumerate()
             .map(|(place, one)| interface(views, one, state.interfaces.get(&place)))
             .collect(),
-        routes_v4: counts.routes_v4 as u64,
-        routes_v6: counts.routes_v6 as u64,
-        neighbours: counts.neighbours as u64,
-        next_hops: counts.next_hops as u64,
-        forwarded: count(|view| view.forwarded),
-        punted: count(|view| view.punted),
-        from_kernel: count(|view| view.from_kernel),
-        table_bytes: count(|view| view.memory as u64),
-        has_rules: counts.has_rules,
-        has_nat: counts.has_nat,
-        is_full: is_full(views, router, counts),
-    }
+        routes_v4: of_kernel.routes_v4 as u64,
+        routes_v6: of_kernel.routes_v6 as u64,
+        neighbours: of_kernel.neighbours as u64,
+        next_hops: of_kernel.next_hops as u64,
+        table_bytes: view.map_or(0, |view| view.memory as u64),
+        has_rules: of_kernel.has_rules,
+        has_nat: of_kernel.has_nat,
+        is_full: is_full(views, router, of_kernel),
+    } })
 }
 
 /// Whether packets of some routes go to the router's kernel for want of a next hop, or of room in the engine's table.
@@ -215,12 +214,7 @@ fn interface(
         all.map(|(_, count)| *count).sum()
     };
     let passed = punt.map(|port| port.router_interface).unwrap_or_default();
-    RouterInterfaceInfo {
-        rx_packets: passed.rx_packets,
-        rx_bytes: passed.rx_bytes,
-        rx_dropped: passed.rx_dropped,
-        tx_packets: passed.tx_packets,
-        tx_bytes: passed.tx_bytes,
+    netvm_counters::interface!(filled! { RouterInterfaceInfo from passed {
         name: kernel.map_or_else(|| interface.name.clone(), |kernel| kernel.name.clone()),
         port: name(interface.port),
         vlan: interface.vlan.map(VlanId::get),
@@ -231,7 +225,7 @@ fn interface(
         from_kernel: punt.map_or(0, |port| port.rx_packets),
         over_quota: view(interface.port).map_or(0, over_quota),
         punts: punts(views, interface),
-    }
+    } })
 }
 
 fn punts(views: &Views, interface: &RouterInterface) -> Vec<PuntInfo> {

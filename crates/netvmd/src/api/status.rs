@@ -174,23 +174,10 @@ fn port_problems(host: &Host, view: &PortView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use netvm_api::Idle;
-
     use super::*;
 
     fn worker(id: u8, queues: u32, busy_percent: f64) -> WorkerInfo {
-        WorkerInfo {
-            id,
-            core: id.into(),
-            node: 0,
-            idle: Idle::Adaptive,
-            queues,
-            busy_percent,
-            sleeps: 0,
-            copies: 0,
-            copied_bytes: 0,
-            longest_turn_us: 0.0,
-        }
+        WorkerInfo { id, core: id.into(), queues, busy_percent, ..WorkerInfo::default() }
     }
 
     #[test]

@@ -10,9 +10,10 @@ use netvm_api::{
     Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
 };
 use netvm_clock as clock;
+use netvm_counters::filled;
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
-    PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, MonitorCounts, PortId, PortView, PortWorker,
+    PuntCounts, PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
@@ -62,16 +63,8 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
 /// The counters of the workers' flow monitors, if there are any.
 fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
     engine.host().engine.flow_monitor.as_ref()?;
-    let mut sum = FlowMonitorInfo::default();
-    for worker in engine.workers() {
-        let counters = &worker.counters.monitor;
-        sum.packets += counters.packets.get();
-        sum.flows += counters.flows.get();
-        sum.records += counters.records.get();
-        sum.evicted += counters.evicted.get();
-        sum.lost_records += counters.lost_records.get();
-    }
-    Some(sum)
+    let counts: MonitorCounts = engine.workers().map(|worker| worker.counters.monitor.counts()).sum();
+    Some(netvm_counters::monitor!(filled! { FlowMonitorInfo from counts { ..FlowMonitorInfo::default() } }))
 }
 
 pub(super) async fn ports(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<PortInfo>> {
@@ -152,7 +145,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         (Some(fallback), None) => format!("{} ({fallback})", view.driver),
         (None, None) => view.driver.clone(),
     };
-    PortInfo {
+    let info = netvm_counters::port!(filled! { PortInfo from view {
         id: port.id.0,
         name: port.name.clone(),
         kind: port.kind.word().to_owned(),
@@ -162,11 +155,6 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         workers: view.workers.iter().map(port_worker_info).collect(),
         mtu: port.mtu,
         group: landing.map(|group| group.name.clone()),
-        rx_packets: view.rx_packets,
-        rx_bytes: view.rx_bytes,
-        rx_coalesced: port.gro.then_some(view.rx_coalesced),
-        tx_packets: view.tx_packets,
-        tx_bytes: view.tx_bytes,
         rx_dropped: view.rx_dropped,
         tx_dropped: dropped(&unsent),
         policed: Some(policed).filter(|policed| has_rate || *policed > 0),
@@ -175,7 +163,8 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         mac_moves_held: view.switching.moves.held,
         share: None,
         tx_queues: view.queues.iter().map(queue_info).collect(),
-    }
+    } });
+    PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), ..info }
 }
 
 fn port_worker_info(view: &PortWorker) -> PortWorkerInfo {
@@ -202,15 +191,7 @@ fn share_info(host: &Host, port: &PortConfig, view: &PortView) -> ShareInfo {
 }
 
 fn queue_info(view: &QueueView) -> TxQueueInfo {
-    TxQueueInfo {
-        name: view.name.clone(),
-        packets: view.packets,
-        bytes: view.bytes,
-        dropped_full: view.full,
-        dropped_codel: view.late,
-        waiting_packets: view.waiting_packets,
-        waiting_bytes: view.waiting_bytes,
-    }
+    netvm_counters::queue!(filled! { TxQueueInfo from view { name: view.name.clone() } })
 }
 
 pub(super) fn chain_infos(views: &Views, nfs: &[NfInfo]) -> Vec<ChainInfo> {
@@ -232,17 +213,15 @@ pub(super) fn chain_infos(views: &Views, nfs: &[NfInfo]) -> Vec<ChainInfo> {
         };
         let hops: Vec<String> =
             chain.hops.iter().filter_map(|role| Some(host.nf(*role)?.role.clone())).collect();
-        Some(ChainInfo {
+        Some(netvm_counters::chain!(filled! { ChainInfo from view {
             id: chain.id.0,
             name: chain.name.clone(),
             state: chain_state(chain, &hops, nfs),
             hops,
             output,
-            entered: view.entered,
-            left: view.left,
             dropped_at_entry: dropped(true),
             dropped_inside: dropped(false),
-        })
+        } }))
     };
     host.chains.iter().filter_map(info).collect()
 }
@@ -326,20 +305,20 @@ fn stage(view: &StageView) -> StageInfo {
 
 pub(super) fn worker_infos(daemon: &Daemon, views: &Views) -> Vec<WorkerInfo> {
     let hz = clock::cycles_per_second() as f64;
-    let info = |view: &netvm_engine::WorkerView| WorkerInfo {
-        id: view.id.0,
-        core: view.core,
-        node: node_of(view.core, &views.host.engine.nodes),
-        idle: match views.host.engine.idle {
-            model::Idle::Poll => Idle::Poll,
-            model::Idle::Adaptive => Idle::Adaptive,
-        },
-        queues: u32::try_from(view.queues).unwrap_or(u32::MAX),
-        busy_percent: daemon.load.of(view.id.index()),
-        sleeps: view.counters.sleeps.get(),
-        copies: view.counters.copies.get(),
-        copied_bytes: view.counters.copied_bytes.get(),
-        longest_turn_us: view.counters.longest_turn.get() as f64 * 1e6 / hz,
+    let info = |view: &WorkerView| {
+        let counts = view.counters.counts();
+        netvm_counters::worker!(filled! { WorkerInfo from counts {
+            id: view.id.0,
+            core: view.core,
+            node: node_of(view.core, &views.host.engine.nodes),
+            idle: match views.host.engine.idle {
+                model::Idle::Poll => Idle::Poll,
+                model::Idle::Adaptive => Idle::Adaptive,
+            },
+            queues: u32::try_from(view.queues).unwrap_or(u32::MAX),
+            busy_percent: daemon.load.of(view.id.index()),
+            longest_turn_us: view.counters.longest_turn.get() as f64 * 1e6 / hz,
+        } })
     };
     views.workers.iter().map(info).collect()
 }

@@ -65,10 +65,9 @@ impl Engine {
 
     /// Counter sums of a chain with all its variants.
     pub(crate) fn counted_of_chain(&self, id: ChainId) -> ChainSums {
-        let mut sums = self.chain_counts(id);
-        for short in self.chains.shortened.iter().filter(|short| short.chain.of == id) {
-            sums.add(&self.sums_of_chain(short.chain.id).since(&short.before));
-        }
-        sums
+        let variants = self.chains.shortened.iter().filter(|short| short.chain.of == id);
+        variants.fold(self.chain_counts(id), |sums, short| {
+            sums + (self.sums_of_chain(short.chain.id) - short.before)
+        })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_clock as clock;
+use netvm_counters::{fields, filled};
 use netvm_model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
@@ -29,24 +30,20 @@ const TABLE_INTERVAL: Duration = Duration::from_secs(1);
 #[error("there is no router {0}: it was removed from the configuration")]
 pub struct UnknownRouter(pub RouterId);
 
-/// A router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouterView {
-    /// Its number.
-    pub id: RouterId,
-    /// Packets forwarded by its table.
-    pub forwarded: u64,
-    /// Packets punted to its kernel.
-    pub punted: u64,
-    /// Packets received from its kernel.
-    pub from_kernel: u64,
-    /// IPv4 and IPv6 routes that the workers use.
-    pub routes: (usize, usize),
-    /// Bytes of one version of the table; there are two.
-    pub memory: usize,
-    /// Routes were left to its kernel because the table was full.
-    pub was_full: bool,
-}
+netvm_counters::router! { fields! {
+    /// A router.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RouterView {
+        /// Its number.
+        pub id: RouterId,
+        /// IPv4 and IPv6 routes that the workers use.
+        pub routes: (usize, usize),
+        /// Bytes of one version of the table; there are two.
+        pub memory: usize,
+        /// Routes were left to its kernel because the table was full.
+        pub was_full: bool,
+    }
+} }
 
 /// All routers.
 pub(crate) struct Routers {
@@ -247,15 +244,12 @@ impl Engine {
     pub fn routers(&self) -> Vec<RouterView> {
         let view = |(id, state): (&RouterId, &State)| {
             let counts = self.router_counts(*id);
-            RouterView {
+            netvm_counters::router!(filled! { RouterView from counts {
                 id: *id,
-                forwarded: counts.forwarded,
-                punted: counts.punted,
-                from_kernel: counts.from_kernel,
                 routes: state.tables.routes(),
                 memory: state.tables.memory(),
                 was_full: state.tables.was_full(),
-            }
+            } })
         };
         self.routers.states.iter().map(view).collect()
     }

@@ -1,10 +1,12 @@
 //! Views of a running engine: ports, chains, memory, stages, workers. Reading them stalls no worker.
 
+use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_clock as clock;
+use netvm_counters::{fields, filled};
 use netvm_model::{Chain, PortConfig, QueueConfig};
 use netvm_region::PageKind;
 
@@ -15,70 +17,62 @@ pub(crate) mod nf;
 pub(crate) mod totals;
 pub(crate) mod trace;
 
-use crate::counters::{DropCounts, QueueCounters, Stage, WorkerCounters};
+use crate::counters::{DropCounts, InterfaceCounts, QueueCounters, Stage, WorkerCounters};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
 use crate::manager::nfs::instance::{Instance, InstanceState};
 use crate::manager::ports::{InterfaceView, PortState, interface_of_closed};
 use crate::manager::publish::l2_watch::SwitchingView;
-use crate::manager::since::InterfaceCounts;
+use crate::manager::since::{ChainSums, DropSums, PortSums};
 use crate::memory::Memory;
 
-/// A port.
-#[derive(Clone, Debug)]
-pub struct PortView {
-    /// Its number.
-    pub id: PortId,
-    /// The workers that have its queues.
-    pub workers: Vec<PortWorker>,
-    /// Packets received.
-    pub rx_packets: u64,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Packets that GRO joined to the packet before them; they do not count as received.
-    pub rx_coalesced: u64,
-    /// Packets that the device dropped for lack of room before the engine received them, if the device counts them; for a
-    /// source, packets that were due but not generated in time. Since the port was opened.
-    pub rx_dropped: u64,
-    /// Packets sent.
-    pub tx_packets: u64,
-    /// Bytes sent.
-    pub tx_bytes: u64,
-    /// The workers' time that its packets took, and turns in which it had to wait because other ports had used less of their
-    /// share. Counted if a port has `weight` or `reserve`.
-    pub worker_time: Duration,
-    /// See `worker_time`.
-    pub waited: u64,
-    /// Drops at the port, on receive and on transmit.
-    pub drops: DropCounts,
-    /// If it is a punt port: counts of the virtual router's interface.
-    pub router_interface: InterfaceCounts,
-    /// Queues of its shaper.
-    pub queues: Vec<QueueView>,
-    /// How it is driven.
-    pub driver: String,
-    /// The preferred mode and why it failed, if this is a fallback.
-    pub fallback: Option<String>,
-    /// Copies to a guest by a DMA device: begun, completed and failed.
-    pub copies: Option<dpdk::DmaChannelStats>,
-    /// Requests and interrupts of a guest's e1000 card.
-    pub card: Option<netvm_e1000::Counts>,
-    /// Whether the link is up, if known.
-    pub link: Option<bool>,
-    /// What L2 switching has seen at it.
-    pub switching: SwitchingView,
-    /// Whether it is open; if not, `fault` says why.
-    pub is_open: bool,
-    /// Its interface, for ports that have one.
-    pub interface: Option<InterfaceView>,
-    /// Whether a capture has been read to its end; `None` for other ports.
-    pub done: Option<bool>,
-    /// Why it is closed, or stopped early (captures, and guests that truncate their memory or break the protocol).
-    pub fault: Option<String>,
-    /// Problems that do not stop it, with their remedies.
-    pub notes: Vec<String>,
-}
+netvm_counters::port! { fields! {
+    /// A port.
+    #[derive(Clone, Debug)]
+    pub struct PortView {
+        /// Its number.
+        pub id: PortId,
+        /// The workers that have its queues.
+        pub workers: Vec<PortWorker>,
+        /// Packets that the device dropped for lack of room before the engine received them, if the device counts them;
+        /// for a source, packets that were due but not generated in time. Since the port was opened.
+        pub rx_dropped: u64,
+        /// The workers' time that its packets took, and turns in which it had to wait because other ports had used less
+        /// of their share. Counted if a port has `weight` or `reserve`.
+        pub worker_time: Duration,
+        /// See `worker_time`.
+        pub waited: u64,
+        /// Drops at the port, on receive and on transmit.
+        pub drops: DropCounts,
+        /// If it is a punt port: counts of the virtual router's interface.
+        pub router_interface: InterfaceCounts,
+        /// Queues of its shaper.
+        pub queues: Vec<QueueView>,
+        /// How it is driven.
+        pub driver: String,
+        /// The preferred mode and why it failed, if this is a fallback.
+        pub fallback: Option<String>,
+        /// Copies to a guest by a DMA device: begun, completed and failed.
+        pub copies: Option<dpdk::DmaChannelStats>,
+        /// Requests and interrupts of a guest's e1000 card.
+        pub card: Option<netvm_e1000::Counts>,
+        /// Whether the link is up, if known.
+        pub link: Option<bool>,
+        /// What L2 switching has seen at it.
+        pub switching: SwitchingView,
+        /// Whether it is open; if not, `fault` says why.
+        pub is_open: bool,
+        /// Its interface, for ports that have one.
+        pub interface: Option<InterfaceView>,
+        /// Whether a capture has been read to its end; `None` for other ports.
+        pub done: Option<bool>,
+        /// Why it is closed, or stopped early (captures, and guests that truncate their memory or break the protocol).
+        pub fault: Option<String>,
+        /// Problems that do not stop it, with their remedies.
+        pub notes: Vec<String>,
+    }
+} }
 
 /// A worker that has queues of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,37 +85,25 @@ pub struct PortWorker {
     pub load: u32,
 }
 
-/// A queue of a port's shaper, since the shaper was configured.
-#[derive(Clone, Debug)]
-pub struct QueueView {
-    /// Its name.
-    pub name: String,
-    /// Packets sent.
-    pub packets: u64,
-    /// Bytes sent.
-    pub bytes: u64,
-    /// Packets dropped because it was full.
-    pub full: u64,
-    /// Packets that CoDel dropped.
-    pub late: u64,
-    /// Packets that wait now.
-    pub waiting_packets: u64,
-    /// Bytes that wait now.
-    pub waiting_bytes: u64,
-}
+netvm_counters::queue! { fields! {
+    /// A queue of a port's shaper, since the shaper was configured.
+    #[derive(Clone, Debug)]
+    pub struct QueueView {
+        /// Its name.
+        pub name: String,
+    }
+} }
 
-/// A chain.
-#[derive(Clone, Debug)]
-pub struct ChainView {
-    /// Its number.
-    pub id: ChainId,
-    /// Packets handed to its first hop.
-    pub entered: u64,
-    /// Packets that left it by a port.
-    pub left: u64,
-    /// Drops in it.
-    pub drops: DropCounts,
-}
+netvm_counters::chain! { fields! {
+    /// A chain.
+    #[derive(Clone, Debug)]
+    pub struct ChainView {
+        /// Its number.
+        pub id: ChainId,
+        /// Drops in it.
+        pub drops: DropCounts,
+    }
+} }
 
 /// One region and its mbufs.
 #[derive(Clone, Debug)]
@@ -189,7 +171,7 @@ impl Engine {
         })
     }
 
-    pub(crate) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
+    pub(crate) fn sum<S: Sum>(&self, of: impl Fn(&WorkerCounters) -> S) -> S {
         self.workers.sum(of)
     }
 
@@ -220,20 +202,11 @@ impl Engine {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         let view = |state: &PortState| {
-            let counts = self.port_counts(state.id());
+            let sums = self.port_counts(state.id());
             PortView {
-                id: state.id(),
                 workers: self.workers_of(state),
-                rx_packets: counts.rx_packets,
-                rx_bytes: counts.rx_bytes,
-                rx_coalesced: counts.rx_coalesced,
                 rx_dropped: state.missed(),
-                tx_packets: counts.tx_packets,
-                tx_bytes: counts.tx_bytes,
-                worker_time: time_of(counts.cycles),
-                waited: counts.waited,
-                router_interface: counts.interface,
-                drops: with_device(counts.drops, (state.missed(), state.refused())),
+                drops: with_device(sums.drops, (state.missed(), state.refused())),
                 queues: queue_views(state),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
@@ -246,36 +219,15 @@ impl Engine {
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
                 fault: state.fault(),
                 notes: state.notes(),
+                ..closed_view(state.id(), sums)
             }
         };
         let closed = |config: &PortConfig| {
-            let fault = self.closed_ports.get(&config.id)?.clone();
-            let counts = self.port_counts(config.id);
             Some(PortView {
-                id: config.id,
-                workers: Vec::new(),
-                rx_packets: counts.rx_packets,
-                rx_bytes: counts.rx_bytes,
-                rx_coalesced: counts.rx_coalesced,
-                rx_dropped: 0,
-                tx_packets: counts.tx_packets,
-                tx_bytes: counts.tx_bytes,
-                worker_time: time_of(counts.cycles),
-                waited: counts.waited,
-                router_interface: counts.interface,
-                drops: by_reason(counts.drops),
-                queues: Vec::new(),
-                driver: "closed".to_owned(),
-                fallback: None,
-                copies: None,
-                card: None,
-                link: Some(false),
                 switching: self.switching_view(config.id),
-                is_open: false,
                 interface: interface_of_closed(config),
-                done: None,
-                fault: Some(fault),
-                notes: Vec::new(),
+                fault: Some(self.closed_ports.get(&config.id)?.clone()),
+                ..closed_view(config.id, self.port_counts(config.id))
             })
         };
         let closed = self.host.ports.iter().filter_map(closed);
@@ -305,9 +257,10 @@ impl Engine {
     #[must_use]
     pub fn chains(&self) -> Vec<ChainView> {
         let view = |chain: &Chain| {
-            let sums = self.counted_of_chain(chain.id);
-            let drops = by_reason(sums.drops);
-            ChainView { id: chain.id, entered: sums.entered, left: sums.left, drops }
+            let ChainSums { counts, drops } = self.counted_of_chain(chain.id);
+            netvm_counters::chain!(
+                filled! { ChainView from counts { id: chain.id, drops: by_reason(drops) } }
+            )
         };
         self.host.chains.iter().map(view).collect()
     }
@@ -350,27 +303,48 @@ fn time_of(cycles: u64) -> Duration {
     Duration::from_secs_f64(cycles as f64 / clock::cycles_per_second() as f64)
 }
 
-/// Drops of a port with those of its device before packets were received, and after they were sent.
-fn with_device(mut counts: [u64; DropReason::COUNT], (missed, refused): (u64, u64)) -> DropCounts {
-    counts[DropReason::RxMissed as usize] += missed;
-    counts[DropReason::TxRefused as usize] += refused;
-    by_reason(counts)
+/// The view of a closed port, with what was counted at it.
+fn closed_view(id: PortId, sums: PortSums) -> PortView {
+    let counts = sums.counts;
+    netvm_counters::port!(filled! { PortView from counts {
+        id,
+        workers: Vec::new(),
+        rx_dropped: 0,
+        worker_time: time_of(sums.cycles),
+        waited: sums.waited,
+        drops: by_reason(sums.drops),
+        router_interface: sums.interface,
+        queues: Vec::new(),
+        driver: "closed".to_owned(),
+        fallback: None,
+        copies: None,
+        card: None,
+        link: Some(false),
+        switching: SwitchingView::default(),
+        is_open: false,
+        interface: None,
+        done: None,
+        fault: None,
+        notes: Vec::new(),
+    } })
 }
 
-fn by_reason(counts: [u64; DropReason::COUNT]) -> DropCounts {
+/// Drops of a port with those of its device before packets were received, and after they were sent.
+fn with_device(DropSums(mut counts): DropSums, (missed, refused): (u64, u64)) -> DropCounts {
+    counts[DropReason::RxMissed as usize] += missed;
+    counts[DropReason::TxRefused as usize] += refused;
+    by_reason(DropSums(counts))
+}
+
+fn by_reason(DropSums(counts): DropSums) -> DropCounts {
     DropReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
 }
 
 fn queue_views(state: &PortState) -> Vec<QueueView> {
     let configured = state.config.policy.qos.iter().flat_map(|qos| &qos.queues);
-    let view = |(queue, counters): (&QueueConfig, &QueueCounters)| QueueView {
-        name: queue.name.clone(),
-        packets: counters.packets.get(),
-        bytes: counters.bytes.get(),
-        full: counters.full.get(),
-        late: counters.late.get(),
-        waiting_packets: counters.waiting_packets.get(),
-        waiting_bytes: counters.waiting_bytes.get(),
+    let view = |(queue, counters): (&QueueConfig, &QueueCounters)| {
+        let counts = counters.counts();
+        netvm_counters::queue!(filled! { QueueView from counts { name: queue.name.clone() } })
     };
     configured.zip(state.queues.iter()).map(view).collect()
 }

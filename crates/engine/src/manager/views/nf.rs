@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use netvm_region::NfCounter;
 
-use crate::counters::DropCounts;
+use crate::counters::{DropCounts, LinkCounts};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{GroupId, InstanceId, NfThreadId, RoleId};
 use crate::manager::Engine;
@@ -13,6 +13,8 @@ use crate::manager::nfs::instance::{Instance, InstanceState};
 /// One thread of an NF.
 #[derive(Clone, Debug)]
 pub struct ThreadView {
+    /// What workers counted of it.
+    pub counts: LinkCounts,
     /// Its number in the trust group.
     pub nf_thread: NfThreadId,
     /// Packets that the engine handed to it.
@@ -25,10 +27,6 @@ pub struct ThreadView {
     pub drops: DropCounts,
     /// Events that no correct NF causes.
     pub violations: Vec<(Violation, u64)>,
-    /// Packets with an accepted per-flow verdict.
-    pub flows_decided: u64,
-    /// Packets whose per-flow verdict was refused: not permitted, or the flow was no longer known.
-    pub flows_refused: u64,
     /// Buffers that it holds, by the owner table.
     pub buffers: u32,
     /// Highest fill level of its receive rings in about the last second, from 0 to 1.
@@ -74,14 +72,13 @@ impl Engine {
             let now = self.workers.link_sums(links);
             let memories = group.iter().flat_map(|group| &group.memories);
             threads.push(ThreadView {
+                counts: now.counts - before.counts,
                 nf_thread: *nf_thread,
                 delivered: now.delivered - before.delivered,
                 returned: now.returned - before.returned,
                 standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),
                 drops: since(&DropReason::ALL, &now.drops, &before.drops),
                 violations: since(&Violation::ALL, &now.violations, &before.violations),
-                flows_decided: now.flows_decided - before.flows_decided,
-                flows_refused: now.flows_refused - before.flows_refused,
                 fill: instance.progress.get(usize::from(thread)).map_or(0.0, |progress| progress.fill),
                 buffers: memories.map(|memory| memory.in_flight.buffers_with(*nf_thread)).sum(),
             });

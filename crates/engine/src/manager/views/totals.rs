@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use netvm_region::NfCounter;
 
 use super::nf::InstanceView;
+use crate::counters::LinkCounts;
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::GroupId;
 use crate::manager::Engine;
@@ -14,6 +15,8 @@ use crate::manager::nfs::teardown::Teardown;
 /// Totals over all instances of a role since the engine started or the role was configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleTotals {
+    /// What workers counted of them.
+    pub counts: LinkCounts,
     /// Packets that the engine handed to them.
     pub delivered: u64,
     /// Packets that they returned to the engine.
@@ -24,10 +27,6 @@ pub struct RoleTotals {
     pub drops: [u64; DropReason::COUNT],
     /// Events that no correct NF causes, by [`Violation`].
     pub violations: [u64; Violation::COUNT],
-    /// Packets with an accepted per-flow verdict.
-    pub flows_decided: u64,
-    /// Packets with a refused per-flow verdict.
-    pub flows_refused: u64,
     /// Their own counters, by name.
     pub own: BTreeMap<String, u64>,
 }
@@ -35,13 +34,12 @@ pub struct RoleTotals {
 impl Default for RoleTotals {
     fn default() -> Self {
         Self {
+            counts: LinkCounts::default(),
             delivered: 0,
             returned: 0,
             standard: [0; NfCounter::COUNT],
             drops: [0; DropReason::COUNT],
             violations: [0; Violation::COUNT],
-            flows_decided: 0,
-            flows_refused: 0,
             own: BTreeMap::new(),
         }
     }
@@ -51,10 +49,9 @@ impl RoleTotals {
     /// Adds an instance. The NF writes its own counters, so their sums may wrap.
     fn add(&mut self, view: &InstanceView) {
         for thread in &view.threads {
+            self.counts = self.counts + thread.counts;
             self.delivered += thread.delivered;
             self.returned += thread.returned;
-            self.flows_decided += thread.flows_decided;
-            self.flows_refused += thread.flows_refused;
             add_each(&mut self.standard, &thread.standard);
             thread.drops.iter().for_each(|(reason, count)| self.drops[*reason as usize] += count);
             thread.violations.iter().for_each(|(kind, count)| self.violations[*kind as usize] += count);
@@ -63,10 +60,9 @@ impl RoleTotals {
     }
 
     fn merge(&mut self, other: &Self) {
+        self.counts = self.counts + other.counts;
         self.delivered += other.delivered;
         self.returned += other.returned;
-        self.flows_decided += other.flows_decided;
-        self.flows_refused += other.flows_refused;
         add_each(&mut self.standard, &other.standard);
         add_each(&mut self.drops, &other.drops);
         add_each(&mut self.violations, &other.violations);

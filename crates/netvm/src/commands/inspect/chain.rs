@@ -4,6 +4,7 @@ use comfy_table::Cell;
 use netvm_api::{ChainInfo, ChainState, Client, GroupInfo};
 
 use super::{select, show};
+use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::{bytes, count};
 use crate::output::{Output, Tone, lines};
@@ -15,34 +16,23 @@ pub async fn chain(client: &Client, output: &Output, name: Option<&str>) -> Resu
 }
 
 fn draw_chains(chains: &[ChainInfo], output: &Output) -> String {
-    let mut table = output.table(&[
-        ">ID",
-        "CHAIN",
-        "HOPS",
-        "OUTPUT",
-        "STATE",
-        ">ENTERED",
-        ">LEFT",
-        ">DROPPED AT ENTRY",
-        ">DROPPED INSIDE",
-    ]);
+    let counters = Columns::of(chains);
+    let mut table = Columns::table(output, &[">ID", "CHAIN", "HOPS", "OUTPUT", "STATE"], &[&counters]);
     for chain in chains {
         let state = match chain.state {
             ChainState::Up => output.cell("up", Tone::Good),
             ChainState::Bypassed => output.cell("bypassed", Tone::Doubtful),
             ChainState::Down => output.cell("down", Tone::Bad),
         };
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(chain.id),
             Cell::new(&chain.name),
             Cell::new(chain.hops.join(" → ")),
             Cell::new(chain.output.as_deref().unwrap_or("-")),
             state,
-            Cell::new(count(chain.entered)),
-            Cell::new(count(chain.left)),
-            Cell::new(count(chain.dropped_at_entry)),
-            Cell::new(count(chain.dropped_inside)),
-        ]);
+        ];
+        row.extend(counters.cells(chain).into_iter().map(Cell::new));
+        table.add_row(row);
     }
     lines(table)
 }
@@ -54,7 +44,8 @@ pub async fn group(client: &Client, output: &Output, name: Option<&str>) -> Resu
 }
 
 fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
-    let mut table = output.table(&[
+    let counters = Columns::of(groups);
+    let first = [
         ">ID",
         "GROUP",
         ">NFS",
@@ -66,12 +57,11 @@ fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
         ">FREE",
         ">IN ENGINE",
         ">IN NFS",
-        ">RECLAIMED",
-        ">LONGEST RECLAIM",
-    ]);
+    ];
+    let mut table = Columns::table(output, &first, &[&counters]);
     for group in groups {
         for region in &group.regions {
-            table.add_row([
+            let row = [
                 group.id.to_string(),
                 group.name.clone(),
                 group.instances.to_string(),
@@ -83,9 +73,8 @@ fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
                 count(region.free.into()),
                 count(region.in_engine.into()),
                 count(region.in_nfs.into()),
-                count(group.reclaimed_total),
-                format!("{:.1} ms", group.longest_reclaim_ms),
-            ]);
+            ];
+            table.add_row(row.into_iter().chain(counters.cells(group)));
         }
     }
     lines(table)

@@ -4,6 +4,7 @@ use comfy_table::Cell;
 use netvm_api::{Client, NfInfo, NfState};
 
 use super::{select, show};
+use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::{count, duration};
 use crate::output::{Output, Tone, lines};
@@ -79,37 +80,12 @@ fn draw_nfs(nfs: &[NfInfo], output: &Output) -> String {
 /// The threads and counters of an instance.
 fn draw_details(nf: &NfInfo, output: &Output) -> String {
     let mut text = format!("\n{} #{}\n", nf.role, nf.instance);
-    let mut table = output.table(&[
-        ">THREAD",
-        ">RECEIVED",
-        ">NEXT",
-        ">PORT",
-        ">ROLE",
-        ">DROPPED",
-        ">DETOURED",
-        ">FLOWS DECIDED",
-        ">REFUSED",
-        ">CYCLES/PACKET",
-        ">OWN",
-        ">BURSTS",
-        ">SLEEPS",
-    ]);
+    let packets = Columns::of(nf.threads.iter().map(|thread| &thread.packets));
+    let further = Columns::of(&nf.threads);
+    let mut table = Columns::table(output, &[">THREAD"], &[&packets, &further]);
     for thread in &nf.threads {
-        table.add_row([
-            thread.nf_thread.to_string(),
-            count(thread.packets.received),
-            count(thread.packets.next),
-            count(thread.packets.to_port),
-            count(thread.packets.to_role),
-            count(thread.packets.dropped),
-            count(thread.packets.detoured),
-            count(thread.packets.flows_decided),
-            count(thread.packets.flows_refused),
-            format!("{:.0}", thread.cycles_per_packet),
-            format!("{:.0}", thread.nf_cycles_per_packet),
-            count(thread.bursts),
-            count(thread.sleeps),
-        ]);
+        let number = thread.nf_thread.to_string();
+        table.add_row([vec![number], packets.cells(&thread.packets), further.cells(thread)].concat());
     }
     text.push_str(&lines(table));
     for (title, numbers) in [("COUNTER", &nf.counters), ("VIOLATION", &nf.violations)] {

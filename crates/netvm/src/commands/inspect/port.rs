@@ -4,6 +4,7 @@ use comfy_table::Cell;
 use netvm_api::{Client, PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo};
 
 use super::{select, show};
+use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::count;
 use crate::output::{Output, Tone, lines};
@@ -15,32 +16,9 @@ pub async fn port(client: &Client, output: &Output, name: Option<&str>) -> Resul
 }
 
 fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
-    let mut columns = vec![
-        ">ID",
-        "PORT",
-        "KIND",
-        "DRIVER",
-        "LINK",
-        ">QUEUES",
-        "WORKER",
-        ">LOAD",
-        ">MTU",
-        "GROUP",
-        ">RX PACKETS",
-        ">RX BYTES",
-        ">TX PACKETS",
-        ">TX BYTES",
-        ">RX DROPPED",
-        ">TX DROPPED",
-    ];
-    let has_gro = ports.iter().any(|port| port.rx_coalesced.is_some());
-    let has_rates = ports.iter().any(|port| port.policed.is_some());
-    let has_guards = ports.iter().any(|port| port.spoofed.is_some());
-    for (is_shown, column) in [(has_rates, ">POLICED"), (has_guards, ">SPOOFED"), (has_gro, ">RX COALESCED")]
-    {
-        columns.extend(is_shown.then_some(column));
-    }
-    let mut table = output.table(&columns);
+    let counters = Columns::of(ports).with_exact_bytes();
+    let first = [">ID", "PORT", "KIND", "DRIVER", "LINK", ">QUEUES", "WORKER", ">LOAD", ">MTU", "GROUP"];
+    let mut table = Columns::table(output, &first, &[&counters]);
     for port in ports {
         let link = if port.link { output.cell("up", Tone::Good) } else { output.cell("down", Tone::Bad) };
         let mut row = vec![
@@ -54,18 +32,8 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(loads(port)),
             Cell::new(port.mtu),
             Cell::new(port.group.as_deref().unwrap_or("-")),
-            Cell::new(count(port.rx_packets)),
-            Cell::new(count(port.rx_bytes)),
-            Cell::new(count(port.tx_packets)),
-            Cell::new(count(port.tx_bytes)),
-            Cell::new(count(port.rx_dropped)),
-            Cell::new(count(port.tx_dropped)),
         ];
-        for (is_shown, packets) in
-            [(has_rates, port.policed), (has_guards, port.spoofed), (has_gro, port.rx_coalesced)]
-        {
-            row.extend(is_shown.then(|| Cell::new(packets.map_or_else(|| "-".to_owned(), count))));
-        }
+        row.extend(counters.cells(port).into_iter().map(Cell::new));
         table.add_row(row);
     }
     let mut text = lines(table);
@@ -138,20 +106,11 @@ fn draw_shares(ports: &[PortInfo], output: &Output) -> String {
 
 /// The queues of shapers.
 fn draw_queues(ports: &[PortInfo], output: &Output) -> String {
-    let columns =
-        ["PORT", "QUEUE", ">TX PACKETS", ">TX BYTES", ">WAITING", ">WAITING BYTES", ">QUEUE FULL", ">CODEL"];
-    let mut table = output.table(&columns);
-    for (port, queue) in ports.iter().flat_map(|port| port.tx_queues.iter().map(move |queue| (port, queue))) {
-        table.add_row(vec![
-            Cell::new(&port.name),
-            Cell::new(&queue.name),
-            Cell::new(count(queue.packets)),
-            Cell::new(count(queue.bytes)),
-            Cell::new(count(queue.waiting_packets)),
-            Cell::new(count(queue.waiting_bytes)),
-            Cell::new(count(queue.dropped_full)),
-            Cell::new(count(queue.dropped_codel)),
-        ]);
+    let queues = || ports.iter().flat_map(|port| port.tx_queues.iter().map(move |queue| (port, queue)));
+    let counters = Columns::of(queues().map(|(_, queue)| queue)).with_exact_bytes();
+    let mut table = Columns::table(output, &["PORT", "QUEUE"], &[&counters]);
+    for (port, queue) in queues() {
+        table.add_row([vec![port.name.clone(), queue.name.clone()], counters.cells(queue)].concat());
     }
     lines(table)
 }

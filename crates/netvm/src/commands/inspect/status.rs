@@ -6,8 +6,9 @@ use netvm_api::{Client, ClientError, Drift, HugePages, Idle, NfInfo, NfState, St
 use tokio::time::sleep;
 
 use crate::commands::change::{age, problems_of};
+use crate::commands::counters::Columns;
 use crate::error::CliError;
-use crate::format::{bytes, count, duration, plural};
+use crate::format::{count, duration, plural};
 use crate::output::{Output, lines};
 
 /// Interval between attempts to reach a netvmd that starts.
@@ -64,20 +65,11 @@ fn draw_status(status: &Status, output: &Output) -> String {
         plural(status.chains as usize, "chain"),
         status.clock_hz as f64 / 1e9,
     );
-    let mut table = output.table(&[
-        "WORKER",
-        ">CORE",
-        ">NODE",
-        "IDLE",
-        ">QUEUES",
-        ">BUSY",
-        ">SLEEPS",
-        ">COPIES",
-        ">COPIED",
-        ">LONGEST TURN",
-    ]);
+    let counters = Columns::of(&status.workers);
+    let first = ["WORKER", ">CORE", ">NODE", "IDLE", ">QUEUES", ">BUSY"];
+    let mut table = Columns::table(output, &first, &[&counters]);
     for worker in &status.workers {
-        table.add_row([
+        let row = [
             worker.id.to_string(),
             worker.core.to_string(),
             worker.node.to_string(),
@@ -87,11 +79,8 @@ fn draw_status(status: &Status, output: &Output) -> String {
             },
             worker.queues.to_string(),
             format!("{:.1} %", worker.busy_percent),
-            count(worker.sleeps),
-            count(worker.copies),
-            bytes(worker.copied_bytes),
-            format!("{:.0} µs", worker.longest_turn_us),
-        ]);
+        ];
+        table.add_row(row.into_iter().chain(counters.cells(worker)));
     }
     text.push_str(&lines(table));
     if status.dropped > 0 {

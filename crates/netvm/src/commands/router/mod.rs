@@ -8,6 +8,7 @@ use netvm_api::{
 };
 
 use crate::cli::{AddRouteArgs, RouterCommand};
+use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::{bytes, count};
 use crate::output::{Output, Tone, lines};
@@ -112,30 +113,20 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
     if routers.is_empty() {
         return "no virtual routers: add [[router]] to the configuration\n".to_owned();
     }
-    let mut table = output.table(&[
-        "ROUTER",
-        "NAMESPACE",
-        "INTERFACES",
-        ">IPV4 ROUTES",
-        ">IPV6 ROUTES",
-        ">NEIGHBOURS",
-        ">FORWARDED",
-        ">PUNTED",
-        ">FROM KERNEL",
-    ]);
+    let counters = Columns::of(routers);
+    let first = ["ROUTER", "NAMESPACE", "INTERFACES", ">IPV4 ROUTES", ">IPV6 ROUTES", ">NEIGHBOURS"];
+    let mut table = Columns::table(output, &first, &[&counters]);
     for router in routers {
         let names: Vec<&str> = router.interfaces.iter().map(|interface| &*interface.name).collect();
-        table.add_row([
+        let row = [
             router.name.clone(),
             router.namespace.clone(),
             names.join(","),
             count(router.routes_v4),
             count(router.routes_v6),
             count(router.neighbours),
-            count(router.forwarded),
-            count(router.punted),
-            count(router.from_kernel),
-        ]);
+        ];
+        table.add_row(row.into_iter().chain(counters.cells(router)));
     }
     let mut text = lines(table);
     for limitation in LIMITATIONS {
@@ -219,30 +210,19 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     text.push_str(&lines(table));
     text.extend(LIMITATIONS.iter().filter_map(|limitation| limitation(router, output)));
     text.push('\n');
-    let columns = ["INTERFACE", ">RX PACKETS", ">RX BYTES", ">RX DROPPED", ">TX PACKETS", ">TX BYTES"];
-    let mut table = output.table(&columns);
+    let counters = Columns::of(&router.interfaces);
+    let mut table = Columns::table(output, &["INTERFACE"], &[&counters]);
     for interface in &router.interfaces {
-        table.add_row([
-            interface.name.clone(),
-            count(interface.rx_packets),
-            bytes(interface.rx_bytes),
-            count(interface.rx_dropped),
-            count(interface.tx_packets),
-            bytes(interface.tx_bytes),
-        ]);
+        table.add_row([vec![interface.name.clone()], counters.cells(interface)].concat());
     }
     text.push_str(&lines(table));
     text.push('\n');
-    let mut table = output.table(&["INTERFACE", "FOR THE KERNEL", "WHY PUNTED", ">PUNTED", ">DROPPED"]);
     let punts = router.interfaces.iter().flat_map(|one| one.punts.iter().map(move |punt| (&*one.name, punt)));
+    let counters = Columns::of(punts.clone().map(|(_, punt)| punt));
+    let mut table = Columns::table(output, &["INTERFACE", "FOR THE KERNEL", "WHY PUNTED"], &[&counters]);
     for (interface, punt) in punts.clone() {
-        table.add_row([
-            interface.to_owned(),
-            punt.class.clone(),
-            punt.reason.clone(),
-            count(punt.punted),
-            count(punt.dropped),
-        ]);
+        let names = vec![interface.to_owned(), punt.class.clone(), punt.reason.clone()];
+        table.add_row([names, counters.cells(punt)].concat());
     }
     if punts.count() > 0 {
         text.push_str(&lines(table));

@@ -9,7 +9,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use netvm_api::explain::{METRICS, Metric, MetricKind};
-use netvm_api::{ChainState, NfInfo, PuntInfo, RouterInfo, RouterInterfaceInfo, Stats};
+use netvm_api::{ChainInfo, ChainState, NfInfo, PuntInfo, RouterInfo, ShareInfo, Stats};
+use netvm_counters::{Counted, Exported, Value};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text};
 use prometheus_client::metrics::MetricType;
@@ -113,6 +114,30 @@ fn label(name: &str) -> String {
 }
 
 impl Scrape {
+    /// Adds the metrics of things with counters: for each thing, the values of the labels that name it.
+    fn counters<'a, T: Counted + 'a, const N: usize>(
+        &mut self,
+        things: impl IntoIterator<Item = ([String; N], &'a T)>,
+    ) {
+        let things: Vec<_> = things.into_iter().map(|(labels, thing)| (labels, thing.values())).collect();
+        for (n, counter) in T::TABLE.counters.iter().enumerate() {
+            let Some(Exported { metric, label }) = &counter.metric else { continue };
+            debug_assert_eq!(metric.labels.len(), N + usize::from(label.is_some()), "{}", metric.name);
+            let sample = |(values, counts): &([String; N], Vec<Option<Value>>)| {
+                let values = values.iter().cloned().chain(label.map(str::to_owned));
+                Sample {
+                    labels: metric.labels.iter().copied().zip(values).collect(),
+                    value: counts[n].map_or(0.0, Value::as_f64) / counter.unit.per_base_unit(),
+                }
+            };
+            let samples = things.iter().map(sample);
+            match self.0.iter_mut().find(|(known, _)| known.name == metric.name) {
+                Some((_, known)) => known.extend(samples),
+                None => self.0.push((metric, samples.collect())),
+            }
+        }
+    }
+
     /// Adds the samples of a metric: for each, the values of its labels in order, and its value.
     fn add<const N: usize>(&mut self, name: &str, samples: impl IntoIterator<Item = ([String; N], f64)>) {
         let Some(metric) = METRICS.iter().find(|metric| metric.name == name) else {
@@ -140,20 +165,13 @@ impl Scrape {
     }
 
     fn ports(&mut self, stats: &Stats) {
-        let mut add = |name: &str, value: fn(&netvm_api::PortInfo) -> f64| {
-            self.add(name, stats.ports.iter().map(|port| ([port.name.clone()], value(port))));
-        };
-        add("netvm_port_rx_packets", |port| port.rx_packets as f64);
-        add("netvm_port_rx_bytes", |port| port.rx_bytes as f64);
-        add("netvm_port_rx_coalesced_packets", |port| port.rx_coalesced.unwrap_or(0) as f64);
-        add("netvm_port_tx_packets", |port| port.tx_packets as f64);
-        add("netvm_port_tx_bytes", |port| port.tx_bytes as f64);
-        add("netvm_port_rx_missed_packets", |port| port.rx_dropped as f64);
-        add("netvm_port_mac_moves", |port| port.mac_moves as f64);
-        add("netvm_port_mac_moves_held", |port| port.mac_moves_held as f64);
-        add("netvm_port_worker_seconds", |port| port.share.as_ref().map_or(0.0, |share| share.worker_s));
-        add("netvm_port_waited_turns", |port| port.share.as_ref().map_or(0.0, |share| share.waited as f64));
-        add("netvm_port_link_up", |port| flag(port.link));
+        let none = ShareInfo::default();
+        self.counters(stats.ports.iter().map(|port| ([port.name.clone()], port)));
+        self.counters(
+            stats.ports.iter().map(|port| ([port.name.clone()], port.share.as_ref().unwrap_or(&none))),
+        );
+        let links = stats.ports.iter().map(|port| ([port.name.clone()], flag(port.link)));
+        self.add("netvm_port_link_up", links);
         let loads = stats.ports.iter().flat_map(|port| {
             let label = |worker: u8| [port.name.clone(), worker.to_string()];
             port.workers.iter().map(move |load| (label(load.worker), load.load_percent / 100.0))
@@ -176,12 +194,9 @@ impl Scrape {
     }
 
     fn chains(&mut self, stats: &Stats) {
-        let mut add = |name: &str, value: fn(&netvm_api::ChainInfo) -> f64| {
-            self.add(name, stats.chains.iter().map(|chain| ([chain.name.clone()], value(chain))));
-        };
-        add("netvm_chain_entered_packets", |chain| chain.entered as f64);
-        add("netvm_chain_left_packets", |chain| chain.left as f64);
-        add("netvm_chain_up", |chain| flag(chain.state == ChainState::Up));
+        self.counters(stats.chains.iter().map(|chain| ([chain.name.clone()], chain)));
+        let up = |chain: &ChainInfo| ([chain.name.clone()], flag(chain.state == ChainState::Up));
+        self.add("netvm_chain_up", stats.chains.iter().map(up));
         let hops = stats.chains.iter().flat_map(|chain| {
             let hop = |(n, role): (usize, &String)| ([chain.name.clone(), n.to_string(), role.clone()], 1.0);
             chain.hops.iter().enumerate().map(hop).collect::<Vec<_>>()
@@ -190,16 +205,7 @@ impl Scrape {
     }
 
     fn roles(&mut self, stats: &Stats) {
-        let mut add = |name: &str, value: fn(&netvm_api::NfPackets) -> u64| {
-            let samples = stats.roles.iter().map(|role| ([role.role.clone()], value(&role.packets) as f64));
-            self.add(name, samples);
-        };
-        add("netvm_nf_received_packets", |packets| packets.received);
-        add("netvm_nf_passed_packets", |packets| packets.next);
-        add("netvm_nf_discarded_packets", |packets| packets.dropped);
-        add("netvm_nf_to_port_packets", |packets| packets.to_port);
-        add("netvm_nf_to_role_packets", |packets| packets.to_role);
-        add("netvm_nf_detoured_packets", |packets| packets.detoured);
+        self.counters(stats.roles.iter().map(|role| ([role.role.clone()], &role.packets)));
         let violations = stats.roles.iter().flat_map(|role| {
             let all = role.violations.iter();
             all.map(|(name, count)| ([role.role.clone(), name.clone()], *count as f64)).collect::<Vec<_>>()
@@ -219,19 +225,12 @@ impl Scrape {
         let of = |nf: &NfInfo| [nf.role.clone(), nf.instance.to_string()];
         self.add("netvm_nf_running", nfs.iter().map(|nf| (of(nf), flag(nf.state.gets_packets()))));
         self.add("netvm_nf_restarts", nfs.iter().map(|nf| (of(nf), nf.restarts as f64)));
-        let mut add = |name: &str, value: fn(&netvm_api::ThreadInfo) -> f64| {
-            let samples = nfs.iter().flat_map(|nf| {
-                let [role, instance] = of(nf);
-                let sample = move |(n, thread): (usize, &netvm_api::ThreadInfo)| {
-                    ([role.clone(), instance.clone(), n.to_string()], value(thread))
-                };
-                nf.threads.iter().enumerate().map(sample)
-            });
-            self.add(name, samples);
-        };
-        add("netvm_nf_busy_cycles", |thread| thread.cycles as f64);
-        add("netvm_nf_ring_ratio", |thread| thread.ring_percent / 100.0);
-        add("netvm_nf_buffers", |thread| f64::from(thread.buffers));
+        let threads = nfs.iter().flat_map(|nf| {
+            let [role, instance] = of(nf);
+            let labels = move |n: usize| [role.clone(), instance.clone(), n.to_string()];
+            nf.threads.iter().enumerate().map(move |(n, thread)| (labels(n), thread))
+        });
+        self.counters(threads);
     }
 
     fn workers(&mut self, stats: &Stats) {
@@ -239,27 +238,26 @@ impl Scrape {
             ([worker.id.to_string(), worker.core.to_string()], worker.busy_percent / 100.0)
         };
         self.add("netvm_worker_busy_ratio", stats.workers.iter().map(busy));
-        let mut add = |name: &str, value: fn(&netvm_api::WorkerInfo) -> f64| {
-            self.add(name, stats.workers.iter().map(|worker| ([worker.id.to_string()], value(worker))));
-        };
-        add("netvm_worker_queues", |worker| f64::from(worker.queues));
-        add("netvm_worker_sleeps", |worker| worker.sleeps as f64);
-        add("netvm_worker_copied_packets", |worker| worker.copies as f64);
-        add("netvm_worker_copied_bytes", |worker| worker.copied_bytes as f64);
-        add("netvm_worker_longest_turn_seconds", |worker| worker.longest_turn_us / 1e6);
+        let of = |worker: &netvm_api::WorkerInfo| [worker.id.to_string()];
+        let queues = stats.workers.iter().map(|worker| (of(worker), f64::from(worker.queues)));
+        self.add("netvm_worker_queues", queues);
+        self.counters(stats.workers.iter().map(|worker| (of(worker), worker)));
         let stages = stats.stages.iter().map(|stage| ([stage.stage.clone()], stage.ns_per_packet / 1e9));
         self.add("netvm_stage_seconds", stages);
     }
 
     fn routers(&mut self, routers: &[RouterInfo]) {
-        let mut add = |name: &str, value: fn(&RouterInfo) -> u64| {
-            self.add(name, routers.iter().map(|router| ([router.name.clone()], value(router) as f64)));
-        };
-        add("netvm_router_forwarded_packets", |router| router.forwarded);
-        add("netvm_router_punted_packets", |router| router.punted);
-        add("netvm_router_from_kernel_packets", |router| router.from_kernel);
-        add("netvm_router_neighbours", |router| router.neighbours);
-        self.router_interfaces(routers);
+        self.counters(routers.iter().map(|router| ([router.name.clone()], router)));
+        let neighbours = routers.iter().map(|router| ([router.name.clone()], router.neighbours as f64));
+        self.add("netvm_router_neighbours", neighbours);
+        let interfaces =
+            || routers.iter().flat_map(|router| router.interfaces.iter().map(move |one| (&router.name, one)));
+        self.counters(interfaces().map(|(router, one)| ([router.clone(), one.name.clone()], one)));
+        self.counters(interfaces().flat_map(|(router, one)| {
+            let labels =
+                move |punt: &PuntInfo| [router, &one.name, &punt.class, &punt.reason].map(Clone::clone);
+            one.punts.iter().map(move |punt| (labels(punt), punt))
+        }));
         let routes = routers.iter().flat_map(|router| {
             let of = |family: &str, count: u64| ([router.name.clone(), family.to_owned()], count as f64);
             [of("ipv4", router.routes_v4), of("ipv6", router.routes_v6)]
@@ -268,42 +266,7 @@ impl Scrape {
     }
 
     fn flow_monitor(&mut self, stats: &Stats) {
-        let Some(monitor) = stats.flow_monitor else { return };
-        let mut add = |name: &str, value: u64| self.add(name, [([], value as f64)]);
-        add("netvm_flow_monitor_packets", monitor.packets);
-        add("netvm_flow_monitor_flows", monitor.flows);
-        add("netvm_flow_monitor_records", monitor.records);
-        add("netvm_flow_monitor_evicted_flows", monitor.evicted);
-        add("netvm_flow_monitor_exported_records", monitor.exported);
-        let lost = [("ring", monitor.lost_records), ("collector", monitor.unexported)];
-        self.add("netvm_flow_monitor_lost_records", lost.map(|(at, count)| ([at.to_owned()], count as f64)));
-    }
-
-    fn router_interfaces(&mut self, routers: &[RouterInfo]) {
-        let all = || routers.iter().flat_map(|router| router.interfaces.iter().map(move |one| (router, one)));
-        let mut add = |name: &str, value: fn(&RouterInterfaceInfo) -> u64| {
-            let of = |(router, one): (&RouterInfo, &RouterInterfaceInfo)| {
-                ([router.name.clone(), one.name.clone()], value(one) as f64)
-            };
-            self.add(name, all().map(of));
-        };
-        add("netvm_router_interface_rx_packets", |interface| interface.rx_packets);
-        add("netvm_router_interface_rx_bytes", |interface| interface.rx_bytes);
-        add("netvm_router_interface_rx_dropped_packets", |interface| interface.rx_dropped);
-        add("netvm_router_interface_tx_packets", |interface| interface.tx_packets);
-        add("netvm_router_interface_tx_bytes", |interface| interface.tx_bytes);
-        let mut add = |name: &str, value: fn(&PuntInfo) -> u64| {
-            let classes = all().flat_map(|(router, one)| {
-                let of = |punt: &PuntInfo| {
-                    let labels = [&router.name, &one.name, &punt.class, &punt.reason].map(Clone::clone);
-                    (labels, value(punt) as f64)
-                };
-                one.punts.iter().map(of).collect::<Vec<_>>()
-            });
-            self.add(name, classes);
-        };
-        add("netvm_router_interface_punted_packets", |punt| punt.punted);
-        add("netvm_router_interface_punt_dropped_packets", |punt| punt.dropped);
+        self.counters(stats.flow_monitor.iter().map(|monitor| ([], monitor)));
     }
 
     fn groups(&mut self, stats: &Stats) {
@@ -319,7 +282,88 @@ impl Scrape {
         let sizes = regions()
             .map(|(group, one)| ([group.name.clone(), one.node.to_string()], f64::from(one.buffer_size)));
         self.add("netvm_group_buffer_bytes", sizes);
-        let reclaimed = stats.groups.iter().map(|group| ([group.name.clone()], group.reclaimed_total as f64));
-        self.add("netvm_group_reclaimed_buffers", reclaimed);
+        self.counters(stats.groups.iter().map(|group| ([group.name.clone()], group)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use netvm_api::{
+        Drops, FlowMonitorInfo, GroupInfo, NfState, PortInfo, RoleInfo, RouterInterfaceInfo, ThreadInfo,
+        WorkerInfo,
+    };
+    use netvm_counters::TABLES;
+
+    use super::*;
+
+    /// One of everything.
+    fn stats() -> (Stats, RouterInfo) {
+        let nf = NfInfo {
+            role: "firewall".to_owned(),
+            instance: 1,
+            pid: None,
+            state: NfState::Running,
+            managed: true,
+            group: String::new(),
+            threads: vec![ThreadInfo { ring_percent: 62.5, ..ThreadInfo::default() }],
+            restarts: 0,
+            last_exit: None,
+            uptime_s: None,
+            counters: BTreeMap::new(),
+            violations: BTreeMap::new(),
+        };
+        let stats = Stats {
+            uptime_s: 1.0,
+            ports: vec![PortInfo { name: "lan".to_owned(), rx_packets: 7, ..PortInfo::default() }],
+            nfs: vec![nf],
+            roles: vec![RoleInfo::default()],
+            chains: vec![ChainInfo::default()],
+            groups: vec![GroupInfo::default()],
+            workers: vec![WorkerInfo { longest_turn_us: 41.0, ..WorkerInfo::default() }],
+            drops: Drops::default(),
+            stages: Vec::new(),
+            flow_monitor: Some(FlowMonitorInfo {
+                lost_records: 2,
+                unexported: 3,
+                ..FlowMonitorInfo::default()
+            }),
+        };
+        let interface =
+            RouterInterfaceInfo { punts: vec![PuntInfo::default()], ..RouterInterfaceInfo::default() };
+        (stats, RouterInfo { interfaces: vec![interface], ..RouterInfo::default() })
+    }
+
+    #[test]
+    fn every_counter_with_a_metric_is_exported() {
+        let (stats, router) = stats();
+        let mut scrape = Scrape::default();
+        scrape.ports(&stats);
+        scrape.chains(&stats);
+        scrape.roles(&stats);
+        scrape.nfs(&stats.nfs);
+        scrape.workers(&stats);
+        scrape.routers(&[router]);
+        scrape.flow_monitor(&stats);
+        scrape.groups(&stats);
+        let samples = |name: &str| -> Vec<(String, f64)> {
+            let known = scrape.0.iter().filter(|(metric, _)| metric.name == name);
+            let text = |sample: &Sample| {
+                let labels = sample.labels.iter().map(|(label, value)| format!("{label}={value}"));
+                (labels.collect::<Vec<_>>().join(","), sample.value)
+            };
+            known.flat_map(|(_, samples)| samples).map(text).collect()
+        };
+        for counter in TABLES.into_iter().flat_map(|table| table.counters) {
+            let Some(Exported { metric, .. }) = counter.metric else { continue };
+            assert!(!samples(metric.name).is_empty(), "{}", metric.name);
+        }
+        assert_eq!(samples("netvm_port_rx_packets"), [("port=lan".to_owned(), 7.0)]);
+        assert_eq!(samples("netvm_port_rx_coalesced_packets"), [("port=lan".to_owned(), 0.0)]);
+        assert_eq!(samples("netvm_nf_ring_ratio"), [("role=firewall,instance=1,thread=0".to_owned(), 0.625)]);
+        assert_eq!(samples("netvm_worker_longest_turn_seconds"), [("worker=0".to_owned(), 41e-6)]);
+        let lost = [("at=ring".to_owned(), 2.0), ("at=collector".to_owned(), 3.0)];
+        assert_eq!(samples("netvm_flow_monitor_lost_records"), lost);
     }
 }

@@ -1,0 +1,115 @@
+//! Counters of workers, of their flow monitors, and of trust groups.
+
+/// What is counted of a worker.
+#[macro_export]
+macro_rules! worker {
+    ($with:ident! $what:tt) => {
+        $with! {
+            $what
+            table { "netvm status" ["worker"] }
+            netlib {}
+            counted {
+                {
+                    sleeps: u64, Number, "How often the worker slept.";
+                    metric Counter "netvm_worker_sleeps";
+                    column 1 "SLEEPS";
+                }
+                {
+                    copies: u64, Packets,
+                        "Packets that the worker copied from one trust group's memory into another's.";
+                    metric Counter "netvm_worker_copied_packets";
+                    column 2 "COPIES";
+                }
+                {
+                    copied_bytes: u64, Bytes,
+                        "Bytes that the worker copied from one trust group's memory into another's.";
+                    metric Counter "netvm_worker_copied_bytes";
+                    column 3 "COPIED";
+                }
+            }
+            derived {
+                {
+                    longest_turn_us: f64, Microseconds,
+                        "Longest iteration of its loop without sleep, in microseconds.";
+                    metric Gauge "netvm_worker_longest_turn_seconds":
+                        "Longest turn of the worker's loop since its start, without sleep.";
+                    column 4 "LONGEST TURN":
+                        "The longest turn of the worker's loop since its start, without sleep: the longest time that \
+                         a packet waited for the worker.";
+                }
+            }
+        }
+    };
+}
+
+/// What the flow monitor counts.
+#[macro_export]
+macro_rules! monitor {
+    ($with:ident! $what:tt) => {
+        $with! {
+            $what
+            table { "netvm flow top" [] }
+            netlib {}
+            counted {
+                {
+                    packets: u64, Packets,
+                        "Packets that the engine's flow monitor has received, sampled or not.";
+                    metric Counter "netvm_flow_monitor_packets";
+                }
+                {
+                    flows: u64, Number, "Flows in the tables of the flow monitor.";
+                    metric Gauge "netvm_flow_monitor_flows";
+                }
+                {
+                    records: u64, Number, "Records of flows that ended, or that exceeded the active timeout.";
+                    metric Counter "netvm_flow_monitor_records";
+                }
+                {
+                    evicted: u64, Number, "Flows evicted because a table was full.";
+                    metric Counter "netvm_flow_monitor_evicted_flows";
+                }
+                {
+                    lost_records: u64, Number, "Records lost because the exporter was too slow.";
+                    metric Counter "netvm_flow_monitor_lost_records" ["at" = "ring"]:
+                        "Records lost: `ring`, because the exporter was too slow; `collector`, because it was \
+                         unreachable.";
+                }
+            }
+            derived {
+                {
+                    exported: u64, Number, "Records sent to the collector.";
+                    metric Counter "netvm_flow_monitor_exported_records";
+                }
+                {
+                    unexported: u64, Number, "Records lost because the collector was unreachable.";
+                    metric Counter "netvm_flow_monitor_lost_records" ["at" = "collector"];
+                }
+            }
+        }
+    };
+}
+
+/// What is counted of a trust group.
+#[macro_export]
+macro_rules! group {
+    ($with:ident! $what:tt) => {
+        $with! {
+            $what
+            table { "netvm group" ["group"] }
+            netlib {}
+            counted {}
+            derived {
+                {
+                    reclaimed_total: u64, Number, "Buffers taken back from NFs that died or left.";
+                    metric Counter "netvm_group_reclaimed_buffers";
+                    column 1 "RECLAIMED": "Buffers taken back from NFs that ended, since netvmd started.";
+                }
+                {
+                    longest_reclaim_ms: f64, Milliseconds,
+                        "The longest time that it took to reclaim them, in milliseconds.";
+                    column 2 "LONGEST RECLAIM": "The longest time from an NF's end until its buffers were back.";
+                }
+            }
+        }
+    };
+}
