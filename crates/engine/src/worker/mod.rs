@@ -25,6 +25,7 @@ mod idle;
 mod inputs;
 mod latency;
 mod monitor;
+pub(crate) mod next;
 mod owner;
 mod packet;
 mod router;

@@ -14,18 +14,19 @@
 
 use dpdk::Batch;
 
-use super::graph::next::CountedAt;
-use super::graph::observe;
 use super::packet::groups::groups;
 use super::packet::keys::owner_hash_of;
 use super::state::handoff::Parcel;
 use super::state::{BURST, Datapath};
-use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId, WorkerId};
 
-/// Hands packets over that other workers own; the others stay.
+/// Hands packets over that other workers own; the others stay. Returns those for which a worker has no room.
 #[cold]
-pub(crate) fn give_to_owners(dp: &mut Datapath, (port, memory): (PortId, MemoryId), batch: &mut Batch) {
+pub(crate) fn give_to_owners(
+    dp: &mut Datapath,
+    (port, memory): (PortId, MemoryId),
+    batch: &mut Batch,
+) -> Batch {
     let workers = dp.ports.handoff.peers() as u64 + 1;
     let mut owners = [dp.id; BURST];
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
@@ -33,7 +34,7 @@ pub(crate) fn give_to_owners(dp: &mut Datapath, (port, memory): (PortId, MemoryI
             *owner = WorkerId((((hash >> 32) * workers) >> 32) as u8);
         }
     }
-    let mut kept = Batch::new();
+    let (mut kept, mut left) = (Batch::new(), Batch::new());
     groups(
         batch,
         |n| owners[n],
@@ -43,11 +44,10 @@ pub(crate) fn give_to_owners(dp: &mut Datapath, (port, memory): (PortId, MemoryI
             }
             Some(lane) => {
                 lane.push_received(of_owner, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
-                if !of_owner.is_empty() {
-                    observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, of_owner);
-                }
+                left.append(of_owner);
             }
         },
     );
     batch.append(&mut kept);
+    left
 }

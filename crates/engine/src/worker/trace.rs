@@ -66,3 +66,9 @@ pub enum Step {
     /// It is dropped.
     Dropped(DropReason),
 }
+
+/// The steps of a packet so far. The loop of the stages notes them (`graph/record.rs`).
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) steps: Vec<Step>,
+}

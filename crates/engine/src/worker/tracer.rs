@@ -17,14 +17,13 @@ use crate::ids::{PortId, WorkerId};
 use crate::limits::SharedLimits;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
-use crate::worker::graph::record::Recorder;
 use crate::worker::graph::rx::{Received, ingress};
 use crate::worker::latency::Latency;
 use crate::worker::packet::queue;
 use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::handoff::Handoff;
 use crate::worker::state::{Datapath, flows::Flows};
-use crate::worker::trace::Step;
+use crate::worker::trace::{Recorder, Step};
 
 /// The flow cache of one packet.
 const FLOWS: FlowCacheConfig = FlowCacheConfig { entries: 1024, eviction: Eviction::Clock, idle: 30 };

@@ -14,8 +14,7 @@ use netvm_wire::{
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::worker::graph::Dispatch;
-use crate::worker::graph::next::{Next, Step};
+use crate::worker::next::{Dispatch, Next, Step};
 use crate::worker::packet::keys::HEADER_BYTES;
 
 /// Longest answer: ICMPv6 with the quoted part of the rejected packet.

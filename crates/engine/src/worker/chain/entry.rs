@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, MemoryId};
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
-use crate::worker::graph::next::{Entering, Next, Position};
+use crate::worker::next::{Entering, Next, Position};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 

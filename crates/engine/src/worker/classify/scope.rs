@@ -6,7 +6,7 @@ use netvm_switch::Guard;
 use crate::ids::PortId;
 use crate::policy::{Decision, EgressPolicy, IngressPolicy, Lookup, Outcome, Switching};
 use crate::snapshot::Snapshot;
-use crate::worker::graph::next::Side;
+use crate::worker::next::Side;
 
 /// The rules that a burst is looked up in, and what holds where none matches.
 #[derive(Clone, Copy)]

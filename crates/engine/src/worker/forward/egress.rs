@@ -12,8 +12,7 @@ use crate::ids::PortId;
 use crate::worker::act::police::admitted;
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
-use crate::worker::graph::Dispatch;
-use crate::worker::graph::next::{Next, Side, Step};
+use crate::worker::next::{Dispatch, Next, Side, Step};
 use crate::worker::state::burst::{Burst, Context};
 
 /// Sends packets out of a port, as far as its rules and rate allow.

@@ -8,7 +8,6 @@ use dpdk::Batch;
 use netvm_ring::{Descriptor, Message, VerdictKind};
 use netvm_tap::Direction;
 
-use super::next::{Exit, Next, Position};
 use super::{observe, walk};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
@@ -16,6 +15,7 @@ use crate::inflight::{Returned, Turn};
 use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::tap::{Passing, Place};
 use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
+use crate::worker::next::{Exit, Next, Position};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::offload::{all_plain, renew};

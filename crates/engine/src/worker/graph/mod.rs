@@ -22,7 +22,6 @@
 
 pub(crate) mod collect;
 pub(crate) mod handoff;
-pub(crate) mod next;
 pub(crate) mod observe;
 pub(crate) mod record;
 pub(crate) mod ring;
@@ -34,21 +33,11 @@ use dpdk::Batch;
 use super::act::{decision, reject};
 use super::chain::{entry, hop};
 use super::forward::{bridge, egress, punt, route};
+use super::next::{Dispatch, Exit, Next, Split, Step};
 use super::packet::groups::groups;
 use super::state::Datapath;
 use super::state::burst::Context;
 use super::tx::offload::{Finished, finish};
-use next::{Exit, Next, Split, Step};
-
-/// A burst at a stage.
-pub(crate) struct Dispatch<'a> {
-    pub(crate) dp: &'a mut Datapath,
-    pub(crate) cx: Context<'a>,
-    /// The packets; the stage leaves all of them there.
-    pub(crate) batch: &'a mut Batch,
-    /// What it says of each, and further packets.
-    pub(crate) split: &'a mut Split,
-}
 
 /// Brings packets to their ends; the batch is empty afterwards.
 #[inline]

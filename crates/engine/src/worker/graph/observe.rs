@@ -5,10 +5,10 @@
 use dpdk::{Batch, Mbuf};
 use netvm_tap::Direction;
 
-use super::next::{CountedAt, Next};
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
 use crate::tap::{Passing, Place};
+use crate::worker::next::{CountedAt, Next};
 use crate::worker::packet::keys::key_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;

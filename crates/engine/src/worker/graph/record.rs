@@ -3,24 +3,18 @@
 
 use dpdk::Mbuf;
 
-use super::next::{CountedAt, Next, Position, Side};
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::PortId;
 use crate::policy::{Decision, Outcome};
 use crate::snapshot::Target;
 use crate::worker::classify::l2_lookup::tag_of;
+use crate::worker::next::{CountedAt, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
 use crate::worker::state::burst::Context;
-use crate::worker::trace::Step;
+use crate::worker::trace::{Recorder, Step};
 
 /// The last of a decision's mirrors is behind it.
 const NO_MIRROR: u8 = u8::MAX;
-
-/// The steps so far.
-#[derive(Debug, Default)]
-pub(crate) struct Recorder {
-    pub(crate) steps: Vec<Step>,
-}
 
 impl Recorder {
     /// Notes that a port receives the packet, and whether it has a rate.

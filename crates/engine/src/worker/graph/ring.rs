@@ -9,11 +9,11 @@ use dpdk::{Batch, Mbuf};
 use netvm_ring::Descriptor;
 use netvm_tap::Direction;
 
-use super::next::{CountedAt, RingEnd};
 use super::observe;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::tap::{Passing, Place};
+use crate::worker::next::{CountedAt, RingEnd};
 use crate::worker::packet::keys::hash_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;

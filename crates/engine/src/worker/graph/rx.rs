@@ -12,7 +12,6 @@
 use dpdk::{Batch, PortNumber};
 use netvm_tap::Direction;
 
-use super::next::{CountedAt, Next, Side};
 use super::{observe, walk};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
@@ -22,6 +21,7 @@ use crate::worker::act::{decision, police::police};
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
+use crate::worker::next::{CountedAt, Next, Side};
 use crate::worker::owner::give_to_owners;
 use crate::worker::packet::groups::groups;
 use crate::worker::packet::queue;
@@ -61,7 +61,10 @@ pub(crate) fn receive<'a>(
         received.taken = batch.len();
         received.bytes = admit(dp, port, batch);
         if snapshot.owned.has(port) {
-            give_to_owners(dp, (port, received.cx.memory), batch);
+            let mut left = give_to_owners(dp, (port, received.cx.memory), batch);
+            if !left.is_empty() {
+                observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, &mut left);
+            }
             received.bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
         }
         arrived(dp, snapshot, port, batch);

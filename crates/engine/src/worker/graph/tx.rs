@@ -10,12 +10,12 @@
 use dpdk::{Accepts, Batch, Mbuf};
 use netvm_tap::Direction;
 
-use super::next::CountedAt;
 use super::observe;
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::port::shaper::Shaper;
 use crate::port::{PortContext, PortQueue};
+use crate::worker::next::CountedAt;
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::queue;
 use crate::worker::state::Datapath;

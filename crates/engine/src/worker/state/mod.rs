@@ -18,10 +18,10 @@ pub(crate) mod memories;
 pub(crate) mod nf_links;
 pub(crate) mod ports;
 
-use super::graph::record::Recorder;
 use super::latency::Latency;
 use super::monitor::FlowMonitor;
 use super::router::RouterBurst;
+use super::trace::Recorder;
 use crate::counters::WorkerCounters;
 use crate::ids::{LinkId, PortId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};

@@ -1,4 +1,5 @@
-//! [`Next`]: where the packets of a burst go. A stage takes a burst and says it; [`walk`](super::walk) brings them there.
+//! [`Next`]: where the packets of a burst go. A stage takes a burst and says it; the loop ([`graph`](super::graph)) brings
+//! them there.
 
 use dpdk::Batch;
 
@@ -6,8 +7,9 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId};
 use crate::router::PuntReason;
 use crate::worker::router::PuntCause;
-use crate::worker::state::BURST;
+use crate::worker::state::burst::Context;
 use crate::worker::state::lookup_results::{PackedAction, PacketAction};
+use crate::worker::state::{BURST, Datapath};
 
 /// Which rules decide: those of received packets, or those of packets to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,4 +229,14 @@ impl Split {
     pub(crate) const fn all(next: Next) -> Self {
         Self { nexts: [next; BURST], copies: Batch::new() }
     }
+}
+
+/// A burst at a stage.
+pub(crate) struct Dispatch<'a> {
+    pub(crate) dp: &'a mut Datapath,
+    pub(crate) cx: Context<'a>,
+    /// The packets; the stage leaves all of them there.
+    pub(crate) batch: &'a mut Batch,
+    /// What it says of each, and further packets.
+    pub(crate) split: &'a mut Split,
 }
