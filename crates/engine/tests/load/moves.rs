@@ -9,7 +9,7 @@ use netvm_engine::{ChainId, Notice, PortId};
 use netvm_model::{EngineConfig, Forward, Host, OnFailure, PortConfig, PortKind};
 use netvm_wire::{FrameBuilder, MacAddr};
 
-const PACKETS: u32 = 300_000;
+const PACKETS: u32 = 200_000;
 const SOON: Duration = Duration::from_secs(60);
 
 /// Numbered packets of eight flows.
@@ -38,6 +38,41 @@ fn host(folder: &Scratch, frames: &[Vec<u8>], by_chain: bool) -> Host {
     host
 }
 
+/// Moves queues while the packets pass, and checks what arrives. Returns how many moves there were, before all had passed.
+fn move_to_and_fro(frames: &[Vec<u8>], by_chain: bool) -> usize {
+    let mut rig = Rig::new(&EngineConfig { cores: vec![0, 1], ..EngineConfig::default() });
+    let folder = Scratch::new();
+    let mut host = host(&folder, frames, by_chain);
+    host.engine = rig.engine.host().engine.clone();
+    // The capture is read when everything is there.
+    let source = host.ports.remove(0);
+    rig.engine.apply(&host).unwrap();
+    if by_chain {
+        rig.attach("fw", "forward", false);
+    }
+    host.ports.insert(0, source);
+    rig.engine.apply(&host).unwrap();
+    let mut moves = 0;
+    while rig.engine.ports()[1].tx_packets < u64::from(PACKETS) && moves < 200 {
+        // In turns the port that receives, and the one that sends.
+        let port = &mut host.ports[moves % 2];
+        port.worker = port.worker.map(|worker| 1 - worker);
+        rig.engine.apply(&host).unwrap();
+        moves += 1;
+    }
+    let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets >= u64::from(PACKETS);
+    assert!(rig.until(SOON, all), "{moves} moves; {}", rig.story());
+    let views = rig.engine.ports();
+    assert!(views.iter().all(|view| view.drops.is_empty()), "{}", rig.story());
+    let moved = rig.notices.iter().filter(|notice| matches!(notice, Notice::QueueMoved { .. })).count();
+    rig.engine.apply(&Host { engine: host.engine.clone(), ..Host::default() }).unwrap();
+    let sent = read(&folder.file("out1.pcap"));
+    assert_eq!(sent.len(), frames.len(), "by chain: {by_chain}");
+    let first = sent.iter().zip(frames).position(|(sent, frame)| sent != frame);
+    assert_eq!(first, None, "by chain: {by_chain}, {moved} moves: the first packet out of order");
+    moved
+}
+
 #[test]
 fn queues_that_move_to_and_fro_lose_nothing_and_keep_the_order() {
     let _alone = alone();
@@ -46,38 +81,12 @@ fn queues_that_move_to_and_fro_lose_nothing_and_keep_the_order() {
     }
     let frames = frames();
     for by_chain in [false, true] {
-        let mut rig = Rig::new(&EngineConfig { cores: vec![0, 1], ..EngineConfig::default() });
-        let folder = Scratch::new();
-        let mut host = host(&folder, &frames, by_chain);
-        host.engine = rig.engine.host().engine.clone();
-        // The capture is read when everything is there.
-        let source = host.ports.remove(0);
-        rig.engine.apply(&host).unwrap();
-        if by_chain {
-            rig.attach("fw", "forward", false);
-        }
-        host.ports.insert(0, source);
-        rig.engine.apply(&host).unwrap();
-        let mut moves = 0;
-        while rig.engine.ports()[1].tx_packets < u64::from(PACKETS) && moves < 200 {
-            // In turns the port that receives, and the one that sends.
-            let port = &mut host.ports[moves % 2];
-            port.worker = port.worker.map(|worker| 1 - worker);
-            rig.engine.apply(&host).unwrap();
-            moves += 1;
-            rig.until(Duration::from_millis(1), |_| false);
-        }
-        let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets >= u64::from(PACKETS);
-        assert!(rig.until(SOON, all), "{moves} moves; {}", rig.story());
-        let views = rig.engine.ports();
-        assert!(views.iter().all(|view| view.drops.is_empty()), "{}", rig.story());
-        let moved = rig.notices.iter().filter(|notice| matches!(notice, Notice::QueueMoved { .. })).count();
-        assert!(moved > 3, "{moved} of {moves}");
-        rig.engine.apply(&Host { engine: host.engine.clone(), ..Host::default() }).unwrap();
-        let sent = read(&folder.file("out1.pcap"));
-        assert_eq!(sent.len(), frames.len(), "by chain: {by_chain}");
-        let first = sent.iter().zip(&frames).position(|(sent, frame)| sent != frame);
-        assert_eq!(first, None, "by chain: {by_chain}, {moved} moves: the first packet out of order");
+        // A fast machine is done after a move or two.
+        let mut rounds = (0..20).scan(0, |moved, _| {
+            *moved += move_to_and_fro(&frames, by_chain);
+            Some(*moved)
+        });
+        assert!(rounds.any(|moved| moved > 3), "by chain: {by_chain}");
     }
 }
 
