@@ -51,7 +51,9 @@ fn four_large_captures_delay_neither_the_api_nor_a_fail_over() {
     let sessions: Vec<Session> = starts.into_iter().map(|start| start.join().unwrap()).collect();
     // Nobody reads, so their rings fill.
     ask_for(Duration::from_secs(2));
-    let pid = daemon.nf("a-nf").pid.unwrap();
+    // Which of the two became the standby is a matter of which attached first.
+    let nfs = daemon.get::<Vec<NfInfo>>(path::NFS);
+    let pid = nfs.iter().find(|nf| nf.state == NfState::Running).unwrap().pid.unwrap();
     let killed = Instant::now();
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
     let took_over = |event: &Event| event.kind == EventKind::StandbyTookOver;
