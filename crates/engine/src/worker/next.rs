@@ -237,6 +237,6 @@ pub(crate) struct Dispatch<'a> {
     pub(crate) cx: Context<'a>,
     /// The packets; the stage leaves all of them there.
     pub(crate) batch: &'a mut Batch,
-    /// What it says of each, and further packets.
+    /// Where the stage sends each packet, and the copies that it has made.
     pub(crate) split: &'a mut Split,
 }

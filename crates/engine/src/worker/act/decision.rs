@@ -22,7 +22,7 @@ pub(crate) fn outcome(snapshot: &Snapshot, side: Side, action: PacketAction) -> 
         Side::Ingress(from) => match snapshot.policy.ingress(from) {
             Some(policy) => {
                 let outcome = decision.outcome.resolved(policy.forward, policy.undecided);
-                of_received(from, outcome, action.action.unpack(), action)
+                of_received(from, outcome, action)
             }
             None => Next::drop_at(from, DropReason::NoRule),
         },
@@ -31,10 +31,10 @@ pub(crate) fn outcome(snapshot: &Snapshot, side: Side, action: PacketAction) -> 
 }
 
 #[inline(always)]
-fn of_received(from: PortId, outcome: Outcome, found: Action, action: PacketAction) -> Next {
+fn of_received(from: PortId, outcome: Outcome, action: PacketAction) -> Next {
     match outcome {
         Outcome::Port(out) => Next::Interface(out),
-        Outcome::Chain(chain) => match found {
+        Outcome::Chain(chain) => match action.action.unpack() {
             Action::SkipHops(skipped) => Next::Chain(Entering { from, chain, skipped }),
             Action::DropFlow => Next::drop_in(chain, DropReason::FlowVerdict),
             _ => Next::Chain(Entering { from, chain, skipped: 0 }),

@@ -10,7 +10,7 @@ use dpdk::Batch;
 use netvm_model::MAX_REPLICAS;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, LinkId, PortId};
+use crate::ids::{ChainId, GroupId, LinkId, PortId};
 use crate::snapshot::{Choice, Replicas, Snapshot, StickyChoice, Target};
 use crate::worker::next::{Dispatch, Exit, Next, Position, RingEnd, Step};
 use crate::worker::packet::keys::{hash_of, symmetric_hash_of};
@@ -55,11 +55,7 @@ pub(crate) fn go(
         Target::Links { .. } if dp.ports.has_offload_work && !all_plain(batch) => {
             Next::HopUnfinished(chain, position)
         }
-        Target::Links { group, .. } => match dp.memories.home_of(*group) {
-            Some(home) if home == cx.memory => Next::Replica(chain, position),
-            Some(_) => Next::HopCopy(chain, position),
-            None => Next::drop_in(chain, DropReason::NfDown),
-        },
+        Target::Links { group, .. } => go_to_group(dp, cx, *group, (chain, position)),
         Target::Port(port) => leave(Exit::Port(*port)),
         Target::Ingress => leave(Exit::Ingress),
         Target::Normal => leave(Exit::Normal),
@@ -77,8 +73,21 @@ pub(crate) fn receiver(dp: &Datapath, cx: Context<'_>, (chain, position): (Chain
 
 /// Where packets go whose offloads are finished, as far as the NFs at the position want it.
 pub(crate) fn go_finished(dp: &Datapath, cx: Context<'_>, chain: ChainId, position: Position) -> Next {
-    let replicas = replicas_at(cx.snapshot, chain, position);
-    match replicas.and_then(|replicas| dp.memories.home_of(replicas.group)) {
+    match replicas_at(cx.snapshot, chain, position) {
+        Some(replicas) => go_to_group(dp, cx, replicas.group, (chain, position)),
+        None => Next::drop_in(chain, DropReason::NfDown),
+    }
+}
+
+/// To a replica in a group, whose memory may be another one.
+#[inline(always)]
+fn go_to_group(
+    dp: &Datapath,
+    cx: Context<'_>,
+    group: GroupId,
+    (chain, position): (ChainId, Position),
+) -> Next {
+    match dp.memories.home_of(group) {
         Some(home) if home == cx.memory => Next::Replica(chain, position),
         Some(_) => Next::HopCopy(chain, position),
         None => Next::drop_in(chain, DropReason::NfDown),

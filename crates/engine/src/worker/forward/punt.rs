@@ -8,6 +8,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::router::PuntReason;
 use crate::worker::next::{Dispatch, Next, PuntBy, Step};
+use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::router::{PuntCause, counters_of, destination_hash, reason_of, source_hash};
@@ -91,7 +92,7 @@ pub(crate) fn from_kernel(burst: &mut Dispatch<'_>, from: PortId, router: Router
     let out = Next::Interface(interface.port);
     let sent = counters_of(interface, &dp.counters);
     sent.tx_packets.add(batch.len() as u64);
-    sent.tx_bytes.add(batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum());
+    sent.tx_bytes.add(bytes_of(batch));
     let Some(vlan) = interface.vlan else { return Step::All(out) };
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
         let is_tagged = retag(mbuf, Retag::Push(vlan));

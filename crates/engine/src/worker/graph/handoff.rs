@@ -17,6 +17,7 @@ use super::tx::transmit;
 use crate::ids::{MemoryId, PortId};
 use crate::snapshot::Snapshot;
 use crate::worker::chain::entry::room_at_entry;
+use crate::worker::packet::bytes_of;
 use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::handoff::{Held, Parcel, WAIT_ABOVE};
 use crate::worker::state::{BURST, Datapath};
@@ -138,7 +139,7 @@ fn handle_received(
 
 fn handle_run(dp: &mut Datapath, snapshot: &Snapshot, (port, memory): (PortId, MemoryId), burst: &mut Burst) {
     let cx = Context { snapshot, memory, admitted: snapshot.waiting.has(port) };
-    let bytes = burst.batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
+    let bytes = bytes_of(&burst.batch);
     arrived(dp, snapshot, port, &burst.batch);
     ingress(dp, Received { cx, port, bytes, taken: 0 }, burst);
     // Whatever the stages left.

@@ -9,6 +9,7 @@ use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
 use crate::tap::{Passing, Place};
 use crate::worker::next::{CountedAt, Next};
+use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
@@ -76,8 +77,7 @@ pub(crate) fn free(dp: &Datapath, batch: &mut Batch) {
 #[inline]
 pub(crate) fn decided(cx: Context<'_>, decision: u32, batch: &Batch) {
     if let Some(hits) = cx.snapshot.hits.get(decision as usize) {
-        let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
-        hits.add(batch.len(), bytes);
+        hits.add(batch.len(), bytes_of(batch));
     }
 }
 

@@ -23,6 +23,7 @@ use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
 use crate::worker::next::{CountedAt, Next, Side};
 use crate::worker::owner::give_to_owners;
+use crate::worker::packet::bytes_of;
 use crate::worker::packet::groups::groups;
 use crate::worker::packet::queue;
 use crate::worker::state::burst::{Burst, Context};
@@ -65,7 +66,7 @@ pub(crate) fn receive<'a>(
             if !left.is_empty() {
                 observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, &mut left);
             }
-            received.bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
+            received.bytes = bytes_of(batch);
         }
         arrived(dp, snapshot, port, batch);
     }
@@ -213,8 +214,4 @@ fn decided(dp: &mut Datapath, cx: Context<'_>, (port, alike): (PortId, Alike), b
         hits.add(batch.len(), bytes);
     }
     walk(dp, cx, decision::outcome(cx.snapshot, side, action), batch);
-}
-
-fn bytes_of(batch: &Batch) -> u64 {
-    batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum()
 }

@@ -1,7 +1,15 @@
-//! Packets as bytes and in batches: reading keys, changing tags, noting queues, splitting a batch into runs.
+//! Packets as bytes and in batches: reading keys, changing tags, noting queues, counting bytes, splitting a batch into groups.
 
 pub(crate) mod groups;
 pub(crate) mod keys;
 pub(crate) mod packet_set;
 pub(crate) mod queue;
 pub(crate) mod retag;
+
+use dpdk::Batch;
+
+/// Bytes of all packets.
+#[inline]
+pub(crate) fn bytes_of(batch: &Batch) -> u64 {
+    batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum()
+}
