@@ -19,8 +19,8 @@ use crate::port::PortQueue;
 use crate::worker::Command;
 use crate::worker::handoff::Held;
 
-/// Time for workers to answer, which they do between two turns.
-const ANSWER_WITHIN: Duration = Duration::from_millis(50);
+/// Time limit for workers to answer, which they do between two turns. A queue that none has would be lost.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Time for NFs to return the old worker's packets. A device has room for what arrives meanwhile.
 pub(crate) const RETURN_WITHIN: Duration = Duration::from_millis(2);
 /// The same, if the configuration names the worker: otherwise the port has to be closed and opened again.
@@ -88,6 +88,8 @@ impl Engine {
     /// Takes the queue from its worker and gives it to the other, or back. Returns the worker that has it.
     fn give(&mut self, wanted: Move, within: Duration) -> WorkerId {
         let Move { port, from, to } = wanted;
+        // A queue that came too late is another port's.
+        self.taken = None;
         self.workers.send(from, Command::TakeQueue(port, Held::new(port)));
         let Some(queue) = self.wait_for_queue() else { return from };
         let is_last = self.placement.queues_of(port, from) < 2;
