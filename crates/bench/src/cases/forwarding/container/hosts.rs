@@ -81,6 +81,8 @@ const BRIDGE: &str = "nvbr";
 
 /// TCP's congestion control of this network namespace.
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+/// What the kernel lets namespaces choose.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Turns on the kernel's forwarding in this thread's network namespace.
 ///
@@ -163,12 +165,15 @@ fn set_congestion(namespace: &str, congestion: &str) {
     let script = format!("echo {congestion} >{CONGESTION}");
     if let Err(error) = probe::ip(&["netns", "exec", namespace, "sh", "-c", &script]) {
         // A new namespace takes the default of the first one.
-        let default = std::fs::read_to_string(CONGESTION).unwrap_or_default();
+        let [default, allowed] =
+            [CONGESTION, ALLOWED].map(|path| std::fs::read_to_string(path).unwrap_or_default());
         SAID.call_once(|| {
             eprintln!(
                 "warning: the kernel refuses TCP's congestion control {congestion} in a network namespace ({error}): all \
-                 cases have its default, {}",
-                default.trim()
+                 cases have its default, {}; to allow it: \
+                 sysctl -w net.ipv4.tcp_allowed_congestion_control='{} {congestion}'",
+                default.trim(),
+                allowed.trim()
             );
         });
     }
