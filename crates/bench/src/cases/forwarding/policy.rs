@@ -173,9 +173,10 @@ fn host(case: &Case, acl: &Acl, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("policy", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
-    // Sends one packet from the traffic's destination address; packets sent to it are counted and freed.
+    // Packets sent to it are counted and freed. L2 switching learns from its one packet, which is from the traffic's destination.
     let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
-    let output = layout.port("out", PortKind::Source(once), 1500);
+    let kind = if case.policy == Policy::Port { PortKind::Sink } else { PortKind::Source(once) };
+    let output = layout.port("out", kind, 1500);
     let mut host = layout.build();
     for port in &mut host.ports {
         port.group = Some(group);

@@ -11,7 +11,6 @@
 
 use netvm_model::{
     Action, Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface,
-    SourceConfig,
 };
 use netvm_router::{Hop, NextHop, Update};
 use netvm_wire::MacAddr;
@@ -74,10 +73,7 @@ fn host(core: u32, is_routed: bool) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("route", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
-    // Sends one packet, which is dropped; packets sent to it are counted and freed.
-    let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
-    let [output, ..] = ["out", "in-kernel", "out-kernel"]
-        .map(|name| layout.port(name, PortKind::Source(once.clone()), 1500));
+    let [output, ..] = ["out", "in-kernel", "out-kernel"].map(|name| layout.port(name, PortKind::Sink, 1500));
     if !is_routed {
         layout.rule(input, Action::Port(output));
     }
