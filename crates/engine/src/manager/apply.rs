@@ -14,10 +14,9 @@ use super::placement::request::Request;
 use super::ports::{self, OpenError, Opened, PortState, Site, Tolerance, XskQueues};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
+use crate::interface::{PortQueue, Shaper};
 use crate::memory::Memory;
 use crate::policy::{Policy, PolicyError};
-use crate::port::PortQueue;
-use crate::port::shaper::Shaper;
 use crate::worker::Command;
 
 /// Time limit for workers to return a port's queues.

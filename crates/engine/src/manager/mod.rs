@@ -42,8 +42,8 @@ mod workers;
 
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
-use crate::port::PortQueue;
-use crate::port::builtin::patch::PatchLinks;
+use crate::interface::PortQueue;
+use crate::interface::patch::PatchLinks;
 use crate::tap::EndedTap;
 use crate::worker::{Event, Retired, Tracer};
 pub use apply::ApplyError;

@@ -39,7 +39,7 @@ mod tx;
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::inflight::sweep::Sweeps;
-use crate::port::PortQueue;
+use crate::interface::PortQueue;
 use crate::snapshot::Snapshot;
 pub(crate) use control::commands::{Command, Event, Retired};
 pub use control::flow_page::FlowCounts;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::ids::{PortId, WorkerId};
 use crate::manager::workers::Pending;
 use crate::manager::{Engine, Notice};
-use crate::port::PortQueue;
+use crate::interface::PortQueue;
 use crate::worker::Command;
 use crate::worker::handoff::Held;
 

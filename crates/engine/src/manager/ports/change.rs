@@ -14,10 +14,10 @@ use netvm_vnet::LinkEvent;
 
 use super::{OpenError, PortState, XskQueues};
 use crate::ids::{PortId, WorkerId};
+use crate::interface::PortQueue;
 use crate::manager::{ApplyError, Engine, Notice};
 use crate::memory::Memory;
 use crate::policy::Policy;
-use crate::port::PortQueue;
 use crate::worker::Command;
 
 /// An open port, and its queues, which no worker has yet.

@@ -14,11 +14,11 @@ use netvm_vnet::{LinkEvent, ManagedInterface, Offloads, Watch};
 
 use crate::counters::QueueCounters;
 use crate::ids::{MemoryId, PortId, WorkerId};
+use crate::interface::kernel::SentOffloads;
+use crate::interface::missed::{LongestFrame, Missed};
+use crate::interface::patch::PatchEnd;
+use crate::interface::pcap::Progress;
 use crate::memory::Memory;
-use crate::port::builtin::capture::Progress;
-use crate::port::builtin::patch::PatchEnd;
-use crate::port::kernel::SentOffloads;
-use crate::port::missed::{LongestFrame, Missed};
 
 pub(crate) use change::{Opened, Tolerance};
 pub(crate) use interface::device_node;

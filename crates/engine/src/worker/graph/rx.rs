@@ -15,7 +15,7 @@ use netvm_tap::Direction;
 use super::{observe, walk};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
-use crate::port::PortContext;
+use crate::interface::PortContext;
 use crate::snapshot::Snapshot;
 use crate::worker::act::{decision, police::police};
 use crate::worker::chain::entry::room_at_entry;

@@ -6,7 +6,7 @@ use super::handoff::Handoff;
 use super::memories::Memories;
 use crate::counters::WorkerCounters;
 use crate::ids::{PortId, WorkerId};
-use crate::port::{PortContext, PortQueue};
+use crate::interface::{PortContext, PortQueue};
 use crate::port_bits::{PortBits, bits};
 use crate::tap::Taps;
 

@@ -7,13 +7,13 @@ use netvm_model::{PortConfig, PortKind};
 
 use super::{Opened, Queues, Site};
 use crate::ids::WorkerId;
+use crate::interface::Device;
+use crate::interface::missed::Missed;
+use crate::interface::patch::{Patch, PatchEnd};
+use crate::interface::pcap::{Capture, Progress};
+use crate::interface::sink::Sink;
+use crate::interface::source::Source;
 use crate::manager::ports::OpenProblem;
-use crate::port::Device;
-use crate::port::builtin::capture::{Capture, Progress};
-use crate::port::builtin::patch::{Patch, PatchEnd};
-use crate::port::builtin::sink::Sink;
-use crate::port::builtin::source::Source;
-use crate::port::missed::Missed;
 
 pub(super) fn open_patch(end: PatchEnd, site: &Site) -> Opened {
     let (worker, memory) = site.queue(0);

@@ -9,10 +9,10 @@ use netvm_model::{self as model, CardModel, Doorbells, PortConfig};
 
 use super::{Opened, Queues, Site};
 use crate::ids::WorkerId;
+use crate::interface::Device;
+use crate::interface::e1000::E1000Device;
+use crate::interface::vhost_user::VhostDevice;
 use crate::manager::ports::{OpenProblem, PortMode};
-use crate::port::Device;
-use crate::port::guest::e1000::E1000Device;
-use crate::port::guest::vhost::VhostDevice;
 
 /// Whether guests run on KVM here: see [`note_kvm`].
 static HAS_KVM: AtomicBool = AtomicBool::new(false);

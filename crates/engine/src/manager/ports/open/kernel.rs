@@ -9,10 +9,10 @@ use netvm_vnet::{Addressing, ContainerOptions, Features, Offloads, SocketOptions
 
 use super::{Opened, Site};
 use crate::ids::WorkerId;
+use crate::interface::Device;
+use crate::interface::kernel::{KernelDevice, SentOffloads};
+use crate::interface::missed::Missed;
 use crate::manager::ports::{OpenProblem, interface};
-use crate::port::Device;
-use crate::port::kernel::{KernelDevice, SentOffloads};
-use crate::port::missed::Missed;
 
 pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProblem> {
     let queues = config.queues.max(1);

@@ -14,14 +14,14 @@ use netvm_vnet::{ManagedInterface, Offloads, Watch};
 
 use super::{OpenError, OpenProblem, PortMode, PortState, give_socket, interface};
 use crate::ids::WorkerId;
+use crate::interface::Shaper;
+use crate::interface::ethdev::EthDevice;
+use crate::interface::kernel::SentOffloads;
+use crate::interface::missed::{LongestFrame, Missed};
+use crate::interface::patch::{PatchEnd, PatchLinks};
+use crate::interface::pcap::Progress;
+use crate::interface::{Device, PortQueue};
 use crate::memory::Memory;
-use crate::port::builtin::capture::Progress;
-use crate::port::builtin::patch::{PatchEnd, PatchLinks};
-use crate::port::ethdev::EthDevice;
-use crate::port::kernel::SentOffloads;
-use crate::port::missed::{LongestFrame, Missed};
-use crate::port::shaper::Shaper;
-use crate::port::{Device, PortQueue};
 
 pub use guest::note_kvm;
 pub(crate) use kernel::{accepts, words};

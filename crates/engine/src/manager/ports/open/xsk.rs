@@ -8,10 +8,10 @@ use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
 use super::{Opened, Queues, Site};
 use crate::ids::PortId;
+use crate::interface::af_xdp::PrivateXskDevice;
+use crate::interface::af_xdp::XskDevice;
+use crate::interface::missed::{LongestFrame, Missed, SocketDrops};
 use crate::manager::ports::{OpenProblem, PortMode, interface};
-use crate::port::missed::{LongestFrame, Missed, SocketDrops};
-use crate::port::xsk::XskDevice;
-use crate::port::xsk::private::PrivateXskDevice;
 
 /// Ring entries of a router's punt port: the kernel gets thousands of packets a second, not millions.
 const PUNT_RING: u32 = 256;

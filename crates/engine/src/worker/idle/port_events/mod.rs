@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
 
 use crate::ids::PortId;
-use crate::port::{Arrival, Expects, PortQueue};
+use crate::interface::{Arrival, Expects, PortQueue};
 use crate::port_bits::PortBits;
 use crate::worker::inputs::Inputs;
 use crate::worker::state::ports::Ports;

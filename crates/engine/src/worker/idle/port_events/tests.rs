@@ -7,8 +7,8 @@ use netvm_notify::new_eventfd;
 
 use super::*;
 use crate::ids::MemoryId;
+use crate::interface::{Device, PortContext};
 use crate::memory::Memory;
-use crate::port::{Device, PortContext};
 use crate::worker::state::handoff::Handoff;
 
 const COUNT: u16 = 100;

@@ -15,9 +15,9 @@ use netvm_vnet::{
     SendBurst, SendError, header_of,
 };
 
-use super::buffers::{begin_large, insert, is_large, note, pending_of};
-use super::{Arrival, Device, Gathers, PortContext};
 use crate::drop_reason::DropReason;
+use crate::interface::device::buffers::{begin_large, insert, is_large, note, pending_of};
+use crate::interface::device::{Arrival, Device, Gathers, PortContext};
 use crate::memory::Memory;
 
 /// The longest packet: a segment of 64 KB behind an Ethernet header with two tags.

@@ -12,9 +12,9 @@ use dpdk::{Batch, MOST_PARTS, Mbuf, Part};
 use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
 
 use crate::drop_reason::DropReason;
+use crate::interface::device::buffers::{begin_large, insert, note};
+use crate::interface::device::{Device, Expects, Gathers, PortContext};
 use crate::memory::Memory;
-use crate::port::buffers::{begin_large, insert, note};
-use crate::port::{Device, Expects, Gathers, PortContext};
 
 /// Bytes of a packet's beginning that offload requests may refer to.
 const FRONT: usize = 256;

@@ -6,9 +6,9 @@ use dpdk::{Accepts, Batch, VhostQueue};
 use netvm_vnet::{Header, Pending, Segments};
 
 use crate::drop_reason::DropReason;
+use crate::interface::device::buffers::{note, pending_of};
+use crate::interface::device::{Device, Expects, Gathers, PortContext};
 use crate::memory::Memory;
-use crate::port::buffers::{note, pending_of};
-use crate::port::{Device, Expects, Gathers, PortContext};
 
 /// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
 /// the queue forever.

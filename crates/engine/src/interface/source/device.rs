@@ -15,9 +15,9 @@ use dpdk::Batch;
 use netvm_clock as clock;
 use netvm_model::SourceConfig;
 
-use super::sink::swallow;
+use crate::interface::device::{Device, Expects, PortContext};
+use crate::interface::sink::swallow;
 use crate::memory::Memory;
-use crate::port::{Device, Expects, PortContext};
 
 /// The first cache line of a frame: Ethernet, IPv4 and UDP headers and padding.
 const TEMPLATE_BYTES: usize = 64;

@@ -2,8 +2,8 @@
 
 use dpdk::Batch;
 
+use crate::interface::device::{Arrival, Device, PortContext};
 use crate::memory::Memory;
-use crate::port::{Arrival, Device, PortContext};
 
 /// A sink.
 pub(crate) struct Sink;

@@ -1,7 +1,5 @@
 //! The AF_XDP port. The region is the UMEM, so the kernel receives into shared buffers.
 
-pub(crate) mod private;
-
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -10,10 +8,10 @@ use dpdk::{Batch, Mbuf};
 use netvm_wire::partial::{Partial, partial_checksum};
 use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
 
-use super::missed::{LongestFrame, SocketDrops};
-use super::{Arrival, Device, PortContext};
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
+use crate::interface::device::{Arrival, Device, PortContext};
+use crate::interface::missed::{LongestFrame, SocketDrops};
 use crate::memory::Memory;
 
 /// Packets handled at once.
@@ -94,7 +92,7 @@ impl XskDevice {
 }
 
 /// Computes an unfinished checksum.
-fn finish_checksum(mbuf: &mut Mbuf) {
+pub(super) fn finish_checksum(mbuf: &mut Mbuf) {
     let mut front = [0u8; FRONT];
     let copied = mbuf.copy_to(&mut front);
     if let Some(Partial { from, at }) = partial_checksum(&front[..copied]) {

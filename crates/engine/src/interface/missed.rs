@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_xsk::DropCounter;
 
-use super::builtin::source;
+use super::source;
 use crate::drop_reason::DropReason;
 
 /// Bytes of a frame in addition to the MTU: Ethernet header and one tag (`is_skb_forwardable` of the kernel).

@@ -8,11 +8,11 @@ use dpdk::{Batch, Mbuf, PortNumber};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriteError};
 use netvm_clock as clock;
 
-use super::sink::swallow;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::interface::device::{Device, Expects, PortContext};
+use crate::interface::sink::swallow;
 use crate::memory::{Memory, Stamp};
-use crate::port::{Device, Expects, PortContext};
 
 /// Progress of a capture port, shared with the manager.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dpdk::{Batch, RxQueue, TxQueue};
 
-use super::{Device, Gathers, PortContext};
+use super::device::{Device, Gathers, PortContext};
 use crate::memory::Memory;
 
 /// One queue pair of a DPDK port.

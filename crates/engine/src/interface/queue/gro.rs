@@ -15,7 +15,7 @@ use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf, Oversized};
 use netvm_wire::gro::{Coalesced, MAX_HEADERS, Packet};
 
-use super::PortContext;
+use crate::interface::device::PortContext;
 use crate::memory::Memory;
 
 /// Flows of a burst with a run; Linux holds packets of 8 flows in each of its 8 buckets (`MAX_GRO_SKBS`).

@@ -14,9 +14,9 @@ use netvm_clock as clock;
 use netvm_model::{QosConfig, QueueConfig, QueueId};
 use netvm_switch::qos::{CodelOptions, Next, Qos, QosError, QueueOptions, Service, ShaperOptions};
 
-use super::PortContext;
 use crate::counters::QueueCounters;
 use crate::drop_reason::DropReason;
+use crate::interface::device::PortContext;
 
 /// CoDel's interval (RFC 8289 section 4.3).
 const CODEL_INTERVAL_MICROS: u64 = 100_000;

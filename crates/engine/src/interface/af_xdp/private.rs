@@ -10,11 +10,11 @@ use std::sync::Arc;
 use dpdk::Batch;
 use netvm_xsk::{Interface, PrivateXsk};
 
-use super::finish_checksum;
+use super::device::finish_checksum;
 use crate::drop_reason::DropReason;
+use crate::interface::device::{Arrival, Device, PortContext};
+use crate::interface::missed::{LongestFrame, SocketDrops};
 use crate::memory::Memory;
-use crate::port::missed::{LongestFrame, SocketDrops};
-use crate::port::{Arrival, Device, PortContext};
 
 /// One queue of an interface.
 pub(crate) struct PrivateXskDevice {

@@ -11,12 +11,12 @@ const ADDRESSES: usize = 12;
 /// Bytes of a packet's beginning that are checked against its virtio-net header.
 const FRONT: usize = 256;
 
-pub(super) fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
+pub(crate) fn is_large(buffer: &Mbuf, geometry: &Geometry) -> bool {
     u32::from(buffer.buf_len()) > geometry.stride
 }
 
 /// Puts a large buffer before the other buffers of a place. Returns whether one was free.
-pub(super) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> bool {
+pub(crate) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> bool {
     let mut first = Batch::new();
     let is_free =
         memory.large.as_ref().is_some_and(|large| large.alloc_frames_into(&mut first, 1, headroom, 0) == 1);
@@ -28,7 +28,7 @@ pub(super) fn begin_large(place: &mut Batch, memory: &Memory, headroom: u16) -> 
 }
 
 /// The pending offloads of a packet with this virtio-net header. `None` if the header does not fit the packet.
-pub(super) fn pending_of(packet: &Mbuf, header: &Header) -> Option<Pending> {
+pub(crate) fn pending_of(packet: &Mbuf, header: &Header) -> Option<Pending> {
     if *header == Header::default() {
         return Some(Pending::Nothing);
     }
@@ -39,7 +39,7 @@ pub(super) fn pending_of(packet: &Mbuf, header: &Header) -> Option<Pending> {
 
 /// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the request does
 /// not fit the packet.
-pub(super) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
+pub(crate) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
     match pending {
         Pending::Nothing => {}
         Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, .. }) => {
@@ -64,7 +64,7 @@ pub(super) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
 }
 
 /// Inserts a VLAN tag after the addresses. Returns whether there was room.
-pub(super) fn insert(packet: &mut Mbuf, tag: [u8; 4]) -> bool {
+pub(crate) fn insert(packet: &mut Mbuf, tag: [u8; 4]) -> bool {
     let mut front = [0u8; ADDRESSES + 4];
     if packet.copy_to(&mut front[..ADDRESSES]) < ADDRESSES {
         return false;

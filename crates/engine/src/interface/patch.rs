@@ -17,8 +17,8 @@ use dpdk::{Batch, Mbuf};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
+use crate::interface::device::{Device, Expects, PortContext};
 use crate::memory::Memory;
-use crate::port::{Device, Expects, PortContext};
 
 /// Most packets that wait in one direction.
 const ROOM: usize = 1024;

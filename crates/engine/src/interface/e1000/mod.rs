@@ -1,0 +1,5 @@
+//! e1000 ports.
+
+mod device;
+
+pub(crate) use device::E1000Device;

@@ -1,0 +1,5 @@
+//! Ports that read and write captures.
+
+mod device;
+
+pub(crate) use device::{Capture, Progress};

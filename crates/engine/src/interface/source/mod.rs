@@ -1,0 +1,5 @@
+//! The built-in traffic source.
+
+mod device;
+
+pub(crate) use device::{Common, Source};

@@ -1,0 +1,5 @@
+//! vhost-user ports.
+
+mod device;
+
+pub(crate) use device::VhostDevice;
