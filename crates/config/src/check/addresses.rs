@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 
-use netvm_model::{Forward, Guest, Host, InterfaceAddress, PortConfig, PortId, PortKind, VlanMode};
+use netvm_model::{Forward, Guest, GuestCard, Host, PortConfig, PortId, VlanMode};
 use netvm_wire::MacAddr;
 
 use crate::syntax::finding::{Findings, Kind, Span};
@@ -17,12 +16,12 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
         if !matches!(port.policy.forward, Forward::Normal) {
             continue;
         }
-        for address in addresses_of(port) {
+        for address in port.kind.info().addresses.iter().map(|address| &address.address) {
             let found = (format!("address {address}"), port.name.as_str(), place.of("addresses"));
             note(findings, addresses.insert((vlan(port), *address), found));
         }
-        for (mac, key) in macs_of(host, port) {
-            let found = (format!("MAC address {mac}"), port.name.as_str(), place.of(key));
+        if let Some(mac) = mac_of(host, port) {
+            let found = (format!("MAC address {mac}"), port.name.as_str(), place.of("mac"));
             note(findings, macs.insert((vlan(port), mac), found));
         }
     }
@@ -70,26 +69,12 @@ const fn vlan(port: &PortConfig) -> Option<u16> {
     }
 }
 
-fn addresses_of(port: &PortConfig) -> impl Iterator<Item = &IpAddr> {
-    let addresses: &[InterfaceAddress] = match &port.kind {
-        PortKind::Container(container) => &container.addresses,
-        PortKind::Host(host) => &host.addresses,
-        _ => &[],
-    };
-    addresses.iter().map(|address| &address.address)
-}
-
-/// The MAC addresses behind a port that the configuration knows, and the key that is wrong. That of a host interface without
-/// `mac` depends on the machine.
-fn macs_of(host: &Host, port: &PortConfig) -> Vec<(MacAddr, &'static str)> {
-    let own = match &port.kind {
-        PortKind::Container(container) => Some(container.own_mac()),
-        PortKind::Host(host) => host.mac,
-        PortKind::E1000 { .. } => port.card_mac(),
-        PortKind::VhostUser { .. } => card_of(host, port.id),
-        _ => None,
-    };
-    own.into_iter().map(|mac| (mac, "mac")).collect()
+/// The MAC address behind a port, if the configuration knows it. That of a host interface without `mac` depends on the machine.
+fn mac_of(host: &Host, port: &PortConfig) -> Option<MacAddr> {
+    match port.kind.info().card {
+        Some(GuestCard::VirtioNet) => card_of(host, port.id),
+        _ => port.own_mac(),
+    }
 }
 
 /// The MAC address of the VM's card at a port.

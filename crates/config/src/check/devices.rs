@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use netvm_model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, PortKind};
+use netvm_model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, Resource};
 
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
@@ -15,40 +15,38 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     cores(findings, file, host);
 }
 
-/// A resource that only one port can use: its kind, the key that names it, and its name.
-fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
-    match kind {
-        PortKind::Pci { address } => Some(("PCI device", "address", address.clone())),
-        PortKind::AfXdp { interface, .. }
-        | PortKind::AfPacket { interface }
-        | PortKind::Tap { interface } => Some(("interface", "interface", interface.clone())),
-        PortKind::Container(container) => {
+/// What only one port can use: what it is, the key that names it, and its name.
+fn exclusive(resource: Resource<'_>) -> Option<(&'static str, &'static str, String)> {
+    match resource {
+        Resource::PciDevice(address) => Some(("PCI device", "address", address.to_owned())),
+        Resource::Interface(interface, _) | Resource::Tap(interface) => {
+            Some(("interface", "interface", interface.to_owned()))
+        }
+        Resource::ContainerTap(container) => {
             let file = container.namespace_file();
             Some(("interface", "interface", format!("{} in {}", container.interface, file.display())))
         }
-        PortKind::Host(host) => Some(("interface", "interface", host.interface.clone())),
-        PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } => {
+        Resource::OwnSocket(path) | Resource::PeerSocket(path) => {
             Some(("socket", "path", path.display().to_string()))
         }
-        PortKind::Pcap { output, .. } => {
-            output.as_ref().map(|path| ("capture to write", "output", path.display().to_string()))
-        }
-        PortKind::Null { .. } | PortKind::Source(_) | PortKind::Patch { .. } | PortKind::Sink => None,
+        Resource::Input(_) => None,
+        Resource::Output(path) => Some(("capture to write", "output", path.display().to_string())),
     }
 }
 
 fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
     let mut seen: HashMap<(&str, String), (Span, &str)> = HashMap::new();
     for (port, place) in host.ports.iter().zip(file.items("port")) {
-        let Some((what, key, name)) = device(&port.kind) else { continue };
-        match seen.get(&(what, name.clone())) {
-            Some((first, owner)) => findings
-                .note(Kind::Duplicate, format!("two ports use the {what} `{name}`"))
-                .at(place.of(key), "again")
-                .at(first.clone(), format!("port {owner} uses it"))
-                .help("only one port can use it; to use more workers, raise that port's `queues`")
-                .keep(),
-            None => drop(seen.insert((what, name), (place.of(key), &port.name))),
+        for (what, key, name) in port.kind.info().resources().filter_map(exclusive) {
+            match seen.get(&(what, name.clone())) {
+                Some((first, owner)) => findings
+                    .note(Kind::Duplicate, format!("two ports use the {what} `{name}`"))
+                    .at(place.of(key), "again")
+                    .at(first.clone(), format!("port {owner} uses it"))
+                    .help("only one port can use it; to use more workers, raise that port's `queues`")
+                    .keep(),
+                None => drop(seen.insert((what, name), (place.of(key), &port.name))),
+            }
         }
     }
 }
@@ -56,9 +54,8 @@ fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
 /// Patch ports whose peer has another peer.
 fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
-        let PortKind::Patch { peer } = port.kind else { continue };
-        let Some(other) = host.port(peer) else { continue };
-        if peer != port.id && other.kind == (PortKind::Patch { peer: port.id }) {
+        let Some(other) = port.kind.peer().and_then(|peer| host.port(peer)) else { continue };
+        if other.id != port.id && other.kind.peer() == Some(port.id) {
             continue;
         }
         findings

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use netvm_model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind};
+use netvm_model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, Receives};
 
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
 
-/// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
-const XDP_HEADROOM: u32 = 256;
 /// Ethernet's header.
 const HEADER: u32 = 14;
 /// Largest buffer.
@@ -36,7 +34,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
 /// Checks that the frames of a port fit into the buffers of every group that they may enter.
 fn frames(findings: &Findings, file: &Place<'_>, host: &Host, (port, place): (&PortConfig, Span)) {
     let landing = host.landing_group(port);
-    if landing.is_none() && takes_in(port) {
+    if landing.is_none() && port.kind.info().receives == Receives::Packets {
         fits_own(findings, port, place.clone());
     }
     for id in passes(host, port) {
@@ -99,11 +97,6 @@ fn passes(host: &Host, port: &PortConfig) -> BTreeSet<GroupId> {
     groups.chain(host.landing_group(port)).collect()
 }
 
-/// Whether a port receives packets.
-const fn takes_in(port: &PortConfig) -> bool {
-    !matches!(port.kind, PortKind::Sink | PortKind::Null { .. } | PortKind::Pcap { input: None, .. })
-}
-
 /// A port without a group receives packets into the engine's own memory, which has buffers of the default
 /// size.
 fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
@@ -132,8 +125,8 @@ fn fits(
     (port, place): (&PortConfig, Span),
     (group, is_landing): (&Group, bool),
 ) {
-    let by_kernel = is_landing && matches!(port.kind, PortKind::AfXdp { .. });
-    let headroom = u32::from(group.headroom).max(if by_kernel { XDP_HEADROOM } else { 0 });
+    let kernel_headroom = if is_landing { port.kind.info().kernel_headroom } else { 0 };
+    let headroom = u32::from(group.headroom).max(kernel_headroom);
     let needed = headroom + HEADER + u32::from(port.mtu);
     if needed <= group.buffer_size {
         return;
@@ -150,7 +143,7 @@ fn fits(
     if free >= 68 {
         remedies.push(format!("`mtu = {free}` of port {}", port.name));
     }
-    let why = if by_kernel { " (AF_XDP leaves at least 256)" } else { "" };
+    let why = if kernel_headroom > 0 { " (AF_XDP leaves at least 256)" } else { "" };
     let note = findings
         .note(
             Kind::BufferSize,

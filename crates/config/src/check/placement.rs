@@ -1,6 +1,6 @@
 //! Workers and NUMA nodes that ports name.
 
-use netvm_model::{Host, PortConfig, PortKind};
+use netvm_model::{Host, PortConfig};
 
 use crate::syntax::finding::{Findings, Kind};
 use crate::syntax::place::Place;
@@ -53,8 +53,8 @@ fn node(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) 
 
 /// Ends of a patch link with different workers: one worker serves both, because they share a queue.
 fn patch(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
-    let PortKind::Patch { peer } = port.kind else { return };
-    let Some(other) = host.port(peer).filter(|other| other.id > port.id) else { return };
+    let other = port.kind.peer().and_then(|peer| host.port(peer));
+    let Some(other) = other.filter(|other| other.id > port.id) else { return };
     if (port.worker, port.node) != (other.worker, other.node) {
         let key = if port.worker == other.worker { "node" } else { "worker" };
         findings

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use netvm_model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, PortKind, Rule};
+use netvm_model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, Receives, Rule};
 use netvm_policy::Names;
 use netvm_policy::analyse::{Kind as Doubt, analyse};
 
@@ -258,23 +258,10 @@ fn queues(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
 }
 
 /// Whether a port is expected to receive packets.
-const fn receives(port: &PortConfig) -> bool {
-    match &port.kind {
-        PortKind::Pci { .. }
-        | PortKind::AfXdp { .. }
-        | PortKind::AfPacket { .. }
-        | PortKind::Tap { .. }
-        | PortKind::Container(_)
-        | PortKind::Host(_)
-        | PortKind::VhostUser { .. }
-        | PortKind::E1000 { .. }
-        | PortKind::Patch { .. }
-        | PortKind::Source(_) => true,
-        PortKind::Pcap { input, .. } => input.is_some(),
-        PortKind::Null { .. } | PortKind::Sink => false,
-    }
+fn receives(port: &PortConfig) -> bool {
+    port.kind.info().receives == Receives::Packets
 }
 
-const fn never_receives(port: &PortConfig) -> bool {
-    matches!(port.kind, PortKind::Sink | PortKind::Pcap { input: None, .. })
+fn never_receives(port: &PortConfig) -> bool {
+    port.kind.info().receives == Receives::Nothing
 }

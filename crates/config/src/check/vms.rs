@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use netvm_model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId, VmStart};
+use netvm_model::{Guest, GuestCard, Host, MAX_REPLICAS, NfStart, RoleId, VmStart};
 
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
@@ -54,22 +54,25 @@ fn cards(findings: &Findings, file: &Place<'_>, host: &Host) {
         let port_place = place.element("ports", n);
         let mac_place =
             if place.key("macs").is_some() { place.element("macs", n) } else { port_place.clone() };
-        let conflict = match &port.kind {
-            PortKind::E1000 { .. } if place.key("macs").is_some() && port.card_mac() != Some(card.mac) => {
+        let info = port.kind.info();
+        let conflict = match (info.card, info.socket()) {
+            (Some(GuestCard::E1000), _)
+                if place.key("macs").is_some() && port.card_mac() != Some(card.mac) =>
+            {
                 Some((
                     format!("port {} has the card and its address", port.name),
                     "this VM's `macs` has another address for it",
                     format!("set `mac` of port {} instead", port.name),
                 ))
             }
-            PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } if path.is_absolute() => None,
-            PortKind::VhostUser { .. } | PortKind::E1000 { .. } => Some((
+            (Some(_), Some((path, _))) if path.is_absolute() => None,
+            (Some(_), _) => Some((
                 format!("the socket of port {} has a relative path", port.name),
                 "QEMU runs in another folder",
                 format!("give port {} an absolute `path`", port.name),
             )),
-            kind => Some((
-                format!("port {} is {}, not vhost-user or e1000", port.name, kind.word()),
+            (None, _) => Some((
+                format!("port {} is {}, not vhost-user or e1000", port.name, info.word),
                 "not a port for a guest",
                 "guests are behind ports with `kind = \"vhost-user\"` or `kind = \"e1000\"`".to_owned(),
             )),

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_model::{
-    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, HostConfig, InterfaceAddress, MAX_WORKERS, PortConfig,
-    PortKind, SocketRights, SourceConfig, VhostDma,
+    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, HostConfig, InterfaceAddress, KindInfo, MAX_WORKERS,
+    OneQueue, PortConfig, PortKind, SocketRights, SourceConfig, VhostDma,
 };
 use netvm_policy::PortId;
 use toml::Value;
@@ -28,7 +28,7 @@ const LAST_NODE: u64 = 1023;
 
 impl Numbered for PortConfig {
     fn numbered(number: usize) -> Self {
-        Self::new(PortId(number as u16), String::new(), PortKind::Sink)
+        Self::new(PortId(number as u16), String::new(), PortKind::default())
     }
 }
 
@@ -55,13 +55,13 @@ impl Keys for PortConfig {
             let form = "kind = \"e1000\", or \"vhost-user\" with mode = \"server\"";
             table.others(form, |table| self.socket.keys(table));
         }
+        let KindInfo { needed_mtu: needed, one_queue, .. } = self.kind.info();
         if table.reader().is_some() {
-            self.mtu = DEFAULT_MTU.max(self.kind.needed_mtu());
+            self.mtu = DEFAULT_MTU.max(needed);
         }
         if let Some(at) = table.key("mtu", &mut self.mtu, Number(68..=MAX_FRAME - u64::from(FRAME_HEADER)))
-            && self.mtu < self.kind.needed_mtu()
+            && self.mtu < needed
         {
-            let needed = self.kind.needed_mtu();
             let size = needed + FRAME_HEADER;
             at.bad_value(&format!("is {}, but frames are {size} bytes long", self.mtu))
                 .help(format!(
@@ -71,7 +71,7 @@ impl Keys for PortConfig {
         }
         if let Some(at) = table.key("queues", &mut self.queues, Number(1..=MAX_WORKERS as u64))
             && self.queues > 1
-            && let Some((what, help)) = one_queue(&self.kind)
+            && let Some(OneQueue { what, help }) = one_queue
         {
             at.bad_value(&format!("is {} for {what}", self.queues)).help(help).keep();
         }
@@ -98,21 +98,6 @@ impl Form<Option<u8>> for Worker {
     /// Absent means `"auto"`.
     fn write(&self, _: &Host, item: &mut Option<u8>) -> Option<Value> {
         item.map(|number| Value::Integer(number.into()))
-    }
-}
-
-/// The kinds of port with one queue, and why.
-const fn one_queue(kind: &PortKind) -> Option<(&'static str, &'static str)> {
-    match kind {
-        PortKind::Pcap { .. } => Some((
-            "a capture",
-            "one worker reads and writes a capture, which keeps its packets in order: leave `queues` out",
-        )),
-        PortKind::E1000 { .. } => {
-            Some(("an e1000 card", "the card has one queue in each direction: leave `queues` out"))
-        }
-        PortKind::Patch { .. } => Some(("a patch port", "one worker serves it: leave `queues` out")),
-        _ => None,
     }
 }
 

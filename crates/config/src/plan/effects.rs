@@ -1,7 +1,7 @@
 //! The effects of changes, by the table at the top of [`super`].
 
 use netvm_model::{
-    Guest, Host, NfConfig, NfLimits, NfStart, PortConfig, PortKind, PortPolicy, Restart, SocketRights,
+    Guest, GuestCard, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart, SocketRights,
     VmConfig, VmStart,
 };
 
@@ -118,7 +118,7 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = old.vm_named(&vm.name)?;
     let (Guest::Ordinary { cards }, Guest::Ordinary { .. }) = (&vm.guest, &before.guest) else { return None };
     // The guest learns the MTU from a virtio-net card.
-    let tells_mtu = |port: &PortConfig| matches!(port.kind, PortKind::VhostUser { .. });
+    let tells_mtu = |port: &PortConfig| port.kind.info().card == Some(GuestCard::VirtioNet);
     let device = |port: &PortConfig| (port.kind.clone(), port.queues, tells_mtu(port).then_some(port.mtu));
     let ports = cards.iter().filter_map(|card| new.port(card.port));
     let mut changed = ports.filter_map(|port| {
@@ -197,7 +197,7 @@ fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
         return None;
     }
     let text = format!("packets land in {after} instead of {before}");
-    if !port.kind.receives_into_any_memory() {
+    if port.kind.info().registers_memory {
         return Some(reopen(port, text));
     }
     let effects = vec![Effect::PortMoved { port: port.name.clone(), why: text.clone() }];

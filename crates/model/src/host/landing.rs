@@ -8,7 +8,7 @@ use netvm_ids::{GroupId, PortId, RouterId};
 use netvm_policy::{Action, Rule};
 
 use super::{Host, is_from};
-use crate::port::{Forward, PortConfig, PortKind};
+use crate::port::{Forward, PortConfig};
 
 /// Where packets of a port go without a chain.
 #[derive(Default)]
@@ -49,22 +49,20 @@ impl Host {
         chains.filter_map(|chain| self.nf(*chain.hops.first()?).map(|nf| nf.group))
     }
 
-    /// The port, and the ports that its packets reach by patch ports without a chain.
+    /// The port, and the ports that its packets reach by links between ports without a chain.
     fn behind<'a>(&'a self, rules: &[Rule], port: &'a PortConfig) -> Vec<&'a PortConfig> {
         let mut behind = vec![port];
-        if !self.ports.iter().any(|port| matches!(port.kind, PortKind::Patch { .. })) {
+        let peer = |port: &'a PortConfig| Some((port, self.port(port.kind.peer()?)?));
+        let links: Vec<(&PortConfig, &PortConfig)> = self.ports.iter().filter_map(peer).collect();
+        if links.is_empty() {
             return behind;
         }
         let mut next = 0;
         while let Some(port) = behind.get(next).copied() {
             next += 1;
             let onwards = Onwards::of(rules, port);
-            for patch in &self.ports {
-                let PortKind::Patch { peer } = patch.kind else { continue };
-                if onwards.includes(self, patch)
-                    && let Some(peer) = self.port(peer)
-                    && !behind.iter().any(|known| known.id == peer.id)
-                {
+            for (end, peer) in &links {
+                if onwards.includes(self, end) && !behind.iter().any(|known| known.id == peer.id) {
                     behind.push(peer);
                 }
             }

@@ -18,7 +18,7 @@ use netvm_policy::{Action, Actions, Match, Rule};
 
 use super::Host;
 use crate::nf::Output;
-use crate::port::{Forward, PortKind};
+use crate::port::Forward;
 use crate::vm::Guest;
 
 /// Renumbers the items of `host`: items whose names `old` has get the numbers of `old`, new items get numbers
@@ -62,9 +62,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.ports {
         port(&mut item.id);
         item.group.iter_mut().for_each(group);
-        if let PortKind::Patch { peer } = &mut item.kind {
-            port(peer);
-        }
+        item.kind.peer_mut().into_iter().for_each(port);
         let queues = item.policy.qos.iter_mut().flat_map(|qos| &mut qos.queues);
         queues.for_each(|item| queue(&mut item.id));
         match &mut item.policy.forward {

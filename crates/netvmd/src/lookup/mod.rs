@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvm_config::{ConfigError, Lack, Loaded, Missing};
-use netvm_model::{CardModel, Doorbells, Host, PortConfig, PortKind, assign_ids};
+use netvm_model::{Host, assign_ids};
 
 use crate::process::cores::allowed;
 use crate::runtime::blocking;
@@ -132,10 +132,7 @@ fn complete(mut loaded: Loaded, is_daemon: bool) -> Loaded {
         // What does not exist was reported.
         port.socket.ids = sockets::ids(&port.socket).unwrap_or_default();
     }
-    let asks = |port: &PortConfig| {
-        matches!(port.kind, PortKind::E1000 { doorbells: Doorbells::Auto, model: CardModel::E1000, .. })
-    };
-    if is_daemon && loaded.host.ports.iter().any(asks) {
+    if is_daemon && loaded.host.ports.iter().any(|port| port.kind.info().depends_on_kvm) {
         netvm_engine::note_kvm(guests_run_on_kvm());
     }
     loaded

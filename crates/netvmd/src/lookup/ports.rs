@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use netvm_config::{Lack, Missing};
-use netvm_model::{ContainerConfig, Host, HostConfig, PortConfig, PortKind, VhostMode};
+use netvm_model::{Access, ContainerConfig, Host, PortConfig, Resource};
 use netvm_xsk::OpenError;
 use rustix::net::{AddressFamily, SocketType};
 
@@ -30,45 +30,34 @@ pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Mis
 
 /// Whether the file is wrong: waiting for what is missing would not help.
 fn is_mistake(port: &PortConfig) -> bool {
-    match &port.kind {
-        PortKind::AfXdp { interface, .. } => few_queues(interface, port.queues).is_some(),
-        PortKind::Container(container) => netvm_vnet::container::is_own(&container.namespace_file()),
+    port.kind.info().resources().any(|resource| match resource {
+        Resource::Interface(interface, Access::Xdp) => few_queues(interface, port.queues).is_some(),
+        Resource::ContainerTap(container) => netvm_vnet::container::is_own(&container.namespace_file()),
         _ => false,
-    }
+    })
 }
 
+/// The keys whose values are missing here, and why.
 fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
-    match &port.kind {
-        PortKind::Pci { address } => pci(address).map(|message| ("address", message)).into_iter().collect(),
-        PortKind::AfXdp { interface, .. } => match no_interface(interface) {
-            Some(message) => vec![("interface", message)],
-            None => {
-                few_queues(interface, port.queues).map(|message| ("queues", message)).into_iter().collect()
-            }
+    let find = |resource| match resource {
+        Resource::PciDevice(address) => Some(("address", pci(address)?)),
+        Resource::Interface(interface, access) => match no_interface(interface) {
+            Some(message) => Some(("interface", message)),
+            None if access == Access::Xdp => Some(("queues", few_queues(interface, port.queues)?)),
+            None => None,
         },
-        PortKind::AfPacket { interface } => {
-            no_interface(interface).map(|message| ("interface", message)).into_iter().collect()
-        }
-        PortKind::Tap { interface } | PortKind::Host(HostConfig { interface, .. }) => {
+        Resource::Tap(interface) => {
             let is_own = |old: &PortConfig| old.kind == port.kind;
-            let taken = if running.ports.iter().any(is_own) { None } else { no_tap(interface) };
-            taken.map(|message| ("interface", message)).into_iter().collect()
+            let is_taken = !running.ports.iter().any(is_own);
+            is_taken.then(|| no_tap(interface)).flatten().map(|message| ("interface", message))
         }
-        PortKind::Container(container) => no_namespace(container).into_iter().collect(),
-        PortKind::VhostUser { path, mode: VhostMode::Server, .. } | PortKind::E1000 { path, .. } => {
-            no_socket(path).map(|message| ("path", message)).into_iter().collect()
-        }
-        PortKind::Pcap { input, output, .. } => {
-            let input = input.as_ref().and_then(|path| Some(("input", no_capture(path)?)));
-            let output = output.as_ref().and_then(|path| Some(("output", no_output(path)?)));
-            input.into_iter().chain(output).collect()
-        }
-        PortKind::VhostUser { .. }
-        | PortKind::Null { .. }
-        | PortKind::Source(_)
-        | PortKind::Patch { .. }
-        | PortKind::Sink => Vec::new(),
-    }
+        Resource::ContainerTap(container) => no_namespace(container),
+        Resource::OwnSocket(path) => Some(("path", no_socket(path)?)),
+        Resource::PeerSocket(_) => None,
+        Resource::Input(path) => Some(("input", no_capture(path)?)),
+        Resource::Output(path) => Some(("output", no_output(path)?)),
+    };
+    port.kind.info().resources().filter_map(find).collect()
 }
 
 fn pci(address: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use netvm_model::{PortConfig, PortKind};
+use netvm_model::{Access, PortConfig, Resource};
 
 /// The folder of interfaces.
 const NET: &str = "/sys/class/net";
@@ -39,11 +39,11 @@ const MANAGERS: &[Manager] = &[
 
 /// What else uses the interface of a port. `index`: of an interface that exists.
 pub(super) fn shared(port: &PortConfig, index: impl Fn(&str) -> Option<u32>) -> Vec<(&'static str, String)> {
-    let (interface, takes) = match &port.kind {
-        PortKind::AfXdp { interface, .. } => (interface, true),
-        PortKind::AfPacket { interface } => (interface, false),
-        _ => return Vec::new(),
-    };
+    let used = port.kind.info().resources().find_map(|resource| match resource {
+        Resource::Interface(interface, access) => Some((interface, access == Access::Xdp)),
+        _ => None,
+    });
+    let Some((interface, takes)) = used else { return Vec::new() };
     let Some(index) = index(interface) else { return Vec::new() };
     let forwards = in_kernel(Path::new(NET), interface, takes);
     // The addresses of a bridge are the host's, too: one warning is enough.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvm_engine::{InterfaceState, PortView};
-use netvm_model::{Host, HostConfig, PortConfig, PortId, PortKind, VhostMode};
+use netvm_model::{Host, KindInfo, PortConfig, PortId, Resource};
 use rustix::fs::statfs;
 
 /// Pause after the first attempt.
@@ -45,7 +45,8 @@ impl ClosedPorts {
             }
             // A punt port's interface is made for it.
             let is_made = host.punted_by(port.id).is_some();
-            let needed = host.port(port.id).and_then(|port| needed(&port.kind)).or(is_made.then(Vec::new));
+            let needed =
+                host.port(port.id).and_then(|port| needed(port.kind.info())).or(is_made.then(Vec::new));
             self.is_due(port.id, needed, now) || port.is_open
         };
         ports.iter().filter(is_due).map(|port| port.id).collect()
@@ -87,56 +88,47 @@ pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
     folders
 }
 
-fn files(port: &PortConfig) -> Vec<PathBuf> {
-    match &port.kind {
-        PortKind::Container(container) => vec![container.namespace_file()],
-        PortKind::VhostUser { path, .. } | PortKind::E1000 { path, .. } => {
-            path.parent().map(Path::to_owned).into_iter().collect()
+/// Files that appear when a port can be opened, and folders in which they do.
+fn files(port: &PortConfig) -> impl Iterator<Item = PathBuf> {
+    port.kind.info().resources().filter_map(|resource| match resource {
+        Resource::ContainerTap(container) => Some(container.namespace_file()),
+        Resource::OwnSocket(path) | Resource::PeerSocket(path) | Resource::Output(path) => {
+            path.parent().map(Path::to_owned)
         }
-        PortKind::Pcap { input, output, .. } => input
-            .iter()
-            .cloned()
-            .chain(output.iter().filter_map(|path| Some(path.parent()?.to_owned())))
-            .collect(),
-        _ => Vec::new(),
-    }
+        Resource::Input(path) => Some(path.to_owned()),
+        Resource::PciDevice(_) | Resource::Interface(..) | Resource::Tap(_) => None,
+    })
 }
 
-fn needed(kind: &PortKind) -> Needed {
-    match kind {
-        PortKind::AfXdp { interface, .. } | PortKind::AfPacket { interface } => Some(vec![index(interface)?]),
-        PortKind::Tap { interface } | PortKind::Host(HostConfig { interface, .. }) => {
-            Some(vec![index(interface).unwrap_or(0)])
-        }
-        PortKind::Container(container) => {
+fn needed(kind: KindInfo<'_>) -> Needed {
+    let each: Option<Vec<_>> = kind.resources().map(needed_of).collect();
+    Some(each?.concat())
+}
+
+fn needed_of(resource: Resource<'_>) -> Needed {
+    match resource {
+        Resource::PciDevice(address) => identity(&Path::new("/sys/bus/pci/devices").join(address)),
+        Resource::Interface(interface, _) => Some(vec![index(interface)?]),
+        Resource::Tap(interface) => Some(vec![index(interface).unwrap_or(0)]),
+        Resource::ContainerTap(container) => {
             let file = container.namespace_file();
             // Until the namespace is mounted on it, it is an ordinary file.
             statfs(&file).ok().filter(|system| system.f_type as u64 == NSFS)?;
             identity(&file)
         }
-        PortKind::Pci { address } => identity(&Path::new("/sys/bus/pci/devices").join(address)),
-        PortKind::VhostUser { path, mode: VhostMode::Server, .. } | PortKind::E1000 { path, .. } => {
+        Resource::OwnSocket(path) => {
             // netvmd makes the folders that are missing.
             let mut needed = path.ancestors().skip(1).find_map(identity).unwrap_or_default();
             needed.extend(identity(path).unwrap_or_default());
             Some(needed)
         }
-        PortKind::Pcap { input, output, .. } => {
-            let mut needed = Vec::new();
-            if let Some(path) = input {
-                needed.extend(identity(path)?);
-                needed.push(fs::metadata(path).ok()?.len());
-            }
-            if let Some(path) = output {
-                needed.extend(identity(folder_of(path))?);
-            }
+        Resource::PeerSocket(_) => Some(Vec::new()),
+        Resource::Input(path) => {
+            let mut needed = identity(path)?;
+            needed.push(fs::metadata(path).ok()?.len());
             Some(needed)
         }
-        PortKind::VhostUser { .. }
-        | PortKind::Null { .. }
-        | PortKind::Source(_)
-        | PortKind::Patch { .. }
-        | PortKind::Sink => Some(Vec::new()),
+        Resource::Output(path) => identity(folder_of(path)),
     }
 }
 

@@ -93,9 +93,9 @@ pub(crate) trait Device: Send {
         None
     }
 
-    /// Receives into another memory from now on, and gives the buffers of the old one back. Only devices of kinds that
-    /// receive into any memory (`PortKind::receives_into_any_memory`) are asked to; those that keep no buffers and no
-    /// memory have nothing to do.
+    /// Receives into another memory from now on, and gives the buffers of the old one back. Devices that have
+    /// their memory registered (`KindInfo::registers_memory`) are not asked to; those that keep no buffers and no memory
+    /// have nothing to do.
     fn use_memory(&mut self, _memory: &Arc<Memory>) {}
 }
 

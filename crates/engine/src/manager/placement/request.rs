@@ -1,6 +1,6 @@
 //! What a port asks the placement for, from its configuration and its device.
 
-use netvm_model::{Guest, Host, PortConfig, PortKind, VmConfig};
+use netvm_model::{Guest, Host, PortConfig, VmConfig};
 
 use crate::ids::{PortId, WorkerId};
 use crate::manager::ports::device_node;
@@ -26,19 +26,18 @@ impl Request {
     /// The request of a port; `None` if it has a queue on each worker: a sink that names no worker.
     pub(crate) fn of(host: &Host, config: &PortConfig) -> Option<Self> {
         let punts_for = host.punted_by(config.id).map(|(_, interface)| interface.port);
-        let with = match config.kind {
-            PortKind::Sink if config.worker.is_none() => return None,
-            PortKind::Patch { peer } => Some(peer),
-            _ => punts_for,
-        };
-        let node = || device_node(&config.kind).or_else(|| guest_node(host, config.id));
+        let kind = config.kind.info();
+        if kind.is_on_each_worker && config.worker.is_none() {
+            return None;
+        }
+        let node = || device_node(kind).or_else(|| guest_node(host, config.id));
         Some(Self {
             port: config.id,
             queues: config.queues.max(1),
             worker: config.worker.map(WorkerId),
             node: config.node.or_else(node),
-            one_node: matches!(config.kind, PortKind::Pci { .. } | PortKind::Null { .. }),
-            with,
+            one_node: kind.has_one_memory,
+            with: config.kind.peer().or(punts_for),
             counts: punts_for.is_none(),
         })
     }

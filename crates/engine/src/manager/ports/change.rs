@@ -120,7 +120,7 @@ impl Engine {
         let stays_near = new.worker.is_none_or(|worker| !is_far(WorkerId(worker)));
         match (old.is_same_device(new) && stays_near, lands_elsewhere) {
             (true, false) => Transition::Stays,
-            (true, true) if new.kind.receives_into_any_memory() => Transition::Moves,
+            (true, true) if !new.kind.info().registers_memory => Transition::Moves,
             _ => Transition::Closes,
         }
     }
@@ -159,7 +159,7 @@ impl Engine {
         let (mut moved, mut others) = (Vec::new(), Vec::new());
         for config in ports.iter().filter_map(|port| host.port(*port)) {
             match self.memories_for((&host, &xsk), config) {
-                Ok(memories) if config.kind.receives_into_any_memory() => moved.push((config.id, memories)),
+                Ok(memories) if !config.kind.info().registers_memory => moved.push((config.id, memories)),
                 _ => others.push(config.id),
             }
         }

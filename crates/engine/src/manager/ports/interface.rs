@@ -3,7 +3,7 @@
 use std::fs;
 use std::str::FromStr;
 
-use netvm_model::{HostConfig, PortKind};
+use netvm_model::{KindInfo, Resource};
 
 /// The interface of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,25 +27,6 @@ pub enum InterfaceState {
     Replaced,
 }
 
-/// The interface of a port of this kind.
-pub(super) fn of(kind: &PortKind) -> Option<&str> {
-    match kind {
-        PortKind::AfXdp { interface, .. }
-        | PortKind::AfPacket { interface }
-        | PortKind::Tap { interface }
-        | PortKind::Host(HostConfig { interface, .. }) => Some(interface),
-        PortKind::Pci { .. }
-        | PortKind::Container(_)
-        | PortKind::VhostUser { .. }
-        | PortKind::E1000 { .. }
-        | PortKind::Pcap { .. }
-        | PortKind::Null { .. }
-        | PortKind::Source(_)
-        | PortKind::Patch { .. }
-        | PortKind::Sink => None,
-    }
-}
-
 /// The index of an interface, which the kernel does not reuse.
 pub(super) fn index(name: &str) -> Option<u32> {
     number(name, "ifindex")
@@ -57,14 +38,16 @@ pub(super) fn has_device(name: &str) -> bool {
 }
 
 /// The NUMA node of the hardware device behind a port, if Linux knows it.
-pub(crate) fn device_node(kind: &PortKind) -> Option<u32> {
-    if let PortKind::Pci { address } = kind {
-        let device = dpdk::Device::Pci { address: address.parse().ok()?, arguments: String::new() };
-        return device.numa_node().map(|node| node.0);
-    }
-    let file = std::path::Path::new("/sys/class/net").join(of(kind)?).join("device/numa_node");
-    // -1: none.
-    fs::read_to_string(file).ok()?.trim().parse().ok()
+pub(crate) fn device_node(kind: KindInfo<'_>) -> Option<u32> {
+    kind.resources().find_map(|resource| match resource {
+        Resource::PciDevice(address) => {
+            let device = dpdk::Device::Pci { address: address.parse().ok()?, arguments: String::new() };
+            device.numa_node().map(|node| node.0)
+        }
+        // -1: none.
+        Resource::Interface(name, _) | Resource::Tap(name) => number(name, "device/numa_node"),
+        _ => None,
+    })
 }
 
 /// Whether an interface is up and has a carrier.

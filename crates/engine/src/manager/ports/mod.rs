@@ -24,7 +24,7 @@ pub(crate) use change::{Opened, Tolerance};
 pub(crate) use interface::device_node;
 pub use interface::{InterfaceState, InterfaceView};
 pub use open::note_kvm;
-pub(crate) use open::{Site, XskQueues, new_shaper, open, waits_for_room};
+pub(crate) use open::{Site, XskQueues, new_shaper, open};
 pub use problem::{OpenError, OpenProblem};
 
 /// How a port is driven.
@@ -147,7 +147,7 @@ impl PortState {
             }
             _ => {}
         }
-        interface::of(&self.config.kind).map(|name| interface::view(name, self.interface))
+        self.config.kind.info().interface().map(|name| interface::view(name, self.interface))
     }
 
     /// Gives its interface addresses and routes again, if it came up.
@@ -298,7 +298,7 @@ pub(crate) fn give_socket(kind: &PortKind, socket: &SocketRights) -> Result<(), 
         gid: socket.ids.gid.unwrap_or(own.gid),
         mode: socket.mode.unwrap_or(own.mode),
     };
-    rights.apply(path).map_err(|error| OpenProblem::SocketRights { path: path.clone(), error })
+    rights.apply(path).map_err(|error| OpenProblem::SocketRights { path: path.to_owned(), error })
 }
 
 const SHRUNK: &str =
@@ -335,5 +335,5 @@ pub(crate) fn interface_of_closed(config: &PortConfig) -> Option<InterfaceView> 
         let name = format!("{} in {}", config.interface, config.namespace);
         return Some(InterfaceView { name, state: InterfaceState::Gone, mtu: None });
     }
-    interface::of(&config.kind).map(|name| interface::view(name, None))
+    config.kind.info().interface().map(|name| interface::view(name, None))
 }

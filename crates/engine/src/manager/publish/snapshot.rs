@@ -11,7 +11,6 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, RoleId, mask_of, put};
 use crate::manager::nfs::Nfs;
 use crate::manager::nfs::instance::InstanceState;
-use crate::manager::ports::waits_for_room;
 use crate::manager::routers::Routers;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
@@ -96,7 +95,7 @@ impl<'a> View<'a> {
             return;
         }
         snapshot.owned.add(port.id);
-        if waits_for_room(&port.kind) {
+        if port.kind.info().waits_for_room {
             snapshot.waiting.add(port.id);
             for chain in self.chains_from(port).map(|chain| chain.id) {
                 if !snapshot.waited_for.contains(&chain) {

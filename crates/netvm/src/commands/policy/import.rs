@@ -55,7 +55,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
         }
         _ => {}
     }
-    let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::Sink);
+    let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::default());
     let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
     let toml = netvm_config::to_toml(&host);
     output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))?;

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use netvm_model::{Host, PortId, PortKind, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_model::{Access, Host, PortId, Resource, RouterConfig, RouterId, RouterInterface, StaticRoute};
 
 use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;
@@ -74,11 +74,12 @@ impl DesiredRouter {
     }
 }
 
+/// The interface whose packets a port takes from the kernel.
 fn port_interface(host: &Host, port: PortId) -> Option<String> {
-    match &host.port(port)?.kind {
-        PortKind::AfXdp { interface, .. } => Some(interface.clone()),
+    host.port(port)?.kind.info().resources().find_map(|resource| match resource {
+        Resource::Interface(interface, Access::Xdp) => Some(interface.to_owned()),
         _ => None,
-    }
+    })
 }
 
 pub(super) fn make(

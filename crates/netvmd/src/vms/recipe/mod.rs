@@ -9,9 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use netvm_engine::NotifyMode;
-use netvm_model::{
-    GroupId, Guest, Host, NfConfig, PortKind, VhostMode, VmAccel, VmBoot, VmConfig, VmNotify, VmStart,
-};
+use netvm_model::{GroupId, Guest, GuestCard, Host, NfConfig, VmAccel, VmBoot, VmConfig, VmNotify, VmStart};
 use netvm_vm::{Accel, Boot, Card, CardKind, Machine, Version};
 
 use crate::account::Account;
@@ -135,12 +133,13 @@ fn has_memory(vm: &VmConfig) -> Result<(), VmProblem> {
 
 fn card(host: &Host, at: &netvm_model::VmCard) -> Option<Card> {
     let port = host.port(at.port)?;
-    let (kind, path, connects) = match &port.kind {
-        PortKind::VhostUser { path, mode, .. } => (CardKind::VhostUser, path, *mode == VhostMode::Server),
-        PortKind::E1000 { path, .. } => (CardKind::VfioUser, path, true),
-        _ => return None,
+    let info = port.kind.info();
+    let kind = match info.card? {
+        GuestCard::VirtioNet => CardKind::VhostUser,
+        GuestCard::E1000 => CardKind::VfioUser,
     };
-    let (name, socket, queues) = (port.name.clone(), path.clone(), port.queues);
+    let (path, connects) = info.socket()?;
+    let (name, socket, queues) = (port.name.clone(), path.to_owned(), port.queues);
     let mac = port.card_mac().unwrap_or(at.mac).to_string();
     let mtu = Some(port.mtu).filter(|mtu| kind == CardKind::VhostUser && *mtu != USUAL_MTU);
     Some(Card { name, kind, socket, connects, mac, queues, mtu })

@@ -12,7 +12,7 @@ use crate::ids::WorkerId;
 use crate::interface::Device;
 use crate::interface::kernel::{KernelDevice, SentOffloads};
 use crate::interface::missed::Missed;
-use crate::manager::ports::{OpenProblem, interface};
+use crate::manager::ports::OpenProblem;
 
 pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProblem> {
     let queues = config.queues.max(1);
@@ -46,7 +46,7 @@ pub(super) fn open(config: &PortConfig, site: &Site) -> Result<Opened, OpenProbl
             (opened, "TAP")
         }
         kind => {
-            let interface = interface::of(kind).unwrap_or_default().to_owned();
+            let interface = kind.info().interface().unwrap_or_default().to_owned();
             (netvm_vnet::packet_socket::open(&SocketOptions { interface, queues })?, "packet socket")
         }
     };

@@ -72,12 +72,12 @@ pub(crate) fn open(
             None => by_worker.push((worker, vec![device])),
         }
     }
-    let waits = waits_for_room(&config.kind);
+    let kind = config.kind.info();
     let workers = by_worker.iter().map(|(worker, _)| *worker).collect();
     let state = PortState {
         config: config.clone(),
         mode: opened.mode,
-        interface: interface::of(&config.kind).and_then(interface::index),
+        interface: kind.interface().and_then(interface::index),
         memories: site.memories.iter().map(|memory| memory.id).collect(),
         workers,
         closing: Vec::new(),
@@ -93,22 +93,13 @@ pub(crate) fn open(
         missed: opened.missed,
         longest: opened.longest,
         sent: opened.sent,
-        refused_before: interface::of(&config.kind).map_or(0, interface::refused),
+        refused_before: kind.interface().map_or(0, interface::refused),
     };
     let queue = |(worker, devices): (WorkerId, _)| {
-        let queue = PortQueue::new(config.id, site.memories[worker.index()].id, waits, devices);
+        let queue = PortQueue::new(config.id, site.memories[worker.index()].id, kind.waits_for_room, devices);
         (worker, queue.with_gro(config.gro))
     };
     Ok((state, by_worker.into_iter().map(queue).collect()))
-}
-
-/// Whether a port receives only as many packets as its chains have room for.
-pub(crate) const fn waits_for_room(kind: &PortKind) -> bool {
-    match kind {
-        PortKind::Pcap { paced, .. } => !*paced,
-        PortKind::Source(source) => source.lossless,
-        _ => false,
-    }
 }
 
 /// Creates the shaper of a port.

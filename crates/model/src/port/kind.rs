@@ -1,0 +1,237 @@
+//! The table of the kinds of port: their keys with the defaults, and what each says of itself. The engine opens them
+//! (`interface/`); nothing else matches on kinds.
+
+use std::path::{Path, PathBuf};
+
+use netvm_ids::PortId;
+use netvm_wire::MacAddr;
+
+use super::FRAME_HEADER;
+use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
+use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource};
+use super::managed::{ContainerConfig, HostConfig};
+use super::source::SourceConfig;
+
+/// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
+const XDP_PACKET_HEADROOM: u32 = 256;
+
+/// The kinds of port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PortKind {
+    /// A physical NIC by PCI address, driven by DPDK.
+    Pci {
+        /// Such as `0000:3b:00.0`.
+        address: String,
+    },
+    /// A kernel interface by AF_XDP: the kernel writes packets into the region itself.
+    AfXdp {
+        /// Name of the interface.
+        interface: String,
+        /// Generic (skb) mode, even where the driver supports native mode.
+        generic: bool,
+    },
+    /// A kernel interface by packet sockets.
+    AfPacket {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// A TAP interface that the port creates.
+    Tap {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// An interface that the port creates in another network namespace, such as a container's.
+    Container(ContainerConfig),
+    /// An interface that the port creates in netvmd's own network namespace: the host's own place on the switch.
+    Host(HostConfig),
+    /// A guest, over a vhost-user socket.
+    VhostUser {
+        /// The socket.
+        path: PathBuf,
+        /// Which side creates it.
+        mode: VhostMode,
+        /// What copies packets to the guest.
+        dma: VhostDma,
+    },
+    /// A guest, by an Intel network card (e1000) over a vfio-user socket that the port creates.
+    E1000 {
+        /// The socket.
+        path: PathBuf,
+        /// The card's MAC address; `None`: derived from the port's name, and so always the same.
+        mac: Option<MacAddr>,
+        /// The card.
+        model: CardModel,
+        /// How its doorbells reach the engine.
+        doorbells: Doorbells,
+    },
+    /// Reads a capture, writes a capture.
+    Pcap {
+        /// The capture to read; `None`: the port receives nothing.
+        input: Option<PathBuf>,
+        /// The capture to write; `None`: sent packets are discarded.
+        output: Option<PathBuf>,
+        /// Replay by the capture's time stamps, not as fast as possible.
+        paced: bool,
+    },
+    /// DPDK's null device: packets from nowhere to nowhere, as fast as possible.
+    Null {
+        /// Length of received frames in bytes.
+        size: u16,
+    },
+    /// Built-in traffic source; sent packets are discarded.
+    Source(SourceConfig),
+    /// A link to another port of netvm, without a device: each end receives what the other sends.
+    Patch {
+        /// The other port, whose peer is this port.
+        peer: PortId,
+    },
+    /// Built-in sink: receives nothing; sent packets are counted and discarded.
+    #[default]
+    Sink,
+}
+
+impl PortKind {
+    /// What the kind says of itself.
+    #[must_use]
+    pub fn info(&self) -> KindInfo<'_> {
+        match self {
+            Self::Pci { address } => KindInfo {
+                resources: [Some(Resource::PciDevice(address)), None],
+                registers_memory: true,
+                has_one_memory: true,
+                ..KindInfo::new("pci")
+            },
+            Self::AfXdp { interface, .. } => KindInfo {
+                resources: [Some(Resource::Interface(interface, Access::Xdp)), None],
+                registers_memory: true,
+                kernel_headroom: XDP_PACKET_HEADROOM,
+                ..KindInfo::new("af_xdp")
+            },
+            Self::AfPacket { interface } => KindInfo {
+                resources: [Some(Resource::Interface(interface, Access::PacketSocket)), None],
+                ..KindInfo::new("af_packet")
+            },
+            Self::Tap { interface } => {
+                KindInfo { resources: [Some(Resource::Tap(interface)), None], ..KindInfo::new("tap") }
+            }
+            Self::Container(container) => KindInfo {
+                resources: [Some(Resource::ContainerTap(container)), None],
+                mac: container.mac,
+                addresses: &container.addresses,
+                ..KindInfo::new("container")
+            },
+            Self::Host(host) => KindInfo {
+                resources: [Some(Resource::Tap(&host.interface)), None],
+                mac: host.mac,
+                addresses: &host.addresses,
+                ..KindInfo::new("host")
+            },
+            Self::VhostUser { path, mode, .. } => KindInfo {
+                resources: [
+                    Some(match mode {
+                        VhostMode::Server => Resource::OwnSocket(path),
+                        VhostMode::Client => Resource::PeerSocket(path),
+                    }),
+                    None,
+                ],
+                card: Some(GuestCard::VirtioNet),
+                ..KindInfo::new("vhost-user")
+            },
+            Self::E1000 { path, mac, model, doorbells } => KindInfo {
+                resources: [Some(Resource::OwnSocket(path)), None],
+                card: Some(GuestCard::E1000),
+                mac: *mac,
+                depends_on_kvm: *doorbells == Doorbells::Auto && *model == CardModel::E1000,
+                one_queue: Some(OneQueue {
+                    what: "an e1000 card",
+                    help: "the card has one queue in each direction: leave `queues` out",
+                }),
+                ..KindInfo::new("e1000")
+            },
+            Self::Pcap { input, output, paced } => KindInfo {
+                resources: [input.as_deref().map(Resource::Input), output.as_deref().map(Resource::Output)],
+                receives: if input.is_some() { Receives::Packets } else { Receives::Nothing },
+                waits_for_room: !paced,
+                one_queue: Some(OneQueue {
+                    what: "a capture",
+                    help: "one worker reads and writes a capture, which keeps its packets in order: leave `queues` out",
+                }),
+                ..KindInfo::new("pcap")
+            },
+            Self::Null { size } => KindInfo {
+                receives: Receives::Zeros,
+                registers_memory: true,
+                has_one_memory: true,
+                needed_mtu: size.saturating_sub(FRAME_HEADER),
+                ..KindInfo::new("null")
+            },
+            Self::Source(source) => KindInfo {
+                waits_for_room: source.lossless,
+                needed_mtu: source.size.saturating_sub(FRAME_HEADER),
+                ..KindInfo::new("source")
+            },
+            Self::Patch { .. } => KindInfo {
+                one_queue: Some(OneQueue {
+                    what: "a patch port",
+                    help: "one worker serves it: leave `queues` out",
+                }),
+                ..KindInfo::new("patch")
+            },
+            Self::Sink => {
+                KindInfo { receives: Receives::Nothing, is_on_each_worker: true, ..KindInfo::new("sink") }
+            }
+        }
+    }
+
+    /// Each kind, with the defaults of its keys.
+    #[must_use]
+    pub fn all() -> [Self; 13] {
+        let interface = String::new;
+        let (mode, dma) = (VhostMode::default(), VhostDma::default());
+        let (model, doorbells) = (CardModel::default(), Doorbells::default());
+        [
+            Self::Pci { address: String::new() },
+            Self::AfXdp { interface: interface(), generic: false },
+            Self::AfPacket { interface: interface() },
+            Self::Tap { interface: interface() },
+            Self::Container(ContainerConfig::default()),
+            Self::Host(HostConfig::default()),
+            Self::VhostUser { path: PathBuf::new(), mode, dma },
+            Self::E1000 { path: PathBuf::new(), mac: None, model, doorbells },
+            Self::Pcap { input: None, output: None, paced: false },
+            Self::Null { size: SourceConfig::default().size },
+            Self::Source(SourceConfig::default()),
+            Self::Patch { peer: PortId::default() },
+            Self::Sink,
+        ]
+    }
+
+    /// The port at the other end of its link.
+    #[must_use]
+    pub const fn peer(&self) -> Option<PortId> {
+        match self {
+            Self::Patch { peer } => Some(*peer),
+            _ => None,
+        }
+    }
+
+    /// The same, to be renumbered.
+    pub(crate) const fn peer_mut(&mut self) -> Option<&mut PortId> {
+        match self {
+            Self::Patch { peer } => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// The word in the configuration.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        self.info().word
+    }
+
+    /// The socket that the port creates, to which a guest connects.
+    #[must_use]
+    pub fn own_socket(&self) -> Option<&Path> {
+        self.info().socket().filter(|(_, is_own)| *is_own).map(|(path, _)| path)
+    }
+}

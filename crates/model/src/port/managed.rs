@@ -1,0 +1,79 @@
+//! Interfaces that netvmd creates and gives addresses: those of containers, and the host's own.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use netvm_wire::MacAddr;
+
+use crate::derived::{derived_mac, names_of};
+use crate::router::InterfaceAddress;
+
+/// The interface of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerConfig {
+    /// The network namespace: a name of `ip netns`, the path of its file, or the ID of a process in it.
+    pub namespace: String,
+    /// Name of the interface there.
+    pub interface: String,
+    /// Its MAC address; `None`: derived from namespace and name, and so always the same.
+    pub mac: Option<MacAddr>,
+    /// Its addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Its default gateways, at most one of each address family.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl Default for ContainerConfig {
+    fn default() -> Self {
+        Self {
+            namespace: String::new(),
+            interface: "eth0".to_owned(),
+            mac: None,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        }
+    }
+}
+
+impl ContainerConfig {
+    /// The namespace's file.
+    #[must_use]
+    pub fn namespace_file(&self) -> PathBuf {
+        let text = &self.namespace;
+        if text.starts_with('/') {
+            PathBuf::from(text)
+        } else if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            PathBuf::from(format!("/proc/{text}/ns/net"))
+        } else {
+            PathBuf::from("/run/netns").join(text)
+        }
+    }
+
+    /// The interface's MAC address.
+    #[must_use]
+    pub fn own_mac(&self) -> MacAddr {
+        self.mac.unwrap_or_else(|| derived_mac(names_of(&self.namespace, &self.interface)))
+    }
+}
+
+/// The host's own interface on the switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Name of the interface.
+    pub interface: String,
+    /// Its MAC address; `None`: derived from the machine and the interface's name, and so always the same.
+    pub mac: Option<MacAddr>,
+    /// Its addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Default gateways of the host, at most one of each address family.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl HostConfig {
+    /// The interface's MAC address. `machine`: what no other machine has, such as `/etc/machine-id`, as hosts with the same
+    /// configuration may meet on one network.
+    #[must_use]
+    pub fn mac_on(&self, machine: &str) -> MacAddr {
+        self.mac.unwrap_or_else(|| derived_mac(names_of(machine, &self.interface)))
+    }
+}

@@ -1,0 +1,25 @@
+//! The built-in traffic source.
+
+/// The traffic of a [`PortKind::Source`](crate::PortKind::Source).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// Length of the frames in bytes, without FCS (64-byte Ethernet frames: 60).
+    pub size: u16,
+    /// How many flows (UDP 5-tuples).
+    pub flows: u32,
+    /// Packets per second; `None`: as fast as possible.
+    pub rate: Option<u64>,
+    /// Packets that a source with a rate sends at once, when they are due.
+    pub burst: u16,
+    /// Wait for room at the chain's entry instead of losing packets.
+    pub lossless: bool,
+    /// Stop after this many packets.
+    pub count: Option<u64>,
+}
+
+impl Default for SourceConfig {
+    /// The shortest Ethernet frames, one flow, as fast as possible.
+    fn default() -> Self {
+        Self { size: 60, flows: 1, rate: None, burst: 1, lossless: false, count: None }
+    }
+}
