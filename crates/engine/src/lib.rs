@@ -29,14 +29,14 @@ pub use drop_reason::{DropReason, Violation};
 pub use ids::{
     CaptureId, ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId,
 };
+pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
-    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, InterfaceState,
-    InterfaceView, LastBurst, LatencyView, MemoryView, Notice, OpenError, PortView, PortWorker,
-    PreparedCapture, QueueView, RoleTotals, RouterView, StageView, StartError, SwitchingEvent, SwitchingView,
-    ThreadView, TraceError, UnknownRouter, WorkerView, note_kvm,
+    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, LastBurst,
+    LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, QueueView, RoleTotals, RouterView,
+    StageView, StartError, SwitchingEvent, SwitchingView, ThreadView, TraceError, UnknownRouter, WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

@@ -1,17 +1,53 @@
-//! Interfaces: what policy, FDB, routers and chains name. Each kind has a folder, or a file while it is small.
+//! Interfaces: what policy, FDB, routers and chains name. Each kind has a folder, or a file while it is small, with its control
+//! side ([`Control`]) and its datapath side ([`Device`]); [`open`] is the table of kinds. What a kind says of itself without being
+//! open is in `netvm_model`'s table ([`netvm_model::KindInfo`]).
+//!
+//! A new kind is a row in each of the two tables, and its own file. Nothing else matches on kinds (`./dev lint` checks it).
 
-pub(crate) mod af_xdp;
+mod af_xdp;
+mod control;
 mod device;
-pub(crate) mod e1000;
-pub(crate) mod ethdev;
-pub(crate) mod kernel;
-pub(crate) mod missed;
-pub(crate) mod patch;
-pub(crate) mod pcap;
+mod e1000;
+mod ethdev;
+mod kernel;
+mod patch;
+mod pcap;
 mod queue;
-pub(crate) mod sink;
-pub(crate) mod source;
-pub(crate) mod vhost_user;
+mod sink;
+mod source;
+mod vhost_user;
 
+use netvm_model::PortKind;
+
+pub(crate) use af_xdp::{XskMemory, XskQueues};
+pub(crate) use control::{Control, OpenProblem, Opened, Opening, PortMode, closed_interface, device_node};
+pub use control::{InterfaceState, InterfaceView, OpenError};
 pub(crate) use device::{Arrival, Device, Expects, PortContext};
+pub use e1000::note_kvm;
+pub(crate) use patch::PatchLinks;
 pub(crate) use queue::{PortQueue, Shaper};
+
+/// Opens a port. `xsk` applies to AF_XDP, `links` to patch ports.
+pub(crate) fn open(
+    opening: &Opening<'_>,
+    xsk: XskMemory,
+    links: &mut PatchLinks,
+) -> Result<Opened, OpenProblem> {
+    match &opening.config.kind {
+        PortKind::Pci { address } => ethdev::open_nic(opening, address),
+        PortKind::AfXdp { interface, generic } => af_xdp::open(opening, interface, *generic, xsk),
+        PortKind::AfPacket { interface } => kernel::open_packet_socket(opening, interface),
+        PortKind::Tap { interface } => kernel::open_tap(opening, interface),
+        PortKind::Container(container) => kernel::open_container(opening, container),
+        PortKind::Host(host) => kernel::open_host(opening, host),
+        PortKind::VhostUser { path, mode, dma } => vhost_user::open(opening, path, *mode, dma),
+        PortKind::E1000 { path, model, doorbells, .. } => e1000::open(opening, path, *model, *doorbells),
+        PortKind::Pcap { input, output, paced } => {
+            pcap::open(opening, input.as_deref(), output.as_deref(), *paced)
+        }
+        PortKind::Null { size } => ethdev::open_null(opening, *size),
+        PortKind::Source(source) => source::open(opening, source),
+        PortKind::Patch { peer } => Ok(patch::open(opening, links.end(opening.config.id, *peer))),
+        PortKind::Sink => Ok(sink::open(opening)),
+    }
+}

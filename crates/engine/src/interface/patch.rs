@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dpdk::{Batch, Mbuf};
 
+use super::control::{Control, Opened, Opening};
+use super::device::{Device, Expects, PortContext};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
-use crate::interface::device::{Device, Expects, PortContext};
 use crate::memory::Memory;
 
 /// Most packets that wait in one direction.
@@ -67,7 +68,7 @@ pub(crate) struct PatchLinks(BTreeMap<[PortId; 2], Weak<PatchLink>>);
 
 impl PatchLinks {
     /// A port's end of its link to a peer.
-    pub(crate) fn end(&mut self, port: PortId, peer: PortId) -> PatchEnd {
+    pub(super) fn end(&mut self, port: PortId, peer: PortId) -> PatchEnd {
         self.0.retain(|_, link| link.strong_count() > 0);
         let ends = [port.min(peer), port.max(peer)];
         let link = self.0.get(&ends).and_then(Weak::upgrade).unwrap_or_default();
@@ -78,7 +79,7 @@ impl PatchLinks {
 
 /// One end of a link.
 #[derive(Clone, Debug)]
-pub(crate) struct PatchEnd {
+pub(super) struct PatchEnd {
     link: Arc<PatchLink>,
     is_second: bool,
 }
@@ -91,23 +92,24 @@ impl PatchEnd {
     fn outbox(&self) -> &Lane {
         &self.link[usize::from(!self.is_second)]
     }
+}
 
+impl Control for PatchEnd {
     /// Whether the peer is open.
-    pub(crate) fn is_joined(&self) -> bool {
-        self.outbox().memory().is_some()
+    fn link(&self) -> Option<bool> {
+        Some(self.outbox().memory().is_some())
     }
 }
 
-/// A patch port.
-pub(crate) struct Patch(PatchEnd);
-
-impl Patch {
-    /// Opens an end, which receives into this memory.
-    pub(crate) fn open(end: PatchEnd, memory: MemoryId) -> Self {
-        end.inbox().set(memory.0.into());
-        Self(end)
-    }
+/// Opens an end of a link.
+pub(super) fn open(opening: &Opening<'_>, end: PatchEnd) -> Opened {
+    let (_, memory) = opening.queue(0);
+    end.inbox().set(memory.id.0.into());
+    Opened::of_one(opening, Patch(end.clone()), "patch", end)
 }
+
+/// The device.
+struct Patch(PatchEnd);
 
 impl Drop for Patch {
     fn drop(&mut self) {

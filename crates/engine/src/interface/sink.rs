@@ -2,14 +2,24 @@
 
 use dpdk::Batch;
 
-use crate::interface::device::{Arrival, Device, PortContext};
+use super::control::{NoDevice, Opened, Opening, Queues};
+use super::device::{Arrival, Device, PortContext};
 use crate::memory::Memory;
 
-/// A sink.
-pub(crate) struct Sink;
+struct Sink;
+
+/// Opens a sink for each worker, unless the configuration names workers: they share nothing.
+pub(super) fn open(opening: &Opening<'_>) -> Opened {
+    let count = if opening.workers.is_empty() { opening.memories.len() } else { opening.workers.len() };
+    let mut queues = Queues::new();
+    for n in 0..count {
+        queues.push((opening.queue(n).0, Box::new(Sink)));
+    }
+    Opened::new(queues, "built-in sink", NoDevice)
+}
 
 /// Counts packets as sent and frees them, for devices without a wire.
-pub(crate) fn swallow(batch: &mut Batch, cx: &PortContext<'_>) {
+pub(super) fn swallow(batch: &mut Batch, cx: &PortContext<'_>) {
     cx.counters.tx_packets.add(batch.len() as u64);
     cx.counters.tx_bytes.add(batch.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum());
     batch.clear();

@@ -11,10 +11,10 @@ use netvm_model::{Group, Host, PortConfig};
 
 use super::nfs::group::GroupState;
 use super::placement::request::Request;
-use super::ports::{self, OpenError, Opened, PortState, Site, Tolerance, XskQueues};
+use super::ports::{self, Opened, PortState, Tolerance};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
-use crate::interface::{PortQueue, Shaper};
+use crate::interface::{OpenError, Opening, PortQueue, Shaper, XskQueues};
 use crate::memory::Memory;
 use crate::policy::{Policy, PolicyError};
 use crate::worker::Command;
@@ -170,7 +170,7 @@ impl Engine {
         }
         for memory in created.iter().flat_map(|group| &group.memories) {
             for port in self.ports.values() {
-                port.reach(memory)?;
+                port.register_memory(memory)?;
             }
         }
         let ids = created.iter().map(GroupState::id).collect();
@@ -216,8 +216,9 @@ impl Engine {
         let memories = self.memories_for((host, queues), config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let xsk = queues.memory(host, config, buffers);
-        let site = Site { memories, workers: self.placement.workers_of(config.id).to_vec() };
-        let (mut state, mut queues) = ports::open(self.memory.eal, config, &site, (xsk, &mut self.patches))?;
+        let workers = self.placement.workers_of(config.id).to_vec();
+        let opening = Opening { eal: self.memory.eal, config, memories, workers };
+        let (mut state, mut queues) = ports::open(&opening, xsk, &mut self.patches)?;
         if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
             state.queues = shaper.counters();
             drop(queue.set_shaper(Some(shaper)));
@@ -225,7 +226,7 @@ impl Engine {
         let groups = self.nfs.groups.values().flat_map(|group| &group.memories);
         for memory in groups.chain(&self.memory.own) {
             memory.forget_stamps(config.id);
-            state.reach(memory)?;
+            state.register_memory(memory)?;
         }
         Ok((state, queues))
     }
@@ -330,8 +331,8 @@ impl Engine {
             self.service();
             std::thread::sleep(Duration::from_micros(200));
         }
-        let progress = self.ports.remove(&id).and_then(PortState::close);
-        if let Some(fault) = progress.and_then(|progress| progress.new_fault()) {
+        let fault = self.ports.remove(&id).and_then(|state| state.control.close());
+        if let Some(fault) = fault {
             self.notices.push(Notice::PortFault { port: id, fault });
         }
         Ok(())

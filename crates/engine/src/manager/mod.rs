@@ -42,8 +42,7 @@ mod workers;
 
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
-use crate::interface::PortQueue;
-use crate::interface::patch::PatchLinks;
+use crate::interface::{PatchLinks, PortQueue};
 use crate::tap::EndedTap;
 use crate::worker::{Event, Retired, Tracer};
 pub use apply::ApplyError;
@@ -63,7 +62,6 @@ use placement::Placement;
 use placement::balance::Balance;
 use placement::load::Loads;
 use ports::PortState;
-pub use ports::{InterfaceState, InterfaceView, OpenError, note_kvm};
 use publish::Chains;
 pub use publish::l2_watch::{SwitchingEvent, SwitchingView};
 use publish::policy::Rules;
@@ -215,7 +213,7 @@ impl Engine {
             self.balance();
         }
         for (id, state) in &mut self.ports {
-            if let Some(fault) = state.new_fault() {
+            if let Some(fault) = state.control.new_fault() {
                 self.notices.push(Notice::PortFault { port: *id, fault });
             }
         }

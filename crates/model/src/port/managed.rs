@@ -49,6 +49,12 @@ impl ContainerConfig {
         }
     }
 
+    /// The names of interface and namespace, as users see them.
+    #[must_use]
+    pub fn name_with_namespace(&self) -> String {
+        format!("{} in {}", self.interface, self.namespace)
+    }
+
     /// The interface's MAC address.
     #[must_use]
     pub fn own_mac(&self) -> MacAddr {

@@ -8,10 +8,10 @@ use dpdk::{Batch, Mbuf};
 use netvm_wire::partial::{Partial, partial_checksum};
 use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
 
+use super::shared::{LongestFrame, SocketDrops};
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
 use crate::interface::device::{Arrival, Device, PortContext};
-use crate::interface::missed::{LongestFrame, SocketDrops};
 use crate::memory::Memory;
 
 /// Packets handled at once.
@@ -24,7 +24,7 @@ const FRONT: usize = 104;
 const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// One queue of an interface.
-pub(crate) struct XskDevice {
+pub(super) struct XskDevice {
     /// `None` once closed.
     socket: Option<Xsk>,
     memory: Arc<Memory>,
@@ -41,7 +41,7 @@ pub(crate) struct XskDevice {
 
 impl XskDevice {
     /// `drops` counts the packets that this socket loses; `longest` is the longest frame that it sends.
-    pub(crate) fn new(
+    pub(super) fn new(
         socket: Xsk,
         memory: Arc<Memory>,
         interface: Arc<Interface>,

@@ -11,13 +11,13 @@ use dpdk::Batch;
 use netvm_xsk::{Interface, PrivateXsk};
 
 use super::device::finish_checksum;
+use super::shared::{LongestFrame, SocketDrops};
 use crate::drop_reason::DropReason;
 use crate::interface::device::{Arrival, Device, PortContext};
-use crate::interface::missed::{LongestFrame, SocketDrops};
 use crate::memory::Memory;
 
 /// One queue of an interface.
-pub(crate) struct PrivateXskDevice {
+pub(super) struct PrivateXskDevice {
     socket: PrivateXsk,
     /// After the last flush, the kernel needed another kick to send the rest.
     needs_kick: bool,
@@ -29,7 +29,7 @@ pub(crate) struct PrivateXskDevice {
 
 impl PrivateXskDevice {
     /// `drops` counts the packets that this socket loses; `longest` is the longest frame that it sends.
-    pub(crate) fn new(
+    pub(super) fn new(
         socket: PrivateXsk,
         interface: Arc<Interface>,
         (drops, longest): (SocketDrops, LongestFrame),

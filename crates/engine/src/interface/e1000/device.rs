@@ -28,7 +28,7 @@ const TAG: usize = 4;
 const REFUSED_TURNS: u32 = 256;
 
 /// The card of one guest.
-pub(crate) struct E1000Device {
+pub(super) struct E1000Device {
     queue: Queue,
     unsent: Batch,
     /// Empty buffers for packets that the guest sends.
@@ -40,7 +40,7 @@ pub(crate) struct E1000Device {
 }
 
 impl E1000Device {
-    pub(crate) const fn new(queue: Queue, memory: Arc<Memory>) -> Self {
+    pub(super) const fn new(queue: Queue, memory: Arc<Memory>) -> Self {
         Self { queue, unsent: Batch::new(), spare: Batch::new(), refused: 0, memory }
     }
 }

@@ -27,7 +27,7 @@ const MOST_AT_ONCE: usize = 32;
 
 /// What the interface of packet sockets does to packets that are sent by it; the manager follows it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SentOffloads(Arc<AtomicU8>);
+pub(super) struct SentOffloads(Arc<AtomicU8>);
 
 impl SentOffloads {
     const CHECKSUM: u8 = 1;
@@ -35,14 +35,14 @@ impl SentOffloads {
     const TSO6: u8 = 1 << 2;
     const USO: u8 = 1 << 3;
 
-    pub(crate) fn new(accepts: Accepts) -> Self {
+    pub(super) fn new(accepts: Accepts) -> Self {
         let offloads = Self::default();
         offloads.set(accepts);
         offloads
     }
 
     /// Sets them; returns whether they differ from the earlier ones.
-    pub(crate) fn set(&self, accepts: Accepts) -> bool {
+    pub(super) fn set(&self, accepts: Accepts) -> bool {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         let bits = bit(accepts.checksum, Self::CHECKSUM)
             | bit(accepts.tso4, Self::TSO4)
@@ -52,7 +52,7 @@ impl SentOffloads {
     }
 
     #[inline]
-    fn get(&self) -> Accepts {
+    pub(super) fn get(&self) -> Accepts {
         let bits = self.0.load(Ordering::Relaxed);
         let is_set = |bit| bits & bit != 0;
         Accepts {
@@ -65,7 +65,7 @@ impl SentOffloads {
 }
 
 /// One queue of an interface.
-pub(crate) struct KernelDevice {
+pub(super) struct KernelDevice {
     queue: Queue,
     /// What received packets may leave to do.
     offloads: Offloads,
@@ -85,7 +85,7 @@ pub(crate) struct KernelDevice {
 }
 
 impl KernelDevice {
-    pub(crate) fn new(queue: Queue, (offloads, sent): (Offloads, SentOffloads), memory: Arc<Memory>) -> Self {
+    pub(super) fn new(queue: Queue, (offloads, sent): (Offloads, SentOffloads), memory: Arc<Memory>) -> Self {
         Self {
             queue,
             offloads,

@@ -16,9 +16,9 @@ use crate::memory::{Memory, Stamp};
 
 /// Progress of a capture port, shared with the manager.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(super) struct Progress {
     /// The input has been read to its end.
-    pub(crate) done: AtomicBool,
+    pub(super) done: AtomicBool,
     /// The error that stopped it early.
     fault: Mutex<Option<String>>,
     /// The fault was reported.
@@ -26,12 +26,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(super) fn fault(&self) -> Option<String> {
         self.fault.lock().ok()?.clone()
     }
 
     /// The fault, if it has not been reported yet.
-    pub(crate) fn new_fault(&self) -> Option<String> {
+    pub(super) fn new_fault(&self) -> Option<String> {
         let fault = self.fault()?;
         (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(fault)
     }
@@ -44,7 +44,7 @@ const FLUSH_MICROS: u64 = 100_000;
 const MOST_READS: usize = 64;
 
 /// A capture port.
-pub(crate) struct Capture {
+pub(super) struct Capture {
     port: PortId,
     input: Option<CaptureReader>,
     output: Option<CaptureWriter>,
@@ -74,7 +74,7 @@ impl RateLimit {
 }
 
 impl Capture {
-    pub(crate) fn new(
+    pub(super) fn new(
         port: PortId,
         input: Option<CaptureReader>,
         output: Option<CaptureWriter>,

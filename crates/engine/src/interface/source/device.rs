@@ -26,7 +26,7 @@ type Words = [u64; TEMPLATE_BYTES / 8];
 const IP: usize = 14;
 
 /// A source.
-pub(crate) struct Source {
+pub(super) struct Source {
     /// The first line without checksum, source address and source port.
     template: Words,
     /// The header checksum's sum over everything but the source address.
@@ -41,7 +41,7 @@ pub(crate) struct Source {
 
 /// What the queues of a port share.
 #[derive(Debug, Default)]
-pub(crate) struct Common {
+pub(super) struct Common {
     /// When the first queue started, in cycles; 0: not yet.
     start: AtomicU64,
     /// Packets that were due but not generated.
@@ -50,7 +50,7 @@ pub(crate) struct Common {
 
 impl Common {
     /// Packets that were due but not generated.
-    pub(crate) fn missed(&self) -> u64 {
+    pub(super) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
@@ -119,7 +119,7 @@ impl RateLimit {
 
 impl Source {
     /// A queue of a source as configured, with its number and that of all; frames are at least as long as their headers.
-    pub(crate) fn new(config: &SourceConfig, (queue, queues): (u16, u16), common: &Arc<Common>) -> Self {
+    pub(super) fn new(config: &SourceConfig, (queue, queues): (u16, u16), common: &Arc<Common>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];
         template[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);

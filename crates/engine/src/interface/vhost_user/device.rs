@@ -15,7 +15,7 @@ use crate::memory::Memory;
 const REFUSED_TURNS: u32 = 256;
 
 /// One queue of a guest.
-pub(crate) struct VhostDevice {
+pub(super) struct VhostDevice {
     queue: VhostQueue,
     unsent: Batch,
     /// Turns since the guest last took a packet, while packets wait.
@@ -27,7 +27,7 @@ pub(crate) struct VhostDevice {
 }
 
 impl VhostDevice {
-    pub(crate) const fn new(queue: VhostQueue, memory: Arc<Memory>) -> Self {
+    pub(super) const fn new(queue: VhostQueue, memory: Arc<Memory>) -> Self {
         Self { queue, unsent: Batch::new(), refused: 0, ready: false, memory }
     }
 }

@@ -75,7 +75,7 @@ impl Engine {
         let ports: Vec<PortId> = self.ports_over(&old.memories);
         for memory in &new.memories {
             for port in self.ports.values() {
-                if let Err(error) = port.reach(memory) {
+                if let Err(error) = port.register_memory(memory) {
                     self.notices.push(Notice::PortFault { port: port.id(), fault: error.to_string() });
                 }
             }

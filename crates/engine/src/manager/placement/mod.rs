@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use netvm_model::PortConfig;
 
 use crate::ids::{PortId, WorkerId};
-use crate::manager::ports::{OpenError, OpenProblem};
+use crate::interface::{OpenError, OpenProblem};
 use load::Loads;
 use moves::Move;
 use request::Request;

@@ -3,7 +3,7 @@
 use netvm_model::{Guest, Host, PortConfig, VmConfig};
 
 use crate::ids::{PortId, WorkerId};
-use crate::manager::ports::device_node;
+use crate::interface::device_node;
 
 /// What a port asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use netvm_guest_socket::Rights;
 use netvm_model::{Host, PortConfig};
 use netvm_vnet::LinkEvent;
 
-use super::{OpenError, PortState, XskQueues};
+use super::PortState;
 use crate::ids::{PortId, WorkerId};
-use crate::interface::PortQueue;
+use crate::interface::{OpenError, PortQueue, XskQueues};
 use crate::manager::{ApplyError, Engine, Notice};
 use crate::memory::Memory;
 use crate::policy::Policy;
@@ -200,6 +200,6 @@ impl Engine {
 
     /// Gives interfaces that came up their addresses and routes again: the kernel has forgotten some while they were down.
     pub fn restore_addresses(&mut self, links: &[LinkEvent]) {
-        self.ports.values_mut().for_each(|port| port.restore(links));
+        self.ports.values_mut().for_each(|port| port.control.restore_addresses(links));
     }
 }

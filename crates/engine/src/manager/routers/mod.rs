@@ -263,7 +263,6 @@ impl Engine {
             let Some(interface) = view.interface.as_ref() else { continue };
             if let Some(port) = self.ports.get_mut(&view.id) {
                 port.follow_interface(interface);
-                port.follow_offloads();
             }
             mtus.extend(interface.mtu.map(|mtu| (view.id, mtu)));
         }

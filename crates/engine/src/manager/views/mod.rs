@@ -2,7 +2,6 @@
 
 use std::iter::Sum;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_clock as clock;
@@ -20,9 +19,10 @@ pub(crate) mod trace;
 use crate::counters::{DropCounts, InterfaceCounts, QueueCounters, Stage, WorkerCounters};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
+use crate::interface::{InterfaceView, closed_interface};
 use crate::manager::Engine;
 use crate::manager::nfs::instance::{Instance, InstanceState};
-use crate::manager::ports::{InterfaceView, PortState, interface_of_closed};
+use crate::manager::ports::PortState;
 use crate::manager::publish::l2_watch::SwitchingView;
 use crate::manager::since::{ChainSums, DropSums, PortSums};
 use crate::memory::Memory;
@@ -203,29 +203,30 @@ impl Engine {
     pub fn ports(&self) -> Vec<PortView> {
         let view = |state: &PortState| {
             let sums = self.port_counts(state.id());
+            let control = &state.control;
             PortView {
                 workers: self.workers_of(state),
-                rx_dropped: state.missed(),
-                drops: with_device(sums.drops, (state.missed(), state.refused())),
+                rx_dropped: control.missed(),
+                drops: with_device(sums.drops, (control.missed(), control.refused())),
                 queues: queue_views(state),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
-                copies: state.dma().map(|dma| dma.stats),
-                card: state.card(),
-                link: state.link(),
+                copies: control.copies(),
+                card: control.card(),
+                link: control.link(),
                 switching: self.switching_view(state.id()),
                 is_open: true,
-                interface: state.interface(),
-                done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
-                fault: state.fault(),
-                notes: state.notes(),
+                interface: control.interface(),
+                done: control.is_done(),
+                fault: control.fault(),
+                notes: control.notes(),
                 ..closed_view(state.id(), sums)
             }
         };
         let closed = |config: &PortConfig| {
             Some(PortView {
                 switching: self.switching_view(config.id),
-                interface: interface_of_closed(config),
+                interface: closed_interface(config.kind.info()),
                 fault: Some(self.closed_ports.get(&config.id)?.clone()),
                 ..closed_view(config.id, self.port_counts(config.id))
             })
