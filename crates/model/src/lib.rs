@@ -38,10 +38,10 @@ pub use netvm_ids::{
 pub use netvm_policy::{Action, Actions, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span};
 pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub use port::{
-    Access, AclDefault, CardModel, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward, Guard,
-    GuestCard, HostConfig, KindInfo, MOST_RESERVED, OneQueue, PortConfig, PortKind, PortPolicy, QosConfig,
-    QueueConfig, Receives, Resource, SocketIds, SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode,
-    VlanMode,
+    Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
+    Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MOST_RESERVED, OneQueue, PortConfig, PortKind,
+    PortPolicy, QosConfig, QueueConfig, Receives, Resource, SocketIds, SocketRights, SourceConfig,
+    StormLimits, VhostDma, VhostMode, VlanMode,
 };
 pub use router::{
     InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,

@@ -7,6 +7,7 @@ use crate::derived::{derived_mac, names_of};
 
 mod guest;
 mod info;
+mod keys;
 mod kind;
 mod managed;
 mod policy;
@@ -15,6 +16,7 @@ mod source;
 
 pub use guest::{CardModel, Doorbells, VhostDma, VhostMode};
 pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource};
+pub use keys::{Choice, Key, KeyValue};
 pub use kind::PortKind;
 pub use managed::{ContainerConfig, HostConfig};
 pub use policy::{

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_model::{
-    ContainerConfig, DEFAULT_MTU, FRAME_HEADER, Host, HostConfig, InterfaceAddress, KindInfo, MAX_WORKERS,
-    OneQueue, PortConfig, PortKind, SocketRights, SourceConfig, VhostDma,
+    DEFAULT_MTU, FRAME_HEADER, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig,
+    PortKind, SocketRights, VhostDma,
 };
 use netvm_policy::PortId;
 use toml::Value;
@@ -14,7 +14,7 @@ use toml::de::DeValue;
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
     Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, When,
-    Word, one_of, text,
+    one_of, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Table};
@@ -117,59 +117,109 @@ impl Form<PortKind> for Kind {
 /// The keys that go with the kind.
 impl Keys for PortKind {
     fn keys(&mut self, table: &mut Table<'_>) {
-        match self {
-            Self::Pci { address } => {
-                let help = "name the device, such as `address = \"0000:3b:00.0\"` (see `lspci -D`)";
-                table.required(("address", help), address, Text(field::pci_address, String::clone));
+        for key in self.own_keys() {
+            if let Some(help) = key.help {
+                table.require(key.name, help);
             }
-            Self::AfXdp { interface, generic } => {
-                kernel_interface(interface, table);
-                table.key("generic", generic, Flag);
-            }
-            Self::AfPacket { interface } | Self::Tap { interface } => kernel_interface(interface, table),
-            Self::Container(container) => container.keys(table),
-            Self::Host(host) => host.keys(table),
-            Self::VhostUser { path, mode, dma } => {
-                socket(path, table);
-                table.key("mode", mode, Word);
-                table.key("dma", dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
-            }
-            Self::E1000 { path, mac, model, doorbells } => {
-                socket(path, table);
-                table.key("mac", mac, Maybe(Text(field::card_mac, ToString::to_string)));
-                table.key("model", model, Sparse(Word));
-                table.key("doorbells", doorbells, Sparse(Word));
-            }
-            Self::Pcap { input, output, paced } => {
-                for (key, path) in [("input", input), ("output", output)] {
-                    let mut text = path.as_ref().map(field::path_text);
-                    table.key(key, &mut text, Maybe(Plain));
-                    *path = text.map(PathBuf::from);
-                }
-                table.key("paced", paced, Flag);
-                if let Some(reader) = table.reader()
-                    && reader.given(&["input", "output"]).is_empty()
-                {
-                    reader.missing(
-                        "input",
-                        "name a capture to read (`input`), one to write (`output`), or both",
-                    );
-                }
-            }
-            Self::Null { size } => drop(table.key("size", size, Number(60..=MAX_FRAME))),
-            Self::Source(source) => source.keys(table),
-            Self::Patch { peer } => {
-                let help = "name the other end, such as `peer = \"to-blue\"`";
-                table.required(("peer", help), peer, ToPort);
-            }
-            Self::Sink => {}
+            own_key(key.name, key.value, table);
         }
     }
 }
 
-fn socket(path: &mut PathBuf, table: &mut Table<'_>) {
-    let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
-    table.required(("path", help), path, Text(field::socket_path, field::path_text));
+fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
+    match value {
+        KeyValue::PciAddress(address) => {
+            table.key(name, address, Text(field::pci_address, String::clone));
+        }
+        KeyValue::Interface(interface) => {
+            table.key(name, interface, Name(names::kernel_interface));
+        }
+        KeyValue::Namespace(namespace) => {
+            table.key(name, namespace, Text(field::namespace, String::clone));
+        }
+        KeyValue::Mac(mac) => {
+            table.key(name, mac, Maybe(Text(field::card_mac, ToString::to_string)));
+        }
+        KeyValue::Addressing(addresses, own_gateways) => {
+            table.key("addresses", addresses, Addresses);
+            gateways((own_gateways, &addresses[..]), table);
+        }
+        KeyValue::Socket(path) => {
+            table.key(name, path, Text(field::socket_path, field::path_text));
+        }
+        KeyValue::Captures(input, output) => captures(input, output, table),
+        KeyValue::Port(port) => {
+            table.key(name, port, ToPort);
+        }
+        KeyValue::Flag(flag) => {
+            table.key(name, flag, Flag);
+        }
+        KeyValue::Word(word) => {
+            let mut position = word.chosen();
+            table.key(name, &mut position, OneOf(word.words()));
+            word.choose(position);
+        }
+        KeyValue::SparseWord(word) => {
+            let mut position = word.chosen();
+            table.key(name, &mut position, Sparse(OneOf(word.words())));
+            word.choose(position);
+        }
+        KeyValue::Dma(dma) => {
+            table.key(name, dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
+        }
+        KeyValue::FrameSize(size) => {
+            table.key(name, size, Number(60..=MAX_FRAME));
+        }
+        KeyValue::Number(number, range) => {
+            table.key(name, number, Number(range));
+        }
+        KeyValue::Packets(count) => {
+            table.key(name, count, Maybe(Number(1..=i64::MAX as u64)));
+        }
+        KeyValue::Rate(rate, burst) => rate_and_burst(rate, burst, table),
+    }
+}
+
+/// One of some words, by its position.
+struct OneOf(Vec<&'static str>);
+
+impl Form<usize> for OneOf {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<usize> {
+        let words = self.0.iter().enumerate().map(|(position, word)| (*word, position));
+        one_of(at, text(at, value)?, words)
+    }
+
+    fn write(&self, _: &Host, position: &mut usize) -> Option<Value> {
+        self.0.get(*position).map(|word| (*word).into())
+    }
+}
+
+fn captures(input: &mut Option<PathBuf>, output: &mut Option<PathBuf>, table: &mut Table<'_>) {
+    for (key, path) in [("input", input), ("output", output)] {
+        let mut text = path.as_ref().map(field::path_text);
+        table.key(key, &mut text, Maybe(Plain));
+        *path = text.map(PathBuf::from);
+    }
+    if let Some(reader) = table.reader()
+        && reader.given(&["input", "output"]).is_empty()
+    {
+        reader.missing("input", "name a capture to read (`input`), one to write (`output`), or both");
+    }
+}
+
+/// The rate of a source, and its bursts.
+fn rate_and_burst(rate: &mut Option<u64>, burst: &mut u16, table: &mut Table<'_>) {
+    table.key("rate", rate, Maybe(Number(1..=i64::MAX as u64)));
+    let has_rate = table.has("rate", rate.is_some());
+    if let Some(at) = table.key("burst", burst, When(has_rate, Number(1..=u16::MAX.into())))
+        && !has_rate
+    {
+        at.bad_value("has no effect without `rate`")
+            .help(
+                "give the source a `rate`, or leave `burst` out: without a rate it sends as fast as possible",
+            )
+            .keep();
+    }
 }
 
 impl Keys for SocketRights {
@@ -177,33 +227,6 @@ impl Keys for SocketRights {
         table.key("socket_owner", &mut self.owner, Maybe(Text(field::owner, String::clone)));
         let mode = Text(field::mode, |mode: &u32| format!("{mode:04o}"));
         table.key("socket_mode", &mut self.mode, Maybe(mode));
-    }
-}
-
-fn kernel_interface(name: &mut String, table: &mut Table<'_>) {
-    let help = "name the interface, such as `interface = \"eth1\"` (see `ip link`)";
-    table.required(("interface", help), name, Name(names::kernel_interface));
-}
-
-impl Keys for ContainerConfig {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        let help = "name the network namespace, such as `namespace = \"web\"` (see `ip netns`), or the ID of a process in it";
-        let text = Text(field::namespace, String::clone);
-        table.required(("namespace", help), &mut self.namespace, text);
-        table.key("interface", &mut self.interface, Name(names::kernel_interface));
-        table.key("mac", &mut self.mac, Maybe(Text(field::card_mac, ToString::to_string)));
-        table.key("addresses", &mut self.addresses, Addresses);
-        gateways((&mut self.gateways, &self.addresses), table);
-    }
-}
-
-impl Keys for HostConfig {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        let help = "name the interface to create, such as `interface = \"lan0\"`";
-        table.required(("interface", help), &mut self.interface, Name(names::kernel_interface));
-        table.key("mac", &mut self.mac, Maybe(Text(field::card_mac, ToString::to_string)));
-        table.key("addresses", &mut self.addresses, Addresses);
-        gateways((&mut self.gateways, &self.addresses), table);
     }
 }
 
@@ -232,25 +255,6 @@ fn gateways((gateways, addresses): (&mut Vec<IpAddr>, &[InterfaceAddress]), tabl
 /// Whether an address is in fe80::/10, which every IPv6 interface reaches.
 const fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
-}
-
-impl Keys for SourceConfig {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        let most = i64::MAX as u64;
-        table.key("size", &mut self.size, Number(60..=MAX_FRAME));
-        table.key("flows", &mut self.flows, Number(1..=1 << 24));
-        table.key("rate", &mut self.rate, Maybe(Number(1..=most)));
-        let has_rate = table.has("rate", self.rate.is_some());
-        if let Some(at) = table.key("burst", &mut self.burst, When(has_rate, Number(1..=u16::MAX.into())))
-            && !has_rate
-        {
-            at.bad_value("has no effect without `rate`")
-                .help("give the source a `rate`, or leave `burst` out: without a rate it sends as fast as possible")
-                .keep();
-        }
-        table.key("lossless", &mut self.lossless, Flag);
-        table.key("count", &mut self.count, Maybe(Number(1..=most)));
-    }
 }
 
 fn dma_of(text: &str) -> Result<VhostDma, FieldError> {

@@ -85,12 +85,17 @@ impl<'a> Table<'a> {
         item: &mut T,
         form: impl Form<T>,
     ) -> Option<At<'a>> {
+        self.require(key, help);
+        self.key(key, item, form)
+    }
+
+    /// Reports a key that is missing; `help` tells what to write.
+    pub(crate) fn require(&mut self, key: &'static str, help: &str) {
         if let Self::Read(reader) = self
             && !reader.has(key)
         {
             reader.missing(key, help);
         }
-        self.key(key, item, form)
     }
 
     /// The item's own name.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use netvm_config::{Kind, parse};
+use netvm_model::PortKind;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
 
@@ -121,6 +122,17 @@ fn collect(item: &serde_json::Value, keys: &mut BTreeSet<String>) {
         keys.insert(key.clone());
         collect(value, keys);
         value.as_array().into_iter().flatten().for_each(|item| collect(item, keys));
+    }
+}
+
+#[test]
+fn every_kind_of_port_is_documented_with_its_keys() {
+    let document = std::fs::read_to_string(DOCUMENT).unwrap();
+    for mut kind in PortKind::all() {
+        let start = format!("| `{}` |", kind.word());
+        let keys: Vec<String> = kind.own_keys().iter().map(|key| format!("`{}`", key.name)).collect();
+        let is_it = |line: &str| line.starts_with(&start) && keys.iter().all(|key| line.contains(key));
+        assert!(document.lines().any(is_it), "{start} with {keys:?}");
     }
 }
 

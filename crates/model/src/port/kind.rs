@@ -9,6 +9,7 @@ use netvm_wire::MacAddr;
 use super::FRAME_HEADER;
 use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
 use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource};
+use super::keys::{Key, KeyValue};
 use super::managed::{ContainerConfig, HostConfig};
 use super::source::SourceConfig;
 
@@ -180,6 +181,44 @@ impl PortKind {
             Self::Sink => {
                 KindInfo { receives: Receives::Nothing, is_on_each_worker: true, ..KindInfo::new("sink") }
             }
+        }
+    }
+
+    /// The keys that go with the kind, in the order in which they are written.
+    pub fn own_keys(&mut self) -> Vec<Key<'_>> {
+        match self {
+            Self::Pci { address } => {
+                let help = "name the device, such as `address = \"0000:3b:00.0\"` (see `lspci -D`)";
+                vec![Key::required("address", help, KeyValue::PciAddress(address))]
+            }
+            Self::AfXdp { interface, generic } => {
+                vec![Key::interface(interface), Key::new("generic", KeyValue::Flag(generic))]
+            }
+            Self::AfPacket { interface } | Self::Tap { interface } => vec![Key::interface(interface)],
+            Self::Container(container) => container.keys(),
+            Self::Host(host) => host.keys(),
+            Self::VhostUser { path, mode, dma } => vec![
+                Key::socket(path),
+                Key::new("mode", KeyValue::Word(mode)),
+                Key::new("dma", KeyValue::Dma(dma)),
+            ],
+            Self::E1000 { path, mac, model, doorbells } => vec![
+                Key::socket(path),
+                Key::new("mac", KeyValue::Mac(mac)),
+                Key::new("model", KeyValue::SparseWord(model)),
+                Key::new("doorbells", KeyValue::SparseWord(doorbells)),
+            ],
+            Self::Pcap { input, output, paced } => vec![
+                Key::new("input", KeyValue::Captures(input, output)),
+                Key::new("paced", KeyValue::Flag(paced)),
+            ],
+            Self::Null { size } => vec![Key::new("size", KeyValue::FrameSize(size))],
+            Self::Source(source) => source.keys(),
+            Self::Patch { peer } => {
+                let help = "name the other end, such as `peer = \"to-blue\"`";
+                vec![Key::required("peer", help, KeyValue::Port(peer))]
+            }
+            Self::Sink => Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use netvm_wire::MacAddr;
 
+use super::keys::{Key, KeyValue};
 use crate::derived::{derived_mac, names_of};
 use crate::router::InterfaceAddress;
 
@@ -36,6 +37,16 @@ impl Default for ContainerConfig {
 }
 
 impl ContainerConfig {
+    pub(super) fn keys(&mut self) -> Vec<Key<'_>> {
+        let help = "name the network namespace, such as `namespace = \"web\"` (see `ip netns`), or the ID of a process in it";
+        vec![
+            Key::required("namespace", help, KeyValue::Namespace(&mut self.namespace)),
+            Key::new("interface", KeyValue::Interface(&mut self.interface)),
+            Key::new("mac", KeyValue::Mac(&mut self.mac)),
+            Key::new("addresses", KeyValue::Addressing(&mut self.addresses, &mut self.gateways)),
+        ]
+    }
+
     /// The namespace's file.
     #[must_use]
     pub fn namespace_file(&self) -> PathBuf {
@@ -76,6 +87,15 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
+    pub(super) fn keys(&mut self) -> Vec<Key<'_>> {
+        let help = "name the interface to create, such as `interface = \"lan0\"`";
+        vec![
+            Key::required("interface", help, KeyValue::Interface(&mut self.interface)),
+            Key::new("mac", KeyValue::Mac(&mut self.mac)),
+            Key::new("addresses", KeyValue::Addressing(&mut self.addresses, &mut self.gateways)),
+        ]
+    }
+
     /// The interface's MAC address. `machine`: what no other machine has, such as `/etc/machine-id`, as hosts with the same
     /// configuration may meet on one network.
     #[must_use]

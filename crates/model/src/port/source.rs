@@ -1,5 +1,7 @@
 //! The built-in traffic source.
 
+use super::keys::{Key, KeyValue};
+
 /// The traffic of a [`PortKind::Source`](crate::PortKind::Source).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceConfig {
@@ -21,5 +23,17 @@ impl Default for SourceConfig {
     /// The shortest Ethernet frames, one flow, as fast as possible.
     fn default() -> Self {
         Self { size: 60, flows: 1, rate: None, burst: 1, lossless: false, count: None }
+    }
+}
+
+impl SourceConfig {
+    pub(super) fn keys(&mut self) -> Vec<Key<'_>> {
+        vec![
+            Key::new("size", KeyValue::FrameSize(&mut self.size)),
+            Key::new("flows", KeyValue::Number(&mut self.flows, 1..=1 << 24)),
+            Key::new("rate", KeyValue::Rate(&mut self.rate, &mut self.burst)),
+            Key::new("lossless", KeyValue::Flag(&mut self.lossless)),
+            Key::new("count", KeyValue::Packets(&mut self.count)),
+        ]
     }
 }

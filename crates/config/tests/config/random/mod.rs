@@ -7,8 +7,8 @@ mod vms;
 
 use netvm_model::{
     Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
-    HostConfig, Idle, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind,
-    PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma, VhostMode,
+    HostConfig, Idle, KeyValue, KindInfo, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId,
+    PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma, VhostMode,
 };
 use netvm_wire::MacAddr;
 use proptest::collection::{btree_set, vec};
@@ -231,29 +231,19 @@ fn build(
         });
     }
     for (n, (name, mut kind, mut queues, mut mtu, group)) in (0..).zip(ports) {
-        match &mut kind {
-            PortKind::AfXdp { interface, .. }
-            | PortKind::AfPacket { interface }
-            | PortKind::Tap { interface } => {
-                *interface = format!("if{n}");
+        for key in kind.own_keys() {
+            match key.value {
+                KeyValue::PciAddress(address) => *address = format!("0000:{n:02x}:1f.{}", n % 8),
+                KeyValue::Interface(interface) => *interface = format!("if{n}"),
+                KeyValue::Socket(path) => *path = format!("/run/guest {n}.sock").into(),
+                KeyValue::Captures(_, Some(output)) => *output = format!("out {n}.pcap").into(),
+                _ => {}
             }
-            PortKind::Container(container) => container.interface = format!("if{n}"),
-            PortKind::Host(host) => host.interface = format!("if{n}"),
-            PortKind::Pci { address } => *address = format!("0000:{n:02x}:1f.{}", n % 8),
-            PortKind::VhostUser { path, .. } => *path = format!("/run/guest {n}.sock").into(),
-            PortKind::E1000 { path, .. } => {
-                queues = 1;
-                *path = format!("/run/e1000 {n}.sock").into();
-            }
-            PortKind::Pcap { output, .. } => {
-                queues = 1;
-                if let Some(output) = output {
-                    *output = format!("out {n}.pcap").into();
-                }
-            }
-            PortKind::Null { size } => mtu = mtu.max(*size - 14),
-            PortKind::Source(source) => mtu = mtu.max(source.size - 14),
-            PortKind::Patch { .. } | PortKind::Sink => {}
+        }
+        let KindInfo { needed_mtu, one_queue, .. } = kind.info();
+        mtu = mtu.max(needed_mtu);
+        if one_queue.is_some() {
+            queues = 1;
         }
         let mut socket = SocketRights::default();
         if kind.own_socket().is_some() {
