@@ -22,6 +22,7 @@ lint() {
     step "shellcheck" shell_scripts || failed+=(shellcheck)
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
     step "parsers in the packet path" no_parser_in_the_engine || failed+=("parsers in the packet path")
+    step "kinds of ports" kinds_in_two_tables || failed+=("kinds of ports")
     step "clippy" cargo clippy --workspace --all-targets --keep-going -- -D warnings </dev/null || failed+=(clippy)
     step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps </dev/null || failed+=(docs)
     if command -v cargo-deny >/dev/null; then
@@ -129,5 +130,19 @@ no_parser_in_the_engine() {
     found=$(grep -E '^(netvm-(config|policy-import)|toml[a-z_]*|winnow|miette) ' <<<"$tree" | sort -u || true)
     [[ -n $found ]] || return 0
     printf '%s\nlinked by netvm-engine: it takes its types from netvm-model\n' "$found"
+    return 1
+}
+
+# A new kind of port is three files: a row in the model's table, a row in the engine's, and its own file. Everything else asks the
+# model's table (`KindInfo`, `own_keys`). Two files make ports of a kind; demo has kinds of its own.
+kinds_in_two_tables() {
+    local found
+    local -a sources
+    mapfile -t sources < <(our_files 'crates/*/src/*.rs' 'nf/*/src/*.rs' |
+        grep -vE '^crates/(bench|demo)/|/tests(\.rs$|/)|^crates/(model/src/port|engine/src/interface)/' |
+        grep -vE '^crates/(model/src/host/punts|netvmd/src/offline/replay)\.rs$')
+    found=$(grep -nHE '\bPortKind::[A-Z]' -- /dev/null "${sources[@]}" || true)
+    [[ -n $found ]] || return 0
+    printf '%s\nkinds of ports above: ask PortKind::info instead (crates/model/src/port/info.rs)\n' "$found"
     return 1
 }
