@@ -69,7 +69,8 @@ const fn vlan(port: &PortConfig) -> Option<u16> {
     }
 }
 
-/// The MAC address behind a port, if the configuration knows it. That of a host interface without `mac` depends on the machine.
+/// The MAC address behind a port, if the configuration knows it. That of a host interface without `mac` depends on the
+/// machine.
 fn mac_of(host: &Host, port: &PortConfig) -> Option<MacAddr> {
     match port.kind.info().card {
         Some(GuestCard::VirtioNet) => card_of(host, port.id),

@@ -1,8 +1,9 @@
-//! Interfaces: what policy, FDB, routers and chains name. Each kind has a folder, or a file while it is small, with its control
-//! side ([`Control`]) and its datapath side ([`Device`]); [`open`] is the table of kinds. What a kind says of itself without being
-//! open is in `netvm_model`'s table ([`netvm_model::KindInfo`]).
+//! Interfaces: what policy, FDB, routers and chains name. Each kind has a folder, or a file while it is small, with its
+//! control side ([`Control`]) and its datapath side ([`Device`]); [`open`] is the table of kinds. What a kind says of
+//! itself without being open is in `netvm_model`'s table ([`netvm_model::KindInfo`]).
 //!
-//! A new kind is a row in each of the two tables, and its own file. Nothing else matches on kinds (`./dev lint` checks it).
+//! A new kind is a row in each of the two tables, and its own file. Nothing else matches on kinds (`./dev lint` checks
+//! it).
 
 mod af_xdp;
 mod control;

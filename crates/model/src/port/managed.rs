@@ -38,7 +38,8 @@ impl Default for ContainerConfig {
 
 impl ContainerConfig {
     pub(super) fn keys(&mut self) -> Vec<Key<'_>> {
-        let help = "name the network namespace, such as `namespace = \"web\"` (see `ip netns`), or the ID of a process in it";
+        let help = "name the network namespace, such as `namespace = \"web\"` (see `ip netns`), or the ID of a process in \
+                    it";
         vec![
             Key::required("namespace", help, KeyValue::Namespace(&mut self.namespace)),
             Key::new("interface", KeyValue::Interface(&mut self.interface)),
@@ -96,8 +97,8 @@ impl HostConfig {
         ]
     }
 
-    /// The interface's MAC address. `machine`: what no other machine has, such as `/etc/machine-id`, as hosts with the same
-    /// configuration may meet on one network.
+    /// The interface's MAC address. `machine`: what no other machine has, such as `/etc/machine-id`, as hosts with the
+    /// same configuration may meet on one network.
     #[must_use]
     pub fn mac_on(&self, machine: &str) -> MacAddr {
         self.mac.unwrap_or_else(|| derived_mac(names_of(machine, &self.interface)))

@@ -109,8 +109,8 @@ fn umem_over(memory: &Memory) -> Result<Umem, netvm_xsk::UmemError> {
         buffers: geometry.buffers,
         headroom: geometry.headroom as u16,
     };
-    // SAFETY: the device keeps the memory, and so the mapping, for longer than its socket; packet bytes are accessed only by
-    // raw address.
+    // SAFETY: the device keeps the memory, and so the mapping, for longer than its socket; packet bytes are accessed
+    // only by raw address.
     unsafe { Umem::new(&buffers) }
 }
 

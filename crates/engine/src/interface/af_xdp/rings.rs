@@ -43,8 +43,8 @@ impl XskQueues {
         Self { punts, own }
     }
 
-    /// The memory of an AF_XDP port that receives into a memory of `buffers` buffers. All ports in the engine's own memory
-    /// share half of it; punt ports copy.
+    /// The memory of an AF_XDP port that receives into a memory of `buffers` buffers. All ports in the engine's own
+    /// memory share half of it; punt ports copy.
     pub(crate) fn memory(&self, host: &Host, config: &PortConfig, buffers: u32) -> XskMemory {
         let within = |share: u32, most: u32| (1 << share.max(LEAST_RING).ilog2()).min(most);
         let is_private = self.punts.contains(&config.id);

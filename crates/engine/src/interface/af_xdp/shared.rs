@@ -1,5 +1,5 @@
-//! State that the control side shares with the devices, off the packet path: the count of packets that a socket dropped before
-//! a worker received them, and the longest frame that the interface sends.
+//! State that the control side shares with the devices, off the packet path: the count of packets that a socket dropped
+//! before a worker received them, and the longest frame that the interface sends.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -28,8 +28,8 @@ pub(crate) trait Control: Send {
         None
     }
 
-    /// Follows the MTU and the offloads of its kernel interface, and the interface's end. Returns the new name of its driver,
-    /// if that has changed.
+    /// Follows the MTU and the offloads of its kernel interface, and the interface's end. Returns the new name of its
+    /// driver, if that has changed.
     fn follow_interface(&mut self, _interface: &InterfaceView) -> Option<String> {
         None
     }

@@ -1,4 +1,5 @@
-//! The datapath side of an interface: the [`Device`] trait, which the queues of each kind implement, and what they share.
+//! The datapath side of an interface: the [`Device`] trait, which the queues of each kind implement, and what they
+//! share.
 
 pub(crate) mod buffers;
 mod context;
@@ -93,9 +94,9 @@ pub(crate) trait Device: Send {
         None
     }
 
-    /// Receives into another memory from now on, and gives the buffers of the old one back. Devices that have
-    /// their memory registered (`KindInfo::registers_memory`) are not asked to; those that keep no buffers and no memory
-    /// have nothing to do.
+    /// Receives into another memory from now on, and gives the buffers of the old one back. Devices that have their
+    /// memory registered (`KindInfo::registers_memory`) are not asked to; those that keep no buffers and no memory have
+    /// nothing to do.
     fn use_memory(&mut self, _memory: &Arc<Memory>) {}
 }
 

@@ -15,8 +15,8 @@ use device::E1000Device;
 /// Whether guests run on KVM here: see [`note_kvm`].
 static HAS_KVM: AtomicBool = AtomicBool::new(false);
 
-/// Says whether guests run on KVM on this machine, which e1000 ports with `doorbells = "auto"` that open from now on need to
-/// know. The engine itself does not try, as that takes a guest. Until then, they do not.
+/// Says whether guests run on KVM on this machine, which e1000 ports with `doorbells = "auto"` that open from now on
+/// need to know. The engine itself does not try, as that takes a guest. Until then, they do not.
 pub fn note_kvm(is_usable: bool) {
     HAS_KVM.store(is_usable, Ordering::Relaxed);
 }

@@ -1,4 +1,5 @@
-//! TAP devices in netvmd's network namespace: plain ones, and the host's own interface on the switch, which has addresses.
+//! TAP devices in netvmd's network namespace: plain ones, and the host's own interface on the switch, which has
+//! addresses.
 
 use std::sync::LazyLock;
 

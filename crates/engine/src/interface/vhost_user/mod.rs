@@ -91,8 +91,8 @@ pub(super) fn open(
 const SHRUNK: &str =
     "the guest truncated memory that it shares; it stays disconnected until it connects again";
 
-const UNSHARED: &str = "a guest is connected and its driver has begun, but its memory is not shared with netvm: give QEMU \
-                        -object memory-backend-memfd,id=ram,size=…,share=on and -machine memory-backend=ram \
+const UNSHARED: &str = "a guest is connected and its driver has begun, but its memory is not shared with netvm: give \
+                        QEMU -object memory-backend-memfd,id=ram,size=…,share=on and -machine memory-backend=ram \
                         (see docs/how-to/vhost-user-guests.md)";
 
 /// Why a guest was disconnected, and the remedy.
