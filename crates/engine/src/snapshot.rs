@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use netvm_model::RouterId;
+use netvm_model::{Host, PortConfig, RouterId, SendsTo};
 use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;
@@ -141,6 +141,8 @@ pub(crate) struct Snapshot {
     pub(crate) hits: Arc<[DecisionCounters]>,
     /// Existing ports.
     pub(crate) ports: PortBits,
+    /// Those without a device, sorted, and where the packets that they send are in the same turn.
+    pub(crate) virtual_ports: Box<[(PortId, SendsTo)]>,
     /// Ports whose packets may reach an NF that gives per-flow verdicts.
     pub(crate) flow_verdict_ports: PortBits,
     /// Ports whose packets go to the worker that owns their flow; empty if there is one worker.
@@ -163,6 +165,12 @@ impl Snapshot {
         self.chains.get(chain.index())?.as_ref()
     }
 
+    /// Where packets go that a port without a device sends.
+    pub(crate) fn sends_to(&self, port: PortId) -> Option<SendsTo> {
+        let n = self.virtual_ports.binary_search_by_key(&port, |(known, _)| *known).ok()?;
+        self.virtual_ports.get(n).map(|(_, to)| *to)
+    }
+
     #[inline(always)]
     pub(crate) fn router(&self, router: RouterId) -> Option<&RouterPath> {
         self.routers.get(router.index())?.as_deref()
@@ -172,4 +180,21 @@ impl Snapshot {
     pub(crate) fn group(&self, group: GroupId) -> Option<&PortBits> {
         self.groups.get(group.index())?.as_ref()
     }
+}
+
+/// The ports without a device that are connected, and where the packets that they send go.
+pub(crate) fn virtual_ports(host: &Host) -> Box<[(PortId, SendsTo)]> {
+    let connected = |port: &PortConfig| Some((port.id, connection(host, port)?));
+    let mut all: Vec<(PortId, SendsTo)> = host.ports.iter().filter_map(connected).collect();
+    all.sort_unstable_by_key(|(port, _)| *port);
+    all.into()
+}
+
+/// Where packets go that a port without a device sends; `None` if nothing is there.
+pub(crate) fn connection(host: &Host, port: &PortConfig) -> Option<SendsTo> {
+    let to = port.kind.info().sends_to?;
+    let leads_back = match to {
+        SendsTo::Peer(peer) => host.port(peer)?.kind.info().sends_to == Some(SendsTo::Peer(port.id)),
+    };
+    leads_back.then_some(to)
 }

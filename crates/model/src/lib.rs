@@ -40,7 +40,7 @@ pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, 
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
     Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MOST_RESERVED, OneQueue, PortConfig, PortKind,
-    PortPolicy, QosConfig, QueueConfig, Receives, Resource, SocketIds, SocketRights, SourceConfig,
+    PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig,
     StormLimits, VhostDma, VhostMode, VlanMode,
 };
 pub use router::{

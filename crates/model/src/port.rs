@@ -15,7 +15,7 @@ mod socket;
 mod source;
 
 pub use guest::{CardModel, Doorbells, VhostDma, VhostMode};
-pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource};
+pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 pub use keys::{Choice, Key, KeyValue};
 pub use kind::PortKind;
 pub use managed::{ContainerConfig, HostConfig};
@@ -82,12 +82,18 @@ impl PortConfig {
         self.card_mac().or(info.mac).or_else(|| info.container().map(ContainerConfig::own_mac))
     }
 
+    /// Whether packets wait at it: it has a device, or a shaper. Then workers serve it.
+    #[must_use]
+    pub fn has_queues(&self) -> bool {
+        self.kind.info().sends_to.is_none() || self.policy.qos.is_some()
+    }
+
     /// Whether the device and its settings are the same; all other settings can change while the port is
     /// open.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
         let Self { id, name, kind, queues, worker: _, node, mtu, gro, group: _, socket: _, policy: _ } = self;
         (*id, name, kind, *mtu, *gro) == (other.id, &other.name, &other.kind, other.mtu, other.gro)
-            && (*queues, *node) == (other.queues, other.node)
+            && (*queues, *node, self.has_queues()) == (other.queues, other.node, other.has_queues())
     }
 }

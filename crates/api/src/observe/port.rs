@@ -18,9 +18,9 @@ netvm_counters::port! { shown! {
         pub driver_mode: String,
         /// Whether the link is up.
         pub link: bool,
-        /// Receive and transmit queues.
+        /// Receive and transmit queues; 0: it has no device, and packets pass it without waiting.
         pub queues: u16,
-        /// The workers that have them, by number; empty: the port is closed.
+        /// The workers that have them, by number; empty: the port is closed, or has no queues.
         #[serde(default)]
         pub workers: Vec<PortWorkerInfo>,
         /// Longest frame in bytes without FCS and without the Ethernet header.

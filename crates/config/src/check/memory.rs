@@ -34,7 +34,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
 /// Checks that the frames of a port fit into the buffers of every group that they may enter.
 fn frames(findings: &Findings, file: &Place<'_>, host: &Host, (port, place): (&PortConfig, Span)) {
     let landing = host.landing_group(port);
-    if landing.is_none() && port.kind.info().receives == Receives::Packets {
+    if landing.is_none() && port.has_queues() && port.kind.info().receives == Receives::Packets {
         fits_own(findings, port, place.clone());
     }
     for id in passes(host, port) {

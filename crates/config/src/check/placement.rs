@@ -1,4 +1,4 @@
-//! Workers and NUMA nodes that ports name.
+//! Workers and NUMA nodes that ports name, and keys of queues at ports without queues.
 
 use netvm_model::{Host, PortConfig};
 
@@ -9,7 +9,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         worker(findings, host, port, &place);
         node(findings, host, port, &place);
-        patch(findings, host, port, &place);
+        queues(findings, port, &place);
     }
 }
 
@@ -51,19 +51,19 @@ fn node(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) 
     }
 }
 
-/// Ends of a patch link with different workers: one worker serves both, because they share a queue.
-fn patch(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
-    let other = port.kind.peer().and_then(|peer| host.port(peer));
-    let Some(other) = other.filter(|other| other.id > port.id) else { return };
-    if (port.worker, port.node) != (other.worker, other.node) {
-        let key = if port.worker == other.worker { "node" } else { "worker" };
+/// Keys about queues at a port whose packets pass it in one go.
+fn queues(findings: &Findings, port: &PortConfig, place: &Place<'_>) {
+    if port.kind.info().sends_to.is_none() {
+        return;
+    }
+    // A shaper has one queue, in a group's memory, and a worker.
+    let of_shaper = ["worker", "node", "group"].into_iter().filter(|_| !port.has_queues());
+    for key in ["gro", "weight", "reserve"].into_iter().chain(of_shaper) {
+        let Some(at) = place.key(key) else { continue };
         findings
-            .note(
-                Kind::Conflict,
-                format!("patch ports {} and {} name different workers", port.name, other.name),
-            )
-            .at(place.of(key), "one worker serves both ends")
-            .help(format!("write the same `{key}` in both, or leave it out of both"))
+            .note(Kind::Unused, format!("port {} has no queue: `{key}` has no effect", port.name))
+            .at(at, "for ports with a device")
+            .help(format!("leave it out here, and give `{key}` to the ports by which the packets come in"))
             .keep();
     }
 }

@@ -167,7 +167,11 @@ fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         let (socket, policy) = (SocketRights::default(), PortPolicy::default());
         write(host, &mut PortConfig { socket, policy, group: None, ..port.clone() })
     };
-    let why = diff::fields(ItemKind::Port, &device(old, before), &device(new, after))?.text;
+    let why = match diff::fields(ItemKind::Port, &device(old, before), &device(new, after)) {
+        Some(fields) => fields.text,
+        None if before.has_queues() == after.has_queues() => return None,
+        None => "qos".to_owned(),
+    };
     Some(Effect::PortReopened { port: name.to_owned(), why })
 }
 
@@ -193,11 +197,11 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
 fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);
-    if before == after {
+    if before == after || !port.has_queues() {
         return None;
     }
     let text = format!("packets land in {after} instead of {before}");
-    if port.kind.info().registers_memory {
+    if !port.kind.info().changes_memory() {
         return Some(reopen(port, text));
     }
     let effects = vec![Effect::PortMoved { port: port.name.clone(), why: text.clone() }];

@@ -304,28 +304,6 @@ fn queues_have_at_most_255_names() {
 }
 
 #[test]
-fn both_ends_of_a_patch_link_name_the_same_worker() {
-    let ends = |left: &str, right: &str| {
-        format!(
-            "engine = {{ cores = [0, 1] }}\n\
-             [[port]]\nname = \"a\"\nkind = \"patch\"\npeer = \"b\"\n{left}\n\
-             [[port]]\nname = \"b\"\nkind = \"patch\"\npeer = \"a\"\n{right}\n"
-        )
-    };
-    let conflict = |left: &str, right: &str| {
-        let errors = findings(&ends(left, right)).into_iter().filter(|finding| !finding.is_warning());
-        errors
-            .map(|finding| (finding.to_string(), finding.remedy().unwrap_or_default().to_owned()))
-            .collect::<Vec<_>>()
-    };
-    let [(message, remedy)] = &conflict("worker = 1", "")[..] else { panic!() };
-    assert_eq!(message, "patch ports a and b name different workers");
-    assert!(remedy.contains("the same `worker` in both"), "{remedy}");
-    assert_eq!(conflict("worker = 0", "node = 0").len(), 1);
-    assert_eq!(conflict("worker = 1", "worker = 1"), []);
-}
-
-#[test]
 fn what_a_hostile_file_says_reaches_no_terminal() {
     let hostile = ["\u{1b}[2J", "\u{1b}]0;x\u{7}", "\u{9b}2J", "\u{202e}", "\u{200b}", "\u{e0041}"];
     for bad in hostile {

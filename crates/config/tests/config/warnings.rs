@@ -332,3 +332,25 @@ fn ports_on_the_switch_with_one_address_are_a_warning_at_the_second() {
         + &port("b", "kind = \"e1000\"\npath = \"/run/b\"\nmac = \"02:00:00:00:00:07\"");
     assert_eq!(found(&text), [(Kind::SharedAddress, 12)]);
 }
+
+#[test]
+fn keys_of_queues_at_a_port_without_a_device_have_no_effect() {
+    let ends = |keys: &str| {
+        format!(
+            "engine = {{ cores = [0, 1] }}\n\
+             [[port]]\nname = \"a\"\nkind = \"patch\"\npeer = \"b\"\nforward = {{ out = \"b\" }}\n{keys}\n\
+             [[port]]\nname = \"b\"\nkind = \"patch\"\npeer = \"a\"\nforward = {{ out = \"a\" }}\n"
+        )
+    };
+    let messages = |keys: &str| {
+        let found = findings(&ends(keys));
+        assert!(found.iter().all(Finding::is_warning), "{found:?}");
+        found.iter().map(|finding| finding.message().to_owned()).collect::<Vec<_>>()
+    };
+    let without = |key: &str| format!("port a has no queue: `{key}` has no effect");
+    assert_eq!(messages("mtu = 9000"), [""; 0]);
+    assert_eq!(messages("worker = 1\nweight = 2"), [without("worker"), without("weight")]);
+    // A shaper has a queue, and so a worker.
+    let qos = "qos = { bits = 1_000_000, queues = [{ name = \"all\" }] }";
+    assert_eq!(messages(&format!("worker = 1\nweight = 2\n{qos}")), [without("weight")]);
+}

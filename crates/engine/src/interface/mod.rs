@@ -1,6 +1,8 @@
 //! Interfaces: what policy, FDB, routers and chains name. Each kind has a folder, or a file while it is small, with its
 //! control side ([`Control`]) and its datapath side ([`Device`]); [`open`] is the table of kinds. What a kind says of
-//! itself without being open is in `netvm_model`'s table ([`netvm_model::KindInfo`]).
+//! itself without being open is in `netvm_model`'s table ([`netvm_model::KindInfo`]). A kind without a device has no
+//! datapath side: the loop of the stages passes its packets on
+//! ([`sends_to`](crate::snapshot::Snapshot::sends_to)).
 //!
 //! A new kind is a row in each of the two tables, and its own file. Nothing else matches on kinds (`./dev lint` checks
 //! it).
@@ -11,7 +13,6 @@ mod device;
 mod e1000;
 mod ethdev;
 mod kernel;
-mod patch;
 mod pcap;
 mod queue;
 mod sink;
@@ -25,15 +26,10 @@ pub(crate) use control::{Control, OpenProblem, Opened, Opening, PortMode, closed
 pub use control::{InterfaceState, InterfaceView, OpenError};
 pub(crate) use device::{Arrival, Device, Expects, PortContext};
 pub use e1000::note_kvm;
-pub(crate) use patch::PatchLinks;
 pub(crate) use queue::{PortQueue, Shaper};
 
-/// Opens a port. `xsk` applies to AF_XDP, `links` to patch ports.
-pub(crate) fn open(
-    opening: &Opening<'_>,
-    xsk: XskMemory,
-    links: &mut PatchLinks,
-) -> Result<Opened, OpenProblem> {
+/// Opens a port. `xsk` applies to AF_XDP.
+pub(crate) fn open(opening: &Opening<'_>, xsk: XskMemory) -> Result<Opened, OpenProblem> {
     match &opening.config.kind {
         PortKind::Pci { address } => ethdev::open_nic(opening, address),
         PortKind::AfXdp { interface, generic } => af_xdp::open(opening, interface, *generic, xsk),
@@ -48,7 +44,7 @@ pub(crate) fn open(
         }
         PortKind::Null { size } => ethdev::open_null(opening, *size),
         PortKind::Source(source) => source::open(opening, source),
-        PortKind::Patch { peer } => Ok(patch::open(opening, links.end(opening.config.id, *peer))),
+        PortKind::Patch { .. } => Ok(Opened::without_device("patch")),
         PortKind::Sink => Ok(sink::open(opening)),
     }
 }

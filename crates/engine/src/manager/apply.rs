@@ -213,12 +213,15 @@ impl Engine {
         config: &PortConfig,
     ) -> Result<Opened, ApplyError> {
         self.placement.check(config)?;
-        let memories = self.memories_for((host, queues), config)?;
+        let memories = match config.has_queues() {
+            true => self.memories_for((host, queues), config)?,
+            false => Vec::new(),
+        };
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let xsk = queues.memory(host, config, buffers);
         let workers = self.placement.workers_of(config.id).to_vec();
         let opening = Opening { eal: self.memory.eal, config, memories, workers };
-        let (mut state, mut queues) = ports::open(&opening, xsk, &mut self.patches)?;
+        let (mut state, mut queues) = ports::open(&opening, xsk)?;
         if let (Some(shaper), Some((_, queue))) = (ports::new_shaper(config)?, queues.first_mut()) {
             state.queues = shaper.counters();
             drop(queue.set_shaper(Some(shaper)));

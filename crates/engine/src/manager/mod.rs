@@ -42,7 +42,7 @@ mod workers;
 
 use crate::ids::PortId;
 pub use crate::inflight::held::HeldPacket;
-use crate::interface::{PatchLinks, PortQueue};
+use crate::interface::PortQueue;
 use crate::tap::EndedTap;
 use crate::worker::{Event, Retired, Tracer};
 pub use apply::ApplyError;
@@ -93,8 +93,6 @@ pub struct Engine {
     placement: Placement,
     loads: Loads,
     balance: Balance,
-    /// Links between patch ports.
-    patches: PatchLinks,
     /// Configured ports that could not be opened again, and why.
     closed_ports: BTreeMap<PortId, String>,
     memory: Memories,
@@ -135,7 +133,6 @@ impl Engine {
             placement: Placement::new(cores.node_of_each()),
             loads: Loads::default(),
             balance: Balance::default(),
-            patches: PatchLinks::default(),
             closed_ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
             totals: Totals::default(),

@@ -48,6 +48,7 @@ pub(crate) use control::handle::{Setup, WorkerHandle};
 use graph::collect::collect;
 use graph::handoff::{take_arrivals, take_handoffs};
 use graph::rx::{ingress, receive};
+use graph::tx::release_shaped;
 use idle::backoff::Backoff;
 use idle::port_events::PortEvents;
 use idle::wake_nfs::wake_sleepers;
@@ -233,6 +234,9 @@ impl Worker {
         if handed_over > 0 {
             moved += handed_over;
             self.backoff.handed_over(dp.clock.now);
+        }
+        if !dp.ports.shaped.is_empty() {
+            moved += release_shaped(dp, snapshot);
         }
         let clock = Stopwatch::<TIMED>::start();
         let sent = dp.flush_ports();

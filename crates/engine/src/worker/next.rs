@@ -176,8 +176,10 @@ pub(crate) enum Next {
     EgressRules { out: PortId, class: u16 },
     /// The rate of a port.
     EgressRate(PortId),
-    /// The tx queue of a port.
+    /// The tx queue of a port; of a port without a device, where it sends to.
     Tx(PortId),
+    /// Received by a port without a device.
+    Rx(PortId),
     /// Dropped, with an answer to each sender.
     Reject { from: PortId },
     /// Dropped and counted at a port: their headers cannot be read.

@@ -80,9 +80,10 @@ impl Tracer {
         dp.flows.forget_all(&FLOWS)?;
         (dp.clock.now, dp.clock.tick) = (clock::cycles(), tick);
         dp.recorder = Some(Box::default());
+        dp.passed = 0;
         let bytes = mbuf.pkt_len().into();
         let _ = burst.batch.push(mbuf);
-        let cx = Context { snapshot, memory: memory.id, admitted: true };
+        let cx = Context { admitted: true, ..Context::new(snapshot, memory.id) };
         ingress(dp, Received { cx, port: packet.from, bytes, taken: 1 }, burst);
         let recorder: Option<Box<Recorder>> = dp.recorder.take();
         Ok(recorder.map(|recorder| recorder.steps).unwrap_or_default())

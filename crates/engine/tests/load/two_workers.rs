@@ -17,9 +17,10 @@ use crate::alone;
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, chain, group, line, nf, port};
 
-/// Ports that receive, and all ports.
+/// Ports that receive, all ports with captures, and the two ends of a link.
 const INPUTS: u16 = 4;
 const PORTS: u16 = 6;
+const LINK: [u16; 2] = [6, 7];
 const FRAMES: u32 = 400;
 const CASES: u64 = 12;
 
@@ -107,9 +108,12 @@ fn case(seed: u64, scratch: &Scratch) -> Host {
         .map(|id| scratch.port(id, frames.get(usize::from(id)).map_or(&[][..], Vec::as_slice)))
         .collect();
     for port in &mut ports[..usize::from(INPUTS)] {
-        let out = PortId(random.below(PORTS.into()) as u16);
+        let out = PortId(random.below(u64::from(LINK[0]) + 1) as u16);
         port.policy.forward = if random.one_in(5) { Forward::None } else { Forward::Port(out) };
     }
+    let end = |id, peer| port(id, &format!("p{id}"), PortKind::Patch { peer: PortId(peer) });
+    ports.extend([end(LINK[0], LINK[1]), end(LINK[1], LINK[0])]);
+    ports[usize::from(LINK[1])].policy.forward = Forward::Port(PortId(random.below(PORTS.into()) as u16));
     let mut nfs = vec![nf(0, "sticky", 0), nf(1, "verdicts", 0)];
     nfs[0].balance = Balance::Sticky;
     nfs[1].flow_verdicts = 60;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use netvm_ids::PortId;
 use netvm_wire::MacAddr;
 
 use super::managed::ContainerConfig;
@@ -12,6 +13,9 @@ use crate::router::InterfaceAddress;
 pub struct KindInfo<'a> {
     /// The word in the configuration.
     pub word: &'static str,
+    /// Where packets go that it sends, if it has no device: they are there in the same turn. So it has no queues, unless
+    /// a shaper delays its packets.
+    pub sends_to: Option<SendsTo>,
     /// What it needs of this machine.
     pub resources: [Option<Resource<'a>>; 2],
     /// What it receives.
@@ -46,6 +50,7 @@ impl<'a> KindInfo<'a> {
     pub(super) const fn new(word: &'static str) -> Self {
         Self {
             word,
+            sends_to: None,
             resources: [None; 2],
             receives: Receives::Packets,
             registers_memory: false,
@@ -60,6 +65,12 @@ impl<'a> KindInfo<'a> {
             addresses: &[],
             depends_on_kvm: false,
         }
+    }
+
+    /// Whether a port stays open when its packets begin to land in another memory.
+    #[must_use]
+    pub const fn changes_memory(self) -> bool {
+        !self.registers_memory && self.sends_to.is_none()
     }
 
     /// What it needs of this machine.
@@ -124,6 +135,13 @@ pub enum Access {
     Xdp,
     /// Packet sockets: the port gets copies.
     PacketSocket,
+}
+
+/// Where packets go that a port without a device sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendsTo {
+    /// Another such port receives them.
+    Peer(PortId),
 }
 
 /// What a port receives.

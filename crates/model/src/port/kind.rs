@@ -8,7 +8,7 @@ use netvm_wire::MacAddr;
 
 use super::FRAME_HEADER;
 use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
-use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource};
+use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 use super::keys::{Key, KeyValue};
 use super::managed::{ContainerConfig, HostConfig};
 use super::source::SourceConfig;
@@ -171,10 +171,11 @@ impl PortKind {
                 needed_mtu: source.size.saturating_sub(FRAME_HEADER),
                 ..KindInfo::new("source")
             },
-            Self::Patch { .. } => KindInfo {
+            Self::Patch { peer } => KindInfo {
+                sends_to: Some(SendsTo::Peer(*peer)),
                 one_queue: Some(OneQueue {
                     what: "a patch port",
-                    help: "one worker serves it: leave `queues` out",
+                    help: "packets pass it without a queue: leave `queues` out",
                 }),
                 ..KindInfo::new("patch")
             },

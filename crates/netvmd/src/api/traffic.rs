@@ -124,7 +124,7 @@ fn port_infos(views: &Views) -> Vec<PortInfo> {
 }
 
 fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
-    let landing = host.landing_group(port).and_then(|id| host.group(id));
+    let landing = host.landing_group(port).filter(|_| port.has_queues()).and_then(|id| host.group(id));
     let unsent = [
         DropReason::TxFull,
         DropReason::HandoffFull,
@@ -151,7 +151,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         kind: port.kind.word().to_owned(),
         driver_mode,
         link: view.link.unwrap_or(true),
-        queues: port.queues,
+        queues: if port.has_queues() { port.queues } else { 0 },
         workers: view.workers.iter().map(port_worker_info).collect(),
         mtu: port.mtu,
         group: landing.map(|group| group.name.clone()),

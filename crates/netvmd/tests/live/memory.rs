@@ -92,14 +92,14 @@ fn the_first_chain_of_a_port_leaves_its_interface_alone() {
 }
 
 #[test]
-fn a_port_with_a_shaper_and_a_patch_move_with_their_packets() {
+fn packets_pass_the_shaper_of_a_patch_port_in_any_memory() {
     let patches = |group: &str| {
         format!(
             "{ENGINE}\n[[group]]\nname = \"other\"\nbuffers = 1024\n\
              \n[[port]]\nname = \"s\"\nkind = \"source\"\nrate = 2000\nforward = {{ out = \"p\" }}\n\
              \n[[port]]\nname = \"p\"\nkind = \"patch\"\npeer = \"q\"\n\
-             qos = {{ bits = 100_000_000, queues = [{{ name = \"all\" }}] }}\n\
-             \n[[port]]\nname = \"q\"\nkind = \"patch\"\npeer = \"p\"\n{group}forward = {{ out = \"t\" }}\n\
+             qos = {{ bits = 100_000_000, queues = [{{ name = \"all\" }}] }}\n{group}\
+             \n[[port]]\nname = \"q\"\nkind = \"patch\"\npeer = \"p\"\nforward = {{ out = \"t\" }}\n\
              \n[[port]]\nname = \"t\"\nkind = \"sink\"\n"
         )
     };

@@ -256,8 +256,7 @@ fn build(
         }
         // What the engine's own memory would not hold has a group.
         let group = group.as_ref().map(group_at).or((mtu > 1778).then_some(GroupId(0)));
-        // Sinks may become patch ports, whose ends have the same worker.
-        let worker = (n % 3 == 0 && kind != PortKind::Sink).then_some(0);
+        let worker = (n % 3 == 0).then_some(0);
         host.ports.push(PortConfig {
             id: PortId(n),
             name: format!("p{n}{name}"),

@@ -121,7 +121,7 @@ pub(crate) type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 pub(crate) struct Opening<'a> {
     pub(crate) eal: dpdk::Eal,
     pub(crate) config: &'a PortConfig,
-    /// By worker: the memory into which it receives. There is at least one worker.
+    /// By worker: the memory into which it receives. There is at least one worker; empty for a port without queues.
     pub(crate) memories: Vec<Arc<Memory>>,
     /// By queue: its worker. Empty: a queue for each worker.
     pub(crate) workers: Vec<WorkerId>,
@@ -129,7 +129,7 @@ pub(crate) struct Opening<'a> {
 
 impl Opening<'_> {
     /// The worker of a queue, and the memory into which it receives.
-    pub(super) fn queue(&self, n: usize) -> (WorkerId, &Arc<Memory>) {
+    pub(crate) fn queue(&self, n: usize) -> (WorkerId, &Arc<Memory>) {
         let each = || WorkerId((n % self.memories.len()) as u8);
         let worker = self.workers.get(n % self.workers.len().max(1)).copied().unwrap_or_else(each);
         (worker, &self.memories[worker.index()])
@@ -159,6 +159,11 @@ pub(crate) struct Opened {
 impl Opened {
     pub(super) fn new(queues: Queues, mode: impl Into<PortMode>, control: impl Control + 'static) -> Self {
         Self { queues, mode: mode.into(), control: Box::new(control) }
+    }
+
+    /// Of a kind without a device.
+    pub(super) fn without_device(mode: &str) -> Self {
+        Self::new(Queues::new(), mode, NoDevice)
     }
 
     /// With one queue, which the first worker gets.

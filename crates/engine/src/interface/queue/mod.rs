@@ -26,6 +26,7 @@ pub(crate) struct PortQueue {
     shaper: Option<Box<Shaper>>,
     /// Coalesces received packets.
     gro: Option<Box<Gro>>,
+    /// None, if the port has no device and only its shaper is here.
     devices: Vec<Box<dyn Device>>,
     turn: usize,
 }
@@ -116,15 +117,23 @@ impl PortQueue {
         self.shaper.as_deref_mut().filter(|shaper| !shaper.is_retired())
     }
 
-    /// Passes packets that the shaper releases to the device.
+    /// Passes packets that the shaper releases to the device. Those of a port without one stay: see
+    /// [`PortQueue::release`].
     pub(crate) fn shape(&mut self, now: u64, memory: &Memory, cx: &PortContext<'_>) {
-        let (Some(shaper), Some(device)) = (self.shaper.as_deref_mut(), self.devices.first_mut()) else {
+        if self.devices.is_empty() {
             return;
-        };
+        }
         let mut burst = Batch::new();
-        shaper.pop_burst(now, &mut burst, cx);
-        if !burst.is_empty() {
+        self.release(now, &mut burst, cx);
+        if let (Some(device), false) = (self.devices.first_mut(), burst.is_empty()) {
             device.enqueue(memory, &mut burst, cx);
+        }
+    }
+
+    /// Takes the packets that the shaper releases.
+    pub(crate) fn release(&mut self, now: u64, burst: &mut Batch, cx: &PortContext<'_>) {
+        if let Some(shaper) = self.shaper.as_deref_mut() {
+            shaper.pop_burst(now, burst, cx);
         }
     }
 
@@ -147,7 +156,7 @@ impl PortQueue {
 
     #[inline]
     pub(crate) fn sends_from(&self) -> Option<MemoryId> {
-        let only = self.devices.first()?.sends_from();
+        let only = self.devices.first().and_then(|device| device.sends_from());
         if only.is_none() && self.shaper.as_ref().is_some_and(|shaper| !shaper.is_retired()) {
             return Some(self.memory);
         }

@@ -13,9 +13,9 @@
 use std::time::{Duration, Instant};
 
 use crate::ids::{PortId, WorkerId};
+use crate::interface::PortQueue;
 use crate::manager::workers::Pending;
 use crate::manager::{Engine, Notice};
-use crate::interface::PortQueue;
 use crate::worker::Command;
 use crate::worker::handoff::Held;
 

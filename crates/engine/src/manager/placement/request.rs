@@ -23,11 +23,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The request of a port; `None` if it has a queue on each worker: a sink that names no worker.
+    /// The request of a port; `None` if it has no queues, or one on each worker: a sink that names no worker.
     pub(crate) fn of(host: &Host, config: &PortConfig) -> Option<Self> {
         let punts_for = host.punted_by(config.id).map(|(_, interface)| interface.port);
         let kind = config.kind.info();
-        if kind.is_on_each_worker && config.worker.is_none() {
+        if !config.has_queues() || kind.is_on_each_worker && config.worker.is_none() {
             return None;
         }
         let node = || device_node(kind).or_else(|| guest_node(host, config.id));
@@ -37,7 +37,7 @@ impl Request {
             worker: config.worker.map(WorkerId),
             node: config.node.or_else(node),
             one_node: kind.has_one_memory,
-            with: config.kind.peer().or(punts_for),
+            with: punts_for,
             counts: punts_for.is_none(),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netvm_model::{Host, PortConfig, PortKind};
+use netvm_model::{Host, PortConfig, PortKind, QosConfig};
 
 use super::balance::Balance;
 use super::load::Loads;
@@ -79,17 +79,6 @@ fn queues_that_share_a_memory_are_on_one_node() {
     let placement = placed(&[0, 0, 1, 1], &[request(0, 1), shared]);
     let nodes: Vec<bool> = workers(&placement, 1).iter().map(|worker| *worker < 2).collect();
     assert!(nodes.iter().all(|on_first| *on_first == nodes[0]), "{nodes:?}");
-}
-
-#[test]
-fn both_ends_of_a_patch_link_have_one_worker() {
-    let end = |port, peer| Request { with: Some(PortId(peer)), ..request(port, 1) };
-    let mut placement = placed(&[0, 0], &[request(0, 1), end(1, 2), end(2, 1), end(3, 4), end(4, 3)]);
-    assert_eq!(all(&placement, 0..5), [[0], [1], [1], [0], [0]]);
-    // One of them is opened again, while its worker has much to do.
-    let loads = Loads::given(&[0, 900], &[]);
-    placement.place(&[end(1, 2)], &loads);
-    assert_eq!(workers(&placement, 1), [1]);
 }
 
 #[test]
@@ -178,14 +167,16 @@ fn any_ports_are_spread_evenly_and_the_same_way_each_time() {
 }
 
 #[test]
-fn a_sink_asks_for_no_worker_and_a_punt_port_for_its_ports() {
+fn sinks_and_ports_without_a_device_ask_for_no_worker_but_a_shaper_does() {
     let port = |n: u16, kind| PortConfig::new(PortId(n), format!("p{n}"), kind);
     let host = Host { ports: vec![port(0, PortKind::Sink)], ..Host::default() };
     assert_eq!(Request::of(&host, &host.ports[0]), None);
     let chosen = PortConfig { worker: Some(1), ..port(0, PortKind::Sink) };
     assert_eq!(Request::of(&host, &chosen).and_then(|request| request.worker), Some(WorkerId(1)));
-    let patch = port(1, PortKind::Patch { peer: PortId(2) });
-    assert_eq!(Request::of(&host, &patch).and_then(|request| request.with), Some(PortId(2)));
+    let mut patch = port(1, PortKind::Patch { peer: PortId(2) });
+    assert_eq!(Request::of(&host, &patch), None);
+    patch.policy.qos = Some(QosConfig::default());
+    assert_eq!(Request::of(&host, &patch).map(|request| request.queues), Some(1));
     // This interface has no device.
     let veth = port(3, PortKind::AfPacket { interface: "lo".to_owned() });
     assert_eq!(Request::of(&host, &veth).and_then(|request| request.node), None);

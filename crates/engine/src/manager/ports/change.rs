@@ -111,7 +111,7 @@ impl Engine {
         (host, policy): (&Host, &Policy),
     ) -> Transition {
         let before = self.host.landing_by(&self.rules.policy.leading, old);
-        let lands_elsewhere = before != host.landing_by(&policy.leading, new);
+        let lands_elsewhere = new.has_queues() && before != host.landing_by(&policy.leading, new);
         // A queue moves only between workers that receive into the same memory.
         let region = |worker: WorkerId| self.workers.regions().get(worker.index());
         let is_far = |worker: WorkerId| {
@@ -120,7 +120,7 @@ impl Engine {
         let stays_near = new.worker.is_none_or(|worker| !is_far(WorkerId(worker)));
         match (old.is_same_device(new) && stays_near, lands_elsewhere) {
             (true, false) => Transition::Stays,
-            (true, true) if !new.kind.info().registers_memory => Transition::Moves,
+            (true, true) if new.kind.info().changes_memory() => Transition::Moves,
             _ => Transition::Closes,
         }
     }
@@ -159,7 +159,7 @@ impl Engine {
         let (mut moved, mut others) = (Vec::new(), Vec::new());
         for config in ports.iter().filter_map(|port| host.port(*port)) {
             match self.memories_for((&host, &xsk), config) {
-                Ok(memories) if !config.kind.info().registers_memory => moved.push((config.id, memories)),
+                Ok(memories) if config.kind.info().changes_memory() => moved.push((config.id, memories)),
                 _ => others.push(config.id),
             }
         }

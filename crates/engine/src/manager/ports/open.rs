@@ -7,17 +7,16 @@ use netvm_switch::qos::QosError;
 
 use super::{PortState, give_socket};
 use crate::ids::WorkerId;
-use crate::interface::{self, Device, OpenError, Opening, PatchLinks, PortQueue, Shaper, XskMemory};
+use crate::interface::{self, Device, OpenError, Opening, PortQueue, Shaper, XskMemory};
 
-/// Opens a port. `xsk` applies to AF_XDP, `links` to patch ports.
+/// Opens a port. `xsk` applies to AF_XDP.
 pub(crate) fn open(
     opening: &Opening<'_>,
     xsk: XskMemory,
-    links: &mut PatchLinks,
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
     let config = opening.config;
     let fail = |problem| OpenError { name: config.name.clone(), problem };
-    let opened = interface::open(opening, xsk, links).map_err(fail)?;
+    let opened = interface::open(opening, xsk).map_err(fail)?;
     if config.socket != SocketRights::default() {
         give_socket(&config.kind, &config.socket).map_err(fail)?;
     }
@@ -27,6 +26,10 @@ pub(crate) fn open(
             Some((_, devices)) => devices.push(device),
             None => by_worker.push((worker, vec![device])),
         }
+    }
+    if by_worker.is_empty() && config.has_queues() {
+        // Only for the shaper.
+        by_worker.push((opening.queue(0).0, Vec::new()));
     }
     let state = PortState {
         config: config.clone(),

@@ -26,6 +26,7 @@ use crate::manager::ports::PortState;
 use crate::manager::publish::l2_watch::SwitchingView;
 use crate::manager::since::{ChainSums, DropSums, PortSums};
 use crate::memory::Memory;
+use crate::snapshot::connection;
 
 netvm_counters::port! { fields! {
     /// A port.
@@ -213,7 +214,7 @@ impl Engine {
                 fallback: state.mode.fallback.clone(),
                 copies: control.copies(),
                 card: control.card(),
-                link: control.link(),
+                link: control.link().or_else(|| self.link_without_device(&state.config)),
                 switching: self.switching_view(state.id()),
                 is_open: true,
                 interface: control.interface(),
@@ -248,6 +249,11 @@ impl Engine {
         let mut workers: Vec<PortWorker> = state.workers.iter().map(view).collect();
         workers.sort_by_key(|view| view.worker);
         workers
+    }
+
+    /// Whether a port without a device is connected; `None` if it has one.
+    fn link_without_device(&self, port: &PortConfig) -> Option<bool> {
+        port.kind.info().sends_to.map(|_| connection(&self.host, port).is_some())
     }
 
     fn switching_view(&self, port: PortId) -> SwitchingView {

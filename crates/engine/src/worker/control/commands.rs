@@ -152,7 +152,7 @@ impl Worker {
                 }
                 self.has_new_shares = true;
                 dp.flush_ports();
-                let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, queue));
+                let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, &self.snapshot, queue));
                 self.send(Event::PortRetired(port, old));
             }
             Command::Hold(held) => {

@@ -47,8 +47,8 @@ pub(crate) fn look_up(burst: &mut Dispatch<'_>, out: PortId, class: u16) -> Step
     let Some(scope) = policy.and_then(|policy| Scope::egress(cx.snapshot, policy, class)) else {
         return Step::All(Next::EgressRate(out));
     };
-    // Always present: the lookup calls no other stage.
-    let mut looked_up = dp.egress_burst.take().unwrap_or_else(|| Box::new(Burst::new()));
+    // There always is one: packets do not pass so many ports.
+    let mut looked_up = dp.bursts.pop().unwrap_or_else(|| Box::new(Burst::new()));
     looked_up.batch.append(batch);
     let classified = classify(&mut Classifier::of(dp), &scope, &mut looked_up);
     let side = Side::Egress(out);
@@ -67,7 +67,7 @@ pub(crate) fn look_up(burst: &mut Dispatch<'_>, out: PortId, class: u16) -> Step
         // As many packets as before, so there is room.
         let _ = batch.push(mbuf);
     }
-    dp.egress_burst = Some(looked_up);
+    dp.bursts.push(looked_up);
     Step::Each
 }
 

@@ -138,7 +138,7 @@ fn handle_received(
 }
 
 fn handle_run(dp: &mut Datapath, snapshot: &Snapshot, (port, memory): (PortId, MemoryId), burst: &mut Burst) {
-    let cx = Context { snapshot, memory, admitted: snapshot.waiting.has(port) };
+    let cx = Context { admitted: snapshot.waiting.has(port), ..Context::new(snapshot, memory) };
     let bytes = bytes_of(&burst.batch);
     arrived(dp, snapshot, port, &burst.batch);
     ingress(dp, Received { cx, port, bytes, taken: 0 }, burst);

@@ -9,10 +9,12 @@
 //!            │        └────▶ Punt ──▶ Kernel ────┤                          │
 //!            └──▶ Interface ◀────────────────────┴──────────────────────────┘
 //!                     └──▶ EgressRules ──▶ Decision ──▶ EgressRate ──▶ Tx
+//!                                                        Decision ◀── Rx ◀── (a port without a device)
 //! ```
 //!
 //! - [`rx`] and [`collect`] begin: packets that a port has received, and packets that an NF has returned.
-//! - `Tx`, `Ring` and `Drop` end: the packets are with a device, with an NF, or free.
+//! - `Tx`, `Ring` and `Drop` end: the packets are with a device, with an NF, or free. What a port without a device sends is
+//!   received by another one at once (`Rx`), as far as that is no loop ([`rx::MAX_PASSED`]).
 //!
 //! A burst that stays together is moved nowhere. The parts of one that does not are brought to their ends one after the other, so
 //! packets of a flow keep their order.
@@ -77,7 +79,11 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
             }
             Next::Interface(out) => egress::interface(cx, out, batch),
             Next::Router { from, router } => route::enter(cx, from, router),
-            Next::Tx(port) => return tx::transmit(dp, port, cx.memory, batch),
+            Next::Tx(port) => match tx::passed_on(dp, cx.snapshot, port, batch) {
+                Some(next) => next,
+                None => return tx::transmit(dp, port, cx.memory, batch),
+            },
+            Next::Rx(port) => return rx::pass(dp, cx, port, batch),
             Next::Discard => return batch.clear(),
             Next::MalformedAt(port) => return observe::drop_malformed(dp, port, batch),
             Next::Drop(at, reason) => return observe::drop(dp, at, reason, batch),
@@ -159,6 +165,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         | Next::Interface(_)
         | Next::Router { .. }
         | Next::Tx(_)
+        | Next::Rx(_)
         | Next::Discard
         | Next::MalformedAt(_)
         | Next::Drop(..)

@@ -136,6 +136,14 @@ fn tap_router(dp: &Datapath, router: RouterId, direction: Direction, batch: &Bat
     }
 }
 
+/// Counts packets that a port without a device sends.
+pub(crate) fn passed_on(dp: &Datapath, port: PortId, batch: &Batch) {
+    if let Some(counters) = dp.counters.ports.get(port.index()) {
+        counters.tx_packets.add(batch.len() as u64);
+        counters.tx_bytes.add(bytes_of(batch));
+    }
+}
+
 /// Shows packets of a port to the captures.
 #[inline(always)]
 pub(crate) fn at_port(dp: &Datapath, port: PortId, direction: Direction, batch: &Batch) {

@@ -68,7 +68,9 @@ impl Recorder {
             }
             Next::Tx(port) => {
                 self.steps.push(Step::Out(port));
-                return Next::Discard;
+                if cx.snapshot.sends_to(port).is_none() {
+                    return Next::Discard;
+                }
             }
             Next::Reject { .. } => {
                 self.steps.extend([Step::Answered, Step::Dropped(DropReason::Rejected)]);

@@ -26,9 +26,12 @@ use crate::worker::owner::give_to_owners;
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::groups::groups;
 use crate::worker::packet::queue;
-use crate::worker::state::burst::{Burst, Context};
+use crate::worker::state::burst::{Burst, Context, MAX_PASSED};
 use crate::worker::state::lookup_results::{Alike, PackedAction, PacketAction};
 use crate::worker::state::{BURST, Datapath};
+
+/// Packets that may pass ports without a device in a turn: a loop that floods makes very many of one.
+const MAX_PASSED_IN_TURN: usize = 1 << 16;
 
 /// What is known of a burst that a port has received.
 #[derive(Clone, Copy)]
@@ -62,15 +65,42 @@ pub(crate) fn receive<'a>(
         received.taken = batch.len();
         received.bytes = admit(dp, port, batch);
         if snapshot.owned.has(port) {
-            let mut left = give_to_owners(dp, (port, received.cx.memory), batch);
-            if !left.is_empty() {
-                observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, &mut left);
-            }
-            received.bytes = bytes_of(batch);
+            received.bytes = give_away(dp, port, received.cx.memory, batch);
         }
         arrived(dp, snapshot, port, batch);
     }
     received
+}
+
+/// Gives packets to the workers that own their flows. Returns the bytes of those that stay.
+fn give_away(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) -> u64 {
+    let mut left = give_to_owners(dp, (port, memory), batch);
+    if !left.is_empty() {
+        observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, &mut left);
+    }
+    bytes_of(batch)
+}
+
+/// Receives packets by a port without a device, and brings them to their ends; the batch is empty afterwards.
+#[inline(never)]
+pub(crate) fn pass(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) {
+    dp.passed += batch.len();
+    let is_loop = cx.passed >= MAX_PASSED || dp.passed > MAX_PASSED_IN_TURN;
+    // There always is a burst: there are more than packets may pass ports.
+    let Some(mut burst) = (if is_loop { None } else { dp.bursts.pop() }) else {
+        return walk(dp, cx, Next::drop_at(port, DropReason::ForwardingLoop), batch);
+    };
+    let mut bytes = admit(dp, port, batch);
+    if cx.snapshot.owned.has(port) {
+        bytes = give_away(dp, port, cx.memory, batch);
+    }
+    if dp.monitor.is_some() {
+        monitor(dp, cx.snapshot, port, batch);
+    }
+    burst.batch.append(batch);
+    let cx = Context { admitted: false, passed: cx.passed + 1, ..cx };
+    ingress(dp, Received { cx, port, bytes, taken: 0 }, &mut burst);
+    dp.bursts.push(burst);
 }
 
 /// Notes packets that this worker is about to handle.

@@ -8,19 +8,65 @@
 //! Cost: five comparisons per burst, and 8 bytes moved per packet.
 
 use dpdk::{Accepts, Batch, Mbuf};
+use netvm_model::SendsTo;
 use netvm_tap::Direction;
 
-use super::observe;
+use super::{observe, walk};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::interface::{PortContext, PortQueue, Shaper};
-use crate::worker::next::CountedAt;
+use crate::snapshot::Snapshot;
+use crate::worker::next::{CountedAt, Next};
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::queue;
 use crate::worker::state::Datapath;
+use crate::worker::state::burst::Context;
 use crate::worker::state::handoff::Parcel;
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Finished, Receiver, Takes, all_plain, finish};
+
+/// Where packets go that a port without a device sends; `None` if it has one, or if they have to wait for its shaper, which
+/// one worker has.
+#[inline(always)]
+pub(crate) fn passed_on(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) -> Option<Next> {
+    if dp.ports.sender(port).is_some() { None } else { pass_on(dp, snapshot, port, batch) }
+}
+
+#[inline(never)]
+fn pass_on(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) -> Option<Next> {
+    let to = snapshot.sends_to(port).filter(|_| !dp.ports.handoff.has_owner(port))?;
+    observe::at_port(dp, port, Direction::Out, batch);
+    observe::passed_on(dp, port, batch);
+    Some(next_after(to))
+}
+
+/// Where packets go that a port without a device has sent.
+const fn next_after(to: SendsTo) -> Next {
+    match to {
+        SendsTo::Peer(peer) => Next::Rx(peer),
+    }
+}
+
+/// Passes on what the shapers of ports without a device release. Returns the number of packets.
+pub(crate) fn release_shaped(dp: &mut Datapath, snapshot: &Snapshot) -> usize {
+    let mut count = 0;
+    for n in 0..dp.ports.shaped.len() {
+        let port = dp.ports.shaped[n];
+        let Some(to) = snapshot.sends_to(port) else { continue };
+        let mut batch = Batch::new();
+        let Datapath { ports, counters, taps, is_tapped, clock, .. } = dp;
+        let Some(queue) = ports.get_mut(port) else { continue };
+        let memory = queue.memory;
+        let cx = PortContext::new(port, counters, is_tapped.then_some(&*taps));
+        queue.release(clock.now, &mut batch, &cx);
+        count += batch.len();
+        if !batch.is_empty() {
+            observe::passed_on(dp, port, &batch);
+            walk(dp, Context::new(snapshot, memory), next_after(to), &mut batch);
+        }
+    }
+    count
+}
 
 /// Sends packets of `memory` by `port`; the batch is empty afterwards.
 #[inline]
@@ -93,8 +139,22 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     }
 }
 
-/// Drops the packets in the shaper of a port that closes.
-pub(crate) fn empty_shaper(dp: &Datapath, mut queue: Box<PortQueue>) -> Box<PortQueue> {
+/// Drops the packets in the shaper of a port that closes; a port without a device passes them on.
+pub(crate) fn empty_shaper(
+    dp: &mut Datapath,
+    snapshot: &Snapshot,
+    mut queue: Box<PortQueue>,
+) -> Box<PortQueue> {
+    if queue.devices().is_empty()
+        && let Some(to) = snapshot.sends_to(queue.port)
+    {
+        while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
+            let mut one = Batch::new();
+            let _ = one.push(mbuf);
+            observe::passed_on(dp, queue.port, &one);
+            walk(dp, Context::new(snapshot, queue.memory), next_after(to), &mut one);
+        }
+    }
     let cx = dp.port_context(queue.port);
     while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
         cx.note_drop(DropReason::PortDown, &mbuf);

@@ -6,6 +6,10 @@ use super::lookup_results::LookupResults;
 use crate::ids::MemoryId;
 use crate::snapshot::Snapshot;
 
+/// Ports without a device that packets may pass one after the other: more are a loop. Linux has the same limit for
+/// devices that send by others (`XMIT_RECURSION_LIMIT`).
+pub(crate) const MAX_PASSED: u8 = 8;
+
 /// The context of every stage: the snapshot in force, and the memory of the packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
@@ -13,13 +17,15 @@ pub(crate) struct Context<'a> {
     pub(crate) memory: MemoryId,
     /// The rx stage has checked that the chain of these packets has room.
     pub(crate) admitted: bool,
+    /// Ports without a device that they have passed in this turn.
+    pub(crate) passed: u8,
 }
 
 impl<'a> Context<'a> {
     /// For packets of this memory, whose chain may be full.
     #[inline(always)]
     pub(crate) const fn new(snapshot: &'a Snapshot, memory: MemoryId) -> Self {
-        Self { snapshot, memory, admitted: false }
+        Self { snapshot, memory, admitted: false, passed: 0 }
     }
 }
 

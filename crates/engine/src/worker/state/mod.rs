@@ -30,7 +30,7 @@ use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::tap::{Passing, Taps};
-use burst::Burst;
+use burst::{Burst, MAX_PASSED};
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -74,8 +74,11 @@ pub(crate) struct Datapath {
     pub(crate) flows: Flows,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
-    /// Scratch space of egress rules; `None` only while packets are looked up in them.
-    pub(crate) egress_burst: Option<Box<Burst>>,
+    /// Scratch space for packets that are looked up in rules once more: in those of the port that they leave by, and of ports
+    /// without a device.
+    pub(crate) bursts: Vec<Box<Burst>>,
+    /// Packets that have passed ports without a device in this turn.
+    pub(crate) passed: usize,
     /// It handles hypothetical packets only, which change nothing.
     pub(crate) is_dry: bool,
     /// Notes what happens to a hypothetical packet.
@@ -107,7 +110,8 @@ impl Datapath {
             flows,
             limits,
             router_burst: Some(Box::new(RouterBurst::new())),
-            egress_burst: Some(Box::new(Burst::new())),
+            bursts: (0..=MAX_PASSED).map(|_| Box::new(Burst::new())).collect(),
+            passed: 0,
             is_dry: false,
             recorder: None,
             is_tapped: false,
@@ -119,6 +123,7 @@ impl Datapath {
     #[inline(always)]
     pub(crate) fn start_turn(&mut self, now: u64) {
         self.clock.now = now;
+        self.passed = 0;
         if now >= self.clock.next_tick {
             self.start_tick();
         }

@@ -28,6 +28,8 @@ pub(crate) struct Ports {
     pub(crate) has_offload_work: bool,
     /// Ports that wait for room.
     waiting: usize,
+    /// Ports without a device: only their shaper is here.
+    pub(crate) shaped: Vec<PortId>,
 }
 
 impl Ports {
@@ -41,6 +43,7 @@ impl Ports {
             handoff,
             has_offload_work: false,
             waiting: 0,
+            shaped: Vec::new(),
         }
     }
 
@@ -48,12 +51,16 @@ impl Ports {
         let port = queue.port;
         self.has_offload_work |= queue.leaves_work();
         self.waiting += usize::from(queue.waits_for_room);
+        if queue.devices().is_empty() {
+            self.shaped.push(port);
+        }
         self.queues[port.index()] = Some(queue);
     }
 
     pub(crate) fn remove(&mut self, port: PortId) -> Option<Box<PortQueue>> {
         let queue = self.queues[port.index()].take()?;
         self.waiting -= usize::from(queue.waits_for_room);
+        self.shaped.retain(|shaped| *shaped != port);
         Some(queue)
     }
 

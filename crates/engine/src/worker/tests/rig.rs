@@ -24,7 +24,7 @@ use crate::link::Link;
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
+use crate::snapshot::{ChainPath, Choice, Snapshot, Target, virtual_ports};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
 use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
 
@@ -177,15 +177,20 @@ impl Rig {
         let mut wires = Vec::new();
         for port in &host.ports {
             let wire = Arc::<Mutex<Wire>>::default();
-            let device: Box<dyn Device> =
-                Box::new(WireDevice { wire: Arc::clone(&wire), unsent: Vec::new() });
-            let mut queue = PortQueue::new(port.id, MemoryId(0), false, vec![device]);
+            wires.push(Arc::clone(&wire));
+            snapshot.ports.add(port.id);
+            if !port.has_queues() {
+                continue;
+            }
+            let mut devices: Vec<Box<dyn Device>> = Vec::new();
+            if port.kind.info().sends_to.is_none() {
+                devices.push(Box::new(WireDevice { wire, unsent: Vec::new() }));
+            }
+            let mut queue = PortQueue::new(port.id, MemoryId(0), false, devices);
             let shaper = port.policy.qos.as_ref().map(|qos| Box::new(Shaper::new(qos).unwrap()));
             drop(queue.set_shaper(shaper));
             worker.dp.ports.add(Box::new(queue));
             worker.inputs.add(port.id);
-            snapshot.ports.add(port.id);
-            wires.push(wire);
         }
         worker.snapshot = Arc::new(snapshot);
         worker.shares.follow(worker.inputs.ports(), &worker.snapshot.policy);
@@ -332,7 +337,8 @@ pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
 fn snapshot(host: &Host) -> Snapshot {
     let policy = Compiler::new(eal_for_tests()).compile(host, &Policy::default()).unwrap();
     let hits = policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
-    Snapshot { policy: Arc::new(policy), hits, ..Snapshot::default() }
+    let virtual_ports = virtual_ports(host);
+    Snapshot { policy: Arc::new(policy), hits, virtual_ports, ..Snapshot::default() }
 }
 
 pub(super) const fn mac(last: u8) -> MacAddr {

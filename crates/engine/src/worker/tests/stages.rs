@@ -1,5 +1,7 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
+mod virtual_ports;
+
 use netvm_model::{FlowMonitorConfig, Forward};
 use netvm_ring::{Descriptor, VerdictKind};
 

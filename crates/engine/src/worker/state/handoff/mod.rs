@@ -197,6 +197,13 @@ impl Handoff {
         self.held.take()
     }
 
+    /// Whether another worker sends for the port, or will do so after it has moved.
+    #[inline(always)]
+    pub(crate) fn has_owner(&self, port: PortId) -> bool {
+        self.owners.get(port.index()).is_some_and(Option::is_some)
+            || self.held.as_ref().is_some_and(|held| held.is_for(port))
+    }
+
     /// The way to the worker that sends for a port.
     pub(crate) fn lane_for(&mut self, port: PortId) -> Option<&mut Lane> {
         let owner = self.owners.get(port.index()).copied().flatten()?;
