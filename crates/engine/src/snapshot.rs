@@ -193,8 +193,9 @@ pub(crate) fn virtual_ports(host: &Host) -> Box<[(PortId, SendsTo)]> {
 /// Where packets go that a port without a device sends; `None` if nothing is there.
 pub(crate) fn connection(host: &Host, port: &PortConfig) -> Option<SendsTo> {
     let to = port.kind.info().sends_to?;
-    let leads_back = match to {
+    let is_connected = match to {
         SendsTo::Peer(peer) => host.port(peer)?.kind.info().sends_to == Some(SendsTo::Peer(port.id)),
+        SendsTo::Bridge => true,
     };
-    leads_back.then_some(to)
+    is_connected.then_some(to)
 }

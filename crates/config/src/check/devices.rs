@@ -1,9 +1,11 @@
 //! Resources that two items of a host cannot share: interfaces, PCI devices, sockets, capture files to write,
-//! cores.
+//! cores. Ports without a device that lead nowhere.
 
 use std::collections::HashMap;
 
-use netvm_model::{EngineConfig, FRAME_HEADER, Host, Idle, NfStart, Resource};
+use netvm_model::{
+    Action, EngineConfig, FRAME_HEADER, Forward, Host, Idle, NfStart, PortConfig, Resource, SendsTo,
+};
 
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
@@ -11,6 +13,7 @@ use crate::syntax::place::Place;
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices(findings, file, host);
     patches(findings, file, host);
+    bridges(findings, file, host);
     shapers(findings, file, host);
     cores(findings, file, host);
 }
@@ -66,6 +69,29 @@ fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
                 port.name
             ))
             .keep();
+    }
+}
+
+/// Interfaces of L2 switching that send what they get from it back to it.
+fn bridges(findings: &Findings, file: &Place<'_>, host: &Host) {
+    let is_bridge = |port: &&PortConfig| port.kind.info().sends_to == Some(SendsTo::Bridge);
+    let back = |port: &PortConfig, at| {
+        findings
+            .note(Kind::Conflict, format!("port {} sends packets back to L2 switching", port.name))
+            .at(at, "they come from there")
+            .help("it is L2 switching's own interface: send them to a router, into a chain or out of another port")
+            .keep();
+    };
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        if is_bridge(&port) && port.policy.forward == Forward::Normal {
+            back(port, place.of("forward"));
+        }
+    }
+    for (rule, place) in host.rules.iter().zip(file.items("rule")) {
+        let from = rule.matches.from.iter().filter_map(|id| host.port(*id)).find(is_bridge);
+        if let (Some(port), Some(Action::Normal)) = (from, rule.actions.terminal) {
+            back(port, place.of("normal"));
+        }
     }
 }
 

@@ -86,6 +86,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "f", kind = "e1000", path = "/f", mac = "02:00:00:00:00:03", model = "e1000e", doorbells = "posted", socket_owner = "qemu:kvm", socket_mode = "0660" },
             { name = "g", kind = "patch", peer = "h" },
             { name = "h", kind = "patch", peer = "g" },
+            { name = "i", kind = "bridge", forward = { router = "z" } },
         ]
         nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }]
         vm = [

@@ -296,3 +296,28 @@ fn routers_may_share_a_port_by_their_mac_addresses_without_rules() {
     let warnings = parse("host.toml", &elsewhere).unwrap().warnings;
     assert!(format!("{warnings:?}").contains("goes to router red"), "{warnings:#?}");
 }
+
+#[test]
+fn the_switchs_own_interface_belongs_to_a_router_and_sends_nothing_back() {
+    let port = |does: &str| {
+        format!("\n[[port]]\nname = \"svi\"\nkind = \"bridge\"\nvlan = {{ access = 10 }}\nforward = {does}\n")
+    };
+    let interface = "[[router.interface]]\nname = \"wan\"\nport = \"uplink\"\n";
+    let svi = "[[router.interface]]\nname = \"svi\"\nport = \"svi\"\n\n";
+    let good = edited(GOOD, interface, &format!("{svi}{interface}")) + &port("{ router = \"blue\" }");
+    let loaded = parse("host.toml", &good).unwrap();
+    assert!(loaded.warnings.is_empty(), "{:#?}", loaded.warnings);
+    let own = loaded.host.port_named("svi").unwrap();
+    assert_eq!((&own.kind, own.has_queues()), (&PortKind::Bridge, false));
+    let back = |text: &str| {
+        let found = findings(text);
+        let conflict = found.iter().find(|finding| finding.kind() == Kind::Conflict);
+        conflict.map(|finding| (finding.to_string(), finding.position().0))
+    };
+    let text = GOOD.to_owned() + &port("{ normal = true }");
+    let message = "port svi sends packets back to L2 switching".to_owned();
+    assert_eq!(back(&text), Some((message.clone(), line_of(&text, "forward = { normal"))));
+    let text = good.clone() + "\n[[rule]]\nfrom = \"svi\"\nmatch = { protocol = \"udp\" }\nnormal = true\n";
+    assert_eq!(back(&text), Some((message, line_of(&text, "normal = true"))));
+    assert_eq!(back(&good), None);
+}

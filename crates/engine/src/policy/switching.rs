@@ -3,14 +3,15 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use netvm_model::{Action, Forward, Host, Output, PortConfig, VlanMode};
+use netvm_model::{Action, Forward, Host, Output, PortConfig, SendsTo, VlanMode};
 use netvm_policy::{Rule, Side};
 use netvm_switch::{
     Bridge, BridgePort, Fdb, FdbOptions, StormControl, StormLimits, TICKS_PER_SECOND, VlanPort, VlanSet,
 };
-use netvm_wire::VlanId;
+use netvm_wire::{MacAddr, VlanId};
 
 use super::PolicyError;
+use crate::ids::PortId;
 
 /// The bridge's ports and its forwarding database.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Switching {
     pub(crate) fdb: Arc<Fdb>,
     /// Whether any port is VLAN-aware.
     pub(crate) is_vlan_aware: bool,
+    /// Ports that are interfaces of the bridge itself.
+    pub(crate) interfaces: Box<[PortId]>,
     /// Kept from policy to policy.
     pub(crate) storm: Arc<StormControl>,
     /// The bridge's configuration.
@@ -30,8 +33,17 @@ pub(crate) struct Switching {
 #[derive(Debug, PartialEq)]
 struct Wanted {
     ports: Vec<(u16, BridgePort)>,
+    own: Vec<OwnAddress>,
     storm_limits: Vec<(u16, StormLimits)>,
     forwards_bpdus: bool,
+}
+
+/// An address of the bridge itself: packets to it are for the router of one of its interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OwnAddress {
+    vlan: u16,
+    mac: MacAddr,
+    port: u16,
 }
 
 impl Switching {
@@ -62,8 +74,10 @@ impl Switching {
             let limits = port.policy.storm_control;
             (port.id.0, [limits.broadcast, limits.multicast, limits.unknown_unicast])
         };
+        let interfaces = ports.iter().filter(|port| is_interface(port)).map(|port| port.id).collect();
         let wanted = Wanted {
             ports: ports.iter().map(bridged).collect(),
+            own: own_addresses(host),
             storm_limits: ports.iter().map(limits).collect(),
             forwards_bpdus: host.switch.forward_bpdu,
         };
@@ -84,7 +98,7 @@ impl Switching {
             None => Arc::new(Fdb::new(options)?),
         };
         let storm = before.map(|before| Arc::clone(&before.storm)).unwrap_or_default();
-        Ok(Some(Self { bridge, fdb, is_vlan_aware, storm, wanted }))
+        Ok(Some(Self { bridge, fdb, is_vlan_aware, interfaces, storm, wanted }))
     }
 
     /// Whether both use the same bridge and FDB.
@@ -92,13 +106,23 @@ impl Switching {
         Arc::ptr_eq(&self.bridge, &other.bridge) && Arc::ptr_eq(&self.fdb, &other.fdb)
     }
 
-    /// Puts it into force: sets limits and forgets addresses of ports that are no longer switched.
-    pub(crate) fn adopt(&self) {
+    /// Puts it into force in place of `before`: sets limits, forgets addresses of ports that are no longer switched, and binds
+    /// the bridge's own.
+    pub(crate) fn adopt(&self, before: Option<&Self>) {
         self.bridge.set_limits(&self.fdb);
         self.fdb.retain_ports(|port| self.bridge.has(port));
         self.bridge.set_limits(&self.fdb);
         for (port, limits) in &self.wanted.storm_limits {
             self.storm.set(*port, *limits);
+        }
+        let before = before.filter(|before| Arc::ptr_eq(&before.fdb, &self.fdb));
+        let gone = before.into_iter().flat_map(|before| &before.wanted.own);
+        for OwnAddress { vlan, mac, .. } in gone.filter(|own| !self.wanted.own.contains(own)) {
+            self.fdb.remove_static(*vlan, *mac);
+        }
+        for OwnAddress { vlan, mac, port } in &self.wanted.own {
+            // Without room for it, it is learned like those of hosts.
+            let _ = self.fdb.add_static(*vlan, *mac, *port);
         }
     }
 
@@ -109,13 +133,33 @@ impl Switching {
 }
 
 /// Whether packets of the port can be switched: by its `forward`, by an ingress rule, or at the end of a chain. Such
-/// ports are members of the bridge.
+/// ports are members of the bridge, as its own interfaces are.
 fn is_switched(host: &Host, rules: &[Rule], port: &PortConfig) -> bool {
     let side = Side::Ingress { from: port.id };
     let leads = |rule: &Rule| rule.actions.terminal == Some(Action::Normal) && side.takes(&rule.matches);
     port.policy.forward == Forward::Normal
+        || is_interface(port)
         || rules.iter().any(leads)
         || host.chains_by(rules, port).any(|chain| chain.output == Output::Normal)
+}
+
+/// Whether a port is an interface of the bridge itself.
+fn is_interface(port: &PortConfig) -> bool {
+    port.kind.info().sends_to == Some(SendsTo::Bridge)
+}
+
+/// The addresses of routers at the bridge's interfaces.
+fn own_addresses(host: &Host) -> Vec<OwnAddress> {
+    let mut own = Vec::new();
+    for interface in host.routers.iter().flat_map(|router| &router.interfaces) {
+        let Some(port) = host.port(interface.port).filter(|port| is_interface(port)) else { continue };
+        let tag = interface.vlan.map(VlanId::get);
+        // Packets of another VLAN do not reach it.
+        if let Ok(vlan) = vlan_of(&port.policy.vlan).ingress(tag) {
+            own.push(OwnAddress { vlan, mac: interface.mac, port: port.id.0 });
+        }
+    }
+    own
 }
 
 fn vlan_of(mode: &VlanMode) -> VlanPort {

@@ -1,6 +1,7 @@
 //! Virtual routers between captures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod bridge;
 mod changes;
 mod forwarding;
 mod many;

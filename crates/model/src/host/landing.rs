@@ -8,7 +8,7 @@ use netvm_ids::{GroupId, PortId, RouterId};
 use netvm_policy::{Action, Rule};
 
 use super::{Host, is_from};
-use crate::port::{Forward, PortConfig};
+use crate::port::{Forward, PortConfig, SendsTo};
 
 /// Where packets of a port go without a chain.
 #[derive(Default)]
@@ -19,9 +19,9 @@ struct Onwards {
 }
 
 impl Host {
-    /// The group in whose memory a port receives packets: the port's own, else the group in which all chains that its packets can
-    /// enter begin, also chains behind patch ports. `None`: the engine's own memory, as no chain takes them, or chains of several
-    /// groups do.
+    /// The group in whose memory a port receives packets: the port's own, else the group in which all chains that its
+    /// packets can enter begin, also chains behind ports without a device. `None`: the engine's own memory, as no chain takes
+    /// them, or chains of several groups do.
     #[must_use]
     pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
         self.landing_by(&self.rules, port)
@@ -49,22 +49,28 @@ impl Host {
         chains.filter_map(|chain| self.nf(*chain.hops.first()?).map(|nf| nf.group))
     }
 
-    /// The port, and the ports that its packets reach by links between ports without a chain.
+    /// The port, and the ports without a device that receive its packets, unless a chain has them.
     fn behind<'a>(&'a self, rules: &[Rule], port: &'a PortConfig) -> Vec<&'a PortConfig> {
         let mut behind = vec![port];
-        let peer = |port: &'a PortConfig| Some((port, self.port(port.kind.peer()?)?));
-        let links: Vec<(&PortConfig, &PortConfig)> = self.ports.iter().filter_map(peer).collect();
-        if links.is_empty() {
+        let virtual_port = |port: &'a PortConfig| Some((port, port.kind.info().sends_to?));
+        let virtual_ports: Vec<(&PortConfig, SendsTo)> = self.ports.iter().filter_map(virtual_port).collect();
+        if virtual_ports.is_empty() {
             return behind;
         }
         let mut next = 0;
         while let Some(port) = behind.get(next).copied() {
             next += 1;
-            let onwards = Onwards::of(rules, port);
-            for (end, peer) in &links {
-                if onwards.includes(self, end) && !behind.iter().any(|known| known.id == peer.id) {
-                    behind.push(peer);
-                }
+            let mut onwards = Onwards::of(rules, port);
+            let is_switched =
+                |(end, to): &(&PortConfig, SendsTo)| *to == SendsTo::Bridge && onwards.includes(self, end);
+            onwards.is_switched |= virtual_ports.iter().any(is_switched);
+            for (end, to) in virtual_ports.iter().filter(|(end, _)| onwards.includes(self, end)) {
+                let receiver = match to {
+                    SendsTo::Peer(peer) => self.port(*peer),
+                    // It receives what others have sent to the switch.
+                    SendsTo::Bridge => Some(*end),
+                };
+                behind.extend(receiver.filter(|port| !behind.iter().any(|known| known.id == port.id)));
             }
         }
         behind

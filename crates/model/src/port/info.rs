@@ -67,6 +67,15 @@ impl<'a> KindInfo<'a> {
         }
     }
 
+    /// A kind without a device.
+    pub(super) const fn without_device(word: &'static str, sends_to: SendsTo) -> Self {
+        let one_queue = OneQueue {
+            what: "a port without a device",
+            help: "packets pass it without a queue: leave `queues` out",
+        };
+        Self { sends_to: Some(sends_to), one_queue: Some(one_queue), ..Self::new(word) }
+    }
+
     /// Whether a port stays open when its packets begin to land in another memory.
     #[must_use]
     pub const fn changes_memory(self) -> bool {
@@ -142,6 +151,8 @@ pub enum Access {
 pub enum SendsTo {
     /// Another such port receives them.
     Peer(PortId),
+    /// L2 switching, whose own interface the port is.
+    Bridge,
 }
 
 /// What a port receives.

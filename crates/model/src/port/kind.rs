@@ -86,6 +86,9 @@ pub enum PortKind {
         /// The other port, whose peer is this port.
         peer: PortId,
     },
+    /// An interface of L2 switching itself (an SVI or BVI): it receives what is switched to its router, and what it sends
+    /// is switched.
+    Bridge,
     /// Built-in sink: receives nothing; sent packets are counted and discarded.
     #[default]
     Sink,
@@ -171,14 +174,8 @@ impl PortKind {
                 needed_mtu: source.size.saturating_sub(FRAME_HEADER),
                 ..KindInfo::new("source")
             },
-            Self::Patch { peer } => KindInfo {
-                sends_to: Some(SendsTo::Peer(*peer)),
-                one_queue: Some(OneQueue {
-                    what: "a patch port",
-                    help: "packets pass it without a queue: leave `queues` out",
-                }),
-                ..KindInfo::new("patch")
-            },
+            Self::Patch { peer } => KindInfo::without_device("patch", SendsTo::Peer(*peer)),
+            Self::Bridge => KindInfo::without_device("bridge", SendsTo::Bridge),
             Self::Sink => {
                 KindInfo { receives: Receives::Nothing, is_on_each_worker: true, ..KindInfo::new("sink") }
             }
@@ -219,13 +216,13 @@ impl PortKind {
                 let help = "name the other end, such as `peer = \"to-blue\"`";
                 vec![Key::required("peer", help, KeyValue::Port(peer))]
             }
-            Self::Sink => Vec::new(),
+            Self::Bridge | Self::Sink => Vec::new(),
         }
     }
 
     /// Each kind, with the defaults of its keys.
     #[must_use]
-    pub fn all() -> [Self; 13] {
+    pub fn all() -> [Self; 14] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -242,6 +239,7 @@ impl PortKind {
             Self::Null { size: SourceConfig::default().size },
             Self::Source(SourceConfig::default()),
             Self::Patch { peer: PortId::default() },
+            Self::Bridge,
             Self::Sink,
         ]
     }

@@ -1,4 +1,5 @@
-//! Patch ports: a router's interface in a VLAN of L2 switching, and a link from one router to another.
+//! Ports without a device: a router's interface in a VLAN of L2 switching, the switch's own or a patch port, and a link from one
+//! router to another.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -43,8 +44,8 @@ impl Net {
         }
     }
 
-    /// With static routes, or without any.
-    fn config(&self, is_static: bool) -> String {
+    /// With static routes, or without any. The first router is at a patch link to L2 switching, or at its own interface.
+    fn config(&self, is_static: bool, is_patched: bool) -> String {
         let Self { hosts: [a, b], server, blue, red } = self;
         let mut text = ENGINE.to_owned();
         let switched = "forward = { normal = true }\nvlan";
@@ -60,12 +61,17 @@ impl Net {
             )
             .unwrap();
         }
-        for (name, peer, does) in [
-            ("vlans", "svi", format!("{switched} = {{ trunk = [10, 20] }}")),
-            ("svi", "vlans", format!("forward = {{ router = \"{blue}\" }}")),
-            ("to-red", "to-blue", format!("forward = {{ router = \"{blue}\" }}")),
+        let (to_blue, trunk) = (format!("forward = {{ router = \"{blue}\" }}"), "{ trunk = [10, 20] }");
+        if !is_patched {
+            writeln!(text, "[[port]]\nname = \"svi\"\nkind = \"bridge\"\nvlan = {trunk}\n{to_blue}").unwrap();
+        }
+        let to_switch =
+            [("vlans", "svi", format!("{switched} = {trunk}")), ("svi", "vlans", to_blue.clone())];
+        let links = [
+            ("to-red", "to-blue", to_blue),
             ("to-blue", "to-red", format!("forward = {{ router = \"{red}\" }}")),
-        ] {
+        ];
+        for (name, peer, does) in to_switch.into_iter().filter(|_| is_patched).chain(links) {
             writeln!(text, "[[port]]\nname = \"{name}\"\nkind = \"patch\"\npeer = \"{peer}\"\n{does}")
                 .unwrap();
         }
@@ -120,7 +126,7 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
         return;
     }
     let net = Net::new('v');
-    let mut daemon = Daemon::start(&net.config(true));
+    let mut daemon = Daemon::start(&net.config(true, true));
     let [a, b] = &net.hosts;
     assert!(a.pings("10.1.0.3") && b.pings("2001:db8:1::2"), "within the VLAN\n{}", daemon.log());
     assert!(a.pings("10.1.0.1") && b.pings("2001:db8:1::1"), "its router\n{}", daemon.log());
@@ -141,13 +147,20 @@ fn a_router_has_an_interface_in_a_vlan_and_a_link_to_another_router() {
     let patches: Vec<_> = ports.iter().filter(|port| port.kind == "patch").collect();
     assert!(patches.len() == 4 && patches.iter().all(|port| port.link && port.rx_packets > 0), "{ports:?}");
     // One end is opened again, with another MTU: its peer stays.
-    let shorter = net.config(true).replace("name = \"to-red\"\n", "name = \"to-red\"\nmtu = 1400\n");
+    let shorter = net.config(true, true).replace("name = \"to-red\"\n", "name = \"to-red\"\nmtu = 1400\n");
     let _: ApplyReply = daemon.post(path::APPLY, &shorter);
     assert!(a.pings("10.2.0.2") && net.server.pings("2001:db8:1::3"), "{}", daemon.log());
     // Without the link nothing gets through, and it comes back.
     let _: ApplyReply = daemon.post(path::APPLY, &ENGINE);
-    let _: ApplyReply = daemon.post(path::APPLY, &net.config(true));
+    let _: ApplyReply = daemon.post(path::APPLY, &net.config(true, true));
     assert!(b.pings("10.2.0.2"), "{}", daemon.log());
+    // The switch's own interface in place of the link to it.
+    let _: ApplyReply = daemon.post(path::APPLY, &net.config(true, false));
+    assert!(a.pings("10.1.0.3") && a.pings("10.1.0.1"), "within the VLAN\n{}", daemon.log());
+    assert!(b.pings("10.2.0.2") && net.server.pings("2001:db8:1::2"), "{}", daemon.log());
+    let ports: Vec<PortInfo> = daemon.get(path::PORTS);
+    let svi = ports.iter().find(|port| port.kind == "bridge").unwrap();
+    assert!(svi.link && svi.workers.is_empty() && svi.rx_packets > 0 && svi.tx_packets > 0, "{svi:?}");
     daemon.purge();
 }
 
@@ -176,7 +189,7 @@ fn frr_and_bird_in_two_routers_learn_each_others_networks() {
         return;
     }
     let net = Net::new('x');
-    let mut daemon = Daemon::start(&net.config(false));
+    let mut daemon = Daemon::start(&net.config(false, false));
     let [a, _] = &net.hosts;
     assert!(!succeeds(&format!("ip netns exec {} ping -c 1 -W 1 10.2.0.2", a.namespace())), "no route yet");
     let daemons = routing_daemons(&net);

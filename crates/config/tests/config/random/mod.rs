@@ -122,6 +122,7 @@ fn kind() -> impl Strategy<Value = PortKind> {
             PortKind::Source(SourceConfig { size, flows, rate, burst, lossless, count })
         }),
         Just(PortKind::Sink),
+        Just(PortKind::Bridge),
     ]
 }
 

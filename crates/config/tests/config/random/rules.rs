@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use netvm_model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
-    Police, PolicyConfig, PortId, PortPolicy, QosConfig, QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts,
-    SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
+    Police, PolicyConfig, PortConfig, PortId, PortKind, PortPolicy, QosConfig, QueueConfig, QueueId, Rate,
+    Rule, RuleId, RuleParts, SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
 };
 use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -264,9 +264,13 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
     let (ports, chains) = (host.ports.len(), host.chains.len());
     let port_at = |index: &Index| PortId(index.index(ports) as u16);
     let chain_at = |index: &Index| ChainId(index.index(chains) as u16);
+    // They do not send back to the switch what they get from it.
+    let is_bridge = |port: &PortConfig| port.kind == PortKind::Bridge;
+    let bridges: Vec<PortId> = host.ports.iter().filter(|port| is_bridge(port)).map(|port| port.id).collect();
     for (port, (policy, (forward, index))) in host.ports.iter_mut().zip(policies) {
         let forward = match forward {
             0 => Forward::None,
+            1 if is_bridge(port) => Forward::None,
             1 => Forward::Normal,
             2 => Forward::Port(port_at(&index)),
             // What the engine's own memory holds fits every buffer.
@@ -282,13 +286,14 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         (0..).zip(rules)
     {
         let is_egress = !to.is_empty();
+        let is_of_bridge = from.iter().any(|index| bridges.contains(&port_at(index)));
         let terminal = match terminal {
             0 => None,
             1 => Some(Action::Allow),
             2 => Some(Action::Drop),
             3 => Some(Action::Reject),
             _ if is_egress => None,
-            4 => Some(Action::Normal),
+            4 if !is_of_bridge => Some(Action::Normal),
             5 => Some(Action::Port(port_at(&index))),
             _ => Some(Action::Chain(chain_at(&index))),
         };

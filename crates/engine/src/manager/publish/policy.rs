@@ -60,7 +60,7 @@ impl Engine {
         if let Some(switching) = &policy.switching
             && self.rules.policy.switching.as_ref().is_none_or(|before| !switching.is_same(before))
         {
-            switching.adopt();
+            switching.adopt(self.rules.policy.switching.as_ref());
         }
         for gone in self.rules.counts.begin(&policy, self.workers.len()) {
             self.reaper.free(gone);

@@ -37,13 +37,14 @@ fn pass_on(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) -> O
     let to = snapshot.sends_to(port).filter(|_| !dp.ports.handoff.has_owner(port))?;
     observe::at_port(dp, port, Direction::Out, batch);
     observe::passed_on(dp, port, batch);
-    Some(next_after(to))
+    Some(next_after(port, to))
 }
 
 /// Where packets go that a port without a device has sent.
-const fn next_after(to: SendsTo) -> Next {
+const fn next_after(port: PortId, to: SendsTo) -> Next {
     match to {
         SendsTo::Peer(peer) => Next::Rx(peer),
+        SendsTo::Bridge => Next::BridgeLookup { from: port },
     }
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn release_shaped(dp: &mut Datapath, snapshot: &Snapshot) -> usize {
         count += batch.len();
         if !batch.is_empty() {
             observe::passed_on(dp, port, &batch);
-            walk(dp, Context::new(snapshot, memory), next_after(to), &mut batch);
+            walk(dp, Context::new(snapshot, memory), next_after(port, to), &mut batch);
         }
     }
     count
@@ -152,7 +153,7 @@ pub(crate) fn empty_shaper(
             let mut one = Batch::new();
             let _ = one.push(mbuf);
             observe::passed_on(dp, queue.port, &one);
-            walk(dp, Context::new(snapshot, queue.memory), next_after(to), &mut one);
+            walk(dp, Context::new(snapshot, queue.memory), next_after(queue.port, to), &mut one);
         }
     }
     let cx = dp.port_context(queue.port);
