@@ -175,8 +175,8 @@ DropReason {
         "The port does not exist any more, or is being removed.",
         "`netvm status` lists ports without link or interface.";
     ForwardingLoop = "forwarding-loop":
-        "The packet passed nine ports without a device (`patch`, `bridge`) one after the other, or was one of too many that \
-         did so at once: such ports form a loop.",
+        "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`) one after the other, or was one of \
+         too many that did so at once: such ports form a loop.",
         "Remove the loop, or the port from L2 switching; `netvm events` and `netvm status` name ports that storm \
          control limits.";
     NoPeer = "no-peer":

@@ -143,6 +143,9 @@ pub(crate) struct Snapshot {
     pub(crate) ports: PortBits,
     /// Those without a device, sorted, and where the packets that they send are in the same turn.
     pub(crate) virtual_ports: Box<[(PortId, SendsTo)]>,
+    /// Ports of whose packets others receive those with a tag, and, sorted, the port of each tag.
+    pub(crate) parents: PortBits,
+    pub(crate) tagged: Box<[(PortId, u16, PortId)]>,
     /// Ports whose packets may reach an NF that gives per-flow verdicts.
     pub(crate) flow_verdict_ports: PortBits,
     /// Ports whose packets go to the worker that owns their flow; empty if there is one worker.
@@ -165,6 +168,12 @@ impl Snapshot {
         self.chains.get(chain.index())?.as_ref()
     }
 
+    /// The port that receives packets of a port with this tag.
+    pub(crate) fn with_tag(&self, parent: PortId, tag: u16) -> Option<PortId> {
+        let n = self.tagged.binary_search_by_key(&(parent, tag), |(parent, tag, _)| (*parent, *tag)).ok()?;
+        self.tagged.get(n).map(|(_, _, port)| *port)
+    }
+
     /// Where packets go that a port without a device sends.
     pub(crate) fn sends_to(&self, port: PortId) -> Option<SendsTo> {
         let n = self.virtual_ports.binary_search_by_key(&port, |(known, _)| *known).ok()?;
@@ -180,14 +189,23 @@ impl Snapshot {
     pub(crate) fn group(&self, group: GroupId) -> Option<&PortBits> {
         self.groups.get(group.index())?.as_ref()
     }
-}
 
-/// The ports without a device that are connected, and where the packets that they send go.
-pub(crate) fn virtual_ports(host: &Host) -> Box<[(PortId, SendsTo)]> {
-    let connected = |port: &PortConfig| Some((port.id, connection(host, port)?));
-    let mut all: Vec<(PortId, SendsTo)> = host.ports.iter().filter_map(connected).collect();
-    all.sort_unstable_by_key(|(port, _)| *port);
-    all.into()
+    /// With the ports of a host that have no device and are connected.
+    pub(crate) fn with_virtual_ports(mut self, host: &Host) -> Self {
+        let connected = |port: &PortConfig| Some((port.id, connection(host, port)?));
+        let mut all: Vec<(PortId, SendsTo)> = host.ports.iter().filter_map(connected).collect();
+        all.sort_unstable_by_key(|(port, _)| *port);
+        let mut tagged = Vec::new();
+        for (port, to) in &all {
+            if let SendsTo::Parent { port: parent, tag } = to {
+                self.parents.add(*parent);
+                tagged.push((*parent, tag.get(), *port));
+            }
+        }
+        tagged.sort_unstable();
+        (self.virtual_ports, self.tagged) = (all.into(), tagged.into());
+        self
+    }
 }
 
 /// Where packets go that a port without a device sends; `None` if nothing is there.
@@ -196,6 +214,7 @@ pub(crate) fn connection(host: &Host, port: &PortConfig) -> Option<SendsTo> {
     let is_connected = match to {
         SendsTo::Peer(peer) => host.port(peer)?.kind.info().sends_to == Some(SendsTo::Peer(port.id)),
         SendsTo::Bridge => true,
+        SendsTo::Parent { port, .. } => host.port(port).is_some(),
     };
     is_connected.then_some(to)
 }

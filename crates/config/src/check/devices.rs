@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use netvm_model::{
-    Action, EngineConfig, FRAME_HEADER, Forward, Host, Idle, NfStart, PortConfig, Resource, SendsTo,
+    Action, EngineConfig, FRAME_HEADER, Forward, Host, Idle, NfStart, PortConfig, PortId, Resource, SendsTo,
 };
+use netvm_wire::VlanId;
 
 use crate::syntax::finding::{Findings, Kind, Span};
 use crate::syntax::place::Place;
@@ -14,6 +15,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     devices(findings, file, host);
     patches(findings, file, host);
     bridges(findings, file, host);
+    vlans(findings, file, host);
     shapers(findings, file, host);
     cores(findings, file, host);
 }
@@ -91,6 +93,36 @@ fn bridges(findings: &Findings, file: &Place<'_>, host: &Host) {
         let from = rule.matches.from.iter().filter_map(|id| host.port(*id)).find(is_bridge);
         if let (Some(port), Some(Action::Normal)) = (from, rule.actions.terminal) {
             back(port, place.of("normal"));
+        }
+    }
+}
+
+/// Ports for a tag of a port that has another one for it, or that are behind themselves.
+fn vlans(findings: &Findings, file: &Place<'_>, host: &Host) {
+    let parent = |port: &PortConfig| match port.kind.info().sends_to {
+        Some(SendsTo::Parent { port, tag }) => Some((port, tag)),
+        _ => None,
+    };
+    let mut seen: HashMap<(PortId, VlanId), (Span, &str)> = HashMap::new();
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        let Some(packets) = parent(port) else { continue };
+        match seen.get(&packets) {
+            Some((first, owner)) => findings
+                .note(Kind::Duplicate, "two ports have one tag of one port".to_owned())
+                .at(place.of("tag"), "again")
+                .at(first.clone(), format!("port {owner} has it"))
+                .help("give one of them another `tag` or `parent`")
+                .keep(),
+            None => drop(seen.insert(packets, (place.of("tag"), &port.name))),
+        }
+        let behind = |port: &PortId| Some(parent(host.port(*port)?)?.0);
+        let mut parents = std::iter::successors(Some(packets.0), behind).take(host.ports.len());
+        if parents.any(|parent| parent == port.id) {
+            findings
+                .note(Kind::Conflict, format!("port {} is its own parent", port.name))
+                .at(place.of("parent"), "leads back to it")
+                .help("name the port that receives the packets with the tag")
+                .keep();
         }
     }
 }

@@ -13,8 +13,8 @@ use toml::de::DeValue;
 
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
-    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, When,
-    one_of, text,
+    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, Vlan,
+    When, one_of, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Table};
@@ -150,6 +150,9 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         KeyValue::Captures(input, output) => captures(input, output, table),
         KeyValue::Port(port) => {
             table.key(name, port, ToPort);
+        }
+        KeyValue::Tag(tag) => {
+            table.key(name, tag, Vlan);
         }
         KeyValue::Flag(flag) => {
             table.key(name, flag, Flag);

@@ -87,6 +87,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "g", kind = "patch", peer = "h" },
             { name = "h", kind = "patch", peer = "g" },
             { name = "i", kind = "bridge", forward = { router = "z" } },
+            { name = "j", kind = "vlan", parent = "b", tag = 5, forward = { normal = true } },
         ]
         nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }]
         vm = [

@@ -44,7 +44,9 @@ pub(crate) fn open(opening: &Opening<'_>, xsk: XskMemory) -> Result<Opened, Open
         }
         PortKind::Null { size } => ethdev::open_null(opening, *size),
         PortKind::Source(source) => source::open(opening, source),
-        PortKind::Patch { .. } | PortKind::Bridge => Ok(Opened::without_device(opening.config.kind.word())),
+        PortKind::Patch { .. } | PortKind::Bridge | PortKind::Vlan { .. } => {
+            Ok(Opened::without_device(opening.config.kind.word()))
+        }
         PortKind::Sink => Ok(sink::open(opening)),
     }
 }

@@ -106,8 +106,8 @@ impl Switching {
         Arc::ptr_eq(&self.bridge, &other.bridge) && Arc::ptr_eq(&self.fdb, &other.fdb)
     }
 
-    /// Puts it into force in place of `before`: sets limits, forgets addresses of ports that are no longer switched, and binds
-    /// the bridge's own.
+    /// Puts it into force in place of `before`: sets limits, forgets addresses of ports that are no longer switched,
+    /// and binds the bridge's own.
     pub(crate) fn adopt(&self, before: Option<&Self>) {
         self.bridge.set_limits(&self.fdb);
         self.fdb.retain_ports(|port| self.bridge.has(port));

@@ -2,6 +2,7 @@
 //! them there.
 
 use dpdk::Batch;
+use netvm_wire::VlanId;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId};
@@ -180,6 +181,10 @@ pub(crate) enum Next {
     Tx(PortId),
     /// Received by a port without a device.
     Rx(PortId),
+    /// Sent by a port for a tag of `parent`, which sends them with it.
+    PushTag { from: PortId, parent: PortId, tag: VlanId },
+    /// Received by a port for a tag, which they still have.
+    PopTag { by: PortId },
     /// Dropped, with an answer to each sender.
     Reject { from: PortId },
     /// Dropped and counted at a port: their headers cannot be read.

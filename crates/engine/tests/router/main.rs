@@ -1,7 +1,6 @@
 //! Virtual routers between captures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-mod bridge;
 mod changes;
 mod forwarding;
 mod many;
@@ -11,3 +10,4 @@ mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 mod urpf;
+mod without_device;

@@ -20,8 +20,8 @@ struct Onwards {
 
 impl Host {
     /// The group in whose memory a port receives packets: the port's own, else the group in which all chains that its
-    /// packets can enter begin, also chains behind ports without a device. `None`: the engine's own memory, as no chain takes
-    /// them, or chains of several groups do.
+    /// packets can enter begin, also chains behind ports without a device. `None`: the engine's own memory, as no chain
+    /// takes them, or chains of several groups do.
     #[must_use]
     pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
         self.landing_by(&self.rules, port)
@@ -60,15 +60,14 @@ impl Host {
         let mut next = 0;
         while let Some(port) = behind.get(next).copied() {
             next += 1;
-            let mut onwards = Onwards::of(rules, port);
-            let is_switched =
-                |(end, to): &(&PortConfig, SendsTo)| *to == SendsTo::Bridge && onwards.includes(self, end);
-            onwards.is_switched |= virtual_ports.iter().any(is_switched);
-            for (end, to) in virtual_ports.iter().filter(|(end, _)| onwards.includes(self, end)) {
+            let onwards = Onwards::of(rules, port).with_virtual(self, &virtual_ports);
+            for (end, to) in &virtual_ports {
                 let receiver = match to {
-                    SendsTo::Peer(peer) => self.port(*peer),
+                    SendsTo::Parent { port: parent, .. } if *parent == port.id => Some(*end),
+                    SendsTo::Peer(peer) if onwards.includes(self, end) => self.port(*peer),
                     // It receives what others have sent to the switch.
-                    SendsTo::Bridge => Some(*end),
+                    SendsTo::Bridge if onwards.includes(self, end) => Some(*end),
+                    _ => None,
                 };
                 behind.extend(receiver.filter(|port| !behind.iter().any(|known| known.id == port.id)));
             }
@@ -96,6 +95,29 @@ impl Onwards {
             onwards.ports.extend(rule.actions.mirror);
         }
         onwards
+    }
+
+    /// With where the packets go that leave by ports without a device.
+    fn with_virtual(mut self, host: &Host, virtual_ports: &[(&PortConfig, SendsTo)]) -> Self {
+        // Ports may have several tags, one behind the other.
+        for _ in virtual_ports {
+            let before = (self.ports.len(), self.is_switched);
+            for (end, to) in virtual_ports {
+                match to {
+                    SendsTo::Bridge => self.is_switched |= self.includes(host, end),
+                    SendsTo::Parent { port, .. }
+                        if self.includes(host, end) && !self.ports.contains(port) =>
+                    {
+                        self.ports.push(*port);
+                    }
+                    SendsTo::Parent { .. } | SendsTo::Peer(_) => {}
+                }
+            }
+            if before == (self.ports.len(), self.is_switched) {
+                break;
+            }
+        }
+        self
     }
 
     /// Whether packets can leave by this port. Every port may be a member of the switch.

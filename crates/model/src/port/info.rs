@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use netvm_ids::PortId;
-use netvm_wire::MacAddr;
+use netvm_wire::{MacAddr, VlanId};
 
 use super::managed::ContainerConfig;
 use crate::router::InterfaceAddress;
@@ -13,8 +13,8 @@ use crate::router::InterfaceAddress;
 pub struct KindInfo<'a> {
     /// The word in the configuration.
     pub word: &'static str,
-    /// Where packets go that it sends, if it has no device: they are there in the same turn. So it has no queues, unless
-    /// a shaper delays its packets.
+    /// Where packets go that it sends, if it has no device: they are there in the same turn. So it has no queues,
+    /// unless a shaper delays its packets.
     pub sends_to: Option<SendsTo>,
     /// What it needs of this machine.
     pub resources: [Option<Resource<'a>>; 2],
@@ -153,6 +153,13 @@ pub enum SendsTo {
     Peer(PortId),
     /// L2 switching, whose own interface the port is.
     Bridge,
+    /// Another port sends them with this tag.
+    Parent {
+        /// The port, which also receives the packets with the tag.
+        port: PortId,
+        /// The tag.
+        tag: VlanId,
+    },
 }
 
 /// What a port receives.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use netvm_ids::PortId;
-use netvm_wire::MacAddr;
+use netvm_wire::{MacAddr, VlanId};
 
 use super::guest::VhostDma;
 use crate::router::InterfaceAddress;
@@ -63,6 +63,8 @@ pub enum KeyValue<'a> {
     Captures(&'a mut Option<PathBuf>, &'a mut Option<PathBuf>),
     /// Another port.
     Port(&'a mut PortId),
+    /// A VLAN tag.
+    Tag(&'a mut VlanId),
     /// `true` or `false`.
     Flag(&'a mut bool),
     /// A word.

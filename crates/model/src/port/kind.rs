@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use netvm_ids::PortId;
-use netvm_wire::MacAddr;
+use netvm_wire::{MacAddr, VlanId};
 
 use super::FRAME_HEADER;
 use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
@@ -86,9 +86,16 @@ pub enum PortKind {
         /// The other port, whose peer is this port.
         peer: PortId,
     },
-    /// An interface of L2 switching itself (an SVI or BVI): it receives what is switched to its router, and what it sends
-    /// is switched.
+    /// An interface of L2 switching itself (an SVI or BVI): it receives what is switched to its router, and what it
+    /// sends is switched.
     Bridge,
+    /// The packets of another port that have a VLAN tag, without it (a VLAN sub-interface).
+    Vlan {
+        /// The other port.
+        parent: PortId,
+        /// The outer tag.
+        tag: VlanId,
+    },
     /// Built-in sink: receives nothing; sent packets are counted and discarded.
     #[default]
     Sink,
@@ -176,6 +183,9 @@ impl PortKind {
             },
             Self::Patch { peer } => KindInfo::without_device("patch", SendsTo::Peer(*peer)),
             Self::Bridge => KindInfo::without_device("bridge", SendsTo::Bridge),
+            Self::Vlan { parent, tag } => {
+                KindInfo::without_device("vlan", SendsTo::Parent { port: *parent, tag: *tag })
+            }
             Self::Sink => {
                 KindInfo { receives: Receives::Nothing, is_on_each_worker: true, ..KindInfo::new("sink") }
             }
@@ -216,13 +226,24 @@ impl PortKind {
                 let help = "name the other end, such as `peer = \"to-blue\"`";
                 vec![Key::required("peer", help, KeyValue::Port(peer))]
             }
+            Self::Vlan { parent, tag } => {
+                let help = "name the port whose packets have the tag, such as `parent = \"uplink\"`";
+                vec![
+                    Key::required("parent", help, KeyValue::Port(parent)),
+                    Key::required(
+                        "tag",
+                        "give the VLAN of its packets, such as `tag = 10`",
+                        KeyValue::Tag(tag),
+                    ),
+                ]
+            }
             Self::Bridge | Self::Sink => Vec::new(),
         }
     }
 
     /// Each kind, with the defaults of its keys.
     #[must_use]
-    pub fn all() -> [Self; 14] {
+    pub fn all() -> [Self; 15] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -240,6 +261,7 @@ impl PortKind {
             Self::Source(SourceConfig::default()),
             Self::Patch { peer: PortId::default() },
             Self::Bridge,
+            Self::Vlan { parent: PortId::default(), tag: VlanId::DEFAULT },
             Self::Sink,
         ]
     }
@@ -253,10 +275,11 @@ impl PortKind {
         }
     }
 
-    /// The same, to be renumbered.
-    pub(crate) const fn peer_mut(&mut self) -> Option<&mut PortId> {
+    /// The port that its keys name, to be renumbered.
+    pub(crate) const fn other_port_mut(&mut self) -> Option<&mut PortId> {
         match self {
             Self::Patch { peer } => Some(peer),
+            Self::Vlan { parent, .. } => Some(parent),
             _ => None,
         }
     }

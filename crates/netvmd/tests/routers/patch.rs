@@ -1,5 +1,5 @@
-//! Ports without a device: a router's interface in a VLAN of L2 switching, the switch's own or a patch port, and a link from one
-//! router to another.
+//! Ports without a device: a router's interface in a VLAN of L2 switching, the switch's own or a patch port, and a
+//! link from one router to another.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -44,7 +44,8 @@ impl Net {
         }
     }
 
-    /// With static routes, or without any. The first router is at a patch link to L2 switching, or at its own interface.
+    /// With static routes, or without any. The first router is at a patch link to L2 switching, or at its own
+    /// interface.
     fn config(&self, is_static: bool, is_patched: bool) -> String {
         let Self { hosts: [a, b], server, blue, red } = self;
         let mut text = ENGINE.to_owned();

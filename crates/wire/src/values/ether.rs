@@ -163,6 +163,9 @@ impl VlanId {
     /// Largest VLAN id.
     pub const MAX: u16 = 4094;
 
+    /// The VLAN of a port that is in no other (IEEE 802.1Q table 9-2).
+    pub const DEFAULT: Self = Self(NonZeroU16::MIN);
+
     /// Checks the range.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use netvm_model::{
     HostConfig, Idle, KeyValue, KindInfo, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId,
     PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma, VhostMode,
 };
-use netvm_wire::MacAddr;
+use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -194,13 +194,17 @@ prop_compose! {
     }
 }
 
-/// Makes two sinks the ends of a link.
+/// Makes two sinks the ends of a link, and a third one a port for a tag.
 fn join_sinks(ports: &mut [PortConfig]) {
+    let parent = ports.iter().find(|port| port.kind != PortKind::Sink).map(|port| port.id);
     let mut sinks: Vec<&mut PortConfig> =
         ports.iter_mut().filter(|port| port.kind == PortKind::Sink).collect();
     if let [one, other, ..] = &mut sinks[..] {
         (one.kind, other.kind) = (PortKind::Patch { peer: other.id }, PortKind::Patch { peer: one.id });
         (one.queues, other.queues) = (1, 1);
+    }
+    if let (Some(third), Some(parent)) = (sinks.get_mut(2), parent) {
+        (third.kind, third.queues) = (PortKind::Vlan { parent, tag: VlanId::DEFAULT }, 1);
     }
 }
 

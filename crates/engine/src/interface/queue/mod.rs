@@ -1,4 +1,5 @@
-//! The queues of a port that one worker serves, whatever their devices: they shape what is sent, and coalesce what is received.
+//! The queues of a port that one worker serves, whatever their devices: they shape what is sent, and coalesce what is
+//! received.
 
 mod gro;
 mod shaper;

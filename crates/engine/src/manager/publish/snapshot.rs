@@ -14,7 +14,7 @@ use crate::manager::nfs::instance::InstanceState;
 use crate::manager::routers::Routers;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target, virtual_ports};
+use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
@@ -61,8 +61,8 @@ impl<'a> View<'a> {
     pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(&self.rules.policy), self.hits(worker));
         let routers = self.routers.paths().into();
-        let virtual_ports = virtual_ports(self.host);
-        let mut snapshot = Snapshot { policy, hits, routers, virtual_ports, ..Snapshot::default() };
+        let snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
+        let mut snapshot = snapshot.with_virtual_ports(self.host);
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
             if self.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netvm_clock as clock;
 use netvm_counters::{fields, filled};
-use netvm_model::{Chain, PortConfig, QueueConfig};
+use netvm_model::{Chain, PortConfig, QueueConfig, SendsTo};
 use netvm_region::PageKind;
 
 pub(crate) mod flows;
@@ -251,9 +251,18 @@ impl Engine {
         workers
     }
 
-    /// Whether a port without a device is connected; `None` if it has one.
+    /// Whether a port without a device is connected, to a port with a link; `None` if it has one.
     fn link_without_device(&self, port: &PortConfig) -> Option<bool> {
-        port.kind.info().sends_to.map(|_| connection(&self.host, port).is_some())
+        let mut port = port;
+        for _ in &self.ports {
+            let SendsTo::Parent { port: parent, .. } = port.kind.info().sends_to? else { break };
+            let Some(parent) = self.ports.get(&parent) else { return Some(false) };
+            if let Some(link) = parent.control.link() {
+                return Some(link);
+            }
+            port = &parent.config;
+        }
+        Some(connection(&self.host, port).is_some())
     }
 
     fn switching_view(&self, port: PortId) -> SwitchingView {

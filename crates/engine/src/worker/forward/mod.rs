@@ -4,3 +4,4 @@ pub(crate) mod bridge;
 pub(crate) mod egress;
 pub(crate) mod punt;
 pub(crate) mod route;
+pub(crate) mod vlan;

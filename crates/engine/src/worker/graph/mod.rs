@@ -13,8 +13,9 @@
 //! ```
 //!
 //! - [`rx`] and [`collect`] begin: packets that a port has received, and packets that an NF has returned.
-//! - `Tx`, `Ring` and `Drop` end: the packets are with a device, with an NF, or free. What a port without a device sends is
-//!   received by another one at once (`Rx`), as far as that is no loop ([`rx::MAX_PASSED`]).
+//! - `Tx`, `Ring` and `Drop` end: the packets are with a device, with an NF, or free. What a port without a device
+//!   sends goes on at once: another one receives it (`Rx`), L2 switching, or a port for which it gets a tag; as far
+//!   as that is no loop.
 //!
 //! A burst that stays together is moved nowhere. The parts of one that does not are brought to their ends one after the other, so
 //! packets of a flow keep their order.
@@ -34,7 +35,7 @@ use dpdk::Batch;
 
 use super::act::{decision, reject};
 use super::chain::{entry, hop};
-use super::forward::{bridge, egress, punt, route};
+use super::forward::{bridge, egress, punt, route, vlan};
 use super::next::{Dispatch, Exit, Next, Split, Step};
 use super::packet::groups::groups;
 use super::state::Datapath;
@@ -155,6 +156,8 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         Next::EgressClasses(out) => egress::divide(burst, out),
         Next::EgressRate(out) => egress::meter(burst, out),
         Next::Reject { from } => reject::answer(burst, from),
+        Next::PushTag { from, parent, tag } => vlan::push(burst, from, parent, tag),
+        Next::PopTag { by } => vlan::pop(burst, by),
         Next::Chain(_)
         | Next::Bridge { .. }
         | Next::Hop(..)

@@ -21,6 +21,7 @@ use crate::worker::act::{decision, police::police};
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
+use crate::worker::forward::vlan;
 use crate::worker::next::{CountedAt, Next, Side};
 use crate::worker::owner::give_to_owners;
 use crate::worker::packet::bytes_of;
@@ -178,6 +179,13 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     if let Some(recorder) = &mut dp.recorder {
         recorder.receive(port, policy.is_some_and(|policy| policy.meter.is_some()));
     }
+    if cx.snapshot.parents.has(port) {
+        divide_by_tag(dp, cx, port, &mut burst.batch);
+        if burst.batch.is_empty() {
+            return;
+        }
+        bytes = bytes_of(&burst.batch);
+    }
     let Some(policy) = policy else {
         return walk(dp, cx, Next::drop_at(port, DropReason::NoRule), &mut burst.batch);
     };
@@ -202,6 +210,27 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
         Classified::Alike(alike) => decided(dp, cx, (port, alike), &mut burst.batch),
         Classified::Each => each_decided(dp, cx, port, burst),
     }
+}
+
+/// Brings packets with a tag for which there is a port to their ends; the others stay.
+#[inline(never)]
+fn divide_by_tag(dp: &mut Datapath, cx: Context<'_>, parent: PortId, batch: &mut Batch) {
+    let mut ports = [None; BURST];
+    for (port, mbuf) in ports.iter_mut().zip(batch.as_slice()) {
+        *port = vlan::port_of(cx.snapshot, parent, mbuf);
+    }
+    let mut others = Batch::new();
+    groups(
+        batch,
+        |n| ports[n],
+        |port, part| match port {
+            Some(by) => walk(dp, cx, Next::PopTag { by }, part),
+            None => {
+                others.append(part);
+            }
+        },
+    );
+    batch.append(&mut others);
 }
 
 /// Follows the decision of each packet; the batch is empty afterwards.

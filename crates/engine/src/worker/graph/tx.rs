@@ -25,8 +25,8 @@ use crate::worker::state::handoff::Parcel;
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Finished, Receiver, Takes, all_plain, finish};
 
-/// Where packets go that a port without a device sends; `None` if it has one, or if they have to wait for its shaper, which
-/// one worker has.
+/// Where packets go that a port without a device sends; `None` if it has one, or if they have to wait for its shaper,
+/// which one worker has.
 #[inline(always)]
 pub(crate) fn passed_on(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) -> Option<Next> {
     if dp.ports.sender(port).is_some() { None } else { pass_on(dp, snapshot, port, batch) }
@@ -45,6 +45,7 @@ const fn next_after(port: PortId, to: SendsTo) -> Next {
     match to {
         SendsTo::Peer(peer) => Next::Rx(peer),
         SendsTo::Bridge => Next::BridgeLookup { from: port },
+        SendsTo::Parent { port: parent, tag } => Next::PushTag { from: port, parent, tag },
     }
 }
 

@@ -74,8 +74,8 @@ pub(crate) struct Datapath {
     pub(crate) flows: Flows,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
-    /// Scratch space for packets that are looked up in rules once more: in those of the port that they leave by, and of ports
-    /// without a device.
+    /// Scratch space for packets that are looked up in rules once more: in those of the port that they leave by, and of
+    /// ports without a device.
     pub(crate) bursts: Vec<Box<Burst>>,
     /// Packets that have passed ports without a device in this turn.
     pub(crate) passed: usize,

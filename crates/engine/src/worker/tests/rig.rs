@@ -24,7 +24,7 @@ use crate::link::Link;
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, Snapshot, Target, virtual_ports};
+use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
 use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
 
@@ -337,8 +337,8 @@ pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
 fn snapshot(host: &Host) -> Snapshot {
     let policy = Compiler::new(eal_for_tests()).compile(host, &Policy::default()).unwrap();
     let hits = policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
-    let virtual_ports = virtual_ports(host);
-    Snapshot { policy: Arc::new(policy), hits, virtual_ports, ..Snapshot::default() }
+    let snapshot = Snapshot { policy: Arc::new(policy), hits, ..Snapshot::default() };
+    snapshot.with_virtual_ports(host)
 }
 
 pub(super) const fn mac(last: u8) -> MacAddr {

@@ -1,6 +1,7 @@
 //! Ports without a device: what one sends, another receives in the same turn.
 
 use netvm_model::{Forward, Host, PortConfig, PortKind, QosConfig, QueueConfig, QueueId, Rate};
+use netvm_wire::VlanId;
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
@@ -113,5 +114,47 @@ fn a_shaper_delays_what_a_port_without_a_device_sends() {
     }
     let counters = &rig.counters().ports;
     assert_eq!((counters[1].tx_packets.get(), counters[2].rx_packets.get()), (3, 3));
+    rig.assert_nothing_leaked();
+}
+
+fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    let [high, low] = vlan.to_be_bytes();
+    [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
+}
+
+#[test]
+fn a_port_for_a_tag_receives_and_sends_without_it() {
+    let vlan = |n, parent, tag, forward| PortConfig {
+        kind: PortKind::Vlan { parent: PortId(parent), tag: VlanId::new(tag).unwrap() },
+        ..port(n, forward)
+    };
+    // Ports 3 and 4 for tags of port 0, ports 5 and 6 for a tag behind one of port 1.
+    let ports = vec![
+        port(0, to(2)),
+        port(1, Forward::None),
+        port(2, Forward::None),
+        vlan(3, 0, 10, to(6)),
+        vlan(4, 0, 20, to(0)),
+        vlan(5, 1, 30, Forward::None),
+        vlan(6, 5, 40, Forward::None),
+    ];
+    let mut rig = Rig::of(&Host { ports, ..Host::default() });
+    let frame = |n: u16| udp(1, 2, n);
+    // The last one has a priority, too.
+    let frames = [
+        tagged(&frame(0), 10),
+        frame(1),
+        tagged(&frame(2), 20),
+        tagged(&frame(3), 30),
+        tagged(&frame(4), 0x600a),
+    ];
+    frames.iter().for_each(|frame| rig.receive(0, frame));
+    rig.turn();
+    assert_eq!(rig.sent(1), [0, 4].map(|n| tagged(&tagged(&frame(n), 40), 30)), "with both tags");
+    assert_eq!(rig.sent(2), [frame(1), tagged(&frame(3), 30)], "the port's own");
+    assert_eq!(rig.sent(0), [frame(2)], "out of port 0 itself");
+    let counters = &rig.counters().ports;
+    let of = |n: usize| (counters[n].rx_packets.get(), counters[n].tx_packets.get());
+    assert_eq!([of(0), of(1), of(3), of(4), of(6)], [(5, 1), (0, 2), (2, 0), (1, 0), (0, 2)]);
     rig.assert_nothing_leaked();
 }

@@ -1,4 +1,5 @@
-//! A router at the L2 switch's own interface: packets are switched to it and routed in one pass, and what it sends is switched.
+//! A router at ports without a device: the L2 switch's own interface, where packets are switched and routed in one
+//! pass, and a port for a VLAN tag.
 
 use std::collections::BTreeMap;
 
@@ -145,4 +146,26 @@ fn a_router_has_interfaces_in_several_vlans_of_the_switch() {
         assert_eq!(scratch.sent(LAN_PUNT), [arp()], "{is_trunk}");
         assert!(scratch.sent(WAN_PUNT).is_empty() && scratch.sent(A).is_empty(), "{is_trunk}");
     }
+}
+
+#[test]
+fn a_router_is_at_a_tag_of_a_port() {
+    let scratch = Scratch::new();
+    let announced = between(IN, MacAddr::BROADCAST, arp());
+    let frames = BTreeMap::from([
+        (A, vec![tagged(&datagram(false, 1), 30), datagram(false, 2), tagged(&arp(), 30)]),
+        (LAN_PUNT, vec![announced.clone()]),
+    ]);
+    let mut host = switched(&scratch, &frames);
+    let lan = &mut host.ports[usize::from(LAN)];
+    lan.kind = PortKind::Vlan { parent: PortId(A), tag: VlanId::new(30).unwrap() };
+    host.ports[usize::from(A)].policy.forward = Forward::Port(PortId(B));
+    let (views, steps) = play(&host, &[tagged(&datagram(false, 3), 30)]);
+    assert_eq!(scratch.sent(WAN), [forwarded(OUT, GATEWAY, datagram(false, 1))]);
+    assert_eq!(scratch.sent(B), [datagram(false, 2)], "without the tag, it is the port's own");
+    assert_eq!(scratch.sent(LAN_PUNT), [arp()]);
+    assert_eq!(scratch.sent(A), [tagged(&announced, 30)]);
+    let of = |port: u16| (views[usize::from(port)].rx_packets, views[usize::from(port)].tx_packets);
+    assert_eq!([of(A), of(LAN)], [(3, 1), (2, 1)]);
+    assert!(steps[0].starts_with(&[Step::In(PortId(A)), Step::In(PortId(LAN))]), "{steps:?}");
 }
