@@ -1,8 +1,8 @@
 //! Applying a configuration to the running engine, as a whole or not at all.
 //!
-//! The manager first creates everything that can fail (memory, ports), beside the running objects. Then the workers get the
-//! new objects and a new snapshot, and the manager removes what is no longer configured. A port that changes must be closed
-//! before it can be opened again ([`Engine::change_ports`]).
+//! The manager first creates everything that can fail (memory, ports), beside the running objects. Then the workers get
+//! the new objects and a new snapshot, and the manager removes what is no longer configured. A port that changes must
+//! be closed before it can be opened again ([`Engine::change_ports`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -263,7 +263,8 @@ impl Engine {
         }
     }
 
-    /// Tells each worker who sends its packets to a port: the shaper's worker; without a shaper, each worker with a queue.
+    /// Tells each worker who sends its packets to a port: the shaper's worker; without a shaper, each worker with a
+    /// queue.
     pub(crate) fn set_owners(&mut self, port: PortId) {
         let Some(state) = self.ports.get(&port) else { return };
         let count = if state.config.policy.qos.is_some() { 1 } else { state.workers.len() };

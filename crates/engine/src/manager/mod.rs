@@ -2,8 +2,8 @@
 //!
 //! In: configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and the
 //! workers' events. Out: commands to the workers, the trust groups' next-hop tables, and notices. One thread owns an
-//! [`Engine`]. A call does at once what needs no waiting; [`Engine::service`], called every few milliseconds, does the rest,
-//! such as reclaiming the buffers of an NF that ended.
+//! [`Engine`]. A call does at once what needs no waiting; [`Engine::service`], called every few milliseconds, does the
+//! rest, such as reclaiming the buffers of an NF that ended.
 //!
 //! | part | what it holds |
 //! |---|---|
@@ -161,8 +161,8 @@ impl Engine {
         Arc::clone(&self.host)
     }
 
-    /// The rings of the workers' flow monitors, for an exporter. Empty without monitors that export, and from the second
-    /// call on.
+    /// The rings of the workers' flow monitors, for an exporter. Empty without monitors that export, and from the
+    /// second call on.
     pub fn take_flow_records(&mut self) -> Vec<Consumer<Record>> {
         std::mem::take(&mut self.workers.records)
     }

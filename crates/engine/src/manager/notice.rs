@@ -35,8 +35,8 @@ pub enum Notice {
         /// Buffers reclaimed.
         buffers: u64,
     },
-    /// A capture could not be read or written to its end, or a guest was disconnected: it truncated shared memory or broke
-    /// the protocol.
+    /// A capture could not be read or written to its end, or a guest was disconnected: it truncated shared memory or
+    /// broke the protocol.
     PortFault {
         /// The port.
         port: PortId,
@@ -56,7 +56,8 @@ pub enum Notice {
         /// The kernel's answer, an errno.
         error: i32,
     },
-    /// No file descriptor was free for connections of guests, which were closed. Reported once, and again after a quiet time.
+    /// No file descriptor was free for connections of guests, which were closed. Reported once, and again after a quiet
+    /// time.
     OutOfFiles,
     /// A queue of a port has moved from an overloaded worker to another.
     QueueMoved {
@@ -76,7 +77,8 @@ pub enum Notice {
         /// The time without progress.
         stalled: Duration,
     },
-    /// An NF makes no progress although packets wait for it, because its process waits for a core. It still gets packets.
+    /// An NF makes no progress although packets wait for it, because its process waits for a core. It still gets
+    /// packets.
     Starved {
         /// The NF.
         instance: InstanceId,

@@ -154,7 +154,8 @@ impl Engine {
     }
 }
 
-/// The baselines of these numbers: numbers that had an item `before` keep their baseline; others get the current counts.
+/// The baselines of these numbers: numbers that had an item `before` keep their baseline; others get the current
+/// counts.
 fn carry<Id: Copy + Ord, Sums: Copy>(
     known: &BTreeMap<Id, Sums>,
     ids: impl Iterator<Item = Id>,

@@ -1,7 +1,7 @@
 //! The manager's interface to the workers. In: commands. Out: events.
 //!
-//! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer carries a
-//! ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
+//! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer
+//! carries a ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
 
 use std::iter::Sum;
 use std::sync::Arc;
@@ -148,8 +148,8 @@ impl Workers {
         self.ask_all(|_, ticket| Command::Barrier(ticket))
     }
 
-    /// Asks every worker to sweep the group's memory, of `memories`, that is on its NUMA node. `what` gets the index of that
-    /// memory.
+    /// Asks every worker to sweep the group's memory, of `memories`, that is on its NUMA node. `what` gets the index of
+    /// that memory.
     pub(crate) fn sweep(&mut self, memories: &[Arc<Memory>], what: impl Fn(usize) -> What) -> Pending {
         self.ask_all(|region, ticket| {
             let table = Arc::clone(&memories[region].in_flight);

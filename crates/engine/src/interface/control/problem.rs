@@ -92,8 +92,8 @@ pub enum OpenProblem {
 }
 
 impl OpenProblem {
-    /// Whether only another configuration helps. Everything else can change while the port waits: an interface appears, a
-    /// program ends, a driver is loaded.
+    /// Whether only another configuration helps. Everything else can change while the port waits: an interface appears,
+    /// a program ends, a driver is loaded.
     pub(crate) const fn is_in_configuration(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! The places of a capture: each is an interface of the capture file. A capture stores their names, because the numbers of
-//! ports, chains, NFs and routers change with the configuration.
+//! The places of a capture: each is an interface of the capture file. A capture stores their names, because the numbers
+//! of ports, chains, NFs and routers change with the configuration.
 
 use netvm_model::Host;
 use netvm_model::words::nearest_names;
@@ -114,8 +114,8 @@ pub(super) fn of_everything(host: &Host) -> Vec<Interface> {
     of_ports(host).into_iter().chain(nfs).chain(chains).collect()
 }
 
-/// The interfaces that a name stands for: `PORT`, `NF`, `ROUTER`, `CHAIN` or `CHAIN:HOP`, or one of these after `port:`,
-/// `nf:`, `router:` or `chain:`.
+/// The interfaces that a name stands for: `PORT`, `NF`, `ROUTER`, `CHAIN` or `CHAIN:HOP`, or one of these after
+/// `port:`, `nf:`, `router:` or `chain:`.
 pub(super) fn of_place(host: &Host, name: &str, drops: bool) -> Result<Vec<Interface>, CaptureError> {
     let kinds = ["port", "nf", "router", "chain"];
     let (kind, rest) = match name.split_once(':') {

@@ -1,7 +1,8 @@
-//! Packet captures: converts the names in a client's request to numbers for the workers, and creates a ring for each worker.
+//! Packet captures: converts the names in a client's request to numbers for the workers, and creates a ring for each
+//! worker.
 //!
-//! While a capture of a chain's hops runs, packets pass the engine between all hops. Otherwise, NFs of one trust group pass
-//! packets to each other directly, and no worker sees them.
+//! While a capture of a chain's hops runs, packets pass the engine between all hops. Otherwise, NFs of one trust group
+//! pass packets to each other directly, and no worker sees them.
 
 mod interface;
 
@@ -41,8 +42,8 @@ pub struct CaptureSpec {
 }
 
 impl CaptureSpec {
-    /// Checks the filter and allocates the ring of each worker. This takes some time for much memory, so it is for another
-    /// thread than the manager's.
+    /// Checks the filter and allocates the ring of each worker. This takes some time for much memory, so it is for
+    /// another thread than the manager's.
     ///
     /// # Errors
     /// [`CaptureError::Filter`], [`CaptureError::Ring`] or [`CaptureError::Descriptor`].
@@ -184,7 +185,8 @@ impl Captures {
 }
 
 impl Engine {
-    /// Starts a capture: from now on, workers write records to its rings, which [`CaptureSpec::prepare`] has made for each worker.
+    /// Starts a capture: from now on, workers write records to its rings, which [`CaptureSpec::prepare`] has made for
+    /// each worker.
     ///
     /// # Errors
     /// [`CaptureError`] says what is wrong with the request.

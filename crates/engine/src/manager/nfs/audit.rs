@@ -1,8 +1,8 @@
 //! The audit of a trust group: reclaims buffers that no live NF holds, even if the owner table is false.
 //!
-//! Each NF that passes a buffer on writes the owner table. So an NF can record another NF as the owner of a buffer that it
-//! holds itself, and die. The buffer would then be lost for as long as the recorded owner lives. After every teardown, the
-//! manager therefore audits the group, while its traffic continues:
+//! Each NF that passes a buffer on writes the owner table. So an NF can record another NF as the owner of a buffer that
+//! it holds itself, and die. The buffer would then be lost for as long as the recorded owner lives. After every
+//! teardown, the manager therefore audits the group, while its traffic continues:
 //!
 //! 1. A new generation begins in the in-flight table, which no NF can write: it separates buffers handed out from now
 //!    on from older ones.
@@ -12,9 +12,9 @@
 //!    the group.
 //! 3. No NF holds the older buffers that are still out: a sweep reclaims them.
 //!
-//! NFs write ring indexes and confirmations, so they are not trusted. A false one can make the audit reclaim a packet that
-//! another NF of the same trust group holds. Any NF of the group can overwrite that packet anyway; other groups are not
-//! affected.
+//! NFs write ring indexes and confirmations, so they are not trusted. A false one can make the audit reclaim a packet
+//! that another NF of the same trust group holds. Any NF of the group can overwrite that packet anyway; other groups
+//! are not affected.
 
 use netvm_ring::RingMemory;
 

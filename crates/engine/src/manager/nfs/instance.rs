@@ -173,16 +173,16 @@ impl Engine {
         self.admit_any(&hello, standby, Some(notify))
     }
 
-    /// Names the process of an NF: the NF's own, or the one that runs its VM. Without it, an NF that gets no core counts as
-    /// hung.
+    /// Names the process of an NF: the NF's own, or the one that runs its VM. Without it, an NF that gets no core
+    /// counts as hung.
     pub fn set_process(&mut self, id: InstanceId, pid: u32) {
         if let Some(instance) = self.nfs.instances.get_mut(&id) {
             instance.cpu_time = CpuTime::of(pid);
         }
     }
 
-    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. Writes of the VM
-    /// to the copy affect only the VM.
+    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. Writes
+    /// of the VM to the copy affect only the VM.
     ///
     /// # Errors
     /// [`MapError`] if memory runs out.

@@ -167,8 +167,8 @@ impl Nfs {
         self.retiring.extend(self.groups.remove(&group));
     }
 
-    /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Leaves every other group its equal
-    /// share of all links.
+    /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Leaves every other group its
+    /// equal share of all links.
     fn free_links(&self, group: GroupId) -> impl Iterator<Item = LinkId> + use<> {
         let mut used = [false; MAX_LINKS];
         let mut by_group: BTreeMap<GroupId, usize> = self.groups.keys().map(|id| (*id, 0)).collect();
@@ -185,7 +185,8 @@ impl Nfs {
     }
 }
 
-/// Number of further links for a group, such that every other group can still get an equal share. `used`: links by group.
+/// Number of further links for a group, such that every other group can still get an equal share. `used`: links by
+/// group.
 fn unreserved(used: &BTreeMap<GroupId, usize>, group: GroupId) -> usize {
     let share = MAX_LINKS / used.len().max(1);
     let others = used.iter().filter(|(other, _)| **other != group);

@@ -1,10 +1,10 @@
 //! Resets groups whose memory a peer has damaged. In: damaged memory. Out: the same group with new memory, and notices
 //! about the evicted NFs.
 //!
-//! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that has the old pages
-//! writes where nothing reads. The engine cannot tell which NF of the group did it, so it resets the whole group: it evicts
-//! all its NFs, lets ports receive into new memory, and frees the old memory when its last buffer
-//! is back. Other groups' packets continue to pass; the group's packets are lost.
+//! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that has the old
+//! pages writes where nothing reads. The engine cannot tell which NF of the group did it, so it resets the whole group:
+//! it evicts all its NFs, lets ports receive into new memory, and frees the old memory when its last buffer is back.
+//! Other groups' packets continue to pass; the group's packets are lost.
 
 use std::time::{Duration, Instant};
 

@@ -92,8 +92,8 @@ impl Teardown {
 }
 
 impl Engine {
-    /// Asks an NF to leave: it gets no new packets and sends on the packets that it holds. Then the engine asks it to stop, and
-    /// it closes its connection. A standby replica replaces it at once.
+    /// Asks an NF to leave: it gets no new packets and sends on the packets that it holds. Then the engine asks it to
+    /// stop, and it closes its connection. A standby replica replaces it at once.
     pub fn dismiss(&mut self, id: InstanceId) {
         let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
         let role = instance.role;
@@ -158,8 +158,8 @@ impl Engine {
         stranded
     }
 
-    /// Activates a standby replica of a role. Does nothing if the role has none, or if enough replicas are active because the
-    /// instance that ended was about to become a standby itself.
+    /// Activates a standby replica of a role. Does nothing if the role has none, or if enough replicas are active
+    /// because the instance that ended was about to become a standby itself.
     pub(crate) fn promote_standby(&mut self, role: RoleId) {
         let Some(nf) = self.host.nf(role) else { return };
         let is =
@@ -272,8 +272,8 @@ impl Engine {
         }
     }
 
-    /// Whether a leaving NF holds no packets. The in-flight table is conclusive only after every other NF has confirmed the
-    /// table without it, and every worker has then passed a barrier and so spilled its queues.
+    /// Whether a leaving NF holds no packets. The in-flight table is conclusive only after every other NF has confirmed
+    /// the table without it, and every worker has then passed a barrier and so spilled its queues.
     fn holds_nothing(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.nfs.instances.get(&id) else { return true };
         let Some(group) = self.nfs.groups.get(&instance.group) else { return true };

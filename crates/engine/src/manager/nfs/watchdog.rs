@@ -3,11 +3,11 @@
 //!
 //! An NF thread hangs if packets wait in one of its rings while neither its heartbeat nor the head of any of its rings
 //! moves, for the role's `hang_timeout`. Time in which the NF's process only waited for a core does not count
-//! ([`cpu_time`](super::cpu_time)): such an NF is *starved*, which is reported, and it keeps getting packets. netlib moves
-//! the heartbeat with each packet and while it waits for room in another ring, so a slow NF does not count as hung, nor
-//! does an NF that waits for a slow NF after it. The engine treats a hung NF like a dead one: a standby takes over, or its
-//! chains bypass it or drop at their entry. But the NF keeps its buffers until it ends, because it may still write to them.
-//! If it makes progress again, it gets packets again.
+//! ([`cpu_time`](super::cpu_time)): such an NF is *starved*, which is reported, and it keeps getting packets. netlib
+//! moves the heartbeat with each packet and while it waits for room in another ring, so a slow NF does not count as
+//! hung, nor does an NF that waits for a slow NF after it. The engine treats a hung NF like a dead one: a standby takes
+//! over, or its chains bypass it or drop at their entry. But the NF keeps its buffers until it ends, because it may
+//! still write to them. If it makes progress again, it gets packets again.
 //!
 //! An NF that moves its heartbeat without reading packets harms only the chains that it is in, which it could do anyway
 //! by dropping packets.
@@ -33,8 +33,8 @@ impl Watchdog {
         Self(Instant::now())
     }
 
-    /// The time since the last check, if the next one is due. At most twice the interval, because NFs may have been stopped
-    /// together with this thread (in a stopped machine or process).
+    /// The time since the last check, if the next one is due. At most twice the interval, because NFs may have been
+    /// stopped together with this thread (in a stopped machine or process).
     fn step(&mut self) -> Option<Duration> {
         let elapsed = self.0.elapsed();
         if elapsed < INTERVAL {

@@ -1,8 +1,8 @@
 //! Moves queues from an overloaded worker to one that has time. In: the loads, once a second. Out: at most one move.
 //!
-//! A queue moves if its worker has been busy for over [`BUSY`] for [`SECONDS`] seconds, another worker of its NUMA node would be
-//! clearly less busy with it, and no queue has moved for [`PAUSE`]. Ports whose configuration names a worker stay, as do ports that
-//! follow another port and ports that have a queue on each worker.
+//! A queue moves if its worker has been busy for over [`BUSY`] for [`SECONDS`] seconds, another worker of its NUMA node
+//! would be clearly less busy with it, and no queue has moved for [`PAUSE`]. Ports whose configuration names a worker
+//! stay, as do ports that follow another port and ports that have a queue on each worker.
 
 use std::time::{Duration, Instant};
 

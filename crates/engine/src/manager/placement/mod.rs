@@ -1,11 +1,11 @@
-//! Placement: the worker of each rx queue. In: requests of ports that are about to open, and the measured load. Out: for each
-//! port, the workers of its queues.
+//! Placement: the worker of each rx queue. In: requests of ports that are about to open, and the measured load. Out:
+//! for each port, the workers of its queues.
 //!
-//! Ports that name a worker come first, then the others in the order of the configuration, then ports that share another
-//! port's worker. Each queue gets the worker with the fewest queues of the same port, then the least load in steps of
-//! [`STEP`], then the fewest queues; then the one that it had, then the first. Only workers on the port's NUMA node are
-//! candidates, if there are any. Nothing here is random, and a start knows no load: the same configuration always has the
-//! same workers.
+//! Ports that name a worker come first, then the others in the order of the configuration, then ports that share
+//! another port's worker. Each queue gets the worker with the fewest queues of the same port, then the least load in
+//! steps of [`STEP`], then the fewest queues; then the one that it had, then the first. Only workers on the port's NUMA
+//! node are candidates, if there are any. Nothing here is random, and a start knows no load: the same configuration
+//! always has the same workers.
 
 pub(crate) mod balance;
 pub(crate) mod load;
@@ -169,7 +169,8 @@ impl<'a> Round<'a> {
         if local.is_empty() { workers().collect() } else { local }
     }
 
-    /// The load that a queue of this port will probably add: what its queues had before, or else the average of all queues.
+    /// The load that a queue of this port will probably add: what its queues had before, or else the average of all
+    /// queues.
     fn expected(&self, request: &Request) -> u32 {
         let Some(place) = self.former.get(&request.port).filter(|place| !place.workers.is_empty()) else {
             return if request.counts { self.average } else { 0 };

@@ -37,8 +37,8 @@ pub(crate) struct Move {
 }
 
 impl Engine {
-    /// Moves the queues of ports to the workers that the configuration names. Ports of which a queue cannot be moved now are closed
-    /// and opened again.
+    /// Moves the queues of ports to the workers that the configuration names. Ports of which a queue cannot be moved
+    /// now are closed and opened again.
     pub(crate) fn move_to_named_workers(&mut self) {
         let named: Vec<(PortId, WorkerId)> =
             self.host.ports.iter().filter_map(|port| Some((port.id, WorkerId(port.worker?)))).collect();

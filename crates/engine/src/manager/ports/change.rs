@@ -1,9 +1,9 @@
-//! Changes ports. In: a configuration. Out: ports that are open and not with the workers yet, ports that receive into other
-//! memory, and ports that stay closed, each with its reason.
+//! Changes ports. In: a configuration. Out: ports that are open and not with the workers yet, ports that receive into
+//! other memory, and ports that stay closed, each with its reason.
 //!
-//! What a port needs and this machine lacks (an interface, a namespace, a socket's folder) is a problem of this port alone:
-//! it stays closed, and [`Engine::reopen`] opens it later. What only another configuration can mend refuses a change, but not
-//! the first configuration, as a network with one wrong port is better than none.
+//! What a port needs and this machine lacks (an interface, a namespace, a socket's folder) is a problem of this port
+//! alone: it stays closed, and [`Engine::reopen`] opens it later. What only another configuration can mend refuses a
+//! change, but not the first configuration, as a network with one wrong port is better than none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -125,8 +125,8 @@ impl Engine {
         }
     }
 
-    /// Whether a port that cannot be opened stays closed, instead of failing the change: also one that was closed before, as
-    /// it must not prevent other changes.
+    /// Whether a port that cannot be opened stays closed, instead of failing the change: also one that was closed
+    /// before, as it must not prevent other changes.
     fn tolerates(&self, tolerance: Tolerance, config: &PortConfig, error: &OpenError) -> bool {
         let was_closed = || {
             self.closed_ports.contains_key(&config.id)
@@ -167,8 +167,8 @@ impl Engine {
         self.reopen(&others);
     }
 
-    /// Closes ports and opens them again, because their interface was created again or is gone, or opens closed ones. Ports
-    /// that cannot be opened stay closed: try again later.
+    /// Closes ports and opens them again, because their interface was created again or is gone, or opens closed ones.
+    /// Ports that cannot be opened stay closed: try again later.
     pub fn reopen(&mut self, ports: &[PortId]) {
         let host = Arc::clone(&self.host);
         let mut opened = Vec::new();
@@ -198,7 +198,8 @@ impl Engine {
         }
     }
 
-    /// Gives interfaces that came up their addresses and routes again: the kernel has forgotten some while they were down.
+    /// Gives interfaces that came up their addresses and routes again: the kernel has forgotten some while they were
+    /// down.
     pub fn restore_addresses(&mut self, links: &[LinkEvent]) {
         self.ports.values_mut().for_each(|port| port.control.restore_addresses(links));
     }

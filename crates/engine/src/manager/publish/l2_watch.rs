@@ -1,5 +1,5 @@
-//! Watches L2 switching for loops and storms. In: the counts of the forwarding database and of storm control, once a second.
-//! Out: notices, and the state that views show.
+//! Watches L2 switching for loops and storms. In: the counts of the forwarding database and of storm control, once a
+//! second. Out: notices, and the state that views show.
 
 use std::collections::BTreeMap;
 

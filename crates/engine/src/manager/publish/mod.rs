@@ -25,8 +25,8 @@ use snapshot::View;
 const CONFIRMATION: Duration = Duration::from_millis(50);
 /// Buckets of flows per sticky role, as a power of two: 256 KiB.
 const STICKY_ORDER: u32 = 16;
-/// Ticks without packets after which a flow may get another replica: longer than a packet can wait in a full ring of a slow
-/// NF.
+/// Ticks without packets after which a flow may get another replica: longer than a packet can wait in a full ring of a
+/// slow NF.
 const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 
 /// State of chains beyond the configuration.
@@ -47,9 +47,9 @@ impl Engine {
         self.send_snapshots();
     }
 
-    /// As [`Engine::publish`], but waits until NFs have confirmed the new tables before workers get new snapshots. An NF that
-    /// does not know its next hop yet sends packets through the engine, and packets that it later sends directly would overtake
-    /// them. Waits at most [`CONFIRMATION`].
+    /// As [`Engine::publish`], but waits until NFs have confirmed the new tables before workers get new snapshots. An
+    /// NF that does not know its next hop yet sends packets through the engine, and packets that it later sends
+    /// directly would overtake them. Waits at most [`CONFIRMATION`].
     pub(crate) fn publish_in_order(&mut self) {
         let published = self.publish_tables();
         let deadline = Instant::now() + CONFIRMATION;

@@ -1,5 +1,6 @@
-//! Chains with bypassed inner hops, for flows whose verdicts skip the NFs at these hops. The manager creates such a chain
-//! when a worker first needs it. It has its own id in tables and descriptors; statistics count it as the configured chain.
+//! Chains with bypassed inner hops, for flows whose verdicts skip the NFs at these hops. The manager creates such a
+//! chain when a worker first needs it. It has its own id in tables and descriptors; statistics count it as the
+//! configured chain.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,8 @@ use crate::manager::Engine;
 use crate::manager::since::ChainSums;
 use crate::snapshot::Shortened;
 
-/// Limit of such chains, which use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their chain.
+/// Limit of such chains, which use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their
+/// chain.
 const MOST: usize = 64;
 
 /// A chain with bypassed hops, and the counters of its id before it was created.

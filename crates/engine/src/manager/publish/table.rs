@@ -91,8 +91,8 @@ const fn balance_of(balance: model::Balance) -> Balance {
     }
 }
 
-/// Keeps existing rings in the table while both their NF threads live, because the rings may hold packets. Leaves out rings
-/// of an NF thread that ended: their readers empty them before they confirm the table.
+/// Keeps existing rings in the table while both their NF threads live, because the rings may hold packets. Leaves out
+/// rings of an NF thread that ended: their readers empty them before they confirm the table.
 fn keep_rings(group: &GroupState, table: &mut Table) {
     for from in (1..MAX_NF_THREADS as u8).map(NfThreadId) {
         for (to, ring) in group.rings_from(from).filter(|(to, _)| !group.is_gone(from) && !group.is_gone(*to))

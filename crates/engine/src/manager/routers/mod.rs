@@ -81,16 +81,16 @@ struct Limits {
 }
 
 impl Limits {
-    /// The longest IP packet of a port: its MTU, or that of its interface if that is smaller. While the port is missing, no
-    /// packet fits, so all are punted.
+    /// The longest IP packet of a port: its MTU, or that of its interface if that is smaller. While the port is
+    /// missing, no packet fits, so all are punted.
     fn mtu(&self, host: &Host, port: PortId) -> u32 {
         let own = host.port(port).map_or(0, |port| port.mtu.into());
         self.mtus.get(&port).map_or(own, |mtu| own.min(*mtu))
     }
 }
 
-/// The most entries of the kernel's smaller neighbour table. All network namespaces share the tables, and only the first
-/// one shows the sizes.
+/// The most entries of the kernel's smaller neighbour table. All network namespaces share the tables, and only the
+/// first one shows the sizes.
 fn neighbour_table_size() -> u32 {
     let size = |family: &str| {
         let file = format!("/proc/sys/net/{family}/neigh/default/gc_thresh3");
@@ -254,9 +254,9 @@ impl Engine {
         self.routers.states.iter().map(view).collect()
     }
 
-    /// Follows the MTUs of the ports' interfaces, from [`Engine::ports`]: routers do not forward longer packets, and AF_XDP
-    /// ports drop them. Follows their offloads, too: packets for an interface without them are finished before. An interface that is
-    /// gone sends nothing.
+    /// Follows the MTUs of the ports' interfaces, from [`Engine::ports`]: routers do not forward longer packets, and
+    /// AF_XDP ports drop them. Follows their offloads, too: packets for an interface without them are finished before.
+    /// An interface that is gone sends nothing.
     pub fn follow_mtus(&mut self, ports: &[PortView]) {
         let mut mtus = BTreeMap::new();
         for view in ports {

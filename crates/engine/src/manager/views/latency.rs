@@ -51,16 +51,16 @@ impl Latencies {
     }
 }
 
-/// The latency of a packet, and estimates for packets that would have been measured in the meantime: if packets keep their
-/// order, these waited for the rest of its time.
+/// The latency of a packet, and estimates for packets that would have been measured in the meantime: if packets keep
+/// their order, these waited for the rest of its time.
 fn waits(nanos: u64, missed: u32) -> impl Iterator<Item = u64> {
     let parts = u64::from(missed) + 1;
     (0..parts).map(move |n| nanos - nanos / parts * n)
 }
 
 impl Engine {
-    /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first call until
-    /// a minute after the last call.
+    /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first
+    /// call until a minute after the last call.
     pub fn latencies(&mut self) -> Vec<LatencyView> {
         self.measure_latencies();
         let view = |(span, histogram): (&Span, &Histogram<u32>)| LatencyView {

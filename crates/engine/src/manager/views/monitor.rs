@@ -1,4 +1,5 @@
-//! The heaviest addresses and names among the flows that run: what workers' flow monitors have counted since their last records.
+//! The heaviest addresses and names among the flows that run: what workers' flow monitors have counted since their last
+//! records.
 //!
 //! Workers report them in pages, one per command, so that reading stalls no worker.
 
@@ -17,8 +18,8 @@ pub(crate) struct MonitorReader {
 }
 
 impl Engine {
-    /// Reads the running flows of all workers' monitors, page by page. [`Engine::service`] calls `done` with the heaviest of
-    /// them; with none if the engine has no monitor.
+    /// Reads the running flows of all workers' monitors, page by page. [`Engine::service`] calls `done` with the
+    /// heaviest of them; with none if the engine has no monitor.
     pub fn read_running(&mut self, done: impl FnOnce(Heaviest) + Send + 'static) {
         let ticket = self.workers.new_ticket();
         self.monitor_readers.push(MonitorReader {

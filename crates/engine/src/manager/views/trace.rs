@@ -25,7 +25,8 @@ pub enum TraceError {
 }
 
 impl Engine {
-    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on unchanged.
+    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on
+    /// unchanged.
     ///
     /// # Errors
     /// [`TraceError`], if there is no memory for it.
