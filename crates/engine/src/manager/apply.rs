@@ -116,12 +116,11 @@ impl Engine {
         };
         let before = std::mem::replace(&mut self.host, Arc::clone(shared));
         self.closed_ports.retain(|port, _| host.port(*port).is_some() && !self.ports.contains_key(port));
-        self.count_from_now(&before);
+        self.chains.follow(host);
+        self.since.follow(&before, host, self.chains.shortened(), &self.workers);
         self.forget_removed_roles();
         self.reaper.free(before);
         self.routers.follow(host, quotas);
-        self.forget_shortened();
-        self.follow_sticky();
         let removed: Vec<GroupId> =
             self.nfs.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
         self.dismiss_unconfigured(host);

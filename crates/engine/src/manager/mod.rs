@@ -203,7 +203,9 @@ impl Engine {
         self.service_resets();
         self.service_policy();
         self.service_routers();
-        self.service_shortened();
+        if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
+            self.publish_in_order();
+        }
         self.retire_groups();
         let counters = self.workers.iter().map(|worker| &*worker.counters);
         if self.loads.measure(&self.placement, counters, Instant::now()) {

@@ -10,7 +10,8 @@ use netvm_model::{Host, RouterId};
 use crate::counters::{ChainCounts, InterfaceCounts, PortCounts, RouterCounts};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
-use crate::manager::Engine;
+use crate::manager::workers::Workers;
+use crate::snapshot::Shortened;
 
 /// Counters of a port, summed over the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,74 +94,67 @@ impl Sub for ChainSums {
     }
 }
 
-impl Engine {
-    /// Starts the counters of items that `before` did not have.
-    pub(crate) fn count_from_now(&mut self, before: &Host) {
-        let (host, since) = (&self.host, &self.since);
-        let (ports, chains) =
-            (host.ports.iter().map(|port| port.id), host.chains.iter().map(|chain| chain.id));
-        let routers = host.routers.iter().map(|router| router.id);
-        self.since = Baselines {
-            ports: carry(&since.ports, ports, |id| before.port(id).is_some(), |id| self.sums_of_port(id)),
-            chains: carry(
-                &since.chains,
-                chains,
-                |id| before.chain(id).is_some(),
-                |id| self.sums_of_chain(id),
-            ),
-            routers: carry(
-                &since.routers,
-                routers,
-                |id| before.router(id).is_some(),
-                |id| self.sums_of_router(id),
-            ),
-        };
+impl Baselines {
+    /// Starts the counters of items that `before` did not have. `shortened`: variants of chains, which go on.
+    pub(crate) fn follow(&mut self, before: &Host, host: &Host, shortened: &[Shortened], workers: &Workers) {
+        let ports = host.ports.iter().map(|port| (port.id, before.port(port.id).is_some()));
+        let chains = host.chains.iter().map(|chain| (chain.id, before.chain(chain.id).is_some()));
+        let chains = chains.chain(shortened.iter().map(|short| (short.id, true)));
+        let routers = host.routers.iter().map(|router| (router.id, before.router(router.id).is_some()));
+        carry(&mut self.ports, ports, |id| sums_of_port(workers, id));
+        carry(&mut self.chains, chains, |id| sums_of_chain(workers, id));
+        carry(&mut self.routers, routers, |id| sums_of_router(workers, id));
     }
 
-    pub(crate) fn port_counts(&self, id: PortId) -> PortSums {
-        self.sums_of_port(id) - self.since.ports.get(&id).copied().unwrap_or_default()
+    /// Starts the counters of a variant of a chain.
+    pub(crate) fn begin_chain(&mut self, id: ChainId, workers: &Workers) {
+        self.chains.insert(id, sums_of_chain(workers, id));
     }
 
-    pub(crate) fn chain_counts(&self, id: ChainId) -> ChainSums {
-        self.sums_of_chain(id) - self.since.chains.get(&id).copied().unwrap_or_default()
+    pub(crate) fn port(&self, id: PortId, workers: &Workers) -> PortSums {
+        sums_of_port(workers, id) - self.ports.get(&id).copied().unwrap_or_default()
     }
 
-    pub(crate) fn router_counts(&self, id: RouterId) -> RouterCounts {
-        self.sums_of_router(id) - self.since.routers.get(&id).copied().unwrap_or_default()
+    pub(crate) fn chain(&self, id: ChainId, workers: &Workers) -> ChainSums {
+        sums_of_chain(workers, id) - self.chains.get(&id).copied().unwrap_or_default()
     }
 
-    fn sums_of_port(&self, id: PortId) -> PortSums {
-        let index = id.index();
-        PortSums {
-            counts: self.sum(|c| c.ports[index].counts()),
-            cycles: self.sum(|c| c.ports[index].cycles.get()),
-            waited: self.sum(|c| c.ports[index].waited.get()),
-            interface: self.sum(|c| c.ports[index].interface.counts()),
-            drops: DropSums(DropReason::ALL.map(|reason| self.sum(|c| c.ports[index].drops.get(reason)))),
-        }
-    }
-
-    /// The sums of a chain's number since the start of the workers.
-    pub(crate) fn sums_of_chain(&self, id: ChainId) -> ChainSums {
-        let index = id.index();
-        ChainSums {
-            counts: self.sum(|c| c.chains[index].counts()),
-            drops: DropSums(DropReason::ALL.map(|reason| self.sum(|c| c.chains[index].drops.get(reason)))),
-        }
-    }
-
-    fn sums_of_router(&self, id: RouterId) -> RouterCounts {
-        self.sum(|c| c.routers[id.index()].counts())
+    pub(crate) fn router(&self, id: RouterId, workers: &Workers) -> RouterCounts {
+        sums_of_router(workers, id) - self.routers.get(&id).copied().unwrap_or_default()
     }
 }
 
-/// The baselines of these numbers: numbers that had an item `before` keep their baseline; others get the current
-/// counts.
+fn sums_of_port(workers: &Workers, id: PortId) -> PortSums {
+    let index = id.index();
+    PortSums {
+        counts: workers.sum(|c| c.ports[index].counts()),
+        cycles: workers.sum(|c| c.ports[index].cycles.get()),
+        waited: workers.sum(|c| c.ports[index].waited.get()),
+        interface: workers.sum(|c| c.ports[index].interface.counts()),
+        drops: DropSums(DropReason::ALL.map(|reason| workers.sum(|c| c.ports[index].drops.get(reason)))),
+    }
+}
+
+fn sums_of_chain(workers: &Workers, id: ChainId) -> ChainSums {
+    let index = id.index();
+    ChainSums {
+        counts: workers.sum(|c| c.chains[index].counts()),
+        drops: DropSums(DropReason::ALL.map(|reason| workers.sum(|c| c.chains[index].drops.get(reason)))),
+    }
+}
+
+fn sums_of_router(workers: &Workers, id: RouterId) -> RouterCounts {
+    workers.sum(|c| c.routers[id.index()].counts())
+}
+
+/// Keeps the baselines of these numbers, each with whether it had an item before; others get the current counts.
 fn carry<Id: Copy + Ord, Sums: Copy>(
-    known: &BTreeMap<Id, Sums>,
-    ids: impl Iterator<Item = Id>,
-    before: impl Fn(Id) -> bool,
+    baselines: &mut BTreeMap<Id, Sums>,
+    ids: impl Iterator<Item = (Id, bool)>,
     now: impl Fn(Id) -> Sums,
-) -> BTreeMap<Id, Sums> {
-    ids.filter_map(|id| Some((id, if before(id) { *known.get(&id)? } else { now(id) }))).collect()
+) {
+    let baseline =
+        |(id, had_item): (Id, bool)| Some((id, if had_item { *baselines.get(&id)? } else { now(id) }));
+    let carried = ids.filter_map(baseline).collect();
+    *baselines = carried;
 }

@@ -6,7 +6,7 @@ use netvm_model::words::nearest_names;
 
 use super::CaptureError;
 use crate::ids::{ChainId, RoleId};
-use crate::manager::publish::shortened::ShortChain;
+use crate::snapshot::Shortened;
 use crate::tap::places::Places;
 
 /// A place at which packets are captured.
@@ -67,10 +67,10 @@ impl Interface {
     }
 
     /// Adds its current numbers to `places`, as interface `number`.
-    pub(super) fn add_to(&self, places: &mut Places, number: u16, (host, short): (&Host, &[ShortChain])) {
+    pub(super) fn add_to(&self, places: &mut Places, number: u16, (host, short): (&Host, &[Shortened])) {
         let with_short = |id: ChainId| {
-            let shortened = short.iter().map(|short| short.chain).filter(move |chain| chain.of == id);
-            shortened.map(|chain| chain.id).chain([id])
+            let shortened = short.iter().filter(move |short| short.of == id);
+            shortened.map(|short| short.id).chain([id])
         };
         match self {
             Self::Port(name) => {

@@ -255,7 +255,7 @@ impl Engine {
     fn places_of(&self, session: &Session) -> Places {
         let mut places = Places::new(session.dropped);
         for (number, interface) in (0u16..).zip(&session.interfaces) {
-            interface.add_to(&mut places, number, (&self.host, &self.chains.shortened));
+            interface.add_to(&mut places, number, (&self.host, self.chains.shortened()));
         }
         *places
     }
@@ -270,9 +270,9 @@ impl Engine {
             ports: host.ports.iter().map(|port| (port.id.0, port.name.clone())).collect(),
             roles: host.nfs.iter().map(|nf| (nf.id.0, nf.role.clone())).collect(),
         };
-        for short in &self.chains.shortened {
-            if let Some(whole) = names.chains.get(&short.chain.of.0).cloned() {
-                names.chains.insert(short.chain.id.0, whole);
+        for short in self.chains.shortened() {
+            if let Some(whole) = names.chains.get(&short.of.0).cloned() {
+                names.chains.insert(short.id.0, whole);
             }
         }
         names

@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_model::{Balance, NfConfig};
+use netvm_model::{Balance, Host, NfConfig};
 use netvm_region::Sticky;
 use netvm_switch::TICKS_PER_SECOND;
 
 use super::Engine;
 use super::nfs::instance::{Instance, InstanceState};
 use crate::ids::{ChainId, GroupId, RoleId};
+use crate::snapshot::Shortened;
 use crate::worker::Command;
-use shortened::ShortChain;
 use snapshot::View;
 
 /// Time limit for NFs to confirm a new table.
@@ -33,11 +33,25 @@ const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 #[derive(Default)]
 pub(crate) struct Chains {
     /// Variants with bypassed hops.
-    pub(crate) shortened: Vec<ShortChain>,
+    shortened: Vec<Shortened>,
     /// The flows of each sticky role.
-    pub(crate) sticky: BTreeMap<RoleId, Arc<Sticky>>,
+    sticky: BTreeMap<RoleId, Arc<Sticky>>,
     /// Chains whose packets return to the engine after each hop, because a capture includes their hops.
     pub(crate) captured: BTreeSet<ChainId>,
+}
+
+impl Chains {
+    /// Follows a new host: creates flow tables for roles that became sticky, and removes those of other roles and
+    /// chains.
+    pub(crate) fn follow(&mut self, host: &Host) {
+        self.forget_shortened(host);
+        let is_sticky = |nf: &&NfConfig| nf.balance == Balance::Sticky;
+        self.sticky.retain(|role, _| host.nf(*role).as_ref().is_some_and(is_sticky));
+        for nf in host.nfs.iter().filter(is_sticky) {
+            let table = || Arc::new(Sticky::new(STICKY_ORDER, STICKY_IDLE));
+            self.sticky.entry(nf.id).or_insert_with(table);
+        }
+    }
 }
 
 impl Engine {
@@ -82,16 +96,5 @@ impl Engine {
         let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
         self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
         self.renumber_captures();
-    }
-
-    /// Creates flow tables for roles that became sticky, and removes those of other roles.
-    pub(crate) fn follow_sticky(&mut self) {
-        let host = &self.host;
-        let is_sticky = |nf: &&NfConfig| nf.balance == Balance::Sticky;
-        self.chains.sticky.retain(|role, _| host.nf(*role).as_ref().is_some_and(is_sticky));
-        for nf in host.nfs.iter().filter(is_sticky) {
-            let table = || Arc::new(Sticky::new(STICKY_ORDER, STICKY_IDLE));
-            self.chains.sticky.entry(nf.id).or_insert_with(table);
-        }
     }
 }

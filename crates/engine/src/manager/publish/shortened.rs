@@ -4,72 +4,62 @@
 
 use std::sync::atomic::Ordering;
 
-use netvm_model::MAX_CHAINS;
+use netvm_model::{Host, MAX_CHAINS};
 
+use super::Chains;
 use crate::ids::ChainId;
-use crate::manager::Engine;
-use crate::manager::since::ChainSums;
+use crate::manager::since::{Baselines, ChainSums};
+use crate::manager::workers::Workers;
 use crate::snapshot::Shortened;
 
 /// Limit of such chains, which use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their
 /// chain.
 const MOST: usize = 64;
 
-/// A chain with bypassed hops, and the counters of its id before it was created.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ShortChain {
-    pub(crate) chain: Shortened,
-    before: ChainSums,
-}
-
-impl Engine {
-    /// Creates the chains that workers requested.
-    pub(crate) fn service_shortened(&mut self) {
-        let mut made = false;
-        let wanted: Vec<u64> = self
-            .workers
-            .iter()
-            .map(|worker| worker.counters.wanted_chain.swap(0, Ordering::Relaxed))
-            .collect();
-        for wanted in wanted.into_iter().filter(|wanted| *wanted != 0) {
-            made |= self.shorten(ChainId((wanted >> 16) as u16), wanted as u16);
-        }
-        if made {
-            self.publish_in_order();
-        }
+impl Chains {
+    /// The chains with bypassed hops.
+    pub(crate) fn shortened(&self) -> &[Shortened] {
+        &self.shortened
     }
 
-    /// Creates the variant of chain `of` without some hops. Returns whether it is new.
-    fn shorten(&mut self, of: ChainId, without: u16) -> bool {
-        let is_known = |short: &ShortChain| (short.chain.of, short.chain.without) == (of, without);
-        let Some(chain) = self.host.chain(of) else { return false };
-        let all = 1u32.checked_shl(chain.hops.len() as u32).map_or(u32::MAX, |bit| bit - 1);
-        if without == 0 || u32::from(without) & !all != 0 || self.chains.shortened.iter().any(is_known) {
-            return false;
+    /// Creates the chains that workers requested. Returns whether there are any.
+    pub(crate) fn shorten_wanted(&mut self, host: &Host, since: &mut Baselines, workers: &Workers) -> bool {
+        let known = self.shortened.len();
+        for worker in workers.iter() {
+            let wanted = worker.counters.wanted_chain.swap(0, Ordering::Relaxed);
+            if wanted != 0
+                && let Some(short) = self.shorten(host, ChainId((wanted >> 16) as u16), wanted as u16)
+            {
+                since.begin_chain(short.id, workers);
+                self.shortened.push(short);
+            }
         }
-        let is_free = |id: &ChainId| {
-            self.host.chain(*id).is_none() && self.chains.shortened.iter().all(|short| short.chain.id != *id)
-        };
+        self.shortened.len() > known
+    }
+
+    /// The variant of chain `of` without some hops, if there can be one and is none yet.
+    fn shorten(&self, host: &Host, of: ChainId, without: u16) -> Option<Shortened> {
+        let is_known = |short: &Shortened| (short.of, short.without) == (of, without);
+        let chain = host.chain(of)?;
+        let all = 1u32.checked_shl(chain.hops.len() as u32).map_or(u32::MAX, |bit| bit - 1);
+        if without == 0 || u32::from(without) & !all != 0 || self.shortened.iter().any(is_known) {
+            return None;
+        }
+        let is_free =
+            |id: &ChainId| host.chain(*id).is_none() && self.shortened.iter().all(|short| short.id != *id);
         let numbers = (MAX_CHAINS - MOST..MAX_CHAINS).map(|number| ChainId(number as u16));
-        let Some(id) = numbers.rev().find(is_free) else { return false };
-        let before = self.sums_of_chain(id);
-        self.chains.shortened.push(ShortChain { chain: Shortened { id, of, without }, before });
-        true
+        let id = numbers.rev().find(is_free)?;
+        Some(Shortened { id, of, without })
     }
 
     /// Removes variants of removed chains, and variants whose id a configured chain has taken.
-    pub(crate) fn forget_shortened(&mut self) {
-        let host = &self.host;
-        self.chains
-            .shortened
-            .retain(|short| host.chain(short.chain.of).is_some() && host.chain(short.chain.id).is_none());
+    pub(super) fn forget_shortened(&mut self, host: &Host) {
+        self.shortened.retain(|short| host.chain(short.of).is_some() && host.chain(short.id).is_none());
     }
 
     /// Counter sums of a chain with all its variants.
-    pub(crate) fn counted_of_chain(&self, id: ChainId) -> ChainSums {
-        let variants = self.chains.shortened.iter().filter(|short| short.chain.of == id);
-        variants.fold(self.chain_counts(id), |sums, short| {
-            sums + (self.sums_of_chain(short.chain.id) - short.before)
-        })
+    pub(crate) fn counts(&self, id: ChainId, since: &Baselines, workers: &Workers) -> ChainSums {
+        let variants = self.shortened.iter().filter(|short| short.of == id);
+        variants.fold(since.chain(id, workers), |sums, short| sums + since.chain(short.id, workers))
     }
 }

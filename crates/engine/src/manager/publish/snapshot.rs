@@ -117,8 +117,7 @@ impl<'a> View<'a> {
 
     /// The shortened chains, each with its configured chain.
     pub(crate) fn short_chains(&self) -> impl Iterator<Item = (Shortened, &Chain)> {
-        let chains = self.chains.shortened.iter().map(|short| short.chain);
-        chains.filter_map(|short| Some((short, self.host.chain(short.of)?)))
+        self.chains.shortened.iter().filter_map(|short| Some((*short, self.host.chain(short.of)?)))
     }
 
     /// The chains that are captured at their hops.

@@ -243,7 +243,7 @@ impl Engine {
     #[must_use]
     pub fn routers(&self) -> Vec<RouterView> {
         let view = |(id, state): (&RouterId, &State)| {
-            let counts = self.router_counts(*id);
+            let counts = self.since.router(*id, &self.workers);
             netvm_counters::router!(filled! { RouterView from counts {
                 id: *id,
                 routes: state.tables.routes(),

@@ -203,7 +203,7 @@ impl Engine {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         let view = |state: &PortState| {
-            let sums = self.port_counts(state.id());
+            let sums = self.since.port(state.id(), &self.workers);
             let control = &state.control;
             PortView {
                 workers: self.workers_of(state),
@@ -229,7 +229,7 @@ impl Engine {
                 switching: self.switching_view(config.id),
                 interface: closed_interface(config.kind.info()),
                 fault: Some(self.closed_ports.get(&config.id)?.clone()),
-                ..closed_view(config.id, self.port_counts(config.id))
+                ..closed_view(config.id, self.since.port(config.id, &self.workers))
             })
         };
         let closed = self.host.ports.iter().filter_map(closed);
@@ -273,7 +273,7 @@ impl Engine {
     #[must_use]
     pub fn chains(&self) -> Vec<ChainView> {
         let view = |chain: &Chain| {
-            let ChainSums { counts, drops } = self.counted_of_chain(chain.id);
+            let ChainSums { counts, drops } = self.chains.counts(chain.id, &self.since, &self.workers);
             netvm_counters::chain!(
                 filled! { ChainView from counts { id: chain.id, drops: by_reason(drops) } }
             )
