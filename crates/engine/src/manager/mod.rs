@@ -25,6 +25,7 @@ use netvm_model::{EngineConfig, Host};
 use netvm_region::Pages;
 use rtrb::Consumer;
 
+mod api;
 mod apply;
 mod captures;
 mod cores;

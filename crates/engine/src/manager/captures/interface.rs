@@ -4,9 +4,8 @@
 use netvm_model::Host;
 use netvm_model::words::nearest_names;
 
-use super::CaptureError;
+use super::{CaptureError, Numbering};
 use crate::ids::{ChainId, RoleId};
-use crate::snapshot::Shortened;
 use crate::tap::places::Places;
 
 /// A place at which packets are captured.
@@ -67,10 +66,11 @@ impl Interface {
     }
 
     /// Adds its current numbers to `places`, as interface `number`.
-    pub(super) fn add_to(&self, places: &mut Places, number: u16, (host, short): (&Host, &[Shortened])) {
+    pub(super) fn add_to(&self, places: &mut Places, number: u16, numbering: Numbering<'_>) {
+        let Numbering { host, shortened } = numbering;
         let with_short = |id: ChainId| {
-            let shortened = short.iter().filter(move |short| short.of == id);
-            shortened.map(|short| short.id).chain([id])
+            let variants = shortened.iter().filter(move |short| short.of == id);
+            variants.map(|short| short.id).chain([id])
         };
         match self {
             Self::Port(name) => {

@@ -14,9 +14,10 @@ use netvm_model::Host;
 use netvm_model::words::nearest_names;
 use netvm_tap::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Writer};
 
-use super::Engine;
+use super::workers::Workers;
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId};
+use crate::snapshot::Shortened;
 use crate::tap::places::Places;
 use crate::tap::{MAX_CAPTURES, Tap, TapParts};
 use crate::worker::Command;
@@ -176,36 +177,75 @@ pub(crate) struct Captures {
     sessions: BTreeMap<CaptureId, Session>,
 }
 
+/// What the numbers of captured places and the names of numbers are taken from.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbering<'a> {
+    pub(crate) host: &'a Host,
+    /// Chains with bypassed hops: they have numbers of their own.
+    pub(crate) shortened: &'a [Shortened],
+}
+
 impl Captures {
     /// The chains that are captured at their hops.
     pub(crate) fn chains(&self, host: &Host) -> BTreeSet<ChainId> {
         let passing = self.sessions.values().filter(|session| session.dropped.is_none());
         passing.flat_map(|session| &session.interfaces).flat_map(|place| place.chains(host)).collect()
     }
-}
 
-impl Engine {
-    /// Starts a capture: from now on, workers write records to its rings, which [`CaptureSpec::prepare`] has made for
-    /// each worker.
-    ///
-    /// # Errors
-    /// [`CaptureError`] says what is wrong with the request.
-    pub fn start_capture(
+    /// Starts a capture. The tables of NFs and the snapshots of workers have to follow, as packets may have to pass the
+    /// engine between hops from now on.
+    pub(crate) fn start(
         &mut self,
         spec: &CaptureSpec,
         prepared: PreparedCapture,
+        numbering: Numbering<'_>,
+        workers: &mut Workers,
     ) -> Result<CaptureStarted, CaptureError> {
-        if self.captures.sessions.len() >= MAX_CAPTURES {
+        if self.sessions.len() >= MAX_CAPTURES {
             return Err(CaptureError::TooMany);
         }
+        let session = Session::new(spec, numbering.host)?;
+        self.last += 1;
+        let id = CaptureId(self.last);
+        let places = session.places(numbering);
+        let PreparedCapture { parts, rings } = prepared;
+        for (worker, parts) in workers.ids().zip(parts) {
+            let tap = Tap::new(id, Arc::clone(&places), parts);
+            workers.send(worker, Command::AddTap(Box::new(tap)));
+        }
+        let interfaces = session.interfaces.clone();
+        self.sessions.insert(id, session);
+        Ok(CaptureStarted { id, rings, interfaces, names: CaptureNames::of(numbering) })
+    }
+
+    /// Ends a capture. Returns whether it ran.
+    pub(crate) fn stop(&mut self, id: CaptureId, workers: &mut Workers) -> bool {
+        let ran = self.sessions.remove(&id).is_some();
+        if ran {
+            workers.send_all(|_| Command::RemoveTap(id));
+        }
+        ran
+    }
+
+    /// Sends the workers the numbers of the captured places in the configuration in force.
+    pub(crate) fn renumber(&self, numbering: Numbering<'_>, workers: &mut Workers) {
+        for (id, session) in &self.sessions {
+            let places = session.places(numbering);
+            workers.send_all(|_| Command::SetPlaces(*id, Arc::clone(&places)));
+        }
+    }
+}
+
+impl Session {
+    fn new(spec: &CaptureSpec, host: &Host) -> Result<Self, CaptureError> {
         let dropped = spec.dropped.as_ref().map(|reasons| reason_bits(reasons)).transpose()?;
         let interfaces = match (spec.at.as_slice(), dropped) {
-            ([], None) => of_ports(&self.host),
-            ([], Some(_)) => of_everything(&self.host),
+            ([], None) => of_ports(host),
+            ([], Some(_)) => of_everything(host),
             (names, _) => {
                 let mut all = Vec::new();
                 for name in names {
-                    for place in of_place(&self.host, name, dropped.is_some())? {
+                    for place in of_place(host, name, dropped.is_some())? {
                         if !all.contains(&place) {
                             all.push(place);
                         }
@@ -214,63 +254,33 @@ impl Engine {
                 all
             }
         };
-        if interfaces.len() > MAX_INTERFACES {
-            return Err(CaptureError::TooManyPlaces(interfaces.len()));
-        }
-        if interfaces.is_empty() {
-            return Err(CaptureError::NoPlace);
-        }
-        let id = CaptureId(self.captures.last + 1);
-        let session = Session { interfaces: interfaces.clone(), dropped };
-        let places = Arc::new(self.places_of(&session));
-        let PreparedCapture { parts, rings } = prepared;
-        self.captures.last = id.0;
-        self.captures.sessions.insert(id, session);
-        let workers: Vec<_> = self.workers.iter().map(|worker| worker.id).collect();
-        for (worker, parts) in workers.into_iter().zip(parts) {
-            let tap = Tap::new(id, Arc::clone(&places), parts);
-            self.workers.send(worker, Command::AddTap(Box::new(tap)));
-        }
-        self.publish_in_order();
-        Ok(CaptureStarted { id, rings, interfaces, names: self.capture_names() })
-    }
-
-    /// Ends a capture; does nothing if it has ended.
-    pub fn stop_capture(&mut self, id: CaptureId) {
-        if self.captures.sessions.remove(&id).is_some() {
-            self.workers.send_all(|_| Command::RemoveTap(id));
-            self.publish_in_order();
+        match interfaces.len() {
+            0 => Err(CaptureError::NoPlace),
+            count if count > MAX_INTERFACES => Err(CaptureError::TooManyPlaces(count)),
+            _ => Ok(Self { interfaces, dropped }),
         }
     }
 
-    /// Sends the workers the numbers of the captured places in the configuration in force.
-    pub(crate) fn renumber_captures(&mut self) {
-        let all = self.captures.sessions.iter();
-        let all: Vec<_> = all.map(|(id, session)| (*id, Arc::new(self.places_of(session)))).collect();
-        for (id, places) in all {
-            self.workers.send_all(|_| Command::SetPlaces(id, Arc::clone(&places)));
+    fn places(&self, numbering: Numbering<'_>) -> Arc<Places> {
+        let mut places = Places::new(self.dropped);
+        for (number, interface) in (0u16..).zip(&self.interfaces) {
+            interface.add_to(&mut places, number, numbering);
         }
+        places.into()
     }
+}
 
-    fn places_of(&self, session: &Session) -> Places {
-        let mut places = Places::new(session.dropped);
-        for (number, interface) in (0u16..).zip(&session.interfaces) {
-            interface.add_to(&mut places, number, (&self.host, self.chains.shortened()));
-        }
-        *places
-    }
-
-    fn capture_names(&self) -> CaptureNames {
-        let host = &self.host;
+impl CaptureNames {
+    fn of(Numbering { host, shortened }: Numbering<'_>) -> Self {
         let hops = |hops: &[crate::ids::RoleId]| {
             hops.iter().map(|role| host.nf(*role).map_or_else(String::new, |nf| nf.role.clone())).collect()
         };
-        let mut names = CaptureNames {
+        let mut names = Self {
             chains: host.chains.iter().map(|c| (c.id.0, (c.name.clone(), hops(&c.hops)))).collect(),
             ports: host.ports.iter().map(|port| (port.id.0, port.name.clone())).collect(),
             roles: host.nfs.iter().map(|nf| (nf.id.0, nf.role.clone())).collect(),
         };
-        for short in self.chains.shortened() {
+        for short in shortened {
             if let Some(whole) = names.chains.get(&short.of.0).cloned() {
                 names.chains.insert(short.id.0, whole);
             }

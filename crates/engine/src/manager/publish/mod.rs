@@ -15,6 +15,7 @@ use netvm_region::Sticky;
 use netvm_switch::TICKS_PER_SECOND;
 
 use super::Engine;
+use super::captures::Numbering;
 use super::nfs::instance::{Instance, InstanceState};
 use crate::ids::{ChainId, GroupId, RoleId};
 use crate::snapshot::Shortened;
@@ -95,6 +96,7 @@ impl Engine {
     pub(crate) fn send_snapshots(&mut self) {
         let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
         self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
-        self.renumber_captures();
+        let numbering = Numbering { host: &self.host, shortened: self.chains.shortened() };
+        self.captures.renumber(numbering, &mut self.workers);
     }
 }
