@@ -203,7 +203,9 @@ impl Engine {
         self.service_watchdog();
         self.service_resets();
         self.service_policy();
-        self.service_routers();
+        if self.routers.service(&self.host) {
+            self.send_snapshots();
+        }
         if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
             self.publish_in_order();
         }

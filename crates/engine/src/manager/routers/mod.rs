@@ -10,7 +10,8 @@ use netvm_model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
 
-use super::{Engine, PortView};
+use super::since::Baselines;
+use super::workers::Workers;
 use crate::ids::PortId;
 use crate::router::{
     InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState, SharedPort, UnresolvedLimit,
@@ -160,6 +161,63 @@ impl Routers {
         self.fill(host);
     }
 
+    /// Adds an update of a router's table to those that wait.
+    pub(crate) fn update(&self, router: RouterId, update: Update) -> Result<(), UnknownRouter> {
+        let state = self.states.get(&router).ok_or(UnknownRouter(router))?;
+        self.builder.change(state.ticket, update);
+        Ok(())
+    }
+
+    /// Replaces what a router's namespace says of its interfaces. Snapshots have to follow.
+    pub(crate) fn set_state(
+        &mut self,
+        router: RouterId,
+        state: RouterState,
+        host: &Host,
+    ) -> Result<(), UnknownRouter> {
+        self.states.get_mut(&router).ok_or(UnknownRouter(router))?.kernel = state;
+        self.fill(host);
+        Ok(())
+    }
+
+    /// Follows the MTUs of ports' interfaces. Returns whether snapshots have to follow.
+    pub(crate) fn set_mtus(&mut self, mtus: BTreeMap<PortId, u32>, host: &Host) -> bool {
+        let changes_paths = mtus != self.limits.mtus && !self.paths.is_empty();
+        self.limits.mtus = mtus;
+        if changes_paths {
+            self.fill(host);
+        }
+        changes_paths
+    }
+
+    pub(crate) fn views(&self, since: &Baselines, workers: &Workers) -> Vec<RouterView> {
+        let view = |(id, state): (&RouterId, &State)| {
+            let counts = since.router(*id, workers);
+            netvm_counters::router!(filled! { RouterView from counts {
+                id: *id,
+                routes: state.tables.routes(),
+                memory: state.tables.memory(),
+                was_full: state.tables.was_full(),
+            } })
+        };
+        self.states.iter().map(view).collect()
+    }
+
+    /// Packets punted to routers' kernels, by punt port and reason.
+    pub(crate) fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]> {
+        self.limits.quotas.iter().map(|(port, (_, limits))| (*port, limits.counts())).collect()
+    }
+
+    /// Follows the size of the kernel's neighbour tables, and takes the builder's new tables. Returns whether snapshots
+    /// have to follow.
+    pub(crate) fn service(&mut self, host: &Host) -> bool {
+        if !self.states.is_empty() && self.table_read.elapsed() >= TABLE_INTERVAL {
+            self.table_read = Instant::now();
+            self.limits.unresolved.set_table(neighbour_table_size());
+        }
+        self.take_built(host)
+    }
+
     /// Whether updates have not reached the workers yet.
     pub(crate) fn is_settling(&self) -> bool {
         self.builder.is_busy()
@@ -210,86 +268,5 @@ impl State {
         // Every interface has a quota.
         let interfaces = router.interfaces.iter().enumerate().filter_map(interface).collect();
         RouterPath::new(router.id, interfaces, Arc::clone(&self.tables), &self.kernel.own_v4)
-    }
-}
-
-impl Engine {
-    /// Updates the table of a router. The update takes effect as a whole, a few milliseconds later. Updates in the
-    /// meantime are merged, so frequent calls are cheap.
-    ///
-    /// Next hops refer to interfaces by their index in [`RouterConfig::interfaces`]. Applying a host that changes these
-    /// indexes empties the table, and the caller must send all routes again.
-    ///
-    /// # Errors
-    /// [`UnknownRouter`]; nothing is changed.
-    pub fn update_router(&mut self, router: RouterId, update: Update) -> Result<(), UnknownRouter> {
-        let state = self.routers.states.get(&router).ok_or(UnknownRouter(router))?;
-        self.routers.builder.change(state.ticket, update);
-        Ok(())
-    }
-
-    /// Follows what a router's namespace says of its interfaces. Replaces what it said before.
-    ///
-    /// # Errors
-    /// [`UnknownRouter`]; nothing is changed.
-    pub fn set_router_state(&mut self, router: RouterId, state: RouterState) -> Result<(), UnknownRouter> {
-        self.routers.states.get_mut(&router).ok_or(UnknownRouter(router))?.kernel = state;
-        self.routers.fill(&self.host);
-        self.send_snapshots();
-        Ok(())
-    }
-
-    /// The routers.
-    #[must_use]
-    pub fn routers(&self) -> Vec<RouterView> {
-        let view = |(id, state): (&RouterId, &State)| {
-            let counts = self.since.router(*id, &self.workers);
-            netvm_counters::router!(filled! { RouterView from counts {
-                id: *id,
-                routes: state.tables.routes(),
-                memory: state.tables.memory(),
-                was_full: state.tables.was_full(),
-            } })
-        };
-        self.routers.states.iter().map(view).collect()
-    }
-
-    /// Follows the MTUs of the ports' interfaces, from [`Engine::ports`]: routers do not forward longer packets, and
-    /// AF_XDP ports drop them. Follows their offloads, too: packets for an interface without them are finished before.
-    /// An interface that is gone sends nothing.
-    pub fn follow_mtus(&mut self, ports: &[PortView]) {
-        let mut mtus = BTreeMap::new();
-        for view in ports {
-            let Some(interface) = view.interface.as_ref() else { continue };
-            if let Some(port) = self.ports.get_mut(&view.id) {
-                port.follow_interface(interface);
-            }
-            mtus.extend(interface.mtu.map(|mtu| (view.id, mtu)));
-        }
-        if mtus != self.routers.limits.mtus {
-            self.routers.limits.mtus = mtus;
-            if !self.routers.paths.is_empty() {
-                self.routers.fill(&self.host);
-                self.send_snapshots();
-            }
-        }
-    }
-
-    /// Packets punted to routers' kernels, by punt port and reason.
-    #[must_use]
-    pub fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]> {
-        self.routers.limits.quotas.iter().map(|(port, (_, limits))| (*port, limits.counts())).collect()
-    }
-
-    /// Sends new tables to the workers, and follows the size of the kernel's neighbour tables.
-    pub(crate) fn service_routers(&mut self) {
-        let Routers { states, limits, table_read, .. } = &mut self.routers;
-        if !states.is_empty() && table_read.elapsed() >= TABLE_INTERVAL {
-            *table_read = Instant::now();
-            limits.unresolved.set_table(neighbour_table_size());
-        }
-        if self.routers.take_built(&self.host) {
-            self.send_snapshots();
-        }
     }
 }
