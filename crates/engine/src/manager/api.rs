@@ -1,15 +1,56 @@
 //! The calls of an [`Engine`], for other crates: each goes to the manager of its part.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use netvm_model::RouterId;
+use netvm_model::{Host, RouterId};
+use netvm_policy::RuleId;
 use netvm_router::Update;
 
 use super::captures::{CaptureError, CaptureSpec, CaptureStarted, Numbering, PreparedCapture};
 use super::routers::{RouterView, UnknownRouter};
 use super::{Engine, PortView};
 use crate::ids::{CaptureId, PortId};
+use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
+
+/// Rules.
+impl Engine {
+    /// Compiles policies, on any thread.
+    #[must_use]
+    pub fn compiler(&self) -> Compiler {
+        self.rules.compiler().clone()
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(self.rules.policy())
+    }
+
+    /// Puts a policy that was compiled for `host` into force, unless the rules have changed since. Returns whether it
+    /// did.
+    pub fn replace_policy(&mut self, host: &Host, policy: Arc<Policy>) -> bool {
+        let is_current = Policy::same_sources(&self.host, host);
+        if is_current {
+            self.rules.adopt(policy, self.workers.len(), &self.reaper);
+            self.publisher().send_snapshots();
+        }
+        is_current
+    }
+
+    /// Packets that matched each rule since it was added.
+    #[must_use]
+    pub fn rule_counts(&self) -> BTreeMap<RuleId, RuleCount> {
+        self.rules.hits().sum()
+    }
+
+    /// Packets that matched one rule since it was added.
+    #[must_use]
+    pub fn rule_count(&self, rule: RuleId) -> RuleCount {
+        self.rules.hits().of_rule(rule)
+    }
+}
 
 /// Virtual routers.
 impl Engine {
@@ -32,7 +73,7 @@ impl Engine {
     /// [`UnknownRouter`]; nothing is changed.
     pub fn set_router_state(&mut self, router: RouterId, state: RouterState) -> Result<(), UnknownRouter> {
         self.routers.set_state(router, state, &self.host)?;
-        self.send_snapshots();
+        self.publisher().send_snapshots();
         Ok(())
     }
 
@@ -55,7 +96,7 @@ impl Engine {
             mtus.extend(interface.mtu.map(|mtu| (view.id, mtu)));
         }
         if self.routers.set_mtus(mtus, &self.host) {
-            self.send_snapshots();
+            self.publisher().send_snapshots();
         }
     }
 
@@ -80,14 +121,14 @@ impl Engine {
     ) -> Result<CaptureStarted, CaptureError> {
         let numbering = Numbering { host: &self.host, shortened: self.chains.shortened() };
         let started = self.captures.start(spec, prepared, numbering, &mut self.workers)?;
-        self.publish_in_order();
+        self.publisher().publish_in_order();
         Ok(started)
     }
 
     /// Ends a capture; does nothing if it has ended.
     pub fn stop_capture(&mut self, id: CaptureId) {
         if self.captures.stop(id, &mut self.workers) {
-            self.publish_in_order();
+            self.publisher().publish_in_order();
         }
     }
 }

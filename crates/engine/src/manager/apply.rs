@@ -57,7 +57,7 @@ impl Engine {
     /// # Errors
     /// [`ApplyError`]; the engine is then unchanged.
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
-        let policy = self.compile(host)?;
+        let policy = self.rules.compiler().policy_for(host, &self.host, self.rules.policy())?;
         self.apply_with(host.clone(), policy)
     }
 
@@ -124,8 +124,8 @@ impl Engine {
         let removed: Vec<GroupId> =
             self.nfs.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
         self.dismiss_unconfigured(host);
-        self.adopt(policy);
-        self.publish_in_order();
+        self.rules.adopt(policy, self.workers.len(), &self.reaper);
+        self.publisher().publish_in_order();
         // After the snapshot, which decides what happens to their packets.
         self.install_all(changed.opened);
         self.move_ports(host, changed.moved);

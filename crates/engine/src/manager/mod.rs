@@ -63,9 +63,10 @@ use placement::Placement;
 use placement::balance::Balance;
 use placement::load::Loads;
 use ports::PortState;
-use publish::Chains;
 pub use publish::l2_watch::{SwitchingEvent, SwitchingView};
 use publish::policy::Rules;
+use publish::snapshot::Sources;
+use publish::{Chains, Publisher};
 use reaper::Reaper;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
@@ -194,6 +195,12 @@ impl Engine {
         }
     }
 
+    /// Publishes what the parts have changed.
+    fn publisher(&mut self) -> Publisher<'_> {
+        let Self { host, routers, rules, chains, captures, nfs, workers, .. } = self;
+        Publisher { sources: Sources { host, routers, rules, chains, captures }, nfs, workers }
+    }
+
     /// Handles the workers' events, and continues work that had to wait.
     pub fn service(&mut self) {
         self.handle_events(&mut Pending::default());
@@ -202,12 +209,14 @@ impl Engine {
         self.service_audits();
         self.service_watchdog();
         self.service_resets();
-        self.service_policy();
+        for (port, event) in self.rules.service() {
+            self.notices.push(Notice::Switching { port, event });
+        }
         if self.routers.service(&self.host) {
-            self.send_snapshots();
+            self.publisher().send_snapshots();
         }
         if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
-            self.publish_in_order();
+            self.publisher().publish_in_order();
         }
         self.retire_groups();
         let counters = self.workers.iter().map(|worker| &*worker.counters);

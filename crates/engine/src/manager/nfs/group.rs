@@ -176,8 +176,15 @@ impl GroupState {
         }
     }
 
-    /// Publishes the table and wakes every sleeping NF thread. Returns the table's epoch.
-    pub(crate) fn publish(&mut self, signaller: &Signaller) -> u64 {
+    /// Publishes this table if it differs from the one before. Returns its epoch, then.
+    pub(super) fn replace_table(&mut self, table: Box<Table>, signaller: &Signaller) -> Option<u64> {
+        let is_new = *self.table != *table || self.publisher.epoch() == 0;
+        self.table = table;
+        is_new.then(|| self.publish(signaller))
+    }
+
+    /// Publishes the table again and wakes every sleeping NF thread. Returns the table's epoch.
+    pub(super) fn publish(&mut self, signaller: &Signaller) -> u64 {
         let epoch = self.publisher.publish(&self.table);
         self.wake_all(signaller);
         epoch
@@ -192,6 +199,11 @@ impl GroupState {
     /// Wakes a thread if it sleeps, unless the rate limit forbids it; NFs also wake up on their own soon.
     pub(crate) fn wake(&mut self, signaller: &Signaller, nf_thread: NfThreadId) {
         self.rate_limit.signal(signaller, &self.wakes[nf_thread.index()]);
+    }
+
+    /// Its memories, one per NUMA node.
+    pub(crate) fn memories(&self) -> &[Arc<Memory>] {
+        &self.memories
     }
 
     pub(crate) const fn id(&self) -> GroupId {

@@ -298,7 +298,7 @@ impl Engine {
         self.nfs.instances.insert(id, instance);
         if ends_offloads {
             // Before it gets packets: other NFs of the group may then send to it directly.
-            self.publish();
+            self.publisher().publish();
         }
         Ok(id)
     }
@@ -343,7 +343,7 @@ impl Engine {
                 self.workers.send(worker, Command::AddLink(Box::new(link.silent(silent)), in_flight));
             }
         }
-        self.publish_in_order();
+        self.publisher().publish_in_order();
     }
 }
 

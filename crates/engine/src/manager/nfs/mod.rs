@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use netvm_notify::Signaller;
-use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
+use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Table};
 
 use super::Engine;
 use super::ports::PortState;
-use crate::ids::{GroupId, InstanceId, LinkId, MemoryId};
+use crate::ids::{GroupId, InstanceId, LinkId, MemoryId, NfThreadId, RoleId};
 use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::MAX_LINKS;
 use crate::worker::Command;
@@ -76,6 +76,14 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
+/// The NF threads that take packets of one role.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoleMembers {
+    pub(crate) nf_threads: Vec<NfThreadId>,
+    /// For each NF thread, its link with each worker.
+    pub(crate) links: Vec<Vec<LinkId>>,
+}
+
 /// The trust groups, and the NFs attached to them.
 pub(crate) struct Nfs {
     pub(crate) groups: BTreeMap<GroupId, GroupState>,
@@ -118,6 +126,45 @@ impl Nfs {
             last_instance: 0,
             last_bursts: BTreeMap::new(),
         }
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &GroupState> {
+        self.groups.values()
+    }
+
+    /// The NFs that get packets.
+    fn active(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values().filter(|nf| nf.state == InstanceState::Active)
+    }
+
+    /// The NF threads that take packets, by role.
+    pub(crate) fn members_by_role(&self) -> BTreeMap<RoleId, RoleMembers> {
+        let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
+        for instance in self.active() {
+            let role = roles.entry(instance.role).or_default();
+            role.nf_threads.extend(&instance.nf_threads);
+            role.links.extend(instance.links.iter().cloned());
+        }
+        roles
+    }
+
+    /// Publishes the tables that `table` changes. Returns their groups and epochs.
+    pub(crate) fn publish_tables(
+        &mut self,
+        table: impl Fn(&mut GroupState) -> Box<Table>,
+    ) -> Vec<(GroupId, u64)> {
+        let mut published = Vec::new();
+        for (id, group) in &mut self.groups {
+            let table = table(group);
+            published.extend(group.replace_table(table, &self.signaller).map(|epoch| (*id, epoch)));
+        }
+        published
+    }
+
+    /// Whether all NFs that get packets have confirmed these tables of their groups.
+    pub(crate) fn have_confirmed(&self, tables: &[(GroupId, u64)]) -> bool {
+        self.active()
+            .all(|nf| tables.iter().all(|(group, epoch)| *group != nf.group || nf.has_confirmed(*epoch)))
     }
 
     /// A group's instances.

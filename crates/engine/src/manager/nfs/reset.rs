@@ -84,7 +84,7 @@ impl Engine {
         let Some(old) = self.nfs.groups.insert(id, new) else { return Ok(()) };
         self.notices.push(Notice::GroupReset { group: id });
         let instances = self.evict(id);
-        self.publish();
+        self.publisher().publish();
         // Only after the links are removed: packets copied into the new memory must not reach links of the old one.
         self.announce_memories(&memories, Some(id));
         // After the commands that remove the links, so that no worker still hands out buffers of the old memory.

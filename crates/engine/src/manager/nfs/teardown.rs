@@ -106,7 +106,7 @@ impl Engine {
                 instance.state = InstanceState::Leaving;
                 instance.since = Instant::now();
                 self.promote_standby(role);
-                self.publish();
+                self.publisher().publish();
             }
             InstanceState::Leaving => {}
         }
@@ -126,7 +126,7 @@ impl Engine {
         if instance.state == InstanceState::Active {
             self.promote_standby(instance.role);
         }
-        self.publish();
+        self.publisher().publish();
         let epoch = self.nfs.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
         for links in &instance.links {
             self.workers.send_all(|worker| Command::RemoveLink(links[worker.index()]));

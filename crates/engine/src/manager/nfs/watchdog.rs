@@ -65,7 +65,7 @@ impl Engine {
                 Some(Change::Hangs(stalled)) => {
                     self.notices.push(Notice::Hung { instance: id, role, stalled });
                     self.promote_standby(role);
-                    self.publish();
+                    self.publisher().publish();
                 }
                 Some(Change::Starves(starved)) => {
                     self.notices.push(Notice::Starved { instance: id, role, starved });
@@ -73,7 +73,7 @@ impl Engine {
                 Some(Change::Recovers { was_hung }) => {
                     self.notices.push(Notice::Recovered { instance: id, role });
                     if was_hung {
-                        self.publish();
+                        self.publisher().publish();
                     }
                 }
                 None => {}

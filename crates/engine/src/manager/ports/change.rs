@@ -110,7 +110,7 @@ impl Engine {
         (old, new): (&PortConfig, &PortConfig),
         (host, policy): (&Host, &Policy),
     ) -> Transition {
-        let before = self.host.landing_by(&self.rules.policy.leading, old);
+        let before = self.host.landing_by(&self.rules.policy().leading, old);
         let lands_elsewhere = new.has_queues() && before != host.landing_by(&policy.leading, new);
         // A queue moves only between workers that receive into the same memory.
         let region = |worker: WorkerId| self.workers.regions().get(worker.index());

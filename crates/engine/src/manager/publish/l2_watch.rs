@@ -1,12 +1,11 @@
 //! Watches L2 switching for loops and storms. In: the counts of the forwarding database and of storm control, once a
-//! second. Out: notices, and the state that views show.
+//! second. Out: events for notices, and the state that views show.
 
 use std::collections::BTreeMap;
 
 use netvm_switch::{LastMove, Moves, StormClass, TICKS_PER_SECOND};
 
 use crate::ids::PortId;
-use crate::manager::Notice;
 use crate::policy::Switching;
 
 /// MAC addresses that move to a port, or try to, in a second: more are flapping, not moving.
@@ -104,15 +103,15 @@ struct Seen {
 
 /// The counts of the last second.
 #[derive(Debug, Default)]
-pub(crate) struct SwitchingWatch {
+pub(super) struct SwitchingWatch {
     second: u32,
     settled: u32,
     ports: BTreeMap<u16, PortWatch>,
 }
 
 impl SwitchingWatch {
-    /// Settles claims to moved addresses, and returns notices, once a second. `tick`: the time.
-    pub(crate) fn service(&mut self, switching: &Switching, tick: u32) -> Vec<Notice> {
+    /// Settles claims to moved addresses, and returns what is new at ports, once a second. `tick`: the time.
+    pub(super) fn service(&mut self, switching: &Switching, tick: u32) -> Vec<(PortId, SwitchingEvent)> {
         if tick.wrapping_sub(self.settled) >= switching.fdb.options().hold.max(TICKS_PER_SECOND) {
             self.settled = tick;
             switching.fdb.settle_claims(tick);
@@ -122,7 +121,7 @@ impl SwitchingWatch {
             return Vec::new();
         }
         self.ports.retain(|port, _| switching.bridge.has(*port));
-        let mut notices = Vec::new();
+        let mut news = Vec::new();
         for port in switching.ports() {
             let counts = (switching.fdb.moves(port), switching.storm.dropped(port));
             let watch = self.ports.entry(port).or_insert_with(|| PortWatch {
@@ -138,13 +137,13 @@ impl SwitchingWatch {
             let storms = StormClass::ALL.into_iter().zip(seen.storms).filter(|(_, dropped)| *dropped > 0);
             let storms = storms.map(|(class, dropped)| SwitchingEvent::Storm { class, dropped });
             let events = moved.into_iter().chain(flapping).chain(storms);
-            notices.extend(events.map(|event| Notice::Switching { port: PortId(port), event }));
+            news.extend(events.map(|event| (PortId(port), event)));
         }
-        notices
+        news
     }
 
     /// The state of a port.
-    pub(crate) fn view(&self, switching: Option<&Switching>, port: PortId) -> SwitchingView {
+    pub(super) fn view(&self, switching: Option<&Switching>, port: PortId) -> SwitchingView {
         let (Some(switching), Some(watch)) = (switching, self.ports.get(&port.0)) else {
             return SwitchingView::default();
         };

@@ -6,7 +6,7 @@ pub(crate) mod shortened;
 pub(crate) mod snapshot;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use netvm_model::{Balance, Host, NfConfig};
 use netvm_region::Sticky;
 use netvm_switch::TICKS_PER_SECOND;
 
-use super::Engine;
 use super::captures::Numbering;
-use super::nfs::instance::{Instance, InstanceState};
-use crate::ids::{ChainId, GroupId, RoleId};
+use super::nfs::Nfs;
+use super::workers::Workers;
+use crate::ids::{GroupId, RoleId};
 use crate::snapshot::Shortened;
 use crate::worker::Command;
-use snapshot::View;
+use snapshot::{Sources, View};
 
 /// Time limit for NFs to confirm a new table.
 const CONFIRMATION: Duration = Duration::from_millis(50);
@@ -37,8 +37,6 @@ pub(crate) struct Chains {
     shortened: Vec<Shortened>,
     /// The flows of each sticky role.
     sticky: BTreeMap<RoleId, Arc<Sticky>>,
-    /// Chains whose packets return to the engine after each hop, because a capture includes their hops.
-    pub(crate) captured: BTreeSet<ChainId>,
 }
 
 impl Chains {
@@ -55,24 +53,27 @@ impl Chains {
     }
 }
 
-impl Engine {
+/// Publishes what other parts have changed.
+pub(crate) struct Publisher<'a> {
+    pub(crate) sources: Sources<'a>,
+    pub(crate) nfs: &'a mut Nfs,
+    pub(crate) workers: &'a mut Workers,
+}
+
+impl Publisher<'_> {
     /// Publishes new tables and snapshots without waiting for NFs.
-    pub(crate) fn publish(&mut self) {
+    pub(crate) fn publish(mut self) {
         self.publish_tables();
         self.send_snapshots();
     }
 
-    /// As [`Engine::publish`], but waits until NFs have confirmed the new tables before workers get new snapshots. An
-    /// NF that does not know its next hop yet sends packets through the engine, and packets that it later sends
+    /// As [`Publisher::publish`], but waits until NFs have confirmed the new tables before workers get new snapshots.
+    /// An NF that does not know its next hop yet sends packets through the engine, and packets that it later sends
     /// directly would overtake them. Waits at most [`CONFIRMATION`].
-    pub(crate) fn publish_in_order(&mut self) {
+    pub(crate) fn publish_in_order(mut self) {
         let published = self.publish_tables();
         let deadline = Instant::now() + CONFIRMATION;
-        let knows = |instance: &Instance| {
-            published.iter().all(|(group, epoch)| *group != instance.group || instance.has_confirmed(*epoch))
-        };
-        let takes_packets = |instance: &&Instance| instance.state == InstanceState::Active;
-        while !self.nfs.instances.values().filter(takes_packets).all(knows) && Instant::now() < deadline {
+        while !self.nfs.have_confirmed(&published) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
         self.send_snapshots();
@@ -80,23 +81,14 @@ impl Engine {
 
     /// Publishes the tables that changed; returns their groups and epochs.
     fn publish_tables(&mut self) -> Vec<(GroupId, u64)> {
-        self.chains.captured = self.captures.chains(&self.host);
-        let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
-        let mut published = Vec::new();
-        for (id, group) in &mut self.nfs.groups {
-            let table = view.table(group);
-            if *group.table != *table || group.publisher.epoch() == 0 {
-                group.table = table;
-                published.push((*id, group.publish(&self.nfs.signaller)));
-            }
-        }
-        published
+        let view = View::new(self.sources, self.nfs);
+        self.nfs.publish_tables(|group| view.table(group))
     }
 
-    pub(crate) fn send_snapshots(&mut self) {
-        let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
+    pub(crate) fn send_snapshots(self) {
+        let view = View::new(self.sources, self.nfs);
         self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
-        let numbering = Numbering { host: &self.host, shortened: self.chains.shortened() };
-        self.captures.renumber(numbering, &mut self.workers);
+        let Sources { host, chains, captures, .. } = self.sources;
+        captures.renumber(Numbering { host, shortened: chains.shortened() }, self.workers);
     }
 }

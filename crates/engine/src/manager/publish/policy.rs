@@ -1,15 +1,13 @@
 //! The compiled rules in force.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_clock as clock;
-use netvm_model::Host;
-use netvm_policy::RuleId;
 
-use super::l2_watch::SwitchingWatch;
-use crate::manager::Engine;
-use crate::policy::{Compiler, HitCounts, Policy, PolicyError, RuleCount};
+use super::l2_watch::{SwitchingEvent, SwitchingView, SwitchingWatch};
+use crate::ids::PortId;
+use crate::manager::reaper::Reaper;
+use crate::policy::{Compiler, HitCounts, Policy};
 use crate::worker::cycles_per_tick;
 
 /// Buckets of the FDB that one call ages.
@@ -18,9 +16,9 @@ const AGED_AT_ONCE: usize = 64;
 /// The compiled rules in force, and the compiler.
 pub(crate) struct Rules {
     compiler: Compiler,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) counts: HitCounts,
-    pub(crate) watch: SwitchingWatch,
+    policy: Arc<Policy>,
+    hits: HitCounts,
+    watch: SwitchingWatch,
 }
 
 impl Rules {
@@ -28,77 +26,49 @@ impl Rules {
         Self {
             compiler: Compiler::new(eal),
             policy: Arc::default(),
-            counts: HitCounts::default(),
+            hits: HitCounts::default(),
             watch: SwitchingWatch::default(),
         }
     }
-}
 
-impl Engine {
-    /// Compiles policies, on any thread.
-    #[must_use]
-    pub fn compiler(&self) -> Compiler {
-        self.rules.compiler.clone()
+    pub(crate) const fn compiler(&self) -> &Compiler {
+        &self.compiler
     }
 
     /// The policy in force.
-    #[must_use]
-    pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.rules.policy)
+    pub(crate) const fn policy(&self) -> &Arc<Policy> {
+        &self.policy
     }
 
-    /// The policy for a host.
-    pub(crate) fn compile(&self, host: &Host) -> Result<Arc<Policy>, PolicyError> {
-        self.rules.compiler.policy_for(host, &self.host, &self.rules.policy)
+    /// Packets that matched each rule.
+    pub(crate) const fn hits(&self) -> &HitCounts {
+        &self.hits
     }
 
     /// Puts a policy into force with the next snapshot.
-    pub(crate) fn adopt(&mut self, policy: Arc<Policy>) {
-        if Arc::ptr_eq(&policy, &self.rules.policy) {
+    pub(crate) fn adopt(&mut self, policy: Arc<Policy>, workers: usize, reaper: &Reaper) {
+        if Arc::ptr_eq(&policy, &self.policy) {
             return;
         }
         if let Some(switching) = &policy.switching
-            && self.rules.policy.switching.as_ref().is_none_or(|before| !switching.is_same(before))
+            && self.policy.switching.as_ref().is_none_or(|before| !switching.is_same(before))
         {
-            switching.adopt(self.rules.policy.switching.as_ref());
+            switching.adopt(self.policy.switching.as_ref());
         }
-        for gone in self.rules.counts.begin(&policy, self.workers.len()) {
-            self.reaper.free(gone);
-        }
-        self.rules.policy = policy;
-    }
-
-    /// Puts a policy that was compiled for `host` into force, unless the rules have changed since. Returns whether it
-    /// did.
-    pub fn replace_policy(&mut self, host: &Host, policy: Arc<Policy>) -> bool {
-        let current = Policy::same_sources(&self.host, host);
-        if current {
-            self.adopt(policy);
-            self.send_snapshots();
-        }
-        current
-    }
-
-    /// Packets that matched each rule since it was added.
-    #[must_use]
-    pub fn rule_counts(&self) -> BTreeMap<RuleId, RuleCount> {
-        self.rules.counts.sum()
-    }
-
-    /// Packets that matched one rule since it was added.
-    #[must_use]
-    pub fn rule_count(&self, rule: RuleId) -> RuleCount {
-        self.rules.counts.of_rule(rule)
+        self.hits.begin(&policy, workers).into_iter().for_each(|gone| reaper.free(gone));
+        self.policy = policy;
     }
 
     /// Ages a few addresses of the FDB, and looks for loops and storms.
-    pub(crate) fn service_policy(&mut self) {
-        if let Some(switching) = &self.rules.policy.switching {
-            switching.fdb.age(now(), AGED_AT_ONCE);
-            for notice in self.rules.watch.service(switching, now()) {
-                self.notices.push(notice);
-            }
-        }
+    pub(crate) fn service(&mut self) -> Vec<(PortId, SwitchingEvent)> {
+        let Some(switching) = &self.policy.switching else { return Vec::new() };
+        switching.fdb.age(now(), AGED_AT_ONCE);
+        self.watch.service(switching, now())
+    }
+
+    /// What L2 switching has seen at a port.
+    pub(crate) fn switching_view(&self, port: PortId) -> SwitchingView {
+        self.watch.view(self.policy.switching.as_ref(), port)
     }
 }
 

@@ -8,58 +8,60 @@ use netvm_model::{self as model, Chain, Host, OnFailure, Output};
 use super::Chains;
 use super::policy::Rules;
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, RoleId, mask_of, put};
-use crate::manager::nfs::Nfs;
-use crate::manager::nfs::instance::InstanceState;
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, RoleId, mask_of, put};
+use crate::manager::captures::Captures;
+use crate::manager::nfs::group::GroupState;
+use crate::manager::nfs::{Nfs, RoleMembers};
 use crate::manager::routers::Routers;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
 
-/// The NF threads that take packets of one role.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RoleMembers {
-    pub(crate) nf_threads: Vec<NfThreadId>,
-    /// For each NF thread, its link with each worker.
-    links: Vec<Vec<LinkId>>,
+/// What snapshots and tables are made of, besides the NFs.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) routers: &'a Routers,
+    pub(crate) rules: &'a Rules,
+    pub(crate) chains: &'a Chains,
+    pub(crate) captures: &'a Captures,
 }
 
 /// The data from which snapshots and tables are built.
 pub(crate) struct View<'a> {
-    pub(crate) host: &'a Host,
-    pub(crate) roles: BTreeMap<RoleId, RoleMembers>,
+    pub(super) host: &'a Host,
+    pub(super) roles: BTreeMap<RoleId, RoleMembers>,
     /// For each group, the memory that holds its backpressure words.
     watched: BTreeMap<GroupId, MemoryId>,
     /// The groups whose NFs accept packets with pending offloads.
     with_offloads: BTreeSet<GroupId>,
+    /// Chains whose packets return to the engine after each hop, because a capture includes their hops.
+    captured: BTreeSet<ChainId>,
     routers: &'a Routers,
     rules: &'a Rules,
     chains: &'a Chains,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(
-        (host, routers): (&'a Host, &'a Routers),
-        rules: &'a Rules,
-        chains: &'a Chains,
-        nfs: &Nfs,
-    ) -> Self {
-        let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
-        for instance in nfs.instances.values().filter(|nf| nf.state == InstanceState::Active) {
-            let role = roles.entry(instance.role).or_default();
-            role.nf_threads.extend(&instance.nf_threads);
-            role.links.extend(instance.links.iter().cloned());
+    pub(crate) fn new(sources: Sources<'a>, nfs: &Nfs) -> Self {
+        let Sources { host, routers, rules, chains, captures } = sources;
+        let watched = nfs.groups().filter_map(|group| Some((group.id(), group.memories().first()?.id)));
+        let with_offloads = nfs.groups().map(GroupState::id).filter(|group| nfs.takes_offloads(*group));
+        Self {
+            host,
+            roles: nfs.members_by_role(),
+            watched: watched.collect(),
+            with_offloads: with_offloads.collect(),
+            captured: captures.chains(host),
+            routers,
+            rules,
+            chains,
         }
-        let watched = nfs.groups.iter();
-        let watched = watched.filter_map(|(id, group)| Some((*id, group.memories.first()?.id))).collect();
-        let groups = nfs.groups.keys().copied();
-        let with_offloads = groups.filter(|group| nfs.takes_offloads(*group)).collect();
-        Self { host, roles, watched, with_offloads, routers, rules, chains }
     }
 
     /// The snapshot of one worker.
     pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
-        let (policy, hits) = (Arc::clone(&self.rules.policy), self.hits(worker));
+        let (policy, hits) = (Arc::clone(self.rules.policy()), self.hits(worker));
         let routers = self.routers.paths().into();
         let snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
@@ -108,26 +110,26 @@ impl<'a> View<'a> {
 
     /// The chains that packets of a port may take.
     fn chains_from(&self, port: &model::PortConfig) -> impl Iterator<Item = &Chain> {
-        self.host.chains_by(&self.rules.policy.leading, port)
+        self.host.chains_by(&self.rules.policy().leading, port)
     }
 
     fn hits(&self, worker: usize) -> Arc<[DecisionCounters]> {
-        self.rules.counts.of_worker(worker).unwrap_or_default()
+        self.rules.hits().of_worker(worker).unwrap_or_default()
     }
 
     /// The shortened chains, each with its configured chain.
-    pub(crate) fn short_chains(&self) -> impl Iterator<Item = (Shortened, &Chain)> {
+    pub(super) fn short_chains(&self) -> impl Iterator<Item = (Shortened, &Chain)> {
         self.chains.shortened.iter().filter_map(|short| Some((*short, self.host.chain(short.of)?)))
     }
 
     /// The chains that are captured at their hops.
-    pub(crate) fn captured(&self) -> impl Iterator<Item = &Chain> {
-        self.chains.captured.iter().filter_map(|id| self.host.chain(*id))
+    pub(super) fn captured(&self) -> impl Iterator<Item = &Chain> {
+        self.captured.iter().filter_map(|id| self.host.chain(*id))
     }
 
     /// Whether a chain is captured at its hops.
-    pub(crate) fn is_captured(&self, chain: ChainId) -> bool {
-        self.chains.captured.contains(&chain)
+    pub(super) fn is_captured(&self, chain: ChainId) -> bool {
+        self.captured.contains(&chain)
     }
 
     /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds.
@@ -241,6 +243,6 @@ impl<'a> View<'a> {
 }
 
 /// Whether the bit mask has this hop.
-pub(crate) fn is_in(hops: u16, hop: usize) -> bool {
+pub(super) fn is_in(hops: u16, hop: usize) -> bool {
     hops.checked_shr(hop as u32).is_some_and(|hops| hops & 1 == 1)
 }

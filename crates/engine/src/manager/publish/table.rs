@@ -10,7 +10,7 @@ use crate::snapshot::Shortened;
 
 impl View<'_> {
     /// A group's table. Creates a ring for each pair of NF threads that are neighbours in a chain.
-    pub(crate) fn table(&self, group: &mut GroupState) -> Box<Table> {
+    pub(super) fn table(&self, group: &mut GroupState) -> Box<Table> {
         let id = group.id();
         let mut table = Table::new_boxed();
         for nf in &self.host.nfs {

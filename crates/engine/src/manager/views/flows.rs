@@ -145,7 +145,7 @@ impl Engine {
     /// The addresses in the switch's forwarding database.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        let Some(switching) = &self.rules.policy.switching else { return Vec::new() };
+        let Some(switching) = &self.rules.policy().switching else { return Vec::new() };
         let entries = switching.fdb.entries(now());
         entries.map(|entry| Address { vlan: entry.vlan, mac: entry.mac, port: PortId(entry.port) }).collect()
     }

@@ -215,7 +215,7 @@ impl Engine {
                 copies: control.copies(),
                 card: control.card(),
                 link: control.link().or_else(|| self.link_without_device(&state.config)),
-                switching: self.switching_view(state.id()),
+                switching: self.rules.switching_view(state.id()),
                 is_open: true,
                 interface: control.interface(),
                 done: control.is_done(),
@@ -226,7 +226,7 @@ impl Engine {
         };
         let closed = |config: &PortConfig| {
             Some(PortView {
-                switching: self.switching_view(config.id),
+                switching: self.rules.switching_view(config.id),
                 interface: closed_interface(config.kind.info()),
                 fault: Some(self.closed_ports.get(&config.id)?.clone()),
                 ..closed_view(config.id, self.since.port(config.id, &self.workers))
@@ -263,10 +263,6 @@ impl Engine {
             port = &parent.config;
         }
         Some(connection(&self.host, port).is_some())
-    }
-
-    fn switching_view(&self, port: PortId) -> SwitchingView {
-        self.rules.watch.view(self.rules.policy.switching.as_ref(), port)
     }
 
     /// The chains, in the order of the configuration.

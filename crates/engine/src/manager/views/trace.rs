@@ -41,7 +41,8 @@ impl Engine {
             let memory = self.memory.create(&group)?.swap_remove(0);
             self.tracer = Some(Box::new(Tracer::new(memory)?));
         }
-        let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
+        let publisher = self.publisher();
+        let view = View::new(publisher.sources, publisher.nfs);
         let mut snapshot = view.snapshot(0);
         // Its hits are no traffic.
         snapshot.hits = Default::default();
