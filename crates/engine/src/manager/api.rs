@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use netvm_flowmon::export::Heaviest;
 use netvm_model::{Host, RouterId};
 use netvm_policy::RuleId;
 use netvm_router::Update;
 
 use super::captures::{CaptureError, CaptureSpec, CaptureStarted, Numbering, PreparedCapture};
 use super::routers::{RouterView, UnknownRouter};
+use super::views::flows::{Address, FlowView, addresses};
+use super::views::latency::LatencyView;
 use super::{Engine, PortView};
 use crate::ids::{CaptureId, PortId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
+use crate::worker::FlowCounts;
 
 /// Rules.
 impl Engine {
@@ -49,6 +53,42 @@ impl Engine {
     #[must_use]
     pub fn rule_count(&self, rule: RuleId) -> RuleCount {
         self.rules.hits().of_rule(rule)
+    }
+}
+
+/// What the packet path has measured.
+impl Engine {
+    /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first
+    /// call until a minute after the last call.
+    pub fn latencies(&mut self) -> Vec<LatencyView> {
+        self.latencies.views(&mut self.workers)
+    }
+
+    /// Discards the latencies so far. Workers measure from now on, until a minute after the last call.
+    pub fn reset_latencies(&mut self) {
+        self.latencies.reset(&mut self.workers);
+    }
+
+    /// Reads at most `most` flows of all workers, page by page. [`Engine::service`] calls `done` with them, and with
+    /// each worker's cache counters.
+    pub fn read_flows(
+        &mut self,
+        most: usize,
+        done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
+    ) {
+        self.flow_readers.read(most, self.rules.policy(), &mut self.workers, done);
+    }
+
+    /// Reads the running flows of all workers' monitors, page by page. [`Engine::service`] calls `done` with the
+    /// heaviest of them; with none if the engine has no monitor.
+    pub fn read_running(&mut self, done: impl FnOnce(Heaviest) + Send + 'static) {
+        self.monitor_readers.read(&mut self.workers, done);
+    }
+
+    /// The addresses in the switch's forwarding database.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Address> {
+        addresses(self.rules.policy())
     }
 }
 

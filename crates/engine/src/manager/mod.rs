@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netvm_flowmon::Record;
+use netvm_flowmon::export::Heaviest;
 use netvm_model::{EngineConfig, Host};
 use netvm_region::Pages;
 use rtrb::Consumer;
@@ -71,12 +72,12 @@ use reaper::Reaper;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use since::Baselines;
-use views::flows::FlowReader;
+use views::flows::Flows;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;
 pub use views::latency::LatencyView;
-use views::monitor::MonitorReader;
 pub use views::nf::{InstanceView, ThreadView};
+use views::readers::Readers;
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
 pub use views::trace::TraceError;
@@ -100,8 +101,8 @@ pub struct Engine {
     memory: Memories,
     totals: Totals,
     since: Baselines,
-    readers: Vec<FlowReader>,
-    monitor_readers: Vec<MonitorReader>,
+    flow_readers: Readers<Flows>,
+    monitor_readers: Readers<Heaviest>,
     notices: Notices,
     latencies: Latencies,
     reaper: Reaper,
@@ -139,8 +140,8 @@ impl Engine {
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
             totals: Totals::default(),
             since: Baselines::default(),
-            readers: Vec::new(),
-            monitor_readers: Vec::new(),
+            flow_readers: Readers::default(),
+            monitor_readers: Readers::default(),
             notices: Notices::default(),
             latencies: Latencies::default(),
             reaper: Reaper::start()?,
@@ -186,8 +187,8 @@ impl Engine {
                     }
                 }
                 Event::QueueTaken(queue) => self.taken = Some(queue),
-                Event::Flows(page) => self.flows_read(page),
-                Event::Monitor(page) => self.monitor_read(page),
+                Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
+                Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
                 // Frees the memory of its ring.
                 Event::Retired(Retired::Tap(tap)) => self.reaper.free(EndedTap(tap)),
                 Event::Retired(_) => {}
@@ -204,7 +205,7 @@ impl Engine {
     /// Handles the workers' events, and continues work that had to wait.
     pub fn service(&mut self) {
         self.handle_events(&mut Pending::default());
-        self.take_latency_samples();
+        self.latencies.service(&mut self.workers);
         self.service_teardowns();
         self.service_audits();
         self.service_watchdog();

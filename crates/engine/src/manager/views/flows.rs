@@ -1,6 +1,4 @@
 //! Flows and addresses, for display.
-//!
-//! Workers report their flows in pages, one per command, so that reading stalls no worker.
 
 use std::sync::Arc;
 
@@ -8,9 +6,10 @@ use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};
 
+use super::readers::Readers;
 use crate::ids::{PortId, RoleId, WorkerId};
-use crate::manager::Engine;
 use crate::manager::publish::policy::now;
+use crate::manager::workers::Workers;
 use crate::policy::Policy;
 use crate::worker::{Command, FlowCounts, FlowPage};
 
@@ -59,22 +58,16 @@ pub struct Address {
     pub port: PortId,
 }
 
-/// A request to read flows, and what has arrived so far.
-pub(crate) struct FlowReader {
-    ticket: u64,
-    /// Workers that have more pages.
-    left: usize,
+/// The flows that were found so far.
+pub(crate) struct Flows {
     most: usize,
     flows: Vec<FlowView>,
+    /// By worker.
     counts: Vec<FlowCounts>,
     policy: Arc<Policy>,
-    done: Done,
 }
 
-/// Receives the flows, and each worker's cache counters.
-type Done = Box<dyn FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send>;
-
-impl FlowReader {
+impl Flows {
     /// Takes a page's rows. Skips rows of another policy generation, whose decision numbers are invalid in this one.
     fn take(&mut self, page: &mut FlowPage) {
         let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
@@ -105,48 +98,36 @@ impl FlowReader {
     }
 }
 
-impl Engine {
-    /// Reads at most `most` flows of all workers, page by page. [`Engine::service`] calls `done` with them.
-    pub fn read_flows(
+impl Readers<Flows> {
+    /// Reads at most `most` flows of all workers. `done` gets them, and each worker's cache counters.
+    pub(crate) fn read(
         &mut self,
         most: usize,
+        policy: &Arc<Policy>,
+        workers: &mut Workers,
         done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
     ) {
-        let ticket = self.workers.new_ticket();
-        self.readers.push(FlowReader {
-            ticket,
-            left: self.workers.len(),
-            most,
-            flows: Vec::new(),
-            counts: vec![FlowCounts::default(); self.workers.len()],
-            policy: self.policy(),
-            done: Box::new(done),
+        let counts = vec![FlowCounts::default(); workers.len()];
+        let found = Flows { most, flows: Vec::new(), counts, policy: Arc::clone(policy) };
+        let ticket = self.begin(workers, found, |found| done(found.flows, found.counts));
+        workers.send_all(|worker| Command::ReadFlows(Box::new(FlowPage::new(worker, ticket))));
+    }
+
+    /// Handles a page, and requests the worker's next one.
+    pub(crate) fn page(&mut self, mut page: Box<FlowPage>, workers: &mut Workers) {
+        let has_more = self.handle(page.ticket, |found| {
+            found.take(&mut page);
+            page.cursor.is_some() && found.flows.len() < found.most
         });
-        self.workers.send_all(|worker| Command::ReadFlows(Box::new(FlowPage::new(worker, ticket))));
-    }
-
-    /// Handles a page: requests the worker's next page, or completes the request.
-    pub(crate) fn flows_read(&mut self, mut page: Box<FlowPage>) {
-        let readers = &mut self.readers;
-        let Some(n) = readers.iter().position(|reader| reader.ticket == page.ticket) else { return };
-        let reader = &mut readers[n];
-        reader.take(&mut page);
-        if page.cursor.is_some() && reader.flows.len() < reader.most {
-            self.workers.send(page.worker, Command::ReadFlows(page));
-            return;
-        }
-        reader.left -= 1;
-        if reader.left == 0 {
-            let reader = readers.swap_remove(n);
-            (reader.done)(reader.flows, reader.counts);
+        if has_more {
+            workers.send(page.worker, Command::ReadFlows(page));
         }
     }
+}
 
-    /// The addresses in the switch's forwarding database.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<Address> {
-        let Some(switching) = &self.rules.policy().switching else { return Vec::new() };
-        let entries = switching.fdb.entries(now());
-        entries.map(|entry| Address { vlan: entry.vlan, mac: entry.mac, port: PortId(entry.port) }).collect()
-    }
+/// The addresses in the switch's forwarding database.
+pub(crate) fn addresses(policy: &Policy) -> Vec<Address> {
+    let Some(switching) = &policy.switching else { return Vec::new() };
+    let entries = switching.fdb.entries(now());
+    entries.map(|entry| Address { vlan: entry.vlan, mac: entry.mac, port: PortId(entry.port) }).collect()
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use netvm_clock as clock;
 
-use crate::manager::Engine;
+use crate::manager::workers::Workers;
 use crate::worker::{LatencySample, Span};
 
 /// Most spans with a histogram. Further ones, for example after many changes of chains, are not measured.
@@ -28,14 +28,50 @@ pub struct LatencyView {
 
 /// The histograms.
 #[derive(Default)]
-pub(in crate::manager) struct Latencies {
+pub(crate) struct Latencies {
     histograms: BTreeMap<Span, Histogram<u32>>,
     /// The end of the measurement, while it is on.
     until: Option<Instant>,
 }
 
 impl Latencies {
-    pub(in crate::manager) fn record(&mut self, sample: LatencySample) {
+    /// The histograms. Workers measure from the first call until a minute after the last call.
+    pub(crate) fn views(&mut self, workers: &mut Workers) -> Vec<LatencyView> {
+        self.measure(workers);
+        let view = |(span, histogram): (&Span, &Histogram<u32>)| LatencyView {
+            span: *span,
+            histogram: histogram.clone(),
+        };
+        self.histograms.iter().map(view).collect()
+    }
+
+    /// Discards the latencies so far, and measures as [`Latencies::views`] does.
+    pub(crate) fn reset(&mut self, workers: &mut Workers) {
+        self.measure(workers);
+        self.histograms.clear();
+    }
+
+    fn measure(&mut self, workers: &mut Workers) {
+        self.service(workers);
+        if self.until.is_none() {
+            self.histograms.clear();
+            set_measuring(workers, true);
+        }
+        self.until = Some(Instant::now() + ASKED);
+    }
+
+    /// Takes the workers' samples, and ends the measurement when its time is up.
+    pub(crate) fn service(&mut self, workers: &mut Workers) {
+        if self.until.is_some_and(|until| until < Instant::now()) {
+            self.until = None;
+            set_measuring(workers, false);
+        }
+        while let Some(sample) = workers.next_latency_sample() {
+            self.record(sample);
+        }
+    }
+
+    fn record(&mut self, sample: LatencySample) {
         let nanos = u128::from(sample.cycles) * 1_000_000_000 / u128::from(clock::cycles_per_second().max(1));
         let nanos = u64::try_from(nanos).unwrap_or(LONGEST);
         let is_known = self.histograms.contains_key(&sample.span);
@@ -58,47 +94,9 @@ fn waits(nanos: u64, missed: u32) -> impl Iterator<Item = u64> {
     (0..parts).map(move |n| nanos - nanos / parts * n)
 }
 
-impl Engine {
-    /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first
-    /// call until a minute after the last call.
-    pub fn latencies(&mut self) -> Vec<LatencyView> {
-        self.measure_latencies();
-        let view = |(span, histogram): (&Span, &Histogram<u32>)| LatencyView {
-            span: *span,
-            histogram: histogram.clone(),
-        };
-        self.latencies.histograms.iter().map(view).collect()
-    }
-
-    /// Discards the latencies so far. Workers measure from now on, until a minute after the last call.
-    pub fn reset_latencies(&mut self) {
-        self.measure_latencies();
-        self.latencies.histograms.clear();
-    }
-
-    fn measure_latencies(&mut self) {
-        self.take_latency_samples();
-        if self.latencies.until.is_none() {
-            self.latencies.histograms.clear();
-            self.set_measuring(true);
-        }
-        self.latencies.until = Some(Instant::now() + ASKED);
-    }
-
-    fn set_measuring(&self, is_on: bool) {
-        for worker in self.workers.iter() {
-            worker.counters.measures_latency.store(is_on, Ordering::Relaxed);
-        }
-    }
-
-    pub(in crate::manager) fn take_latency_samples(&mut self) {
-        if self.latencies.until.is_some_and(|until| until < Instant::now()) {
-            self.latencies.until = None;
-            self.set_measuring(false);
-        }
-        while let Some(sample) = self.workers.next_latency_sample() {
-            self.latencies.record(sample);
-        }
+fn set_measuring(workers: &Workers, is_on: bool) {
+    for worker in workers.iter() {
+        worker.counters.measures_latency.store(is_on, Ordering::Relaxed);
     }
 }
 

@@ -11,8 +11,9 @@ use netvm_region::PageKind;
 
 pub(crate) mod flows;
 pub(crate) mod latency;
-pub(crate) mod monitor;
+mod monitor;
 pub(crate) mod nf;
+pub(crate) mod readers;
 pub(crate) mod totals;
 pub(crate) mod trace;
 
