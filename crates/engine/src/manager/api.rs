@@ -1,22 +1,158 @@
 //! The calls of an [`Engine`], for other crates: each goes to the manager of its part.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use netvm_attach::{Fds, Hello};
 use netvm_flowmon::export::Heaviest;
 use netvm_model::{Host, RouterId};
 use netvm_policy::RuleId;
+use netvm_region::{LAYOUT_VERSION, MapError, NotifyMode, ReadyMessage};
 use netvm_router::Update;
 
 use super::captures::{CaptureError, CaptureSpec, CaptureStarted, Numbering, PreparedCapture};
+use super::nfs::AdmitError;
+use super::nfs::instance::{Applicant, GuestShape};
+use super::nfs::teardown::LastBurst;
+use super::nfs::view::{InstanceView, RoleTotals};
 use super::routers::{RouterView, UnknownRouter};
 use super::views::flows::{Address, FlowView, addresses};
 use super::views::latency::LatencyView;
 use super::{Engine, PortView};
-use crate::ids::{CaptureId, PortId};
+use crate::ids::{CaptureId, InstanceId, PortId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::FlowCounts;
+
+/// NFs.
+impl Engine {
+    /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
+    /// [`Engine::descriptors`], and calls [`Engine::activate`] when it is ready.
+    ///
+    /// `standby`: it waits to replace an NF that dies.
+    ///
+    /// # Errors
+    /// [`AdmitError`]; nothing is changed then.
+    pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
+        self.admit_any(&Applicant { hello, standby, guest: None })
+    }
+
+    /// As [`Engine::admit`], for an NF in a VM, before the VM starts. The VM sees the memories of
+    /// [`Engine::descriptors`] as PCI devices and wakes others as `notify` says. Then call [`Engine::guest_ready`]
+    /// until it answers, and [`Engine::departed`] when the VM has ended.
+    ///
+    /// # Errors
+    /// As for [`Engine::admit`].
+    pub fn admit_guest(
+        &mut self,
+        role: &str,
+        threads: u16,
+        standby: bool,
+        notify: NotifyMode,
+    ) -> Result<InstanceId, AdmitError> {
+        let (role, name) = (role.to_owned(), String::new());
+        let hello =
+            Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new(), offloads: false };
+        self.admit_any(&Applicant { hello: &hello, standby, guest: Some(notify) })
+    }
+
+    fn admit_any(&mut self, applicant: &Applicant<'_>) -> Result<InstanceId, AdmitError> {
+        let (id, changes_snapshots) = self.nfs.admit(applicant, &self.host, &self.workers)?;
+        if changes_snapshots {
+            self.publisher().send_snapshots();
+        }
+        Ok(id)
+    }
+
+    /// Names the process of an NF: the NF's own, or the one that runs its VM. Without it, an NF that gets no core
+    /// counts as hung.
+    pub fn set_process(&mut self, id: InstanceId, pid: u32) {
+        self.nfs.set_process(id, pid);
+    }
+
+    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. Writes
+    /// of the VM to the copy affect only the VM.
+    ///
+    /// # Errors
+    /// [`MapError`] if memory runs out.
+    pub fn give_own_table(&mut self, id: InstanceId) -> Result<(), MapError> {
+        self.nfs.give_own_table(id)
+    }
+
+    /// The devices that a VM needs to be an NF of this role; `None` for an unknown role.
+    #[must_use]
+    pub fn guest_shape(&self, role: &str) -> Option<GuestShape> {
+        self.nfs.guest_shape(self.host.nf_named(role)?.group)
+    }
+
+    /// The ready message of an NF in a VM, once; activates the NF. Poll it every few milliseconds. The message is not
+    /// trusted.
+    pub fn guest_ready(&mut self, id: InstanceId) -> Option<ReadyMessage> {
+        let message = self.nfs.guest_ready(id)?;
+        if matches!(message, ReadyMessage::Ready { .. }) {
+            self.activate(id);
+        }
+        Some(message)
+    }
+
+    /// The descriptors to pass to an admitted NF; `None` for an unknown one.
+    #[must_use]
+    pub fn descriptors(&self, id: InstanceId) -> Option<Fds<BorrowedFd<'_>>> {
+        self.nfs.descriptors(id)
+    }
+
+    /// The NF is ready: it gets packets, or waits as a standby.
+    pub fn activate(&mut self, id: InstanceId) {
+        self.nfs.activate(id, &mut self.workers);
+        self.publisher().publish_in_order();
+    }
+
+    /// Asks an NF to leave: it gets no new packets and sends on the packets that it holds. Then the engine asks it to
+    /// stop, and it closes its connection. A standby replica replaces it at once.
+    pub fn dismiss(&mut self, id: InstanceId) {
+        if self.nfs.dismiss(id, &self.host, &mut self.notices) {
+            self.publisher().publish();
+        }
+    }
+
+    /// Begins the teardown of an NF whose process has ended (its connection is closed).
+    pub fn departed(&mut self, id: InstanceId) {
+        let Some(departed) = self.nfs.remove(id, &self.host, &mut self.notices) else { return };
+        self.publisher().publish();
+        self.nfs.tear_down(departed, &mut self.workers);
+    }
+
+    /// The packets of a role's last NF that ended while it held packets.
+    #[must_use]
+    pub fn last_burst(&self, role: &str) -> Option<&LastBurst> {
+        self.nfs.last_burst(role)
+    }
+
+    /// The attached NFs, by number.
+    #[must_use]
+    pub fn instances(&self) -> Vec<InstanceView> {
+        self.nfs.views(&self.workers)
+    }
+
+    /// The totals of every role, by name.
+    #[must_use]
+    pub fn role_totals(&self) -> BTreeMap<String, RoleTotals> {
+        self.nfs.role_totals(&self.host, &self.workers)
+    }
+
+    /// Buffers reclaimed from NFs that ended, since the start.
+    #[must_use]
+    pub const fn reclaimed(&self) -> u64 {
+        self.nfs.reclaimed()
+    }
+
+    /// Whether a teardown, an audit or a router's table is still in progress.
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.nfs.is_settling() || self.routers.is_settling()
+    }
+}
 
 /// Rules.
 impl Engine {

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_model::{Group, Host, PortConfig};
+use netvm_model::{Host, PortConfig};
 
 use super::nfs::group::GroupState;
 use super::placement::request::Request;
 use super::ports::{self, Opened, PortState, Tolerance};
 use super::{Engine, GroupError, Notice};
-use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
+use crate::ids::{GroupId, PortId, WorkerId};
 use crate::interface::{OpenError, Opening, PortQueue, Shaper, XskQueues};
 use crate::memory::Memory;
 use crate::policy::{Policy, PolicyError};
@@ -99,7 +99,7 @@ impl Engine {
         self.check_live(host)?;
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
         let shapers = self.changed_shapers(host)?;
-        let new_groups = self.create_groups(host)?;
+        self.create_groups(host)?;
         let changed = self.change_sockets(host);
         let changed = changed.and_then(|()| self.change_ports((host, &policy), tolerance));
         let changed = match changed {
@@ -108,9 +108,7 @@ impl Engine {
                 let before = Arc::clone(&self.host);
                 // It was so until now.
                 let _ = self.change_sockets(&before);
-                for group in new_groups {
-                    self.nfs.retire(group);
-                }
+                self.nfs.retire_removed(&before);
                 return Err(error);
             }
         };
@@ -118,12 +116,10 @@ impl Engine {
         self.closed_ports.retain(|port, _| host.port(*port).is_some() && !self.ports.contains_key(port));
         self.chains.follow(host);
         self.since.follow(&before, host, self.chains.shortened(), &self.workers);
-        self.forget_removed_roles();
+        self.nfs.forget_removed_roles(host);
         self.reaper.free(before);
         self.routers.follow(host, quotas);
-        let removed: Vec<GroupId> =
-            self.nfs.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
-        self.dismiss_unconfigured(host);
+        self.nfs.dismiss_unconfigured(host, &mut self.notices);
         self.rules.adopt(policy, self.workers.len(), &self.reaper);
         self.publisher().publish_in_order();
         // After the snapshot, which decides what happens to their packets.
@@ -132,62 +128,70 @@ impl Engine {
         changed.closed.into_iter().for_each(|(port, fault)| self.note_closed(port, fault));
         self.set_shapers(host, shapers);
         self.move_to_named_workers();
-        for group in removed {
-            self.nfs.retire(group);
-        }
+        self.nfs.retire_removed(host);
         Ok(())
     }
 
     fn check_live(&self, host: &Host) -> Result<(), ApplyError> {
-        let needs_restart = |what: String| Err(ApplyError::NeedsRestart { what });
-        if host.engine != self.host.engine {
-            return needs_restart("the [engine] section".to_owned());
+        let section = (host.engine != self.host.engine).then(|| "the [engine] section".to_owned());
+        match section.or_else(|| self.nfs.needs_restart(host)) {
+            Some(what) => Err(ApplyError::NeedsRestart { what }),
+            None => Ok(()),
         }
-        for group in &host.groups {
-            let Some(old) = self.nfs.groups.get(&group.id) else { continue };
-            let memory = |g: &Group| (g.buffers, g.buffer_size, g.headroom, g.large_buffers);
-            if memory(&old.config) != memory(group) {
-                return needs_restart(format!(
-                    "the memory of group {} (buffers, buffer_size, headroom, large_buffers)",
-                    group.name
-                ));
-            }
-            let has_nfs = self.nfs.instances.values().any(|nf| nf.group == group.id);
-            if has_nfs && old.config.name != group.name {
-                return needs_restart(format!("the name of group {}", group.name));
-            }
-        }
-        Ok(())
     }
 
     /// Creates the groups that are new in `host`, and announces their memories to ports and workers.
-    fn create_groups(&mut self, host: &Host) -> Result<Vec<GroupId>, ApplyError> {
-        let mut created = Vec::new();
-        for config in host.groups.iter().filter(|config| !self.nfs.groups.contains_key(&config.id)) {
-            let memories = self.memory.create(config)?;
-            created.push(GroupState::create(config.clone(), memories, &self.workers)?);
-        }
-        for memory in created.iter().flat_map(|group| &group.memories) {
+    fn create_groups(&mut self, host: &Host) -> Result<(), ApplyError> {
+        let created = self.nfs.make_new(host, &mut self.memory, &self.workers)?;
+        for memory in created.iter().flat_map(GroupState::memories) {
             for port in self.ports.values() {
                 port.register_memory(memory)?;
             }
         }
-        let ids = created.iter().map(GroupState::id).collect();
         for group in created {
-            self.announce_memories(&group.memories, Some(group.id()));
-            self.nfs.groups.insert(group.id(), group);
+            self.workers.announce_memories(group.memories(), Some(group.id()));
+            self.nfs.add_group(group);
         }
-        Ok(ids)
+        Ok(())
     }
 
-    pub(crate) fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
-        let local = self.workers.local(memories);
-        for memory in memories {
-            self.workers.send_all(|worker| {
-                let home = group.filter(|_| local[worker.index()].id == memory.id);
-                Command::AddMemory { memory: Arc::clone(memory), home }
-            });
+    /// Gives groups whose memory an NF has damaged new memory.
+    pub(super) fn reset_damaged(&mut self) {
+        for group in self.nfs.damaged() {
+            if let Err(error) = self.reset(group) {
+                self.notices.push(Notice::GroupNotReset { group, error: error.to_string() });
+                self.nfs.pause_resets();
+            }
         }
+    }
+
+    /// Gives a group new memory and evicts its NFs.
+    fn reset(&mut self, id: GroupId) -> Result<(), GroupError> {
+        let Some(new) = self.nfs.remake(id, &mut self.memory, &self.workers)? else { return Ok(()) };
+        let memories = new.memories().to_vec();
+        let ports = self.ports_over(id);
+        for memory in &memories {
+            for port in self.ports.values() {
+                if let Err(error) = port.register_memory(memory) {
+                    self.notices.push(Notice::PortFault { port: port.id(), fault: error.to_string() });
+                }
+            }
+        }
+        let reset = self.nfs.replace(new, &self.host, &mut self.workers, &mut self.notices);
+        let Some(reset) = reset else { return Ok(()) };
+        self.publisher().publish();
+        // Only after the links are removed: packets copied into the new memory must not reach links of the old one.
+        self.workers.announce_memories(&memories, Some(id));
+        self.nfs.reclaim(reset, &mut self.workers);
+        self.renew_memory(&ports);
+        Ok(())
+    }
+
+    /// The ports that receive into the memory of a group.
+    fn ports_over(&self, group: GroupId) -> Vec<PortId> {
+        let memories = self.nfs.group(group).map_or(&[][..], GroupState::memories);
+        let is_over = |port: &&PortState| port.memories().any(|id| memories.iter().any(|own| own.id == id));
+        self.ports.values().filter(is_over).map(PortState::id).collect()
     }
 
     /// Gives the sockets of ports that stay open their owners and modes in `host`.
@@ -225,7 +229,7 @@ impl Engine {
             state.queues = shaper.counters();
             drop(queue.set_shaper(Some(shaper)));
         }
-        let groups = self.nfs.groups.values().flat_map(|group| &group.memories);
+        let groups = self.nfs.groups().flat_map(GroupState::memories);
         for memory in groups.chain(&self.memory.own) {
             memory.forget_stamps(config.id);
             state.register_memory(memory)?;
@@ -284,12 +288,12 @@ impl Engine {
         (host, queues): (&Host, &XskQueues),
         config: &PortConfig,
     ) -> Result<Vec<Arc<Memory>>, ApplyError> {
-        if let Some(group) = host.landing_group(config).and_then(|group| self.nfs.groups.get(&group)) {
-            return Ok(self.workers.local(&group.memories));
+        if let Some(group) = host.landing_group(config).and_then(|group| self.nfs.group(group)) {
+            return Ok(self.workers.local(group.memories()));
         }
         if let Some(created) = self.memory.create_own(queues.own_buffers())? {
             let created = created.to_vec();
-            self.announce_memories(&created, None);
+            self.workers.announce_memories(&created, None);
         }
         Ok(self.workers.local(&self.memory.own))
     }
@@ -339,14 +343,5 @@ impl Engine {
             self.notices.push(Notice::PortFault { port: id, fault });
         }
         Ok(())
-    }
-
-    fn dismiss_unconfigured(&mut self, host: &Host) {
-        let is_configured = |role, group| host.nf(role).is_some_and(|nf| nf.group == group);
-        let instances = self.nfs.instances.values();
-        let dismissed = instances.filter(|nf| !is_configured(nf.role, nf.group)).map(|nf| nf.id);
-        for id in dismissed.collect::<Vec<InstanceId>>() {
-            self.dismiss(id);
-        }
     }
 }

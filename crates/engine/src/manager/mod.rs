@@ -42,7 +42,7 @@ mod since;
 mod views;
 mod workers;
 
-use crate::ids::PortId;
+use crate::ids::{MemoryId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::interface::PortQueue;
 use crate::tap::EndedTap;
@@ -58,6 +58,7 @@ pub use nfs::AdmitError;
 use nfs::Nfs;
 pub use nfs::instance::{GuestShape, InstanceState};
 pub use nfs::teardown::LastBurst;
+pub use nfs::view::{InstanceView, RoleTotals, ThreadView};
 pub use notice::Notice;
 use notice::Notices;
 use placement::Placement;
@@ -76,10 +77,7 @@ use views::flows::Flows;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;
 pub use views::latency::LatencyView;
-pub use views::nf::{InstanceView, ThreadView};
 use views::readers::Readers;
-pub use views::totals::RoleTotals;
-use views::totals::Totals;
 pub use views::trace::TraceError;
 pub use views::{ChainView, GroupView, MemoryView, PortView, PortWorker, QueueView, StageView, WorkerView};
 use workers::{Pending, Workers};
@@ -99,7 +97,6 @@ pub struct Engine {
     /// Configured ports that could not be opened again, and why.
     closed_ports: BTreeMap<PortId, String>,
     memory: Memories,
-    totals: Totals,
     since: Baselines,
     flow_readers: Readers<Flows>,
     monitor_readers: Readers<Heaviest>,
@@ -138,7 +135,6 @@ impl Engine {
             balance: Balance::default(),
             closed_ports: BTreeMap::new(),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
-            totals: Totals::default(),
             since: Baselines::default(),
             flow_readers: Readers::default(),
             monitor_readers: Readers::default(),
@@ -206,10 +202,10 @@ impl Engine {
     pub fn service(&mut self) {
         self.handle_events(&mut Pending::default());
         self.latencies.service(&mut self.workers);
-        self.service_teardowns();
-        self.service_audits();
-        self.service_watchdog();
-        self.service_resets();
+        if self.nfs.service(&self.host, &mut self.workers, &mut self.notices) {
+            self.publisher().publish();
+        }
+        self.reset_damaged();
         for (port, event) in self.rules.service() {
             self.notices.push(Notice::Switching { port, event });
         }
@@ -219,7 +215,8 @@ impl Engine {
         if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
             self.publisher().publish_in_order();
         }
-        self.retire_groups();
+        let by_ports: Vec<MemoryId> = self.ports.values().flat_map(PortState::memories).collect();
+        self.nfs.drop_retired(&by_ports, &mut self.workers);
         let counters = self.workers.iter().map(|worker| &*worker.counters);
         if self.loads.measure(&self.placement, counters, Instant::now()) {
             self.balance();

@@ -14,7 +14,7 @@ use rtrb::{Consumer, RingBuffer};
 use super::cores::{Cores, StartError};
 use crate::counters::{LinkCounters, LinkCounts, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{LinkId, WorkerId};
+use crate::ids::{GroupId, LinkId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, What};
 use crate::limits::SharedLimits;
 use crate::memory::Memory;
@@ -130,6 +130,24 @@ impl Workers {
     pub(crate) fn send_all(&mut self, mut command: impl FnMut(WorkerId) -> Command) {
         for handle in &mut self.handles {
             handle.send(command(handle.id));
+        }
+    }
+
+    /// Lets workers use memories, of which each has its own for `group`: the one on its NUMA node.
+    pub(crate) fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
+        let local = self.local(memories);
+        for memory in memories {
+            self.send_all(|worker| {
+                let home = group.filter(|_| local[worker.index()].id == memory.id);
+                Command::AddMemory { memory: Arc::clone(memory), home }
+            });
+        }
+    }
+
+    /// Removes the links of an NF, given by thread and worker.
+    pub(crate) fn remove_links(&mut self, links: &[Vec<LinkId>]) {
+        for links in links {
+            self.send_all(|worker| Command::RemoveLink(links[worker.index()]));
         }
     }
 

@@ -16,13 +16,14 @@
 //! that another NF of the same trust group holds. Any NF of the group can overwrite that packet anyway; other groups
 //! are not affected.
 
+use netvm_model::Host;
 use netvm_ring::RingMemory;
 
 use super::Nfs;
 use crate::ids::GroupId;
 use crate::inflight::sweep::{Swept, What};
-use crate::manager::workers::Pending;
-use crate::manager::{Engine, Notice};
+use crate::manager::notice::{Notice, Notices};
+use crate::manager::workers::{Pending, Workers};
 
 /// The progress of an audit.
 enum Phase {
@@ -36,13 +37,13 @@ enum Phase {
     Sweeping,
 }
 
-pub(crate) struct Audit {
-    pub(crate) group: GroupId,
+pub(super) struct Audit {
+    pub(super) group: GroupId,
     phase: Phase,
     /// The new generation of each of the group's memories.
     generations: Vec<u8>,
     /// Barriers or sweeps in progress.
-    pub(crate) pending: Pending,
+    pub(super) pending: Pending,
     buffers: u64,
     /// Another NF has ended since: repeat the audit.
     again: bool,
@@ -51,77 +52,77 @@ pub(crate) struct Audit {
 impl Audit {
     /// Begins the rounds again, because an NF of the group has ended and no longer reads its rings. Its teardown keeps
     /// the control memory that holds them mapped for longer than an audit that began before refers to it.
-    pub(crate) fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         if !matches!(self.phase, Phase::Sweeping) {
             self.phase = Phase::NewGeneration;
         }
     }
 
     /// Records a finished sweep if it belongs to this audit.
-    pub(crate) fn swept(&mut self, done: Swept) {
+    pub(super) fn swept(&mut self, done: Swept) {
         if self.pending.answer(done.ticket) {
             self.buffers += done.buffers;
         }
     }
 }
 
-impl Engine {
+impl Nfs {
     /// Begins an audit of a group, or repeats the audit in progress when it ends.
-    pub(crate) fn begin_audit(&mut self, group: GroupId) {
-        if let Some(audit) = self.nfs.audits.iter_mut().find(|audit| audit.group == group) {
+    pub(super) fn begin_audit(&mut self, group: GroupId, workers: &mut Workers) {
+        if let Some(audit) = self.audits.iter_mut().find(|audit| audit.group == group) {
             audit.again = true;
             return;
         }
-        let Some(state) = self.nfs.groups.get(&group) else { return };
-        let generations = state.memories.iter().map(|memory| memory.in_flight.next_generation()).collect();
-        let (phase, pending) = (Phase::NewGeneration, self.workers.barrier());
-        self.nfs.audits.push(Audit { group, phase, generations, pending, buffers: 0, again: false });
+        let Some(state) = self.groups.get(&group) else { return };
+        let generations = state.memories().iter().map(|memory| memory.in_flight.next_generation()).collect();
+        let (phase, pending) = (Phase::NewGeneration, workers.barrier());
+        self.audits.push(Audit { group, phase, generations, pending, buffers: 0, again: false });
     }
 
     /// Advances audits.
-    pub(crate) fn service_audits(&mut self) {
-        for mut audit in std::mem::take(&mut self.nfs.audits) {
-            if !self.nfs.groups.contains_key(&audit.group) {
+    pub(super) fn service_audits(&mut self, host: &Host, workers: &mut Workers, notices: &mut Notices) {
+        let longest = host.chains.iter().map(|chain| chain.hops.len()).max().unwrap_or(0);
+        for mut audit in std::mem::take(&mut self.audits) {
+            if !self.groups.contains_key(&audit.group) {
                 continue;
             }
-            if !self.advance_audit(&mut audit) {
-                self.nfs.audits.push(audit);
+            if !self.advance_audit(&mut audit, longest, workers) {
+                self.audits.push(audit);
                 continue;
             }
-            self.nfs.reclaimed += audit.buffers;
+            self.reclaimed += audit.buffers;
             if audit.buffers > 0 {
-                self.notices.push(Notice::Audited { group: audit.group, buffers: audit.buffers });
+                notices.push(Notice::Audited { group: audit.group, buffers: audit.buffers });
             }
             if audit.again {
-                self.begin_audit(audit.group);
+                self.begin_audit(audit.group, workers);
             }
         }
     }
 
-    /// Returns whether the audit is done.
-    fn advance_audit(&mut self, audit: &mut Audit) -> bool {
+    /// Advances an audit; `longest`: hops of the longest chain. Returns whether the audit is done.
+    fn advance_audit(&mut self, audit: &mut Audit, longest: usize, workers: &mut Workers) -> bool {
         match &audit.phase {
             Phase::NewGeneration if audit.pending.is_empty() => {
-                let rounds = self.host.chains.iter().map(|chain| chain.hops.len()).max().unwrap_or(0);
-                audit.phase =
-                    Phase::Draining { rings: self.nfs.rings_of(audit.group, self.workers.len()), rounds };
+                let rings = self.rings_of(audit.group, workers.len());
+                audit.phase = Phase::Draining { rings, rounds: longest };
             }
             Phase::Draining { rings, rounds }
                 if rings.iter().all(|(ring, until)| has_reached(*ring, *until)) =>
             {
-                let Some(group) = self.nfs.groups.get_mut(&audit.group) else { return true };
-                let epoch = group.publish(&self.nfs.signaller);
+                let Some(group) = self.groups.get_mut(&audit.group) else { return true };
+                let epoch = group.publish(&self.signaller);
                 audit.phase = Phase::Confirming { epoch, rounds: *rounds };
             }
-            Phase::Confirming { epoch, rounds } if self.nfs.all_have_confirmed(audit.group, *epoch) => {
+            Phase::Confirming { epoch, rounds } if self.all_have_confirmed(audit.group, *epoch) => {
                 if let Some(rounds) = rounds.checked_sub(1) {
-                    let rings = self.nfs.rings_of(audit.group, self.workers.len());
+                    let rings = self.rings_of(audit.group, workers.len());
                     audit.phase = Phase::Draining { rings, rounds };
                 } else {
-                    let Some(group) = self.nfs.groups.get(&audit.group) else { return true };
+                    let Some(group) = self.groups.get(&audit.group) else { return true };
                     let generations = &audit.generations;
                     let older = |region: usize| What::Older { current: generations[region] };
-                    audit.pending = self.workers.sweep(&group.memories, older);
+                    audit.pending = workers.sweep(group.memories(), older);
                     audit.phase = Phase::Sweeping;
                 }
             }
@@ -130,9 +131,7 @@ impl Engine {
         }
         false
     }
-}
 
-impl Nfs {
     /// Every ring that packets of a group can be in, with the position that its producer has reached.
     fn rings_of(&self, group: GroupId, workers: usize) -> Vec<(RingMemory, u32)> {
         let Some(state) = self.groups.get(&group) else { return Vec::new() };
@@ -145,9 +144,8 @@ impl Nfs {
                 }
             }
             for (to, ring) in instance.nf_threads.iter().flat_map(|from| state.rings_from(*from)) {
-                let region = state.memories.get(usize::from(ring.region)).map(|memory| memory.region());
                 if !state.is_gone(to) {
-                    rings.extend(region.and_then(|region| region.ring(ring.index)));
+                    rings.extend(state.ring(ring));
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use netvm_model::Group;
 use netvm_notify::{EpollWaiter, RateLimit, Signaller, new_eventfd};
 use netvm_region::{MAX_NF_THREADS, RegionError, RingRef, Table, TablePublisher};
+use netvm_ring::RingMemory;
 use rustix::io::Errno;
 
 use crate::ids::{GroupId, NfThreadId};
@@ -17,7 +18,7 @@ use crate::memory::Memory;
 /// The eventfd that the NFs of a group signal to wake a worker. The worker's epoll instance watches it until this is
 /// dropped. NF processes may keep their descriptor for longer.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(super) struct Call {
     fd: OwnedFd,
     waiter: EpollWaiter,
 }
@@ -44,20 +45,20 @@ impl Drop for Call {
 
 /// A trust group.
 pub(crate) struct GroupState {
-    pub(crate) config: Group,
+    pub(super) config: Group,
     /// One per NUMA node.
-    pub(crate) memories: Vec<Arc<Memory>>,
-    pub(crate) publisher: TablePublisher,
-    pub(crate) table: Box<Table>,
+    memories: Vec<Arc<Memory>>,
+    pub(super) publisher: TablePublisher,
+    table: Box<Table>,
     /// By NF thread: the eventfd that wakes it.
-    pub(crate) wakes: Vec<Arc<OwnedFd>>,
+    pub(super) wakes: Vec<Arc<OwnedFd>>,
     /// Limits the manager's wake-ups.
     rate_limit: RateLimit,
     /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared
     /// eventfd, so each group has its own.
-    pub(crate) calls: Vec<Call>,
+    pub(super) calls: Vec<Call>,
     /// A new group has replaced it; instances with its number belong to the new one.
-    pub(crate) is_replaced: bool,
+    pub(super) is_replaced: bool,
     /// Bit mask of NF threads in use or not yet free again.
     taken: u64,
     /// Bit mask of NF threads whose process ended and whose number is not free yet.
@@ -71,7 +72,7 @@ pub(crate) struct GroupState {
 
 impl GroupState {
     /// A group with these memories, and the eventfds by which its NFs and the workers wake each other.
-    pub(crate) fn create(
+    pub(super) fn create(
         config: Group,
         memories: Vec<Arc<Memory>>,
         workers: &Workers,
@@ -101,7 +102,7 @@ impl GroupState {
     }
 
     /// Reserves a free NF thread.
-    pub(crate) fn take_nf_thread(&mut self) -> Option<NfThreadId> {
+    pub(super) fn take_nf_thread(&mut self) -> Option<NfThreadId> {
         let free = (!self.taken).trailing_zeros();
         if free as usize >= MAX_NF_THREADS {
             return None;
@@ -111,7 +112,7 @@ impl GroupState {
     }
 
     /// Marks NF threads (bit mask) that never signal.
-    pub(crate) const fn silence(&mut self, nf_threads: u64) {
+    pub(super) const fn silence(&mut self, nf_threads: u64) {
         self.silent |= nf_threads;
     }
 
@@ -121,7 +122,7 @@ impl GroupState {
     }
 
     /// Frees NF threads (bit mask) and the rings to and from them. No process may use them any more.
-    pub(crate) fn release_nf_threads(&mut self, nf_threads: u64) {
+    pub(super) fn release_nf_threads(&mut self, nf_threads: u64) {
         self.taken &= !(nf_threads & !1);
         self.gone &= !nf_threads;
         self.silent &= !nf_threads;
@@ -150,6 +151,11 @@ impl GroupState {
         Some(ring)
     }
 
+    /// A ring that two of its NF threads share.
+    pub(super) fn ring(&self, ring: RingRef) -> Option<RingMemory> {
+        self.memories.get(usize::from(ring.region))?.region().ring(ring.index)
+    }
+
     /// The rings that an NF thread writes to.
     pub(crate) fn rings_from(&self, from: NfThreadId) -> impl Iterator<Item = (NfThreadId, RingRef)> + '_ {
         let range = (from.0, 0)..=(from.0, u8::MAX);
@@ -157,7 +163,7 @@ impl GroupState {
     }
 
     /// The rings that an NF thread reads from, apart from the workers'.
-    pub(crate) fn rings_to(&self, to: NfThreadId) -> impl Iterator<Item = RingRef> + '_ {
+    pub(super) fn rings_to(&self, to: NfThreadId) -> impl Iterator<Item = RingRef> + '_ {
         self.rings.iter().filter(move |((_, other), _)| *other == to.0).map(|(_, ring)| *ring)
     }
 
@@ -168,7 +174,7 @@ impl GroupState {
 
     /// Records that the processes of these NF threads ended, and clears the group's backpressure: they may have set the
     /// bits of others, which those would never clear. An NF whose ring is still full sets its bit again.
-    pub(crate) fn mark_gone(&mut self, nf_threads: u64) {
+    pub(super) fn mark_gone(&mut self, nf_threads: u64) {
         self.gone |= nf_threads;
         let Some(memory) = self.memories.first() else { return };
         for chain in 0..netvm_region::MAX_CHAINS as u16 {
@@ -197,7 +203,7 @@ impl GroupState {
     }
 
     /// Wakes a thread if it sleeps, unless the rate limit forbids it; NFs also wake up on their own soon.
-    pub(crate) fn wake(&mut self, signaller: &Signaller, nf_thread: NfThreadId) {
+    pub(super) fn wake(&mut self, signaller: &Signaller, nf_thread: NfThreadId) {
         self.rate_limit.signal(signaller, &self.wakes[nf_thread.index()]);
     }
 

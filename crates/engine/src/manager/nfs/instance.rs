@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_attach::{Fds, Hello};
+use netvm_model::Host;
 use netvm_region::{
     Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_NF_THREADS, MAX_THREADS, MapError, NotifyMode,
     ReadyMessage, TableCopy,
 };
 
-use super::AdmitError;
 use super::cpu_time::CpuTime;
+use super::{AdmitError, Nfs};
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
 use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
-use crate::manager::Engine;
-use crate::manager::workers::{LinkSums, Pending};
+use crate::manager::workers::{LinkSums, Pending, Workers};
 use crate::worker::Command;
 
 /// Lifecycle of an attached NF.
@@ -45,14 +45,14 @@ pub struct GuestShape {
 
 /// The watchdog's state of an NF thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
+pub(super) struct Progress {
     position: u64,
     /// For how long packets have waited without progress although the NF's process could run.
     pub(super) stalled: Duration,
     /// For how long they have waited while it got no core.
     pub(super) starved: Duration,
     /// Highest fill level of its receive rings in about the last second, from 0 to 1: a peak that decays.
-    pub(crate) fill: f32,
+    pub(super) fill: f32,
 }
 
 /// One observation of an NF thread by the watchdog.
@@ -97,130 +97,70 @@ impl Progress {
 }
 
 /// An attached NF.
-pub(crate) struct Instance {
-    pub(crate) id: InstanceId,
-    pub(crate) role: RoleId,
+pub(super) struct Instance {
+    pub(super) id: InstanceId,
+    pub(super) role: RoleId,
     /// The role's name; role ids are reused.
-    pub(crate) name: String,
-    pub(crate) group: GroupId,
-    pub(crate) state: InstanceState,
-    pub(crate) standby: bool,
+    pub(super) name: String,
+    pub(super) group: GroupId,
+    pub(super) state: InstanceState,
+    pub(super) standby: bool,
     /// How it wakes others, if it runs in a VM. Such an NF reports in its control memory that it is ready.
-    pub(crate) guest: Option<NotifyMode>,
-    pub(crate) control: Arc<Control>,
+    pub(super) guest: Option<NotifyMode>,
+    pub(super) control: Arc<Control>,
     /// Its own copy of the group's table, if it has one.
-    pub(crate) table: Option<Arc<TableCopy>>,
-    pub(crate) nf_threads: Vec<NfThreadId>,
+    pub(super) table: Option<Arc<TableCopy>>,
+    pub(super) nf_threads: Vec<NfThreadId>,
     /// By thread and worker.
-    pub(crate) links: Vec<Vec<LinkId>>,
+    pub(super) links: Vec<Vec<LinkId>>,
     /// By thread: the counters of its links when it got them, because links are reused.
-    pub(crate) before: Vec<LinkSums>,
-    pub(crate) counters: Vec<String>,
+    pub(super) before: Vec<LinkSums>,
+    pub(super) counters: Vec<String>,
     /// It accepts packets with pending offloads.
-    pub(crate) offloads: bool,
-    pub(crate) since: Instant,
+    pub(super) offloads: bool,
+    pub(super) since: Instant,
     /// By thread.
-    pub(crate) progress: Vec<Progress>,
+    pub(super) progress: Vec<Progress>,
     pub(super) cpu_time: CpuTime,
     /// It got no core for its `hang_timeout`, and has made no progress since.
-    pub(crate) is_starved: bool,
+    pub(super) is_starved: bool,
     /// While it is leaving: the barrier after all NFs of the group have the table without it; `None` before.
-    pub(crate) settling: Option<Pending>,
+    pub(super) settling: Option<Pending>,
 }
 
 impl Instance {
     /// Bit mask of its NF threads.
-    pub(crate) fn mask(&self) -> u64 {
+    pub(super) fn mask(&self) -> u64 {
         mask_of(&self.nf_threads)
     }
 
     /// Whether every thread uses the table of `epoch` or a later one.
-    pub(crate) fn has_confirmed(&self, epoch: u64) -> bool {
+    pub(super) fn has_confirmed(&self, epoch: u64) -> bool {
         let seen =
             |thread| self.control.thread(thread).epoch.load(std::sync::atomic::Ordering::Acquire) >= epoch;
         (0..self.nf_threads.len() as u16).all(seen)
     }
 }
 
-impl Engine {
-    /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
-    /// [`Engine::descriptors`], and calls [`Engine::activate`] when it is ready.
-    ///
-    /// `standby`: it waits to replace an NF that dies.
-    ///
-    /// # Errors
-    /// [`AdmitError`]; nothing is changed then.
-    pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
-        self.admit_any(hello, standby, None)
-    }
+/// An NF that asks to be admitted.
+pub(crate) struct Applicant<'a> {
+    pub(crate) hello: &'a Hello,
+    /// It waits to replace an NF that dies.
+    pub(crate) standby: bool,
+    /// How it wakes others, if it runs in a VM.
+    pub(crate) guest: Option<NotifyMode>,
+}
 
-    /// As [`Engine::admit`], for an NF in a VM, before the VM starts. The VM sees the memories of
-    /// [`Engine::descriptors`] as PCI devices and wakes others as `notify` says. Then call [`Engine::guest_ready`]
-    /// until it answers, and [`Engine::departed`] when the VM has ended.
-    ///
-    /// # Errors
-    /// As for [`Engine::admit`].
-    pub fn admit_guest(
+impl Nfs {
+    /// Admits an NF: reserves NF threads and links and creates its control memory. Returns its number, and whether
+    /// snapshots have to follow.
+    pub(crate) fn admit(
         &mut self,
-        role: &str,
-        threads: u16,
-        standby: bool,
-        notify: NotifyMode,
-    ) -> Result<InstanceId, AdmitError> {
-        let (role, name) = (role.to_owned(), String::new());
-        let hello =
-            Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new(), offloads: false };
-        self.admit_any(&hello, standby, Some(notify))
-    }
-
-    /// Names the process of an NF: the NF's own, or the one that runs its VM. Without it, an NF that gets no core
-    /// counts as hung.
-    pub fn set_process(&mut self, id: InstanceId, pid: u32) {
-        if let Some(instance) = self.nfs.instances.get_mut(&id) {
-            instance.cpu_time = CpuTime::of(pid);
-        }
-    }
-
-    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. Writes
-    /// of the VM to the copy affect only the VM.
-    ///
-    /// # Errors
-    /// [`MapError`] if memory runs out.
-    pub fn give_own_table(&mut self, id: InstanceId) -> Result<(), MapError> {
-        let Some(instance) = self.nfs.instances.get_mut(&id) else { return Ok(()) };
-        let Some(group) = self.nfs.groups.get_mut(&instance.group) else { return Ok(()) };
-        instance.table = Some(group.publisher.copy(&instance.name)?);
-        Ok(())
-    }
-
-    /// The devices that a VM needs to be an NF of this role; `None` for an unknown role.
-    #[must_use]
-    pub fn guest_shape(&self, role: &str) -> Option<GuestShape> {
-        let group = self.nfs.groups.get(&self.host.nf_named(role)?.group)?;
-        Some(GuestShape { regions: group.memories.len(), vectors: group.calls.len() + group.wakes.len() })
-    }
-
-    /// The ready message of an NF in a VM, once; activates the NF. Poll it every few milliseconds. The message is not
-    /// trusted.
-    pub fn guest_ready(&mut self, id: InstanceId) -> Option<ReadyMessage> {
-        let instance = self.nfs.instances.get_mut(&id)?;
-        if instance.guest.is_none() || instance.state != InstanceState::Attaching {
-            return None;
-        }
-        let ready_message = instance.control.ready_message()?;
-        if let ReadyMessage::Ready { counters, .. } = &ready_message {
-            instance.counters = shown(counters);
-            self.activate(id);
-        }
-        Some(ready_message)
-    }
-
-    fn admit_any(
-        &mut self,
-        hello: &Hello,
-        standby: bool,
-        guest: Option<NotifyMode>,
-    ) -> Result<InstanceId, AdmitError> {
+        applicant: &Applicant<'_>,
+        host: &Host,
+        workers: &Workers,
+    ) -> Result<(InstanceId, bool), AdmitError> {
+        let Applicant { hello, standby, guest } = *applicant;
         if hello.layout != LAYOUT_VERSION {
             return Err(AdmitError::Layout { found: hello.layout });
         }
@@ -228,23 +168,19 @@ impl Engine {
         if threads == 0 || threads > MAX_THREADS || hello.counters.len() > MAX_COUNTERS {
             return Err(AdmitError::TooMany { threads, counters: hello.counters.len() });
         }
-        let nf =
-            self.host.nfs.iter().find(|nf| nf.role == hello.role).ok_or_else(|| AdmitError::UnknownRole {
-                role: hello.role.clone(),
-                known: self.host.nfs.iter().map(|nf| nf.role.clone()).collect(),
-            })?;
+        let nf = host.nf_named(&hello.role).ok_or_else(|| AdmitError::UnknownRole {
+            role: hello.role.clone(),
+            known: host.nfs.iter().map(|nf| nf.role.clone()).collect(),
+        })?;
         let (role, group_id) = (nf.id, nf.group);
-        let free_links: Vec<LinkId> =
-            self.nfs.free_links(group_id).take(threads * self.workers.len()).collect();
-        if free_links.len() < threads * self.workers.len() {
+        let free_links: Vec<LinkId> = self.free_links(group_id).take(threads * workers.len()).collect();
+        if free_links.len() < threads * workers.len() {
             return Err(AdmitError::Full {
                 what: "links between NF threads and workers (some are reserved for other trust groups)",
                 most: MAX_LINKS,
             });
         }
-        let worker_regions = self.workers.regions().to_vec();
-        let ring_capacity = self.host.engine.ring_size;
-        let Some(group) = self.nfs.groups.get_mut(&group_id) else {
+        let Some(group) = self.groups.get_mut(&group_id) else {
             return Err(AdmitError::UnknownRole { role: hello.role.clone(), known: Vec::new() });
         };
         let nf_threads: Vec<NfThreadId> = (0..threads).map_while(|_| group.take_nf_thread()).collect();
@@ -256,10 +192,10 @@ impl Engine {
         let admission = Admission {
             group: u32::from(group_id.0),
             role: role.0,
-            ring_capacity,
+            ring_capacity: host.engine.ring_size,
             nf_threads: nf_threads.iter().map(|nf_thread| nf_thread.0).collect(),
-            worker_regions,
-            geometries: group.memories.iter().map(|memory| *memory.region().geometry()).collect(),
+            worker_regions: workers.regions().to_vec(),
+            geometries: group.memories().iter().map(|memory| *memory.region().geometry()).collect(),
         };
         let control =
             Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_nf_threads(mask))?;
@@ -269,10 +205,10 @@ impl Engine {
         if guest == Some(NotifyMode::Poll) {
             group.silence(mask);
         }
-        self.nfs.last_instance += 1;
-        let id = InstanceId(self.nfs.last_instance);
-        let links: Vec<_> = free_links.chunks(self.workers.len()).map(<[LinkId]>::to_vec).collect();
-        let before = links.iter().map(|links| self.workers.link_sums(links)).collect();
+        self.last_instance += 1;
+        let id = InstanceId(self.last_instance);
+        let links: Vec<_> = free_links.chunks(workers.len()).map(<[LinkId]>::to_vec).collect();
+        let before = links.iter().map(|links| workers.link_sums(links)).collect();
         let instance = Instance {
             id,
             role,
@@ -294,56 +230,84 @@ impl Engine {
             is_starved: false,
             settling: None,
         };
-        let ends_offloads = !instance.offloads && self.nfs.takes_offloads(group_id);
-        self.nfs.instances.insert(id, instance);
-        if ends_offloads {
-            // Before it gets packets: other NFs of the group may then send to it directly.
-            self.publisher().publish();
-        }
-        Ok(id)
+        // Workers have to know before it gets packets: other NFs of the group may then send to it directly.
+        let ends_offloads = !instance.offloads && self.takes_offloads(group_id);
+        self.instances.insert(id, instance);
+        Ok((id, ends_offloads))
     }
 
-    /// The descriptors to pass to an admitted NF; `None` for an unknown one.
-    #[must_use]
-    pub fn descriptors(&self, id: InstanceId) -> Option<Fds<BorrowedFd<'_>>> {
-        let instance = self.nfs.instances.get(&id)?;
-        let group = self.nfs.groups.get(&instance.group)?;
+    /// Names the process of an NF.
+    pub(crate) fn set_process(&mut self, id: InstanceId, pid: u32) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.cpu_time = CpuTime::of(pid);
+        }
+    }
+
+    /// Gives an admitted NF its own copy of the next-hop table.
+    pub(crate) fn give_own_table(&mut self, id: InstanceId) -> Result<(), MapError> {
+        let Some(instance) = self.instances.get_mut(&id) else { return Ok(()) };
+        let Some(group) = self.groups.get_mut(&instance.group) else { return Ok(()) };
+        instance.table = Some(group.publisher.copy(&instance.name)?);
+        Ok(())
+    }
+
+    /// The devices that a VM needs to be an NF of a group.
+    pub(crate) fn guest_shape(&self, group: GroupId) -> Option<GuestShape> {
+        let group = self.groups.get(&group)?;
+        Some(GuestShape { regions: group.memories().len(), vectors: group.calls.len() + group.wakes.len() })
+    }
+
+    /// The ready message of an NF in a VM, until the NF is activated.
+    pub(crate) fn guest_ready(&mut self, id: InstanceId) -> Option<ReadyMessage> {
+        let instance = self.instances.get_mut(&id)?;
+        if instance.guest.is_none() || instance.state != InstanceState::Attaching {
+            return None;
+        }
+        let ready_message = instance.control.ready_message()?;
+        if let ReadyMessage::Ready { counters, .. } = &ready_message {
+            instance.counters = shown(counters);
+        }
+        Some(ready_message)
+    }
+
+    /// The descriptors to pass to an admitted NF.
+    pub(crate) fn descriptors(&self, id: InstanceId) -> Option<Fds<BorrowedFd<'_>>> {
+        let instance = self.instances.get(&id)?;
+        let group = self.groups.get(&instance.group)?;
         Some(Fds {
             control: instance.control.as_fd(),
             table: instance.table.as_ref().map_or(group.publisher.as_fd(), |table| table.as_fd()),
-            regions: group.memories.iter().map(|memory| memory.region().mapping().as_fd()).collect(),
+            regions: group.memories().iter().map(|memory| memory.region().mapping().as_fd()).collect(),
             workers: group.calls.iter().map(AsFd::as_fd).collect(),
             nf_threads: group.wakes.iter().map(|wake| wake.as_fd()).collect(),
         })
     }
 
-    /// The NF is ready: it gets packets, or waits as a standby.
-    pub fn activate(&mut self, id: InstanceId) {
-        let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
+    /// Gives workers the links of an NF that is ready: it gets packets as soon as tables and snapshots have it, or
+    /// waits as a standby.
+    pub(crate) fn activate(&mut self, id: InstanceId, workers: &mut Workers) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
-        let (group, role, control) = (instance.group, instance.role, Arc::clone(&instance.control));
-        let (nf_threads, links) = (instance.nf_threads.clone(), instance.links.clone());
         let silent = instance.guest == Some(NotifyMode::Poll);
-        let Some(group) = self.nfs.groups.get(&group) else { return };
-        let memories = self.workers.local(&group.memories);
-        for (thread, (nf_thread, links)) in (0u16..).zip(nf_threads.iter().zip(&links)) {
+        let Some(group) = self.groups.get(&instance.group) else { return };
+        let memories = workers.local(group.memories());
+        for (thread, (nf_thread, links)) in (0u16..).zip(instance.nf_threads.iter().zip(&instance.links)) {
             for ((worker, link), memory) in (0u8..).zip(links).zip(&memories) {
                 let worker = WorkerId(worker);
                 // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one
                 // worker, and the link keeps the control memory mapped.
                 let (to_nf, from_nf) = unsafe {
-                    let ring_to = control.ring_to_nf(thread, worker.0.into());
-                    let ring_from = control.ring_from_nf(thread, worker.0.into());
+                    let ring_to = instance.control.ring_to_nf(thread, worker.0.into());
+                    let ring_from = instance.control.ring_from_nf(thread, worker.0.into());
                     (ring_to.producer(), ring_from.consumer())
                 };
                 let wake = Arc::clone(&group.wakes[nf_thread.index()]);
-                let (id, control) = (*link, Arc::clone(&control));
-                let link = Link::new(id, group.id(), role, memory.id, to_nf, from_nf, wake, control);
+                let (id, control) = (*link, Arc::clone(&instance.control));
+                let link = Link::new(id, group.id(), instance.role, memory.id, to_nf, from_nf, wake, control);
                 let in_flight = ThreadInFlight::new(id, *nf_thread, Arc::clone(&memory.in_flight));
-                self.workers.send(worker, Command::AddLink(Box::new(link.silent(silent)), in_flight));
+                workers.send(worker, Command::AddLink(Box::new(link.silent(silent)), in_flight));
             }
         }
-        self.publisher().publish_in_order();
     }
 }
 

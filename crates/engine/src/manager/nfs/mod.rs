@@ -6,25 +6,31 @@ pub(crate) mod group;
 pub(crate) mod instance;
 mod reset;
 pub(crate) mod teardown;
+pub(crate) mod view;
 mod watchdog;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use netvm_model::{Group, Host};
 use netvm_notify::Signaller;
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Table};
 
-use super::Engine;
-use super::ports::PortState;
+use super::memory::{GroupError, Memories};
+use super::notice::Notices;
+use super::workers::Workers;
 use crate::ids::{GroupId, InstanceId, LinkId, MemoryId, NfThreadId, RoleId};
 use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::MAX_LINKS;
+use crate::memory::Memory;
 use crate::worker::Command;
 use audit::Audit;
 use group::GroupState;
 use instance::{Instance, InstanceState};
 use reset::Reset;
 use teardown::{LastBurst, Teardown};
+use view::PastTotals;
 use watchdog::Watchdog;
 
 /// Why the engine refuses an NF. The NF's author reads the text.
@@ -86,23 +92,25 @@ pub(crate) struct RoleMembers {
 
 /// The trust groups, and the NFs attached to them.
 pub(crate) struct Nfs {
-    pub(crate) groups: BTreeMap<GroupId, GroupState>,
+    groups: BTreeMap<GroupId, GroupState>,
     /// Removed groups with buffers that are still out.
-    pub(crate) retiring: Vec<GroupState>,
-    pub(crate) instances: BTreeMap<InstanceId, Instance>,
-    pub(crate) teardowns: Vec<Teardown>,
-    pub(crate) audits: Vec<Audit>,
-    pub(crate) resets: Vec<Reset>,
+    retiring: Vec<GroupState>,
+    instances: BTreeMap<InstanceId, Instance>,
+    teardowns: Vec<Teardown>,
+    audits: Vec<Audit>,
+    resets: Vec<Reset>,
     /// The time of the last check of the groups' memories for damage.
     looked_at_memory: Instant,
     /// Buffers reclaimed since the start.
-    pub(crate) reclaimed: u64,
+    reclaimed: u64,
     /// Wakes NFs.
-    pub(crate) signaller: Signaller,
+    signaller: Signaller,
     watchdog: Watchdog,
     last_instance: u32,
     /// By role: the packets of its last NF that ended.
     last_bursts: BTreeMap<String, LastBurst>,
+    /// Totals of NFs that ended.
+    past: PastTotals,
 }
 
 impl Nfs {
@@ -125,7 +133,77 @@ impl Nfs {
             watchdog: Watchdog::new(),
             last_instance: 0,
             last_bursts: BTreeMap::new(),
+            past: PastTotals::new(),
         }
+    }
+
+    /// Continues teardowns, audits and resets, and looks for NFs that hang. Returns whether tables and snapshots have
+    /// to follow.
+    pub(crate) fn service(&mut self, host: &Host, workers: &mut Workers, notices: &mut Notices) -> bool {
+        self.service_teardowns(host, workers, notices);
+        self.service_audits(host, workers, notices);
+        self.service_resets();
+        self.service_watchdog(host, workers, notices)
+    }
+
+    /// Whether a teardown, an audit or a reset is in progress.
+    pub(crate) fn is_settling(&self) -> bool {
+        let mut states = self.instances.values().map(|instance| instance.state);
+        !(self.teardowns.is_empty() && self.audits.is_empty() && self.resets.is_empty())
+            || states.any(|state| state == InstanceState::Leaving)
+    }
+
+    /// Buffers reclaimed from NFs that ended.
+    pub(crate) const fn reclaimed(&self) -> u64 {
+        self.reclaimed
+    }
+
+    /// What of a host's groups only a restart can change, if it differs.
+    pub(crate) fn needs_restart(&self, host: &Host) -> Option<String> {
+        let memory = |g: &Group| (g.buffers, g.buffer_size, g.headroom, g.large_buffers);
+        host.groups.iter().find_map(|group| {
+            let old = &self.groups.get(&group.id)?.config;
+            if memory(old) != memory(group) {
+                let what = "(buffers, buffer_size, headroom, large_buffers)";
+                return Some(format!("the memory of group {} {what}", group.name));
+            }
+            let is_renamed = old.name != group.name && self.members(group.id).next().is_some();
+            is_renamed.then(|| format!("the name of group {}", group.name))
+        })
+    }
+
+    /// Makes the groups of a host that are new.
+    pub(crate) fn make_new(
+        &self,
+        host: &Host,
+        memory: &mut Memories,
+        workers: &Workers,
+    ) -> Result<Vec<GroupState>, GroupError> {
+        let new = host.groups.iter().filter(|config| !self.groups.contains_key(&config.id));
+        new.map(|config| GroupState::create(config.clone(), memory.create(config)?, workers)).collect()
+    }
+
+    pub(crate) fn add_group(&mut self, group: GroupState) {
+        self.groups.insert(group.id(), group);
+    }
+
+    /// Retires the groups that the host does not have: each is dropped once none of its buffers is out.
+    pub(crate) fn retire_removed(&mut self, host: &Host) {
+        let removed = self.groups.extract_if(.., |id, _| host.group(*id).is_none());
+        self.retiring.extend(removed.map(|(_, group)| group));
+    }
+
+    /// Dismisses the NFs whose role the host does not have, or has in another group.
+    pub(crate) fn dismiss_unconfigured(&mut self, host: &Host, notices: &mut Notices) {
+        let is_configured = |nf: &&Instance| host.nf(nf.role).is_some_and(|role| role.group == nf.group);
+        let dismissed = self.instances.values().filter(|nf| !is_configured(nf)).map(|nf| nf.id);
+        for id in dismissed.collect::<Vec<InstanceId>>() {
+            self.dismiss(id, host, notices);
+        }
+    }
+
+    pub(crate) fn group(&self, id: GroupId) -> Option<&GroupState> {
+        self.groups.get(&id)
     }
 
     pub(crate) fn groups(&self) -> impl Iterator<Item = &GroupState> {
@@ -209,9 +287,22 @@ impl Nfs {
         }
     }
 
-    /// Removes a group once none of its buffers is out.
-    pub(crate) fn retire(&mut self, group: GroupId) {
-        self.retiring.extend(self.groups.remove(&group));
+    /// Drops removed groups once all their buffers are back, and no port receives into their memory; `by_ports`: the
+    /// memories into which ports receive.
+    pub(crate) fn drop_retired(&mut self, by_ports: &[MemoryId], workers: &mut Workers) {
+        let instances = self.instances.values().chain(self.teardowns.iter().map(Teardown::instance));
+        let busy: Vec<GroupId> = instances.map(|instance| instance.group).collect();
+        for group in std::mem::take(&mut self.retiring) {
+            let is_used =
+                |memory: &Arc<Memory>| memory.in_flight.buffers_out() > 0 || by_ports.contains(&memory.id);
+            if (!group.is_replaced && busy.contains(&group.id())) || group.memories().iter().any(is_used) {
+                self.retiring.push(group);
+                continue;
+            }
+            for memory in group.memories() {
+                workers.send_all(|_| Command::RemoveMemory(memory.id));
+            }
+        }
     }
 
     /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Leaves every other group its
@@ -239,27 +330,6 @@ fn unreserved(used: &BTreeMap<GroupId, usize>, group: GroupId) -> usize {
     let others = used.iter().filter(|(other, _)| **other != group);
     let reserved: usize = others.map(|(_, used)| share.max(*used)).sum();
     MAX_LINKS.saturating_sub(reserved).saturating_sub(used.get(&group).copied().unwrap_or_default())
-}
-
-impl Engine {
-    /// Drops removed groups once all their buffers are back.
-    pub(crate) fn retire_groups(&mut self) {
-        let by_ports: Vec<MemoryId> = self.ports.values().flat_map(PortState::memories).collect();
-        let instances = self.nfs.instances.values().chain(self.nfs.teardowns.iter().map(Teardown::instance));
-        let busy: Vec<GroupId> = instances.map(|instance| instance.group).collect();
-        for group in std::mem::take(&mut self.nfs.retiring) {
-            let mut memories = group.memories.iter();
-            if (!group.is_replaced && busy.contains(&group.id()))
-                || memories.any(|memory| memory.in_flight.buffers_out() > 0 || by_ports.contains(&memory.id))
-            {
-                self.nfs.retiring.push(group);
-                continue;
-            }
-            for memory in &group.memories {
-                self.workers.send_all(|_| Command::RemoveMemory(memory.id));
-            }
-        }
-    }
 }
 
 const _: () = assert!(MAX_LINKS <= u16::MAX as usize);

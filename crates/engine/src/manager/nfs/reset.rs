@@ -8,15 +8,17 @@
 
 use std::time::{Duration, Instant};
 
+use netvm_model::Host;
+
+use super::Nfs;
 use super::group::GroupState;
 use super::instance::Instance;
 use super::teardown::Teardown;
-use crate::ids::{GroupId, PortId};
+use crate::ids::GroupId;
 use crate::inflight::sweep::{Swept, What};
-use crate::manager::workers::Pending;
-use crate::manager::{Engine, GroupError, Notice};
-use crate::memory::Memory;
-use crate::worker::Command;
+use crate::manager::memory::{GroupError, Memories};
+use crate::manager::notice::{Notice, Notices};
+use crate::manager::workers::{Pending, Workers};
 
 /// Interval of the checks of each memory, which take two system calls.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -27,98 +29,103 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A group's old memory and NFs, until all buffers are back.
 pub(crate) struct Reset {
     group: GroupState,
-    pub(crate) instances: Vec<Instance>,
+    pub(super) instances: Vec<Instance>,
     pending: Pending,
 }
 
 impl Reset {
-    pub(crate) fn swept(&mut self, done: Swept) {
+    pub(super) fn swept(&mut self, done: Swept) {
         self.pending.answer(done.ticket);
     }
 }
 
-impl Engine {
-    /// Checks memories for damage at intervals, and continues resets.
-    pub(crate) fn service_resets(&mut self) {
-        for mut reset in std::mem::take(&mut self.nfs.resets) {
-            if reset.pending.is_empty() {
-                reset.group.is_replaced = true;
-                self.nfs.retiring.push(reset.group);
-            } else {
-                self.nfs.resets.push(reset);
-            }
+impl Nfs {
+    /// The groups whose memory is damaged; looks for them at intervals.
+    pub(crate) fn damaged(&mut self) -> Vec<GroupId> {
+        if self.looked_at_memory.elapsed() < INTERVAL {
+            return Vec::new();
         }
-        if self.nfs.looked_at_memory.elapsed() < INTERVAL {
-            return;
-        }
-        self.nfs.looked_at_memory = Instant::now();
-        let is_damaged = |group: &GroupState| {
-            group.memories.iter().any(|memory| !memory.region().mapping().is_intact())
-                || self.nfs.members(group.id()).any(|nf| !nf.control.mapping().is_intact())
+        self.looked_at_memory = Instant::now();
+        let is_damaged = |group: &&GroupState| {
+            group.memories().iter().any(|memory| !memory.region().mapping().is_intact())
+                || self.members(group.id()).any(|nf| !nf.control.mapping().is_intact())
         };
-        let damaged: Vec<GroupId> =
-            self.nfs.groups.values().filter(|group| is_damaged(group)).map(GroupState::id).collect();
-        for id in damaged {
-            if let Err(error) = self.reset(id) {
-                self.notices.push(Notice::GroupNotReset { group: id, error: error.to_string() });
-                self.nfs.looked_at_memory = Instant::now() + RETRY;
-            }
-        }
+        self.groups.values().filter(is_damaged).map(GroupState::id).collect()
     }
 
-    /// Gives a group new memory and evicts its NFs.
-    fn reset(&mut self, id: GroupId) -> Result<(), GroupError> {
-        let Some(old) = self.nfs.groups.get(&id) else { return Ok(()) };
-        let config = old.config.clone();
-        let memories = self.memory.create(&config)?;
-        let new = GroupState::create(config, memories, &self.workers)?;
-        let ports: Vec<PortId> = self.ports_over(&old.memories);
-        for memory in &new.memories {
-            for port in self.ports.values() {
-                if let Err(error) = port.register_memory(memory) {
-                    self.notices.push(Notice::PortFault { port: port.id(), fault: error.to_string() });
-                }
-            }
-        }
-        let memories = new.memories.clone();
-        let Some(old) = self.nfs.groups.insert(id, new) else { return Ok(()) };
-        self.notices.push(Notice::GroupReset { group: id });
-        let instances = self.evict(id);
-        self.publisher().publish();
-        // Only after the links are removed: packets copied into the new memory must not reach links of the old one.
-        self.announce_memories(&memories, Some(id));
-        // After the commands that remove the links, so that no worker still hands out buffers of the old memory.
-        let pending = self.workers.sweep(&old.memories, |_| What::All);
-        self.nfs.resets.push(Reset { group: old, instances, pending });
-        self.renew_memory(&ports);
-        Ok(())
+    /// Looks for damaged memory again after a pause, because there is none to replace it.
+    pub(crate) fn pause_resets(&mut self) {
+        self.looked_at_memory = Instant::now() + RETRY;
+    }
+
+    /// The same group as one that is damaged, with new memory.
+    pub(crate) fn remake(
+        &self,
+        id: GroupId,
+        memory: &mut Memories,
+        workers: &Workers,
+    ) -> Result<Option<GroupState>, GroupError> {
+        let Some(old) = self.groups.get(&id) else { return Ok(None) };
+        let memories = memory.create(&old.config)?;
+        GroupState::create(old.config.clone(), memories, workers).map(Some)
+    }
+
+    /// Replaces a group by the same one with new memory, and evicts its NFs, of which tables and snapshots have to be
+    /// free before [`Nfs::reclaim`].
+    pub(crate) fn replace(
+        &mut self,
+        new: GroupState,
+        host: &Host,
+        workers: &mut Workers,
+        notices: &mut Notices,
+    ) -> Option<Reset> {
+        let id = new.id();
+        let group = self.groups.insert(id, new)?;
+        notices.push(Notice::GroupReset { group: id });
+        let instances = self.evict(id, host, workers, notices);
+        Some(Reset { group, instances, pending: Pending::default() })
+    }
+
+    /// Reclaims the buffers of a group's old memory. No worker hands one out any more: the commands that remove the
+    /// links were sent before.
+    pub(crate) fn reclaim(&mut self, mut reset: Reset, workers: &mut Workers) {
+        reset.pending = workers.sweep(reset.group.memories(), |_| What::All);
+        self.resets.push(reset);
     }
 
     /// Ends all instances of a group, and the teardowns and audits that use its former state.
-    fn evict(&mut self, group: GroupId) -> Vec<Instance> {
+    fn evict(
+        &mut self,
+        group: GroupId,
+        host: &Host,
+        workers: &mut Workers,
+        notices: &mut Notices,
+    ) -> Vec<Instance> {
         let is_of = |instance: &Instance| instance.group == group;
         let mut evicted: Vec<Instance> =
-            self.nfs.instances.extract_if(.., |_, instance| is_of(instance)).map(|(_, nf)| nf).collect();
+            self.instances.extract_if(.., |_, instance| is_of(instance)).map(|(_, nf)| nf).collect();
         for instance in &evicted {
-            self.notices.push(Notice::Evicted { instance: instance.id, role: instance.role });
-            self.add_to_past(instance);
-            for links in &instance.links {
-                self.workers.send_all(|worker| Command::RemoveLink(links[worker.index()]));
-            }
+            notices.push(Notice::Evicted { instance: instance.id, role: instance.role });
+            self.add_to_past(instance, host, workers);
+            workers.remove_links(&instance.links);
         }
-        self.nfs.audits.retain(|audit| audit.group != group);
-        let (ended, others): (Vec<Teardown>, _) = std::mem::take(&mut self.nfs.teardowns)
-            .into_iter()
-            .partition(|teardown| is_of(teardown.instance()));
-        self.nfs.teardowns = others;
+        self.audits.retain(|audit| audit.group != group);
+        let (ended, others): (Vec<Teardown>, _) =
+            std::mem::take(&mut self.teardowns).into_iter().partition(|teardown| is_of(teardown.instance()));
+        self.teardowns = others;
         evicted.extend(ended.into_iter().map(Teardown::into_instance));
         evicted
     }
 
-    /// The ports that receive into one of these memories.
-    fn ports_over(&self, memories: &[std::sync::Arc<Memory>]) -> Vec<PortId> {
-        let uses = |id| memories.iter().any(|memory| memory.id == id);
-        let over = self.ports.values().filter(|port| port.memories().any(uses));
-        over.map(crate::manager::PortState::id).collect()
+    /// Retires the old memory of groups when its buffers are back.
+    pub(super) fn service_resets(&mut self) {
+        for mut reset in std::mem::take(&mut self.resets) {
+            if reset.pending.is_empty() {
+                reset.group.is_replaced = true;
+                self.retiring.push(reset.group);
+            } else {
+                self.resets.push(reset);
+            }
+        }
     }
 }

@@ -15,15 +15,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use netvm_model::NfStart;
+use netvm_model::{Host, NfStart};
 
+use super::Nfs;
 use super::instance::{Instance, InstanceState};
 use crate::ids::{InstanceId, NfThreadId, RoleId};
 use crate::inflight::held::{HeldPacket, HeldPackets, MOST};
 use crate::inflight::sweep::{Swept, What};
-use crate::manager::workers::Pending;
-use crate::manager::{Engine, Notice};
-use crate::worker::Command;
+use crate::manager::notice::{Notice, Notices};
+use crate::manager::workers::{Pending, Workers};
 
 /// Time limit for a leaving NF to send on the packets that it holds.
 const GRACE: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub struct LastBurst {
 }
 
 /// The teardown of an NF that has ended.
-pub(crate) struct Teardown {
+pub(super) struct Teardown {
     /// Keeps the memory of the links' rings until the workers have retired the links.
     instance: Instance,
     /// The table without the NF.
@@ -66,16 +66,27 @@ pub(crate) struct Teardown {
 }
 
 impl Teardown {
-    pub(crate) const fn instance(&self) -> &Instance {
+    pub(super) const fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    pub(crate) fn into_instance(self) -> Instance {
+    pub(super) fn into_instance(self) -> Instance {
         self.instance
     }
 
+    /// What is reported at its end.
+    fn notice(&self) -> Notice {
+        Notice::Reclaimed {
+            instance: self.instance.id,
+            role: self.instance.role,
+            buffers: self.buffers,
+            first_sweep: self.first_sweep,
+            total: self.since.elapsed(),
+        }
+    }
+
     /// Records a finished sweep if it belongs to this teardown.
-    pub(crate) fn swept(&mut self, done: Swept, what: &mut What) {
+    pub(super) fn swept(&mut self, done: Swept, what: &mut What) {
         if self.pending.answer(done.ticket) {
             self.buffers += done.buffers;
             if let What::Gone { held, .. } = what
@@ -91,52 +102,67 @@ impl Teardown {
     }
 }
 
-impl Engine {
-    /// Asks an NF to leave: it gets no new packets and sends on the packets that it holds. Then the engine asks it to
-    /// stop, and it closes its connection. A standby replica replaces it at once.
-    pub fn dismiss(&mut self, id: InstanceId) {
-        let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
+/// An NF whose process has ended.
+pub(crate) struct Departed {
+    instance: Instance,
+    /// The buffers that it wrote to other NFs' rings but did not publish, each with the NF thread of the ring.
+    stranded: Vec<(u32, NfThreadId)>,
+    since: Instant,
+}
+
+impl Nfs {
+    /// Asks an NF to leave: it gets no new packets and sends on the packets that it holds. Then it is asked to stop,
+    /// and it closes its connection. A standby replica replaces it at once. Returns whether tables and snapshots have
+    /// to follow.
+    pub(crate) fn dismiss(&mut self, id: InstanceId, host: &Host, notices: &mut Notices) -> bool {
+        let Some(instance) = self.instances.get_mut(&id) else { return false };
         let role = instance.role;
         match instance.state {
             InstanceState::Attaching | InstanceState::Standby => {
                 instance.control.request_stop();
-                self.nfs.wake(id);
+                self.wake(id);
+                false
             }
             InstanceState::Active | InstanceState::Hung => {
                 instance.state = InstanceState::Leaving;
                 instance.since = Instant::now();
-                self.promote_standby(role);
-                self.publisher().publish();
+                self.promote_standby(role, host, notices);
+                true
             }
-            InstanceState::Leaving => {}
+            InstanceState::Leaving => false,
         }
     }
 
-    /// Begins the teardown of an NF whose process has ended (its connection is closed).
-    pub fn departed(&mut self, id: InstanceId) {
+    /// Removes an NF whose process has ended (its connection is closed), of which tables and snapshots have to be free
+    /// before [`Nfs::tear_down`]. A standby replica replaces it.
+    pub(crate) fn remove(&mut self, id: InstanceId, host: &Host, notices: &mut Notices) -> Option<Departed> {
         let since = Instant::now();
-        let Some(instance) = self.nfs.instances.remove(&id) else { return };
+        let instance = self.instances.remove(&id)?;
         let stranded = self.stranded(&instance);
-        if let Some(group) = self.nfs.groups.get_mut(&instance.group) {
+        if let Some(group) = self.groups.get_mut(&instance.group) {
             group.mark_gone(instance.mask());
         }
-        for audit in self.nfs.audits.iter_mut().filter(|audit| audit.group == instance.group) {
+        for audit in self.audits.iter_mut().filter(|audit| audit.group == instance.group) {
             audit.restart();
         }
         if instance.state == InstanceState::Active {
-            self.promote_standby(instance.role);
+            self.promote_standby(instance.role, host, notices);
         }
-        self.publisher().publish();
-        let epoch = self.nfs.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
-        for links in &instance.links {
-            self.workers.send_all(|worker| Command::RemoveLink(links[worker.index()]));
-        }
-        let pending = self.sweep_gone(&instance, &stranded, true);
-        self.nfs.teardowns.push(Teardown {
-            last: LastBurst { instance: id, at: SystemTime::now(), packets: Vec::new() },
+        Some(Departed { instance, stranded, since })
+    }
+
+    /// Begins the teardown of an NF.
+    pub(crate) fn tear_down(&mut self, departed: Departed, workers: &mut Workers) {
+        let Departed { instance, stranded, since } = departed;
+        let epoch = self.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
+        workers.remove_links(&instance.links);
+        let phase = Phase::FirstSweep;
+        let pending = self.sweep_gone(&instance, &stranded, phase, workers);
+        self.teardowns.push(Teardown {
+            last: LastBurst { instance: instance.id, at: SystemTime::now(), packets: Vec::new() },
             instance,
             epoch,
-            phase: Phase::FirstSweep,
+            phase,
             pending,
             buffers: 0,
             since,
@@ -146,11 +172,9 @@ impl Engine {
 
     /// The buffers that a dead NF wrote to other NFs' rings but did not publish, each with the NF thread of the ring.
     fn stranded(&self, instance: &Instance) -> Vec<(u32, NfThreadId)> {
-        let Some(group) = self.nfs.groups.get(&instance.group) else { return Vec::new() };
+        let Some(group) = self.groups.get(&instance.group) else { return Vec::new() };
         let rings = instance.nf_threads.iter().flat_map(|from| group.rings_from(*from));
-        let rings = rings.filter_map(|(to, ring)| {
-            Some((to, group.memories.get(usize::from(ring.region))?.region().ring(ring.index)?))
-        });
+        let rings = rings.filter_map(|(to, ring)| Some((to, group.ring(ring)?)));
         let mut stranded = Vec::new();
         for (to, ring) in rings {
             stranded.extend(ring.unpublished().map(|descriptor| (descriptor.buffer(), to)));
@@ -160,80 +184,87 @@ impl Engine {
 
     /// Activates a standby replica of a role. Does nothing if the role has none, or if enough replicas are active
     /// because the instance that ended was about to become a standby itself.
-    pub(crate) fn promote_standby(&mut self, role: RoleId) {
-        let Some(nf) = self.host.nf(role) else { return };
+    pub(super) fn promote_standby(&mut self, role: RoleId, host: &Host, notices: &mut Notices) {
+        let Some(nf) = host.nf(role) else { return };
         let is =
             |other: &Instance, state| other.role == role && other.group == nf.group && other.state == state;
         if let NfStart::Managed { replicas, .. } = nf.start {
-            let instances = self.nfs.instances.values();
+            let instances = self.instances.values();
             if instances.filter(|other| is(other, InstanceState::Active)).count() >= usize::from(replicas) {
                 return;
             }
         }
-        let mut instances = self.nfs.instances.values_mut();
+        let mut instances = self.instances.values_mut();
         if let Some(standby) = instances.find(|other| is(other, InstanceState::Standby)) {
             standby.state = InstanceState::Active;
             standby.standby = false;
-            self.notices.push(Notice::StandbyTookOver { instance: standby.id, role: standby.role });
+            notices.push(Notice::StandbyTookOver { instance: standby.id, role: standby.role });
         }
     }
 
-    /// Begins a sweep of the buffers of an NF that has ended; `keeps`: copies the packets that it had.
-    fn sweep_gone(&mut self, instance: &Instance, stranded: &[(u32, NfThreadId)], keeps: bool) -> Pending {
-        let Some(group) = self.nfs.groups.get(&instance.group) else { return Pending::default() };
+    /// Begins a sweep of the buffers of an NF that has ended, the first one with copies of the packets that it had.
+    fn sweep_gone(
+        &self,
+        instance: &Instance,
+        stranded: &[(u32, NfThreadId)],
+        phase: Phase,
+        workers: &mut Workers,
+    ) -> Pending {
+        let Some(group) = self.groups.get(&instance.group) else { return Pending::default() };
         let nf_threads = instance.mask();
         let rings = instance.nf_threads.iter().flat_map(|to| group.rings_to(*to));
         let direct = rings.filter_map(|ring| {
-            let memory = group.memories.get(usize::from(ring.region))?;
+            let memory = group.memories().get(usize::from(ring.region))?;
             Some((Arc::clone(&memory.in_flight), ring.index))
         });
         let direct: Vec<_> = direct.collect();
         let held = |region: usize| {
             let threads = instance.nf_threads.len() as u16;
             let held = HeldPackets::new((Arc::clone(&instance.control), threads), direct.clone());
-            Box::new(held.with_buffers(group.memories[region].in_flight.len()))
+            Box::new(held.with_buffers(group.memories()[region].in_flight.len()))
         };
-        self.workers.sweep(&group.memories, |region| What::Gone {
+        workers.sweep(group.memories(), |region| What::Gone {
             nf_threads,
             stranded: stranded.to_vec(),
-            held: keeps.then(|| held(region)),
+            held: (phase == Phase::FirstSweep).then(|| held(region)),
         })
     }
 
     /// The packets of a role's last NF that ended while it held packets.
-    #[must_use]
-    pub fn last_burst(&self, role: &str) -> Option<&LastBurst> {
-        self.nfs.last_bursts.get(role)
+    pub(crate) fn last_burst(&self, role: &str) -> Option<&LastBurst> {
+        self.last_bursts.get(role)
     }
 
     /// Advances teardowns, and stops NFs that have left.
-    pub(crate) fn service_teardowns(&mut self) {
-        self.stop_leaving();
-        for mut teardown in std::mem::take(&mut self.nfs.teardowns) {
-            if self.advance_teardown(&mut teardown) {
-                self.finish_teardown(&teardown);
+    pub(super) fn service_teardowns(&mut self, host: &Host, workers: &mut Workers, notices: &mut Notices) {
+        self.stop_leaving(workers);
+        for mut teardown in std::mem::take(&mut self.teardowns) {
+            if self.advance_teardown(&mut teardown, workers) {
+                self.add_to_past(&teardown.instance, host, workers);
+                self.finish_teardown(&teardown, workers);
+                notices.push(teardown.notice());
             } else {
-                self.nfs.teardowns.push(teardown);
+                self.teardowns.push(teardown);
             }
         }
     }
 
     /// Returns whether the teardown is done.
-    fn advance_teardown(&mut self, teardown: &mut Teardown) -> bool {
+    fn advance_teardown(&mut self, teardown: &mut Teardown, workers: &mut Workers) -> bool {
         match teardown.phase {
             _ if !teardown.pending.is_empty() => false,
             Phase::FirstSweep => {
                 teardown.phase = Phase::Confirming;
                 if !teardown.last.packets.is_empty() {
                     let name = teardown.instance.name.clone();
-                    self.nfs.last_bursts.insert(name, teardown.last.clone());
+                    self.last_bursts.insert(name, teardown.last.clone());
                 }
                 false
             }
             Phase::Confirming => {
-                if self.nfs.all_have_confirmed(teardown.instance.group, teardown.epoch) {
-                    teardown.pending = self.sweep_gone(&teardown.instance, &[], false);
+                if self.all_have_confirmed(teardown.instance.group, teardown.epoch) {
                     teardown.phase = Phase::LastSweep;
+                    teardown.pending = self.sweep_gone(&teardown.instance, &[], teardown.phase, workers);
                 }
                 false
             }
@@ -241,54 +272,47 @@ impl Engine {
         }
     }
 
-    fn finish_teardown(&mut self, teardown: &Teardown) {
+    /// Frees the numbers of an NF, and begins the audit of its group.
+    fn finish_teardown(&mut self, teardown: &Teardown, workers: &mut Workers) {
         let instance = &teardown.instance;
-        self.add_to_past(instance);
-        if let Some(group) = self.nfs.groups.get_mut(&instance.group) {
+        if let Some(group) = self.groups.get_mut(&instance.group) {
             group.release_nf_threads(instance.mask());
         }
-        self.nfs.reclaimed += teardown.buffers;
-        self.begin_audit(instance.group);
-        self.notices.push(Notice::Reclaimed {
-            instance: instance.id,
-            role: instance.role,
-            buffers: teardown.buffers,
-            first_sweep: teardown.first_sweep,
-            total: teardown.since.elapsed(),
-        });
+        self.reclaimed += teardown.buffers;
+        self.begin_audit(instance.group, workers);
     }
 
     /// Stops leaving NFs that hold no packets any more, or whose time is up.
-    fn stop_leaving(&mut self) {
-        let leaving = self.nfs.instances.values().filter(|nf| nf.state == InstanceState::Leaving);
+    fn stop_leaving(&mut self, workers: &mut Workers) {
+        let leaving = self.instances.values().filter(|nf| nf.state == InstanceState::Leaving);
         for (id, age) in leaving.map(|nf| (nf.id, nf.since.elapsed())).collect::<Vec<_>>() {
-            if age <= GRACE && (age <= SETTLE || !self.holds_nothing(id)) {
+            if age <= GRACE && (age <= SETTLE || !self.holds_nothing(id, workers)) {
                 continue;
             }
-            if let Some(instance) = self.nfs.instances.get(&id) {
+            if let Some(instance) = self.instances.get(&id) {
                 instance.control.request_stop();
             }
-            self.nfs.wake(id);
+            self.wake(id);
         }
     }
 
     /// Whether a leaving NF holds no packets. The in-flight table is conclusive only after every other NF has confirmed
     /// the table without it, and every worker has then passed a barrier and so spilled its queues.
-    fn holds_nothing(&mut self, id: InstanceId) -> bool {
-        let Some(instance) = self.nfs.instances.get(&id) else { return true };
-        let Some(group) = self.nfs.groups.get(&instance.group) else { return true };
+    fn holds_nothing(&mut self, id: InstanceId, workers: &mut Workers) -> bool {
+        let Some(instance) = self.instances.get(&id) else { return true };
+        let Some(group) = self.groups.get(&instance.group) else { return true };
         let Some(pending) = &instance.settling else {
             let epoch = group.publisher.epoch();
-            if self.nfs.members(instance.group).all(|other| other.has_confirmed(epoch)) {
-                let pending = self.workers.barrier();
-                if let Some(instance) = self.nfs.instances.get_mut(&id) {
+            if self.members(instance.group).all(|other| other.has_confirmed(epoch)) {
+                let pending = workers.barrier();
+                if let Some(instance) = self.instances.get_mut(&id) {
                     instance.settling = Some(pending);
                 }
             }
             return false;
         };
         let holds = |nf_thread: &NfThreadId| {
-            group.memories.iter().any(|memory| memory.in_flight.buffers_with(*nf_thread) > 0)
+            group.memories().iter().any(|memory| memory.in_flight.buffers_with(*nf_thread) > 0)
         };
         pending.is_empty() && !instance.nf_threads.iter().any(holds)
     }

@@ -14,9 +14,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::instance::{Instance, InstanceState, Interval, Look, Progress};
-use crate::manager::{Engine, Notice};
+use netvm_model::Host;
 use netvm_ring::RingMemory;
+
+use super::Nfs;
+use super::instance::{Instance, InstanceState, Interval, Look, Progress};
+use crate::manager::notice::{Notice, Notices};
+use crate::manager::workers::Workers;
 
 /// Interval of the checks.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -26,10 +30,10 @@ const GUEST_FACTOR: u32 = 2;
 
 /// The time of the last check.
 #[derive(Debug)]
-pub(crate) struct Watchdog(Instant);
+pub(super) struct Watchdog(Instant);
 
 impl Watchdog {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Instant::now())
     }
 
@@ -45,51 +49,44 @@ impl Watchdog {
     }
 }
 
-impl Engine {
-    /// Checks the NFs that get packets, at intervals.
-    pub(crate) fn service_watchdog(&mut self) {
-        let Some(step) = self.nfs.watchdog.step() else { return };
-        let ids: Vec<_> = self.nfs.instances.keys().copied().collect();
-        for id in ids {
-            let Some(instance) = self.nfs.instances.get(&id) else { continue };
+impl Nfs {
+    /// Checks the NFs that get packets, at intervals. Returns whether some get packets now that got none, or the other
+    /// way round.
+    pub(super) fn service_watchdog(&mut self, host: &Host, workers: &Workers, notices: &mut Notices) -> bool {
+        let Some(step) = self.watchdog.step() else { return false };
+        let mut changed = false;
+        for id in self.instances.keys().copied().collect::<Vec<_>>() {
+            let Some(instance) = self.instances.get(&id) else { continue };
             if !matches!(instance.state, InstanceState::Active | InstanceState::Hung) {
                 continue;
             }
-            let found: Vec<_> =
-                (0..).zip(&instance.nf_threads).map(|(n, _)| self.look(instance, n)).collect();
-            let limit = self.hang_timeout(instance);
-            let Some(instance) = self.nfs.instances.get_mut(&id) else { continue };
+            let threads = 0..instance.nf_threads.len() as u16;
+            let found: Vec<_> = threads.map(|thread| self.look(instance, thread, workers.len())).collect();
+            let limit = hang_timeout(host, instance);
+            let Some(instance) = self.instances.get_mut(&id) else { continue };
             let change = instance.observe(&found, step, limit);
             let role = instance.role;
             match change {
                 Some(Change::Hangs(stalled)) => {
-                    self.notices.push(Notice::Hung { instance: id, role, stalled });
-                    self.promote_standby(role);
-                    self.publisher().publish();
+                    notices.push(Notice::Hung { instance: id, role, stalled });
+                    self.promote_standby(role, host, notices);
+                    changed = true;
                 }
                 Some(Change::Starves(starved)) => {
-                    self.notices.push(Notice::Starved { instance: id, role, starved });
+                    notices.push(Notice::Starved { instance: id, role, starved });
                 }
                 Some(Change::Recovers { was_hung }) => {
-                    self.notices.push(Notice::Recovered { instance: id, role });
-                    if was_hung {
-                        self.publisher().publish();
-                    }
+                    notices.push(Notice::Recovered { instance: id, role });
+                    changed |= was_hung;
                 }
                 None => {}
             }
         }
-    }
-
-    /// The hang time-out of an NF; `None`: it has none.
-    fn hang_timeout(&self, instance: &Instance) -> Option<Duration> {
-        let seconds = self.host.nf(instance.role)?.hang_timeout;
-        let factor = if instance.guest.is_some() { GUEST_FACTOR } else { 1 };
-        (seconds > 0).then(|| Duration::from_secs(seconds.into()) * factor)
+        changed
     }
 
     /// Observes the rings of a thread.
-    fn look(&self, instance: &Instance, thread: u16) -> Look {
+    fn look(&self, instance: &Instance, thread: u16, workers: usize) -> Look {
         let control = &instance.control;
         let mut position = control.thread(thread).heartbeat.load(std::sync::atomic::Ordering::Relaxed);
         let (mut waits, mut fill) = (false, 0.0_f32);
@@ -100,18 +97,22 @@ impl Engine {
             waits |= head != tail;
             fill = fill.max(ring.occupancy() as f32 / ring.capacity() as f32);
         };
-        for worker in 0..self.workers.len() as u16 {
+        for worker in 0..workers as u16 {
             look_at(control.ring_to_nf(thread, worker));
         }
-        if let Some(group) = self.nfs.groups.get(&instance.group) {
+        if let Some(group) = self.groups.get(&instance.group) {
             let to = instance.nf_threads[usize::from(thread)];
-            for ring in group.rings_to(to) {
-                let memory = group.memories.get(usize::from(ring.region));
-                memory.and_then(|memory| memory.region().ring(ring.index)).into_iter().for_each(&mut look_at);
-            }
+            group.rings_to(to).filter_map(|ring| group.ring(ring)).for_each(look_at);
         }
         Look { position, waits, fill }
     }
+}
+
+/// The hang time-out of an NF; `None`: it has none.
+fn hang_timeout(host: &Host, instance: &Instance) -> Option<Duration> {
+    let seconds = host.nf(instance.role)?.hang_timeout;
+    let factor = if instance.guest.is_some() { GUEST_FACTOR } else { 1 };
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()) * factor)
 }
 
 /// What an observation of an NF finds.

@@ -12,9 +12,7 @@ use netvm_region::PageKind;
 pub(crate) mod flows;
 pub(crate) mod latency;
 mod monitor;
-pub(crate) mod nf;
 pub(crate) mod readers;
-pub(crate) mod totals;
 pub(crate) mod trace;
 
 use crate::counters::{DropCounts, InterfaceCounts, QueueCounters, Stage, WorkerCounters};
@@ -22,7 +20,6 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::interface::{InterfaceView, closed_interface};
 use crate::manager::Engine;
-use crate::manager::nfs::instance::{Instance, InstanceState};
 use crate::manager::ports::PortState;
 use crate::manager::publish::l2_watch::SwitchingView;
 use crate::manager::since::{ChainSums, DropSums, PortSums};
@@ -183,23 +180,6 @@ impl Engine {
         self.started.elapsed()
     }
 
-    /// Buffers reclaimed from NFs that ended, since the start.
-    #[must_use]
-    pub const fn reclaimed(&self) -> u64 {
-        self.nfs.reclaimed
-    }
-
-    /// Whether a teardown, an audit or a router's table is still in progress.
-    #[must_use]
-    pub fn is_settling(&self) -> bool {
-        let is_leaving = |instance: &Instance| instance.state == InstanceState::Leaving;
-        !self.nfs.teardowns.is_empty()
-            || !self.nfs.audits.is_empty()
-            || !self.nfs.resets.is_empty()
-            || self.nfs.instances.values().any(is_leaving)
-            || self.routers.is_settling()
-    }
-
     /// The ports, by number.
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
@@ -293,9 +273,9 @@ impl Engine {
             };
             list.iter().zip(&self.memory.nodes).map(view).collect()
         };
-        let groups = self.nfs.groups.values();
+        let groups = self.nfs.groups();
         let groups =
-            groups.map(|group| GroupView { id: Some(group.id()), memories: memories(&group.memories) });
+            groups.map(|group| GroupView { id: Some(group.id()), memories: memories(group.memories()) });
         let own = GroupView { id: None, memories: memories(&self.memory.own) };
         groups.chain(Some(own).filter(|own| !own.memories.is_empty())).collect()
     }
