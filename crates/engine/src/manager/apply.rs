@@ -4,8 +4,9 @@
 //! the new objects and a new snapshot, and the manager removes what is no longer configured. A port that changes must
 //! be closed before it can be opened again ([`Engine::change_ports`]).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_model::{Host, PortConfig};
 
@@ -17,7 +18,7 @@ use crate::ids::{GroupId, PortId, WorkerId};
 use crate::interface::{OpenError, Opening, PortQueue, Shaper, XskQueues};
 use crate::memory::Memory;
 use crate::policy::{Policy, PolicyError};
-use crate::worker::Command;
+use crate::worker::{Command, Event};
 
 /// Time limit for workers to return a port's queues.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -323,20 +324,24 @@ impl Engine {
 
     /// Takes a port from the workers and waits until it is closed.
     pub(crate) fn close_port(&mut self, id: PortId) -> Result<(), ApplyError> {
-        let Some(state) = self.ports.get_mut(&id) else { return Ok(()) };
-        state.closing.clone_from(&state.workers);
-        let name = state.config.name.clone();
+        let Some(state) = self.ports.get(&id) else { return Ok(()) };
         self.workers.send_all(|_| Command::SetOwner(id, None));
         for worker in &state.workers {
             self.workers.send(*worker, Command::RemovePort(id));
         }
-        let start = Instant::now();
-        while self.ports.get(&id).is_some_and(|state| !state.closing.is_empty()) {
-            if start.elapsed() > CLOSING {
-                return Err(ApplyError::Stuck { port: name });
+        let mut left = state.workers.clone();
+        let take = |worker: WorkerId, event: Event| match event {
+            Event::PortRetired(port, queue) if port == id => {
+                drop(queue);
+                left.retain(|other| *other != worker);
+                if left.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
             }
-            self.service();
-            std::thread::sleep(Duration::from_micros(200));
+            other => ControlFlow::Continue(Some(other)),
+        };
+        // A port without a device has no queues.
+        let has_queues = !state.workers.is_empty();
+        if has_queues && self.workers.wait_for(CLOSING, take).is_none() {
+            return Err(ApplyError::Stuck { port: state.config.name.clone() });
         }
         let fault = self.ports.remove(&id).and_then(|state| state.control.close());
         if let Some(fault) = fault {

@@ -44,7 +44,6 @@ mod workers;
 
 use crate::ids::{MemoryId, PortId};
 pub use crate::inflight::held::HeldPacket;
-use crate::interface::PortQueue;
 use crate::tap::EndedTap;
 use crate::worker::{Event, Retired, Tracer};
 pub use apply::ApplyError;
@@ -80,7 +79,7 @@ pub use views::latency::LatencyView;
 use views::readers::Readers;
 pub use views::trace::TraceError;
 pub use views::{ChainView, GroupView, MemoryView, PortView, PortWorker, QueueView, StageView, WorkerView};
-use workers::{Pending, Workers};
+use workers::Workers;
 
 /// The engine and its manager.
 pub struct Engine {
@@ -106,8 +105,6 @@ pub struct Engine {
     captures: Captures,
     /// Sends hypothetical packets through the stages; made for the first of them.
     tracer: Option<Box<Tracer>>,
-    /// The queue that a worker has given away, until another one has it.
-    taken: Option<Option<Box<PortQueue>>>,
     started: Instant,
 }
 
@@ -143,7 +140,6 @@ impl Engine {
             reaper: Reaper::start()?,
             captures: Captures::default(),
             tracer: None,
-            taken: None,
             started: Instant::now(),
         })
     }
@@ -163,33 +159,7 @@ impl Engine {
     /// The rings of the workers' flow monitors, for an exporter. Empty without monitors that export, and from the
     /// second call on.
     pub fn take_flow_records(&mut self) -> Vec<Consumer<Record>> {
-        std::mem::take(&mut self.workers.records)
-    }
-
-    /// Handles the workers' events. `pending`: tickets that the caller waits for.
-    fn handle_events(&mut self, pending: &mut Pending) {
-        while let Some((worker, event)) = self.workers.next_event() {
-            match event {
-                Event::Swept(done, request) => self.nfs.swept(done, request),
-                Event::PortRetired(port, queue) => {
-                    drop(queue);
-                    if let Some(state) = self.ports.get_mut(&port) {
-                        state.closing.retain(|other| *other != worker);
-                    }
-                }
-                Event::Passed(ticket) => {
-                    if !pending.answer(ticket) {
-                        self.nfs.barrier_passed(ticket);
-                    }
-                }
-                Event::QueueTaken(queue) => self.taken = Some(queue),
-                Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
-                Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
-                // Frees the memory of its ring.
-                Event::Retired(Retired::Tap(tap)) => self.reaper.free(EndedTap(tap)),
-                Event::Retired(_) => {}
-            }
-        }
+        self.workers.take_records()
     }
 
     /// Publishes what the parts have changed.
@@ -198,9 +168,25 @@ impl Engine {
         Publisher { sources: Sources { host, routers, rules, chains, captures }, nfs, workers }
     }
 
+    /// Handles the workers' events.
+    fn handle_events(&mut self) {
+        while let Some((_, event)) = self.workers.next_event() {
+            match event {
+                Event::Swept(done, request) => self.nfs.swept(done, request),
+                Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
+                Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
+                Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
+                // Frees the memory of its ring.
+                Event::Retired(Retired::Tap(tap)) => self.reaper.free(EndedTap(tap)),
+                // A queue that comes here is too late: nobody waits for it any more.
+                Event::PortRetired(..) | Event::QueueTaken(_) | Event::Retired(_) => {}
+            }
+        }
+    }
+
     /// Handles the workers' events, and continues work that had to wait.
     pub fn service(&mut self) {
-        self.handle_events(&mut Pending::default());
+        self.handle_events();
         self.latencies.service(&mut self.workers);
         if self.nfs.service(&self.host, &mut self.workers, &mut self.notices) {
             self.publisher().publish();

@@ -3,8 +3,11 @@
 //! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer
 //! carries a ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
 
+use std::collections::VecDeque;
 use std::iter::Sum;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use netvm_flowmon::Record;
 use netvm_model::EngineConfig;
@@ -23,6 +26,9 @@ use crate::worker::{Command, Event, FlowMonitor, Flows, Latency, LatencySample, 
 
 /// Room for latency samples; the manager takes them every few milliseconds.
 const LATENCY_SAMPLES: usize = 4096;
+
+/// Interval at which events that are waited for are looked for.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
 
 /// Tickets of commands that workers have not answered yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,10 +62,12 @@ pub(crate) struct LinkSums {
 pub(crate) struct Workers {
     handles: Vec<WorkerHandle>,
     /// The rings of the flow monitors, until the exporter takes them.
-    pub(crate) records: Vec<Consumer<Record>>,
+    records: Vec<Consumer<Record>>,
     /// By worker: the index of the region of a trust group that is on its NUMA node.
     regions: Vec<u8>,
     last_ticket: u64,
+    /// Events that came while the manager waited for others.
+    deferred: VecDeque<(WorkerId, Event)>,
 }
 
 impl Workers {
@@ -91,7 +99,8 @@ impl Workers {
             };
             handles.push(WorkerHandle::start(eal, setup, latency)?);
         }
-        Ok(Self { handles, records, regions: cores.regions.clone(), last_ticket: 0 })
+        let (regions, deferred) = (cores.regions.clone(), VecDeque::new());
+        Ok(Self { handles, records, regions, last_ticket: 0, deferred })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -156,9 +165,52 @@ impl Workers {
         self.handles.iter_mut().find_map(WorkerHandle::latency_sample)
     }
 
+    /// The rings of the flow monitors, once.
+    pub(crate) fn take_records(&mut self) -> Vec<Consumer<Record>> {
+        std::mem::take(&mut self.records)
+    }
+
     /// The next event of any worker.
     pub(crate) fn next_event(&mut self) -> Option<(WorkerId, Event)> {
+        self.deferred.pop_front().or_else(|| self.receive())
+    }
+
+    fn receive(&mut self) -> Option<(WorkerId, Event)> {
         self.handles.iter_mut().find_map(|handle| Some((handle.id, handle.event()?)))
+    }
+
+    /// Waits at most `within` for events. `take` breaks with what was waited for, or returns an event that it does not
+    /// want: [`Workers::next_event`] returns it later.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        within: Duration,
+        mut take: impl FnMut(WorkerId, Event) -> ControlFlow<T, Option<Event>>,
+    ) -> Option<T> {
+        let deadline = Instant::now() + within;
+        loop {
+            while let Some((worker, event)) = self.receive() {
+                match take(worker, event) {
+                    ControlFlow::Break(found) => return Some(found),
+                    ControlFlow::Continue(other) => self.deferred.extend(other.map(|event| (worker, event))),
+                }
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until every worker has handled the commands so far, but at most `within`.
+    pub(crate) fn wait_for_all(&mut self, within: Duration) {
+        let mut pending = self.barrier();
+        self.wait_for(within, |_, event| match event {
+            Event::Passed(ticket) if pending.answer(ticket) => match pending.is_empty() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(None),
+            },
+            other => ControlFlow::Continue(Some(other)),
+        });
     }
 
     /// Asks every worker to answer once it has handled all commands sent before.
@@ -221,7 +273,21 @@ impl Drop for Workers {
 
 #[cfg(test)]
 mod tests {
-    use super::Pending;
+    use super::*;
+    use crate::ids::PortId;
+    use crate::memory::eal_for_tests;
+
+    #[test]
+    fn an_event_that_comes_while_the_manager_waits_for_another_comes_later() {
+        let config = EngineConfig::default();
+        let mut workers = Workers::start(eal_for_tests(), &Cores::of(&config).unwrap(), &config).unwrap();
+        workers.send_all(|_| Command::RemovePort(PortId(3)));
+        workers.wait_for_all(Duration::from_secs(60));
+        assert!(matches!(workers.next_event(), Some((WorkerId(0), Event::PortRetired(PortId(3), None)))));
+        assert!(workers.next_event().is_none(), "the answer to the barrier was taken");
+        let nothing = workers.wait_for(Duration::ZERO, |_, _| ControlFlow::Break(()));
+        assert_eq!(nothing, None);
+    }
 
     #[test]
     fn a_ticket_is_answered_once() {

@@ -10,14 +10,13 @@
 //!
 //! If the packets of step 3 do not come back in time, because an NF is slow, the queue returns to the old worker.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::ids::{PortId, WorkerId};
-use crate::interface::PortQueue;
-use crate::manager::workers::Pending;
 use crate::manager::{Engine, Notice};
-use crate::worker::Command;
 use crate::worker::handoff::Held;
+use crate::worker::{Command, Event};
 
 /// Time limit for workers to answer, which they do between two turns. A queue that none has would be lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -72,13 +71,13 @@ impl Engine {
         for worker in others {
             self.workers.send(worker, Command::Hold(Held::new(port)));
         }
-        self.wait_for_all();
+        self.workers.wait_for_all(ANSWER_WITHIN);
         // What was handed over before that leaves before what is held.
         self.finish_handed_over();
         let end = self.give(wanted, within);
         self.set_owners(port);
         self.workers.send_all(|_| Command::Release);
-        self.wait_for_all();
+        self.workers.wait_for_all(ANSWER_WITHIN);
         if end == to {
             self.notices.push(Notice::QueueMoved { port, from, to });
         }
@@ -88,10 +87,12 @@ impl Engine {
     /// Takes the queue from its worker and gives it to the other, or back. Returns the worker that has it.
     fn give(&mut self, wanted: Move, within: Duration) -> WorkerId {
         let Move { port, from, to } = wanted;
-        // A queue that came too late is another port's.
-        self.taken = None;
         self.workers.send(from, Command::TakeQueue(port, Held::new(port)));
-        let Some(queue) = self.wait_for_queue() else { return from };
+        let taken = self.workers.wait_for(ANSWER_WITHIN, |_, event| match event {
+            Event::QueueTaken(queue) => ControlFlow::Break(queue),
+            other => ControlFlow::Continue(Some(other)),
+        });
+        let Some(queue) = taken.flatten() else { return from };
         let is_last = self.placement.queues_of(port, from) < 2;
         let end = if self.wait_for_returns(from, within) { to } else { from };
         // The last packets of the old worker leave before the first ones of the new one.
@@ -119,30 +120,7 @@ impl Engine {
     /// Lets every worker finish what the others have handed over to it.
     fn finish_handed_over(&mut self) {
         self.workers.send_all(|_| Command::FinishHandedOver);
-        self.wait_for_all();
-    }
-
-    /// Waits until every worker has done what it was told.
-    fn wait_for_all(&mut self) {
-        let mut pending = self.workers.barrier();
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        while !pending.is_empty() && Instant::now() < deadline {
-            self.handle_events(&mut pending);
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    /// The queue that a worker was told to give away.
-    fn wait_for_queue(&mut self) -> Option<Box<PortQueue>> {
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        while Instant::now() < deadline {
-            self.handle_events(&mut Pending::default());
-            if let Some(taken) = self.taken.take() {
-                return taken;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        None
+        self.workers.wait_for_all(ANSWER_WITHIN);
     }
 
     /// Waits until a worker has all packets back that it has handed to NFs so far. Returns whether it has.

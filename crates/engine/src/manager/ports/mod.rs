@@ -23,8 +23,6 @@ pub(crate) struct PortState {
     memories: Vec<MemoryId>,
     /// Workers that have its queues.
     pub(crate) workers: Vec<WorkerId>,
-    /// While the port closes: workers that have not returned their queues yet.
-    pub(crate) closing: Vec<WorkerId>,
     /// Counters of its shaper's queues.
     pub(crate) queues: Arc<[QueueCounters]>,
     pub(crate) control: Box<dyn Control>,

@@ -36,7 +36,6 @@ pub(crate) fn open(
         mode: opened.mode,
         memories: opening.memories.iter().map(|memory| memory.id).collect(),
         workers: by_worker.iter().map(|(worker, _)| *worker).collect(),
-        closing: Vec::new(),
         queues: Arc::default(),
         control: opened.control,
     };
