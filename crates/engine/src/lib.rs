@@ -35,13 +35,13 @@ pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, LastBurst,
-    LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, QueueView, RoleTotals, RouterView,
-    StageView, StartError, SwitchingEvent, SwitchingView, ThreadView, TraceError, UnknownRouter, WorkerView,
+    LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, QueueView, RoleTotals,
+    RouterView, StageView, StartError, ThreadView, TraceError, UnknownRouter, WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use netvm_switch::{LastMove, Moves, StormClass};
-pub use policy::{Compiler, Policy, PolicyError, RuleCount};
+pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
 pub use worker::trace::Step;
 pub use worker::{FlowCounts, Span};

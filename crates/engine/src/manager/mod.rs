@@ -64,7 +64,6 @@ use placement::Placement;
 use placement::balance::Balance;
 use placement::load::Loads;
 use ports::PortState;
-pub use publish::l2_watch::{SwitchingEvent, SwitchingView};
 use publish::policy::Rules;
 use publish::snapshot::Sources;
 use publish::{Chains, Publisher};

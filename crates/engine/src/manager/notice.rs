@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use netvm_guest_socket::refused_for_files;
 use netvm_notify::Signaller;
 
-use super::publish::l2_watch::SwitchingEvent;
 use crate::ids::{GroupId, InstanceId, PortId, RoleId, WorkerId};
+use crate::policy::SwitchingEvent;
 
 /// Connections that are refused after such a time without any are reported again.
 const QUIET: Duration = Duration::from_mins(1);

@@ -8,6 +8,7 @@ mod compile;
 mod counters;
 mod decision;
 mod error;
+mod l2_watch;
 mod port;
 mod switching;
 #[cfg(test)]
@@ -18,6 +19,8 @@ pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
 pub(crate) use decision::{Decision, Outcome, SPOOFED};
 pub use error::PolicyError;
+pub(crate) use l2_watch::SwitchingWatch;
+pub use l2_watch::{SwitchingEvent, SwitchingView};
 pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share};
 pub(crate) use switching::Switching;
 

@@ -1,6 +1,5 @@
 //! Publishes changes: next-hop tables to trust groups, snapshots to workers.
 
-pub(crate) mod l2_watch;
 pub(crate) mod policy;
 pub(crate) mod shortened;
 pub(crate) mod snapshot;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use netvm_clock as clock;
 
-use super::l2_watch::{SwitchingEvent, SwitchingView, SwitchingWatch};
 use crate::ids::PortId;
 use crate::manager::reaper::Reaper;
-use crate::policy::{Compiler, HitCounts, Policy};
+use crate::policy::{Compiler, HitCounts, Policy, SwitchingEvent, SwitchingView, SwitchingWatch};
 use crate::worker::cycles_per_tick;
 
 /// Buckets of the FDB that one call ages.

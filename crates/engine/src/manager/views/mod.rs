@@ -21,9 +21,9 @@ use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::interface::{InterfaceView, closed_interface};
 use crate::manager::Engine;
 use crate::manager::ports::PortState;
-use crate::manager::publish::l2_watch::SwitchingView;
 use crate::manager::since::{ChainSums, DropSums, PortSums};
 use crate::memory::Memory;
+use crate::policy::SwitchingView;
 use crate::snapshot::connection;
 
 netvm_counters::port! { fields! {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use netvm_switch::{LastMove, Moves, StormClass, TICKS_PER_SECOND};
 
+use super::Switching;
 use crate::ids::PortId;
-use crate::policy::Switching;
 
 /// MAC addresses that move to a port, or try to, in a second: more are flapping, not moving.
 const FLAPPING_FROM: u64 = 10;
@@ -103,7 +103,7 @@ struct Seen {
 
 /// The counts of the last second.
 #[derive(Debug, Default)]
-pub(super) struct SwitchingWatch {
+pub(crate) struct SwitchingWatch {
     second: u32,
     settled: u32,
     ports: BTreeMap<u16, PortWatch>,
@@ -111,7 +111,7 @@ pub(super) struct SwitchingWatch {
 
 impl SwitchingWatch {
     /// Settles claims to moved addresses, and returns what is new at ports, once a second. `tick`: the time.
-    pub(super) fn service(&mut self, switching: &Switching, tick: u32) -> Vec<(PortId, SwitchingEvent)> {
+    pub(crate) fn service(&mut self, switching: &Switching, tick: u32) -> Vec<(PortId, SwitchingEvent)> {
         if tick.wrapping_sub(self.settled) >= switching.fdb.options().hold.max(TICKS_PER_SECOND) {
             self.settled = tick;
             switching.fdb.settle_claims(tick);
@@ -143,7 +143,7 @@ impl SwitchingWatch {
     }
 
     /// The state of a port.
-    pub(super) fn view(&self, switching: Option<&Switching>, port: PortId) -> SwitchingView {
+    pub(crate) fn view(&self, switching: Option<&Switching>, port: PortId) -> SwitchingView {
         let (Some(switching), Some(watch)) = (switching, self.ports.get(&port.0)) else {
             return SwitchingView::default();
         };
