@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use netvm_attach::{Fds, Hello};
 use netvm_flowmon::export::Heaviest;
@@ -10,20 +11,25 @@ use netvm_model::{Host, RouterId};
 use netvm_policy::RuleId;
 use netvm_region::{LAYOUT_VERSION, MapError, NotifyMode, ReadyMessage};
 use netvm_router::Update;
+use netvm_vnet::LinkEvent;
 
+use super::Engine;
 use super::captures::{CaptureError, CaptureSpec, CaptureStarted, Numbering, PreparedCapture};
 use super::nfs::AdmitError;
 use super::nfs::instance::{Applicant, GuestShape};
 use super::nfs::teardown::LastBurst;
 use super::nfs::view::{InstanceView, RoleTotals};
+use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
 use super::views::flows::{Address, FlowView, addresses};
 use super::views::latency::LatencyView;
-use super::{Engine, PortView};
+use super::views::trace::TraceError;
+use super::views::{self, ChainView, GroupView, StageView, WorkerView};
 use crate::ids::{CaptureId, InstanceId, PortId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
-use crate::worker::FlowCounts;
+use crate::worker::trace::Step;
+use crate::worker::{FlowCounts, Hypothetical};
 
 /// NFs.
 impl Engine {
@@ -194,6 +200,45 @@ impl Engine {
 
 /// What the packet path has measured.
 impl Engine {
+    /// Time since the start.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The workers.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView> + '_ {
+        views::workers(&self.workers, &self.ports)
+    }
+
+    /// The chains, in the order of the configuration.
+    #[must_use]
+    pub fn chains(&self) -> Vec<ChainView> {
+        views::chains(&self.host, &self.chains, &self.since, &self.workers)
+    }
+
+    /// The trust groups, and the engine's own memory if it has any.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupView> {
+        views::groups(&self.nfs, &self.memory)
+    }
+
+    /// Cycles of each stage, over all workers.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageView> {
+        views::stages(&self.workers)
+    }
+
+    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on
+    /// unchanged.
+    ///
+    /// # Errors
+    /// [`TraceError`], if there is no memory for it.
+    pub fn trace(&mut self, from: PortId, headers: &[u8], length: usize) -> Result<Vec<Step>, TraceError> {
+        let snapshot = self.publisher().view().snapshot(0);
+        self.tracer.trace(Hypothetical { from, headers, length }, snapshot, &mut self.memory)
+    }
+
     /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first
     /// call until a minute after the last call.
     pub fn latencies(&mut self) -> Vec<LatencyView> {
@@ -225,6 +270,28 @@ impl Engine {
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         addresses(self.rules.policy())
+    }
+}
+
+/// Ports.
+impl Engine {
+    /// The ports, by number.
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortView> {
+        self.ports.views(&self.host, &self.rules, &self.since, &self.workers)
+    }
+
+    /// Closes ports and opens them again, because their interface was created again or is gone, or opens closed ones.
+    /// Ports that cannot be opened stay closed: try again later.
+    pub fn reopen(&mut self, ports: &[PortId]) {
+        let (all, mut context) = self.ports_in_context();
+        all.reopen(ports, &mut context);
+    }
+
+    /// Gives interfaces that came up their addresses and routes again: the kernel has forgotten some while they were
+    /// down.
+    pub fn restore_addresses(&mut self, links: &[LinkEvent]) {
+        self.ports.restore_addresses(links);
     }
 }
 
@@ -263,14 +330,7 @@ impl Engine {
     /// AF_XDP ports drop them. Follows their offloads, too: packets for an interface without them are finished before.
     /// An interface that is gone sends nothing.
     pub fn follow_mtus(&mut self, ports: &[PortView]) {
-        let mut mtus = BTreeMap::new();
-        for view in ports {
-            let Some(interface) = view.interface.as_ref() else { continue };
-            if let Some(port) = self.ports.get_mut(&view.id) {
-                port.follow_interface(interface);
-            }
-            mtus.extend(interface.mtu.map(|mtu| (view.id, mtu)));
-        }
+        let mtus = self.ports.follow_interfaces(ports);
         if self.routers.set_mtus(mtus, &self.host) {
             self.publisher().send_snapshots();
         }

@@ -37,13 +37,13 @@ pub enum GroupError {
 
 /// Creates memories, and keeps the engine's own.
 pub(crate) struct Memories {
-    pub(crate) eal: dpdk::Eal,
+    eal: dpdk::Eal,
     pages: Pages,
     ring_size: u32,
     /// The NUMA node of each region of a group.
-    pub(crate) nodes: Vec<u32>,
+    nodes: Vec<u32>,
     /// Memory for ports without a group, by region; created when first needed.
-    pub(crate) own: Vec<Arc<Memory>>,
+    own: Vec<Arc<Memory>>,
     next: MemoryId,
     /// The memories that may still be in use.
     made: Vec<Weak<Memory>>,
@@ -52,6 +52,20 @@ pub(crate) struct Memories {
 impl Memories {
     pub(crate) fn new(eal: dpdk::Eal, pages: Pages, ring_size: u32, nodes: Vec<u32>) -> Self {
         Self { eal, pages, ring_size, nodes, own: Vec::new(), next: MemoryId(0), made: Vec::new() }
+    }
+
+    pub(crate) const fn eal(&self) -> dpdk::Eal {
+        self.eal
+    }
+
+    /// The NUMA node of each region of a group.
+    pub(crate) fn nodes(&self) -> &[u32] {
+        &self.nodes
+    }
+
+    /// Memory for ports without a group, by region; empty unless it was needed.
+    pub(crate) fn own(&self) -> &[Arc<Memory>] {
+        &self.own
     }
 
     /// Creates the regions of a group, one for each node, with mbufs over them.

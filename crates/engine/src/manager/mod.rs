@@ -5,18 +5,22 @@
 //! [`Engine`]. A call does at once what needs no waiting; [`Engine::service`], called every few milliseconds, does the
 //! rest, such as reclaiming the buffers of an NF that ended.
 //!
-//! | part | what it holds |
+//! Each part is a struct that owns its state. Its methods take what they need of others as arguments, and say by their
+//! results what has to follow; only the engine reaches all parts, and decides the order: here what is serviced, in
+//! [`apply`] how a configuration changes, in [`api`] the calls that go to one part.
+//!
+//! | part | what it owns |
 //! |---|---|
 //! | [`workers`] | the worker threads: commands to them, events from them |
-//! | [`nfs`] | trust groups, attached NFs, teardowns and audits |
-//! | [`placement`] | which worker serves which queue of a port |
-//! | [`ports`] | open ports |
-//! | [`publish`] | compiled rules and chains; publishes snapshots and next-hop tables |
+//! | [`memory`] | the memory of ports without a group; makes that of groups |
+//! | [`nfs`] | trust groups, attached NFs, teardowns, audits and resets |
+//! | [`ports`] | open and closed ports, and by [`placement`] which worker serves which of their queues |
+//! | [`publish`] | compiled rules, and chains beyond the configuration; publishes snapshots and next-hop tables |
 //! | [`routers`] | tables of virtual routers |
 //! | [`captures`] | packet captures that run |
-//! | [`views`] | statistics |
+//! | [`since`] | where counters began |
+//! | [`views`] | requests to read flows, latencies, the tracer; makes statistics of the parts |
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,10 +46,9 @@ mod since;
 mod views;
 mod workers;
 
-use crate::ids::{MemoryId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::tap::EndedTap;
-use crate::worker::{Event, Retired, Tracer};
+use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use captures::Captures;
 pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface, PreparedCapture};
@@ -60,10 +63,8 @@ pub use nfs::teardown::LastBurst;
 pub use nfs::view::{InstanceView, RoleTotals, ThreadView};
 pub use notice::Notice;
 use notice::Notices;
-use placement::Placement;
-use placement::balance::Balance;
-use placement::load::Loads;
-use ports::PortState;
+use ports::{Configured, Context, Ports};
+pub use ports::{PortView, PortWorker, QueueView};
 use publish::policy::Rules;
 use publish::snapshot::Sources;
 use publish::{Chains, Publisher};
@@ -76,8 +77,9 @@ pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;
 pub use views::latency::LatencyView;
 use views::readers::Readers;
+use views::trace::PacketTracer;
 pub use views::trace::TraceError;
-pub use views::{ChainView, GroupView, MemoryView, PortView, PortWorker, QueueView, StageView, WorkerView};
+pub use views::{ChainView, GroupView, MemoryView, StageView, WorkerView};
 use workers::Workers;
 
 /// The engine and its manager.
@@ -88,12 +90,7 @@ pub struct Engine {
     chains: Chains,
     routers: Routers,
     nfs: Nfs,
-    ports: BTreeMap<PortId, PortState>,
-    placement: Placement,
-    loads: Loads,
-    balance: Balance,
-    /// Configured ports that could not be opened again, and why.
-    closed_ports: BTreeMap<PortId, String>,
+    ports: Ports,
     memory: Memories,
     since: Baselines,
     flow_readers: Readers<Flows>,
@@ -102,8 +99,7 @@ pub struct Engine {
     latencies: Latencies,
     reaper: Reaper,
     captures: Captures,
-    /// Sends hypothetical packets through the stages; made for the first of them.
-    tracer: Option<Box<Tracer>>,
+    tracer: PacketTracer,
     started: Instant,
 }
 
@@ -125,11 +121,7 @@ impl Engine {
             chains: Chains::default(),
             routers: Routers::start()?,
             nfs: Nfs::new(),
-            ports: BTreeMap::new(),
-            placement: Placement::new(cores.node_of_each()),
-            loads: Loads::default(),
-            balance: Balance::default(),
-            closed_ports: BTreeMap::new(),
+            ports: Ports::new(cores.node_of_each()),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
             since: Baselines::default(),
             flow_readers: Readers::default(),
@@ -138,7 +130,7 @@ impl Engine {
             latencies: Latencies::default(),
             reaper: Reaper::start()?,
             captures: Captures::default(),
-            tracer: None,
+            tracer: PacketTracer::default(),
             started: Instant::now(),
         })
     }
@@ -165,6 +157,13 @@ impl Engine {
     fn publisher(&mut self) -> Publisher<'_> {
         let Self { host, routers, rules, chains, captures, nfs, workers, .. } = self;
         Publisher { sources: Sources { host, routers, rules, chains, captures }, nfs, workers }
+    }
+
+    /// The ports, and what they need of the other parts.
+    fn ports_in_context(&mut self) -> (&mut Ports, Context<'_>) {
+        let Self { host, rules, ports, nfs, memory, workers, notices, .. } = self;
+        let in_force = Configured { host, policy: rules.policy() };
+        (ports, Context { in_force, nfs, memory, workers, notices })
     }
 
     /// Handles the workers' events.
@@ -200,17 +199,9 @@ impl Engine {
         if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
             self.publisher().publish_in_order();
         }
-        let by_ports: Vec<MemoryId> = self.ports.values().flat_map(PortState::memories).collect();
-        self.nfs.drop_retired(&by_ports, &mut self.workers);
-        let counters = self.workers.iter().map(|worker| &*worker.counters);
-        if self.loads.measure(&self.placement, counters, Instant::now()) {
-            self.balance();
-        }
-        for (id, state) in &mut self.ports {
-            if let Some(fault) = state.control.new_fault() {
-                self.notices.push(Notice::PortFault { port: *id, fault });
-            }
-        }
+        self.nfs.drop_retired(&self.ports.memories(), &mut self.workers);
+        let (ports, mut context) = self.ports_in_context();
+        ports.service(&mut context);
     }
 
     /// The notices since the last call.

@@ -7,7 +7,7 @@ use std::ops::{Add, Sub};
 
 use netvm_model::{Host, RouterId};
 
-use crate::counters::{ChainCounts, InterfaceCounts, PortCounts, RouterCounts};
+use crate::counters::{ChainCounts, DropCounts, InterfaceCounts, PortCounts, RouterCounts};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 use crate::manager::workers::Workers;
@@ -32,7 +32,7 @@ pub(crate) struct ChainSums {
 
 /// Drops by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DropSums(pub(crate) [u64; DropReason::COUNT]);
+pub(crate) struct DropSums([u64; DropReason::COUNT]);
 
 /// The values of the counters of each number when an item got the number.
 #[derive(Debug, Default)]
@@ -45,6 +45,20 @@ pub(crate) struct Baselines {
 impl Default for DropSums {
     fn default() -> Self {
         Self([0; DropReason::COUNT])
+    }
+}
+
+impl DropSums {
+    /// With the drops of a device before packets were received, and after they were sent.
+    pub(crate) fn with_device(mut self, missed: u64, refused: u64) -> Self {
+        self.0[DropReason::RxMissed as usize] += missed;
+        self.0[DropReason::TxRefused as usize] += refused;
+        self
+    }
+
+    /// By reason, without zeros.
+    pub(crate) fn by_reason(self) -> DropCounts {
+        DropReason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why ports cannot be opened, and whether waiting helps.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +89,12 @@ pub enum OpenProblem {
     OneQueue {
         /// The configured number.
         wanted: u16,
+    },
+    /// While it closes, to be opened again.
+    #[error("a worker has not returned its queue within {} s", within.as_secs())]
+    NotReturned {
+        /// The time.
+        within: Duration,
     },
 }
 

@@ -6,12 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::Placement;
 use super::load::Loads;
-use super::moves::{Move, RETURN_WITHIN};
-use super::request::Request;
+use super::{Move, Placement};
 use crate::ids::{PortId, WorkerId};
-use crate::manager::Engine;
 
 /// A worker that is busy for more thousandths of its time is overloaded.
 const BUSY: u32 = 900;
@@ -65,25 +62,5 @@ impl Balance {
     pub(crate) fn tried(&mut self) {
         self.last = Some(Instant::now());
         self.overloaded.clear();
-    }
-}
-
-impl Engine {
-    /// Moves a queue, if a worker is overloaded and another one is not.
-    pub(crate) fn balance(&mut self) {
-        if self.workers.len() < 2 {
-            return;
-        }
-        let host = &self.host;
-        let may_move = |port: &PortId| {
-            let config = host.port(*port);
-            let request = config.and_then(|config| Request::of(host, config));
-            request.is_some_and(|request| request.worker.is_none() && request.with.is_none())
-        };
-        let movable: Vec<PortId> = self.ports.keys().copied().filter(may_move).collect();
-        if let Some(wanted) = self.balance.next(&self.placement, &self.loads, &movable) {
-            self.balance.tried();
-            self.move_queue(wanted, RETURN_WITHIN);
-        }
     }
 }

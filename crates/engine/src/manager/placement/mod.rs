@@ -9,7 +9,6 @@
 
 pub(crate) mod balance;
 pub(crate) mod load;
-pub(crate) mod moves;
 pub(crate) mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +18,6 @@ use netvm_model::PortConfig;
 use crate::ids::{PortId, WorkerId};
 use crate::interface::{OpenError, OpenProblem};
 use load::Loads;
-use moves::Move;
 use request::Request;
 
 /// Differences in load below this many thousandths of a worker do not count.
@@ -38,6 +36,14 @@ impl Place {
     fn queues_on(&self, worker: WorkerId) -> usize {
         self.workers.iter().filter(|other| **other == worker).count()
     }
+}
+
+/// A queue that changes its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) port: PortId,
+    pub(crate) from: WorkerId,
+    pub(crate) to: WorkerId,
 }
 
 /// Which worker has which queues.

@@ -6,7 +6,6 @@ use netvm_model::{Host, PortConfig, PortKind, QosConfig};
 
 use super::balance::Balance;
 use super::load::Loads;
-use super::moves::Move;
 use super::request::Request;
 use super::*;
 use crate::counters::WorkerCounters;

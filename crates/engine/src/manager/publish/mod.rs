@@ -59,7 +59,12 @@ pub(crate) struct Publisher<'a> {
     pub(crate) workers: &'a mut Workers,
 }
 
-impl Publisher<'_> {
+impl<'a> Publisher<'a> {
+    /// What is published.
+    pub(crate) fn view(&self) -> View<'a> {
+        View::new(self.sources, self.nfs)
+    }
+
     /// Publishes new tables and snapshots without waiting for NFs.
     pub(crate) fn publish(mut self) {
         self.publish_tables();
@@ -80,12 +85,12 @@ impl Publisher<'_> {
 
     /// Publishes the tables that changed; returns their groups and epochs.
     fn publish_tables(&mut self) -> Vec<(GroupId, u64)> {
-        let view = View::new(self.sources, self.nfs);
+        let view = self.view();
         self.nfs.publish_tables(|group| view.table(group))
     }
 
     pub(crate) fn send_snapshots(self) {
-        let view = View::new(self.sources, self.nfs);
+        let view = self.view();
         self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
         let Sources { host, chains, captures, .. } = self.sources;
         captures.renumber(Numbering { host, shortened: chains.shortened() }, self.workers);

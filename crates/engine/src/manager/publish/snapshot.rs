@@ -43,7 +43,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(sources: Sources<'a>, nfs: &Nfs) -> Self {
+    pub(super) fn new(sources: Sources<'a>, nfs: &Nfs) -> Self {
         let Sources { host, routers, rules, chains, captures } = sources;
         let watched = nfs.groups().filter_map(|group| Some((group.id(), group.memories().first()?.id)));
         let with_offloads = nfs.groups().map(GroupState::id).filter(|group| nfs.takes_offloads(*group));

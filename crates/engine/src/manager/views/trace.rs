@@ -3,10 +3,10 @@
 use netvm_flow::CacheError;
 use netvm_model::Group;
 
-use crate::ids::{GroupId, PortId};
+use crate::ids::GroupId;
+use crate::manager::memory::{GroupError, Memories};
 use crate::manager::publish::policy::now;
-use crate::manager::publish::snapshot::View;
-use crate::manager::{Engine, GroupError};
+use crate::snapshot::Snapshot;
 use crate::worker::trace::Step;
 use crate::worker::{Hypothetical, Tracer};
 
@@ -24,31 +24,33 @@ pub enum TraceError {
     Cache(#[from] CacheError),
 }
 
-impl Engine {
-    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on
-    /// unchanged.
-    ///
-    /// # Errors
-    /// [`TraceError`], if there is no memory for it.
-    pub fn trace(&mut self, from: PortId, headers: &[u8], length: usize) -> Result<Vec<Step>, TraceError> {
-        if self.tracer.is_none() {
-            let group = Group {
-                id: GroupId(u16::MAX),
-                name: "trace".to_owned(),
-                buffers: BUFFERS,
-                ..Group::default()
-            };
-            let memory = self.memory.create(&group)?.swap_remove(0);
-            self.tracer = Some(Box::new(Tracer::new(memory)?));
-        }
-        let publisher = self.publisher();
-        let view = View::new(publisher.sources, publisher.nfs);
-        let mut snapshot = view.snapshot(0);
+/// Sends hypothetical packets through the stages.
+#[derive(Default)]
+pub(crate) struct PacketTracer {
+    /// Made for the first of them.
+    tracer: Option<Box<Tracer>>,
+}
+
+impl PacketTracer {
+    /// The steps of a packet, if NFs pass it on unchanged. `snapshot`: of any worker.
+    pub(crate) fn trace(
+        &mut self,
+        packet: Hypothetical<'_>,
+        mut snapshot: Snapshot,
+        memory: &mut Memories,
+    ) -> Result<Vec<Step>, TraceError> {
         // Its hits are no traffic.
         snapshot.hits = Default::default();
-        match &mut self.tracer {
-            Some(tracer) => Ok(tracer.trace(&snapshot, Hypothetical { from, headers, length }, now())?),
-            None => Ok(Vec::new()),
-        }
+        let tracer = match &mut self.tracer {
+            Some(tracer) => tracer,
+            none => none.insert(new_tracer(memory)?),
+        };
+        Ok(tracer.trace(&snapshot, packet, now())?)
     }
+}
+
+fn new_tracer(memory: &mut Memories) -> Result<Box<Tracer>, TraceError> {
+    let group =
+        Group { id: GroupId(u16::MAX), name: "trace".to_owned(), buffers: BUFFERS, ..Group::default() };
+    Ok(Box::new(Tracer::new(memory.create(&group)?.swap_remove(0))?))
 }
