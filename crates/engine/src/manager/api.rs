@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use netvm_attach::{Fds, Hello};
 use netvm_flowmon::export::Heaviest;
@@ -31,7 +30,6 @@ use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::trace::Step;
 use crate::worker::{FlowCounts, Hypothetical};
 
-/// NFs.
 impl Engine {
     /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
     /// [`Engine::descriptors`], and calls [`Engine::activate`] when it is ready.
@@ -147,21 +145,12 @@ impl Engine {
         self.nfs.role_totals(&self.host, &self.workers)
     }
 
-    /// Buffers reclaimed from NFs that ended, since the start.
-    #[must_use]
-    pub const fn reclaimed(&self) -> u64 {
-        self.nfs.reclaimed()
-    }
-
     /// Whether a teardown, an audit or a router's table is still in progress.
     #[must_use]
     pub fn is_settling(&self) -> bool {
         self.nfs.is_settling() || self.routers.is_settling()
     }
-}
 
-/// Rules.
-impl Engine {
     /// Compiles policies, on any thread.
     #[must_use]
     pub fn compiler(&self) -> Compiler {
@@ -195,15 +184,6 @@ impl Engine {
     #[must_use]
     pub fn rule_count(&self, rule: RuleId) -> RuleCount {
         self.rules.hits().of_rule(rule)
-    }
-}
-
-/// What the packet path has measured.
-impl Engine {
-    /// Time since the start.
-    #[must_use]
-    pub fn uptime(&self) -> Duration {
-        self.started.elapsed()
     }
 
     /// The workers.
@@ -271,10 +251,7 @@ impl Engine {
     pub fn addresses(&self) -> Vec<Address> {
         addresses(self.rules.policy())
     }
-}
 
-/// Ports.
-impl Engine {
     /// The ports, by number.
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
@@ -293,10 +270,7 @@ impl Engine {
     pub fn restore_addresses(&mut self, links: &[LinkEvent]) {
         self.ports.restore_addresses(links);
     }
-}
 
-/// Virtual routers.
-impl Engine {
     /// Updates the table of a router. The update takes effect as a whole, a few milliseconds later. Updates in the
     /// meantime are merged, so frequent calls are cheap.
     ///
@@ -341,10 +315,7 @@ impl Engine {
     pub fn punt_counts(&self) -> BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]> {
         self.routers.punt_counts()
     }
-}
 
-/// Captures.
-impl Engine {
     /// Starts a capture: from now on, workers write records to its rings, which [`CaptureSpec::prepare`] has made for
     /// each worker.
     ///

@@ -22,7 +22,6 @@
 //! | [`views`] | requests to read flows, latencies, the tracer; makes statistics of the parts |
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use netvm_flowmon::Record;
 use netvm_flowmon::export::Heaviest;
@@ -100,7 +99,6 @@ pub struct Engine {
     reaper: Reaper,
     captures: Captures,
     tracer: PacketTracer,
-    started: Instant,
 }
 
 impl Engine {
@@ -131,7 +129,6 @@ impl Engine {
             reaper: Reaper::start()?,
             captures: Captures::default(),
             tracer: PacketTracer::default(),
-            started: Instant::now(),
         })
     }
 

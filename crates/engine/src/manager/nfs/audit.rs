@@ -90,7 +90,6 @@ impl Nfs {
                 self.audits.push(audit);
                 continue;
             }
-            self.reclaimed += audit.buffers;
             if audit.buffers > 0 {
                 notices.push(Notice::Audited { group: audit.group, buffers: audit.buffers });
             }

@@ -101,8 +101,6 @@ pub(crate) struct Nfs {
     resets: Vec<Reset>,
     /// The time of the last check of the groups' memories for damage.
     looked_at_memory: Instant,
-    /// Buffers reclaimed since the start.
-    reclaimed: u64,
     /// Wakes NFs.
     signaller: Signaller,
     watchdog: Watchdog,
@@ -128,7 +126,6 @@ impl Nfs {
             audits: Vec::new(),
             resets: Vec::new(),
             looked_at_memory: Instant::now(),
-            reclaimed: 0,
             signaller: Signaller::new(),
             watchdog: Watchdog::new(),
             last_instance: 0,
@@ -151,11 +148,6 @@ impl Nfs {
         let mut states = self.instances.values().map(|instance| instance.state);
         !(self.teardowns.is_empty() && self.audits.is_empty() && self.resets.is_empty())
             || states.any(|state| state == InstanceState::Leaving)
-    }
-
-    /// Buffers reclaimed from NFs that ended.
-    pub(crate) const fn reclaimed(&self) -> u64 {
-        self.reclaimed
     }
 
     /// What of a host's groups only a restart can change, if it differs.

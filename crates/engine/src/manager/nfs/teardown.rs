@@ -278,7 +278,6 @@ impl Nfs {
         if let Some(group) = self.groups.get_mut(&instance.group) {
             group.release_nf_threads(instance.mask());
         }
-        self.reclaimed += teardown.buffers;
         self.begin_audit(instance.group, workers);
     }
 
