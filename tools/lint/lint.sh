@@ -23,6 +23,7 @@ lint() {
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
     step "parsers in the packet path" no_parser_in_the_engine || failed+=("parsers in the packet path")
     step "kinds of ports" kinds_in_two_tables || failed+=("kinds of ports")
+    step "parts of the engine" parts_own_their_state || failed+=("parts of the engine")
     step "clippy" cargo clippy --workspace --all-targets --keep-going -- -D warnings </dev/null || failed+=(clippy)
     step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps </dev/null || failed+=(docs)
     if command -v cargo-deny >/dev/null; then
@@ -144,5 +145,16 @@ kinds_in_two_tables() {
     found=$(grep -nHE '\bPortKind::[A-Z]' -- /dev/null "${sources[@]}" || true)
     [[ -n $found ]] || return 0
     printf '%s\nkinds of ports above: ask PortKind::info instead (crates/model/src/port/info.rs)\n' "$found"
+    return 1
+}
+
+# Only the order of things, and the calls that pass on to one part, reach all parts of the engine: a part has a struct of its own.
+parts_own_their_state() {
+    local found
+    local -a sources
+    mapfile -t sources < <(our_files 'crates/engine/src/*.rs' | grep -vE '^crates/engine/src/manager/(mod|apply|api)\.rs$')
+    found=$(grep -nHE '^impl(<[^>]*>)? (.* for )?(super::)*Engine\b' -- /dev/null "${sources[@]}" || true)
+    [[ -n $found ]] || return 0
+    printf '%s\nimpl Engine above: give the part a struct, and pass it what it needs of others\n' "$found"
     return 1
 }
