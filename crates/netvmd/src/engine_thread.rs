@@ -111,20 +111,9 @@ impl EngineHandle {
         FailedNfs(self.failed.subscribe())
     }
 
-    /// This handle with the events to which notices are added.
-    pub(crate) fn with_events(self, events: Events) -> Self {
-        Self { events, ..self }
-    }
-
     /// The events, to which the engine's notices are added.
     pub(crate) const fn events(&self) -> &Events {
         &self.events
-    }
-
-    /// Closes the engine; later calls fail.
-    pub fn end(&self) {
-        // It may have ended already.
-        let _ = self.commands.send(EngineCommand::End);
     }
 }
 
@@ -142,10 +131,12 @@ pub enum EngineThreadError {
     Gone(#[from] EngineGone),
 }
 
-/// The engine's thread.
+/// The engine's thread. Dropping it closes the engine, so that later calls fail, and waits until it has closed.
 #[derive(Debug)]
 pub struct EngineThread {
-    thread: JoinHandle<()>,
+    handle: EngineHandle,
+    /// `None` once it has closed.
+    thread: Option<JoinHandle<()>>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -154,11 +145,12 @@ impl EngineThread {
     ///
     /// # Errors
     /// [`EngineThreadError`].
-    pub async fn start(
+    pub(crate) async fn start(
         config: EngineConfig,
         pci: bool,
+        events: Events,
         mut on_notice: impl FnMut(&Engine, Notice) + Send + 'static,
-    ) -> Result<(EngineHandle, Self), EngineThreadError> {
+    ) -> Result<Self, EngineThreadError> {
         let (commands, inbox) = mpsc::channel::<EngineCommand>();
         let (started, outcome) = oneshot::channel();
         let (alive, ended) = oneshot::channel::<()>();
@@ -189,7 +181,12 @@ impl EngineThread {
         };
         let thread = std::thread::Builder::new().name("netvm-engine".to_owned()).spawn(main)?;
         outcome.await.map_err(|_| EngineGone)??;
-        Ok((EngineHandle { commands, failed, events: Events::default() }, Self { thread, ended }))
+        Ok(Self { handle: EngineHandle { commands, failed, events }, thread: Some(thread), ended })
+    }
+
+    /// The handle for other threads.
+    pub(crate) const fn handle(&self) -> &EngineHandle {
+        &self.handle
     }
 
     /// Waits for the thread's end.
@@ -197,10 +194,13 @@ impl EngineThread {
         // The sender sends nothing; the thread drops it when it ends.
         let _ = (&mut self.ended).await;
     }
+}
 
-    /// Waits until the engine has closed after [`EngineHandle::end`].
-    pub fn join(self) {
-        if self.thread.join().is_err() {
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.handle.commands.send(EngineCommand::End);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("{EngineGone}");
         }
     }

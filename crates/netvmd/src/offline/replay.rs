@@ -23,6 +23,7 @@ use super::files::{Contents, CutFrames, Input, Output as OutputFile};
 use super::limits::{HEADROOM, STALL_TIMEOUT};
 use super::report::{ReplayNf, ReplayReport};
 use crate::engine_thread::{EngineHandle, EngineThread};
+use crate::events::Events;
 use crate::process::Confinement;
 use crate::process::cores::allowed;
 use crate::supervisor::Supervisor;
@@ -85,16 +86,16 @@ async fn pass(host: &Host, skips: bool) -> Result<ReplayReport, ReplayError> {
             note.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
         }
     };
-    let (engine, thread) = EngineThread::start(host.engine.clone(), false, on_notice).await?;
+    let thread = EngineThread::start(host.engine.clone(), false, Events::default(), on_notice).await?;
+    let engine = thread.handle();
     let supervisor = Supervisor::new(engine.clone(), Arc::new(Confinement::prepare()?), cores);
-    let outcome = run(&engine, &supervisor, host).await;
+    let outcome = run(engine, &supervisor, host).await;
     supervisor.shut_down().await;
     // Closing the ports flushes the output.
     let closed = engine
         .call(|engine| engine.apply(&Host { engine: engine.host().engine.clone(), ..Host::default() }))
         .await;
-    engine.end();
-    thread.join();
+    drop(thread);
     let report = outcome?;
     closed??;
     let faults = faults.lock().unwrap_or_else(PoisonError::into_inner);

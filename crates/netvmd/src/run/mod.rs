@@ -170,8 +170,8 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let noted = events.clone();
     tokio::spawn(events.clone().keep_flushing());
     let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
-    let (engine, mut thread) = EngineThread::start(host.engine.clone(), may_have_nics(), on_notice).await?;
-    let engine = engine.with_events(events);
+    let mut thread = EngineThread::start(host.engine.clone(), may_have_nics(), events, on_notice).await?;
+    let engine = thread.handle().clone();
     let flows = FlowExport::start(host.engine.flow_monitor.as_ref(), &engine).await?;
     let machines =
         Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
@@ -185,7 +185,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         last_scrape: LastScrape::default(),
         web_problem: std::sync::Mutex::default(),
         options,
-        engine: engine.clone(),
+        engine,
         lookup,
         supervisor,
         machines,
@@ -217,8 +217,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     // The engine closes its ports.
     let _expedited = if daemon.routers.is_empty() { None } else { daemon.grace_periods.expedite() };
     shut_down(&daemon).await;
-    engine.end();
-    thread.join();
+    drop(thread);
     flows.end().await;
     daemon.routers.end(has_failed || daemon.end.purges());
     drop(run_dir);
