@@ -1,8 +1,8 @@
-//! Helpers for the async runtime: runs long work on other threads, and watches descriptors.
+//! Helpers for the async runtime: runs long work on other threads, watches descriptors, and locks shared state.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::setpriority_process;
 use tokio::io::unix::AsyncFd;
@@ -36,6 +36,11 @@ pub(crate) async fn in_background<T: Send + 'static>(
     };
     std::thread::Builder::new().name(name.to_owned()).spawn(main)?;
     outcome.await.map_err(|_| io::Error::other("the thread panicked"))
+}
+
+/// Locks shared state, which is consistent also after a panic.
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A descriptor that the runtime watches.

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::runtime::lock;
 
 /// Most connections of a user that are in their handshake or closing. netvmd closes further ones.
 const HANDSHAKES_OF_EACH: usize = 16;
@@ -75,13 +77,9 @@ fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
 }
 
 impl Quotas {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A permit for a new connection; `None` if its user has too many, or others like it.
     pub(super) fn begin(self: &Arc<Self>, uid: u32) -> Option<Permit> {
-        let mut table = self.table();
+        let mut table = lock(&self.0);
         let class = match uid {
             0 => Class::Root,
             uid if table.expected.contains(&uid) => Class::Expected,
@@ -105,13 +103,13 @@ impl Quotas {
 impl Permit {
     /// Says whether the user may attach as some role; `false` if there are too many like it.
     pub(super) fn decide(&self, is_expected: bool) -> bool {
-        let mut class = self.class();
+        let mut class = lock(&self.class);
         let decided = match (*class, is_expected) {
             (Class::Root, _) => return true,
             (_, true) => Class::Expected,
             (_, false) => Class::Unlisted,
         };
-        let mut table = self.quotas.table();
+        let mut table = lock(&self.quotas.0);
         if is_expected {
             table.expected.insert(self.uid);
         } else {
@@ -132,20 +130,16 @@ impl Permit {
     /// The NF is attached, so the connection is no handshake of its user any more.
     pub(super) fn attached(&self) {
         if self.is_handshake.swap(false, Ordering::Relaxed) {
-            decrement(&mut self.quotas.table().handshakes, &self.uid);
+            decrement(&mut lock(&self.quotas.0).handshakes, &self.uid);
         }
-    }
-
-    fn class(&self) -> MutexGuard<'_, Class> {
-        self.class.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.attached();
-        let class = *self.class();
-        decrement(&mut self.quotas.table().connections, &class);
+        let class = *lock(&self.class);
+        decrement(&mut lock(&self.quotas.0).connections, &class);
     }
 }
 
@@ -176,7 +170,7 @@ mod tests {
         assert_eq!(slow.len(), UNDECIDED);
         assert!(quotas.begin(1000).is_some() && quotas.begin(0).is_some());
         drop((silent, root, slow, configured));
-        let table = quotas.table();
+        let table = lock(&quotas.0);
         assert!(table.connections.is_empty() && table.handshakes.is_empty());
     }
 

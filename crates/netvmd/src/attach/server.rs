@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
@@ -23,7 +23,7 @@ use super::session::{Policy, Session};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::events::{Bucket, LogLimit, Rate, more};
-use crate::runtime::{Watched, watch};
+use crate::runtime::{Watched, lock, watch};
 
 /// Most connections that are being closed because there are too many. netvmd accepts further ones when these are closed.
 const MAX_CLOSING: usize = 512;
@@ -103,7 +103,7 @@ impl AttachServer {
     /// The attached external NFs.
     #[must_use]
     pub fn externals(&self) -> Externals {
-        self.lock().clone()
+        lock(&self.externals).clone()
     }
 
     async fn accept_all(self: Arc<Self>, listener: Watched) {
@@ -179,7 +179,7 @@ impl AttachServer {
     /// Logs why an NF did not attach, unless there are too many lines about its user.
     fn log(&self, peer: Peer, error: &str) {
         let now = Instant::now();
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = lock(&self.refusals);
         refusals.retain(|uid, bucket| *uid == peer.uid || !bucket.is_full(now));
         let bucket = refusals.entry(peer.uid).or_insert_with(|| Bucket::new(LOG_RATE, now));
         let Some(suppressed) = bucket.allows(now) else { return };
@@ -217,12 +217,12 @@ impl AttachServer {
                 );
             }
         }
-        self.lock().remove(&session.id());
+        lock(&self.externals).remove(&session.id());
         self.engine.events().push(EventKind::NfDown, role, format!("nf {role}/{number}: left"));
     }
 
     fn register(&self, session: &Session, peer: Peer) -> u32 {
-        let mut externals = self.lock();
+        let mut externals = lock(&self.externals);
         let taken = |number: u32| externals.values().any(|e| e.role == session.role() && e.number == number);
         let number = (0..=u32::MAX).find(|number| !taken(*number)).unwrap_or(u32::MAX);
         let external = External {
@@ -233,10 +233,6 @@ impl AttachServer {
         };
         externals.insert(session.id(), external);
         number
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Externals> {
-        self.externals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

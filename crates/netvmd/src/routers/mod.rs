@@ -18,14 +18,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use netvm_model::{Host, RouterConfig, RouterId, StaticRoute};
 use netvm_netlink::{Requests, index_of};
 use netvm_wire::IpNet;
 
 use crate::engine_thread::EngineHandle;
-use crate::runtime::blocking;
+use crate::runtime::{blocking, lock};
 use follow::{Follower, NetlinkSockets, ToFollow};
 use links::{LinkError, Silenced};
 use managed::{
@@ -345,8 +345,4 @@ fn find<'a>(host: &'a Host, name: &str) -> Option<&'a RouterConfig> {
 /// The router's identity in the engine: its id and interfaces.
 fn of_engine(router: &RouterConfig) -> (RouterId, Vec<String>) {
     (router.id, router.interfaces.iter().map(|interface| interface.name.clone()).collect())
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

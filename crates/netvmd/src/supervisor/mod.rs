@@ -2,7 +2,7 @@
 //! end.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -17,6 +17,7 @@ pub use replica::{Phase, Startup, Status};
 use crate::engine_thread::EngineHandle;
 use crate::process::Confinement;
 use crate::process::spawn::Recipe;
+use crate::runtime::lock;
 use prepare::{Identity, PreparedNf, Waiting};
 use replica::Replica;
 
@@ -60,20 +61,20 @@ impl Supervisor {
     pub fn status(&self) -> Vec<Status> {
         let replicas =
             |role: &Role| role.replicas.iter().map(|r| r.status.borrow().clone()).collect::<Vec<_>>();
-        self.lock().values().flat_map(replicas).collect()
+        lock(&self.roles).values().flat_map(replicas).collect()
     }
 
     /// The number of processes of a role.
     #[must_use]
     pub fn count(&self, role: &str) -> usize {
-        self.lock().get(role).map_or(0, |role| role.replicas.len())
+        lock(&self.roles).get(role).map_or(0, |role| role.replicas.len())
     }
 
     /// Restarts the processes of a role one after another, as after a change of the configuration.
     pub async fn restart(&self, role: &str) {
         for n in 0..self.count(role) {
             let renewal = {
-                let mut roles = self.lock();
+                let mut roles = lock(&self.roles);
                 roles.get_mut(role).and_then(|known| known.renew(n, role, self))
             };
             let Some(mut renewal) = renewal else { return };
@@ -88,7 +89,7 @@ impl Supervisor {
 
     /// Stops all processes in order and returns when they have ended.
     pub async fn shut_down(&self) {
-        let roles = std::mem::take(&mut *self.lock());
+        let roles = std::mem::take(&mut *lock(&self.roles));
         let replicas: Vec<Replica> = roles.into_values().flat_map(|role| role.replicas).collect();
         replicas.iter().for_each(Replica::stop);
         let all = async {
@@ -100,14 +101,5 @@ impl Supervisor {
         if timeout(SHUTDOWN, all).await.is_err() {
             tracing::warn!("some NFs did not end in time; killed them");
         }
-    }
-
-    fn lock_waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Role>> {
-        // After a panic, the map is still consistent.
-        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

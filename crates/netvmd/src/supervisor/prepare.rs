@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::process::cores::CoreSet;
 use crate::process::program::Program;
 use crate::process::spawn::{Recipe, RecipeError, RecipeProblem};
-use crate::runtime::blocking;
+use crate::runtime::{blocking, lock};
 
 /// The managed NFs of a configuration, with programs, users and cores looked up.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Supervisor {
     }
 
     async fn prepare_by(&self, host: &Host, may_wait: bool) -> Result<Prepared, RecipeError> {
-        let (running, waiting) = (self.recipes(), self.lock_waiting().clone());
+        let (running, waiting) = (self.recipes(), lock(&self.waiting).clone());
         let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running, waiting, may_wait };
         let host = host.clone();
         blocking(move || finder.all(&host)).await
@@ -80,12 +80,12 @@ impl Supervisor {
 
     /// The NFs that wait for something that this machine lacks, and what it is.
     pub fn waiting(&self) -> Vec<(String, String)> {
-        self.lock_waiting().iter().map(|(role, (_, problem))| (role.clone(), problem.clone())).collect()
+        lock(&self.waiting).iter().map(|(role, (_, problem))| (role.clone(), problem.clone())).collect()
     }
 
     fn recipes(&self) -> BTreeMap<String, (Identity, Arc<Recipe>)> {
         let recipe = |role: &Role| (role.identity.clone(), Arc::clone(&role.recipe));
-        self.lock().iter().map(|(name, role)| (name.clone(), recipe(role))).collect()
+        lock(&self.roles).iter().map(|(name, role)| (name.clone(), recipe(role))).collect()
     }
 }
 

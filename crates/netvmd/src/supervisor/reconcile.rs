@@ -9,6 +9,7 @@ use netvm_model::{NfStart, RoleId};
 use super::replica::{Phase, Replica, Startup};
 use super::{Prepared, PreparedNf, Role, Supervisor};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::runtime::lock;
 
 /// The replacement of a replica's process.
 #[derive(Debug)]
@@ -36,10 +37,10 @@ impl Supervisor {
     }
 
     fn reconcile_sparing(&self, prepared: Prepared, standbys: &BTreeSet<InstanceId>) -> Vec<Startup> {
-        let mut roles = self.lock();
+        let mut roles = lock(&self.roles);
         let mut startups = Vec::new();
         let mut wanted = BTreeMap::new();
-        *self.lock_waiting() = prepared.waiting;
+        *lock(&self.waiting) = prepared.waiting;
         for nf in prepared.nfs {
             let name = nf.recipe.role.clone();
             let mut role = roles.remove(&name).unwrap_or_else(|| Role {
@@ -64,7 +65,7 @@ impl Supervisor {
     /// meantime. If the trust group has room, the new process starts before the old one stops. Pass each result to
     /// [`Supervisor::settle`], and call this again until it returns nothing.
     pub fn renew_next(&self) -> Vec<Renewal> {
-        let mut roles = self.lock();
+        let mut roles = lock(&self.roles);
         roles.iter_mut().filter_map(|(name, role)| role.renew_next(name, self)).collect()
     }
 
@@ -75,7 +76,7 @@ impl Supervisor {
             old.stop();
             return;
         }
-        let mut roles = self.lock();
+        let mut roles = lock(&self.roles);
         let role = roles.get_mut(&renewal.role);
         let new = role.and_then(|role| role.replicas.iter_mut().find(|new| new.slot() == old.slot()));
         match new {
@@ -91,7 +92,7 @@ impl Supervisor {
     /// [`EngineGone`].
     pub async fn rebalance(&self) -> Result<Vec<Startup>, EngineGone> {
         let too_many = surplus(&self.engine).await?;
-        let roles = self.lock();
+        let roles = lock(&self.roles);
         let replicas = roles.values().flat_map(|role| &role.replicas);
         let wrong = replicas.filter(|replica| replica.instance().is_some_and(|id| too_many.contains(&id)));
         Ok(wrong.map(Replica::restart).collect())

@@ -10,7 +10,7 @@ use super::recipe::VmRecipe;
 use super::status::{VmPhase, VmStartup, VmStatus};
 
 /// The desired state of a VM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct DesiredState {
     /// How to start it; `None`: it was removed from the configuration.
     pub(super) recipe: Option<Arc<VmRecipe>>,
@@ -52,8 +52,7 @@ impl Prepared {
             boot_timeout: self.boot_timeout,
             is_started: self.is_up,
             is_up: self.is_up,
-            is_forced: false,
-            generation: 0,
+            ..DesiredState::default()
         }
     }
 }

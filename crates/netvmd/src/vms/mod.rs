@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use netvm_model::{Host, Restart, VmConfig, VmStart};
@@ -30,7 +30,7 @@ use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::events::LogLimit;
 use crate::process::Confinement;
 use crate::process::backoff::Backoff;
-use crate::runtime::blocking;
+use crate::runtime::{blocking, lock};
 use controller::Controller;
 use handle::{DesiredState, Prepared, VmHandle};
 use qemu::folder::{Folder, Record};
@@ -102,7 +102,7 @@ impl Machines {
         let before: BTreeMap<_, _> = host.vms.iter().filter(is_same).filter_map(recipe).collect();
         let (vms, host) = (host.vms.clone(), host.clone());
         let (is_root, cores) = (self.is_root, self.cores.clone());
-        let waits = self.lock_waiting().clone();
+        let waits = lock(&self.waiting).clone();
         let mut waiting = BTreeMap::new();
         let prepare = move |vm: &VmConfig, waiting: &mut BTreeMap<_, _>| {
             let recipe = match (VmRecipe::find(&host, vm, is_root, &cores), before.get(&vm.name)) {
@@ -134,12 +134,12 @@ impl Machines {
 
     /// The VMs that wait for something that this machine lacks, and what it is.
     pub fn waiting(&self) -> Vec<(String, String)> {
-        self.lock_waiting().iter().map(|(name, (_, problem))| (name.clone(), problem.clone())).collect()
+        lock(&self.waiting).iter().map(|(name, (_, problem))| (name.clone(), problem.clone())).collect()
     }
 
     /// Starts, restarts and stops VMs to match `prepared`. Returns the startups to wait for.
     pub fn reconcile(&self, prepared: PreparedVms) -> Vec<VmStartup> {
-        let mut handles = self.lock();
+        let mut handles = lock(&self.handles);
         let mut startups = Vec::new();
         for (name, one) in handles.iter() {
             let is_wanted = prepared.vms.iter().any(|wanted| wanted.recipe.machine.name == *name);
@@ -147,7 +147,7 @@ impl Machines {
                 one.dismiss();
             }
         }
-        *self.lock_waiting() = prepared.waiting;
+        *lock(&self.waiting) = prepared.waiting;
         for wanted in prepared.vms {
             let name = wanted.recipe.machine.name.clone();
             startups.extend(match handles.get(&name) {
@@ -170,21 +170,17 @@ impl Machines {
         startups
     }
 
-    fn lock_waiting(&self) -> MutexGuard<'_, BTreeMap<String, (VmConfig, String)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The VMs that run or should run.
     #[must_use]
     pub fn up(&self) -> BTreeSet<String> {
-        let handles = self.lock();
+        let handles = lock(&self.handles);
         let is_up = |one: &VmHandle| one.desired.borrow().is_up;
         handles.iter().filter(|(_, one)| is_up(one)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Stops all VMs except `names`, to undo a failed change.
     pub fn keep_up_only(&self, names: &BTreeSet<String>) {
-        for (_, one) in self.lock().iter().filter(|(name, _)| !names.contains(*name)) {
+        for (_, one) in lock(&self.handles).iter().filter(|(name, _)| !names.contains(*name)) {
             if one.desired.borrow().is_up {
                 one.stop(true);
             }
@@ -194,24 +190,16 @@ impl Machines {
     /// Shuts down VMs of an earlier netvmd that the configuration no longer has. Call once, after the first
     /// [`Machines::reconcile`].
     pub fn stop_unconfigured(&self) {
-        let mut handles = self.lock();
+        let mut handles = lock(&self.handles);
         for name in Folder::names(&self.run_dir) {
             if handles.contains_key(&name) {
                 continue;
             }
-            let desired = DesiredState {
-                recipe: None,
-                restart: Restart::Never,
-                boot_timeout: Duration::ZERO,
-                is_started: false,
-                is_up: false,
-                is_forced: false,
-                generation: 0,
-            };
+            let desired = DesiredState { restart: Restart::Never, ..DesiredState::default() };
             let record = Folder::of(&self.run_dir, &name).read();
             let (one, was_adopted) = self.control(&name, desired);
             // One that waits runs already, and may go on: what is missing is needed for a start.
-            if was_adopted && !self.lock_waiting().contains_key(&name) {
+            if was_adopted && !lock(&self.waiting).contains_key(&name) {
                 tracing::warn!("vm {name}: no longer configured; shutting it down");
                 one.dismiss();
                 handles.insert(name, one);
@@ -264,7 +252,7 @@ impl Machines {
     /// The status of every VM that is configured, or that still runs.
     #[must_use]
     pub fn status(&self) -> Vec<VmStatus> {
-        let handles = self.lock();
+        let handles = lock(&self.handles);
         let known = handles.values().filter(|one| one.is_known());
         known.map(|one| one.status.borrow().clone()).collect()
     }
@@ -272,13 +260,13 @@ impl Machines {
     /// Starts a stopped VM; `None` if the name is unknown.
     #[must_use]
     pub fn start(&self, name: &str) -> Option<VmStartup> {
-        self.lock().get(name).filter(|one| one.desired.borrow().recipe.is_some()).map(VmHandle::start)
+        lock(&self.handles).get(name).filter(|one| one.desired.borrow().recipe.is_some()).map(VmHandle::start)
     }
 
     /// Shuts a VM down, without asking the guest if `is_forced`; `None` if the name is unknown.
     #[must_use]
     pub fn stop(&self, name: &str, is_forced: bool) -> Option<VmStartup> {
-        self.lock().get(name).filter(|one| one.is_known()).map(|one| one.stop(is_forced))
+        lock(&self.handles).get(name).filter(|one| one.is_known()).map(|one| one.stop(is_forced))
     }
 
     /// MiB of memory and processors of a running VM that the configuration no longer has.
@@ -297,7 +285,7 @@ impl Machines {
     /// The recipe of a VM; `None` if the name is unknown.
     #[must_use]
     pub fn recipe(&self, name: &str) -> Option<Arc<VmRecipe>> {
-        self.lock().get(name)?.desired.borrow().recipe.clone()
+        lock(&self.handles).get(name)?.desired.borrow().recipe.clone()
     }
 
     /// How to start a VM by hand.
@@ -342,7 +330,7 @@ impl Machines {
     /// Stops the NFs in VMs and logs which guests keep running.
     pub async fn shut_down(&self) {
         let mut ending = Vec::new();
-        for one in self.lock().values() {
+        for one in lock(&self.handles).values() {
             let is_nf = one.desired.borrow().recipe.as_ref().is_some_and(|recipe| recipe.nf.is_some());
             if is_nf {
                 ending.push(one.stop(false));
@@ -363,11 +351,6 @@ impl Machines {
     #[must_use]
     pub fn console(&self, name: &str) -> PathBuf {
         Folder::of(&self.run_dir, name).serial()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, VmHandle>> {
-        // After a panic, the map is still consistent.
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
