@@ -54,7 +54,7 @@ impl Daemon {
         let Loaded { mut host, warnings } =
             self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
         netvm_model::assign_ids(&mut host, Some(&running));
-        self.supervisor.prepare(&host).await?;
+        self.supervisor.prepare(&host, false).await?;
         self.machines.prepare((&host, &running), false).await?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
@@ -172,15 +172,9 @@ impl Daemon {
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
-        let (prepared, machines) = match kind {
-            Kind::First => (
-                self.supervisor.prepare_first(host).await?,
-                self.machines.prepare((host, running), true).await?,
-            ),
-            Kind::Change => {
-                (self.supervisor.prepare(host).await?, self.machines.prepare((host, running), false).await?)
-            }
-        };
+        let may_wait = kind == Kind::First;
+        let prepared = self.supervisor.prepare(host, may_wait).await?;
+        let machines = self.machines.prepare((host, running), may_wait).await?;
         let has_routers = !(running.routers.is_empty() && host.routers.is_empty());
         let _expedited = if has_routers { self.grace_periods.expedite() } else { None };
         if kind == Kind::First {
@@ -228,7 +222,7 @@ impl Daemon {
 
     /// Starts the new NFs beside the running ones.
     async fn start_beside(&self, staged: &Host) -> Result<(), ApplyError> {
-        let beside = self.supervisor.prepare(staged).await?;
+        let beside = self.supervisor.prepare(staged, false).await?;
         self.engine_apply(staged).await?;
         wait_all_attached(self.supervisor.reconcile_live(beside).await?).await
     }
@@ -270,7 +264,7 @@ impl Daemon {
         self.routers.make(running).await?;
         self.engine_apply(running).await?;
         self.routers.settle(running).await;
-        self.supervisor.reconcile_live(self.supervisor.prepare(running).await?).await?;
+        self.supervisor.reconcile_live(self.supervisor.prepare(running, false).await?).await?;
         // Processes that were not replaced are already right. Changes the others back, and continues after a failure.
         loop {
             let renewals = self.supervisor.renew_next();

@@ -113,7 +113,7 @@ async fn run(
     supervisor: &Supervisor,
     host: &Host,
 ) -> Result<ReplayReport, ReplayError> {
-    let prepared = supervisor.prepare(host).await?;
+    let prepared = supervisor.prepare(host, false).await?;
     let (wanted, all) = (host.clone(), host.nfs.len());
     // NFs first: packets that arrive before an NF knows the next one would be reordered.
     let idle = Host { ports: Vec::new(), rules: Vec::new(), ..host.clone() };

@@ -34,7 +34,7 @@ async fn try_all(daemon: &Daemon) -> Result<(), ApplyError> {
     }
     if nfs > 0 {
         // The NFs that can be started now start; the others go on waiting.
-        let prepared = daemon.supervisor.prepare(&host).await?;
+        let prepared = daemon.supervisor.prepare(&host, false).await?;
         daemon.supervisor.reconcile_live(prepared).await?;
     }
     if vms > 0 {

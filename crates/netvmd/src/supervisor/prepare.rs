@@ -53,25 +53,14 @@ struct Finder {
 }
 
 impl Supervisor {
-    /// Looks up programs, users and cores of all managed NFs, on another thread, because user databases may be slow. Starts
-    /// nothing. If a lookup fails for an NF that runs, or waits, and has not changed, the NF keeps the earlier result, so that it
-    /// does not prevent other changes.
+    /// Looks up programs, users and cores of all managed NFs, on another thread, because user databases may be slow.
+    /// Starts nothing. If a lookup fails for an NF that runs, or waits, and has not changed, the NF keeps the earlier
+    /// result, so that it does not prevent other changes. If they `may_wait`, NFs that cannot be started do so, and are
+    /// looked up again later.
     ///
     /// # Errors
     /// [`RecipeError`] names the first NF that cannot be started, and the reason.
-    pub async fn prepare(&self, host: &Host) -> Result<Prepared, RecipeError> {
-        self.prepare_by(host, false).await
-    }
-
-    /// As [`Supervisor::prepare`], for the first configuration: NFs that cannot be started wait.
-    ///
-    /// # Errors
-    /// None.
-    pub async fn prepare_first(&self, host: &Host) -> Result<Prepared, RecipeError> {
-        self.prepare_by(host, true).await
-    }
-
-    async fn prepare_by(&self, host: &Host, may_wait: bool) -> Result<Prepared, RecipeError> {
+    pub async fn prepare(&self, host: &Host, may_wait: bool) -> Result<Prepared, RecipeError> {
         let (running, waiting) = (self.recipes(), lock(&self.waiting).clone());
         let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running, waiting, may_wait };
         let host = host.clone();
