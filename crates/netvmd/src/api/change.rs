@@ -56,7 +56,7 @@ pub(super) async fn apply(
 }
 
 pub(super) async fn history(State(daemon): State<Arc<Daemon>>) -> Json<Vec<RevisionInfo>> {
-    Json(blocking(move || daemon.history.all()).await)
+    Json(blocking(move || daemon.configuration().history().all()).await)
 }
 
 pub(super) async fn revision(
@@ -70,11 +70,11 @@ pub(super) async fn revision(
             format!("no revision {number}: `netvm config history` lists them"),
         )
     };
-    blocking(move || daemon.history.get(number)).await.map(Json).ok_or_else(missing)
+    blocking(move || daemon.configuration().history().get(number)).await.map(Json).ok_or_else(missing)
 }
 
 pub(super) async fn confirm(State(daemon): State<Arc<Daemon>>) -> Result<Json<Done>, Failure> {
-    match blocking(move || daemon.confirm()).await {
+    match blocking(move || daemon.configuration().confirm()).await {
         None => Err(nothing_waits()),
         Some(Ok(())) => Ok(Json(Done { message: "confirmed".to_owned() })),
         Some(Err(error)) => {
@@ -102,17 +102,13 @@ pub(super) async fn restart(
     role: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Failure> {
     let Path(role) = role?;
-    let count = daemon.supervisor.count(&role);
+    let count = daemon.supervisor().count(&role);
     if count > 0 {
         let message = match count {
             1 => format!("nf {role}: restarted"),
             _ => format!("nf {role}: restarting {count} processes one after another"),
         };
-        tokio::spawn(async move {
-            // Excludes applies, which may restart the same processes.
-            let _changing = daemon.changing.lock().await;
-            daemon.supervisor.restart(&role).await;
-        });
+        tokio::spawn(async move { daemon.restart(&role).await });
         return Ok(Json(Done { message }));
     }
     let externals = daemon.externals().into_iter().filter(|(_, external)| external.role == role);
@@ -123,7 +119,7 @@ pub(super) async fn restart(
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     }
     let count = externals.len();
-    daemon.engine.send(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
+    daemon.engine().send(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
     let asked = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     let message = format!("nf {role}: asked {asked} to end; netvmd does not start this role itself");
     Ok(Json(Done { message }))

@@ -211,6 +211,7 @@ impl From<RuleError> for Failure {
         let status = match error {
             RuleError::Config(error) => return ApplyError::Config(error).into(),
             RuleError::Apply(error) => return error.into(),
+            RuleError::Gone(error) => return error.into(),
             RuleError::NotOne(_) => StatusCode::UNPROCESSABLE_ENTITY,
             RuleError::Unknown(_) => StatusCode::NOT_FOUND,
             RuleError::Taken(_) | RuleError::TooMany => StatusCode::CONFLICT,

@@ -30,7 +30,7 @@ pub(super) async fn policy(State(daemon): State<Arc<Daemon>>) -> Answer<PolicyIn
     let read = |engine: &mut netvm_engine::Engine| {
         (engine.shared_host(), engine.rule_counts(), engine.policy().memory())
     };
-    let (host, counts, memory) = daemon.engine.call(read).await?;
+    let (host, counts, memory) = daemon.engine().call(read).await?;
     let info = |rule: &Rule| rule_info(&host, rule, counts.get(&rule.id).copied().unwrap_or_default());
     Ok(Json(PolicyInfo { rules: host.rules.iter().map(info).collect(), memory: memory as u64 }))
 }
@@ -50,7 +50,7 @@ pub(super) async fn add(
     request: Result<Json<AddRule>, JsonRejection>,
 ) -> Answer<Done> {
     let Json(AddRule { toml, position }) = request?;
-    let Changed { rule, warnings } = daemon.add_rule(&toml, &position).await?;
+    let Changed { rule, warnings } = daemon.rules().add(&toml, &position).await?;
     let host = daemon.running().await?;
     Ok(with_warnings(format!("rule {} added: {}", rule.id, rule.named(&*host)), &warnings))
 }
@@ -60,7 +60,7 @@ pub(super) async fn delete(
     rule: Result<Path<String>, PathRejection>,
 ) -> Answer<Done> {
     let Path(name) = rule?;
-    let Changed { rule, warnings } = daemon.delete_rule(&name).await?;
+    let Changed { rule, warnings } = daemon.rules().delete(&name).await?;
     let host = daemon.running().await?;
     Ok(with_warnings(format!("rule {} deleted: {}", rule.id, rule.named(&*host)), &warnings))
 }
@@ -93,7 +93,7 @@ pub(super) async fn trace(
     };
     let read =
         move |engine: &mut netvm_engine::Engine| (engine.trace(from, &bytes, length), engine.rule_counts());
-    let (steps, counts) = daemon.engine.call(read).await?;
+    let (steps, counts) = daemon.engine().call(read).await?;
     let steps = steps.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     // A flooded packet may meet other rules at each port.
     let copies = steps.iter().filter(|step| matches!(step, Step::Flooded(_))).count();
@@ -215,7 +215,7 @@ async fn read_flows(daemon: &Daemon) -> Result<(Vec<FlowView>, Vec<FlowCounts>),
         // The caller may have been cancelled.
         engine.read_flows(MOST_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
     };
-    daemon.engine.call(read).await?;
+    daemon.engine().call(read).await?;
     reply.await.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended"))
 }
 
@@ -251,7 +251,7 @@ pub(super) async fn top(
     query: Result<Query<TopQuery>, QueryRejection>,
 ) -> Answer<TopTalkers> {
     let Query(TopQuery { count }) = query?;
-    let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, &daemon.flows) else {
+    let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, daemon.statistics().flows()) else {
         let message =
             "netvmd does not count flows: configure `flow_monitor = {}` in [engine], and restart netvmd";
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
@@ -268,7 +268,7 @@ pub(super) async fn top(
     let mut heaviest = exporter.heaviest();
     let (sender, running) = oneshot::channel();
     // The caller may have been cancelled.
-    daemon.engine.call(|engine| engine.read_running(move |running| drop(sender.send(running)))).await?;
+    daemon.engine().call(|engine| engine.read_running(move |running| drop(sender.send(running)))).await?;
     let gone = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended");
     heaviest.merge(&running.await.map_err(gone)?);
     Ok(Json(TopTalkers {
@@ -280,7 +280,7 @@ pub(super) async fn top(
 
 pub(super) async fn addresses(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<AddressInfo>> {
     let host = daemon.running().await?;
-    let known = daemon.engine.call(|engine| engine.addresses()).await?;
+    let known = daemon.engine().call(|engine| engine.addresses()).await?;
     let info = |address: netvm_engine::Address| AddressInfo {
         vlan: address.vlan,
         mac: address.mac.to_string(),

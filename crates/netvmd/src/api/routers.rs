@@ -32,7 +32,7 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<R
 pub(super) async fn infos(daemon: &Daemon, views: &Views) -> Vec<RouterInfo> {
     let mut infos = Vec::new();
     for router in &views.host.routers {
-        let state = daemon.routers.query(router.id, KernelState::of).await.unwrap_or_default();
+        let state = daemon.routers().query(router.id, KernelState::of).await.unwrap_or_default();
         infos.push(info(views, router, &state));
     }
     infos
@@ -54,7 +54,7 @@ pub(super) async fn routes(
             all.by_ref().take(most).map(|(net, destination)| route(rib, net, destination)).collect();
         (KernelState::of(rib), all.count() as u64, routes)
     };
-    let (state, more, routes) = daemon.routers.query(router.id, read).await.unwrap_or_default();
+    let (state, more, routes) = daemon.routers().query(router.id, read).await.unwrap_or_default();
     Ok(Json(RouterRoutes { router: info(&views, router, &state), routes, more }))
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn add(
         [route] => format!("router {name}: route to {} added", route.to),
         several => format!("router {name}: {} routes added", several.len()),
     };
-    daemon.routers.add_routes(&name, routes).await.map_err(|error| refused(&error))?;
+    daemon.routers().add_routes(&name, routes).await.map_err(|error| refused(&error))?;
     Ok(Json(Done { message }))
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn remove(
     let to: IpNet = prefix.parse().map_err(|error| {
         Failure::new(StatusCode::BAD_REQUEST, format!("`{prefix}`: {error}: write it as in `2001:db8::/32`"))
     })?;
-    daemon.routers.remove_routes(&name, to, metric).await.map_err(|error| refused(&error))?;
+    daemon.routers().remove_routes(&name, to, metric).await.map_err(|error| refused(&error))?;
     Ok(Json(Done { message: format!("router {name}: route to {to} removed") }))
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn neighbours(
         };
         rib.neighbours().map(info).collect()
     };
-    Ok(Json(daemon.routers.query(id, read).await.unwrap_or_default()))
+    Ok(Json(daemon.routers().query(id, read).await.unwrap_or_default()))
 }
 
 impl Select {

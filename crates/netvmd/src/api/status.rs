@@ -1,6 +1,6 @@
 //! The status of the daemon, and its current problems.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -14,7 +14,6 @@ use super::routers::is_full;
 use super::traffic::{self, Views};
 use crate::daemon::{Daemon, stats};
 use crate::routers::Rib;
-use crate::runtime::blocking;
 use crate::vms::VmPhase;
 
 /// From this load on, ports begin to lose packets.
@@ -24,12 +23,10 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
     let views = traffic::views(&daemon).await?;
     let nfs = traffic::nf_infos(&daemon, &views);
     let running = nfs.iter().filter(|nf| nf.state.gets_packets()).count();
-    let (drift, config, host) =
-        (daemon.drift.clone(), daemon.options.config.clone(), Arc::clone(&views.host));
-    let drift = blocking(move || drift.find(&config, &host)).await;
+    let drift = daemon.configuration().drift(&views.host).await;
     let mut problems = problems(&daemon, &views, &nfs);
     for router in &views.host.routers {
-        let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
+        let counts = daemon.routers().query(router.id, Rib::counts).await.unwrap_or_default();
         if is_full(&views, router, counts) {
             problems.push(format!(
                 "router {}: its kernel forwards packets of some routes, slowly, as the engine's table or next hops are full",
@@ -49,11 +46,11 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
         version: env!("CARGO_PKG_VERSION").to_owned(),
         dpdk: dpdk::version().to_owned(),
         pid: std::process::id(),
-        config: Some(daemon.options.config.clone()),
+        config: Some(daemon.configuration().options().config.clone()),
         drift,
-        revision: daemon.history.last(),
-        confirm_within_s: daemon.confirmations.left().map(|left| left.as_secs()),
-        uptime_s: daemon.started.elapsed().as_secs_f64(),
+        revision: daemon.configuration().history().last(),
+        confirm_within_s: daemon.configuration().left().map(|left| left.as_secs()),
+        uptime_s: daemon.statistics().uptime().as_secs_f64(),
         clock_hz: clock::cycles_per_second(),
         huge_pages: huge_pages(&views),
         workers: traffic::worker_infos(&daemon, &views),
@@ -77,17 +74,16 @@ fn huge_pages(views: &Views) -> HugePages {
 }
 
 pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
-    let is_first = daemon.history.last().is_some_and(|last| last.how == "start");
-    let mut problems: Vec<String> = daemon.start_warning.iter().filter(|_| is_first).cloned().collect();
-    problems.extend(daemon.web_problem.lock().unwrap_or_else(PoisonError::into_inner).clone());
-    for (what, (name, problem)) in (daemon.supervisor.waiting().into_iter().map(|nf| ("nf", nf)))
-        .chain(daemon.machines.waiting().into_iter().map(|vm| ("vm", vm)))
+    let mut problems: Vec<String> = daemon.configuration().start_warning().into_iter().collect();
+    problems.extend(daemon.web_problem());
+    for (what, (name, problem)) in (daemon.supervisor().waiting().into_iter().map(|nf| ("nf", nf)))
+        .chain(daemon.machines().waiting().into_iter().map(|vm| ("vm", vm)))
     {
         let problem = problem.strip_prefix(&format!("vm {name}: ")).unwrap_or(&problem);
         problems.push(format!("{what} {name} cannot be started: {problem}"));
     }
-    problems.extend(daemon.routers.waiting());
-    for vm in daemon.machines.status() {
+    problems.extend(daemon.routers().waiting());
+    for vm in daemon.machines().status() {
         if vm.phase == VmPhase::Backoff {
             let how = vm.last_exit.as_deref().unwrap_or("it ended");
             problems.push(format!("vm {} keeps failing: {how}", vm.name));

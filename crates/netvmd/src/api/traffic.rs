@@ -51,8 +51,8 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         punts: engine.punt_counts(),
         monitor: monitor(engine),
     };
-    let mut views = daemon.engine.call(read).await?;
-    if let (Some(info), Some(exporter)) = (&mut views.monitor, &daemon.flows) {
+    let mut views = daemon.engine().call(read).await?;
+    if let (Some(info), Some(exporter)) = (&mut views.monitor, daemon.statistics().flows()) {
         let totals = exporter.totals();
         (info.exported, info.unexported, info.is_collector_away) =
             (totals.exported, totals.lost, totals.is_away);
@@ -93,7 +93,7 @@ pub(super) async fn stats(State(daemon): State<Arc<Daemon>>) -> Answer<Stats> {
 pub(super) fn stats_of(daemon: &Daemon, views: &Views) -> Stats {
     let nfs = nf_infos(daemon, views);
     Stats {
-        uptime_s: daemon.started.elapsed().as_secs_f64(),
+        uptime_s: daemon.statistics().uptime().as_secs_f64(),
         ports: port_infos(views),
         chains: chain_infos(views, &nfs),
         nfs,
@@ -107,7 +107,7 @@ pub(super) fn stats_of(daemon: &Daemon, views: &Views) -> Stats {
 }
 
 pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
-    nfs::infos(&views.host, &views.instances, &daemon.supervisor.status(), &daemon.externals())
+    nfs::infos(&views.host, &views.instances, &daemon.supervisor().status(), &daemon.externals())
 }
 
 fn port_infos(views: &Views) -> Vec<PortInfo> {
@@ -240,7 +240,7 @@ fn chain_state(chain: &Chain, hops: &[String], nfs: &[NfInfo]) -> ChainState {
 fn group_infos(daemon: &Daemon, views: &Views) -> Vec<GroupInfo> {
     let info = |view: &GroupView| {
         let group = views.host.group(view.id?)?;
-        let reclaim = daemon.reclaims.of(&group.name);
+        let reclaim = daemon.statistics().reclaimed(&group.name);
         Some(GroupInfo {
             id: group.id.0,
             name: group.name.clone(),
@@ -316,7 +316,7 @@ pub(super) fn worker_infos(daemon: &Daemon, views: &Views) -> Vec<WorkerInfo> {
                 model::Idle::Adaptive => Idle::Adaptive,
             },
             queues: u32::try_from(view.queues).unwrap_or(u32::MAX),
-            busy_percent: daemon.load.of(view.id.index()),
+            busy_percent: daemon.statistics().load(view.id.index()),
             longest_turn_us: view.counters.longest_turn.get() as f64 * 1e6 / hz,
         } })
     };

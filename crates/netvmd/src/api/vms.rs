@@ -17,7 +17,7 @@ use crate::vms::{VmPhase, VmStartup, VmStatus};
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<VmInfo>>, Failure> {
     let host = daemon.running().await?;
-    let status = daemon.machines.status();
+    let status = daemon.machines().status();
     let info = |vm: &VmConfig| {
         let status = status.iter().find(|status| status.name == vm.name);
         info(&daemon, &host, vm, status)
@@ -29,7 +29,7 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<V
 
 /// A VM that the configuration no longer has, and that has not ended yet.
 fn removed_info(daemon: &Daemon, status: &VmStatus) -> VmInfo {
-    let (memory, cpus) = daemon.machines.size_of_removed(&status.name);
+    let (memory, cpus) = daemon.machines().size_of_removed(&status.name);
     VmInfo {
         name: status.name.clone(),
         state: state(status.phase),
@@ -50,7 +50,7 @@ fn removed_info(daemon: &Daemon, status: &VmStatus) -> VmInfo {
         )),
         adopted: status.is_adopted,
         outdated: false,
-        console: daemon.machines.console(&status.name),
+        console: daemon.machines().console(&status.name),
     }
 }
 
@@ -77,13 +77,13 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
         trouble: status.and_then(VmStatus::problem),
         adopted: status.is_some_and(|status| status.is_adopted),
         outdated: status.is_some_and(|status| status.is_outdated),
-        console: daemon.machines.console(&vm.name),
+        console: daemon.machines().console(&vm.name),
     }
 }
 
 /// The accelerator that a VM uses: TCG if `kvm:tcg` found no KVM.
 fn accel(daemon: &Daemon, vm: &VmConfig) -> VmAccel {
-    let is_without = daemon.machines.recipe(&vm.name).is_some_and(|recipe| recipe.without_kvm.is_some());
+    let is_without = daemon.machines().recipe(&vm.name).is_some_and(|recipe| recipe.without_kvm.is_some());
     if is_without { VmAccel::Tcg } else { vm.accel }
 }
 
@@ -104,12 +104,12 @@ pub(super) async fn start(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Failure> {
     let Path(name) = name?;
-    if daemon.machines.recipe(&name).is_some_and(|recipe| recipe.is_manual) {
+    if daemon.machines().recipe(&name).is_some_and(|recipe| recipe.is_manual) {
         let message =
             format!("vm {name} has `start = \"manual\"`: run the command that `netvm vm args {name}` prints");
         return Err(Failure::new(StatusCode::CONFLICT, message));
     }
-    let mut startup = known(&name, daemon.machines.start(&name))?;
+    let mut startup = known(&name, daemon.machines().start(&name))?;
     let failed = |reason| {
         let message = format!("vm {name} did not start: {reason}");
         Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
@@ -128,7 +128,7 @@ pub(super) async fn stop(
 ) -> Result<Json<Done>, Failure> {
     let (Path(name), how) = (name?, how?);
     let StopVm { force } = optional(&how, "{\"force\": true}")?;
-    let mut startup = known(&name, daemon.machines.stop(&name, force))?;
+    let mut startup = known(&name, daemon.machines().stop(&name, force))?;
     startup.stopped().await;
     Ok(Json(Done { message: format!("vm {name}: stopped") }))
 }
@@ -138,14 +138,14 @@ pub(super) async fn by_hand(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<VmByHand>, Failure> {
     let Path(name) = name?;
-    let recipe = daemon.machines.recipe(&name).ok_or_else(|| unknown(&name))?;
+    let recipe = daemon.machines().recipe(&name).ok_or_else(|| unknown(&name))?;
     if recipe.nf.is_some() && !recipe.is_manual {
         let message = format!(
             "vm {name} is an NF that netvmd starts itself: set `start = \"manual\"` to start it by hand"
         );
         return Err(Failure::new(StatusCode::CONFLICT, message));
     }
-    let found = daemon.machines.by_hand(&recipe).await?;
+    let found = daemon.machines().by_hand(&recipe).await?;
     Ok(Json(VmByHand { command: found.command, shell: found.shell, libvirt_xml: found.libvirt_xml }))
 }
 

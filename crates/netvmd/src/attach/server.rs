@@ -16,6 +16,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 
 use super::connection::{Connection, SessionError};
 use super::quotas::{Permit, Quotas};
@@ -27,6 +28,10 @@ use crate::runtime::{Watched, lock, watch};
 
 /// Most connections that are being closed because there are too many. netvmd accepts further ones when these are closed.
 const MAX_CLOSING: usize = 512;
+
+/// Time limit for external NFs to end at shutdown, and how often netvmd looks whether they have.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+const SHUTDOWN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Log lines about NFs of one user that did not attach.
 const LOG_RATE: Rate = Rate { burst: 5, interval: Duration::from_secs(10) };
@@ -106,6 +111,20 @@ impl AttachServer {
         lock(&self.externals).clone()
     }
 
+    /// Tells all external NFs to end, and returns when they have left, or their time is over.
+    pub async fn shut_down(&self) {
+        let all: Vec<InstanceId> = lock(&self.externals).keys().copied().collect();
+        self.engine.send(move |engine| all.into_iter().for_each(|id| engine.dismiss(id)));
+        let left = async {
+            while !lock(&self.externals).is_empty() {
+                sleep(SHUTDOWN_INTERVAL).await;
+            }
+        };
+        if timeout(SHUTDOWN_TIMEOUT, left).await.is_err() {
+            tracing::warn!("some external NFs did not end in time; they will notice netvmd's end");
+        }
+    }
+
     async fn accept_all(self: Arc<Self>, listener: Watched) {
         let failures = LogLimit::default();
         // The semaphore is never closed.
@@ -115,7 +134,7 @@ impl AttachServer {
                 Err(error) => {
                     failures.log(|more| tracing::warn!("attach socket: {error}{more}"));
                     // An error such as EMFILE persists: pause before the next attempt.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    sleep(Duration::from_millis(100)).await;
                 }
             }
         }

@@ -6,43 +6,28 @@
 //!    another. Create namespaces of virtual routers before their ports, and remove them after. Start VMs last, as they
 //!    need their ports.
 //!
-//! If a step fails, apply the previous configuration again.
+//! If a step fails, apply the previous configuration again; also if nobody confirms the change in time, or a client
+//! reverts it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_api::{ApplyHow, ApplyReply, Diagnostic, EventKind, PlanReply};
 use netvm_config::{ConfigError, Loaded, Plan};
 use netvm_model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::saving::Saving;
-use crate::daemon::Daemon;
+use super::Daemon;
+use super::configuration::{ApplyError, Change, First, in_one_line};
 use crate::runtime::blocking;
 use crate::supervisor::{Prepared, START_TIMEOUT, Startup};
 use crate::telemetry::{self, step, within};
 use crate::vms::{PreparedVms, VmStartup};
 
-mod error;
-
-pub use error::ApplyError;
-
 /// Limit for a VM's QEMU to start.
-pub(crate) const VM_START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(25);
-
-/// The longest time to wait for a confirmation in seconds.
-const LONGEST: u64 = 86_400;
-
-/// Whether netvmd undoes an apply that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// No: no previous configuration exists, and failed NFs are restarted.
-    First,
-    /// Yes.
-    Change,
-}
+pub(crate) const VM_START_TIMEOUT: Duration = Duration::from_secs(25);
 
 impl Daemon {
     /// The changes that applying a configuration would make.
@@ -51,11 +36,10 @@ impl Daemon {
     /// [`ApplyError`], as far as checks without a change can find it.
     pub async fn plan(&self, name: &str, text: &str) -> Result<PlanReply, ApplyError> {
         let running = self.running().await?;
-        let Loaded { mut host, warnings } =
-            self.lookup.parse_beside(name, text, Arc::clone(&running)).await?;
+        let Loaded { mut host, warnings } = self.configuration.parse(name, text, &running).await?;
         netvm_model::assign_ids(&mut host, Some(&running));
-        self.supervisor.prepare(&host, false).await?;
-        self.machines.prepare((&host, &running), false).await?;
+        self.supervisor().prepare(&host, false).await?;
+        self.machines().prepare((&host, &running), false).await?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
     }
@@ -72,64 +56,26 @@ impl Daemon {
         why: &str,
     ) -> Result<ApplyReply, ApplyError> {
         let started = Instant::now();
-        let Ok(_changing) = self.changing.try_lock() else { return Err(ApplyError::Busy) };
-        if let Some(left) = self.confirmations.left() {
-            return Err(ApplyError::Unconfirmed { left: left.as_secs() });
-        }
-        let confirm = match how.confirm {
-            Some(seconds @ 1..=LONGEST) => Some(Duration::from_secs(seconds)),
-            Some(_) => return Err(ApplyError::ConfirmLimit),
-            None => None,
-        };
+        let Some(_changing) = self.try_change() else { return Err(ApplyError::Busy) };
+        let confirm = self.configuration.limit(how)?;
         let running = self.running().await?;
-        let loading = self.lookup.parse_beside(name, text, Arc::clone(&running));
+        let loading = self.configuration.parse(name, text, &running);
         let Loaded { mut host, warnings } = step("read and look up", loading).await?;
         netvm_model::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
         tracing::Span::current().record("netvm.changes", plan.changes.len());
-        let (daemon, tried, now) = (Arc::clone(self), text.to_owned(), Arc::clone(&running));
-        let prepared = blocking(move || -> Result<_, ApplyError> {
-            let saving = how.save.then(|| Saving::prepare(&daemon.options.config, &tried)).transpose()?;
-            let before = daemon.history.unconfirmed();
-            if how.confirm.is_some() {
-                daemon.expect_confirmation(&now, &tried)?;
-            }
-            Ok((saving, before))
-        });
-        let (saving, before) = prepared.await?;
-        if let Err(error) = self.change(&running, &host, &plan, Kind::Change).await {
-            if confirm.is_some() {
-                let daemon = Arc::clone(self);
-                blocking(move || daemon.restore_unconfirmed(before.as_ref())).await;
-            }
+        let change = self.configuration.begin(&running, text, how.save, confirm).await?;
+        if let Err(error) = self.change(&running, &host, &plan).await {
+            self.configuration.abandon(change).await;
             return Err(error);
         }
         let took = started.elapsed();
         let message = format!("{name} applied: {} changes in {} ms", plan.changes.len(), took.as_millis());
         self.engine.events().push(EventKind::Applied, "", message);
-        let source =
-            self.history.last().map_or_else(|| "the configuration before".to_owned(), |last| last.source);
-        let (daemon, entry) = (Arc::clone(self), [name, why, text].map(str::to_owned));
-        blocking(move || {
-            let [name, why, text] = &entry;
-            daemon.history.record(name, why, text);
-        })
-        .await;
-        let saved = match confirm {
-            Some(limit) => {
-                self.await_confirmation(running, source, saving, limit);
-                None
-            }
-            None => {
-                let (daemon, text) = (Arc::clone(self), text.to_owned());
-                let saved = blocking(move || {
-                    let saved = saving.map(Saving::commit).transpose()?;
-                    daemon.accept(&text);
-                    Ok(saved)
-                });
-                saved.await.map_err(ApplyError::NotSaved)?
-            }
-        };
+        let saved = self.configuration.finish(change, name, why, text).await.map_err(ApplyError::NotSaved)?;
+        if let Some(limit) = confirm {
+            self.revert_after(limit);
+        }
         Ok(ApplyReply {
             plan,
             warnings: warnings.iter().map(Diagnostic::from).collect(),
@@ -139,57 +85,118 @@ impl Daemon {
         })
     }
 
-    /// Applies the configuration file again.
+    /// Applies the configuration file again, and logs the outcome.
+    pub(crate) async fn reload(self: &Arc<Self>) {
+        let path = &self.configuration.options().config;
+        let name = path.display().to_string();
+        let applied = match std::fs::read_to_string(path) {
+            Ok(text) => {
+                let work = self.apply(&name, &text, ApplyHow::default(), "reload");
+                within(telemetry::change(&name, "reload"), work).await
+            }
+            Err(source) => Err(ConfigError::Read { path: path.clone(), source }.into()),
+        };
+        match applied {
+            Ok(done) => tracing::info!("reloaded {name}: {} changes", done.plan.changes.len()),
+            Err(ApplyError::Config(error)) => {
+                error.findings().iter().for_each(|finding| tracing::error!("{}", in_one_line(finding)));
+                tracing::error!("not applied: {error}");
+            }
+            Err(error) => tracing::error!("{name}: {error}"),
+        }
+    }
+
+    /// Undoes the pending change after `limit` unless it is confirmed.
+    fn revert_after(self: &Arc<Self>, limit: Duration) {
+        let daemon = Arc::clone(self);
+        tokio::spawn(async move {
+            sleep(limit).await;
+            let _changing = daemon.changing.lock().await;
+            if let Some(change) = daemon.configuration.take_waiting(Duration::ZERO) {
+                tracing::warn!(
+                    "the change was not confirmed within {} s: restoring the previous configuration",
+                    limit.as_secs()
+                );
+                // If this fails, the log has the reason.
+                let _ = daemon.restore_previous(change).await;
+            }
+        });
+    }
+
+    /// Undoes the pending change now. `None` if no change waits.
     ///
     /// # Errors
-    /// As for [`Daemon::apply`].
-    pub async fn reload(self: &Arc<Self>, path: &Path) -> Result<ApplyReply, ApplyError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let name = path.display().to_string();
-        let work = self.apply(&name, &text, ApplyHow::default(), "reload");
-        within(telemetry::change(&name, "reload"), work).await
+    /// [`ApplyError`]; the change stays in force.
+    pub(crate) async fn revert(&self) -> Option<Result<(), ApplyError>> {
+        let _changing = self.changing.lock().await;
+        let change = self.configuration.take_waiting(Duration::MAX)?;
+        Some(self.restore_previous(change).await)
+    }
+
+    async fn restore_previous(&self, change: Change) -> Result<(), ApplyError> {
+        let Change { previous, source, .. } = change;
+        let running = self.running().await?;
+        let mut previous = (*previous).clone();
+        netvm_model::assign_ids(&mut previous, Some(&running));
+        let plan = netvm_config::plan(&running, &previous);
+        let undone = self.change(&running, &previous, &plan).await;
+        match &undone {
+            Ok(()) => {
+                self.engine.events().push(EventKind::WentBack, "", format!("restored {source}"));
+                let configuration = Arc::clone(&self.configuration);
+                blocking(move || {
+                    let toml = netvm_config::to_toml(&previous);
+                    configuration.history().record(&source, "not confirmed", &toml);
+                })
+                .await;
+            }
+            Err(error) => tracing::error!("cannot restore {source}: {error}"),
+        }
+        undone
     }
 
     /// Applies the first configuration to a new engine.
     ///
     /// # Errors
-    /// As for [`Daemon::apply`].
-    pub(crate) async fn apply_first(&self, host: &Host) -> Result<(), ApplyError> {
-        let nothing = self.running().await?;
-        self.change(&nothing, host, &Plan::default(), Kind::First).await
+    /// As for [`Daemon::apply`]; netvmd's end then removes also what the next one would take over.
+    pub(crate) async fn apply_first(&self, first: &First) -> Result<(), ApplyError> {
+        let applied = self.start_all(&first.host).await;
+        match &applied {
+            Ok(()) => self.configuration.history().record(&first.name, "start", &first.text),
+            Err(_) => self.end(true),
+        }
+        applied
     }
 
-    pub(super) async fn change(
-        &self,
-        running: &Host,
-        host: &Host,
-        plan: &Plan,
-        kind: Kind,
-    ) -> Result<(), ApplyError> {
+    /// Starts what can be started; failed NFs are restarted.
+    async fn start_all(&self, host: &Host) -> Result<(), ApplyError> {
+        let nothing = self.running().await?;
+        let prepared = self.supervisor().prepare(host, true).await?;
+        let machines = self.machines().prepare((host, &nothing), true).await?;
+        let _expedited = self.routers().expedite(&host.routers);
+        for (_, error) in self.routers().make_possible(host).await {
+            tracing::error!("{error}");
+        }
+        self.rules.apply_first(host).await?;
+        self.routers().settle(host).await;
+        self.supervisor().reconcile(prepared);
+        self.machines().reconcile(machines);
+        self.machines().stop_unconfigured();
+        self.applied.notify_one();
+        Ok(())
+    }
+
+    /// Makes a change, or undoes it if it fails.
+    async fn change(&self, running: &Host, host: &Host, plan: &Plan) -> Result<(), ApplyError> {
         if plan.needs_restart() {
             let why =
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
-        let may_wait = kind == Kind::First;
-        let prepared = self.supervisor.prepare(host, may_wait).await?;
-        let machines = self.machines.prepare((host, running), may_wait).await?;
-        let has_routers = !(running.routers.is_empty() && host.routers.is_empty());
-        let _expedited = if has_routers { self.grace_periods.expedite() } else { None };
-        if kind == Kind::First {
-            for (_, error) in self.routers.make_possible(host).await {
-                tracing::error!("{error}");
-            }
-            self.engine_apply_first(host).await?;
-            self.routers.settle(host).await;
-            self.supervisor.reconcile(prepared);
-            self.machines.reconcile(machines);
-            self.machines.stop_unconfigured();
-            self.applied.notify_one();
-            return Ok(());
-        }
-        let up = self.machines.up();
+        let prepared = self.supervisor().prepare(host, false).await?;
+        let machines = self.machines().prepare((host, running), false).await?;
+        let _expedited = self.routers().expedite(&host.routers);
+        let up = self.machines().up();
         if let Err(error) = self.change_in_steps(running, host, prepared, machines).await {
             let error = match step("restore", self.restore(running, &up)).await {
                 Ok(()) => error,
@@ -213,73 +220,66 @@ impl Daemon {
             step("start new NFs", self.start_beside(&staged)).await?;
         }
         // Routers first, because the engine opens ports on their interfaces.
-        step("make routers", self.routers.make(host)).await?;
-        step("change the engine", self.engine_apply(host)).await?;
-        self.routers.settle(host).await;
+        step("make routers", self.routers().make(host)).await?;
+        step("change the engine", self.rules.apply(host)).await?;
+        self.routers().settle(host).await;
         step("replace NFs", self.replace_nfs(host, prepared)).await?;
-        step("start VMs", wait_vms_started(self.machines.reconcile(machines))).await
+        step("start VMs", wait_vms_started(self.machines().reconcile(machines))).await
     }
 
     /// Starts the new NFs beside the running ones.
     async fn start_beside(&self, staged: &Host) -> Result<(), ApplyError> {
-        let beside = self.supervisor.prepare(staged, false).await?;
-        self.engine_apply(staged).await?;
-        wait_all_attached(self.supervisor.reconcile_live(beside).await?).await
+        let beside = self.supervisor().prepare(staged, false).await?;
+        self.rules.apply(staged).await?;
+        wait_all_attached(self.supervisor().reconcile_live(beside).await?).await
     }
 
     async fn replace_nfs(&self, host: &Host, prepared: Prepared) -> Result<(), ApplyError> {
-        wait_all_attached(self.supervisor.reconcile_live(prepared).await?).await?;
+        wait_all_attached(self.supervisor().reconcile_live(prepared).await?).await?;
         self.dismiss_replaced(host);
-        self.renew_all().await?;
-        wait_all_attached(self.supervisor.rebalance().await?).await
+        self.renew_all(false).await?;
+        wait_all_attached(self.supervisor().rebalance().await?).await
     }
 
     /// Dismisses external NFs of roles that netvmd now starts itself.
     fn dismiss_replaced(&self, host: &Host) {
         let is_managed =
             |role: &str| host.nf_named(role).is_some_and(|nf| matches!(nf.start, NfStart::Managed { .. }));
-        let externals = self.attach.externals().into_iter();
+        let externals = self.services.attach.externals().into_iter();
         let replaced: Vec<_> = externals.filter(|(_, nf)| is_managed(&nf.role)).map(|(id, _)| id).collect();
         self.engine.send(move |engine| replaced.into_iter().for_each(|id| engine.dismiss(id)));
     }
 
-    /// Replaces outdated processes until one fails.
-    async fn renew_all(&self) -> Result<(), ApplyError> {
+    /// Replaces outdated processes until one fails, or, to restore the previous configuration, all.
+    async fn renew_all(&self, restores: bool) -> Result<(), ApplyError> {
         loop {
-            let renewals = self.supervisor.renew_next();
+            let renewals = self.supervisor().renew_next();
             if renewals.is_empty() {
                 return Ok(());
             }
             let mut outcome = Ok(());
             for mut renewal in renewals {
                 let came_up = wait_attached(&mut renewal.startup, Instant::now() + START_TIMEOUT).await;
-                self.supervisor.settle(renewal, came_up.is_ok());
+                // A restored process that fails is restarted, and the log has the reason.
+                self.supervisor().settle(renewal, restores || came_up.is_ok());
                 outcome = outcome.and(came_up);
             }
-            outcome?;
+            if !restores {
+                outcome?;
+            }
         }
     }
 
     async fn restore(&self, running: &Host, up: &BTreeSet<String>) -> Result<(), ApplyError> {
-        self.routers.make(running).await?;
-        self.engine_apply(running).await?;
-        self.routers.settle(running).await;
-        self.supervisor.reconcile_live(self.supervisor.prepare(running, false).await?).await?;
-        // Processes that were not replaced are already right. Changes the others back, and continues after a failure.
-        loop {
-            let renewals = self.supervisor.renew_next();
-            if renewals.is_empty() {
-                break;
-            }
-            for mut renewal in renewals {
-                // If this fails, the log has the reason, and the process is restarted.
-                let _ = wait_attached(&mut renewal.startup, Instant::now() + START_TIMEOUT).await;
-                self.supervisor.settle(renewal, true);
-            }
-        }
-        self.supervisor.rebalance().await?;
-        self.machines.reconcile(self.machines.prepare((running, running), false).await?);
-        self.machines.keep_up_only(up);
+        self.routers().make(running).await?;
+        self.rules.apply(running).await?;
+        self.routers().settle(running).await;
+        self.supervisor().reconcile_live(self.supervisor().prepare(running, false).await?).await?;
+        // Processes that were not replaced are already right.
+        self.renew_all(true).await?;
+        self.supervisor().rebalance().await?;
+        self.machines().reconcile(self.machines().prepare((running, running), false).await?);
+        self.machines().keep_up_only(up);
         Ok(())
     }
 }
@@ -319,21 +319,18 @@ async fn wait_all_attached(startups: Vec<Startup>) -> Result<(), ApplyError> {
 async fn wait_vms_started(startups: Vec<VmStartup>) -> Result<(), ApplyError> {
     let deadline = Instant::now() + VM_START_TIMEOUT;
     for mut one in startups {
-        let reason = match timeout_at(deadline, one.started()).await {
-            Ok(Ok(())) => continue,
-            Ok(Err(reason)) => reason,
-            Err(_) => format!("timeout after {} s", VM_START_TIMEOUT.as_secs()),
-        };
-        return Err(ApplyError::VmFailed { vm: one.vm(), reason });
+        let started = timeout_at(deadline, one.started()).await;
+        in_time(started, VM_START_TIMEOUT).map_err(|reason| ApplyError::VmFailed { vm: one.vm(), reason })?;
     }
     Ok(())
 }
 
 async fn wait_attached(startup: &mut Startup, deadline: Instant) -> Result<(), ApplyError> {
-    let reason = match timeout_at(deadline, startup.outcome()).await {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(reason)) => reason,
-        Err(_) => format!("timeout after {} s", START_TIMEOUT.as_secs()),
-    };
-    Err(ApplyError::NfFailed { role: startup.role(), reason })
+    let attached = timeout_at(deadline, startup.outcome()).await;
+    in_time(attached, START_TIMEOUT).map_err(|reason| ApplyError::NfFailed { role: startup.role(), reason })
+}
+
+/// The outcome of a start, or that it took longer than `limit`.
+fn in_time(outcome: Result<Result<(), String>, Elapsed>, limit: Duration) -> Result<(), String> {
+    outcome.unwrap_or_else(|_| Err(format!("timeout after {} s", limit.as_secs())))
 }

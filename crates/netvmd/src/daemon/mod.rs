@@ -1,36 +1,28 @@
-//! The running daemon's state, and the changes that its API and signals make to it.
+//! The running daemon: parts that own their state, and the changes of the configuration, which concern all of them.
 
 mod apply;
-mod confirm;
-mod drift;
+mod configuration;
 mod flows;
-mod history;
 mod rules;
-mod saving;
 pub(crate) mod stats;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use netvm_flowmon::export::View;
 use netvm_model::Host;
-use tokio::sync::Notify;
+use tokio::sync::{MutexGuard, Notify};
 
-pub(crate) use apply::{ApplyError, VM_START_TIMEOUT};
-pub(crate) use confirm::{Confirmations, first_text};
-pub(crate) use drift::DriftCache;
+pub(crate) use apply::VM_START_TIMEOUT;
+pub(crate) use configuration::{ApplyError, Configuration, First};
 pub(crate) use flows::FlowExport;
-pub(crate) use history::History;
-pub(crate) use rules::{Changed, RuleError};
-pub(crate) use stats::{LastScrape, Load, Reclaims};
+pub(crate) use rules::{Changed, RuleError, Rules};
+pub(crate) use stats::{Reclaims, Statistics};
 
 use crate::attach::{AttachServer, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
-use crate::grace::GracePeriods;
-use crate::lookup::Lookup;
 use crate::routers::Routers;
+use crate::runtime::lock;
 use crate::supervisor::Supervisor;
 use crate::vms::Machines;
 
@@ -51,7 +43,6 @@ pub struct Options {
 
 impl Options {
     /// Folder of the history.
-    #[must_use]
     pub(crate) fn state_dir(&self) -> PathBuf {
         // systemd may name several folders, separated by colons.
         let of_service = || {
@@ -60,51 +51,100 @@ impl Options {
         };
         self.state_dir.clone().or_else(of_service).unwrap_or_else(|| self.run_dir.join("state"))
     }
-}
 
-impl Options {
     /// The path of the API's socket.
     pub(crate) fn api_socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(|| self.run_dir.join("api.sock"))
     }
+
+    /// The path of the attach socket.
+    pub(crate) fn attach_socket(&self) -> PathBuf {
+        self.attach.clone().unwrap_or_else(|| self.run_dir.join("attach.sock"))
+    }
 }
 
-/// The running daemon's parts.
+/// Held while the configuration changes.
+type ChangeLock = Arc<tokio::sync::Mutex<()>>;
+
+/// The services for NFs, VMs and routers, which use the engine.
 #[derive(Debug)]
-pub struct Daemon {
-    pub(crate) options: Options,
-    pub(crate) engine: EngineHandle,
-    pub(crate) lookup: Lookup,
+pub(crate) struct Services {
     pub(crate) supervisor: Supervisor,
+    pub(crate) attach: Arc<AttachServer>,
     pub(crate) machines: Machines,
     pub(crate) routers: Routers,
-    pub(crate) grace_periods: GracePeriods,
-    pub(crate) attach: Arc<AttachServer>,
-    /// The exporter of flows, if flows are counted.
-    pub(crate) flows: Option<View>,
-    /// Held while a configuration is applied.
-    pub(crate) changing: tokio::sync::Mutex<()>,
-    /// The configurations that were applied.
-    pub(crate) history: History,
-    /// The change that waits for its confirmation.
-    pub(crate) confirmations: Confirmations,
-    pub(crate) drift: DriftCache,
-    /// Why netvmd started with another configuration than that of the file.
-    pub(crate) start_warning: Option<String>,
-    /// Coordinates changes of single rules.
-    pub(crate) rules: RuleChanges,
-    pub(crate) reclaims: Reclaims,
-    pub(crate) load: Load,
+}
+
+/// The running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    engine: EngineHandle,
+    changing: ChangeLock,
+    configuration: Arc<Configuration>,
+    rules: Rules,
+    services: Services,
+    statistics: Statistics,
     /// Signalled when a configuration has come into force.
-    pub(crate) applied: Notify,
-    pub(crate) last_scrape: LastScrape,
+    applied: Notify,
     /// Why the web page is not served.
-    pub(crate) web_problem: Mutex<Option<String>>,
-    pub(crate) started: Instant,
-    pub(crate) end: End,
+    web_problem: Mutex<Option<String>>,
+    /// Signalled when a client requests the end.
+    end_requested: Notify,
+    /// Whether the end removes also routers and guests that the next netvmd would take over.
+    purges: AtomicBool,
 }
 
 impl Daemon {
+    /// A daemon with an engine that runs no configuration yet.
+    pub(crate) fn new(
+        engine: EngineHandle,
+        configuration: Configuration,
+        services: Services,
+        statistics: Statistics,
+    ) -> Self {
+        let changing = ChangeLock::default();
+        Self {
+            rules: Rules::new(engine.clone(), Arc::clone(&changing)),
+            engine,
+            changing,
+            configuration: Arc::new(configuration),
+            services,
+            statistics,
+            applied: Notify::new(),
+            web_problem: Mutex::default(),
+            end_requested: Notify::new(),
+            purges: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) const fn engine(&self) -> &EngineHandle {
+        &self.engine
+    }
+
+    pub(crate) const fn configuration(&self) -> &Arc<Configuration> {
+        &self.configuration
+    }
+
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub(crate) const fn supervisor(&self) -> &Supervisor {
+        &self.services.supervisor
+    }
+
+    pub(crate) const fn machines(&self) -> &Machines {
+        &self.services.machines
+    }
+
+    pub(crate) const fn routers(&self) -> &Routers {
+        &self.services.routers
+    }
+
+    pub(crate) const fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
     /// The configuration that the engine runs.
     pub(crate) async fn running(&self) -> Result<Arc<Host>, EngineGone> {
         self.engine.call(|engine| engine.shared_host()).await
@@ -112,39 +152,58 @@ impl Daemon {
 
     /// NFs that netvmd does not start as processes: external ones and those in VMs.
     pub(crate) fn externals(&self) -> Externals {
-        self.machines.attached(self.attach.externals())
+        self.services.machines.attached(self.services.attach.externals())
+    }
+
+    /// Excludes changes of the configuration until the result is dropped; `None` if one is in progress.
+    pub(crate) fn try_change(&self) -> Option<MutexGuard<'_, ()>> {
+        self.changing.try_lock().ok()
+    }
+
+    /// Waits until a configuration comes into force.
+    pub(crate) async fn applied(&self) {
+        self.applied.notified().await;
+    }
+
+    /// Restarts the processes of a role one after another, not beside a change, which may restart the same ones.
+    pub(crate) async fn restart(&self, role: &str) {
+        let _changing = self.changing.lock().await;
+        self.services.supervisor.restart(role).await;
+    }
+
+    /// Why the web page is not served.
+    pub(crate) fn web_problem(&self) -> Option<String> {
+        lock(&self.web_problem).clone()
+    }
+
+    /// Logs and stores why the web page is not served.
+    pub(crate) fn note_web_problem(&self, problem: Option<String>) {
+        let mut known = lock(&self.web_problem);
+        if let Some(problem) = problem.as_ref().filter(|_| *known != problem) {
+            tracing::warn!("{problem}");
+        }
+        *known = problem;
     }
 
     /// Requests an orderly shutdown.
     pub(crate) fn end(&self, purges: bool) {
-        self.end.purges.store(purges, Ordering::Relaxed);
-        self.end.requested.notify_one();
+        self.purges.store(purges, Ordering::Relaxed);
+        self.end_requested.notify_one();
     }
-}
 
-/// The request of an orderly shutdown.
-#[derive(Debug, Default)]
-pub(crate) struct End {
-    pub(crate) requested: Notify,
-    purges: AtomicBool,
-}
-
-impl End {
-    /// Whether to remove also routers and guests that the next netvmd would take over.
-    pub(crate) fn purges(&self) -> bool {
-        self.purges.load(Ordering::Relaxed)
+    /// Waits until a client requests the end.
+    pub(crate) async fn end_requested(&self) {
+        self.end_requested.notified().await;
     }
-}
 
-/// Events between changes of single rules and the background compiler.
-#[derive(Debug, Default)]
-pub(crate) struct RuleChanges {
-    /// Rules have changed since the last compilation.
-    pub(super) changed: Notify,
-    /// Compile at once: the overlay is filling up.
-    pub(super) urgent: Notify,
-    /// A compilation has ended, successful or not.
-    pub(super) compiled: Notify,
-    /// Id of the last added rule.
-    pub(super) last_id: AtomicU32,
+    /// Tells all NFs to end, and returns when they have ended, or their time is over. Ordinary guests keep running.
+    pub(crate) async fn end_nfs(&self) {
+        let Services { supervisor, attach, machines, .. } = &self.services;
+        tokio::join!(supervisor.shut_down(), machines.shut_down(), attach.shut_down());
+    }
+
+    /// Removes the routers, or leaves them to the next netvmd. Call after the engine has closed its ports.
+    pub(crate) fn end_routers(&self) {
+        self.services.routers.end(self.purges.load(Ordering::Relaxed));
+    }
 }

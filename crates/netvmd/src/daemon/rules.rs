@@ -5,7 +5,7 @@
 //! new rules. An overlay holds a thousand changes: a change that finds it full waits for the compilation.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netvm_api::Position;
@@ -13,12 +13,12 @@ use netvm_config::ConfigError;
 use netvm_engine::{Compiler, Engine, Policy};
 use netvm_model::{Host, MAX_RULES, Rule, RuleId};
 use netvm_policy::analyse::{Kind, Warning, about};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, Notify};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::apply::ApplyError;
-use crate::daemon::Daemon;
-use crate::engine_thread::EngineGone;
+use super::ChangeLock;
+use super::configuration::ApplyError;
+use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::runtime::{blocking, in_background};
 
 /// Compile all rules this long after the last change,
@@ -51,13 +51,9 @@ pub enum RuleError {
     /// The engine refused it.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-}
-
-/// The engine's thread is gone.
-impl From<EngineGone> for RuleError {
-    fn from(gone: EngineGone) -> Self {
-        Self::Apply(gone.into())
-    }
+    /// The engine has ended.
+    #[error(transparent)]
+    Gone(#[from] EngineGone),
 }
 
 /// A rule that was added or deleted.
@@ -72,13 +68,6 @@ pub struct Changed {
 /// Most warnings reported for one rule.
 const MAX_WARNINGS: usize = 5;
 
-/// Whether a change is in force.
-enum Progress {
-    Done,
-    /// The overlay is full.
-    Full,
-}
-
 /// The running configuration, its policy, and the compiler for both.
 struct Running {
     host: Arc<Host>,
@@ -92,12 +81,32 @@ impl Running {
     }
 }
 
-impl Daemon {
+/// The rules that the engine runs, and the background compiler.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    engine: EngineHandle,
+    changing: ChangeLock,
+    /// Rules have changed since the last compilation.
+    changed: Notify,
+    /// Compile at once: the overlay is filling up.
+    urgent: Notify,
+    /// A compilation has ended, successful or not.
+    compiled: Notify,
+    /// Id of the last added rule.
+    last_id: AtomicU32,
+}
+
+impl Rules {
+    pub(super) fn new(engine: EngineHandle, changing: ChangeLock) -> Self {
+        let (changed, urgent, compiled) = (Notify::new(), Notify::new(), Notify::new());
+        Self { engine, changing, changed, urgent, compiled, last_id: AtomicU32::new(0) }
+    }
+
     /// Adds a rule; it is in force when this returns, whatever its warnings.
     ///
     /// # Errors
     /// [`RuleError`]; the rules are unchanged.
-    pub async fn add_rule(&self, toml: &str, position: &Position) -> Result<Changed, RuleError> {
+    pub(crate) async fn add(&self, toml: &str, position: &Position) -> Result<Changed, RuleError> {
         let add = |running: &Host| {
             let mut rule = read_rule(running, toml)?;
             if !rule.name.is_empty() && running.rules.iter().any(|other| other.name == rule.name) {
@@ -109,14 +118,14 @@ impl Daemon {
                 Position::Before(name) => index_of(running, name)?,
                 Position::After(name) => index_of(running, name)? + 1,
             };
-            let last = RuleId(self.rules.last_id.load(Ordering::Relaxed));
+            let last = RuleId(self.last_id.load(Ordering::Relaxed));
             rule.id = netvm_model::new_rule_id(&running.rules, last).ok_or(RuleError::TooMany)?;
-            self.rules.last_id.store(rule.id.0, Ordering::Relaxed);
+            self.last_id.store(rule.id.0, Ordering::Relaxed);
             let mut host = running.clone();
             host.rules.insert(index, rule);
             Ok((host, index))
         };
-        let (host, index, waited) = self.change_rules(add).await?;
+        let (host, index, waited) = self.change(add).await?;
         let (rule, mut warnings) =
             blocking(move || (host.rules[index].clone(), warnings(&host.rules, index))).await;
         warnings.extend(waited.map(delayed));
@@ -127,20 +136,20 @@ impl Daemon {
     ///
     /// # Errors
     /// [`RuleError`]; the rules are unchanged.
-    pub async fn delete_rule(&self, name: &str) -> Result<Changed, RuleError> {
+    pub(crate) async fn delete(&self, name: &str) -> Result<Changed, RuleError> {
         let delete = |running: &Host| {
             let index = index_of(running, name)?;
             let mut host = running.clone();
             let rule = host.rules.remove(index);
             Ok((host, rule))
         };
-        let (_, rule, waited) = self.change_rules(delete).await?;
+        let (_, rule, waited) = self.change(delete).await?;
         Ok(Changed { rule, warnings: waited.map(delayed).into_iter().collect() })
     }
 
     /// Applies the rules that `change` makes of the running ones. Returns the new configuration, the second value of
     /// `change`, and how long the change waited for a compilation, if it did.
-    async fn change_rules<T>(
+    async fn change<T>(
         &self,
         change: impl Fn(&Host) -> Result<(Host, T), RuleError>,
     ) -> Result<(Arc<Host>, T, Option<Duration>), RuleError> {
@@ -150,34 +159,28 @@ impl Daemon {
             let running = self.engine.call(Running::of).await?;
             let (host, value) = change(&running.host)?;
             let host = Arc::new(host);
-            match self.put_rules(&host, running, waited.is_none()).await? {
-                Progress::Done => return Ok((host, value, waited)),
-                Progress::Full => {
-                    let started = Instant::now();
-                    self.compiled_next(changing).await;
-                    waited = Some(started.elapsed());
-                }
+            if self.put(&host, running, waited.is_none()).await? {
+                return Ok((host, value, waited));
             }
+            let started = Instant::now();
+            self.wait_compiled(changing).await;
+            waited = Some(started.elapsed());
         }
     }
 
     /// Waits for a compilation to make room in the overlay; other changes may run in the meantime.
-    async fn compiled_next(&self, changing: MutexGuard<'_, ()>) {
-        let compiled = self.rules.compiled.notified();
+    async fn wait_compiled(&self, changing: MutexGuard<'_, ()>) {
+        let compiled = self.compiled.notified();
         tokio::pin!(compiled);
         compiled.as_mut().enable();
         drop(changing);
-        self.rules.urgent.notify_one();
-        self.rules.changed.notify_one();
+        self.urgent.notify_one();
+        self.changed.notify_one();
         compiled.await;
     }
 
-    async fn put_rules(
-        &self,
-        host: &Arc<Host>,
-        running: Running,
-        may_wait: bool,
-    ) -> Result<Progress, ApplyError> {
+    /// Puts rules in force; `false`: the overlay is full, and the caller can wait.
+    async fn put(&self, host: &Arc<Host>, running: Running, may_wait: bool) -> Result<bool, ApplyError> {
         let changes = running.policy.changes();
         let changed = {
             let host = Arc::clone(host);
@@ -186,32 +189,32 @@ impl Daemon {
         match changed {
             Some(policy) => {
                 if policy.changes() >= URGENT {
-                    self.rules.urgent.notify_one();
+                    self.urgent.notify_one();
                 }
                 let host = Arc::clone(host);
                 self.engine.call(move |engine| engine.apply_with(host, Arc::new(policy))).await??;
-                self.rules.changed.notify_one();
-                Ok(Progress::Done)
+                self.changed.notify_one();
+                Ok(true)
             }
-            None if may_wait && changes > 0 => Ok(Progress::Full),
+            None if may_wait && changes > 0 => Ok(false),
             // Too large even for an empty overlay.
-            None => self.engine_apply(host).await.map(|()| Progress::Done),
+            None => self.apply(host).await.map(|()| true),
         }
     }
 
     /// Applies a configuration to the engine, with its rules compiled off the engine's thread.
-    pub(crate) async fn engine_apply(&self, host: &Host) -> Result<(), ApplyError> {
-        let (host, policy) = self.compiled(host).await?;
+    pub(super) async fn apply(&self, host: &Host) -> Result<(), ApplyError> {
+        let (host, policy) = self.compile(host).await?;
         Ok(self.engine.call(move |engine| engine.apply_tolerant(host, policy)).await??)
     }
 
-    /// As [`Daemon::engine_apply`], for the first configuration: ports that cannot be opened stay closed.
-    pub(crate) async fn engine_apply_first(&self, host: &Host) -> Result<(), ApplyError> {
-        let (host, policy) = self.compiled(host).await?;
+    /// As [`Rules::apply`], for the first configuration: ports that cannot be opened stay closed.
+    pub(super) async fn apply_first(&self, host: &Host) -> Result<(), ApplyError> {
+        let (host, policy) = self.compile(host).await?;
         Ok(self.engine.call(move |engine| engine.apply_first(host, policy)).await??)
     }
 
-    async fn compiled(&self, host: &Host) -> Result<(Arc<Host>, Arc<Policy>), ApplyError> {
+    async fn compile(&self, host: &Host) -> Result<(Arc<Host>, Arc<Policy>), ApplyError> {
         let Running { host: before, compiler, policy } = self.engine.call(Running::of).await?;
         let host = Arc::new(host.clone());
         let policy = {
@@ -224,12 +227,12 @@ impl Daemon {
     /// Compiles all rules after changes of single rules, as long as the daemon runs.
     pub(crate) async fn keep_compiled(&self) {
         loop {
-            self.rules.changed.notified().await;
+            self.changed.notified().await;
             let first = Instant::now();
             loop {
                 tokio::select! {
-                    () = self.rules.urgent.notified() => break,
-                    more = timeout(QUIET, self.rules.changed.notified()) => {
+                    () = self.urgent.notified() => break,
+                    more = timeout(QUIET, self.changed.notified()) => {
                         if more.is_err() || first.elapsed() > LONGEST_DELAY {
                             break;
                         }
@@ -237,7 +240,7 @@ impl Daemon {
                 }
             }
             let outcome = self.compile_anew().await;
-            self.rules.compiled.notify_waiters();
+            self.compiled.notify_waiters();
             if let Err(error) = outcome {
                 tracing::warn!("the rules are in force, but compiling them failed: {error}");
                 sleep(QUIET).await;
@@ -263,7 +266,7 @@ impl Daemon {
         };
         // Changes that remain in the overlay are for the next round.
         if carried.as_ref().is_none_or(|policy| policy.changes() > 0) {
-            self.rules.changed.notify_one();
+            self.changed.notify_one();
         }
         if let Some(policy) = carried {
             self.engine.call(move |engine| engine.replace_policy(&host, Arc::new(policy))).await?;

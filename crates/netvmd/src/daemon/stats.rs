@@ -1,58 +1,94 @@
 //! Statistics that netvmd itself collects: the workers' load, and buffers reclaimed from NFs that ended.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_clock as clock;
 use netvm_engine::{Engine, GroupId, LastMove, Notice, PortId, StormClass, SwitchingEvent, WorkerCounters};
+use netvm_flowmon::export::View;
 use netvm_model::Host;
 use prometheus_client::registry::Registry;
 
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::events::Events;
+use crate::runtime::lock;
 
 /// Interval of the measurements.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The last reply to a scrape of the metrics, and its time.
-#[derive(Debug, Default)]
-pub(crate) struct LastScrape(pub(crate) Mutex<Option<(Instant, Arc<Registry>)>>);
+/// What netvmd itself counts and measures.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    started: Instant,
+    /// The workers' load in percent.
+    load: Arc<Mutex<Vec<f64>>>,
+    reclaims: Reclaims,
+    flows: Option<View>,
+    /// The last reply to a scrape of the metrics, and its time.
+    last_scrape: Mutex<Option<(Instant, Arc<Registry>)>>,
+}
 
-/// The workers' load in percent.
-#[derive(Clone, Debug)]
-pub(crate) struct Load(Arc<Mutex<Vec<f64>>>);
-
-impl Load {
-    /// Starts a task that measures until the runtime ends.
-    pub(crate) async fn start(engine: &EngineHandle) -> Result<Self, EngineGone> {
+impl Statistics {
+    /// Starts to measure. `flows`: the exporter of flows, if flows are counted.
+    pub(crate) async fn start(
+        engine: &EngineHandle,
+        reclaims: Reclaims,
+        flows: Option<View>,
+    ) -> Result<Self, EngineGone> {
         let counters: Vec<Arc<WorkerCounters>> =
             engine.call(|engine| engine.workers().map(|worker| worker.counters).collect()).await?;
-        let load = Self(Arc::new(Mutex::new(vec![0.0; counters.len()])));
-        tokio::spawn(load.clone().measure(counters));
-        Ok(load)
+        let load = Arc::new(Mutex::new(vec![0.0; counters.len()]));
+        tokio::spawn(measure(Arc::clone(&load), counters));
+        Ok(Self { started: Instant::now(), load, reclaims, flows, last_scrape: Mutex::default() })
+    }
+
+    /// The time since the start.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The share of the last second that a worker spent on packets, in percent.
-    pub(crate) fn of(&self, worker: usize) -> f64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(worker).copied().unwrap_or_default()
+    pub(crate) fn load(&self, worker: usize) -> f64 {
+        lock(&self.load).get(worker).copied().unwrap_or_default()
     }
 
-    async fn measure(self, counters: Vec<Arc<WorkerCounters>>) {
-        let read = || -> Vec<u64> { counters.iter().map(|counters| counters.busy_cycles.get()).collect() };
-        let (mut then, mut before) = (Instant::now(), read());
-        loop {
-            tokio::time::sleep(PERIOD).await;
-            let (now, after) = (Instant::now(), read());
-            let possible = now.duration_since(then).as_secs_f64() * clock::cycles_per_second() as f64;
-            let percent = |(after, before): (&u64, &u64)| {
-                (after.wrapping_sub(*before) as f64 / possible * 100.0).clamp(0.0, 100.0)
-            };
-            let shares = after.iter().zip(&before).map(percent).collect();
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shares;
-            (then, before) = (now, after);
-        }
+    /// The buffers reclaimed from NFs of a trust group that ended.
+    pub(crate) fn reclaimed(&self, group: &str) -> Reclaim {
+        lock(&self.reclaims.0).get(group).copied().unwrap_or_default()
+    }
+
+    /// The exporter of flows, if flows are counted.
+    pub(crate) const fn flows(&self) -> Option<&View> {
+        self.flows.as_ref()
+    }
+
+    /// The last reply to a scrape, if it is not older than `age`.
+    pub(crate) fn last_scrape(&self, age: Duration) -> Option<Arc<Registry>> {
+        let last = lock(&self.last_scrape);
+        last.as_ref().filter(|(made, _)| made.elapsed() < age).map(|(_, registry)| Arc::clone(registry))
+    }
+
+    /// Keeps the reply to a scrape.
+    pub(crate) fn keep_scrape(&self, registry: &Arc<Registry>) {
+        *lock(&self.last_scrape) = Some((Instant::now(), Arc::clone(registry)));
+    }
+}
+
+/// Measures the workers' load until the runtime ends.
+async fn measure(load: Arc<Mutex<Vec<f64>>>, counters: Vec<Arc<WorkerCounters>>) {
+    let read = || -> Vec<u64> { counters.iter().map(|counters| counters.busy_cycles.get()).collect() };
+    let (mut then, mut before) = (Instant::now(), read());
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let (now, after) = (Instant::now(), read());
+        let possible = now.duration_since(then).as_secs_f64() * clock::cycles_per_second() as f64;
+        let percent = |(after, before): (&u64, &u64)| {
+            (after.wrapping_sub(*before) as f64 / possible * 100.0).clamp(0.0, 100.0)
+        };
+        *lock(&load) = after.iter().zip(&before).map(percent).collect();
+        (then, before) = (now, after);
     }
 }
 
@@ -70,13 +106,8 @@ pub(crate) struct Reclaim {
 pub(crate) struct Reclaims(Arc<Mutex<BTreeMap<String, Reclaim>>>);
 
 impl Reclaims {
-    /// The figures of a group.
-    pub(crate) fn of(&self, group: &str) -> Reclaim {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(group).copied().unwrap_or_default()
-    }
-
     fn add(&self, group: &str, buffers: u64, time: Duration) {
-        let mut reclaims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reclaims = lock(&self.0);
         let reclaim = reclaims.entry(group.to_owned()).or_default();
         reclaim.buffers += buffers;
         reclaim.longest = reclaim.longest.max(time);

@@ -7,13 +7,11 @@ mod shared;
 mod sockets;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use netvm_config::{ConfigError, Lack, Loaded, Missing};
 use netvm_model::{Host, assign_ids};
 
 use crate::process::cores::allowed;
-use crate::runtime::blocking;
 use crate::vms::guests_run_on_kvm;
 
 /// What this process may use on this machine.
@@ -63,20 +61,6 @@ impl Lookup {
             missing.map(absent).collect()
         })
         .map(|loaded| complete(loaded, true))
-    }
-
-    /// As [`Lookup::parse`], off the runtime's thread: user databases and disks may be slow.
-    ///
-    /// # Errors
-    /// As for [`Lookup::parse`].
-    pub(crate) async fn parse_beside(
-        &self,
-        name: &str,
-        text: &str,
-        running: Arc<Host>,
-    ) -> Result<Loaded, ConfigError> {
-        let (lookup, name, text) = (self.clone(), name.to_owned(), text.to_owned());
-        blocking(move || lookup.parse(&name, &text, Some(&running))).await
     }
 
     fn missing(&self, host: &Host, running: Option<&Host>) -> Vec<Missing> {

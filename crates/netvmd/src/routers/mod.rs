@@ -25,6 +25,7 @@ use netvm_netlink::{Requests, index_of};
 use netvm_wire::IpNet;
 
 use crate::engine_thread::EngineHandle;
+use crate::grace::{Expedited, GracePeriods};
 use crate::runtime::{blocking, lock};
 use follow::{Follower, NetlinkSockets, ToFollow};
 use links::{LinkError, Silenced};
@@ -91,30 +92,34 @@ pub struct Routers {
     mtus: Mutex<Mtus>,
     silenced: Arc<Mutex<Silenced>>,
     follower: Follower,
+    grace_periods: GracePeriods,
     folder: PathBuf,
     /// Routers that cannot be made now, and why.
     waiting: Mutex<BTreeMap<String, String>>,
 }
 
 impl Routers {
-    /// `run_dir`: where netvmd records the routers that it creates.
+    /// `run_dir`: where netvmd records the routers that it creates. `record_lock`: a file on which this process holds a
+    /// record lock for as long as it lives.
     ///
     /// # Errors
     /// The follower thread cannot be started.
-    pub fn new(engine: EngineHandle, run_dir: &Path) -> io::Result<Self> {
+    pub fn new(engine: EngineHandle, run_dir: &Path, record_lock: Option<PathBuf>) -> io::Result<Self> {
         Ok(Self {
             made: Arc::default(),
             mtus: Mutex::default(),
             silenced: Arc::default(),
             follower: Follower::start(engine)?,
+            grace_periods: GracePeriods::new(record_lock),
             folder: run_dir.join(FOLDER),
             waiting: Mutex::default(),
         })
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        lock(&self.made).is_empty()
+    /// Expedites the kernel's grace periods while interfaces of existing routers, or of those to come, open or close.
+    pub(crate) fn expedite(&self, to_come: &[RouterConfig]) -> Option<Expedited> {
+        let has_routers = !to_come.is_empty() || !lock(&self.made).is_empty();
+        if has_routers { self.grace_periods.expedite() } else { None }
     }
 
     /// Creates missing routers and interfaces of a configuration; removes none.

@@ -21,24 +21,24 @@ pub(super) async fn retry(daemon: &Daemon) {
 }
 
 async fn try_all(daemon: &Daemon) -> Result<(), ApplyError> {
-    let (nfs, vms) = (daemon.supervisor.waiting().len(), daemon.machines.waiting().len());
-    let routers = daemon.routers.waiting().len();
+    let (nfs, vms) = (daemon.supervisor().waiting().len(), daemon.machines().waiting().len());
+    let routers = daemon.routers().waiting().len();
     if nfs + vms + routers == 0 {
         return Ok(());
     }
     // An apply looks them up itself.
-    let Ok(_changing) = daemon.changing.try_lock() else { return Ok(()) };
+    let Some(_changing) = daemon.try_change() else { return Ok(()) };
     let host = daemon.running().await?;
-    if routers > 0 && daemon.routers.make_possible(&host).await.len() < routers {
-        daemon.routers.settle(&host).await;
+    if routers > 0 && daemon.routers().make_possible(&host).await.len() < routers {
+        daemon.routers().settle(&host).await;
     }
     if nfs > 0 {
         // The NFs that can be started now start; the others go on waiting.
-        let prepared = daemon.supervisor.prepare(&host, false).await?;
-        daemon.supervisor.reconcile_live(prepared).await?;
+        let prepared = daemon.supervisor().prepare(&host, false).await?;
+        daemon.supervisor().reconcile_live(prepared).await?;
     }
     if vms > 0 {
-        daemon.machines.reconcile(daemon.machines.prepare((&host, &host), false).await?);
+        daemon.machines().reconcile(daemon.machines().prepare((&host, &host), false).await?);
     }
     Ok(())
 }

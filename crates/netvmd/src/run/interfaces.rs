@@ -123,7 +123,7 @@ struct Known {
 async fn compare(daemon: &Daemon, known: &mut Known) -> Result<Option<Arc<Host>>, EngineGone> {
     // An apply opens and closes ports itself. An apply may start during the comparison: the engine reopens ports in one step,
     // by the configuration that it has at that time.
-    if daemon.changing.try_lock().is_err() {
+    if daemon.try_change().is_none() {
         return Ok(None);
     }
     let read = |engine: &mut Engine| {
@@ -133,22 +133,22 @@ async fn compare(daemon: &Daemon, known: &mut Known) -> Result<Option<Arc<Host>>
     };
     let changed = std::mem::take(&mut known.changed);
     if !changed.is_empty() {
-        daemon.engine.call(move |engine| engine.restore_addresses(&changed)).await?;
+        daemon.engine().call(move |engine| engine.restore_addresses(&changed)).await?;
     }
-    let (host, ports) = daemon.engine.call(read).await?;
+    let (host, ports) = daemon.engine().call(read).await?;
     let lost = known.closed.due(&host, &ports, Instant::now());
     let was_open = |id| ports.iter().any(|port| port.id == id && port.is_open);
     let (host, ports) = if lost.is_empty() {
         (host, ports)
     } else {
         if lost.iter().any(|port| host.punted_by(*port).is_some())
-            && let Err(error) = daemon.routers.make(&host).await
+            && let Err(error) = daemon.routers().make(&host).await
         {
             tracing::debug!("cannot recreate interfaces of routers: {error}");
         }
         let again = lost.clone();
-        daemon.engine.call(move |engine| engine.reopen(&again)).await?;
-        let (host, now) = daemon.engine.call(read).await?;
+        daemon.engine().call(move |engine| engine.reopen(&again)).await?;
+        let (host, now) = daemon.engine().call(read).await?;
         let is_back = |port: &&PortView| port.is_open && !has_lost_interface(port);
         for port in now.iter().filter(|port| lost.contains(&port.id)).filter(is_back) {
             let name = host.port(port.id).map_or("", |config| config.name.as_str());
@@ -156,13 +156,13 @@ async fn compare(daemon: &Daemon, known: &mut Known) -> Result<Option<Arc<Host>>
                 true => format!("port {name}: reopened, because its interface was created again"),
                 false => format!("port {name}: opened, as what it lacked is there now"),
             };
-            daemon.engine.events().push(EventKind::PortReopened, name, message);
+            daemon.engine().events().push(EventKind::PortReopened, name, message);
         }
         (host, now)
     };
-    daemon.routers.set_carriers(carriers(&host, &ports)).await;
-    daemon.routers.follow_mtus(&host, mtus(&ports)).await;
-    daemon.routers.keep_names().await;
+    daemon.routers().set_carriers(carriers(&host, &ports)).await;
+    daemon.routers().follow_mtus(&host, mtus(&ports)).await;
+    daemon.routers().keep_names().await;
     let down: BTreeSet<PortId> =
         ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
     known.logged.retain(|id, _| host.port(*id).is_some());
@@ -210,18 +210,18 @@ fn log_changes(
             let message = format!(
                 "port {name}: its interface is gone{of}; the port is reopened when the interface is back"
             );
-            daemon.engine.events().push(EventKind::LinkDown, name, message);
+            daemon.engine().events().push(EventKind::LinkDown, name, message);
         }
         (true, false) if !port.is_open => {
             // The engine has reported why.
             let message = format!("port {name}: link down, as the port is closed{of}");
-            daemon.engine.events().push(EventKind::LinkDown, name, message);
+            daemon.engine().events().push(EventKind::LinkDown, name, message);
         }
         (true, false) => {
-            daemon.engine.events().push(EventKind::LinkDown, name, format!("port {name}: link down{of}"));
+            daemon.engine().events().push(EventKind::LinkDown, name, format!("port {name}: link down{of}"));
         }
         (false, true) => {
-            daemon.engine.events().push(EventKind::LinkUp, name, format!("port {name}: link up{of}"));
+            daemon.engine().events().push(EventKind::LinkUp, name, format!("port {name}: link up{of}"));
         }
         _ => {}
     }

@@ -11,24 +11,20 @@ mod service;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
-use netvm_config::{ConfigError, Finding};
-use netvm_engine::{Engine, InstanceId, keep_cards_in};
+use netvm_config::ConfigError;
+use netvm_engine::{Engine, keep_cards_in};
 use netvm_model::{Host, NfStart};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::Notify;
 
 use crate::api::{self, ServeError};
 use crate::attach::{AttachServer, ListenError};
 use crate::daemon::{
-    ApplyError, Confirmations, Daemon, DriftCache, End, FlowExport, History, LastScrape, Load, Options,
-    Reclaims, RuleChanges, first_text,
+    ApplyError, Configuration, Daemon, First, FlowExport, Options, Reclaims, Services, Statistics,
 };
 use crate::engine_thread::{EngineGone, EngineThread, EngineThreadError};
 use crate::events::Events;
-use crate::grace::GracePeriods;
 use crate::lookup::Lookup;
 use crate::process::cores::allowed;
 use crate::process::{Confinement, FilterError};
@@ -41,9 +37,6 @@ use service::{Request, Signals};
 
 pub use kept_files::{keep_files, protect_new_files};
 pub use service::{Logging, start_logging};
-
-/// Time limit for external NFs to end at shutdown.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The daemon cannot start, or cannot continue.
 #[derive(Debug, thiserror::Error)]
@@ -134,41 +127,27 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let mut signals = Signals::listen().map_err(system("cannot handle signals"))?;
     let lookup = Lookup::new().map_err(system("cannot read the CPU affinity"))?;
-    // Reads the configuration file before anything is created. netvmd runs it, unless its last change was not confirmed.
-    let read = |source| ConfigError::Read { path: options.config.clone(), source };
-    let text = std::fs::read_to_string(&options.config).map_err(read)?;
     let state_dir = options.state_dir();
     if state_dir.exists() {
         check_owner(&state_dir, "--state-dir")?;
     }
-    let unconfirmed = History::unconfirmed_in(&state_dir);
-    let (name, text, start_warning) = first_text(&options, unconfirmed.as_ref(), text);
-    let loaded = lookup.parse_at_start(&name, &text)?;
-    if let Some(warning) = &start_warning {
-        tracing::warn!("{warning}");
-    }
-    for warning in &loaded.warnings {
-        tracing::warn!("{}", in_one_line(warning));
-    }
-    let mut host = loaded.host;
-    netvm_model::assign_ids(&mut host, None);
+    // Before anything is created.
+    let first = First::read(&options, &lookup)?;
+    let host = &first.host;
     let mut run_dir = RunDir::take(&options.run_dir)?;
-    let socket = options.api_socket();
-    let attach_socket = options.attach.clone().unwrap_or_else(|| run_dir.path().join("attach.sock"));
+    let (socket, attach_socket) = (options.api_socket(), options.attach_socket());
     run_dir.claim(&socket)?;
     run_dir.claim(&attach_socket)?;
     keep_cards_in(store_in(run_dir.path()));
-    let history =
-        History::open(&state_dir).map_err(|source| DaemonError::State { path: state_dir.clone(), source })?;
+    let configuration = Configuration::open(options, lookup, first.warning.clone())
+        .map_err(|source| DaemonError::State { path: state_dir, source })?;
 
     let cores = allowed().map_err(system("cannot read the CPU affinity"))?;
     let confinement = Arc::new(Confinement::prepare()?);
-    warn_about_isolation(&host, &confinement);
-    let reclaims = Reclaims::default();
-    let recorder = reclaims.clone();
-    let events = Events::default();
-    let noted = events.clone();
+    warn_about_isolation(host, &confinement);
+    let (events, reclaims) = (Events::default(), Reclaims::default());
     tokio::spawn(events.clone().keep_flushing());
+    let (noted, recorder) = (events.clone(), reclaims.clone());
     let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
     let mut thread = EngineThread::start(host.engine.clone(), may_have_nics(), events, on_notice).await?;
     let engine = thread.handle().clone();
@@ -176,50 +155,23 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let machines =
         Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
     let supervisor = Supervisor::new(engine.clone(), confinement, cores);
-    let routers = Routers::new(engine.clone(), run_dir.path())
+    let routers = Routers::new(engine.clone(), run_dir.path(), run_dir.record_lock())
         .map_err(system("cannot start the thread that follows routers"))?;
     let attach = AttachServer::start(engine.clone(), &attach_socket)?;
-    let daemon = Arc::new(Daemon {
-        load: Load::start(&engine).await?,
-        applied: Notify::new(),
-        last_scrape: LastScrape::default(),
-        web_problem: std::sync::Mutex::default(),
-        options,
-        engine,
-        lookup,
-        supervisor,
-        machines,
-        routers,
-        grace_periods: GracePeriods::new(run_dir.record_lock()),
-        attach,
-        flows: flows.view(),
-        changing: tokio::sync::Mutex::default(),
-        history,
-        confirmations: Confirmations::default(),
-        drift: DriftCache::default(),
-        start_warning,
-        rules: RuleChanges::default(),
-        reclaims,
-        started: Instant::now(),
-        end: End::default(),
-    });
-    let first = daemon.apply_first(&host).await;
-    // After a failed start, removes also what the next netvmd would take over.
-    let has_failed = first.is_err();
-    if first.is_ok() {
-        daemon.history.record(&name, "start", &text);
-    }
-    let ended = match first {
+    let services = Services { supervisor, attach, machines, routers };
+    let statistics = Statistics::start(&engine, reclaims, flows.view()).await?;
+    let daemon = Arc::new(Daemon::new(engine, configuration, services, statistics));
+    let ended = match daemon.apply_first(&first).await {
         Ok(()) => serve((&daemon, &flows), &socket, &mut signals, &mut thread).await,
         Err(error) => Err(error.into()),
     };
     service::notify(service::STOPPING);
     // The engine closes its ports.
-    let _expedited = if daemon.routers.is_empty() { None } else { daemon.grace_periods.expedite() };
-    shut_down(&daemon).await;
+    let _expedited = daemon.routers().expedite(&[]);
+    daemon.end_nfs().await;
     drop(thread);
     flows.end().await;
-    daemon.routers.end(has_failed || daemon.end.purges());
+    daemon.end_routers();
     drop(run_dir);
     ended
 }
@@ -232,9 +184,9 @@ async fn serve(
 ) -> Result<(), DaemonError> {
     let server = api::serve(Arc::clone(daemon), socket)?;
     let message = format!("netvmd {} serves its API on {}", env!("CARGO_PKG_VERSION"), socket.display());
-    daemon.engine.events().push(EventKind::Started, "", message);
+    daemon.engine().events().push(EventKind::Started, "", message);
     service::notify(service::READY);
-    let compiling = daemon.keep_compiled();
+    let compiling = daemon.rules().keep_compiled();
     let following = interfaces::follow(daemon);
     let retrying = absent::retry(daemon);
     let web = api::follow(daemon);
@@ -250,37 +202,16 @@ async fn serve(
                 Request::Reload => {
                     flows.reopen();
                     let daemon = Arc::clone(daemon);
-                    tokio::spawn(async move { reload(&daemon).await });
+                    tokio::spawn(async move { daemon.reload().await });
                 }
             },
-            () = daemon.end.requested.notified() => break Ok(()),
+            () = daemon.end_requested() => break Ok(()),
             () = thread.ended() => break Err(EngineGone.into()),
         }
     };
     tracing::info!("netvmd stops");
     server.stop().await;
     outcome
-}
-
-async fn reload(daemon: &Arc<Daemon>) {
-    match daemon.reload(&daemon.options.config).await {
-        Ok(done) => tracing::info!(
-            "reloaded {}: {} changes",
-            daemon.options.config.display(),
-            done.plan.changes.len()
-        ),
-        Err(ApplyError::Config(error)) => {
-            error.findings().iter().for_each(|finding| tracing::error!("{}", in_one_line(finding)));
-            tracing::error!("not applied: {error}");
-        }
-        Err(error) => tracing::error!("{}: {error}", daemon.options.config.display()),
-    }
-}
-
-/// A finding as a log line.
-fn in_one_line(finding: &Finding) -> String {
-    let remedy = finding.remedy().map_or(String::new(), |remedy| format!(" ({remedy})"));
-    format!("{}:{}: {}{remedy}", finding.file(), finding.position().0, finding.message())
 }
 
 fn warn_about_isolation(host: &Host, confinement: &Confinement) {
@@ -303,19 +234,4 @@ fn warn_about_isolation(host: &Host, confinement: &Confinement) {
 /// Whether the EAL should probe PCI devices.
 fn may_have_nics() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/sys/bus/pci/devices").is_dir()
-}
-
-async fn shut_down(daemon: &Daemon) {
-    let externals: Vec<InstanceId> = daemon.attach.externals().into_keys().collect();
-    daemon.engine.send(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
-    let gone = async {
-        while !daemon.attach.externals().is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let others = tokio::time::timeout(SHUTDOWN_TIMEOUT, gone);
-    let all = tokio::join!(daemon.supervisor.shut_down(), daemon.machines.shut_down(), others);
-    if all.2.is_err() {
-        tracing::warn!("some external NFs did not end in time; they will notice netvmd's end");
-    }
 }

@@ -90,7 +90,7 @@ fn spawn(daemon: &Daemon, request: &CaptureFile) -> Result<Child, Failure> {
     };
     let program = Program::find("netvm", None).map_err(|error| failed(&error))?;
     let mut command = Command::new(program.to_execute());
-    command.arg("--socket").arg(daemon.options.api_socket()).args(["capture", "--write=-"]);
+    command.arg("--socket").arg(daemon.configuration().options().api_socket()).args(["capture", "--write=-"]);
     command.arg(format!("--count={}", request.packets)).arg(format!("--seconds={}", request.seconds));
     command.arg(format!("--snaplen={}", request.snaplen));
     command.args(request.at.iter().map(|place| format!("--at={place}")));

@@ -66,7 +66,7 @@ pub(super) async fn start(
     let body = to_bytes(body, MAX_REQUEST).await;
     let body = body.map_err(|error| invalid(&error))?;
     let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
-    let workers = daemon.engine.call(|engine| engine.workers().count()).await?;
+    let workers = daemon.engine().call(|engine| engine.workers().count()).await?;
     let share = quota.take(peer, (request.buffer, workers));
     let share = share.map_err(|error| match &error {
         QuotaError::Captures { .. } => Failure::new(StatusCode::CONFLICT, error.to_string()),
@@ -76,8 +76,8 @@ pub(super) async fn start(
     // Allocates memory, for which the engine must not wait.
     let prepared = blocking(move || spec.prepare(workers).map(|prepared| (spec, prepared)));
     let (spec, prepared) = prepared.await?;
-    let started = daemon.engine.call(move |engine| engine.start_capture(&spec, prepared)).await??;
-    let running = Running { engine: daemon.engine.clone(), id: started.id, _share: share };
+    let started = daemon.engine().call(move |engine| engine.start_capture(&spec, prepared)).await??;
+    let running = Running { engine: daemon.engine().clone(), id: started.id, _share: share };
     STARTS.log(|more| tracing::info!("capture {} starts at {}{more}", started.id, names(&started)));
     tokio::spawn(async move {
         if let Err(why) = serve(upgrade, started).await {
@@ -124,7 +124,7 @@ pub(super) async fn last_burst(
 ) -> Result<Json<LastBurst>, Failure> {
     let Path(role) = role?;
     let name = role.clone();
-    let found = daemon.engine.call(move |engine| {
+    let found = daemon.engine().call(move |engine| {
         let ports = engine.host().ports.iter().map(|port| (port.id, port.name.clone()));
         let ports: BTreeMap<_, _> = ports.collect();
         (engine.last_burst(&name).cloned(), ports)

@@ -22,12 +22,12 @@ pub(in crate::api) async fn events(
 ) -> Result<Response, Failure> {
     let Query(EventQuery { after, follow }) = query?;
     if !follow {
-        return Ok(Json(daemon.engine.events().after(after)).into_response());
+        return Ok(Json(daemon.engine().events().after(after)).into_response());
     }
-    let (history, coming) = daemon.engine.events().follow(after);
+    let (history, coming) = daemon.engine().events().follow(after);
     let coming = BroadcastStream::new(coming).map(move |event| match event {
         Ok(event) => event,
-        Err(BroadcastStreamRecvError::Lagged(count)) => daemon.engine.events().lost(count),
+        Err(BroadcastStreamRecvError::Lagged(count)) => daemon.engine().events().lost(count),
     });
     let lines = tokio_stream::iter(history).chain(coming).map(|event| line(&event));
     Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())

@@ -14,7 +14,7 @@ use crate::daemon::Daemon;
 
 pub(crate) async fn latency(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<LatencyInfo>>, Failure> {
     let read = |engine: &mut Engine| (engine.shared_host(), engine.latencies());
-    let (host, views) = daemon.engine.call(read).await?;
+    let (host, views) = daemon.engine().call(read).await?;
     Ok(Json(views.iter().map(|view| info(&host, view)).collect()))
 }
 

@@ -2,8 +2,8 @@
 //! format. Names, labels and help texts are in `netvm_api::explain::METRICS`.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -42,11 +42,8 @@ pub(in crate::api) async fn metrics(
 }
 
 async fn registry(daemon: &Arc<Daemon>) -> Result<Arc<Registry>, Failure> {
-    let last = || daemon.last_scrape.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((made, registry)) = &*last()
-        && made.elapsed() < KEPT
-    {
-        return Ok(Arc::clone(registry));
+    if let Some(registry) = daemon.statistics().last_scrape(KEPT) {
+        return Ok(registry);
     }
     let views = traffic::views(daemon).await?;
     let stats = traffic::stats_of(daemon, &views);
@@ -66,7 +63,7 @@ async fn registry(daemon: &Arc<Daemon>) -> Result<Arc<Registry>, Failure> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
     let registry = Arc::new(registry);
-    *last() = Some((Instant::now(), Arc::clone(&registry)));
+    daemon.statistics().keep_scrape(&registry);
     Ok(registry)
 }
 
@@ -156,7 +153,7 @@ impl Scrape {
         self.add("netvm_info", [([env!("CARGO_PKG_VERSION").to_owned(), dpdk::version().to_owned()], 1.0)]);
         self.add("netvm_uptime_seconds", [([], stats.uptime_s)]);
         self.add("netvm_problems", [([], problems as f64)]);
-        let events = daemon.engine.events().counts();
+        let events = daemon.engine().events().counts();
         self.add(
             "netvm_events",
             events.by_severity.map(|(severity, count)| ([severity.word().to_owned()], count as f64)),

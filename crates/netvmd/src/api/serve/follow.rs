@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_api::CAPTURE_SOCKET;
@@ -52,21 +52,21 @@ pub(crate) async fn follow(daemon: &Arc<Daemon>) {
             running = match wanted {
                 Some(web) => start(daemon, web).await,
                 None => {
-                    note(daemon, None);
+                    daemon.note_web_problem(None);
                     None
                 }
             };
         }
         let has_failed = (wanted.is_some() && running.is_none()) || (group.is_some() && captures.is_none());
         tokio::select! {
-            () = daemon.applied.notified() => {}
+            () = daemon.applied() => {}
             () = sleep(RETRY), if has_failed => {}
         }
     }
 }
 
 fn capture_socket(daemon: &Daemon) -> PathBuf {
-    daemon.options.run_dir.join(CAPTURE_SOCKET)
+    daemon.configuration().options().run_dir.join(CAPTURE_SOCKET)
 }
 
 /// Serves the socket of `capture_group`.
@@ -100,14 +100,14 @@ async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Se
 
 async fn start(daemon: &Arc<Daemon>, web: Web) -> Option<(Web, Server)> {
     let (address, may_capture) = web;
-    let file = daemon.options.run_dir.join("token");
+    let file = daemon.configuration().options().run_dir.join("token");
     let listen = async {
         let token = Token::of(&file)?;
         io::Result::Ok((TcpListener::bind(address).await?, token))
     };
     match listen.await {
         Ok((listener, token)) => {
-            note(daemon, None);
+            daemon.note_web_problem(None);
             tracing::info!("web page and metrics on http://{address}/, token in {}", file.display());
             let app = super::super::web_router(Arc::clone(daemon), WebRights { token, may_capture });
             Some((web, Server::start(listener, app, WEB_CLIENTS)))
@@ -115,17 +115,8 @@ async fn start(daemon: &Arc<Daemon>, web: Web) -> Option<(Web, Server)> {
         Err(error) => {
             let problem =
                 format!("cannot serve the web page on {address}: {error} (choose another `web` in [api])");
-            note(daemon, Some(problem));
+            daemon.note_web_problem(Some(problem));
             None
         }
     }
-}
-
-/// Logs and stores why the page is not served.
-fn note(daemon: &Daemon, problem: Option<String>) {
-    let mut known = daemon.web_problem.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(problem) = problem.as_ref().filter(|_| *known != problem) {
-        tracing::warn!("{problem}");
-    }
-    *known = problem;
 }

@@ -17,7 +17,7 @@ pub struct SaveError {
 
 /// A new configuration file under a temporary name.
 #[derive(Debug)]
-pub(crate) struct Saving {
+pub(super) struct Saving {
     path: PathBuf,
     beside: NamedTempFile,
 }
@@ -27,7 +27,7 @@ impl Saving {
     ///
     /// # Errors
     /// [`SaveError`]; nothing has changed.
-    pub(crate) fn prepare(config: &Path, text: &str) -> Result<Self, SaveError> {
+    pub(super) fn prepare(config: &Path, text: &str) -> Result<Self, SaveError> {
         let failed = |source| SaveError { path: config.to_owned(), source };
         let write = || {
             // Follows a symbolic link, which stays.
@@ -49,7 +49,7 @@ impl Saving {
     ///
     /// # Errors
     /// [`SaveError`].
-    pub(crate) fn commit(self) -> Result<PathBuf, SaveError> {
+    pub(super) fn commit(self) -> Result<PathBuf, SaveError> {
         match self.beside.persist(&self.path) {
             Ok(_) => Ok(self.path),
             Err(failed) => Err(SaveError { path: self.path, source: failed.error }),

@@ -4,13 +4,15 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use netvm_api::{Revision, RevisionInfo};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
+
+use crate::runtime::lock;
 
 /// Most revisions to keep.
 const MOST: usize = 100;
@@ -22,11 +24,11 @@ const UNCONFIRMED: &str = "unconfirmed.json";
 
 /// An applied change that was not confirmed, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Unconfirmed {
+pub(super) struct Unconfirmed {
     /// The configuration before it.
-    pub(crate) previous: String,
+    pub(super) previous: String,
     /// The text of the change.
-    pub(crate) tried: String,
+    pub(super) tried: String,
 }
 
 /// The state directory. netvmd logs write errors, which do not prevent a change.
@@ -41,13 +43,13 @@ impl History {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder.join(FOLDER))?;
         Ok(Self { folder: folder.to_owned(), last: Mutex::default() })
     }
 
     /// Records the configuration in force, unless it equals the last revision.
-    pub(crate) fn record(&self, source: &str, how: &str, toml: &str) {
+    pub(in crate::daemon) fn record(&self, source: &str, how: &str, toml: &str) {
         let last = self.numbers().last().copied().unwrap_or_default();
         let before: Option<Revision> = read(&self.path(last)).ok();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -71,12 +73,12 @@ impl History {
                 let _ = fs::remove_file(self.path(*old));
             }
         }
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(info);
+        *lock(&self.last) = Some(info);
     }
 
     /// The revision in force.
     pub(crate) fn last(&self) -> Option<RevisionInfo> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.last).clone()
     }
 
     /// All revisions, the last one first.
@@ -93,7 +95,7 @@ impl History {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn set_unconfirmed(&self, change: Option<&Unconfirmed>) -> io::Result<()> {
+    pub(super) fn set_unconfirmed(&self, change: Option<&Unconfirmed>) -> io::Result<()> {
         let path = self.folder.join(UNCONFIRMED);
         match change {
             Some(change) => write(&path, change),
@@ -104,12 +106,12 @@ impl History {
         }
     }
 
-    pub(crate) fn unconfirmed(&self) -> Option<Unconfirmed> {
+    pub(super) fn unconfirmed(&self) -> Option<Unconfirmed> {
         Self::unconfirmed_in(&self.folder)
     }
 
     /// The unconfirmed change in a state directory that may be missing.
-    pub(crate) fn unconfirmed_in(folder: &Path) -> Option<Unconfirmed> {
+    pub(super) fn unconfirmed_in(folder: &Path) -> Option<Unconfirmed> {
         read(&folder.join(UNCONFIRMED)).ok()
     }
 

@@ -3,7 +3,7 @@
 use netvm_config::ConfigError;
 
 use super::LONGEST;
-use crate::daemon::saving::SaveError;
+use super::saving::SaveError;
 use crate::engine_thread::EngineGone;
 use crate::process::RecipeError;
 use crate::routers::RouterError;

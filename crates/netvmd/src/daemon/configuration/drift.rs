@@ -1,11 +1,13 @@
 //! The difference between the configuration file and the running configuration.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use netvm_api::Drift;
 use netvm_model::Host;
+
+use crate::runtime::lock;
 
 /// A difference, and its inputs.
 #[derive(Debug)]
@@ -16,14 +18,14 @@ struct Known {
 }
 
 /// The last difference: files with many rules take long to read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DriftCache(Arc<Mutex<Option<Known>>>);
+#[derive(Debug, Default)]
+pub(super) struct DriftCache(Mutex<Option<Known>>);
 
 impl DriftCache {
     /// The difference. May take as long as reading the file; call it off the runtime's thread.
-    pub(crate) fn find(&self, config: &Path, running: &Arc<Host>) -> Drift {
+    pub(super) fn find(&self, config: &Path, running: &Arc<Host>) -> Drift {
         let modified = std::fs::metadata(config).and_then(|metadata| metadata.modified()).ok();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         match &*known {
             Some(known) if known.modified == modified && Arc::ptr_eq(&known.running, running) => {
                 known.drift.clone()
