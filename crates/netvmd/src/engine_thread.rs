@@ -131,6 +131,10 @@ pub enum EngineThreadError {
     Gone(#[from] EngineGone),
 }
 
+/// Proof that the engine has closed its ports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortsClosed(());
+
 /// The engine's thread. Dropping it closes the engine, so that later calls fail, and waits until it has closed.
 #[derive(Debug)]
 pub struct EngineThread {
@@ -193,6 +197,12 @@ impl EngineThread {
     pub async fn ended(&mut self) {
         // The sender sends nothing; the thread drops it when it ends.
         let _ = (&mut self.ended).await;
+    }
+
+    /// Closes the engine, as dropping it does.
+    pub(crate) fn stop(self) -> PortsClosed {
+        drop(self);
+        PortsClosed(())
     }
 }
 

@@ -12,7 +12,7 @@ use netvm_flowmon::export::{Clock, Drops, Exporter, Options, View};
 use netvm_model::FlowMonitorConfig;
 use tokio::task::JoinHandle;
 
-use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
 
 const NAME: &str = "netvmd";
 /// Most bytes of a UDP message: an MTU of 1500 bytes without IPv6 and UDP headers, and with room for a tunnel.
@@ -68,8 +68,8 @@ impl FlowExport {
         self.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// Exports the remaining records. Call when the engine has ended.
-    pub(crate) async fn end(self) {
+    /// Exports the remaining records.
+    pub(crate) async fn end(self, _: PortsClosed) {
         let Some((exporter, watching)) = self.running else { return };
         watching.abort();
         // Waits for the task, which holds a reference to the exporter.

@@ -20,7 +20,7 @@ pub(crate) use rules::{Changed, RuleError, Rules};
 pub(crate) use stats::{Reclaims, Statistics};
 
 use crate::attach::{AttachServer, Externals};
-use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
 use crate::routers::Routers;
 use crate::runtime::lock;
 use crate::supervisor::Supervisor;
@@ -202,8 +202,8 @@ impl Daemon {
         tokio::join!(supervisor.shut_down(), machines.shut_down(), attach.shut_down());
     }
 
-    /// Removes the routers, or leaves them to the next netvmd. Call after the engine has closed its ports.
-    pub(crate) fn end_routers(&self) {
-        self.services.routers.end(self.purges.load(Ordering::Relaxed));
+    /// Removes the routers, or leaves them to the next netvmd.
+    pub(crate) fn end_routers(&self, closed: PortsClosed) {
+        self.services.routers.end(closed, self.purges.load(Ordering::Relaxed));
     }
 }

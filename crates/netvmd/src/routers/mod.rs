@@ -24,7 +24,7 @@ use netvm_model::{Host, RouterConfig, RouterId, StaticRoute};
 use netvm_netlink::{Requests, index_of};
 use netvm_wire::IpNet;
 
-use crate::engine_thread::EngineHandle;
+use crate::engine_thread::{EngineHandle, PortsClosed};
 use crate::grace::{Expedited, GracePeriods};
 use crate::runtime::{blocking, lock};
 use follow::{Follower, NetlinkSockets, ToFollow};
@@ -319,9 +319,8 @@ impl Routers {
     }
 
     /// Removes the routers (`purges`), or turns off their carriers and keeps them for the next netvmd, so that daemons inside
-    /// notice that no packets pass. Does not change routers of an earlier netvmd that this one never served. Call after the
-    /// engine has closed its ports.
-    pub fn end(&self, purges: bool) {
+    /// notice that no packets pass. Does not change routers of an earlier netvmd that this one never served.
+    pub(crate) fn end(&self, _: PortsClosed, purges: bool) {
         lock(&self.silenced).keep_only(&BTreeSet::new());
         let (mut left, mut over) = (Vec::new(), Vec::new());
         for (name, made) in std::mem::take(&mut *lock(&self.made)) {

@@ -91,13 +91,11 @@ impl RunDir {
 
     /// The lock file, if this process also has a record lock (fcntl(2)) on it. The kernel releases that lock when this process
     /// ends, before it closes sockets, but also when this process opens the file again and closes it.
-    #[must_use]
     pub fn record_lock(&self) -> Option<PathBuf> {
         self.lock.has_record_lock.then(|| self.path.join(LOCK))
     }
 
     /// The directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -162,59 +160,49 @@ pub(crate) fn check_owner(path: &Path, option: &'static str) -> Result<(), RunDi
 fn is_served(socket: &Path) -> bool {
     match UnixStream::connect(socket) {
         Ok(_) => true,
-        Err(error) => error.raw_os_error() == Some(libc::EPROTOTYPE) && seqpacket_is_served(socket),
+        Err(error) => error.raw_os_error() == Some(libc::EPROTOTYPE) && netvm_attach::connect(socket).is_ok(),
     }
-}
-
-fn seqpacket_is_served(socket: &Path) -> bool {
-    netvm_attach::connect(socket).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn folder(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("netvmd-rundir-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        path
-    }
-
     #[test]
     fn the_lock_excludes_a_second_daemon_and_ends_with_the_first() {
-        let path = folder("lock");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
         let first = RunDir::take(&path).unwrap();
         let error = RunDir::take(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
         drop(first);
         RunDir::take(&path).unwrap();
-        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
     fn a_folder_that_others_can_fill_is_refused() {
-        let path = folder("unsafe");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
         drop(RunDir::take(&path).unwrap());
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
         let error = RunDir::take(&path).unwrap_err().to_string();
         assert!(error.contains("is writable for other users") && error.contains("chmod go-w"), "{error}");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        let link = folder("link");
+        let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let error = RunDir::take(&link).unwrap_err().to_string();
         assert!(error.contains("is a symbolic link"), "{error}");
-        fs::remove_file(&link).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
             let error = RunDir::take(&path).unwrap_err().to_string();
             assert!(error.contains("belongs to user 65534"), "{error}");
         }
-        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
     fn stale_sockets_are_removed_and_served_ones_stay() {
-        let path = folder("sockets");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
         let mut dir = RunDir::take(&path).unwrap();
         let (stale, packets) = (path.join("stale.sock"), path.join("packets.sock"));
         drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
@@ -232,6 +220,5 @@ mod tests {
         drop((live, dir));
         assert!(!packets.exists(), "the daemon removes its sockets");
         assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "precious");
-        fs::remove_dir_all(&path).unwrap();
     }
 }

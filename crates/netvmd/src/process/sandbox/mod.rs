@@ -93,21 +93,25 @@ impl Confinement {
         &self.cgroups
     }
 
-    /// Why cgroups do not set some limits, which are weaker then; empty if they set all.
-    #[must_use]
-    pub fn without_cgroups(&self) -> &[String] {
-        &self.without_cgroups
-    }
-
     /// The domain of a QEMU.
     pub(crate) fn domain(&self) -> Option<Arc<Domain>> {
         self.domain.clone()
     }
 
-    /// Whether Landlock isolates NFs of the same user from each other.
-    #[must_use]
-    pub const fn has_landlock(&self) -> bool {
-        self.domain.is_some()
+    /// Logs what isolates NFs less than it could.
+    pub(crate) fn warn(&self) {
+        if !rustix::process::geteuid().is_root() {
+            tracing::warn!("netvmd is not root: it ignores `user` and runs NFs as its own user");
+        }
+        if !self.without_cgroups.is_empty() {
+            let why = self.without_cgroups.join("; ");
+            tracing::info!("cannot limit NFs by cgroups, so weaker resource limits (setrlimit) apply: {why}");
+        }
+        if self.domain.is_none() {
+            tracing::info!(
+                "this kernel has no Landlock: run NFs of different trust groups as different users"
+            );
+        }
     }
 }
 

@@ -16,10 +16,10 @@ use netvm_model::{Host, PortId};
 use tokio::io::unix::AsyncFd;
 use tokio::time::sleep;
 
+use super::closed_ports::{ClosedPorts, folders, has_lost_interface};
+use super::folders::Folders;
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
-use crate::run::closed_ports::{ClosedPorts, folders, has_lost_interface};
-use crate::run::folders::Folders;
 use netvm_vnet::{LinkEvent, LinkEvents};
 
 /// Most datagrams to read at once.
@@ -42,24 +42,16 @@ struct Logged {
 }
 
 /// Follows the interfaces until the future is dropped.
-pub(crate) async fn follow(daemon: &Daemon) {
+pub(super) async fn follow(daemon: &Daemon) {
     let mut known = Known::default();
-    let mut files = match Folders::new() {
-        Ok(files) => Some(files),
-        Err(error) => {
-            tracing::warn!(
-                "cannot watch for namespaces by inotify: {error}; looking for them every 1 to 10 s"
-            );
-            None
-        }
+    let no_files = |error: &io::Error| {
+        tracing::warn!("cannot watch for namespaces by inotify: {error}; looking for them every 1 to 10 s");
     };
-    let mut events = match events() {
-        Ok(events) => Some(events),
-        Err(error) => {
-            tracing::warn!("cannot follow interfaces by netlink: {error}; checking them every 1 to 10 s");
-            None
-        }
+    let no_events = |error: &io::Error| {
+        tracing::warn!("cannot follow interfaces by netlink: {error}; checking them every 1 to 10 s");
     };
+    let mut files = Folders::new().inspect_err(no_files).ok();
+    let mut events = events().inspect_err(no_events).ok();
     loop {
         let began = Instant::now();
         match compare(daemon, &mut known).await {
@@ -196,33 +188,25 @@ fn log_changes(
     // A router's punt port has the link of the router's port.
     let (Some(config), None) = (host.port(port.id), host.punted_by(port.id)) else { return };
     let name = &config.name;
-    let mtu = port.interface.as_ref().and_then(|interface| interface.mtu);
+    let interface = port.interface.as_ref();
+    let mtu = interface.and_then(|interface| interface.mtu);
     let now = Logged { has_link: !is_down, narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
     let before = logged.insert(port.id, now).unwrap_or(Logged { has_link: true, narrow: None });
-    let of = port
-        .interface
-        .as_ref()
-        .map_or_else(String::new, |interface| format!(" (interface {})", interface.name));
-    let is_gone = port.is_open
-        && port.interface.as_ref().is_some_and(|interface| interface.state == InterfaceState::Gone);
+    let of = interface.map_or_else(String::new, |interface| format!(" (interface {})", interface.name));
+    let is_gone = port.is_open && interface.is_some_and(|it| it.state == InterfaceState::Gone);
+    let push =
+        |kind, message: String| daemon.engine().events().push(kind, name, format!("port {name}: {message}"));
     match (before.has_link, now.has_link) {
-        (true, false) if is_gone => {
-            let message = format!(
-                "port {name}: its interface is gone{of}; the port is reopened when the interface is back"
-            );
-            daemon.engine().events().push(EventKind::LinkDown, name, message);
-        }
+        (true, false) if is_gone => push(
+            EventKind::LinkDown,
+            format!("its interface is gone{of}; the port is reopened when the interface is back"),
+        ),
+        // The engine has reported why.
         (true, false) if !port.is_open => {
-            // The engine has reported why.
-            let message = format!("port {name}: link down, as the port is closed{of}");
-            daemon.engine().events().push(EventKind::LinkDown, name, message);
+            push(EventKind::LinkDown, format!("link down, as the port is closed{of}"));
         }
-        (true, false) => {
-            daemon.engine().events().push(EventKind::LinkDown, name, format!("port {name}: link down{of}"));
-        }
-        (false, true) => {
-            daemon.engine().events().push(EventKind::LinkUp, name, format!("port {name}: link up{of}"));
-        }
+        (true, false) => push(EventKind::LinkDown, format!("link down{of}")),
+        (false, true) => push(EventKind::LinkUp, format!("link up{of}")),
         _ => {}
     }
     if let Some(mtu) = now.narrow.filter(|_| now != before) {

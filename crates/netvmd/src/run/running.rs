@@ -1,0 +1,228 @@
+//! The order in which netvmd's services start, and in which they stop: the opposite one.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use netvm_api::EventKind;
+use netvm_engine::{Engine, keep_cards_in};
+use netvm_fd_store::Store;
+use netvm_model::{Host, NfStart};
+
+use super::DaemonError;
+use super::reconcile::reconcile;
+use super::rundir::RunDir;
+use super::service::{self, Request, Signals};
+use crate::api;
+use crate::attach::AttachServer;
+use crate::daemon::{Configuration, Daemon, First, FlowExport, Reclaims, Services, Statistics};
+use crate::engine_thread::{EngineGone, EngineThread};
+use crate::events::Events;
+use crate::process::Confinement;
+use crate::process::cores::allowed;
+use crate::routers::Routers;
+use crate::supervisor::Supervisor;
+use crate::vms::Machines;
+
+/// The running daemon.
+#[derive(Debug)]
+pub(super) struct RunningDaemon {
+    // Dropped in this order.
+    daemon: Arc<Daemon>,
+    thread: EngineThread,
+    flows: FlowExport,
+    run_dir: RunDir,
+}
+
+impl RunningDaemon {
+    /// Starts the engine, and the services that use it.
+    ///
+    /// # Errors
+    /// [`DaemonError`]; what had started has stopped.
+    pub(super) async fn start(
+        run_dir: RunDir,
+        configuration: Configuration,
+        first: &Host,
+    ) -> Result<Self, DaemonError> {
+        keep_cards_in(store_in(run_dir.path()));
+        let cores = allowed().map_err(DaemonError::of("cannot read the CPU affinity"))?;
+        let confinement = Arc::new(Confinement::prepare()?);
+        if first.nfs.iter().any(|nf| matches!(nf.start, NfStart::Managed { .. })) {
+            confinement.warn();
+        }
+        let (events, reclaims) = (Events::default(), Reclaims::default());
+        tokio::spawn(events.clone().keep_flushing());
+        let (noted, recorder) = (events.clone(), reclaims.clone());
+        let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
+        let thread = EngineThread::start(first.engine.clone(), may_have_nics(), events, on_notice).await?;
+        let engine = thread.handle();
+        let flows = FlowExport::start(first.engine.flow_monitor.as_ref(), engine).await?;
+        let machines =
+            Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
+        let supervisor = Supervisor::new(engine.clone(), confinement, cores);
+        let routers = Routers::new(engine.clone(), run_dir.path(), run_dir.record_lock())
+            .map_err(DaemonError::of("cannot start the thread that follows routers"))?;
+        let attach = AttachServer::start(engine.clone(), &configuration.options().attach_socket())?;
+        let services = Services { supervisor, attach, machines, routers };
+        let statistics = Statistics::start(engine, reclaims, flows.view()).await?;
+        let daemon = Arc::new(Daemon::new(engine.clone(), configuration, services, statistics));
+        Ok(Self { daemon, thread, flows, run_dir })
+    }
+
+    /// Applies the first configuration, and serves the API until a signal or a client ends the daemon.
+    ///
+    /// # Errors
+    /// [`DaemonError`]; the API is not served any more, but all else still runs.
+    pub(super) async fn serve(&mut self, first: &First, signals: &mut Signals) -> Result<(), DaemonError> {
+        self.daemon.apply_first(first).await?;
+        let socket = self.daemon.configuration().options().api_socket();
+        let server = api::serve(Arc::clone(&self.daemon), &socket)?;
+        let message = format!("netvmd {} serves its API on {}", env!("CARGO_PKG_VERSION"), socket.display());
+        self.daemon.engine().events().push(EventKind::Started, "", message);
+        service::notify(service::READY);
+        let outcome = self.until_end(signals).await;
+        tracing::info!("netvmd stops");
+        server.stop().await;
+        outcome
+    }
+
+    async fn until_end(&mut self, signals: &mut Signals) -> Result<(), DaemonError> {
+        let daemon = &self.daemon;
+        let work = async {
+            tokio::join!(daemon.rules().keep_compiled(), reconcile(daemon), api::follow(daemon));
+        };
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                () = &mut work => {}
+                request = signals.next() => match request {
+                    Request::End => return Ok(()),
+                    Request::Reload => {
+                        self.flows.reopen();
+                        let daemon = Arc::clone(daemon);
+                        tokio::spawn(async move { daemon.reload().await });
+                    }
+                },
+                () = daemon.end_requested() => return Ok(()),
+                () = self.thread.ended() => return Err(EngineGone.into()),
+            }
+        }
+    }
+
+    /// Stops everything.
+    pub(super) async fn stop(self) {
+        let Self { daemon, thread, flows, run_dir } = self;
+        service::notify(service::STOPPING);
+        // The engine closes its ports.
+        let _expedited = daemon.routers().expedite(&[]);
+        daemon.end_nfs().await;
+        let closed = thread.stop();
+        flows.end(closed).await;
+        daemon.end_routers(closed);
+        drop(run_dir);
+    }
+}
+
+/// The process that keeps the files of guests' e1000 cards for the next netvmd: this program, with the command
+/// `keep-files`.
+fn store_in(run_dir: &Path) -> Store {
+    let socket = run_dir.join("files.sock");
+    // The same program even if its file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("netvmd").arg("keep-files").arg(&socket);
+    Store::new(socket, command)
+}
+
+/// Whether the EAL should probe PCI devices.
+fn may_have_nics() -> bool {
+    rustix::process::geteuid().is_root() && Path::new("/sys/bus/pci/devices").is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::daemon::Options;
+    use crate::engine_thread::EngineHandle;
+    use crate::lookup::Lookup;
+
+    const PAUSE: Duration = Duration::from_millis(5);
+
+    const CONFIG: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n[[group]]\nname = \"edge\"\nbuffers = 1024\n\
+         [[nf]]\nrole = \"nf\"\ngroup = \"edge\"\nattach_users = []\n";
+
+    /// The steps before the start, in a folder.
+    fn prepare(folder: &Path) -> (RunDir, Configuration, First) {
+        let config = folder.join("host.toml");
+        std::fs::write(&config, CONFIG).unwrap();
+        let state_dir = Some(folder.join("state"));
+        let options = Options { config, run_dir: folder.join("run"), state_dir, socket: None, attach: None };
+        let lookup = Lookup::new().unwrap();
+        let first = First::read(&options, &lookup).unwrap();
+        let run_dir = RunDir::take(&options.run_dir).unwrap();
+        (run_dir, Configuration::open(options, lookup, None).unwrap(), first)
+    }
+
+    /// An NF that, when it is told to end, first finds out whether the engine runs.
+    fn nf(socket: PathBuf, engine: &EngineHandle) -> bool {
+        let options = netlib::Options { socket: Some(socket), ..netlib::Options::new("nf") };
+        let mut endpoints = netlib::attach(&options).unwrap().into_endpoints();
+        while endpoints[0].receive().is_some() {}
+        engine.call_blocking(|_| ()).is_ok()
+    }
+
+    #[tokio::test]
+    async fn the_api_closes_before_nfs_end_and_these_before_the_engine() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root may attach");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (run_dir, configuration, first) = prepare(folder.path());
+        let mut running = RunningDaemon::start(run_dir, configuration, &first.host).await.unwrap();
+        let daemon = Arc::clone(&running.daemon);
+        let options = daemon.configuration().options();
+        let client = async {
+            while UnixStream::connect(options.api_socket()).is_err() {
+                sleep(PAUSE).await;
+            }
+            let (socket, engine) = (options.attach_socket(), daemon.engine().clone());
+            let nf = std::thread::spawn(move || nf(socket, &engine));
+            while daemon.externals().is_empty() {
+                sleep(PAUSE).await;
+            }
+            daemon.end(false);
+            nf
+        };
+        let mut signals = Signals::listen().unwrap();
+        let both = async { tokio::join!(running.serve(&first, &mut signals), client) };
+        let (served, nf) = timeout(Duration::from_secs(30), both).await.unwrap();
+        served.unwrap();
+        assert!(UnixStream::connect(options.api_socket()).is_err(), "the API is still served");
+        assert!(!nf.is_finished() && daemon.externals().len() == 1, "the NF was told to end too early");
+        assert!(RunDir::take(&options.run_dir).is_err(), "the run directory is unlocked too early");
+        running.stop().await;
+        assert!(nf.join().unwrap(), "the engine has closed before the NF ended");
+        assert_eq!(daemon.engine().call(|_| ()).await, Err(EngineGone));
+        RunDir::take(&options.run_dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_engine_closes_with_the_owner_of_its_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, _, first) = prepare(folder.path());
+        let started =
+            EngineThread::start(first.host.engine, may_have_nics(), Events::default(), |_, _| {}).await;
+        let thread = started.unwrap();
+        let engine = thread.handle().clone();
+        assert_eq!(engine.call(|_| ()).await, Ok(()));
+        drop(thread);
+        assert_eq!(engine.call(|_| ()).await, Err(EngineGone));
+    }
+}
