@@ -1,13 +1,17 @@
 //! The command line of netvmd.
 
+use std::error::Error;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser, Subcommand};
 use netvm_api::Diagnostic;
 use netvm_config::ConfigError;
 use netvm_daemon::{CutFrames, DaemonError, Options, Replay};
+use tracing::level_filters::LevelFilter;
 
 static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), dpdk::version()));
@@ -34,8 +38,8 @@ struct Arguments {
     #[arg(long, value_name = "PATH")]
     attach: Option<PathBuf>,
     /// Lowest level of log lines
-    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Info)]
-    log: Level,
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level())]
+    log: LevelFilter,
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,155 +91,91 @@ enum OfflineCommand {
     },
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Level {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl From<Level> for tracing::level_filters::LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Error => Self::ERROR,
-            Level::Warn => Self::WARN,
-            Level::Info => Self::INFO,
-            Level::Debug => Self::DEBUG,
-            Level::Trace => Self::TRACE,
-        }
-    }
+fn level() -> impl TypedValueParser<Value = LevelFilter> {
+    let words = PossibleValuesParser::new(["error", "warn", "info", "debug", "trace"]);
+    words.try_map(|word| word.parse::<LevelFilter>())
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if let Err(error) = netvm_cpu::check() {
-        eprintln!("netvmd: {error}");
-        return ExitCode::FAILURE;
+    let Err(error) = execute(Arguments::parse()) else { return ExitCode::SUCCESS };
+    match error.downcast_ref::<DaemonError>().and_then(DaemonError::configuration) {
+        Some(error) => eprint!("{}", error.render(io::stderr().is_terminal())),
+        None => eprintln!("netvmd: {error}"),
     }
+    ExitCode::FAILURE
+}
+
+fn execute(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    netvm_cpu::check()?;
     match &arguments.command {
-        Some(OfflineCommand::KeepFiles { .. }) => {
-            return helper(netvm_daemon::keep_files().map_err(Into::into));
-        }
-        Some(OfflineCommand::ExpediteExit { lock }) => return helper(netvm_daemon::expedite_exit(lock)),
-        _ => {}
-    }
-    if arguments.command.is_none() {
-        netvm_daemon::protect_new_files();
+        Some(OfflineCommand::KeepFiles { .. }) => return Ok(netvm_daemon::keep_files()?),
+        Some(OfflineCommand::ExpediteExit { lock }) => return Ok(netvm_daemon::expedite_exit(lock)?),
+        Some(_) => {}
+        None => netvm_daemon::protect_new_files(),
     }
     // A replay is a command, not a service: log only warnings.
-    let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
-    let _log = netvm_daemon::start_logging(log.into());
+    let log = if arguments.command.is_some() { LevelFilter::WARN } else { arguments.log };
+    let _log = netvm_daemon::start_logging(log);
     // One thread, this one: NF processes die with the thread that started them.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("netvmd: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| described("cannot start", &error))?;
     match arguments.command {
-        None | Some(OfflineCommand::KeepFiles { .. } | OfflineCommand::ExpediteExit { .. }) => {}
-        Some(OfflineCommand::Check { file }) => return check(&file),
-        Some(OfflineCommand::Man) => return man(),
+        Some(OfflineCommand::Check { file }) => check(&file),
+        Some(OfflineCommand::Man) => man(),
         Some(OfflineCommand::Replay { input, output, chain, cut_frames, json }) => {
-            return replay(&runtime, &Replay { input, output, chain, cut_frames }, json);
+            replay(&runtime, &Replay { input, output, chain, cut_frames }, json)
         }
         Some(OfflineCommand::PolicyEval { classbench, trace }) => {
-            return match netvm_daemon::policy_eval(&classbench, &trace) {
-                Ok(_) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("netvmd: {error}");
-                    ExitCode::FAILURE
-                }
-            };
+            Ok(netvm_daemon::policy_eval(&classbench, &trace).map(drop)?)
         }
-    }
-    let Some(config) = arguments.config else { return ExitCode::from(2) };
-    let options = Options {
-        config,
-        run_dir: arguments.run_dir,
-        state_dir: arguments.state_dir,
-        socket: arguments.socket,
-        attach: arguments.attach,
-    };
-    match runtime.block_on(netvm_daemon::run(options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error);
-            ExitCode::FAILURE
+        None | Some(OfflineCommand::KeepFiles { .. } | OfflineCommand::ExpediteExit { .. }) => {
+            let options = Options {
+                // Only commands may leave it out.
+                config: arguments.config.unwrap_or_default(),
+                run_dir: arguments.run_dir,
+                state_dir: arguments.state_dir,
+                socket: arguments.socket,
+                attach: arguments.attach,
+            };
+            Ok(runtime.block_on(netvm_daemon::run(options))?)
         }
     }
 }
 
-/// Ends a process that helps a netvmd, or the next one.
-fn helper(outcome: std::io::Result<()>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("netvmd: {error}");
-            ExitCode::FAILURE
-        }
-    }
+/// An error with what failed.
+fn described(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 /// Prints the findings about a configuration file. Fails only if the file cannot be read.
-fn check(file: &Path) -> ExitCode {
+fn check(file: &Path) -> Result<(), Box<dyn Error>> {
     let checked = netvm_daemon::check(file);
     let findings = match &checked {
         Ok(loaded) => &loaded.warnings[..],
         Err(error) => error.findings(),
     };
     let diagnostics: Vec<Diagnostic> = findings.iter().map(Diagnostic::from).collect();
-    match (serde_json::to_string(&diagnostics), checked) {
-        (_, Err(error @ ConfigError::Read { .. })) => {
-            eprintln!("netvmd: {error}");
-            ExitCode::FAILURE
-        }
-        (Err(error), _) => {
-            eprintln!("netvmd: {error}");
-            ExitCode::FAILURE
-        }
-        (Ok(text), _) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+    if let Err(error @ ConfigError::Read { .. }) = checked {
+        return Err(error.into());
     }
+    println!("{}", serde_json::to_string(&diagnostics)?);
+    Ok(())
 }
 
 /// Prints the man page.
-fn man() -> ExitCode {
-    match clap_mangen::Man::new(Arguments::command()).section("8").render(&mut std::io::stdout()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("netvmd: standard output: {error}");
-            ExitCode::FAILURE
-        }
-    }
+fn man() -> Result<(), Box<dyn Error>> {
+    let printed = clap_mangen::Man::new(Arguments::command()).section("8").render(&mut io::stdout());
+    Ok(printed.map_err(|error| described("standard output", &error))?)
 }
 
-fn replay(runtime: &tokio::runtime::Runtime, replay: &Replay, json: bool) -> ExitCode {
-    let reported = match runtime.block_on(netvm_daemon::replay(replay)) {
-        Ok(report) if json => serde_json::to_string_pretty(&report).map_err(|error| error.to_string()),
-        Ok(report) => Ok(report.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
-    match reported {
-        // Standard output carries the capture.
-        Ok(text) if replay.output.as_os_str() == "-" => eprintln!("{text}"),
-        Ok(text) => println!("{text}"),
-        Err(error) => {
-            eprintln!("netvmd: {error}");
-            return ExitCode::FAILURE;
-        }
+fn replay(runtime: &tokio::runtime::Runtime, replay: &Replay, json: bool) -> Result<(), Box<dyn Error>> {
+    let report = runtime.block_on(netvm_daemon::replay(replay))?;
+    let text = if json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
+    // Standard output may carry the capture.
+    if replay.output.as_os_str() == "-" {
+        eprintln!("{text}");
+    } else {
+        println!("{text}");
     }
-    ExitCode::SUCCESS
-}
-
-fn report(error: &DaemonError) {
-    match error.configuration() {
-        Some(error) => eprint!("{}", error.render(std::io::IsTerminal::is_terminal(&std::io::stderr()))),
-        None => eprintln!("netvmd: {error}"),
-    }
+    Ok(())
 }
