@@ -16,6 +16,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::connection::{Connection, SessionError};
@@ -72,6 +73,8 @@ pub struct AttachServer {
     externals: Mutex<Externals>,
     quotas: Arc<Quotas>,
     closing: Arc<Semaphore>,
+    /// The task that accepts connections.
+    accepting: Mutex<Option<JoinHandle<()>>>,
     /// Refused NFs by user.
     refusals: Mutex<BTreeMap<u32, Bucket>>,
 }
@@ -84,8 +87,8 @@ struct Peer {
 }
 
 impl AttachServer {
-    /// Serves NFs on `path` until the runtime ends. Any user may connect; the peer's uid decides which roles it may
-    /// attach as.
+    /// Serves NFs on `path` until [`AttachServer::shut_down`]. Any user may connect; the peer's uid decides which roles
+    /// it may attach as.
     ///
     /// # Errors
     /// [`ListenError`] names the path.
@@ -99,9 +102,10 @@ impl AttachServer {
             externals: Mutex::default(),
             quotas: Arc::default(),
             closing: Arc::new(Semaphore::new(MAX_CLOSING)),
+            accepting: Mutex::default(),
             refusals: Mutex::default(),
         });
-        tokio::spawn(Arc::clone(&server).accept_all(listener));
+        *lock(&server.accepting) = Some(tokio::spawn(Arc::clone(&server).accept_all(listener)));
         Ok(server)
     }
 
@@ -111,8 +115,14 @@ impl AttachServer {
         lock(&self.externals).clone()
     }
 
-    /// Tells all external NFs to end, and returns when they have left, or their time is over.
+    /// Closes the socket, tells all external NFs to end, and returns when they have left, or their time is over.
     pub async fn shut_down(&self) {
+        let accepting = lock(&self.accepting).take();
+        if let Some(accepting) = accepting {
+            accepting.abort();
+            // Aborted, which has closed the socket.
+            let _ = accepting.await;
+        }
         let all: Vec<InstanceId> = lock(&self.externals).keys().copied().collect();
         self.engine.send(move |engine| all.into_iter().for_each(|id| engine.dismiss(id)));
         let left = async {

@@ -169,12 +169,12 @@ mod tests {
         (run_dir, Configuration::open(options, lookup, None).unwrap(), first)
     }
 
-    /// An NF that, when it is told to end, first finds out whether the engine runs.
-    fn nf(socket: PathBuf, engine: &EngineHandle) -> bool {
-        let options = netlib::Options { socket: Some(socket), ..netlib::Options::new("nf") };
+    /// An NF that, when it is told to end, first finds out whether the engine runs, and whether other NFs can attach.
+    fn nf(socket: PathBuf, engine: &EngineHandle) -> [bool; 2] {
+        let options = netlib::Options { socket: Some(socket.clone()), ..netlib::Options::new("nf") };
         let mut endpoints = netlib::attach(&options).unwrap().into_endpoints();
         while endpoints[0].receive().is_some() {}
-        engine.call_blocking(|_| ()).is_ok()
+        [engine.call_blocking(|_| ()).is_ok(), netvm_attach::connect(&socket).is_ok()]
     }
 
     #[tokio::test]
@@ -208,7 +208,7 @@ mod tests {
         assert!(!nf.is_finished() && daemon.externals().len() == 1, "the NF was told to end too early");
         assert!(RunDir::take(&options.run_dir).is_err(), "the run directory is unlocked too early");
         running.stop().await;
-        assert!(nf.join().unwrap(), "the engine has closed before the NF ended");
+        assert_eq!(nf.join().unwrap(), [true, false], "the engine runs, no other NF can attach");
         assert_eq!(daemon.engine().call(|_| ()).await, Err(EngineGone));
         RunDir::take(&options.run_dir).unwrap();
     }
