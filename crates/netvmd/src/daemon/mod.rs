@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use netvm_api::CAPTURE_SOCKET;
 use netvm_model::Host;
 use tokio::sync::{MutexGuard, Notify};
 
@@ -55,6 +56,11 @@ impl Options {
     /// The path of the API's socket.
     pub(crate) fn api_socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(|| self.run_dir.join("api.sock"))
+    }
+
+    /// The path of the socket of `capture_group`.
+    pub(crate) fn capture_socket(&self) -> PathBuf {
+        self.run_dir.join(CAPTURE_SOCKET)
     }
 
     /// The path of the attach socket.

@@ -146,8 +146,9 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let first = First::read(&options, &lookup)?;
     let mut run_dir = RunDir::take(&options.run_dir)?;
-    run_dir.claim(&options.api_socket())?;
-    run_dir.claim(&options.attach_socket())?;
+    for socket in [options.api_socket(), options.attach_socket(), options.capture_socket()] {
+        run_dir.claim(&socket)?;
+    }
     let configuration = Configuration::open(options, lookup, first.warning.clone())
         .map_err(|source| DaemonError::State { path: state_dir, source })?;
     let mut daemon = RunningDaemon::start(run_dir, configuration, &first.host).await?;

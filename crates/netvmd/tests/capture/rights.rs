@@ -61,7 +61,7 @@ fn sent(daemon: &Daemon, port: &str) -> u64 {
 
 #[test]
 fn a_capture_has_its_share_of_time_and_memory() {
-    let daemon = Daemon::start(&format!(
+    let mut daemon = Daemon::start(&format!(
         "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n[api]\ncapture_group = \"{GROUP}\"\n\
          [[port]]\nname = \"in\"\nkind = \"source\"\nsize = 60\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\
          [[rule]]\nfrom = \"in\"\nout = \"out\"\n"
@@ -89,4 +89,7 @@ fn a_capture_has_its_share_of_time_and_memory() {
     assert!(error.contains("4 captures run already, which is the limit of this user"), "{error}");
     drop(all);
     daemon.until("they have ended", |_| start(&CaptureRequest::default()).is_ok());
+    daemon.signal(rustix::process::Signal::TERM);
+    daemon.wait();
+    assert!(!socket.exists(), "the socket stays behind");
 }

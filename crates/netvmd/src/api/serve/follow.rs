@@ -3,11 +3,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvm_api::CAPTURE_SOCKET;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
@@ -39,7 +37,7 @@ pub(crate) async fn follow(daemon: &Arc<Daemon>) {
         if captures.as_ref().map(|(group, _)| group) != group.as_ref() {
             if let Some((_, server)) = captures.take() {
                 server.stop().await;
-                let _ = std::fs::remove_file(capture_socket(daemon));
+                let _ = std::fs::remove_file(daemon.configuration().options().capture_socket());
             }
             if let Some(group) = &group {
                 captures = serve_captures(daemon, group).await;
@@ -65,13 +63,9 @@ pub(crate) async fn follow(daemon: &Arc<Daemon>) {
     }
 }
 
-fn capture_socket(daemon: &Daemon) -> PathBuf {
-    daemon.configuration().options().run_dir.join(CAPTURE_SOCKET)
-}
-
 /// Serves the socket of `capture_group`.
 async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Server)> {
-    let (socket, name) = (capture_socket(daemon), group.to_owned());
+    let (socket, name) = (daemon.configuration().options().capture_socket(), group.to_owned());
     let gid = blocking(move || account::group(&name)).await;
     let listener = match gid {
         Ok(Some(gid)) => {
