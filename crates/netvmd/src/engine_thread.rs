@@ -76,11 +76,8 @@ impl EngineHandle {
         F: FnOnce(&mut Engine) -> T + Send + 'static,
     {
         let (done, outcome) = oneshot::channel();
-        let work = Box::new(move |engine: &mut Engine| {
-            // The caller may have been cancelled.
-            let _ = done.send(work(engine));
-        });
-        self.commands.send(EngineCommand::Run(work)).map_err(|_| EngineGone)?;
+        // The caller may have been cancelled.
+        self.send(move |engine| drop(done.send(work(engine))));
         outcome.await.map_err(|_| EngineGone)
     }
 

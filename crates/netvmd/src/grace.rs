@@ -47,17 +47,12 @@ impl GracePeriods {
     /// Expedites grace periods until the result is dropped, and from now on also when this process ends. `None`: the
     /// administrator has done so, or the kernel does not let netvmd; everything works then, if slower.
     pub(crate) fn expedite(&self) -> Option<Expedited> {
-        match Expedited::begin(SWITCH, USERS) {
-            Ok(Some(expedited)) => {
-                self.start();
-                Some(expedited)
-            }
-            Ok(None) => None,
-            Err(error) => {
-                tracing::debug!("{SWITCH}: {error}: many interfaces take longer to open and to close");
-                None
-            }
-        }
+        let failed = |error: &io::Error| {
+            tracing::debug!("{SWITCH}: {error}: many interfaces take longer to open and to close");
+        };
+        let expedited = Expedited::begin(SWITCH, USERS).inspect_err(failed).ok().flatten()?;
+        self.start();
+        Some(expedited)
     }
 
     /// Starts the process, unless it runs.
@@ -161,19 +156,14 @@ mod tests {
 
     /// A switch with this value, and the file of its users.
     fn switch(folder: &Path, value: &str) -> [String; 2] {
-        std::fs::create_dir_all(folder).unwrap();
         std::fs::write(folder.join("switch"), value).unwrap();
         ["switch", "users"].map(|name| folder.join(name).to_str().unwrap().to_owned())
     }
 
-    fn folder(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("netvmd-grace-{name}-{}", std::process::id()))
-    }
-
     #[test]
     fn the_last_one_turns_the_switch_off() {
-        let folder = folder("last");
-        let [path, users] = switch(&folder, "0\n");
+        let folder = tempfile::tempdir().unwrap();
+        let [path, users] = switch(folder.path(), "0\n");
         let value = || std::fs::read_to_string(&path).unwrap().trim().to_owned();
         let one = Expedited::begin(&path, &users).unwrap().unwrap();
         assert_eq!(value(), "1");
@@ -187,17 +177,15 @@ mod tests {
         std::fs::write(&users, "1").unwrap();
         drop(Expedited::begin(&path, &users).unwrap().unwrap());
         assert_eq!(value(), "0");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn what_the_administrator_turned_on_stays_on() {
-        let folder = folder("own");
-        let [path, users] = switch(&folder, "1\n");
+        let folder = tempfile::tempdir().unwrap();
+        let [path, users] = switch(folder.path(), "1\n");
         assert!(Expedited::begin(&path, &users).unwrap().is_none());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
         std::fs::remove_file(&path).unwrap();
         assert!(Expedited::begin(&path, &users).is_err(), "a container may not have it");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }
