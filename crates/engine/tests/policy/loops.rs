@@ -10,9 +10,9 @@ use netvm_wire::{FrameBuilder, MacAddr};
 use crate::support::pcap::{Scratch, start};
 use crate::support::{Rig, port};
 
-const LIMIT: u32 = 1000;
-/// Each of them is flooded eight times by each end.
-const BROADCASTS: u16 = 400;
+const LIMIT: u32 = 10_000;
+/// Each of them is flooded four times by each end, which is more than the limit.
+const BROADCASTS: u16 = 4000;
 
 /// Broadcasts enter at port 0. Ports 1 and 2 are the two ends of one patch, and both are ports of the switch: each end
 /// floods again what the other one sent, until it is found out that the packet is in a loop.
