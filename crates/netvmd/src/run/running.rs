@@ -142,7 +142,6 @@ fn may_have_nics() -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::path::PathBuf;
     use std::time::Duration;
 
     use tokio::time::{sleep, timeout};
@@ -170,11 +169,11 @@ mod tests {
     }
 
     /// An NF that, when it is told to end, first finds out whether the engine runs, and whether other NFs can attach.
-    fn nf(socket: PathBuf, engine: &EngineHandle) -> [bool; 2] {
-        let options = netlib::Options { socket: Some(socket.clone()), ..netlib::Options::new("nf") };
+    fn nf(socket: &Path, engine: &EngineHandle) -> [bool; 2] {
+        let options = netlib::Options { socket: Some(socket.to_owned()), ..netlib::Options::new("nf") };
         let mut endpoints = netlib::attach(&options).unwrap().into_endpoints();
         while endpoints[0].receive().is_some() {}
-        [engine.call_blocking(|_| ()).is_ok(), netvm_attach::connect(&socket).is_ok()]
+        [engine.call_blocking(|_| ()).is_ok(), netvm_attach::connect(socket).is_ok()]
     }
 
     #[tokio::test]
@@ -193,7 +192,7 @@ mod tests {
                 sleep(PAUSE).await;
             }
             let (socket, engine) = (options.attach_socket(), daemon.engine().clone());
-            let nf = std::thread::spawn(move || nf(socket, &engine));
+            let nf = std::thread::spawn(move || nf(&socket, &engine));
             while daemon.externals().is_empty() {
                 sleep(PAUSE).await;
             }

@@ -41,7 +41,7 @@ pub(crate) struct Changed {
     /// Ports that stay closed, and why.
     closed: Vec<(PortId, String)>,
     /// New shapers of ports that stay open.
-    shapers: Vec<(PortId, Option<Box<Shaper>>)>,
+    shapers: Vec<NewShaper>,
 }
 
 /// What a change of the configuration does with an open port.
@@ -52,6 +52,9 @@ enum Transition {
     Moves,
     Closes,
 }
+
+/// The shaper that a port is to have, if any.
+type NewShaper = (PortId, Option<Box<Shaper>>);
 
 impl Ports {
     /// Closes and opens the ports that differ in another configuration than the one in force. On an error, the ports
@@ -245,7 +248,7 @@ impl Ports {
     }
 
     /// The shapers of open ports that differ in `host`.
-    fn changed_shapers(&self, host: &Host) -> Result<Vec<(PortId, Option<Box<Shaper>>)>, OpenError> {
+    fn changed_shapers(&self, host: &Host) -> Result<Vec<NewShaper>, OpenError> {
         let mut changed = Vec::new();
         for state in self.open.values() {
             let Some(new) = host.port(state.id()) else { continue };
@@ -257,12 +260,7 @@ impl Ports {
     }
 
     /// Hands shapers to the workers of ports that are still open.
-    fn set_shapers(
-        &mut self,
-        shapers: Vec<(PortId, Option<Box<Shaper>>)>,
-        host: &Host,
-        workers: &mut Workers,
-    ) {
+    fn set_shapers(&mut self, shapers: Vec<NewShaper>, host: &Host, workers: &mut Workers) {
         for (port, shaper) in shapers {
             let (Some(state), Some(new)) = (self.open.get_mut(&port), host.port(port)) else { continue };
             if new.policy.qos == state.config.policy.qos {

@@ -76,6 +76,10 @@ pub(crate) struct Datapath {
     pub(crate) router_burst: Option<Box<RouterBurst>>,
     /// Scratch space for packets that are looked up in rules once more: in those of the port that they leave by, and of
     /// ports without a device.
+    #[expect(
+        clippy::vec_box,
+        reason = "they are taken out and put back, without a copy of all their results"
+    )]
     pub(crate) bursts: Vec<Box<Burst>>,
     /// Packets that have passed ports without a device in this turn.
     pub(crate) passed: usize,
