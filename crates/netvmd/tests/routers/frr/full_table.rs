@@ -61,7 +61,11 @@ fn learned(mark: char, prefixes: &[String], start: Start) -> Duration {
     let flow = Outage::watch(&net.client);
     let begin = Instant::now();
     let router = start(&net);
-    let resolved = |prefix: &String| net.gateways(prefix) == ["10.2.0.2"];
+    // Of the prefix, and of longer ones below it, which a full table has.
+    let resolved = |prefix: &String| {
+        let gateways = net.gateways(prefix);
+        !gateways.is_empty() && gateways.iter().all(|gateway| gateway == "10.2.0.2")
+    };
     let is_learned = || {
         std::thread::sleep(Duration::from_millis(500));
         let (first, last) = (prefixes.first().unwrap(), prefixes.last().unwrap());
