@@ -65,11 +65,11 @@ impl PortWatch {
     /// Compares with the counts of the second before.
     fn update(&mut self, second: u32, counts: (Moves, [u64; StormClass::ALL.len()])) -> Seen {
         let (moves, dropped) = counts;
-        let moved = moves.moved - self.moves.moved;
-        let held = moves.held - self.moves.held;
+        let moved = new_since(self.moves.moved, moves.moved);
+        let held = new_since(self.moves.held, moves.held);
         let per_second = moved + held;
         let storms = std::array::from_fn(|n| {
-            let new = dropped[n] - self.dropped[n];
+            let new = new_since(self.dropped[n], dropped[n]);
             let is_news = new > 0 && self.storm_until[n] < second;
             if new > 0 {
                 self.storm_until[n] = second + SHOWN_FOR;
@@ -91,6 +91,11 @@ impl PortWatch {
     }
 }
 
+/// How far a count has gone. A forwarding database that takes the place of another, as its options changed, counts from 0.
+const fn new_since(before: u64, now: u64) -> u64 {
+    if now < before { now } else { now - before }
+}
+
 /// What is new in a second.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
@@ -106,6 +111,7 @@ struct Seen {
 pub(crate) struct SwitchingWatch {
     second: u32,
     settled: u32,
+    /// All that were ever ports of the switch: their counts go on when they are ports again.
     ports: BTreeMap<u16, PortWatch>,
 }
 
@@ -120,16 +126,15 @@ impl SwitchingWatch {
         if second == std::mem::replace(&mut self.second, second) {
             return Vec::new();
         }
-        self.ports.retain(|port, _| switching.bridge.has(*port));
+        for (port, watch) in &mut self.ports {
+            if !switching.bridge.has(*port) {
+                *watch = PortWatch { moves: watch.moves, dropped: watch.dropped, ..PortWatch::default() };
+            }
+        }
         let mut news = Vec::new();
         for port in switching.ports() {
             let counts = (switching.fdb.moves(port), switching.storm.dropped(port));
-            let watch = self.ports.entry(port).or_insert_with(|| PortWatch {
-                moves: counts.0,
-                dropped: counts.1,
-                ..PortWatch::default()
-            });
-            let seen = watch.update(second, counts);
+            let seen = self.ports.entry(port).or_default().update(second, counts);
             let last = switching.fdb.last_move(port);
             let moved = last.filter(|_| seen.has_moved).map(SwitchingEvent::Moved);
             let flapping = last.filter(|_| seen.flapping > 0);
@@ -185,6 +190,8 @@ mod tests {
         assert_eq!(at(127, 56, 123), (true, 0));
         assert_eq!((at(138, 57, 200), at(139, 58, 290)), ((true, 0), (false, 91)), "flapping again");
         assert_eq!(at(160, 59, 1290), (false, 1001), "a loop that storm control ended");
+        assert_eq!(at(180, 0, 2), (false, 0), "another database, after a change of its options");
+        assert_eq!(at(181, 1, 2), (true, 0));
     }
 
     #[test]
