@@ -58,9 +58,8 @@ pub(crate) fn comment(info: &CaptureInfo, record: &Record) -> String {
 
 /// A line of text for a packet: time of day in UTC, place, direction, addresses, length and the comment.
 pub(crate) fn line(info: &CaptureInfo, (record, time): (&Record, Timestamp), packet: &[u8]) -> String {
-    let seconds = time.seconds() % 86_400;
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let micros = time.subsec_nanos() / 1000;
+    let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into()).unwrap_or(jiff::Timestamp::MAX);
+    let time = time.strftime("%H:%M:%S.%6f");
     let place = info.interfaces.get(usize::from(record.interface)).map_or("?", |place| place.name.as_str());
     let way = match direction(record) {
         PacketDirection::Inbound => "in ",
@@ -81,9 +80,7 @@ pub(crate) fn line(info: &CaptureInfo, (record, time): (&Record, Timestamp), pac
     let comment = comment(info, record);
     let comment = if comment.is_empty() { comment } else { format!(" ({comment})") };
     let length = record.original;
-    format!(
-        "{hours:02}:{minutes:02}:{seconds:02}.{micros:06} {place} {way} {what}, {length} bytes{comment}\n"
-    )
+    format!("{time} {place} {way} {what}, {length} bytes{comment}\n")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::message::Clock;
@@ -141,18 +142,9 @@ fn line(record: &Record, clock: &Clock) -> Value {
 
 /// `2026-11-24T22:01:29.123456+0000`.
 fn time(unix_micros: u64) -> String {
-    let (seconds, micros) = (unix_micros / 1_000_000, unix_micros % 1_000_000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // The day of the era that begins on 1 March 0000 (Hinnant, chrono-compatible low-level date algorithms).
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+0000")
+    let micros = i64::try_from(unix_micros).unwrap_or(i64::MAX);
+    let time = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6f%z").to_string()
 }
 
 #[cfg(test)]
@@ -166,6 +158,7 @@ mod tests {
             (951_782_400_000_001, "2000-02-29T00:00:00.000001+0000"),
             (1_795_557_689_123_456, "2026-11-24T22:01:29.123456+0000"),
             (4_102_444_799_999_999, "2099-12-31T23:59:59.999999+0000"),
+            (u64::MAX, "9999-12-30T22:00:00.999999+0000"),
         ] {
             assert_eq!(time(unix), text);
         }

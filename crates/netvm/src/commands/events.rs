@@ -1,7 +1,9 @@
 //! `netvm events`.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use netvm_api::{Client, Event, EventSeverity};
 use tokio::time::sleep;
 
@@ -82,36 +84,27 @@ fn draw(event: &Event, output: &Output) -> String {
 
 /// A time of day in UTC, with the date unless it was today.
 fn clock(at: f64) -> String {
-    let seconds = at.max(0.0) as u64;
-    let today =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs() / 86_400;
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    let time = format!("{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
-    if day == today { time } else { format!("{} {time}", date(day)) }
-}
-
-/// The date of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`).
-fn date(day: u64) -> String {
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let (day, month) = (of_year - (153 * shifted_month + 2) / 5 + 1, (shifted_month + 2) % 12 + 1);
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
+    // A number that is out of the range of times becomes the last of them.
+    let at = Timestamp::from_second(at as i64).unwrap_or(Timestamp::MAX);
+    let date = |time| TimeZone::UTC.to_datetime(time).date();
+    let format = if date(at) == date(Timestamp::now()) { "%H:%M:%SZ" } else { "%Y-%m-%d %H:%M:%SZ" };
+    at.strftime(format).to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
     fn dates_are_those_of_the_calendar() {
         assert_eq!(
-            [0, 59, 19_782, 20_781].map(date),
-            ["1970-01-01", "1970-03-01", "2024-02-29", "2026-11-24"]
+            [0.0, 5_097_599.9, 1_709_251_199.0, 1_795_557_689.5].map(clock),
+            ["1970-01-01 00:00:00Z", "1970-02-28 23:59:59Z", "2024-02-29 23:59:59Z", "2026-11-24 22:01:29Z"]
         );
-        assert!(clock(1.0).starts_with("1970-01-01 00:00:01Z"));
+        assert_eq!(clock(f64::MAX), "9999-12-30 22:00:00Z");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        assert_eq!(clock(now).len(), "22:01:29Z".len());
     }
 }
