@@ -36,6 +36,9 @@ fn main() -> ExitCode {
         "vhost/vring/copy.h",
         "vhost/vring/drain.c",
         "vhost/vring/fill.c",
+        "vhost/vring/fill.h",
+        "vhost/vring/offload.c",
+        "vhost/vring/offload.h",
         "vhost/vring/packed.h",
         "vhost/vring/split.h",
         "vhost/vring/vring.h",
@@ -76,6 +79,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/vhost/vhost.c")
         .file("src/vhost/vring/fill.c")
         .file("src/vhost/vring/drain.c")
+        .file("src/vhost/vring/offload.c")
         .file("src/vhost/dma_channel.c")
         .file("src/vhost/dma_copy.c")
         .std("gnu11")

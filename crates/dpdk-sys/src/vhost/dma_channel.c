@@ -40,7 +40,8 @@ find_any(struct rte_dma_info *info)
 	int16_t id;
 
 	for (id = rte_dma_next_dev(0); id >= 0; id = rte_dma_next_dev(id + 1)) {
-		if (id < RTE_DMADEV_DEFAULT_MAX && !netvm_dma_channels[id].is_taken && rte_dma_info_get(id, info) == 0 &&
+		if (id < RTE_DMADEV_DEFAULT_MAX && !netvm_dma_channels[id].is_taken &&
+		    rte_dma_info_get(id, info) == 0 &&
 				is_hardware(info) && suits(info))
 			return id;
 	}
@@ -147,7 +148,8 @@ netvm_dma_count(void)
 	int16_t id;
 
 	for (id = rte_dma_next_dev(0); id >= 0; id = rte_dma_next_dev(id + 1))
-		count += id < RTE_DMADEV_DEFAULT_MAX && !netvm_dma_channels[id].is_taken && rte_dma_info_get(id, &info) == 0 &&
+		count += id < RTE_DMADEV_DEFAULT_MAX && !netvm_dma_channels[id].is_taken &&
+			rte_dma_info_get(id, &info) == 0 &&
 			is_hardware(&info) && suits(&info);
 	return count;
 }

@@ -8,6 +8,7 @@
 #include "../mbuf_free.h"
 #include "dma_channel.h"
 #include "vring/copy.h"
+#include "vring/fill.h"
 
 #define REAPED 64
 #define PATIENCE_NS 1000000000LL

@@ -65,7 +65,8 @@ netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addr
 	}
 	started.used = started.avail;
 	begin_burst(&ring, guest, &started);
-	if (size < NETVM_VHOST_MIN_ENTRIES || size > NETVM_VHOST_MAX_ENTRIES || !(packed ? is_sound_packed(&ring) : is_sound_split(&ring)))
+	if (size < NETVM_VHOST_MIN_ENTRIES || size > NETVM_VHOST_MAX_ENTRIES ||
+	    !(packed ? is_sound_packed(&ring) : is_sound_split(&ring)))
 		return -EINVAL;
 	/* Where an earlier back end did not say where it stopped, the guest's memory does. */
 	if (!packed)

@@ -7,6 +7,7 @@
 #include <rte_memcpy.h>
 #include <rte_prefetch.h>
 
+#include "offload.h"
 #include "packed.h"
 #include "split.h"
 
@@ -127,9 +128,6 @@ put(struct piece **piece, const void *from, uint64_t bytes, copy_to_guest copy, 
 	}
 }
 
-/* Describes a packet's pending offloads, for a guest that accepts them. */
-void netvm_vring_describe_offloads(struct rte_mbuf *mbuf, struct virtio_net_hdr *header);
-
 static inline bool
 has_offloads(const struct rte_mbuf *mbuf)
 {
@@ -181,12 +179,6 @@ publish(struct ring *ring, struct vring_state *state, bool packed)
 	if (wanted)
 		netvm_vhost_call_wanted = 1;
 }
-
-/* Copies packets into a receive ring that no other thread fills; returns how many. */
-uint16_t netvm_vring_fill(const struct device *device, struct vring_state *state, struct rte_mbuf *const *mbufs, uint16_t count);
-
-/* Frees packets that were copied, and adds up their bytes. */
-void netvm_vring_free_sent(struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes);
 
 /* Attempts per burst to take a ring that another worker fills. */
 #define LOCK_TRIES 1000

@@ -4,43 +4,12 @@
  * Buffers are read ahead of the copies, which hides the latency of guest memory. Short ways for what most guests offer,
  * one contiguous buffer a packet, and a general one for chains, tables, mergeable buffers and offloads.
  */
-#include <rte_ip.h>
-#include <rte_net.h>
+#include "fill.h"
+
 #include <rte_prefetch.h>
-#include <rte_tcp.h>
-#include <rte_udp.h>
 
 #include "../../mbuf_free.h"
 #include "copy.h"
-
-void
-netvm_vring_describe_offloads(struct rte_mbuf *mbuf, struct virtio_net_hdr *header)
-{
-	uint64_t sum = mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK;
-
-	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG)
-		sum = RTE_MBUF_F_TX_TCP_CKSUM;
-	/* Sums of pseudo-headers (section 5.1.6.2), and those of IPv4. */
-	rte_net_intel_cksum_prepare(mbuf);
-	if (sum != 0) {
-		header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
-		header->csum_start = mbuf->l2_len + mbuf->l3_len;
-		header->csum_offset = sum == RTE_MBUF_F_TX_UDP_CKSUM ? offsetof(struct rte_udp_hdr, dgram_cksum) :
-			offsetof(struct rte_tcp_hdr, cksum);
-	}
-	if (mbuf->ol_flags & RTE_MBUF_F_TX_IP_CKSUM) {
-		struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *, mbuf->l2_len);
-
-		ip->hdr_checksum = 0;
-		ip->hdr_checksum = rte_ipv4_cksum(ip);
-	}
-	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) {
-		header->gso_type = mbuf->ol_flags & RTE_MBUF_F_TX_IPV4 ? VIRTIO_NET_HDR_GSO_TCPV4 :
-			VIRTIO_NET_HDR_GSO_TCPV6;
-		header->gso_size = mbuf->tso_segsz;
-		header->hdr_len = mbuf->l2_len + mbuf->l3_len + mbuf->l4_len;
-	}
-}
 
 /* A packet of any shape. */
 static bool
@@ -71,7 +40,8 @@ look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, cha
 		if (!read_ahead(ring, i, ids, &descriptor, packed))
 			break;
 		bytes = ring->header + mbufs[i]->pkt_len;
-		if (is_chained(&descriptor) || descriptor.len < bytes || mbufs[i]->nb_segs != 1 || has_offloads(mbufs[i]))
+		if (is_chained(&descriptor) || descriptor.len < bytes || mbufs[i]->nb_segs != 1 ||
+		    has_offloads(mbufs[i]))
 			break;
 		places[i] = whole(ring, descriptor.addr, bytes);
 		if (places[i] == NULL)
