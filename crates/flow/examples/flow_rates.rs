@@ -155,14 +155,22 @@ mod measure {
         );
         println!("   flows  general     fast     hash     find      hit  parse to hit  hits %");
         for flows in [1, 1000, 10_000, 100_000, 1_000_000] {
-            row(flows, &options, mix, scale, Pool::new(stride, buffers));
+            row(flows, &Setup { options, mix, scale }, Pool::new(stride, buffers));
         }
     }
 
-    fn row(flows: usize, options: &Options, mix: Mix, scale: f64, mut pool: Pool) {
+    struct Setup {
+        options: Options,
+        mix: Mix,
+        /// Cycles a tick.
+        scale: f64,
+    }
+
+    fn row(flows: usize, setup: &Setup, mut pool: Pool) {
+        let Setup { options, mix, scale } = setup;
         let mut cache = FlowCache::new(options).unwrap();
         let hasher = FlowHasher::new();
-        let frames: Vec<_> = (0..flows as u32).map(|n| frame(n, mix)).collect();
+        let frames: Vec<_> = (0..flows as u32).map(|n| frame(n, *mix)).collect();
         for frame in &frames {
             let key = FlowKey::of_frame(frame, FRAME).unwrap();
             let new = New { decision: 1, extra: 0, lifetime: Options::NEVER };
@@ -185,7 +193,8 @@ mod measure {
             let burst = pool.receive(&frames, &mut random);
             let t0 = ticks();
             if round % 2 == 0 {
-                let (found, sum) = whole(&pool, &burst, &mut cache, (&mut keys, &mut slots));
+                let (found, sum) =
+                    whole(&pool, &burst, &mut cache, Work { keys: &mut keys, slots: &mut slots });
                 black_box((found, sum));
                 columns[5].add(t0, ticks(), idle);
                 continue;
@@ -215,22 +224,21 @@ mod measure {
         let after = cache.counters();
         let hits = (after.hits - before.hits) as f64 * 100.0 / (ROUNDS * BURST) as f64;
         let [general, fast, hash, find, hit, total] =
-            columns.each_mut().map(|column| column.per_packet(scale));
+            columns.each_mut().map(|column| column.per_packet(*scale));
         println!(
             "{flows:8} {general:8.1} {fast:8.1} {hash:8.1} {find:8.1} {hit:8.1} {total:13.1} {hits:7.2}"
         );
     }
 
-    type Work<'a> = (&'a mut [FlowKey; BURST], &'a mut [Slot; BURST]);
+    struct Work<'a> {
+        keys: &'a mut [FlowKey; BURST],
+        slots: &'a mut [Slot; BURST],
+    }
 
     /// All steps in the order of a worker.
     #[inline(never)]
-    fn whole(
-        pool: &Pool,
-        burst: &[usize; BURST],
-        cache: &mut FlowCache,
-        (keys, slots): Work<'_>,
-    ) -> (u64, u64) {
+    fn whole(pool: &Pool, burst: &[usize; BURST], cache: &mut FlowCache, work: Work<'_>) -> (u64, u64) {
+        let Work { keys, slots } = work;
         parse(pool, burst, keys);
         let found = cache.find(1, keys, NOW, slots);
         (found, account(cache, found, slots))

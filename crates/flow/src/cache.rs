@@ -1,11 +1,11 @@
 //! The cache: keys in, slots and decisions out.
 
+use netvm_flow_table::{Table, WAYS};
 use netvm_wire::{FlowHasher, FlowKey};
 
 use crate::entry::{Entry, Hit, Line, Moment, New, Slot};
-use crate::memory::Table;
 use crate::options::{CacheError, Eviction, Options};
-use crate::set::{Hand, Set, WAYS};
+use crate::set::{Hand, Set};
 
 /// Most keys of one [`FlowCache::find`].
 pub const MAX_BURST: usize = 64;
@@ -59,10 +59,10 @@ impl FlowCache {
         };
         Ok(Self {
             hasher: FlowHasher::new(),
-            sets: Table::new(Set::EMPTY, of_sets)?,
-            entries: Table::new(Entry::EMPTY, order)?,
-            hands: Table::new(0, hands)?,
-            uses: Table::new(0, uses)?,
+            sets: Table::try_new(Set::EMPTY, of_sets)?,
+            entries: Table::try_new(Entry::EMPTY, order)?,
+            hands: Table::try_new(0, hands)?,
+            uses: Table::try_new(0, uses)?,
             used: 0,
             eviction: options.eviction,
             idle: options.idle,

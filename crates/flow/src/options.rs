@@ -1,8 +1,7 @@
 //! Size and eviction policy of a cache.
 
+use netvm_flow_table::{NoMemory, WAYS};
 use thiserror::Error;
-
-use crate::set::WAYS;
 
 /// The eviction policy for a full set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -58,9 +57,6 @@ pub enum CacheError {
     #[error("a flow cache of {0} entries: must be 1 to {max}", max = Options::MAX_ENTRIES)]
     Entries(u32),
     /// Memory is insufficient.
-    #[error("no memory for a flow cache table of {bytes} bytes: use fewer entries")]
-    Memory {
-        /// Size in bytes.
-        bytes: usize,
-    },
+    #[error("a flow cache: {0}: use fewer entries")]
+    Memory(#[from] NoMemory),
 }

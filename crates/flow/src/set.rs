@@ -1,7 +1,6 @@
 //! Sets of eight tags: 16 bytes that tell in which ways of a set a key may be.
 
-/// Entries of a set.
-pub(crate) const WAYS: usize = 8;
+use netvm_flow_table::{Tags, WAYS};
 
 /// Bits of a tag: the entry's warmth, 0 to 3. A hit sets it to 3; ageing lowers it by one step.
 const WARMTH: u16 = 3 << 14;
@@ -13,11 +12,10 @@ pub(crate) type Hand = u8;
 
 /// A tag per way: 0 if free, else 13 bits of the hash, a 1, and [`WARMTH`].
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(16))]
-pub(crate) struct Set([u16; WAYS]);
+pub(crate) struct Set(Tags);
 
 impl Set {
-    pub(crate) const EMPTY: Self = Self([0; WAYS]);
+    pub(crate) const EMPTY: Self = Self(Tags::ZERO);
 
     /// The tag of a hash: never 0.
     #[inline(always)]
@@ -28,48 +26,19 @@ impl Set {
     /// Bit mask of the ways with this tag.
     #[inline(always)]
     pub(crate) fn matching(&self, tag: u16) -> u32 {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: SSE2 is in every x86-64.
-        unsafe {
-            use std::arch::x86_64::{_mm_and_si128, _mm_cmpeq_epi16, _mm_set1_epi16};
-            let tags = _mm_and_si128(self.load(), _mm_set1_epi16(!WARMTH as i16));
-            sign_bits(_mm_cmpeq_epi16(tags, _mm_set1_epi16(tag as i16)))
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        self.ways(|found| found & !WARMTH == tag)
+        self.0.matching(tag, !WARMTH)
     }
 
     /// Bit mask of the cold ways.
     #[inline(always)]
     fn cold(&self) -> u32 {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: SSE2 is in every x86-64.
-        unsafe {
-            use std::arch::x86_64::{_mm_cmplt_epi16, _mm_set1_epi16, _mm_srli_epi16};
-            // Halved, so that tags are not negative in the signed comparison.
-            let tags = _mm_srli_epi16::<1>(self.load());
-            sign_bits(_mm_cmplt_epi16(tags, _mm_set1_epi16((STEP / 2) as i16)))
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        self.ways(|found| found < STEP)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    fn load(&self) -> std::arch::x86_64::__m128i {
-        // SAFETY: SSE2 is in every x86-64; loads the 16 bytes of `self`, which are aligned to 16.
-        unsafe { std::arch::x86_64::_mm_load_si128(self.0.as_ptr().cast()) }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn ways(&self, which: impl Fn(u16) -> bool) -> u32 {
-        self.0.iter().rev().fold(0, |ways, tag| ways << 1 | u32::from(which(*tag)))
+        self.0.below(STEP)
     }
 
     /// Makes a way the warmest.
     #[inline(always)]
     pub(crate) fn warm(&mut self, way: usize) {
-        let tag = &mut self.0[way % WAYS];
+        let tag = self.0.at_mut(way);
         // Writes only on a change, so that a busy flow's line stays clean.
         if *tag < WARMTH {
             *tag |= WARMTH;
@@ -79,7 +48,7 @@ impl Set {
     /// Sets a cold tag, or 0.
     #[inline(always)]
     pub(crate) fn put(&mut self, way: usize, tag: u16) {
-        self.0[way % WAYS] = tag;
+        *self.0.at_mut(way) = tag;
     }
 
     /// The first free way.
@@ -94,7 +63,7 @@ impl Set {
     /// Whether a way is in use.
     #[inline(always)]
     pub(crate) const fn is_used(&self, way: usize) -> bool {
-        self.0[way % WAYS] != 0
+        self.0.at(way) != 0
     }
 
     /// The first cold way from the hand on, else the way at the hand.
@@ -111,7 +80,7 @@ impl Set {
     pub(crate) fn evict(&mut self, hand: &mut Hand) -> usize {
         const WAY_BITS: u32 = WAYS.trailing_zeros();
         let cooled = usize::from(*hand >> WAY_BITS) % WAYS;
-        cool(&mut self.0[cooled]);
+        cool(self.0.at_mut(cooled));
         while self.cold() == 0 {
             self.0.iter_mut().for_each(cool);
         }
@@ -128,23 +97,12 @@ const fn cool(tag: &mut u16) {
     }
 }
 
-/// Bit mask of the upper bits of eight numbers.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn sign_bits(numbers: std::arch::x86_64::__m128i) -> u32 {
-    // SAFETY: SSE2 is in every x86-64.
-    unsafe {
-        use std::arch::x86_64::{_mm_movemask_epi8, _mm_packs_epi16, _mm_setzero_si128};
-        _mm_movemask_epi8(_mm_packs_epi16(numbers, _mm_setzero_si128())) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn full() -> Set {
-        Set([1, 3, 5, 7, 9, 11, 13, 0x3fff])
+        Set(Tags::new([1, 3, 5, 7, 9, 11, 13, 0x3fff]))
     }
 
     #[test]

@@ -137,14 +137,12 @@ impl<T: FlowTable> Meter<T> {
     #[inline]
     pub fn commit(&mut self) {
         let samples = self.pending.get(..self.waiting).unwrap_or_default();
-        let mut warm = 0;
         for sample in samples {
-            warm ^= self.table.warm(sample.hash);
+            self.table.prefetch(sample.hash);
         }
         for sample in samples {
-            warm ^= self.table.warm_entry(sample.hash);
+            self.table.prefetch_entry(sample.hash);
         }
-        std::hint::black_box(warm);
         for n in 0..self.waiting {
             let sample = self.pending[n];
             self.count(&sample);

@@ -1,4 +1,4 @@
-//! Code common to the sample NFs: options, configuration files with live reload, a bounded LRU table, and program start
+//! Code common to the sample NFs: options, configuration files with live reload, bounded LRU tables, and program start
 //! and exit.
 #![forbid(unsafe_code)]
 
@@ -6,6 +6,7 @@ mod args;
 mod file;
 mod live;
 mod program;
+mod shared_table;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -14,4 +15,5 @@ pub use args::{CommonArgs, MalformedPolicy};
 pub use file::{ConfigError, LineError, Lines};
 pub use live::{Live, View};
 pub use program::{Failure, arguments, exit_code, run};
-pub use table::{FastMap, LruTable, SharedTable};
+pub use shared_table::SharedTable;
+pub use table::{FastMap, LruTable};

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rapidhash::quality::RandomState;
 
@@ -220,47 +219,6 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
     }
 }
 
-/// Number of parts of a [`SharedTable`].
-const PARTS: usize = 16;
-
-/// An [`LruTable`] that threads share, in parts with a lock each, held during a lookup. Clones share the table. Each
-/// part has its own order of use and evictions.
-#[derive(Debug)]
-pub struct SharedTable<K, V> {
-    parts: Arc<[Mutex<LruTable<K, V>>]>,
-    hasher: RandomState,
-}
-
-impl<K, V> Clone for SharedTable<K, V> {
-    fn clone(&self) -> Self {
-        Self { parts: Arc::clone(&self.parts), hasher: self.hasher }
-    }
-}
-
-impl<K: Copy + Eq + Hash, V> SharedTable<K, V> {
-    /// A table of at most `capacity` entries, rounded up to a multiple of the number of parts.
-    #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        let part = || Mutex::new(LruTable::new(capacity.div_ceil(PARTS)));
-        Self { parts: (0..PARTS).map(|_| part()).collect(), hasher: RandomState::new() }
-    }
-
-    /// The part of `key`.
-    pub fn part_of(&self, key: &K) -> MutexGuard<'_, LruTable<K, V>> {
-        Self::lock(&self.parts[self.hasher.hash_one(key) as usize % PARTS])
-    }
-
-    /// All parts in turn.
-    pub fn parts(&self) -> impl Iterator<Item = MutexGuard<'_, LruTable<K, V>>> {
-        self.parts.iter().map(Self::lock)
-    }
-
-    /// After a panic the part may be inconsistent, but not unsound; the NF ends anyway.
-    fn lock(part: &Mutex<LruTable<K, V>>) -> MutexGuard<'_, LruTable<K, V>> {
-        part.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,7 +279,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_list_in_the_order_of_use(capacity in 1usize..16, steps in prop::collection::vec(step(), 1..200)) {
+        fn behaves_as_a_list_in_the_order_of_use(
+            capacity in 1usize..16, steps in prop::collection::vec(step(), 1..200),
+        ) {
             let mut table = LruTable::new(capacity);
             let mut model = Model { capacity, ..Model::default() };
             for (now, step) in (100..).zip(steps) {
@@ -364,27 +324,6 @@ mod tests {
                     prop_assert_eq!(table.peek(&entry.0), Some((entry.2, &entry.1)));
                 }
             }
-        }
-    }
-
-    #[test]
-    fn threads_share_a_table_of_bounded_size() {
-        let table = SharedTable::new(160);
-        std::thread::scope(|scope| {
-            for thread in 0..4u32 {
-                let table = table.clone();
-                scope.spawn(move || {
-                    for key in thread * 1000..thread * 1000 + 500 {
-                        table.part_of(&key).insert(key, thread, 0);
-                    }
-                });
-            }
-        });
-        let held: Vec<_> =
-            table.parts().flat_map(|part| part.iter().map(|(k, v)| (*k, *v)).collect::<Vec<_>>()).collect();
-        assert!(held.len() > 100 && held.len() <= 160, "{}", held.len());
-        for (key, thread) in held {
-            assert_eq!((key / 1000, table.part_of(&key).peek(&key)), (thread, Some((0, &thread))));
         }
     }
 

@@ -160,7 +160,7 @@ impl Firewall {
     /// Records the state of an allowed packet's flow, if stateful.
     fn remember(&mut self, flow: FiveTuple, first: Subject) {
         if let Some(states) = &self.states
-            && states.allow(flow, first, (self.rules.generation(), self.now))
+            && states.allow(flow, first, self.rules.generation(), self.now)
         {
             self.count(Counter::Evicted);
         }

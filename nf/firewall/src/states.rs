@@ -61,7 +61,7 @@ impl States {
     }
 
     /// Records an allowed packet of a flow; true if that evicted another flow.
-    pub(crate) fn allow(&self, flow: FiveTuple, first: Subject, (generation, now): (u64, u64)) -> bool {
+    pub(crate) fn allow(&self, flow: FiveTuple, first: Subject, generation: u64, now: u64) -> bool {
         let flow = flow.canonical();
         self.table.part_of(&flow).insert(flow, State { first, generation }, now).is_some()
     }
@@ -74,18 +74,7 @@ impl States {
 
     /// Removes expired flows; returns the number that remain.
     pub(crate) fn expire(&self, now: u64) -> usize {
-        let since = now.saturating_sub(self.timeout);
-        let mut left = 0;
-        for mut part in self.table.parts() {
-            // A bounded number at a time, as other threads wait for the lock.
-            for _ in 0..256 {
-                if part.pop_unused_since(since).is_none() {
-                    break;
-                }
-            }
-            left += part.len();
-        }
-        left
+        self.table.expire(now.saturating_sub(self.timeout))
     }
 }
 
@@ -107,13 +96,13 @@ mod tests {
         let second = states.timeout;
         let first = subject(1000);
         assert_eq!(states.find(first.tuple, 0, 0), Lookup::Unknown);
-        states.allow(first.tuple, first, (0, 0));
+        states.allow(first.tuple, first, 0, 0);
         assert_eq!(states.find(first.tuple.reversed(), 0, second), Lookup::Allowed);
         assert_eq!(states.find(first.tuple, 0, 2 * second), Lookup::Allowed);
         assert_eq!(states.find(first.tuple, 1, 2 * second), Lookup::Outdated(first));
         assert_eq!(states.find(first.tuple, 0, 3 * second + 1), Lookup::Unknown);
         assert_eq!(states.expire(3 * second + 1), 0);
-        states.allow(first.tuple, first, (0, 0));
+        states.allow(first.tuple, first, 0, 0);
         states.forget(first.tuple.reversed());
         assert_eq!(states.find(first.tuple, 0, 0), Lookup::Unknown);
     }
@@ -122,7 +111,7 @@ mod tests {
     fn the_table_is_bounded_and_expires() {
         let states = States::new(160, 1);
         let evicted =
-            (0..1000).filter(|port| states.allow(subject(*port).tuple, subject(*port), (0, 5))).count();
+            (0..1000).filter(|port| states.allow(subject(*port).tuple, subject(*port), 0, 5)).count();
         let held = states.expire(5);
         assert!(held <= 160 && held + evicted == 1000, "{held} {evicted}");
         assert_eq!(states.expire(5 + states.timeout), held);

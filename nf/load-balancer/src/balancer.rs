@@ -3,6 +3,7 @@
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, RoleId, ThreadContext, Verdict, clock};
 use netvm_wire::{FiveTuple, FlowHasher, Fragment, Headers};
 
+use crate::flows::Flow;
 use crate::spread::Spread;
 use crate::{Args, By, Fallback, Flows, NAME, Other};
 
@@ -109,7 +110,7 @@ impl LoadBalancer {
             return self.spread.by_hash(hash);
         }
         let stays = |n: usize| self.args.fallback != Fallback::Others || self.roles[n].is_some();
-        let found = self.flows.find(tuple, hash, self.now, stays, || self.spread.by_hash(hash));
+        let found = self.flows.find(Flow { tuple, hash }, self.now, stays, || self.spread.by_hash(hash));
         self.counters[Counter::Evicted as usize] += u64::from(found.evicted);
         self.counters[Counter::Moved as usize] += u64::from(found.moved);
         found.target

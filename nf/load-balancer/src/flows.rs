@@ -1,20 +1,15 @@
 //! Targets of flows, for `--by sticky`.
 //!
-//! All threads of the NF share the table, as a flow's packets may reach any thread. It has parts with a lock each, held
-//! during a lookup.
-
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+//! All threads of the NF share the table, as a flow's packets may reach any thread.
 
 use netlib::clock;
-use netvm_nf_common::LruTable;
+use netvm_nf_common::SharedTable;
 use netvm_wire::FiveTuple;
-
-const PARTS: usize = 16;
 
 /// A bounded table of flows; both directions are one flow. Clones share the table.
 #[derive(Clone, Debug)]
 pub struct Flows {
-    parts: Arc<[Mutex<LruTable<FiveTuple, u8>>]>,
+    table: SharedTable<FiveTuple, u8>,
     /// Idle timeout in cycles.
     timeout: u64,
 }
@@ -30,30 +25,32 @@ pub(crate) struct Lookup {
     pub(crate) moved: bool,
 }
 
+/// A flow, and its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct Flow<'a> {
+    pub(crate) tuple: &'a FiveTuple,
+    pub(crate) hash: u64,
+}
+
 impl Flows {
     /// At most about `capacity` flows, which expire after `timeout` seconds of silence.
     #[must_use]
     pub fn new(capacity: usize, timeout: u64) -> Self {
-        let part = || Mutex::new(LruTable::new(capacity.div_ceil(PARTS)));
-        Self {
-            parts: (0..PARTS).map(|_| part()).collect(),
-            timeout: clock::cycles_in_micros(timeout * 1_000_000),
-        }
+        Self { table: SharedTable::new(capacity), timeout: clock::cycles_in_micros(timeout * 1_000_000) }
     }
 
-    /// The recorded target of a flow with this hash if `stays` accepts it, else the target of `choose`, which is
+    /// The recorded target of a flow if `stays` accepts it, else the target of `choose`, which is
     /// recorded.
     pub(crate) fn find(
         &self,
-        tuple: &FiveTuple,
-        hash: u64,
+        Flow { tuple, hash }: Flow<'_>,
         now: u64,
         stays: impl Fn(usize) -> bool,
         choose: impl FnOnce() -> Option<usize>,
     ) -> Lookup {
         let flow = tuple.canonical();
         // Not the bits that select targets (lower) or replicas (upper eight).
-        let mut part = locked(&self.parts[(hash >> 32) as usize % PARTS]);
+        let mut part = self.table.part(hash >> 32);
         let mut moved = false;
         if let Some((used, target)) = part.peek(&flow) {
             let (silent, target) = (now.saturating_sub(used) > self.timeout, usize::from(*target));
@@ -72,29 +69,13 @@ impl Flows {
 
     /// Removes expired flows; returns the number that remain.
     pub(crate) fn expire(&self, now: u64) -> usize {
-        let since = now.saturating_sub(self.timeout);
-        let left = |part: &Mutex<LruTable<_, _>>| {
-            let mut part = locked(part);
-            // A bounded number at a time, as other threads wait for the lock.
-            for _ in 0..256 {
-                if part.pop_unused_since(since).is_none() {
-                    break;
-                }
-            }
-            part.len()
-        };
-        self.parts.iter().map(left).sum()
+        self.table.expire(now.saturating_sub(self.timeout))
     }
 
     #[cfg(test)]
     pub(crate) fn set_timeout(&mut self, cycles: u64) {
         self.timeout = cycles;
     }
-}
-
-fn locked(part: &Mutex<LruTable<FiveTuple, u8>>) -> MutexGuard<'_, LruTable<FiveTuple, u8>> {
-    // After a panic the part may be inconsistent, but not unsound; the NF ends anyway.
-    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -116,7 +97,9 @@ mod tests {
     fn a_flow_stays_in_both_directions_until_it_is_silent() {
         let mut flows = Flows::new(100, 1);
         flows.set_timeout(10);
-        let find = |tuple: &FiveTuple, now, choice| flows.find(tuple, 0, now, |_| true, || Some(choice));
+        let find = |tuple: &FiveTuple, now, choice| {
+            flows.find(Flow { tuple, hash: 0 }, now, |_| true, || Some(choice))
+        };
         assert_eq!(find(&flow(1), 0, 3), found(3));
         assert_eq!(find(&flow(1).reversed(), 10, 4), found(3));
         assert_eq!(find(&flow(1), 20, 5), found(3), "use extends it");
@@ -129,18 +112,20 @@ mod tests {
     #[test]
     fn a_flow_moves_if_its_target_is_unavailable() {
         let flows = Flows::new(100, 1);
-        flows.find(&flow(1), 0, 0, |_| true, || Some(3));
+        flows.find(Flow { tuple: &flow(1), hash: 0 }, 0, |_| true, || Some(3));
         let moved = Lookup { target: Some(4), evicted: false, moved: true };
-        assert_eq!(flows.find(&flow(1), 0, 1, |target| target != 3, || Some(4)), moved);
-        assert_eq!(flows.find(&flow(1), 0, 1, |_| true, || None), found(4));
+        assert_eq!(flows.find(Flow { tuple: &flow(1), hash: 0 }, 1, |target| target != 3, || Some(4)), moved);
+        assert_eq!(flows.find(Flow { tuple: &flow(1), hash: 0 }, 1, |_| true, || None), found(4));
         let none = Lookup { target: None, evicted: false, moved: false };
-        assert_eq!(flows.find(&flow(1), 0, 1, |_| false, || None), none);
+        assert_eq!(flows.find(Flow { tuple: &flow(1), hash: 0 }, 1, |_| false, || None), none);
     }
 
     #[test]
     fn the_table_is_bounded() {
         let flows = Flows::new(160, 1);
-        let add = |port: u16| flows.find(&flow(port), u64::from(port) << 32, 5, |_| true, || Some(0));
+        let add = |port: u16| {
+            flows.find(Flow { tuple: &flow(port), hash: u64::from(port) << 32 }, 5, |_| true, || Some(0))
+        };
         let evicted = (0..1000).filter(|port| add(*port).evicted).count();
         assert_eq!((flows.expire(5), evicted), (160, 840));
     }

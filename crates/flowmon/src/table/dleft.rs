@@ -24,7 +24,7 @@ impl DLeft {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let buckets = (capacity.max(12) * 4 / 3).div_ceil(WAYS * WIDTH).next_power_of_two();
-        Self { slots: Slots::new(WAYS * WIDTH * buckets), buckets }
+        Self { slots: Slots::new((WAYS * WIDTH * buckets).ilog2()), buckets }
     }
 
     /// First slot of the bucket in subtable `way`: each takes 16 bits of its own of the hash, mixed with the rest.
@@ -42,7 +42,7 @@ impl FlowTable for DLeft {
             let first = self.bucket(sample.hash, way);
             let mut empty = 0;
             for slot in first..first + WIDTH {
-                let Some(entry) = self.slots.get(slot) else { continue };
+                let entry = self.slots.at(slot);
                 if !entry.used {
                     empty += 1;
                     if empty > most {

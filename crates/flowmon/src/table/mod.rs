@@ -10,6 +10,8 @@ pub use dleft::DLeft;
 pub use null::Null;
 pub use tagged::Tagged;
 
+use netvm_flow_table::Table;
+
 use crate::entry::{Entry, Sample};
 
 /// Where the flow of a packet is.
@@ -27,18 +29,13 @@ pub enum Place {
 
 /// A table of flows. Slots are numbered from 0 to `slots() - 1`; a flow stays in its slot.
 pub trait FlowTable {
-    /// Reads a word of what a look-up of this hash reads first. Nothing waits for the loads of a burst, so the processor
-    /// overlaps their cache misses.
+    /// Prefetches what a look-up of this hash reads first.
     #[inline]
-    fn warm(&self, _hash: u64) -> u64 {
-        0
-    }
+    fn prefetch(&self, _hash: u64) {}
 
-    /// Reads a word of the entry that a look-up of this hash will probably find.
+    /// Prefetches the entry that a look-up of this hash will probably find.
     #[inline]
-    fn warm_entry(&self, _hash: u64) -> u64 {
-        0
-    }
+    fn prefetch_entry(&self, _hash: u64) {}
 
     /// Looks for a flow, or for a slot for it.
     fn place(&self, sample: &Sample) -> Place;
@@ -81,36 +78,42 @@ pub trait FlowTable {
 /// The entries of a table, and how many of them are used.
 #[derive(Debug)]
 pub struct Slots {
-    entries: Box<[Entry]>,
+    entries: Table<Entry>,
     used: usize,
 }
 
 impl Slots {
-    fn new(count: usize) -> Self {
-        Self { entries: vec![Entry::default(); count].into_boxed_slice(), used: 0 }
+    /// 2^`order` free slots.
+    fn new(order: u32) -> Self {
+        Self { entries: Table::new(Entry::default(), order), used: 0 }
     }
 
     #[inline(always)]
-    fn get(&self, slot: usize) -> Option<&Entry> {
-        self.entries.get(slot)
+    fn at(&self, slot: usize) -> &Entry {
+        self.entries.at(slot)
+    }
+
+    /// Prefetches the lines of a slot.
+    #[inline(always)]
+    fn prefetch(&self, slot: usize) {
+        self.entries.prefetch(slot, 0);
+        self.entries.prefetch(slot, 1);
     }
 
     /// Begins a flow in a slot.
     #[inline(always)]
     fn begin(&mut self, slot: usize, sample: &Sample) {
-        if let Some(entry) = self.entries.get_mut(slot) {
-            self.used += usize::from(!entry.used);
-            entry.begin(sample);
-        }
+        let entry = self.entries.at_mut(slot);
+        self.used += usize::from(!entry.used);
+        entry.begin(sample);
     }
 
     /// Removes the flow of a slot, if it has one.
     #[inline(always)]
     fn remove(&mut self, slot: usize) {
-        if let Some(entry) = self.entries.get_mut(slot) {
-            self.used -= usize::from(entry.used);
-            entry.used = false;
-        }
+        let entry = self.entries.at_mut(slot);
+        self.used -= usize::from(entry.used);
+        entry.used = false;
     }
 }
 

@@ -4,35 +4,18 @@
 //!
 //! With the load of two buckets balanced, eight slots a bucket overflow only when nine tenths of all slots are used.
 
+use netvm_flow_table::{Table, Tags, WAYS};
+
 use super::{FlowTable, Place, Slots};
 use crate::entry::Sample;
-
-/// Entries of a bucket.
-const WIDTH: usize = 8;
 
 /// Tag of a free slot.
 const FREE: u16 = 0;
 
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(16))]
-struct Tags([u16; WIDTH]);
-
-impl Tags {
-    /// A bit for each slot with this tag.
-    #[inline(always)]
-    fn with(&self, tag: u16) -> u32 {
-        let mut found = 0;
-        for (slot, other) in self.0.iter().enumerate() {
-            found |= u32::from(*other == tag) << slot;
-        }
-        found
-    }
-}
-
 /// A table of two choices with tags.
 #[derive(Debug)]
 pub struct Tagged {
-    tags: Box<[Tags]>,
+    tags: Table<Tags>,
     slots: Slots,
 }
 
@@ -40,8 +23,8 @@ impl Tagged {
     /// A table for at least `capacity` flows: a quarter more slots, so that random flows find room.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let buckets = (capacity.max(12) * 5 / 4).div_ceil(WIDTH).next_power_of_two();
-        Self { tags: vec![Tags::default(); buckets].into_boxed_slice(), slots: Slots::new(WIDTH * buckets) }
+        let order = (capacity.max(12) * 5 / 4).div_ceil(WAYS).next_power_of_two().ilog2();
+        Self { tags: Table::new(Tags::ZERO, order), slots: Slots::new(order + WAYS.ilog2()) }
     }
 
     #[inline(always)]
@@ -61,39 +44,41 @@ impl Tagged {
 
     /// Takes the slot's tag.
     fn set_tag(&mut self, slot: usize, tag: u16) {
-        if let Some(place) = self.tags.get_mut(slot / WIDTH).and_then(|tags| tags.0.get_mut(slot % WIDTH)) {
-            *place = tag;
-        }
+        *self.tags.at_mut(slot / WAYS).at_mut(slot) = tag;
+    }
+
+    /// Bit mask of the slots of a bucket with a tag.
+    #[inline(always)]
+    fn with(&self, bucket: usize, tag: u16) -> u32 {
+        self.tags.at(bucket).matching(tag, u16::MAX)
     }
 
     /// The flow in these buckets that was silent for longest.
     #[cold]
     fn oldest(&self, buckets: [usize; 2]) -> usize {
-        let slots = buckets.into_iter().flat_map(|bucket| bucket * WIDTH..(bucket + 1) * WIDTH);
-        let last = |slot: &usize| self.slots.get(*slot).map(|entry| entry.last);
+        let slots = buckets.into_iter().flat_map(|bucket| bucket * WAYS..(bucket + 1) * WAYS);
+        let last = |slot: &usize| self.slots.at(*slot).last;
         slots.min_by_key(last).unwrap_or_default()
     }
 }
 
 impl FlowTable for Tagged {
     #[inline(always)]
-    fn warm(&self, hash: u64) -> u64 {
-        let word = |bucket: usize| self.tags.get(bucket).map_or(0, |tags| u64::from(tags.0[0]));
-        let [first, second] = self.buckets(hash);
-        word(first) ^ word(second)
+    fn prefetch(&self, hash: u64) {
+        for bucket in self.buckets(hash) {
+            self.tags.prefetch(bucket, 0);
+        }
     }
 
     #[inline(always)]
-    fn warm_entry(&self, hash: u64) -> u64 {
+    fn prefetch_entry(&self, hash: u64) {
         let tag = Self::tag(hash);
         for bucket in self.buckets(hash) {
-            let found = self.tags.get(bucket).map_or(0, |tags| tags.with(tag));
+            let found = self.with(bucket, tag);
             if found != 0 {
-                let slot = bucket * WIDTH + found.trailing_zeros() as usize;
-                return self.slots.get(slot).map_or(0, |entry| entry.last ^ entry.first);
+                return self.slots.prefetch(bucket * WAYS + found.trailing_zeros() as usize);
             }
         }
-        0
     }
 
     #[inline]
@@ -102,22 +87,21 @@ impl FlowTable for Tagged {
         let buckets = self.buckets(sample.hash);
         let mut free = [0; 2];
         for (bucket, free) in buckets.into_iter().zip(&mut free) {
-            let Some(tags) = self.tags.get(bucket) else { continue };
-            let mut found = tags.with(tag);
+            let mut found = self.with(bucket, tag);
             while found != 0 {
-                let slot = bucket * WIDTH + found.trailing_zeros() as usize;
-                if self.slots.get(slot).is_some_and(|entry| entry.key == sample.key) {
+                let slot = bucket * WAYS + found.trailing_zeros() as usize;
+                if self.slots.at(slot).key == sample.key {
                     return Place::Found(slot);
                 }
                 found &= found - 1;
             }
-            *free = tags.with(FREE);
+            *free = self.with(bucket, FREE);
         }
         // The emptier bucket; the first if they are alike.
         let chosen = usize::from(free[1].count_ones() > free[0].count_ones());
         match free[chosen] {
             0 => Place::Taken(self.oldest(buckets)),
-            slots => Place::Free(buckets[chosen] * WIDTH + slots.trailing_zeros() as usize),
+            slots => Place::Free(buckets[chosen] * WAYS + slots.trailing_zeros() as usize),
         }
     }
 

@@ -1,19 +1,27 @@
 //! Memory of a table: allocated and initialised once, never moved.
 
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::options::CacheError;
+use thiserror::Error;
 
 /// Bytes of a huge page of x86-64 and, with pages of 4 KiB, of Arm.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Memory is insufficient for a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no memory for a table of {bytes} bytes")]
+pub struct NoMemory {
+    /// Size in bytes.
+    pub bytes: usize,
+}
+
 /// A boxed slice of 2^n values, on huge pages if the kernel has them and the table fills at least one. Indexes wrap, so
 /// a lookup needs no bounds check.
-pub(crate) struct Table<T> {
+pub struct Table<T> {
     first: NonNull<T>,
     /// Length minus one.
     mask: usize,
@@ -21,15 +29,27 @@ pub(crate) struct Table<T> {
 }
 
 impl<T: Copy> Table<T> {
+    /// 2^`order` copies of `value`. Ends the process if there is no memory, as a [`Vec`] does.
+    #[must_use]
+    pub fn new(value: T, order: u32) -> Self {
+        Self::try_new(value, order).unwrap_or_else(|_| {
+            let bytes = size_of::<T>().saturating_mul(1usize.checked_shl(order).unwrap_or(0));
+            handle_alloc_error(Layout::from_size_align(bytes, 1).unwrap_or(Layout::new::<T>()))
+        })
+    }
+
     /// 2^`order` copies of `value`. Touches all pages here, so that the first packets need not.
-    pub(crate) fn new(value: T, order: u32) -> Result<Self, CacheError> {
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn try_new(value: T, order: u32) -> Result<Self, NoMemory> {
         const { assert!(size_of::<T>() > 0) };
-        let too_large = CacheError::Memory { bytes: usize::MAX };
+        let too_large = NoMemory { bytes: usize::MAX };
         let len = 1usize.checked_shl(order).ok_or(too_large)?;
         let layout = Self::layout(len).ok_or(too_large)?;
         // SAFETY: the layout is not empty: at least one value, and values are not zero-sized.
         let first = NonNull::new(unsafe { alloc(layout) }.cast::<T>());
-        let first = first.ok_or(CacheError::Memory { bytes: layout.size() })?;
+        let first = first.ok_or(NoMemory { bytes: layout.size() })?;
         if layout.align() == HUGE_PAGE {
             advise_huge(first.cast(), layout.size());
         }
@@ -51,21 +71,22 @@ impl<T> Table<T> {
 
     /// The value at a wrapped index.
     #[inline(always)]
-    pub(crate) fn at(&self, place: usize) -> &T {
+    #[must_use]
+    pub fn at(&self, place: usize) -> &T {
         // SAFETY: `new` wrote `mask + 1` values, a power of two, so the masked index is in range.
         unsafe { self.first.add(place & self.mask).as_ref() }
     }
 
     /// The value at a wrapped index, mutable.
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, place: usize) -> &mut T {
+    pub fn at_mut(&mut self, place: usize) -> &mut T {
         // SAFETY: as in `at`; `self` is borrowed mutably.
         unsafe { self.first.add(place & self.mask).as_mut() }
     }
 
     /// Prefetches cache line `line` of the value at a wrapped index.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, place: usize, line: usize) {
+    pub fn prefetch(&self, place: usize, line: usize) {
         prefetch(self.first.as_ptr().wrapping_add(place & self.mask).wrapping_byte_add(line * 64));
     }
 }
@@ -101,6 +122,14 @@ impl<T> Deref for Table<T> {
     }
 }
 
+impl<T> DerefMut for Table<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.mask + 1) }
+    }
+}
+
 impl<T> fmt::Debug for Table<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table").field("values", &self.len()).finish_non_exhaustive()
@@ -127,14 +156,13 @@ fn prefetch<T>(place: *const T) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
     #[test]
     fn every_value_is_initialised_and_writable() {
         for order in [0, 1, 5, 17, 18, 19] {
-            let mut table = Table::new(7u64, order).unwrap();
+            let mut table = Table::new(7u64, order);
             let len = 1 << order;
             assert!(table.iter().all(|value| *value == 7) && table.len() == len);
             *table.at_mut(len - 1) = 8;
@@ -147,7 +175,7 @@ mod tests {
     #[test]
     fn too_large_a_table_is_an_error() {
         for order in [60, 63, 64, u32::MAX] {
-            assert!(Table::new(0u64, order).is_err());
+            assert!(Table::try_new(0u64, order).is_err());
         }
     }
 }
