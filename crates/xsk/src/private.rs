@@ -65,23 +65,27 @@ impl PrivateXsk {
         self.stride as usize - usize::from(KERNEL_HEADROOM)
     }
 
-    /// Passes up to `most` received frames to `each`, and gives the kernel buffers for as many.
-    pub fn receive(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
+    /// Passes up to `most` received frames to `each`, and gives the kernel buffers for as many. Returns the number of
+    /// frames that were not passed, because they are not within a buffer.
+    pub fn receive(&mut self, most: usize, mut each: impl FnMut(&[u8])) -> u64 {
         let mut frames = [RxFrame::default(); BURST];
         let count = self.xsk.rx(&mut frames[..most.min(BURST)]);
         if count == 0 {
-            return;
+            return 0;
         }
+        let mut outside = 0;
         for frame in &frames[..count] {
             let at = frame.buffer as usize * self.stride as usize + usize::from(frame.offset);
             // SAFETY: the kernel has returned this buffer, and only this object uses it, until it is given back below.
-            if let Some(bytes) = unsafe { self.memory.slice(at, frame.len.into()) } {
-                each(bytes);
+            match unsafe { self.memory.slice(at, frame.len.into()) } {
+                Some(bytes) => each(bytes),
+                None => outside += 1,
             }
             self.free.push(frame.buffer);
         }
         self.receiving = self.receiving.saturating_sub(count as u32);
         self.refill();
+        outside
     }
 
     /// Takes a frame of `length` bytes, which `write` copies in, to be sent by [`PrivateXsk::flush`]; false if it is too long

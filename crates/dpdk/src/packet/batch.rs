@@ -76,6 +76,16 @@ impl Batch {
         }
     }
 
+    /// Adds a packet for which the caller has made sure of room, so that none is lost without a count.
+    ///
+    /// # Panics
+    /// If the batch is full, as any index does that is out of range.
+    #[inline(always)]
+    pub fn add(&mut self, packet: Mbuf) {
+        self.mbufs[self.len].write(packet.into_raw());
+        self.len += 1;
+    }
+
     /// Takes the last packet.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Mbuf> {
@@ -157,6 +167,40 @@ impl Batch {
         rest
     }
 
+    /// Keeps the packets that `keeps` accepts, which may change them, and takes out the others. Both stay in order.
+    ///
+    /// ```
+    /// use dpdk::Batch;
+    ///
+    /// let mut batch = Batch::new();
+    /// let long = batch.partition(|packet| packet.pkt_len() <= 1514);
+    /// assert!(batch.is_empty() && long.is_empty());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn partition(&mut self, mut keeps: impl FnMut(&mut Mbuf) -> bool) -> Self {
+        let mut others = Self::new();
+        let mut kept = 0;
+        // If `keeps` panics, packets leak, and none is freed twice.
+        for n in 0..std::mem::take(&mut self.len) {
+            // SAFETY: `n` is below what `len` was: initialised, and counted by neither batch at the moment.
+            let mut packet = unsafe { self.mbufs[n].assume_init().own() };
+            let is_kept = keeps(&mut packet);
+            let (slots, next) =
+                if is_kept { (&mut self.mbufs, &mut kept) } else { (&mut others.mbufs, &mut others.len) };
+            slots[*next].write(packet.into_raw());
+            *next += 1;
+        }
+        self.len = kept;
+        others
+    }
+
+    /// Keeps the packets that `keeps` accepts, which may change them, and frees the others.
+    #[inline]
+    pub fn retain(&mut self, keeps: impl FnMut(&mut Mbuf) -> bool) {
+        drop(self.partition(keeps));
+    }
+
     /// Frees all packets.
     #[inline]
     pub fn clear(&mut self) {
@@ -220,6 +264,16 @@ impl Batch {
 impl Default for Batch {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl From<Mbuf> for Batch {
+    /// A batch of one packet.
+    #[inline(always)]
+    fn from(packet: Mbuf) -> Self {
+        let mut batch = Self::new();
+        batch.add(packet);
+        batch
     }
 }
 

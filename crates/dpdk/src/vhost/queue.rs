@@ -327,12 +327,14 @@ fn note_requests(
         }
     }
     if refused != 0 {
-        for (n, packet) in batch.split_off(first).drain().enumerate() {
-            if refused >> n & 1 == 0 {
-                // There was room for all of them.
-                drop(batch.push(packet));
-            }
-        }
+        let mut received = batch.split_off(first);
+        let mut n = 0;
+        received.retain(|_| {
+            let is_refused = refused >> n & 1 == 1;
+            n += 1;
+            !is_refused
+        });
+        batch.append(&mut received);
     }
     refused.count_ones().into()
 }

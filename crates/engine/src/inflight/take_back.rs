@@ -154,7 +154,7 @@ impl InFlight {
             } else {
                 match thread.table.of(self.worker).take(descriptor.buffer()) {
                     Ok(mbuf) if is_as_handed(&mbuf, descriptor.span()) => {
-                        let _ = run.push(mbuf);
+                        run.add(mbuf);
                         Returned::Packets(descriptor)
                     }
                     Ok(_) => Returned::BadBounds,

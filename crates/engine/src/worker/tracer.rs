@@ -82,7 +82,7 @@ impl Tracer {
         dp.recorder = Some(Box::default());
         dp.passed = 0;
         let bytes = mbuf.pkt_len().into();
-        let _ = burst.batch.push(mbuf);
+        burst.batch.add(mbuf);
         let cx = Context { admitted: true, ..Context::new(snapshot, memory.id) };
         ingress(dp, Received { cx, port: packet.from, bytes, taken: 1 }, burst);
         let recorder: Option<Box<Recorder>> = dp.recorder.take();

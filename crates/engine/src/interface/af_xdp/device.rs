@@ -113,13 +113,13 @@ fn own_one(memory: &Memory, buffer: u32) -> Option<Mbuf> {
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
     for mbuf in buffers.iter().filter_map(|buffer| own_one(memory, *buffer)) {
-        let _ = batch.push(mbuf);
+        batch.add(mbuf);
     }
     batch
 }
 
 impl Device for XskDevice {
-    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         let Some(socket) = &mut self.socket else { return };
         Self::complete(socket, &self.memory);
         Self::refill(socket, &self.memory);
@@ -132,7 +132,9 @@ impl Device for XskDevice {
                 if self.finishes_checksums {
                     finish_checksum(&mut mbuf);
                 }
-                let _ = out.push(mbuf);
+                out.add(mbuf);
+            } else {
+                cx.counters.drops.add(DropReason::Malformed, 1);
             }
         }
         // Once a turn, if the kernel needs a wake-up: announces free buffers and packets to send. If the interface is down,

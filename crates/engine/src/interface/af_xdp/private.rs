@@ -42,7 +42,7 @@ impl Device for PrivateXskDevice {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, cx: &PortContext<'_>) {
         let headroom = memory.region().geometry().headroom as u16;
         let mut lost = 0;
-        self.socket.receive(wanted, |bytes| {
+        let outside = self.socket.receive(wanted, |bytes| {
             let mut one = Batch::new();
             memory.pool.alloc_frames_into(&mut one, 1, headroom, 0);
             let Some(mut mbuf) = one.pop() else {
@@ -55,10 +55,13 @@ impl Device for PrivateXskDevice {
             }
             // The kernel's own senders leave checksums to a NIC, but none is in between.
             finish_checksum(&mut mbuf);
-            let _ = out.push(mbuf);
+            out.add(mbuf);
         });
         if lost > 0 {
             cx.counters.drops.add(DropReason::NoBuffer, lost);
+        }
+        if outside > 0 {
+            cx.counters.drops.add(DropReason::Malformed, outside);
         }
         // Once a turn, if the kernel asks for it.
         let _ = self.socket.kick();

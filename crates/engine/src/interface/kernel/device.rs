@@ -199,7 +199,7 @@ impl Device for KernelDevice {
                     return;
                 }
                 match packet_of(place, header, received) {
-                    Ok(packet) => drop(out.push(packet)),
+                    Ok(packet) => out.add(packet),
                     Err(reason) => cx.counters.drops.add(reason, 1),
                 }
             };

@@ -203,26 +203,22 @@ impl Device for Capture {
             if mbuf.set_bounds(geometry.headroom as u16, 0).is_ok() && mbuf.copy_from(bytes).is_ok() {
                 mbuf.set_port(PortNumber(self.port.0));
                 memory.set_stamp(&mbuf, Some(Stamp { time: time.0, original }));
-                let _ = out.push(mbuf);
+                out.add(mbuf);
             }
             self.held = None;
         }
     }
 
     fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        let mut written = Batch::new();
-        for mbuf in batch.drain() {
-            match self.write(memory, &mbuf) {
-                Ok(()) => {
-                    let _ = written.push(mbuf);
-                }
-                Err(error) => {
-                    self.report_output(error.to_string());
-                    cx.note_drop(DropReason::PortDown, &mbuf);
-                }
+        batch.retain(|mbuf| match self.write(memory, mbuf) {
+            Ok(()) => true,
+            Err(error) => {
+                self.report_output(error.to_string());
+                cx.note_drop(DropReason::PortDown, mbuf);
+                false
             }
-        }
-        swallow(&mut written, cx);
+        });
+        swallow(batch, cx);
     }
 
     fn flush(&mut self, _cx: &PortContext<'_>) -> usize {

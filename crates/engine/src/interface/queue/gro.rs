@@ -43,8 +43,7 @@ impl Gro {
         let mut out = Batch::new();
         for mbuf in burst.drain() {
             if let Some(mbuf) = self.add(memory, &mut out, mbuf) {
-                // There is room for as many as came.
-                let _ = out.push(mbuf);
+                out.add(mbuf);
             }
         }
         for run in self.runs.drain(..) {
@@ -70,7 +69,7 @@ impl Gro {
                 && run.coalesced.accepts(&packet)
                 && run.append(memory, out, (&mbuf, &packet), &mut self.copied)
             {
-                let _ = self.copied.push(mbuf);
+                self.copied.add(mbuf);
                 return None;
             }
             self.runs.swap_remove(n).end(out);
@@ -104,7 +103,7 @@ impl Run {
             if !append_payload(&mut whole, (mbuf, packet)) {
                 return false;
             }
-            let _ = copied.push(std::mem::replace(place, whole));
+            copied.add(std::mem::replace(place, whole));
         }
         self.coalesced.add(packet);
         true

@@ -100,11 +100,8 @@ impl PortQueue {
     /// they are in the old memory.
     pub(crate) fn use_memory(&mut self, new: &Arc<Memory>, old: Option<&Memory>, cx: &PortContext<'_>) {
         if let (Some(shaper), Some(device), Some(old)) = (&mut self.shaper, self.devices.first_mut(), old) {
-            let mut burst = Batch::new();
             while let Some(packet) = shaper.pop_any() {
-                // The batch is empty, so it has room.
-                let _ = burst.push(packet);
-                device.enqueue(old, &mut burst, cx);
+                device.enqueue(old, &mut Batch::from(packet), cx);
             }
             device.flush(cx);
         }

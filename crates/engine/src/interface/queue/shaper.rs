@@ -102,7 +102,7 @@ impl Shaper {
                         counters.packets.add(1);
                         counters.bytes.add(mbuf.pkt_len().into());
                     }
-                    let _ = out.push(mbuf);
+                    out.add(mbuf);
                 }
                 Some(Next::Drop(mbuf, queue)) => {
                     cx.note_drop(DropReason::Codel, &mbuf);

@@ -46,7 +46,7 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
             // The buffer may have held a packet of a capture port.
             memory.set_stamp(&buffer, None);
             if buffer.copy_from(&answer[..length]).is_ok() {
-                let _ = answers.push(buffer);
+                answers.add(buffer);
             }
         }
     }

@@ -51,20 +51,18 @@ impl<'a> Classifier<'a> {
 #[cold]
 pub(crate) fn set_aside(bad: u64, burst: &mut Burst) {
     let Burst { batch, malformed, results } = burst;
-    let mut left = 0;
-    let mut good = Batch::new();
-    for (n, mbuf) in batch.drain().enumerate() {
-        // Both have room for the whole burst.
-        let _ = if bad >> n & 1 == 0 {
+    let (mut n, mut left) = (0, 0);
+    let mut set_aside = batch.partition(|_| {
+        let is_good = bad >> n & 1 == 0;
+        if is_good {
             results.keys[left] = results.keys[n];
             results.lengths[left] = results.lengths[n];
             left += 1;
-            good.push(mbuf)
-        } else {
-            malformed.push(mbuf)
-        };
-    }
-    batch.append(&mut good);
+        }
+        n += 1;
+        is_good
+    });
+    malformed.append(&mut set_aside);
 }
 
 /// Prefetches the first line of each packet.

@@ -64,8 +64,7 @@ pub(crate) fn look_up(burst: &mut Dispatch<'_>, out: PortId, class: u16) -> Step
     }
     for mbuf in looked_up.malformed.drain() {
         split.nexts[batch.len()] = Next::MalformedAt(out);
-        // As many packets as before, so there is room.
-        let _ = batch.push(mbuf);
+        batch.add(mbuf);
     }
     dp.bursts.push(looked_up);
     Step::Each

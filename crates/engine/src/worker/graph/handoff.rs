@@ -87,7 +87,7 @@ fn send(dp: &mut Datapath, parcels: ArrayVec<Parcel, BURST>) {
             let from = PortId(parcel.mbuf.port().0);
             dp.latency.take_over((from, parcel.port), parcel.stamp);
         }
-        let _ = run.push(parcel.mbuf);
+        run.add(parcel.mbuf);
     }
     if let Some((port, memory)) = target {
         transmit(dp, port, memory, &mut run);
@@ -130,7 +130,7 @@ fn handle_received(
         from = Some((parcel.port, parcel.memory));
         // A packet of another worker's guest may have pending offloads.
         dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
-        let _ = burst.batch.push(parcel.mbuf);
+        burst.batch.add(parcel.mbuf);
     }
     if let Some(last) = from {
         handle_run(dp, snapshot, last, burst);
@@ -142,6 +142,4 @@ fn handle_run(dp: &mut Datapath, snapshot: &Snapshot, (port, memory): (PortId, M
     let bytes = bytes_of(&burst.batch);
     arrived(dp, snapshot, port, &burst.batch);
     ingress(dp, Received { cx, port, bytes, taken: 0 }, burst);
-    // Whatever the stages left.
-    burst.batch.clear();
 }

@@ -47,9 +47,7 @@ pub(crate) fn drop(dp: &Datapath, at: CountedAt, reason: DropReason, batch: &mut
 #[cold]
 pub(crate) fn drop_one(dp: &Datapath, reason: DropReason, mbuf: Mbuf) {
     let port = PortId(mbuf.port().0);
-    let mut one = Batch::new();
-    let _ = one.push(mbuf);
-    drop(dp, CountedAt::Port(port), reason, &mut one);
+    drop(dp, CountedAt::Port(port), reason, &mut Batch::from(mbuf));
 }
 
 /// Drops packets whose headers cannot be read, and counts why.
@@ -60,10 +58,8 @@ pub(crate) fn drop_malformed(dp: &Datapath, port: PortId, batch: &mut Batch) {
         if let (Some(why), Some(counters)) = (why, dp.counters.ports.get(port.index())) {
             counters.malformed[why as usize].add(1);
         }
-        let mut one = Batch::new();
-        let _ = one.push(mbuf);
         let reason = why.map_or(DropReason::Malformed, reason_of_malformed);
-        drop(dp, CountedAt::Port(port), reason, &mut one);
+        drop(dp, CountedAt::Port(port), reason, &mut Batch::from(mbuf));
     }
 }
 

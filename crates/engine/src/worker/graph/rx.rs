@@ -155,17 +155,9 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     counters.rx_packets.add(batch.len() as u64);
     counters.rx_bytes.add(bytes);
     if split {
-        let (mut whole, mut cut) = (Batch::new(), Batch::new());
-        for mbuf in batch.drain() {
-            // A segment is cut by a later stage, or goes to another guest.
-            if mbuf.nb_segs() == 1 || mbuf.oversized().is_some() {
-                let _ = whole.push(mbuf);
-            } else {
-                let _ = cut.push(mbuf);
-            }
-        }
+        // A segment is cut by a later stage, or goes to another guest.
+        let mut cut = batch.partition(|mbuf| mbuf.nb_segs() == 1 || mbuf.oversized().is_some());
         observe::drop(dp, CountedAt::Port(port), DropReason::TooLong, &mut cut);
-        batch.append(&mut whole);
     }
     bytes
 }

@@ -129,7 +129,9 @@ fn shape(dp: &mut Datapath, port: PortId, batch: &mut Batch) {
 
 /// Puts a packet into the port's shaper, or drops it.
 pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
-    let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else { return };
+    let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else {
+        return dp.port_context(port).note_drop(DropReason::PortDown, &mbuf);
+    };
     let chosen = queue::of(&mbuf).and_then(|queue| shaper.queue_named(queue));
     let queue = chosen.unwrap_or_else(|| {
         // Packets without an IP header have the default code point.
@@ -151,8 +153,7 @@ pub(crate) fn empty_shaper(
         && let Some(to) = snapshot.sends_to(queue.port)
     {
         while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
-            let mut one = Batch::new();
-            let _ = one.push(mbuf);
+            let mut one = Batch::from(mbuf);
             observe::passed_on(dp, queue.port, &one);
             walk(dp, Context::new(snapshot, queue.memory), next_after(queue.port, to), &mut one);
         }

@@ -42,8 +42,9 @@ pub(crate) fn groups<K: PartialEq>(
     for (first, last) in firsts[..known].iter().zip(lasts) {
         let mut n = *first;
         loop {
-            // Each is as large as the original batch, so there is room.
-            let _ = packets[usize::from(n)].take().map(|mbuf| same.push(mbuf));
+            if let Some(mbuf) = packets[usize::from(n)].take() {
+                same.add(mbuf);
+            }
             if n == last {
                 break;
             }

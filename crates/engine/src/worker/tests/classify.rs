@@ -79,7 +79,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 fn actions(rig: &mut Rig, frames: &[Vec<u8>], reference: bool) -> Vec<(Vec<u8>, PacketAction)> {
     let mut burst = Burst::new();
     for frame in frames {
-        let _ = burst.batch.push(mbuf_of(&rig.memory, frame));
+        burst.batch.add(mbuf_of(&rig.memory, frame));
     }
     let snapshot = &*rig.worker.snapshot;
     let policy = snapshot.policy.ingress(PortId(0)).unwrap();

@@ -57,7 +57,7 @@ impl Device for WireDevice {
             let mut mbuf = wire.segment_size.map_or_else(|| mbuf_of(memory, &frame), segment);
             // Drivers leave what the last packet in the buffer had.
             mbuf.set_queue_id(1);
-            let _ = out.push(mbuf);
+            out.add(mbuf);
         }
     }
 

@@ -20,26 +20,22 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
         return core::mem::take(batch);
     };
     let mut buffers = Batch::new();
-    let (mut copies, mut lost) = (Batch::new(), Batch::new());
     target.pool.alloc_into(&mut buffers, wanted);
     let mut bytes = 0;
     let has_followed = dp.latency.is_among(batch.raw());
-    for mbuf in batch.drain() {
+    let lost = batch.partition(|mbuf| {
         let copy =
-            buffers.pop().and_then(|mut copy| copy_one((source, &mbuf), (target, &mut copy)).then_some(copy));
-        if let Some(copy) = copy {
-            if has_followed {
-                dp.latency.copied(&mbuf, &copy);
-            }
-            bytes += u64::from(copy.data_len());
-            let _ = copies.push(copy);
-        } else {
-            let _ = lost.push(mbuf);
+            buffers.pop().and_then(|mut copy| copy_one(source, mbuf, target, &mut copy).then_some(copy));
+        let Some(copy) = copy else { return false };
+        if has_followed {
+            dp.latency.copied(mbuf, &copy);
         }
-    }
-    dp.counters.copies.add(copies.len() as u64);
+        bytes += u64::from(copy.data_len());
+        *mbuf = copy;
+        true
+    });
+    dp.counters.copies.add(batch.len() as u64);
     dp.counters.copied_bytes.add(bytes);
-    batch.append(&mut copies);
     lost
 }
 
@@ -48,7 +44,7 @@ pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets:
     let mut copies = Batch::new();
     let cx = dp.port_context(port);
     let mut keep = |packet: &Mbuf, copy: Option<Mbuf>| match copy {
-        Some(copy) => drop(copies.push(copy)),
+        Some(copy) => copies.add(copy),
         None => cx.note_drop(DropReason::NoBuffer, packet),
     };
     let Some(memory) = dp.memories.get(memory) else {
@@ -63,15 +59,14 @@ pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets:
     memory.pool.alloc_into(&mut buffers, packets.len());
     for packet in packets {
         let copy = buffers.pop();
-        let copied =
-            copy.and_then(|mut copy| copy_one((memory, packet), (memory, &mut copy)).then_some(copy));
+        let copied = copy.and_then(|mut copy| copy_one(memory, packet, memory, &mut copy).then_some(copy));
         keep(packet, copied);
     }
     copies
 }
 
 /// Copies one packet. Returns whether it fits.
-fn copy_one((source, from): (&Memory, &Mbuf), (target, to): (&Memory, &mut Mbuf)) -> bool {
+fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut Mbuf) -> bool {
     let length = from.data_len();
     if to.set_bounds(target.region().geometry().headroom as u16, length).is_err() {
         return false;

@@ -77,7 +77,7 @@ pub(crate) fn finish(
             each(dp, Finished::Packets(&mut done));
         }
         if receiver.takes.as_is(&mbuf) {
-            let _ = done.push(mbuf);
+            done.add(mbuf);
         } else if let Some(cut) = mbuf.oversized() {
             let Some(segmenter) = segmenter_of(&mbuf, cut) else {
                 each(dp, Finished::Lost(DropReason::Malformed, mbuf));
@@ -91,7 +91,7 @@ pub(crate) fn finish(
                 match dp.memories.get(receiver.memory).map(|memory| segment(memory, &mbuf, &segmenter, n)) {
                     Some(Ok(packet)) => {
                         // There is room, see above.
-                        let _ = done.push(packet);
+                        done.add(packet);
                     }
                     Some(Err(reason)) => cut_off = Some(reason),
                     None => cut_off = Some(DropReason::NoBuffer),
@@ -103,7 +103,7 @@ pub(crate) fn finish(
         } else if mbuf.nb_segs() != 1 {
             each(dp, Finished::Lost(DropReason::TooLong, mbuf));
         } else if mbuf.finish_checksum() {
-            let _ = done.push(mbuf);
+            done.add(mbuf);
         } else {
             each(dp, Finished::Lost(DropReason::Malformed, mbuf));
         }
@@ -130,8 +130,7 @@ pub(crate) fn renew(
             None => Err(DropReason::NoBuffer),
         };
         match outcome {
-            // As many packets as before, so there is room.
-            Ok(()) => drop(renewed.push(mbuf)),
+            Ok(()) => renewed.add(mbuf),
             Err(reason) => lost(reason, mbuf),
         }
     }
