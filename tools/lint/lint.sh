@@ -16,6 +16,7 @@ lint() {
     step "house rules" house_rules || failed+=("house rules")
     step "retired words" retired_words || failed+=("retired words")
     step "links of the docs" doc_links || failed+=("links of the docs")
+    step "arguments" few_arguments || failed+=(arguments)
     step "module cycles" python3 tools/lint/module_cycles.py crates/*/src nf/*/src || failed+=("module cycles")
     step "tests that never run" python3 tools/lint/untested.py crates/*/Cargo.toml nf/*/Cargo.toml || failed+=("tests that never run")
     step "commit subjects" commit_subjects || failed+=("commit subjects")
@@ -66,6 +67,12 @@ house_rules() {
         status=1
     fi
     return "$status"
+}
+
+few_arguments() {
+    local -a sources
+    mapfile -t sources < <(our_files '*.rs' | grep -vxF "$generated")
+    python3 tools/lint/arguments.py "${sources[@]}"
 }
 
 doc_links() {

@@ -57,7 +57,7 @@ pub(crate) fn comment(info: &CaptureInfo, record: &Record) -> String {
 }
 
 /// A line of text for a packet: time of day in UTC, place, direction, addresses, length and the comment.
-pub(crate) fn line(info: &CaptureInfo, (record, time): (&Record, Timestamp), packet: &[u8]) -> String {
+pub(crate) fn line(info: &CaptureInfo, record: &Record, time: Timestamp, packet: &[u8]) -> String {
     let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into()).unwrap_or(jiff::Timestamp::MAX);
     let time = time.strftime("%H:%M:%S.%6f");
     let place = info.interfaces.get(usize::from(record.interface)).map_or("?", |place| place.name.as_str());
@@ -110,7 +110,7 @@ mod tests {
         );
         let sent = Record { verdict: 2, argument: 1, reason: NONE_U8, ..dropped };
         assert!(comment(&info, &sent).contains("verdict port server"));
-        let line = line(&info, (&dropped, Timestamp::new(3661, 5_000)), &[0; 20]);
+        let line = line(&info, &dropped, Timestamp::new(3661, 5_000), &[0; 20]);
         assert!(line.starts_with("01:01:01.000005 out:2 -   "), "{line}");
         assert!(line.ends_with(
             "60 bytes (chain out hop 2 (scan), verdict drop, dropped: verdict, from port client)\n"

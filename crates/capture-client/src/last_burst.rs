@@ -24,7 +24,7 @@ pub fn write_last_burst(last: &LastBurst, output: &mut Output) -> Result<(), Cap
         let data = bytes_of(data);
         if output.is_text() {
             let record = Record { original: *length, ..Record::at(0, Direction::In) };
-            output.buffer.extend_from_slice(line(&info, (&record, time), &data).as_bytes());
+            output.buffer.extend_from_slice(line(&info, &record, time, &data).as_bytes());
             continue;
         }
         let from = port.as_ref().map_or_else(String::new, |port| format!(", from port {port}"));

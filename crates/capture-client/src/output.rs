@@ -116,7 +116,7 @@ impl Output {
     ) {
         if !self.is_text() {
             let application = concat!("netvm ", env!("CARGO_PKG_VERSION"));
-            blocks::begin(&mut self.head, (application, snaplen), interfaces);
+            blocks::begin(&mut self.head, application, snaplen, interfaces);
             self.buffer.extend_from_slice(&self.head);
         }
     }

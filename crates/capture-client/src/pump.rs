@@ -174,7 +174,7 @@ impl Pump {
         self.summary.packets += 1;
         self.summary.bytes += packet.len() as u64;
         if output.is_text() {
-            output.buffer.extend_from_slice(line(&self.info, (record, time), packet).as_bytes());
+            output.buffer.extend_from_slice(line(&self.info, record, time, packet).as_bytes());
             return;
         }
         let kind = record.kind();

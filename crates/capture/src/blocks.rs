@@ -74,7 +74,8 @@ pub struct InterfaceCounts {
 /// The beginning of a file: a section, and its interfaces, each with a name and a description.
 pub fn begin<'a>(
     out: &mut Vec<u8>,
-    (application, snaplen): (&str, u32),
+    application: &str,
+    snaplen: u32,
     interfaces: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) {
     block(out, SECTION, |out| {
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn another_reader_understands_every_block() {
         let mut out = Vec::new();
-        begin(&mut out, ("netvm", 0), [("uplink", "port uplink"), ("out:1", "hop 1")]);
+        begin(&mut out, "netvm", 0, [("uplink", "port uplink"), ("out:1", "hop 1")]);
         let options = PacketOptions::new(PacketDirection::Outbound, "chain out, dropped: rule");
         for length in 0..9u8 {
             let data: Vec<u8> = (0..length).collect();

@@ -40,7 +40,7 @@ pub use prefilter::{BUCKETS, Part, Prefilter, Tuple};
 pub use table::Table;
 
 use layout::Numbered;
-use tables::Tables;
+use tables::{Compiler, Tables};
 
 /// No entry contains the key.
 pub const NONE: u32 = u32::MAX;
@@ -124,15 +124,15 @@ impl Classifier {
         if entries.len() > MAX_ENTRIES {
             return Err(BuildError::Entries { entries: entries.len() });
         }
-        let mut memory = limits.memory;
+        let mut compiler = Compiler { eal, limits, memory: limits.memory };
         let mut tables = |family: Family| {
             let numbered = (0u32..).zip(entries);
             let cubes = numbered.flat_map(|(n, entry)| entry.as_ref().iter().map(move |cube| (*cube, n)));
             let cubes: Vec<Numbered> = cubes.filter(|(cube, _)| cube.family == family).collect();
-            Tables::build(eal, family, cubes, limits, &mut memory)
+            Tables::build(&mut compiler, family, cubes)
         };
         let families = [tables(Family::V4)?, tables(Family::V6)?, tables(Family::Other)?];
-        Ok(Self { families, bytes: limits.memory - memory })
+        Ok(Self { families, bytes: limits.memory - compiler.memory })
     }
 
     /// Writes for each key the number of the first entry that contains it, or [`NONE`], up to the shorter slice. Does

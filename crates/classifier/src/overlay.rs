@@ -60,6 +60,14 @@ impl<T: ?Sized + AsRef<[Cube]>> std::hash::Hash for Same<'_, T> {
     }
 }
 
+/// A new list, by what it keeps and adds.
+struct New {
+    /// New numbers of kept entries, [`GONE`] for removed ones.
+    numbers: Box<[u32]>,
+    added: Box<[(Cube, u32)]>,
+    added_entries: usize,
+}
+
 impl Overlay {
     /// The overlay from one list to another; `None` if it is too large. `before`: an overlay of the same compiled list.
     pub(crate) fn between<T: ?Sized + AsRef<[Cube]>>(
@@ -82,7 +90,7 @@ impl Overlay {
         }
         let new_ones = (0u32..).zip(new).filter(|(now, _)| !is_kept[*now as usize]);
         let added = new_ones.flat_map(|(now, entry)| numbered(entry, now)).collect();
-        Self::new(old, numbers.into(), added, added_entries, before)
+        Self::new(old, New { numbers: numbers.into(), added, added_entries }, before)
     }
 
     /// Applies an edit to `before`; `None` if the result is too large or may not be the shortest.
@@ -114,17 +122,11 @@ impl Overlay {
         };
         let newest = edit.added().flat_map(|place| numbered(&new[place], place as u32)).collect();
         let added = [still(ahead), newest, still(behind)].concat().into();
-        Self::new(old, numbers, added, new.len() - kept, before)
+        Self::new(old, New { numbers, added, added_entries: new.len() - kept }, before)
     }
 
-    /// `numbers`: new numbers of kept entries, [`GONE`] for removed ones.
-    fn new<T: ?Sized + AsRef<[Cube]>>(
-        old: &[Arc<T>],
-        mut numbers: Box<[u32]>,
-        added: Box<[(Cube, u32)]>,
-        added_entries: usize,
-        before: Option<&Self>,
-    ) -> Option<Self> {
+    fn new<T: ?Sized + AsRef<[Cube]>>(old: &[Arc<T>], new: New, before: Option<&Self>) -> Option<Self> {
+        let New { mut numbers, added, added_entries } = new;
         let gone = numbers.iter().filter(|number| **number == GONE).count();
         if gone > MAX_GONE || added_entries > MAX_ADDED || added.len() > MAX_ADDED_CUBES {
             return None;

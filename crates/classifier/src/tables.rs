@@ -30,26 +30,24 @@ enum Kind {
 }
 
 impl Tables {
-    /// Compiles the cubes of a family, in the order of their entries. Reduces `memory` by what they need.
+    /// Compiles the cubes of a family, in the order of their entries.
     pub(crate) fn build(
-        eal: Eal,
+        compiler: &mut Compiler<'_>,
         family: Family,
         mut cubes: Vec<Numbered>,
-        limits: &Limits,
-        memory: &mut usize,
     ) -> Result<Self, BuildError> {
         cubes.retain(|(cube, _)| !is_empty(cube));
         let everything = cubes.iter().position(|(cube, _)| cube.fields == Fields::ANY);
         let otherwise = everything.map_or(NONE, |at| cubes[at].1);
         cubes.truncate(everything.unwrap_or(cubes.len()));
-        if cubes.len() <= limits.scan_cubes {
+        if cubes.len() <= compiler.limits.scan_cubes {
             return Ok(Self { kind: Kind::Scan(cubes.into()), otherwise });
         }
         let layout = Layout::of(family, &cubes);
         let kind = if layout.is_classic() {
-            Kind::Classic(compile(eal, &layout, &cubes, limits, memory)?)
+            Kind::Classic(compiler.compile(&layout, &cubes)?)
         } else {
-            let tables = compile(eal, &layout, &cubes, limits, memory)?;
+            let tables = compiler.compile(&layout, &cubes)?;
             Kind::Wide(layout, tables)
         };
         Ok(Self { kind, otherwise })
@@ -156,34 +154,44 @@ pub(crate) fn is_empty(cube: &Cube) -> bool {
         || [fields.protocol, fields.tcp_flags].iter().any(|set| set.value & !set.mask != 0)
 }
 
-/// Compiles cubes into few tables, in order: splits a table that does not fit.
-fn compile<const N: usize>(
-    eal: Eal,
-    layout: &Layout,
-    cubes: &[Numbered],
-    limits: &Limits,
-    memory: &mut usize,
-) -> Result<Box<[Acl<N>]>, BuildError> {
-    let mut waiting = pieces(0..cubes.len(), cubes.len().div_ceil(limits.table_cubes.max(1)));
-    let mut tables = Vec::new();
-    while let Some(piece) = waiting.pop_front() {
-        let error = match compile_one(eal, layout, &cubes[piece.clone()], *memory) {
-            Ok(table) => {
-                *memory -= table.bytes().min(*memory);
-                tables.push(table);
-                continue;
+/// Compiles tables within limits.
+pub(crate) struct Compiler<'a> {
+    pub(crate) eal: Eal,
+    pub(crate) limits: &'a Limits,
+    /// Bytes that are left for tables.
+    pub(crate) memory: usize,
+}
+
+impl Compiler<'_> {
+    /// Compiles cubes into few tables, in order: splits a table that does not fit.
+    fn compile<const N: usize>(
+        &mut self,
+        layout: &Layout,
+        cubes: &[Numbered],
+    ) -> Result<Box<[Acl<N>]>, BuildError> {
+        let limits = self.limits;
+        let mut waiting = pieces(0..cubes.len(), cubes.len().div_ceil(limits.table_cubes.max(1)));
+        let mut tables = Vec::new();
+        while let Some(piece) = waiting.pop_front() {
+            let error = match compile_one(self.eal, layout, &cubes[piece.clone()], self.memory) {
+                Ok(table) => {
+                    self.memory -= table.bytes().min(self.memory);
+                    tables.push(table);
+                    continue;
+                }
+                Err(error @ (AclError::TooLarge { .. } | AclError::NoMemory { .. })) => error,
+                Err(error) => return Err(error.into()),
+            };
+            if piece.len() < 2 || tables.len() + waiting.len() + 2 > MAX_TABLES {
+                let (cubes, memory) = (cubes.len(), limits.memory);
+                return Err(BuildError::TooLarge { cubes, memory, source: error });
             }
-            Err(error @ (AclError::TooLarge { .. } | AclError::NoMemory { .. })) => error,
-            Err(error) => return Err(error.into()),
-        };
-        if piece.len() < 2 || tables.len() + waiting.len() + 2 > MAX_TABLES {
-            return Err(BuildError::TooLarge { cubes: cubes.len(), memory: limits.memory, source: error });
+            for half in pieces(piece, 2).into_iter().rev() {
+                waiting.push_front(half);
+            }
         }
-        for half in pieces(piece, 2).into_iter().rev() {
-            waiting.push_front(half);
-        }
+        Ok(tables.into())
     }
-    Ok(tables.into())
 }
 
 /// Splits a range into pieces of similar length.

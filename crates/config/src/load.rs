@@ -148,7 +148,8 @@ pub fn parse_rules(name: &str, text: &str, host: &Host) -> Result<Vec<Rule>, Con
 pub fn parse_routes(
     name: &str,
     text: &str,
-    (host, router): (&Host, &RouterConfig),
+    host: &Host,
+    router: &RouterConfig,
 ) -> Result<Vec<StaticRoute>, ConfigError> {
     let findings = Findings::new(name, text);
     let routes = toml(&findings, text).map(|root| {

@@ -49,17 +49,23 @@ pub struct Crash {
     pub reclaim_ms: f64,
 }
 
+/// Where the NF runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// The namespaces.
+    pub names: Names,
+    /// The netvmd that started it.
+    pub daemon: &'a Daemon,
+    /// The folder of the ping's output.
+    pub folder: &'a Path,
+}
+
 /// Kills the NF during a ping and waits for the recovery.
 ///
 /// # Errors
 /// [`Failure::TooLate`] if netvmd does not restart it.
-pub fn crash(
-    names: Names,
-    daemon: &Daemon,
-    folder: &Path,
-    story: &Story,
-    interrupt: &Interrupt,
-) -> Result<Crash, Failure> {
+pub fn crash(setup: Setup<'_>, story: &Story, interrupt: &Interrupt) -> Result<Crash, Failure> {
+    let Setup { names, daemon, folder } = setup;
     let before = daemon.stats()?;
     let reclaimed_before: u64 = before.groups.iter().map(|group| group.reclaimed_total).sum();
     let pid_before = nf(&before, VICTIM).and_then(|nf| nf.pid).ok_or_else(no_process)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::Options;
-use crate::crash::{VICTIM, crash};
+use crate::crash::{Setup, VICTIM, crash};
 use crate::daemon::{CHAIN, FORBIDDING, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
 use crate::host::cleanup;
@@ -124,7 +124,7 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     ));
     story.add(&forbidden.trace);
     let before_crash = daemon.stats_at_rest(interrupt)?;
-    let crash = crash(names, daemon, folder, story, interrupt)?;
+    let crash = crash(Setup { names, daemon, folder }, story, interrupt)?;
     story.add(&format!(
         "netvmd reclaimed {} buffers in {:.1} ms and started process {}: ready after {:.0} ms",
         crash.reclaimed, crash.reclaim_ms, crash.pid_after, crash.restart_ms
@@ -161,7 +161,7 @@ fn download(
 ) -> Result<Download, Failure> {
     let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
     let Source { servers, address, way } = source;
-    let download = traffic::download(names, (servers, address), interrupt, |bytes, time| {
+    let download = servers.download(names, address, interrupt, |bytes, time| {
         story.progress(|| format!("{} MB, {:.0} Mbit/s", bytes / 1_000_000, megabits(bytes, time)));
     });
     story.end_progress();

@@ -59,6 +59,58 @@ impl Servers {
         }
         Ok(servers)
     }
+
+    /// Downloads the file from an address of the server to the client and compares every byte. `progress` gets the
+    /// bytes so far.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`], [`Failure::Io`]; a failed download is not an error.
+    pub fn download(
+        &self,
+        names: Names,
+        address: &str,
+        interrupt: &Interrupt,
+        mut progress: impl FnMut(u64, Duration),
+    ) -> Result<Download, Failure> {
+        let url = format!("http://{address}:{ALLOWED_PORT}/{FILE}");
+        let limit = DOWNLOAD_LIMIT.to_string();
+        let curl = ["curl", "-sS", "--fail", "--noproxy", "*", "--max-time", &limit, &url];
+        let mut served =
+            BufReader::with_capacity(1 << 16, File::open(&self.file).map_err(io("cannot open the file"))?);
+        let start = Instant::now();
+        let mut process = in_namespace(names, Side::Client, "curl", &curl).piped().spawn()?;
+        let mut out = process
+            .stdout()
+            .ok_or_else(|| io("cannot read curl's output")(std::io::ErrorKind::BrokenPipe.into()))?;
+        let (mut got, mut want) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        let (mut bytes, mut intact) = (0, true);
+        loop {
+            interrupt.check()?;
+            if !readable(&out)? {
+                continue;
+            }
+            let count = out.read(&mut got).map_err(io("cannot read curl's output"))?;
+            if count == 0 {
+                break;
+            }
+            if served.read_exact(&mut want[..count]).is_err() || got[..count] != want[..count] {
+                intact = false;
+                break;
+            }
+            bytes += count as u64;
+            progress(bytes, start.elapsed());
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let status = interrupt.wait_for("the end of curl", Duration::from_secs(5), || process.ended())?;
+        Ok(Download {
+            expected_bytes: FILE_BYTES,
+            bytes,
+            intact: intact && bytes == FILE_BYTES,
+            seconds,
+            mbit_per_s: bytes as f64 * 8.0 / 1e6 / seconds,
+            complaint: (!status.success()).then(|| format!("curl: {status}")),
+        })
+    }
 }
 
 fn in_namespace(names: Names, side: Side, name: &str, words: &[&str]) -> Start {
@@ -99,56 +151,6 @@ pub struct Download {
     pub mbit_per_s: f64,
     /// curl's error.
     pub complaint: Option<String>,
-}
-
-/// Downloads the file from an address of the server to the client and compares every byte. `progress` gets the bytes so far.
-///
-/// # Errors
-/// [`Failure::Interrupted`], [`Failure::Io`]; a failed download is not an error.
-pub fn download(
-    names: Names,
-    (servers, address): (&Servers, &str),
-    interrupt: &Interrupt,
-    mut progress: impl FnMut(u64, Duration),
-) -> Result<Download, Failure> {
-    let url = format!("http://{address}:{ALLOWED_PORT}/{FILE}");
-    let limit = DOWNLOAD_LIMIT.to_string();
-    let curl = ["curl", "-sS", "--fail", "--noproxy", "*", "--max-time", &limit, &url];
-    let mut served =
-        BufReader::with_capacity(1 << 16, File::open(&servers.file).map_err(io("cannot open the file"))?);
-    let start = Instant::now();
-    let mut process = in_namespace(names, Side::Client, "curl", &curl).piped().spawn()?;
-    let mut out = process
-        .stdout()
-        .ok_or_else(|| io("cannot read curl's output")(std::io::ErrorKind::BrokenPipe.into()))?;
-    let (mut got, mut want) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    let (mut bytes, mut intact) = (0, true);
-    loop {
-        interrupt.check()?;
-        if !readable(&out)? {
-            continue;
-        }
-        let count = out.read(&mut got).map_err(io("cannot read curl's output"))?;
-        if count == 0 {
-            break;
-        }
-        if served.read_exact(&mut want[..count]).is_err() || got[..count] != want[..count] {
-            intact = false;
-            break;
-        }
-        bytes += count as u64;
-        progress(bytes, start.elapsed());
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    let status = interrupt.wait_for("the end of curl", Duration::from_secs(5), || process.ended())?;
-    Ok(Download {
-        expected_bytes: FILE_BYTES,
-        bytes,
-        intact: intact && bytes == FILE_BYTES,
-        seconds,
-        mbit_per_s: bytes as f64 * 8.0 / 1e6 / seconds,
-        complaint: (!status.success()).then(|| format!("curl: {status}")),
-    })
 }
 
 /// Waits shortly for data or the end of a pipe.

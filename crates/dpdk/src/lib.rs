@@ -41,8 +41,8 @@ pub use packet::{
     Unfinished,
 };
 pub use pool::{
-    BufferIndex, BufferLayout, DmaError, HEADROOM, HeapMemory, PacketMemory, Pool, PoolError, PoolOptions,
-    Store,
+    BufferIndex, BufferLayout, DmaError, HEADROOM, HeapMemory, PacketMemory, Pool, PoolBuffers, PoolError,
+    PoolOptions, Store,
 };
 pub use port::{
     Device, Link, PciAddress, PciAddressError, Port, PortBuilder, PortError, PortInfo, PortStats, RxQueue,

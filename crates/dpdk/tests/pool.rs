@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{bytes, eal, layout, memory, null, packet, pool, ring_port};
+use common::{bytes, eal, layout, memory, null, packet, pool, pool_over, ring_port};
 use dpdk::{Batch, BufferLayout, HEADROOM, HeapMemory, PacketMemory, Pool, PoolError, PoolOptions, Store};
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ proptest! {
     fn every_buffer_has_its_mbuf_and_every_mbuf_its_buffer((layout, options) in layouts()) {
         let memory = memory(layout);
         let base = memory.base().as_ptr() as usize + layout.first;
-        let pool = Pool::over_region(eal(), "layout", memory, layout, options).unwrap();
+        let pool = pool_over("layout", memory, layout, options).unwrap();
         prop_assert_eq!((pool.available(), pool.in_use()), (layout.buffers, 0));
         let mut seen = vec![false; layout.buffers as usize];
         let mut held = Vec::new();
@@ -65,7 +65,7 @@ proptest! {
 #[test]
 fn pools_that_cannot_be_are_refused() {
     let good = layout(64);
-    let make = |layout: BufferLayout, options| Pool::over_region(eal(), "bad", memory(good), layout, options);
+    let make = |layout: BufferLayout, options| pool_over("bad", memory(good), layout, options);
     let options = PoolOptions { cache: 32, ..PoolOptions::default() };
     assert!(make(good, options).is_ok());
     let refused = |layout, options| make(layout, options).unwrap_err();
@@ -83,7 +83,7 @@ fn pools_that_cannot_be_are_refused() {
     ));
     let error = refused(good, PoolOptions { cache: 43, ..options });
     assert_eq!(error.to_string(), "pool bad: caches of 43 packets with 64 buffers; use at most 42");
-    let nul = Pool::over_region(eal(), "a\0b", memory(good), good, options).unwrap_err();
+    let nul = pool_over("a\0b", memory(good), good, options).unwrap_err();
     assert!(matches!(nul, PoolError::Name(_)));
 }
 
@@ -100,8 +100,7 @@ fn too_little_eal_memory_is_said() {
         }
     }
     let many = BufferLayout { first: 0, stride: 256, buffers: 16 << 20, headroom: 0 };
-    let error =
-        Pool::over_region(eal(), "huge", Arc::new(Claimed), many, PoolOptions::default()).unwrap_err();
+    let error = pool_over("huge", Arc::new(Claimed), many, PoolOptions::default()).unwrap_err();
     assert!(matches!(error, PoolError::Refused { errno: libc::ENOMEM, .. }), "{error}");
     assert!(error.to_string().contains("MiB of DPDK's memory"), "{error}");
 }
@@ -111,7 +110,7 @@ fn a_buffer_keeps_its_bytes_and_nothing_else_is_written() {
     let layout = BufferLayout { first: 4096, stride: 320, buffers: 8, headroom: 0 };
     let memory = memory(layout);
     let options = PoolOptions { cache: 0, ..PoolOptions::default() };
-    let pool = Pool::over_region(eal(), "bytes", Arc::clone(&memory) as _, layout, options).unwrap();
+    let pool = pool_over("bytes", Arc::clone(&memory) as _, layout, options).unwrap();
     let written = packet(&pool, &[0xab; 192]);
     assert_eq!((written.pkt_len(), written.data_len()), (192, 192));
     let at = layout.first + pool.buffer_of(&written) as usize * 320 + usize::from(HEADROOM);
@@ -215,7 +214,7 @@ fn frames_are_where_they_were_asked_for_and_never_outside_their_buffers() {
 #[test]
 fn a_stack_gives_the_buffers_used_last() {
     let options = PoolOptions { cache: 0, store: Store::Stack, ..PoolOptions::default() };
-    let pool = Pool::over_region(eal(), "lifo", memory(layout(1024)), layout(1024), options).unwrap();
+    let pool = pool_over("lifo", memory(layout(1024)), layout(1024), options).unwrap();
     let mut batch = Batch::new();
     pool.alloc_into(&mut batch, 32);
     batch.as_mut_slice()[0].copy_from(&[1]).unwrap();
@@ -257,7 +256,7 @@ fn watched(name: &str) -> (Pool, Arc<AtomicBool>) {
     let gone = Arc::new(AtomicBool::new(false));
     let memory = Watched { memory: HeapMemory::new(128 * 2048).unwrap(), gone: Arc::clone(&gone) };
     let options = PoolOptions { cache: 64, ..PoolOptions::default() };
-    (Pool::over_region(eal(), name, Arc::new(memory), layout(128), options).unwrap(), gone)
+    (pool_over(name, Arc::new(memory), layout(128), options).unwrap(), gone)
 }
 
 #[test]

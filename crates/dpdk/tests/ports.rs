@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{bytes, eal, layout, memory, null, packet, pool, private_namespace, root_or_skip, veth};
+use common::{
+    bytes, eal, layout, memory, null, packet, pool, pool_over, private_namespace, root_or_skip, veth,
+};
 use dpdk::{
     Batch, BufferLayout, Device, Mbuf, Pool, PoolOptions, PortBuilder, PortError, RxQueue, Started, TxQueue,
 };
@@ -39,7 +41,7 @@ fn af_packet(interface: &str) -> PortBuilder {
 
 fn pool_of(stride: u32, buffers: u32) -> Arc<Pool> {
     let layout = BufferLayout { stride, ..layout(buffers) };
-    Arc::new(Pool::over_region(eal(), "ports", memory(layout), layout, PoolOptions::default()).unwrap())
+    Arc::new(pool_over("ports", memory(layout), layout, PoolOptions::default()).unwrap())
 }
 
 fn send(tx: &mut TxQueue, packet: Mbuf) {

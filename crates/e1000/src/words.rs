@@ -23,24 +23,24 @@ unsafe impl Sync for Words {}
 
 impl Words {
     /// A new file of `end` bytes, mapped from `first` on. Both are multiples of the page size.
-    pub(crate) fn new(name: &str, (first, end): (u32, u32)) -> Result<Self, Errno> {
+    pub(crate) fn new(name: &str, first: u32, end: u32) -> Result<Self, Errno> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, end.into())?;
         // Others who have it must not be able to take pages away.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::map(file, (first, end))
+        Self::map(file, first, end)
     }
 
     /// A file that [`Self::new`] has made, perhaps in another process.
-    pub(crate) fn reopen(file: OwnedFd, (first, end): (u32, u32)) -> Result<Self, Errno> {
+    pub(crate) fn reopen(file: OwnedFd, first: u32, end: u32) -> Result<Self, Errno> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         if !seals.contains(SealFlags::SHRINK) || fstat(&file)?.st_size as u64 != u64::from(end) {
             return Err(Errno::INVAL);
         }
-        Self::map(file, (first, end))
+        Self::map(file, first, end)
     }
 
-    fn map(file: OwnedFd, (first, end): (u32, u32)) -> Result<Self, Errno> {
+    fn map(file: OwnedFd, first: u32, end: u32) -> Result<Self, Errno> {
         let bytes = end.checked_sub(first).ok_or(Errno::INVAL)? as usize;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the kernel chooses, of a file that holds it and cannot shrink.

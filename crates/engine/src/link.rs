@@ -21,6 +21,22 @@ const WAKE_EVERY_MICROS: u64 = 20;
 /// wakes up quickly anyway.
 const AHEAD_EVERY: u64 = 250;
 
+/// What a link is made of.
+pub(crate) struct LinkParts {
+    pub(crate) id: LinkId,
+    pub(crate) group: GroupId,
+    pub(crate) role: RoleId,
+    /// The memory of this group that this worker uses.
+    pub(crate) memory: MemoryId,
+    pub(crate) to_nf: Producer,
+    pub(crate) from_nf: Consumer,
+    pub(crate) wake: Arc<OwnedFd>,
+    /// The NF never signals, so the worker must poll.
+    pub(crate) silent: bool,
+    /// The memory of the rings.
+    pub(crate) control: Arc<Control>,
+}
+
 /// The worker's side of the link. The manager creates it, the worker owns it.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -43,19 +59,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    #[allow(clippy::too_many_arguments, reason = "one place makes links, from the parts of an admission")]
-    pub(crate) fn new(
-        id: LinkId,
-        group: GroupId,
-        role: RoleId,
-        memory: MemoryId,
-        to_nf: Producer,
-        from_nf: Consumer,
-        wake: Arc<OwnedFd>,
-        control: Arc<Control>,
-    ) -> Self {
-        let wake_every = clock::cycles_in_micros(WAKE_EVERY_MICROS);
-        let (published, wake_pending, woken_at) = (false, false, 0);
+    pub(crate) fn new(parts: LinkParts) -> Self {
+        let LinkParts { id, group, role, memory, to_nf, from_nf, wake, silent, control } = parts;
         Self {
             id,
             group,
@@ -64,19 +69,13 @@ impl Link {
             to_nf,
             from_nf,
             wake,
-            published,
-            wake_pending,
-            woken_at,
-            wake_every,
-            silent: false,
+            published: false,
+            wake_pending: false,
+            woken_at: 0,
+            wake_every: clock::cycles_in_micros(WAKE_EVERY_MICROS),
+            silent,
             _control: control,
         }
-    }
-
-    /// Marks the link of an NF that never signals.
-    pub(crate) fn silent(mut self, silent: bool) -> Self {
-        self.silent = silent;
-        self
     }
 
     /// Whether the NF returns packets without signalling.

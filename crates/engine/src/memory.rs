@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpdk::{
-    BufferLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, NumaNode, PacketMemory, Pool, PoolError,
-    PoolOptions,
+    BufferLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, NumaNode, PacketMemory, Pool, PoolBuffers,
+    PoolError, PoolOptions,
 };
 use netvm_region::Region;
 
@@ -149,7 +149,12 @@ pub(crate) fn pools_over(
     // Few buffers must not all wait in the caches of some threads.
     let cache = PoolOptions::default().cache.min(geometry.buffers / 4);
     let options = PoolOptions { node: existing(node), cache, ..PoolOptions::default() };
-    let pool = Pool::over_region(eal, &format!("memory-{id}"), Arc::clone(&buffers), layout, options)?;
+    let pool = Pool::over_region(
+        eal,
+        &format!("memory-{id}"),
+        PoolBuffers { memory: Arc::clone(&buffers), layout },
+        options,
+    )?;
     let large = (geometry.large > 0).then(|| {
         let layout = BufferLayout {
             first: layout.first + geometry.buffers as usize * geometry.stride as usize,
@@ -159,7 +164,7 @@ pub(crate) fn pools_over(
         };
         // Without a cache: for a segment of 64 KB, the cost of the shared store does not matter.
         let options = PoolOptions { cache: 0, ..options };
-        Pool::over_region(eal, &format!("large-{id}"), buffers, layout, options)
+        Pool::over_region(eal, &format!("large-{id}"), PoolBuffers { memory: buffers, layout }, options)
     });
     Ok(Pools { pool, large: large.transpose()? })
 }

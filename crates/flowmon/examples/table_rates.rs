@@ -25,7 +25,7 @@ fn main() {
     for flows in sizes {
         let settings = Settings { idle: u64::MAX, active: u64::MAX, sampling: 1, names: 0 };
         let kinds = [TableKind::Null, TableKind::DLeft, TableKind::Tagged];
-        let mut meters = kinds.map(|kind| AnyMeter::new((kind, flows), settings, None));
+        let mut meters = kinds.map(|kind| AnyMeter::new(kind, flows, settings, None));
         let mut frame = FlowFrame::new();
         let mut times = [const { Vec::new() }; 3];
         let mut random = 1u64;

@@ -4,7 +4,7 @@ use netvm_wire::Headers;
 use rtrb::Producer;
 
 use crate::entry::{Entry, Record};
-use crate::meter::{Counts, Meter, Settings};
+use crate::meter::{Counts, Front, Meter, Settings};
 use crate::table::{DLeft, FlowTable, Null, Tagged};
 
 /// Which table.
@@ -43,7 +43,7 @@ macro_rules! each {
 impl AnyMeter {
     /// A meter with a table of this kind for `flows` flows; see [`Meter::new`].
     #[must_use]
-    pub fn new((kind, flows): (TableKind, usize), settings: Settings, out: Option<Producer<Record>>) -> Self {
+    pub fn new(kind: TableKind, flows: usize, settings: Settings, out: Option<Producer<Record>>) -> Self {
         match kind {
             TableKind::Null => Self::Null(Meter::new(Null, settings, out)),
             TableKind::DLeft => Self::DLeft(Meter::new(DLeft::new(flows), settings, out)),
@@ -59,7 +59,7 @@ impl AnyMeter {
 
     /// As [`Meter::front`].
     #[inline]
-    pub fn front(&mut self, front: (&[u8], u32), headers: Option<&Headers>, at: (u16, u64)) {
+    pub fn front(&mut self, front: Front<'_>, headers: Option<&Headers>, at: (u16, u64)) {
         each!(self, meter => meter.front(front, headers, at));
     }
 

@@ -55,7 +55,7 @@ impl Key {
         let key = headers.key();
         let vlan = u64::from(key.vlan.map_or(0, VlanId::get)) << VLAN_SHIFT;
         if !key.is_ip() {
-            return Self::ethernet(key.source_mac, key.destination_mac, (key.ether_type, vlan));
+            return Self::ethernet(key.source_mac, key.destination_mac, key.ether_type, vlan);
         }
         let kind = if key.ether_type == EtherType::IPV4 { Kind::Ipv4 } else { Kind::Ipv6 };
         let ports = [u64::from(key.source_port), u64::from(key.destination_port)];
@@ -71,10 +71,10 @@ impl Key {
         head[..count].copy_from_slice(&frame[..count]);
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = head;
         let (to, from) = (MacAddr([a, b, c, d, e, f]), MacAddr([g, h, i, j, k, l]));
-        Self::ethernet(from, to, (EtherType(u16::from_be_bytes([m, n])), 0))
+        Self::ethernet(from, to, EtherType(u16::from_be_bytes([m, n])), 0)
     }
 
-    fn ethernet(from: MacAddr, to: MacAddr, (ether_type, vlan): (EtherType, u64)) -> (Self, bool) {
+    fn ethernet(from: MacAddr, to: MacAddr, ether_type: EtherType, vlan: u64) -> (Self, bool) {
         let end = |MacAddr([a, b, c, d, e, f]): MacAddr| {
             [u64::from_be_bytes([0, 0, a, b, c, d, e, f]), u64::from(ether_type.0)]
         };

@@ -29,6 +29,15 @@ pub struct Settings {
     pub names: u32,
 }
 
+/// The front of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Front<'a> {
+    /// Its first bytes.
+    pub bytes: &'a [u8],
+    /// The length of the whole packet.
+    pub length: u32,
+}
+
 /// What a meter has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -97,17 +106,13 @@ impl<T: FlowTable> Meter<T> {
     /// inconsistent. It counts with [`Meter::commit`] at the latest.
     #[inline]
     pub fn packet(&mut self, frame: &[u8], headers: Option<&Headers>, at: (u16, u64)) {
-        self.front((frame, frame.len() as u32), headers, at);
+        self.front(Front { bytes: frame, length: frame.len() as u32 }, headers, at);
     }
 
-    /// As [`Meter::packet`], with only the front of a packet of `bytes` bytes at hand.
+    /// As [`Meter::packet`], with only the front of a packet at hand.
     #[inline]
-    pub fn front(
-        &mut self,
-        (frame, bytes): (&[u8], u32),
-        headers: Option<&Headers>,
-        (ingress, now): (u16, u64),
-    ) {
+    pub fn front(&mut self, front: Front<'_>, headers: Option<&Headers>, at: (u16, u64)) {
+        let (Front { bytes: frame, length: bytes }, (ingress, now)) = (front, at);
         let octets = headers
             .filter(|headers| headers.key().is_ip())
             .map_or(0, |headers| (headers.payload_end() - headers.l3_offset()) as u32);

@@ -24,20 +24,20 @@ pub fn e1000(data: &[u8]) {
             0 => {
                 let (command, flags, count) = (u16::from(input.u8() % 16), input.u32(), input.u8());
                 let body = input.bytes(count.into());
-                send(&mut card, (command, flags), body, Some(&memory));
+                send(&mut card, Message { command, flags, body }, Some(&memory));
             }
             1 => handshake(&mut card, &memory),
             2 => {
                 let (register, value) = (u32::from(input.u16()), input.u32());
-                write(&mut card, (0, register), value);
+                write(&mut card, 0, register, value);
             }
             // Ring registers.
             3 => {
                 let ring = if input.u8().is_multiple_of(2) { 0x2800 } else { 0x3800 };
                 let (register, value) = (u32::from(input.u8() % 0x30), u32::from(input.u16()));
-                write(&mut card, (0, ring + register), value);
+                write(&mut card, 0, ring + register, value);
             }
-            4 => write(&mut card, (0, [0x100, 0x400][usize::from(input.u8() % 2)]), input.u32() | 2),
+            4 => write(&mut card, 0, [0x100, 0x400][usize::from(input.u8() % 2)], input.u32() | 2),
             5 => {
                 let (at, count) = (u64::from(input.u16()), input.u8());
                 memory.write_all_at(input.bytes(count.into()), at).expect("guest memory");
@@ -48,7 +48,7 @@ pub fn e1000(data: &[u8]) {
                 let (at, words) = (input.u16(), [0; 6].map(|_| u32::from(input.u8() % 64)));
                 let block = words.map(u32::to_le_bytes).concat();
                 memory.write_all_at(&block, at.into()).expect("guest memory");
-                write(&mut card, (0, 0x2830), FIRST as u32 + u32::from(at));
+                write(&mut card, 0, 0x2830, FIRST as u32 + u32::from(at));
             }
             _ => receive(&mut queue, input.u16()),
         }
@@ -65,8 +65,17 @@ fn guest_memory() -> File {
     file.into()
 }
 
+/// A message of the client.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    command: u16,
+    flags: u32,
+    body: &'a [u8],
+}
+
 /// Sends a message; its reply must be one.
-fn send(card: &mut Card, (command, flags): (u16, u32), body: &[u8], fd: Option<&File>) {
+fn send(card: &mut Card, message: Message<'_>, fd: Option<&File>) {
+    let Message { command, flags, body } = message;
     let mut bytes = [[1, 0], command.to_ne_bytes()].concat();
     for word in [16 + body.len() as u32, flags, 0] {
         bytes.extend(word.to_ne_bytes());
@@ -80,25 +89,26 @@ fn send(card: &mut Card, (command, flags): (u16, u32), body: &[u8], fd: Option<&
     }
 }
 
-fn write(card: &mut Card, (region, at): (u32, u32), value: u32) {
+fn write(card: &mut Card, region: u32, at: u32, value: u32) {
     let words = [at, 0, region, 4, value];
-    send(card, (10, 0), &words.map(u32::to_ne_bytes).concat(), None);
+    let body = words.map(u32::to_ne_bytes).concat();
+    send(card, Message { command: 10, flags: 0, body: &body }, None);
 }
 
 /// What every client does: agrees on the version, maps memory, makes the card a bus master, sets up the rings.
 fn handshake(card: &mut Card, memory: &File) {
-    send(card, (1, 0), b"\0\0\0\0{}\0", None);
+    send(card, Message { command: 1, flags: 0, body: b"\0\0\0\0{}\0" }, None);
     let mut body = [32u32, 3].map(u32::to_ne_bytes).concat();
     body.extend([0, FIRST, BYTES].map(u64::to_ne_bytes).concat());
-    send(card, (2, 0), &body, Some(memory));
-    write(card, (7, 4), 7);
+    send(card, Message { command: 2, flags: 0, body: &body }, Some(memory));
+    write(card, 7, 4, 7);
     for (ring, base) in [(0x2800, 0), (0x3800, 0x1000)] {
-        write(card, (0, ring), FIRST as u32 + base);
-        write(card, (0, ring + 8), 256);
-        write(card, (0, ring + 0x18), 15);
+        write(card, 0, ring, FIRST as u32 + base);
+        write(card, 0, ring + 8, 256);
+        write(card, 0, ring + 0x18, 15);
     }
-    write(card, (0, 0x100), 0x801a);
-    write(card, (0, 0x400), 2);
+    write(card, 0, 0x100, 0x801a);
+    write(card, 0, 0x400, 2);
 }
 
 fn transmit(queue: &mut Queue) {

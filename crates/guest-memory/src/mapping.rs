@@ -32,7 +32,7 @@ impl Mapping {
     ///
     /// Whether the file has all these bytes is not checked.
     #[must_use]
-    pub fn new(file: &Arc<File>, (offset, bytes): (u64, u64), access: Access) -> Option<Self> {
+    pub fn new(file: &Arc<File>, offset: u64, bytes: u64, access: Access) -> Option<Self> {
         // The size of a huge page on hugetlbfs.
         let page =
             u64::try_from(fstat(&**file).ok()?.st_blksize).ok()?.max(4096).checked_next_power_of_two()?;
@@ -77,16 +77,16 @@ mod tests {
         rustix::io::pwrite(&file, b"here", PAGE + 100).unwrap();
         let file = Arc::new(File::from(file));
         let access = Access { writable: true, populate: true };
-        let mapping = Mapping::new(&file, (PAGE + 100, PAGE), access).unwrap();
+        let mapping = Mapping::new(&file, PAGE + 100, PAGE, access).unwrap();
         // SAFETY: mapped as long as `mapping` lives.
         assert_eq!(unsafe { *mapping.start().cast::<[u8; 4]>() }, *b"here");
         let (address, bytes) = mapping.pages();
         assert_eq!((mapping.start() as usize - address, bytes % 8192), (100, 0));
         for (offset, bytes) in [(0, 1 << 60), (u64::MAX - PAGE, PAGE), (0, u64::MAX)] {
-            assert!(Mapping::new(&file, (offset, bytes), Access::default()).is_none());
+            assert!(Mapping::new(&file, offset, bytes, Access::default()).is_none());
         }
         let program = Arc::new(File::open("/proc/self/exe").unwrap());
-        assert!(Mapping::new(&program, (0, PAGE), access).is_none());
-        assert!(Mapping::new(&program, (0, PAGE), Access::default()).is_some());
+        assert!(Mapping::new(&program, 0, PAGE, access).is_none());
+        assert!(Mapping::new(&program, 0, PAGE, Access::default()).is_some());
     }
 }

@@ -75,7 +75,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Status { wait } => commands::status(client, output, wait).await,
         CliCommand::Port { name } => commands::port(client, output, name.as_deref()).await,
         CliCommand::Nf { command: Some(NfCommand::LastWords { role, write }), .. } => {
-            commands::last_words(client, output, (&role, write)).await
+            commands::last_words(client, output, &role, write).await
         }
         CliCommand::Nf { role, .. } => commands::nf(client, output, role.as_deref()).await,
         CliCommand::Vm { command } => commands::vm(client, output, command).await,

@@ -23,7 +23,7 @@ pub use daemon::Options;
 pub use grace::expedite_exit;
 pub use lookup::check;
 pub use offline::{
-    CutFrames, EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary,
-    eval, policy_eval, replay,
+    CutFrames, EvalError, EvalInput, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf,
+    ReplayReport, Summary, eval, policy_eval, replay,
 };
 pub use run::{DaemonError, Logging, keep_files, protect_new_files, run, start_logging};

@@ -6,7 +6,7 @@ mod common;
 
 use common::{eal, entries, filter_sets, scan};
 use netvm_classifier::{Limits, NONE};
-use netvm_daemon::{EvalError, Summary, eval};
+use netvm_daemon::{EvalError, EvalInput, Summary, eval};
 use netvm_policy::arbitrary::Generator;
 
 const RULES: &str = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF 0x0000/0x0200
@@ -16,7 +16,8 @@ const RULES: &str = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF 0x0000/0x
 
 fn run(limits: &Limits, rules: &str, headers: &str) -> (Result<Summary, EvalError>, String) {
     let mut out = Vec::new();
-    let outcome = eval(eal(), limits, rules.as_bytes(), headers.as_bytes(), &mut out);
+    let input = EvalInput { rules: rules.as_bytes(), headers: headers.as_bytes() };
+    let outcome = eval(eal(), limits, input, &mut out);
     (outcome, String::from_utf8(out).unwrap())
 }
 

@@ -32,10 +32,10 @@ fn has_nf() -> bool {
 }
 
 fn replay(input: &Path, output: &Path, chain: &str) -> Output {
-    replay_with(&[], (input, output), chain)
+    replay_with(&[], input, output, chain)
 }
 
-fn replay_with(options: &[&str], (input, output): (&Path, &Path), chain: &str) -> Output {
+fn replay_with(options: &[&str], input: &Path, output: &Path, chain: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
     command.args(["replay", "--json", "--chain", chain]).args(options).arg(input).arg(output);
     command.output().unwrap()
@@ -217,7 +217,7 @@ fn cut_frames_are_padded_or_skipped_on_request() {
             "skipped 2 frames cut at capture (the first is frame 2, at byte 100",
         ),
     ] {
-        let outcome = replay_with(&["--cut-frames", what], (&input, &output), "simple-forward");
+        let outcome = replay_with(&["--cut-frames", what], &input, &output, "simple-forward");
         assert!(outcome.status.success(), "{}", say(&outcome));
         assert_eq!(count(&outcome, "skipped"), Some(skipped), "{}", say(&outcome));
         assert_eq!(frames(&output).unwrap(), expected, "{what}");

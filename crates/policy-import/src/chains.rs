@@ -121,6 +121,16 @@ struct Place {
     outermost: bool,
 }
 
+/// A step that decides, and its packets.
+#[derive(Clone, Copy)]
+struct Deciding<'a> {
+    chain: usize,
+    step: &'a Step,
+    /// The step that the rules are of.
+    origin: Origin,
+    live: &'a [Match],
+}
+
 struct Writer<'a> {
     program: &'a Program,
     ports: &'a [PortId],
@@ -180,7 +190,7 @@ impl<'a> Writer<'a> {
             end: if accepts { End::Accept } else { End::Drop },
             unsure: None,
         };
-        self.decide(base, chain, &step, None, live)
+        self.decide(base, Deciding { chain, step: &step, origin: None, live })
     }
 
     /// Expands a chain for the packets that enter it; true if all are decided.
@@ -230,13 +240,9 @@ impl<'a> Writer<'a> {
                 End::Accept | End::Return
                     if outermost && step.police.is_some() && program.bases[base].accepts =>
                 {
-                    self.decide(
-                        base,
-                        index,
-                        &Step { end: End::Accept, ..step.clone() },
-                        Some((index, at)),
-                        &here,
-                    )?;
+                    let accepting = Step { end: End::Accept, ..step.clone() };
+                    let origin = Some((index, at));
+                    self.decide(base, Deciding { chain: index, step: &accepting, origin, live: &here })?;
                     decided |= all;
                 }
                 End::Return if step.police.is_some() => {
@@ -246,18 +252,15 @@ impl<'a> Writer<'a> {
                         continue;
                     }
                     // Packets beyond the limit are dropped; others return.
-                    self.decide(
-                        base,
-                        index,
-                        &Step { end: End::Next, ..step.clone() },
-                        Some((index, at)),
-                        &here,
-                    )?;
+                    let policing = Step { end: End::Next, ..step.clone() };
+                    let origin = Some((index, at));
+                    self.decide(base, Deciding { chain: index, step: &policing, origin, live: &here })?;
                     live = self.leave(live, place, &here)?;
                     returned = true;
                 }
                 End::Next | End::Accept | End::Drop | End::Reject => {
-                    self.decide(base, index, step, Some((index, at)), &here)?;
+                    let origin = Some((index, at));
+                    self.decide(base, Deciding { chain: index, step, origin, live: &here })?;
                     decided |= all && step.end != End::Next;
                 }
                 End::Return if outermost => {
@@ -307,14 +310,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the rules of a deciding step.
-    fn decide(
-        &mut self,
-        base: usize,
-        chain: usize,
-        step: &Step,
-        origin: Origin,
-        live: &[Match],
-    ) -> Result<(), ExpandError> {
+    fn decide(&mut self, base: usize, deciding: Deciding<'_>) -> Result<(), ExpandError> {
+        let Deciding { step, live, .. } = deciding;
         let more = base + 1 < self.program.bases.len();
         let terminal = match step.end {
             End::Drop => Some(Action::Drop),
@@ -325,7 +322,7 @@ impl<'a> Writer<'a> {
         let actions = Actions { terminal, police: step.police, ..Actions::default() };
         // A rule without actions counts packets.
         if actions != Actions::default() || step.end == End::Next {
-            self.emit(chain, step, origin, live, actions)?;
+            self.emit(deciding, actions)?;
         }
         if step.end == End::Accept && more {
             // Later base chains decide; allowed if none has such packets in its scope.
@@ -334,20 +331,14 @@ impl<'a> Writer<'a> {
             self.stack = stack;
             if !decided {
                 let actions = Actions { terminal: Some(Action::Allow), ..Actions::default() };
-                self.emit(chain, step, origin, live, actions)?;
+                self.emit(deciding, actions)?;
             }
         }
         Ok(())
     }
 
-    fn emit(
-        &mut self,
-        chain: usize,
-        step: &Step,
-        origin: Origin,
-        live: &[Match],
-        actions: Actions,
-    ) -> Result<(), ExpandError> {
+    fn emit(&mut self, deciding: Deciding<'_>, actions: Actions) -> Result<(), ExpandError> {
+        let Deciding { chain, step, origin, live } = deciding;
         for matches in live {
             self.values += values(matches);
             if self.out.rules.len() >= MAX_RULES || self.values > MAX_VALUES {

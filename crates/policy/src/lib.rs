@@ -29,7 +29,7 @@ mod used;
 pub use cubes::{Cube, Family, Fields, MAX_CUBES, TooManyCubes};
 pub use decision::{Decision, Merged};
 pub use flatten::{
-    Edit, EgressClasses, Flat, FlatList, FlattenError, Side, egress_classes, flatten, ingress_classes,
+    Edit, Edited, EgressClasses, Flat, FlatList, FlattenError, Side, egress_classes, flatten, ingress_classes,
 };
 pub use matching::{Match, mac_bits};
 pub use names::Names;

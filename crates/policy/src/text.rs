@@ -190,18 +190,17 @@ impl<'f> Words<'_, 'f> {
 
     /// `10.0.0.0/8 :1024-65535 > 10.1.0.0/16 :80`.
     fn endpoints(&mut self, matches: &Match) -> fmt::Result {
-        let source = (&matches.source[..], &matches.source_ports[..]);
-        let destination = (&matches.destination[..], &matches.destination_ports[..]);
-        let named = |(nets, ports): (&[IpNet], &[PortRange])| !nets.is_empty() || !ports.is_empty();
-        if !named(source) && !named(destination) {
+        let Match { source, source_ports, destination, destination_ports, .. } = matches;
+        let is_any = |nets: &[IpNet], ports: &[PortRange]| nets.is_empty() && ports.is_empty();
+        if is_any(source, source_ports) && is_any(destination, destination_ports) {
             return Ok(());
         }
-        self.endpoint(source)?;
+        self.endpoint(source, source_ports)?;
         self.next()?.write_str(">")?;
-        self.endpoint(destination)
+        self.endpoint(destination, destination_ports)
     }
 
-    fn endpoint(&mut self, (nets, ports): (&[IpNet], &[PortRange])) -> fmt::Result {
+    fn endpoint(&mut self, nets: &[IpNet], ports: &[PortRange]) -> fmt::Result {
         match nets {
             [] => self.next()?.write_str("any")?,
             nets => self.set("", nets, |net| Net(*net))?,

@@ -31,6 +31,14 @@ pub enum Pages {
     Normal,
 }
 
+/// A kind of memfd.
+#[derive(Clone, Copy)]
+struct MemfdKind {
+    flags: MemfdFlags,
+    /// Seals besides those that all have.
+    seals: SealFlags,
+}
+
 /// The pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
@@ -120,15 +128,16 @@ impl Mapping {
     /// # Errors
     /// [`MapError::Memory`] if the machine has less memory available, [`MapError::System`] if a call fails.
     pub fn create(name: &str, bytes: u64, pages: Pages, node: Option<u32>) -> Result<Self, MapError> {
-        let (huge, seals) = (MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, SealFlags::empty());
+        let normal = MemfdKind { flags: MemfdFlags::empty(), seals: SealFlags::empty() };
+        let huge = MemfdKind { flags: MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, ..normal };
         if pages == Pages::HugeIfFree
             && bytes.is_multiple_of(2 << 20)
-            && let Ok(mapping) = Self::create_with(name, bytes, (huge, seals), node)
+            && let Ok(mapping) = Self::create_with(name, bytes, huge, node)
         {
             return Ok(mapping);
         }
         Self::check_available(name, bytes)?;
-        Self::create_with(name, bytes, (MemfdFlags::empty(), seals), node)
+        Self::create_with(name, bytes, normal, node)
     }
 
     /// As [`Mapping::create`] in normal pages, but also sealed against later writable mappings and writes, so that it
@@ -138,7 +147,8 @@ impl Mapping {
     /// As for [`Mapping::create`]; before Linux 5.1 the kernel refuses the seal.
     pub fn create_for_readers(name: &str, bytes: u64) -> Result<Self, MapError> {
         Self::check_available(name, bytes)?;
-        Self::create_with(name, bytes, (MemfdFlags::empty(), SealFlags::FUTURE_WRITE), None)
+        let kind = MemfdKind { flags: MemfdFlags::empty(), seals: SealFlags::FUTURE_WRITE };
+        Self::create_with(name, bytes, kind, None)
     }
 
     fn check_available(name: &str, bytes: u64) -> Result<(), MapError> {
@@ -152,20 +162,16 @@ impl Mapping {
         Ok(())
     }
 
-    fn create_with(
-        name: &str,
-        bytes: u64,
-        (kind, seals): (MemfdFlags, SealFlags),
-        node: Option<u32>,
-    ) -> Result<Self, MapError> {
+    fn create_with(name: &str, bytes: u64, kind: MemfdKind, node: Option<u32>) -> Result<Self, MapError> {
         let fail = |step| move |e: rustix::io::Errno| system(name, step, e.into());
         let label = CString::new(format!("netvm-{name}")).map_err(|e| system(name, "name", e.into()))?;
-        let fd = memfd_create(&label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind)
+        let fd = memfd_create(&label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind.flags)
             .map_err(fail("memfd_create"))?;
         let whole = bytes.checked_next_power_of_two().unwrap_or(bytes);
         ftruncate(&fd, whole).map_err(fail("ftruncate"))?;
-        let huge = kind.contains(MemfdFlags::HUGETLB);
-        let mut mapping = Self::map(name, fd, bytes, true, huge)?;
+        let huge = kind.flags.contains(MemfdFlags::HUGETLB);
+        let mut mapping = Self::map(name, fd, bytes, true)?;
+        mapping.pages = if huge { PageKind::Huge } else { PageKind::Normal };
         // SAFETY: the range is the new mapping, which is not shared yet.
         unsafe {
             let base = mapping.base.as_ptr().cast::<c_void>();
@@ -179,7 +185,7 @@ impl Mapping {
             madvise(base, mapping.length, Advice::LinuxPopulateWrite).map_err(fail("populate"))?;
         }
         // SEAL: a peer could add FUTURE_WRITE otherwise, and then no other peer could map the memory any more.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | seals;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | kind.seals;
         fcntl_add_seals(&mapping.fd, seals).map_err(fail("seal"))?;
         let watch = Watch::begin(mapping.base.as_ptr() as usize, mapping.length);
         let watch = watch.map_err(|error| system(name, "handle SIGBUS", error))?;
@@ -204,10 +210,10 @@ impl Mapping {
         if !is_device && !fcntl_get_seals(&fd).map_err(fail("seals"))?.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed { name: name.to_owned() });
         }
-        Self::map(name, fd, bytes, writable, false)
+        Self::map(name, fd, bytes, writable)
     }
 
-    fn map(name: &str, fd: OwnedFd, bytes: u64, writable: bool, huge: bool) -> Result<Self, MapError> {
+    fn map(name: &str, fd: OwnedFd, bytes: u64, writable: bool) -> Result<Self, MapError> {
         let length = usize::try_from(bytes).map_err(|e| system(name, "size", io::Error::other(e)))?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: the kernel chooses the address of the new mapping, so it replaces no existing one.
@@ -215,8 +221,7 @@ impl Mapping {
             .map_err(|e| system(name, "mmap", e.into()))?;
         let base =
             NonNull::new(base.cast()).ok_or_else(|| system(name, "mmap", io::ErrorKind::Other.into()))?;
-        let pages = if huge { PageKind::Huge } else { PageKind::Normal };
-        Ok(Self { base, length, fd, pages, writable, pristine: None })
+        Ok(Self { base, length, fd, pages: PageKind::Normal, writable, pristine: None })
     }
 
     /// Whether created memory still has all of its pages. A peer can punch holes into the file; an access then gets a

@@ -25,7 +25,7 @@ impl MappedRegion {
     fn map(region: &Region, file: OwnedFd, populate: bool) -> Option<Self> {
         let id = FileId::of(&file)?;
         let access = Access { writable: true, populate };
-        let mapping = Mapping::new(&Arc::new(File::from(file)), (region.offset, region.bytes), access)?;
+        let mapping = Mapping::new(&Arc::new(File::from(file)), region.offset, region.bytes, access)?;
         Some(Self { region: *region, file: id, mapping })
     }
 

@@ -120,22 +120,25 @@ pub fn pending(header: &Header, front: &[u8], length: usize) -> Result<Pending, 
     }
     match header.gso_type & !GSO_ECN {
         GSO_NONE => Ok(Pending::Checksum { from, at }),
-        GSO_TCP_V4 => segments(header, front, length, (false, false)),
-        GSO_TCP_V6 => segments(header, front, length, (true, false)),
+        GSO_TCP_V4 => segments(header, front, length, Carries { v6: false, udp: false }),
+        GSO_TCP_V6 => segments(header, front, length, Carries { v6: true, udp: false }),
         GSO_UDP => {
             let version = front.get(ip_offset(front)?).ok_or(HeaderError::Contradiction)? >> 4;
-            segments(header, front, length, (version == 6, true))
+            segments(header, front, length, Carries { v6: version == 6, udp: true })
         }
         kind => Err(HeaderError::Kind(kind)),
     }
 }
 
-fn segments(
-    header: &Header,
-    front: &[u8],
-    length: usize,
-    (v6, udp): (bool, bool),
-) -> Result<Pending, HeaderError> {
+/// What a segment carries.
+#[derive(Clone, Copy)]
+struct Carries {
+    v6: bool,
+    udp: bool,
+}
+
+fn segments(header: &Header, front: &[u8], length: usize, carries: Carries) -> Result<Pending, HeaderError> {
+    let Carries { v6, udp } = carries;
     let wrong = HeaderError::Contradiction;
     let l2 = ip_offset(front)?;
     let l4_at = usize::from(header.sum_from);

@@ -127,7 +127,7 @@ impl Queue {
             return None;
         }
         // SAFETY: as the caller promises.
-        let is_good = unsafe { self.ring.as_mut()?.run((self.fd.as_fd(), operation), packets) }.is_ok();
+        let is_good = unsafe { self.ring.as_mut()?.run(self.fd.as_fd(), operation, packets) }.is_ok();
         if !is_good {
             self.ring = None;
         }

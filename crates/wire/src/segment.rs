@@ -56,6 +56,17 @@ pub struct Carries {
     pub udp: bool,
 }
 
+/// The headers of a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentHeaders<'a> {
+    /// All of them, in private memory.
+    pub bytes: &'a [u8],
+    /// Their lengths.
+    pub lengths: HeaderLengths,
+    /// What follows them.
+    pub carries: Carries,
+}
+
 /// Splits one segment into packets.
 #[derive(Clone, Debug)]
 pub struct Segmenter {
@@ -67,17 +78,12 @@ pub struct Segmenter {
 }
 
 impl Segmenter {
-    /// Takes all headers of the segment, in private memory, the bytes of payload, and the payload `size` per packet.
+    /// Takes the headers of the segment, the bytes of payload, and the payload `size` per packet.
     ///
     /// # Errors
     /// [`SegmentError`].
-    pub fn new(
-        headers: &[u8],
-        lengths: HeaderLengths,
-        carries: Carries,
-        payload: usize,
-        size: u16,
-    ) -> Result<Self, SegmentError> {
+    pub fn new(headers: SegmentHeaders<'_>, payload: usize, size: u16) -> Result<Self, SegmentError> {
+        let SegmentHeaders { bytes: headers, lengths, carries } = headers;
         let HeaderLengths { l2, l3, l4 } = lengths;
         let is_few = if carries.udp {
             size > 0 && payload.div_ceil(size.into()) <= MAX_DATAGRAMS
@@ -221,13 +227,19 @@ mod tests {
         let whole = frame(false, false).tcp(1, 2, TcpFlags::ACK).payload(&[0; 100]).to_vec().unwrap();
         let (lengths, payload) = lengths(&whole);
         let cut = |headers: &[u8], lengths, v6, size| {
-            Segmenter::new(headers, lengths, Carries { v6, udp: false }, 100, size)
-                .map(|segmenter| segmenter.count())
+            Segmenter::new(
+                SegmentHeaders { bytes: headers, lengths, carries: Carries { v6, udp: false } },
+                100,
+                size,
+            )
+            .map(|segmenter| segmenter.count())
         };
         let headers = &whole[..payload];
         assert_eq!(cut(headers, lengths, false, 48), Ok(3));
         assert_eq!(cut(headers, lengths, false, 47), Err(SegmentError::Size(47)));
-        let datagrams = |size| Segmenter::new(headers, lengths, Carries { v6: false, udp: true }, 129, size);
+        let carries = Carries { v6: false, udp: true };
+        let udp = SegmentHeaders { bytes: headers, lengths, carries };
+        let datagrams = |size| Segmenter::new(udp, 129, size);
         assert_eq!(datagrams(0).err(), Some(SegmentError::Size(0)));
         assert_eq!(datagrams(1).err(), Some(SegmentError::Size(1)));
         assert_eq!(datagrams(2).err(), Some(SegmentError::Headers), "TCP");
@@ -276,7 +288,8 @@ mod tests {
             };
             let whole = built(number, id, flags, &payload);
             let (lengths, at) = lengths(&whole);
-            let segmenter = Segmenter::new(&whole[..at], lengths, Carries { v6, udp }, payload.len(), size).unwrap();
+            let headers = SegmentHeaders { bytes: &whole[..at], lengths, carries: Carries { v6, udp } };
+            let segmenter = Segmenter::new(headers, payload.len(), size).unwrap();
             let count = payload.chunks(size.into()).count().max(1);
             proptest::prop_assert_eq!(segmenter.count(), count);
             for n in 0..count {

@@ -69,7 +69,7 @@ impl Interface {
         let ifindex = sys::interface_index(&c_name).map_err(|_| no_interface())?;
         let failed = |step| move |source| open_error(name, ifindex, step, source);
 
-        let (control, queues) = find_queues(name, (ifindex, &c_name), options.queues)?;
+        let (control, queues) = find_queues(name, ifindex, &c_name, options.queues)?;
         // Fails early if the process lacks CAP_NET_RAW, not at the first queue.
         let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("create an AF_XDP socket"))?;
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
@@ -126,7 +126,7 @@ impl Interface {
         let bytes = PrivateXsk::buffers(rings) as usize * stride as usize;
         let memory = Mapping::anonymous(bytes).map_err(system("map memory for packets"))?;
         let xsk = self.socket(queue, &Umem::filling(&memory, stride))?;
-        Ok(PrivateXsk::new(xsk, memory, (stride, rings)))
+        Ok(PrivateXsk::new(xsk, memory, stride, rings))
     }
 
     fn socket(&self, queue: u32, umem: &Umem) -> Result<Xsk, QueueError> {
@@ -246,13 +246,14 @@ pub fn check_queues(name: &str, queues: u32) -> Result<(), OpenError> {
     let no_interface = || OpenError::NoInterface { interface: name.to_owned() };
     let c_name = CString::new(name).map_err(|_| no_interface())?;
     let ifindex = sys::interface_index(&c_name).map_err(|_| no_interface())?;
-    find_queues(name, (ifindex, &c_name), Some(queues)).map(drop)
+    find_queues(name, ifindex, &c_name, Some(queues)).map(drop)
 }
 
 /// The socket that controls the interface, and the number of queues to use.
 fn find_queues(
     name: &str,
-    (ifindex, c_name): (u32, &CStr),
+    ifindex: u32,
+    c_name: &CStr,
     asked: Option<u32>,
 ) -> Result<(OwnedFd, u32), OpenError> {
     let failed = |step| move |source| open_error(name, ifindex, step, source);

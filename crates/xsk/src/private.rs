@@ -45,7 +45,7 @@ impl PrivateXsk {
     }
 
     /// `xsk`, with these rings, uses `memory` from its start as buffers of `stride` bytes.
-    pub(crate) fn new(xsk: Xsk, memory: Mapping, (stride, rings): (u32, &RingSizes)) -> Self {
+    pub(crate) fn new(xsk: Xsk, memory: Mapping, stride: u32, rings: &RingSizes) -> Self {
         let mut new = Self {
             xsk,
             memory,

@@ -87,7 +87,8 @@ impl Switch {
     }
 
     #[inline]
-    fn learn(&mut self, station: (u16, MacAddr), ingress: PortId) {
+    fn learn(&mut self, vlan: u16, source: MacAddr, ingress: PortId) {
+        let station = (vlan, source);
         match self.stations.get(&station, self.now) {
             Some(port) if *port == ingress => {}
             Some(port) => {
@@ -130,7 +131,7 @@ impl Switch {
         if frame.source.is_multicast() {
             return self.discard(Counter::BadSource);
         }
-        self.learn((frame.vlan, frame.source), ingress);
+        self.learn(frame.vlan, frame.source, ingress);
         if frame.is_reserved() {
             return self.discard(Counter::Reserved);
         }

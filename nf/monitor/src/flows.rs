@@ -268,7 +268,7 @@ mod tests {
         ) {
             let by = if bytes { Rank::Bytes } else { Rank::Packets };
             let settings = Settings { idle: 1, active: 1, sampling: 1, names: 0 };
-            let mut flows = Flows::new(AnyMeter::new((TableKind::Tagged, capacity), settings, None));
+            let mut flows = Flows::new(AnyMeter::new(TableKind::Tagged, capacity, settings, None));
             let mut model: HashMap<FiveTuple, Amount> = HashMap::new();
             let mut total = Amount::default();
             for (now, (flow, payload)) in (0..).zip(packets) {
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_total() {
         let settings = Settings { idle: 1, active: 1, sampling: 1, names: 0 };
-        let mut flows = Flows::new(AnyMeter::new((TableKind::Null, 100), settings, None));
+        let mut flows = Flows::new(AnyMeter::new(TableKind::Null, 100, settings, None));
         for frame in testing::every_kind() {
             flows.count(&netvm_wire::parse(&frame).unwrap(), &frame, (0, 0));
         }

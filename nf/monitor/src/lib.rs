@@ -126,6 +126,6 @@ impl Args {
             Table::DLeft => TableKind::DLeft,
             Table::Tagged => TableKind::Tagged,
         };
-        AnyMeter::new((kind, self.flows as usize), self.export.settings(records.is_some()), records)
+        AnyMeter::new(kind, self.flows as usize, self.export.settings(records.is_some()), records)
     }
 }

@@ -49,7 +49,7 @@ fn handle(line: &str) -> io::Result<String> {
     match words.as_slice() {
         ["send", mac, to, bytes, millis, rate @ ..] => {
             let rate = rate.first().map(|rate| number(rate)).transpose()?;
-            send([to, mac], number(bytes)? as usize, (Duration::from_millis(number(millis)?), rate))
+            send([to, mac], number(bytes)? as usize, Duration::from_millis(number(millis)?), rate)
         }
         ["driver", file, parameters @ ..] => load_driver(file, &parameters.join(" ")),
         ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
@@ -59,7 +59,7 @@ fn handle(line: &str) -> io::Result<String> {
 
 /// Sends for a time, at a rate; `addresses`: destination and source. Does not count packets that the interface refuses
 /// because its ring is full.
-fn send(addresses: [&str; 2], bytes: usize, (time, rate): (Duration, Option<u64>)) -> io::Result<String> {
+fn send(addresses: [&str; 2], bytes: usize, time: Duration, rate: Option<u64>) -> io::Result<String> {
     let (socket, mut burst) = (bind_to(&interface(addresses[1])?)?, Burst::new());
     let addresses = addresses.iter().flat_map(|mac| mac.split(':'));
     let addresses = addresses.map(|byte| u8::from_str_radix(byte, 16).unwrap_or(0));
@@ -88,8 +88,8 @@ fn send(addresses: [&str; 2], bytes: usize, (time, rate): (Duration, Option<u64>
 fn receive(mac: &str, time: Duration) -> io::Result<String> {
     let (socket, mut burst) = (bind_to(&interface(mac)?)?, Burst::new());
     let wait = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
-    option(&socket, (libc::SOL_SOCKET, libc::SO_RCVTIMEO), &wait)?;
-    option(&socket, (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE), &QUEUE)?;
+    option(&socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
+    option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &QUEUE)?;
     println!("receiving");
     let (asked, mut start, mut received) = (Instant::now(), None, 0);
     while start.map_or(asked.elapsed() < PATIENCE, |start: Instant| start.elapsed() < time) {
@@ -242,13 +242,13 @@ fn bind_to(name: &str) -> io::Result<OwnedFd> {
     })?;
     let on: libc::c_int = 1;
     for name in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
-        option(&socket, (libc::SOL_PACKET, name), &on)?;
+        option(&socket, libc::SOL_PACKET, name, &on)?;
     }
     Ok(socket)
 }
 
 /// Sets an option of a socket, by level and name.
-fn option<T>(socket: &OwnedFd, (level, name): (libc::c_int, libc::c_int), value: &T) -> io::Result<()> {
+fn option<T>(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     // SAFETY: the value outlives the call, and the size is right.
     check(unsafe {
         let size = size_of::<T>() as u32;

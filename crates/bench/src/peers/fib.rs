@@ -57,9 +57,16 @@ pub struct Outcome {
 
 impl FibSpec {
     /// A measurement on `core`.
-    pub fn new(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: &Plan) -> Self {
+    pub fn new(core: u32, family: IpFamily, size: Size, plan: &Plan) -> Self {
         let [warm_up_millis, window_millis] = [plan.warm_up, plan.window].map(|time| time.as_millis() as u32);
-        Self { core, family, size, routes, warm_up_millis, window_millis }
+        Self { core, family, size, routes: None, warm_up_millis, window_millis }
+    }
+
+    /// With the routes of a file, if any.
+    #[must_use]
+    pub fn with_routes(mut self, routes: Option<PathBuf>) -> Self {
+        self.routes = routes;
+        self
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -255,7 +262,7 @@ mod tests {
         for (family, size, routes) in
             [(IpFamily::V4, Size::Full, Some("some/list".into())), (IpFamily::V6, Size::Few, None)]
         {
-            let spec = FibSpec::new(3, family, size, routes, &plan);
+            let spec = FibSpec::new(3, family, size, &plan).with_routes(routes);
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
             assert!(matches!(parsed.command, crate::cli::Bench::FibPeer(parsed) if parsed == spec));

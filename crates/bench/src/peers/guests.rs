@@ -72,15 +72,21 @@ pub fn sockets(folder: &Path) -> [PathBuf; 2] {
     ["p0", "p1"].map(|name| folder.join(name))
 }
 
-/// Starts a testpmd that forwards between its devices. `name`: of its output file. `cores`: for its prompt and for its
-/// forwarding thread.
+/// The cores of a testpmd's threads.
+#[derive(Clone, Copy)]
+struct TestpmdCores {
+    prompt: u32,
+    forwarding: u32,
+}
+
+/// Starts a testpmd that forwards between its devices.
 fn start(
-    (folder, name): (&Path, &str),
-    cores: (u32, u32),
+    output: PathBuf,
+    cores: TestpmdCores,
     devices: &[String],
     prepare: impl FnOnce(&mut Command),
 ) -> Result<Testpmd, BenchError> {
-    let mut eal = vec![format!("--lcores=0@{},1@{}", cores.0, cores.1)];
+    let mut eal = vec![format!("--lcores=0@{},1@{}", cores.prompt, cores.forwarding)];
     let memory: &[&str] = if huge_pages_are_worthwhile() {
         &["--in-memory", "--single-file-segments"]
     } else {
@@ -98,7 +104,7 @@ fn start(
         format!("--txd={DESCRIPTORS}"),
         format!("--txfreet={TX_FREE_THRESHOLD}"),
     ];
-    Testpmd::start(folder.join(format!("{name}.out")), &eal, &own, prepare)
+    Testpmd::start(output, &eal, &own, prepare)
 }
 
 /// Two running guests.
@@ -143,7 +149,8 @@ impl Guests {
                 command.env("NETVM_BENCH_TIMING", timing.path());
             }
         };
-        let mut testpmd = start((folder, "guests"), (core, core), &devices, describe)?;
+        let cores = TestpmdCores { prompt: core, forwarding: core };
+        let mut testpmd = start(folder.join("guests.out"), cores, &devices, describe)?;
         testpmd.wait_for("four ports", |text| text.contains("Port 3: "))?;
         testpmd.wait_for("traffic", |_| ready.exists())?;
         testpmd.type_line("start tx_first 1\n")?;
@@ -174,7 +181,8 @@ fn start_floor(folder: &Path, cores: Cores) -> Result<Testpmd, BenchError> {
         .zip(&paths)
         .map(|(n, path): (u8, _)| format!("--vdev=net_vhost{n},iface={}", path.display()))
         .collect();
-    let mut switch = start((folder, "floor"), (cores.nf, cores.engine), &devices, |_| ())?;
+    let cores = TestpmdCores { prompt: cores.nf, forwarding: cores.engine };
+    let mut switch = start(folder.join("floor.out"), cores, &devices, |_| ())?;
     switch.type_line("start\n")?;
     Ok(switch)
 }

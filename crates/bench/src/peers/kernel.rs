@@ -76,14 +76,16 @@ pub struct Outcome {
 
 impl KernelSpec {
     /// A measurement on `core`.
-    pub fn new(
-        core: u32,
-        routes: u32,
-        (destinations, prefixes): (u32, Option<PathBuf>),
-        plan: &Plan,
-    ) -> Self {
+    pub fn new(core: u32, routes: u32, destinations: u32, plan: &Plan) -> Self {
         let [warm_up_millis, window_millis] = [plan.warm_up, plan.window].map(|time| time.as_millis() as u32);
-        Self { core, routes, destinations, prefixes, warm_up_millis, window_millis }
+        Self { core, routes, destinations, prefixes: None, warm_up_millis, window_millis }
+    }
+
+    /// With the prefixes of a file, if any.
+    #[must_use]
+    pub fn with_prefixes(mut self, prefixes: Option<PathBuf>) -> Self {
+        self.prefixes = prefixes;
+        self
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -232,8 +234,8 @@ mod tests {
     fn arguments_round_trip() {
         let [warm_up, window] = [100, 300].map(Duration::from_millis);
         for prefixes in [None, Some("some/list".into())] {
-            let spec =
-                KernelSpec::new(3, 512, (7, prefixes), &Plan { runs: 1, warm_up, window, limit: None });
+            let plan = Plan { runs: 1, warm_up, window, limit: None };
+            let spec = KernelSpec::new(3, 512, 7, &plan).with_prefixes(prefixes);
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
             assert!(matches!(parsed.command, crate::cli::Bench::KernelPeer(parsed) if parsed == spec));

@@ -58,7 +58,8 @@ impl Vpp {
     /// [`BenchError::Peer`] with its last output.
     pub fn start(
         programs: PathBuf,
-        (table, destinations): (&RouteTable, &[u32]),
+        table: &RouteTable,
+        destinations: &[u32],
         cores: Cores,
     ) -> Result<Self, BenchError> {
         let files = tempfile::tempdir().map_err(BenchError::system("cannot make a folder for VPP"))?;

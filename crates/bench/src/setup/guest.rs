@@ -33,6 +33,15 @@ pub struct Guest {
     console: Option<PipeWriter>,
 }
 
+/// What a guest runs on.
+#[derive(Clone, Copy)]
+pub struct Processor {
+    /// How QEMU runs it.
+    pub accel: Accel,
+    /// The core.
+    pub core: u32,
+}
+
 impl Guest {
     /// Makes the image of a guest that runs the NF `program`, on `core`.
     ///
@@ -41,7 +50,7 @@ impl Guest {
     pub fn nf(program: &Path, arguments: &[&str], accel: Accel, core: u32) -> Result<Self, BenchError> {
         let words =
             [&[program.as_os_str()], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
-        Self::make(program, (PathBuf::from(QEMU), &words), accel, core)
+        Self::make(program, PathBuf::from(QEMU), &words, Processor { accel, core })
     }
 
     /// Makes the image of an ordinary guest in which `program` forwards the packets of its interface.
@@ -49,7 +58,7 @@ impl Guest {
     /// # Errors
     /// As for [`Guest::nf`].
     pub fn ordinary(program: &Path, accel: Accel, core: u32) -> Result<Self, BenchError> {
-        Self::with_interface(program, ("program eth0", CardKind::VhostUser), accel, core)
+        Self::with_interface(program, "program eth0", CardKind::VhostUser, Processor { accel, core })
     }
 
     /// Makes the image of an ordinary guest that runs a shell command once its interface on a card of this kind is up. The
@@ -59,9 +68,9 @@ impl Guest {
     /// As for [`Guest::nf`]; [`BenchError::Guest`] if no QEMU supports netvm's e1000 cards.
     pub fn with_interface(
         program: &Path,
-        (command, card): (&str, CardKind),
-        accel: Accel,
-        core: u32,
+        command: &str,
+        card: CardKind,
+        processor: Processor,
     ) -> Result<Self, BenchError> {
         let mut file = program.as_os_str().to_owned();
         file.push(":bin/program");
@@ -78,7 +87,7 @@ impl Guest {
         let command = format!("ip link set eth0 promisc on up; {command}");
         let script = ["busybox", "sh", "-c", &command].map(OsStr::new);
         let words = [&options[..], &[&file], &script].concat();
-        Self::make(program, (qemu, &words), accel, core)
+        Self::make(program, qemu, &words, processor)
     }
 
     /// Copies the console's output to a pipe, from the next start on.
@@ -91,10 +100,11 @@ impl Guest {
     /// `words`: the script's arguments after the folder.
     fn make(
         program: &Path,
-        (qemu, words): (PathBuf, &[&OsStr]),
-        accel: Accel,
-        core: u32,
+        qemu: PathBuf,
+        words: &[&OsStr],
+        processor: Processor,
     ) -> Result<Self, BenchError> {
+        let Processor { accel, core } = processor;
         let version = version_of(&qemu)?;
         let folder = make_image(program, words)?;
         Ok(Self { folder, qemu, version, accel, core, console: None })

@@ -108,28 +108,37 @@ impl Beside {
     }
 }
 
-/// Runs the trials that the options or standard input request, and prints each result. `beside`: the rate of the sender's
-/// second stream.
+/// What is sent, besides the rate of a trial.
+#[derive(Clone, Copy)]
+pub struct Streams {
+    /// The length of a packet.
+    pub size: u16,
+    /// The rate of the sender's second stream.
+    pub beside: Option<u64>,
+}
+
+/// Runs the trials that the options or standard input request, and prints each result.
 ///
 /// # Errors
 /// The sender or the receiver failed, or a line is not a rate.
 pub fn run(
     args: &TrialArgs,
-    (size, beside): (u16, Option<u64>),
+    streams: Streams,
     sender: &Sender,
     sink: &mut impl Sink,
 ) -> Result<(), BenchError> {
+    let Streams { size, beside } = streams;
     let rates = |rate: f64| std::iter::once(rate).chain(beside.map(|rate| rate as f64)).collect::<Vec<_>>();
     wait_for_first(beside.is_some(), sender, sink)?;
     if let Some(rate) = args.rate {
-        return print(&trial(args, (&rates(rate as f64), size), sender, sink)?);
+        return print(&trial(args, Offer { rates: &rates(rate as f64), size }, sender, sink)?);
     }
     for line in io::stdin().lock().lines() {
         let line = line.map_err(BenchError::system("cannot read standard input"))?;
         let rate = line.trim().parse().ok().filter(|rate| (1.0..=1e9).contains(rate));
         let wrong = || io::Error::other(format!("'{line}' is not a rate from 1 to 1e9 packets per second"));
         let rate = rate.ok_or_else(wrong).map_err(BenchError::system("standard input"))?;
-        print(&trial(args, (&rates(rate), size), sender, sink)?)?;
+        print(&trial(args, Offer { rates: &rates(rate), size }, sender, sink)?)?;
     }
     Ok(())
 }
@@ -185,12 +194,22 @@ fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
     Ok(counts)
 }
 
+/// What a trial sends.
+#[derive(Clone, Copy)]
+struct Offer<'a> {
+    /// Packets per second of each stream.
+    rates: &'a [f64],
+    /// The length of a packet.
+    size: u16,
+}
+
 fn trial(
     args: &TrialArgs,
-    (rates, size): (&[f64], u16),
+    offer: Offer<'_>,
     sender: &Sender,
     sink: &mut impl Sink,
 ) -> Result<Trial, BenchError> {
+    let Offer { rates, size } = offer;
     send(rates, args.warm_up, sender, sink)?;
     let before = settled(sink)?;
     sink.delays();

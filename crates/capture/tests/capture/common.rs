@@ -69,6 +69,15 @@ pub fn pcap(samples: &[Sample], endianness: Endianness, nano: bool, datalink: Da
     writer.into_inner()
 }
 
+/// The lengths in an enhanced packet block.
+#[derive(Clone, Copy)]
+pub struct Lengths {
+    /// Of the data that follow.
+    pub claimed: u32,
+    /// Of the packet on the wire.
+    pub original: u32,
+}
+
 /// Builds pcapng blocks byte by byte, so that tests can make them wrong.
 pub struct Blocks {
     pub bytes: Vec<u8>,
@@ -128,19 +137,12 @@ impl Blocks {
     /// Adds an enhanced packet block.
     pub fn packet(&mut self, interface: u32, time: u64, orig_len: u32, data: &[u8]) -> &mut Self {
         let claimed = data.len() as u32;
-        self.packet_claiming(interface, time, claimed, orig_len, data)
+        self.packet_claiming(interface, time, Lengths { claimed, original: orig_len }, data)
     }
 
     /// Adds an enhanced packet block whose captured length differs from its data.
-    pub fn packet_claiming(
-        &mut self,
-        interface: u32,
-        time: u64,
-        claimed: u32,
-        orig_len: u32,
-        data: &[u8],
-    ) -> &mut Self {
-        let words = [interface, (time >> 32) as u32, time as u32, claimed, orig_len];
+    pub fn packet_claiming(&mut self, interface: u32, time: u64, lengths: Lengths, data: &[u8]) -> &mut Self {
+        let words = [interface, (time >> 32) as u32, time as u32, lengths.claimed, lengths.original];
         let fixed: Vec<u8> = words.iter().flat_map(|word| self.u32(*word)).collect();
         self.block(6, &[&fixed, data].concat())
     }

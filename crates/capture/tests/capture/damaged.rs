@@ -3,10 +3,13 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::common::{Blocks, Sample, pcap, pcapng, read, samples};
+use crate::common::{Blocks, Lengths, Sample, pcap, pcapng, read, samples};
 use netvm_capture::{CaptureReader, LinkType, OpenError, ReadFault, Timestamp};
 use pcap_file::{DataLink, Endianness};
 use proptest::prelude::*;
+
+/// One byte more than the blocks of these tests have.
+const SIXTY_ONE: Lengths = Lengths { claimed: 61, original: 61 };
 
 fn sample(length: usize) -> Sample {
     Sample { timestamp: Timestamp::new(1, 0), orig_len: length as u32, data: vec![1; length] }
@@ -178,7 +181,7 @@ fn implausible_lengths_are_refused() {
     let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 10, 0, 0, 0, 12, 0, 0, 0, 16]));
     assert!(text.contains("don't match"), "{text}");
     let text = damaged(&|blocks| {
-        blocks.packet_claiming(0, 1, 61, 61, &[1; 60]);
+        blocks.packet_claiming(0, 1, SIXTY_ONE, &[1; 60]);
     });
     assert!(text.contains("a packet of 61 bytes exceeds the 60 bytes of its block"), "{text}");
     let text = damaged(&|blocks| {
@@ -228,7 +231,7 @@ fn rest(bytes: Vec<u8>) -> (Vec<usize>, Vec<String>) {
 fn frames_after_a_bad_packet_are_read() {
     let mut blocks = Blocks::new(Endianness::Big);
     blocks.ethernet().packet(0, 1, 60, &[1; 60]);
-    blocks.packet_claiming(0, 1, 61, 61, &[1; 60]).packet(7, 1, 60, &[1; 60]).packet(
+    blocks.packet_claiming(0, 1, SIXTY_ONE, &[1; 60]).packet(7, 1, 60, &[1; 60]).packet(
         0,
         u64::MAX,
         60,

@@ -13,7 +13,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     for (chain, place) in host.chains.iter().zip(file.items("chain")) {
         let hops: Vec<&NfConfig> = chain.hops.iter().filter_map(|role| host.nf(*role)).collect();
         standby(findings, chain, &place, &hops);
-        crossing(findings, host, (chain, &place), &hops);
+        crossing(findings, host, Placed { chain, place: &place }, &hops);
         if !led_to.contains(&chain.id) {
             findings
                 .note(Kind::Unused, format!("nothing leads to chain {}", chain.name))
@@ -62,7 +62,15 @@ fn standby(findings: &Findings, chain: &Chain, place: &Place<'_>, hops: &[&NfCon
         .keep();
 }
 
-fn crossing(findings: &Findings, host: &Host, (chain, place): (&Chain, &Place<'_>), hops: &[&NfConfig]) {
+/// A chain, and its place in the file.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    chain: &'a Chain,
+    place: &'a Place<'a>,
+}
+
+fn crossing(findings: &Findings, host: &Host, placed: Placed<'_>, hops: &[&NfConfig]) {
+    let Placed { chain, place } = placed;
     let name = |nf: &NfConfig| host.group(nf.group).map_or("", |group| group.name.as_str());
     let pairs = hops.iter().zip(hops.iter().skip(1)).zip(1..);
     let crossings: Vec<_> = pairs.filter(|((from, to), _)| from.group != to.group).collect();

@@ -174,24 +174,30 @@ fn cores(findings: &Findings, file: &Place<'_>, host: &Host) {
     }
     for (nf, place) in host.nfs.iter().zip(file.items("nf")) {
         if let NfStart::Managed { cores, .. } = &nf.start {
-            shared_cores(findings, &host.engine, (&format!("NF {}", nf.role), cores), &place);
+            let user = CoreUser { name: format!("NF {}", nf.role), cores };
+            shared_cores(findings, &host.engine, &user, &place);
         }
     }
     for (vm, place) in host.vms.iter().zip(file.items("vm")) {
-        shared_cores(findings, &host.engine, (&format!("VM {}", vm.name), &vm.cores), &place);
+        let user = CoreUser { name: format!("VM {}", vm.name), cores: &vm.cores };
+        shared_cores(findings, &host.engine, &user, &place);
     }
 }
 
-fn shared_cores(
-    findings: &Findings,
-    engine: &EngineConfig,
-    (owner, cores): (&str, &[u32]),
-    place: &Place<'_>,
-) {
+/// A process that runs on certain cores.
+struct CoreUser<'a> {
+    name: String,
+    cores: &'a [u32],
+}
+
+fn shared_cores(findings: &Findings, engine: &EngineConfig, user: &CoreUser<'_>, place: &Place<'_>) {
     let spins = |core: &u32| engine.idle == Idle::Poll && engine.cores.contains(core);
-    for (n, core) in cores.iter().enumerate().filter(|(_, core)| spins(core)) {
+    for (n, core) in user.cores.iter().enumerate().filter(|(_, core)| spins(core)) {
         findings
-            .note(Kind::SharedCore, format!("{owner} shares core {core} with a worker that never sleeps"))
+            .note(
+                Kind::SharedCore,
+                format!("{} shares core {core} with a worker that never sleeps", user.name),
+            )
             .at(place.element("cores", n), "a worker spins here")
             .help("give it another core, or set `idle = \"adaptive\"` in [engine]")
             .keep();

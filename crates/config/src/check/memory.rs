@@ -15,9 +15,9 @@ const MAX_BUFFER: u32 = 65_472;
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     headrooms(findings, file, host);
     for (port, place) in host.ports.iter().zip(file.items("port")) {
-        frames(findings, file, host, (port, place.of("mtu")));
-        large_buffers(findings, host, (port, place.of("gro")));
-        shown_to(findings, host, (port, place.of("group")));
+        frames(findings, file, host, &Framed { port, place: place.of("mtu") });
+        large_buffers(findings, host, port, place.of("gro"));
+        shown_to(findings, host, port, place.of("group"));
     }
     let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
     let places = file.items("router").into_iter().flat_map(|router| router.items("interface"));
@@ -25,27 +25,34 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
         // The user can change the MTU of the interface's own port.
         if let (Some(punt), Some(port)) = (host.port(interface.punt), host.port(interface.port)) {
             let punt = PortConfig { name: port.name.clone(), ..punt.clone() };
-            frames(findings, file, host, (&punt, place.header));
+            frames(findings, file, host, &Framed { port: &punt, place: place.header });
         }
     }
     threads(findings, file, host);
 }
 
+/// A port, and where the file says how long its frames are.
+struct Framed<'a> {
+    port: &'a PortConfig,
+    place: Span,
+}
+
 /// Checks that the frames of a port fit into the buffers of every group that they may enter.
-fn frames(findings: &Findings, file: &Place<'_>, host: &Host, (port, place): (&PortConfig, Span)) {
+fn frames(findings: &Findings, file: &Place<'_>, host: &Host, framed: &Framed<'_>) {
+    let port = framed.port;
     let landing = host.landing_group(port);
     if landing.is_none() && port.has_queues() && port.kind.info().receives == Receives::Packets {
-        fits_own(findings, port, place.clone());
+        fits_own(findings, port, framed.place.clone());
     }
     for id in passes(host, port) {
         if let Some(group) = host.group(id) {
-            fits(findings, file, (port, place.clone()), (group, landing == Some(id)));
+            fits(findings, file, framed, &Entered { group, is_landing: landing == Some(id) });
         }
     }
 }
 
 /// Checks that a port with GRO has buffers for what it joins.
-fn large_buffers(findings: &Findings, host: &Host, (port, place): (&PortConfig, Span)) {
+fn large_buffers(findings: &Findings, host: &Host, port: &PortConfig, place: Span) {
     let group = host.landing_group(port).and_then(|id| host.group(id));
     let Some(group) = group.filter(|group| port.gro && group.large_buffers == 0) else { return };
     findings
@@ -59,7 +66,7 @@ fn large_buffers(findings: &Findings, host: &Host, (port, place): (&PortConfig, 
 }
 
 /// A port with a `group` of its own whose chains begin in other groups: the NFs of its group can read these packets, too.
-fn shown_to(findings: &Findings, host: &Host, (port, place): (&PortConfig, Span)) {
+fn shown_to(findings: &Findings, host: &Host, port: &PortConfig, place: Span) {
     let Some(group) = port.group.filter(|group| host.nfs.iter().any(|nf| nf.group == *group)) else { return };
     let Some(other) = host.entered_by(&host.rules, port).find(|other| *other != group) else { return };
     let name = |id| host.group(id).map_or("", |group| group.name.as_str());
@@ -119,13 +126,16 @@ fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
         .keep();
 }
 
-fn fits(
-    findings: &Findings,
-    file: &Place<'_>,
-    (port, place): (&PortConfig, Span),
-    (group, is_landing): (&Group, bool),
-) {
-    let kernel_headroom = if is_landing { port.kind.info().kernel_headroom } else { 0 };
+/// A group whose buffers a port's packets enter.
+struct Entered<'a> {
+    group: &'a Group,
+    /// The port receives into them.
+    is_landing: bool,
+}
+
+fn fits(findings: &Findings, file: &Place<'_>, framed: &Framed<'_>, entered: &Entered<'_>) {
+    let (Framed { port, place }, group) = (framed, entered.group);
+    let kernel_headroom = if entered.is_landing { port.kind.info().kernel_headroom } else { 0 };
     let headroom = u32::from(group.headroom).max(kernel_headroom);
     let needed = headroom + HEADER + u32::from(port.mtu);
     if needed <= group.buffer_size {
@@ -153,7 +163,10 @@ fn fits(
                 port.mtu, group.name, port.mtu, group.buffer_size
             ),
         )
-        .at(place, format!("port {} gets frames of up to {} bytes", port.name, u32::from(port.mtu) + HEADER));
+        .at(
+            place.clone(),
+            format!("port {} gets frames of up to {} bytes", port.name, u32::from(port.mtu) + HEADER),
+        );
     let note = match groups.get(group.id.index()) {
         Some(place) => note.at(place.of("buffer_size"), format!("buffers of {} bytes", group.buffer_size)),
         None => note,

@@ -54,7 +54,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
             for (key, _) in known {
                 seen.entry(key).or_insert_with(|| place.item());
             }
-            if !leads_to_any(host, port, (vlan, router.id)) {
+            if !leads_to_any(host, port, vlan, router.id) {
                 findings
                     .note(
                         Kind::Unused,
@@ -73,7 +73,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
 
 /// Whether packets that a port receives may go to a router, or to another one in the same VLAN, with which it shares them by MAC
 /// address.
-fn leads_to_any(host: &Host, port: PortId, (vlan, router): (Option<VlanId>, RouterId)) -> bool {
+fn leads_to_any(host: &Host, port: PortId, vlan: Option<VlanId>, router: RouterId) -> bool {
     let shares = |other: &&RouterConfig| {
         let is_there = |interface: &RouterInterface| (interface.port, interface.vlan) == (port, vlan);
         other.id != router && other.interfaces.iter().any(is_there)

@@ -170,7 +170,7 @@ impl Numbered for Group {
 
 impl Keys for Group {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "edge"), &mut self.name, Name(names::any));
+        table.name("name", "edge", &mut self.name, Name(names::any));
         table.key("buffers", &mut self.buffers, Number(1..=1 << 23));
         let bytes = &mut self.buffer_size;
         if let Some(at) = table.key("buffer_size", bytes, Number(256..=65_472))

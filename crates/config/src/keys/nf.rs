@@ -39,7 +39,7 @@ impl Numbered for NfConfig {
 
 impl Keys for NfConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("role", "firewall"), &mut self.role, Name(names::any));
+        table.name("role", "firewall", &mut self.role, Name(names::any));
         table.key("group", &mut self.group, InGroup);
         table.key("flow_verdicts", &mut self.flow_verdicts, Sparse(Number(0..=u16::MAX.into())));
         table.key("hang_timeout", &mut self.hang_timeout, Number(0..=u16::MAX.into()));
@@ -232,9 +232,9 @@ impl Numbered for Chain {
 
 impl Keys for Chain {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "web"), &mut self.name, Name(names::any));
+        table.name("name", "web", &mut self.name, Name(names::any));
         let example = "list the roles that packets pass, such as `hops = [\"firewall\", \"monitor\"]`";
-        if let Some(at) = table.required(("hops", example), &mut self.hops, List(ToRole, TEXTS))
+        if let Some(at) = table.required("hops", example, &mut self.hops, List(ToRole, TEXTS))
             && self.hops.is_empty()
         {
             at.bad_value("is empty")

@@ -34,10 +34,10 @@ impl Numbered for PortConfig {
 
 impl Keys for PortConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "client"), &mut self.name, Name(names::port));
+        table.name("name", "client", &mut self.name, Name(names::port));
         let kinds = PortKind::all().map(|kind| format!("`{}`", kind.word()));
         let help = format!("say what the port is: {}", kinds.join(", "));
-        let kind = table.required(("kind", &help), &mut self.kind, Kind);
+        let kind = table.required("kind", &help, &mut self.kind, Kind);
         for mut other in PortKind::all().into_iter().filter(|other| other.word() != self.kind.word()) {
             let word = other.word();
             let keys = |table: &mut Table<'_>| other.keys(table);
@@ -142,7 +142,7 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         }
         KeyValue::Addressing(addresses, own_gateways) => {
             table.key("addresses", addresses, Addresses);
-            gateways((own_gateways, &addresses[..]), table);
+            gateways(own_gateways, addresses, table);
         }
         KeyValue::Socket(path) => {
             table.key(name, path, Text(field::socket_path, field::path_text));
@@ -234,7 +234,7 @@ impl Keys for SocketRights {
 }
 
 /// The default gateways of an interface with these addresses.
-fn gateways((gateways, addresses): (&mut Vec<IpAddr>, &[InterfaceAddress]), table: &mut Table<'_>) {
+fn gateways(gateways: &mut Vec<IpAddr>, addresses: &[InterfaceAddress], table: &mut Table<'_>) {
     let form = List(Text(field::gateway, ToString::to_string), TEXTS);
     let Some(at) = table.key("gateways", gateways, form) else { return };
     if gateways.iter().filter(|gateway| gateway.is_ipv4()).count() > 1

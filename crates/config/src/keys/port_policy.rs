@@ -81,7 +81,7 @@ impl Keys for VlanMode {
 
 fn trunk(vlans: &mut Vec<Span<u16>>, native: &mut Option<VlanId>, table: &mut Table<'_>) {
     let help = "write `{ access = 10 }`, or `{ trunk = [10, \"20-30\"] }`";
-    table.required(("trunk", help), vlans, OneOrMore(Scalar(field::tagged, field::span_text)));
+    table.required("trunk", help, vlans, OneOrMore(Scalar(field::tagged, field::span_text)));
     table.key("native", native, Maybe(Vlan));
 }
 
@@ -130,11 +130,11 @@ impl Keys for QosConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         let mut burst = (!matches!(table, Table::Read(_))).then_some(self.bits.burst);
         let help = "give the port's rate in bits a second, such as `bits = 100_000_000`";
-        table.required(("bits", help), &mut self.bits.per_second, Number(RATES));
+        table.required("bits", help, &mut self.bits.per_second, Number(RATES));
         table.key("bit_burst", &mut burst, Maybe(Number(1..=*RATES.end())));
         self.bits.burst = burst.unwrap_or_else(|| LEAST_BURST.max(self.bits.per_second / BURSTS_PER_SECOND));
         let help = "list the queues, such as `queues = [{ name = \"voice\", dscp = \"ef\", priority = true }, { name = \"rest\" }]`";
-        if let Some(at) = table.required(("queues", help), &mut self.queues, Items("a queue"))
+        if let Some(at) = table.required("queues", help, &mut self.queues, Items("a queue"))
             && !(1..=MAX_TX_QUEUES).contains(&self.queues.len())
         {
             at.bad_value(&format!("has {} queues", self.queues.len()))
@@ -152,7 +152,7 @@ impl Numbered for QueueConfig {
 
 impl Keys for QueueConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "voice"), &mut self.name, Name(names::any));
+        table.name("name", "voice", &mut self.name, Name(names::any));
         if let Some(reader) = table.reader()
             && let Some(id) = reader.file.names.queue(&self.name)
         {

@@ -27,9 +27,9 @@ impl Numbered for RouterConfig {
 
 impl Keys for RouterConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "blue"), &mut self.name, Name(names::router));
+        table.name("name", "blue", &mut self.name, Name(names::router));
         let help = "a router needs at least one: add a [[router.interface]]";
-        table.required(("interface", help), &mut self.interfaces, Items("[[router.interface]]"));
+        table.required("interface", help, &mut self.interfaces, Items("[[router.interface]]"));
         table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MOST_RESERVED.into()));
@@ -74,9 +74,9 @@ impl Numbered for RouterInterface {
 
 impl Keys for RouterInterface {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "lan"), &mut self.name, Name(names::interface));
+        table.name("name", "lan", &mut self.name, Name(names::interface));
         let help = "name the port of its packets, such as `port = \"uplink\"`";
-        table.required(("port", help), &mut self.port, ToPort);
+        table.required("port", help, &mut self.port, ToPort);
         table.key("vlan", &mut self.vlan, Maybe(Vlan));
         table.key("mac", &mut self.mac, Scalar(field::card_mac, ToString::to_string));
         table.key("addresses", &mut self.addresses, Addresses);

@@ -192,8 +192,10 @@ const LEAST_BITS: u64 = 600_000;
 
 impl Keys for Police {
     fn keys(&mut self, table: &mut Table<'_>) {
-        rate(&mut self.packets, table, ("packets", "packet_burst"), LEAST_PACKETS);
-        rate(&mut self.bits, table, ("bits", "bit_burst"), LEAST_BITS);
+        let packets = RateKeys { rate: "packets", burst: "packet_burst", least_burst: LEAST_PACKETS };
+        rate(&mut self.packets, table, packets);
+        let bits = RateKeys { rate: "bits", burst: "bit_burst", least_burst: LEAST_BITS };
+        rate(&mut self.bits, table, bits);
         if let Some(reader) = table.reader()
             && reader.given(&["packets", "bits"]).is_empty()
         {
@@ -205,12 +207,17 @@ impl Keys for Police {
     }
 }
 
-fn rate(
-    rate: &mut Option<Rate>,
-    table: &mut Table<'_>,
-    (key, burst_key): (&'static str, &'static str),
-    least: u64,
-) {
+/// The keys of a rate.
+#[derive(Clone, Copy)]
+struct RateKeys {
+    rate: &'static str,
+    burst: &'static str,
+    /// The burst by default is no smaller.
+    least_burst: u64,
+}
+
+fn rate(rate: &mut Option<Rate>, table: &mut Table<'_>, keys: RateKeys) {
+    let RateKeys { rate: key, burst: burst_key, least_burst } = keys;
     let (mut per_second, mut burst) = (rate.map(|rate| rate.per_second), rate.map(|rate| rate.burst));
     table.key(key, &mut per_second, Maybe(Number(1..=MOST)));
     table.key(burst_key, &mut burst, Maybe(Number(1..=MOST)));
@@ -225,7 +232,7 @@ fn rate(
             .keep();
     }
     *rate = per_second.map(|per_second| {
-        let burst = burst.unwrap_or_else(|| least.max(per_second / BURSTS_PER_SECOND));
+        let burst = burst.unwrap_or_else(|| least_burst.max(per_second / BURSTS_PER_SECOND));
         Rate { per_second, burst }
     });
 }

@@ -21,7 +21,7 @@ impl Numbered for StaticRoute {
 impl Keys for StaticRoute {
     fn keys(&mut self, table: &mut Table<'_>) {
         let help = "give its destination, such as `to = \"0.0.0.0/0\"` or `to = \"2001:db8::/32\"`";
-        table.required(("to", help), &mut self.to, Text(str::parse::<IpNet>, ToString::to_string));
+        table.required("to", help, &mut self.to, Text(str::parse::<IpNet>, ToString::to_string));
         let (mut via, mut interface, mut blackhole) =
             match std::mem::replace(&mut self.target, RouteTarget::Blackhole) {
                 RouteTarget::Blackhole => (Vec::new(), None, true),
@@ -36,7 +36,11 @@ impl Keys for StaticRoute {
         table.key("blackhole", &mut blackhole, Sparse(Flag));
         table.key("metric", &mut self.metric, Maybe(Number(1..=u64::from(u32::MAX))));
         if let Some(reader) = table.reader() {
-            check_target(reader, self.to, &via, interface.is_some(), blackhole);
+            if blackhole && (!via.is_empty() || interface.is_some()) {
+                let other = if via.is_empty() { "interface" } else { "via" };
+                reader.conflict(other, "blackhole").help("keep one of them").keep();
+            }
+            check_target(reader, self.to, &via);
         }
         self.target = match (interface, via.is_empty()) {
             (interface, false) => RouteTarget::Gateways { via, interface },
@@ -61,12 +65,7 @@ impl Keys for Routes<'_> {
     }
 }
 
-fn check_target(reader: &Reader<'_>, to: IpNet, via: &[IpAddr], has_interface: bool, is_blackhole: bool) {
-    let leads = !via.is_empty() || has_interface;
-    if is_blackhole && leads {
-        let other = if via.is_empty() { "interface" } else { "via" };
-        reader.conflict(other, "blackhole").help("keep one of them").keep();
-    }
+fn check_target(reader: &Reader<'_>, to: IpNet, via: &[IpAddr]) {
     // A wrong value of `via` has its own finding.
     let is_given = ["via", "interface", "blackhole"].iter().any(|key| reader.place.value(key).is_some());
     if !is_given {

@@ -54,7 +54,7 @@ impl Numbered for VmConfig {
 
 impl Keys for VmConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "web1"), &mut self.name, Name(names::any));
+        table.name("name", "web1", &mut self.name, Name(names::any));
         guest(&mut self.guest, &self.name, table);
         boot(&mut self.boot, table);
         table.key("memory", &mut self.memory, Number(LEAST_MEMORY..=MOST_MEMORY));
@@ -167,7 +167,7 @@ fn guest_keys(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
 
 fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table<'_>) {
     let help = "name its ports, such as `ports = [\"guest1\"]`, or the `role` of the NF that it is";
-    let read = table.required(("ports", help), ports, List(ToPort, TEXTS));
+    let read = table.required("ports", help, ports, List(ToPort, TEXTS));
     let with_macs = table.key("macs", macs, List(Text(field::card_mac, ToString::to_string), TEXTS));
     let (Some(at), Some(reader)) = (read, table.reader()) else { return };
     if ports.len() > MAX_CARDS {

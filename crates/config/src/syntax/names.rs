@@ -118,14 +118,20 @@ pub(crate) struct Known {
 /// An item's name, if it can be read, and the place for errors about it.
 type Named = (Option<String>, Span);
 
+/// How many items of a kind a host can have.
+#[derive(Clone, Copy)]
+struct Limited<'a> {
+    /// What an item is called.
+    what: &'static str,
+    limit: usize,
+    /// What else counts against the limit.
+    counted: &'a str,
+}
+
 impl Known {
-    /// The names of items in the file. `counted` tells what else counts against the limit.
-    fn read(
-        findings: &Findings,
-        (what, counted): (&'static str, &str),
-        limit: usize,
-        items: Vec<Named>,
-    ) -> Self {
+    /// The names of items in the file.
+    fn read(findings: &Findings, limited: Limited<'_>, items: Vec<Named>) -> Self {
+        let Limited { what, limit, counted } = limited;
         let mut known = Self { what, numbers: BTreeMap::new(), is_incomplete: false };
         if let Some((_, place)) = items.get(limit) {
             findings
@@ -214,12 +220,13 @@ impl Names {
         let punts: Vec<Named> = file.items("router").iter().flat_map(punt_names).collect();
         let counted = if punts.is_empty() { "" } else { ", and each interface of a router takes one more" };
         ports.extend(punts);
-        let ports = Known::read(findings, ("port", counted), MAX_PORTS, ports);
-        let read = |what, limit, items| Known::read(findings, (what, ""), limit, items);
+        let ports = Known::read(findings, Limited { what: "port", limit: MAX_PORTS, counted }, ports);
+        let read = |what, limit, items| Known::read(findings, Limited { what, limit, counted: "" }, items);
         read("vm", MAX_VMS, named("vm", "name", any));
         read_rules(findings, file);
         let queues = file.items("port").iter().flat_map(queue_names).collect();
         let queues = different(queues);
+        let distinct = Limited { what: "queue", limit: MAX_QUEUE_NAMES, counted: " with different names" };
         let groups = read("group", MAX_GROUPS, named("group", "name", any));
         let default = Group::default();
         let has_groups = !file.items("group").is_empty();
@@ -229,7 +236,7 @@ impl Names {
             roles: read("role", MAX_ROLES, named("nf", "role", any)),
             chains: read("chain", MAX_CHAINS, named("chain", "name", any)),
             routers: read("router", MAX_ROUTERS, named("router", "name", router)),
-            queues: Known::read(findings, ("queue", " with different names"), MAX_QUEUE_NAMES, queues),
+            queues: Known::read(findings, distinct, queues),
         }
     }
 
@@ -254,7 +261,7 @@ impl Names {
 /// Checks that no two rules have the same name; rules need no name.
 pub(crate) fn read_rules(findings: &Findings, file: &Place<'_>) {
     let rules = file.items("rule").iter().map(|item| name(item, "name", any)).collect();
-    Known::read(findings, ("rule", ""), MAX_RULES, rules);
+    Known::read(findings, Limited { what: "rule", limit: MAX_RULES, counted: "" }, rules);
 }
 
 fn name(item: &Place<'_>, key: &str, check: Check) -> Named {

@@ -81,7 +81,8 @@ impl<'a> Table<'a> {
     /// A required key; `help` tells what to write.
     pub(crate) fn required<T>(
         &mut self,
-        (key, help): (&'static str, &str),
+        key: &'static str,
+        help: &str,
         item: &mut T,
         form: impl Form<T>,
     ) -> Option<At<'a>> {
@@ -101,11 +102,12 @@ impl<'a> Table<'a> {
     /// The item's own name.
     pub(crate) fn name(
         &mut self,
-        (key, example): (&'static str, &str),
+        key: &'static str,
+        example: &str,
         name: &mut String,
         form: impl Form<String>,
     ) -> Option<At<'a>> {
-        self.required((key, &format!("give it one, such as `{key} = \"{example}\"`")), name, form)
+        self.required(key, &format!("give it one, such as `{key} = \"{example}\"`"), name, form)
     }
 
     /// The table of the file, if the item is being read.

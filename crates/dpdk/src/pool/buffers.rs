@@ -1,6 +1,17 @@
 //! The layout of buffers in packet memory, and the buffer number of an address.
 
-use crate::Mbuf;
+use std::sync::Arc;
+
+use crate::{Mbuf, PacketMemory};
+
+/// The buffers of a pool.
+#[derive(Clone)]
+pub struct PoolBuffers {
+    /// The memory that has them.
+    pub memory: Arc<dyn PacketMemory>,
+    /// Where they are in it.
+    pub layout: BufferLayout,
+}
 
 /// How packet memory is divided into buffers.
 ///

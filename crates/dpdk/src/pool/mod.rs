@@ -17,7 +17,7 @@ use dpdk_sys as sys;
 
 use crate::log::{Control, c_string};
 use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode};
-pub use buffers::{BufferIndex, BufferLayout, HEADROOM};
+pub use buffers::{BufferIndex, BufferLayout, HEADROOM, PoolBuffers};
 use dma_mapping::Dma;
 pub use dma_mapping::DmaError;
 pub(crate) use dma_mapping::DmaPort;
@@ -43,12 +43,12 @@ pub(crate) fn flush_this_thread() {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use dpdk::{Batch, BufferLayout, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions};
+/// use dpdk::{Batch, BufferLayout, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolBuffers, PoolOptions};
 ///
 /// let eal = Eal::init(&EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() })?;
 /// let layout = BufferLayout { first: 0, stride: 2048, buffers: 1024, headroom: 128 };
 /// let memory = Arc::new(HeapMemory::new(1024 * 2048).ok_or("no memory")?);
-/// let pool = Pool::over_region(eal, "example", memory, layout, PoolOptions::default())?;
+/// let pool = Pool::over_region(eal, "example", PoolBuffers { memory, layout }, PoolOptions::default())?;
 ///
 /// let mut batch = Batch::new();
 /// assert_eq!(pool.alloc_into(&mut batch, 32), 32);
@@ -79,7 +79,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Makes a pool whose packets' bytes are the buffers of `memory`.
+    /// Makes a pool whose packets' bytes are in these buffers.
     ///
     /// `name` appears in DPDK's own tools; it need not be unique and is cut to some 20 bytes there.
     ///
@@ -88,10 +88,10 @@ impl Pool {
     pub fn over_region(
         _eal: Eal,
         name: &str,
-        memory: Arc<dyn PacketMemory>,
-        layout: BufferLayout,
+        buffers: PoolBuffers,
         options: PoolOptions,
     ) -> Result<Self, PoolError> {
+        let PoolBuffers { memory, layout } = buffers;
         check(name, memory.as_ref(), layout, options)?;
         let own = || name.to_owned();
         let unique = c_string(&unique_name(name)).map_err(|_| PoolError::Name(own()))?;

@@ -31,12 +31,15 @@ pub struct Started {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use dpdk::{Batch, BufferLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder};
+/// use dpdk::{
+///     Batch, BufferLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolBuffers, PoolOptions,
+///     PortBuilder,
+/// };
 ///
 /// let eal = Eal::init(&EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() })?;
 /// let layout = BufferLayout { first: 0, stride: 2048, buffers: 1024, headroom: 128 };
 /// let memory = Arc::new(HeapMemory::new(1024 * 2048).ok_or("no memory")?);
-/// let pool = Arc::new(Pool::over_region(eal, "example", memory, layout, PoolOptions::default())?);
+/// let pool = Arc::new(Pool::over_region(eal, "example", PoolBuffers { memory, layout }, PoolOptions::default())?);
 ///
 /// let device = Device::Null { packet_bytes: 64, copy: false, receive: true };
 /// let mut null = PortBuilder::new(device).start(eal, &pool)?;

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use dpdk::{
-    Batch, BufferLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder,
-    Started,
+    Batch, BufferLayout, Device, Eal, EalOptions, HeapMemory, HugePages, PacketMemory, Pool, PoolBuffers,
+    PoolError, PoolOptions, PortBuilder, Started,
 };
 
 pub fn options() -> EalOptions {
@@ -26,9 +26,18 @@ pub fn memory(layout: BufferLayout) -> Arc<HeapMemory> {
     Arc::new(HeapMemory::new(layout.first + layout.stride as usize * layout.buffers as usize).unwrap())
 }
 
+pub fn pool_over(
+    name: &str,
+    memory: Arc<dyn PacketMemory>,
+    layout: BufferLayout,
+    options: PoolOptions,
+) -> Result<Pool, PoolError> {
+    Pool::over_region(eal(), name, PoolBuffers { memory, layout }, options)
+}
+
 pub fn pool(buffers: u32) -> Arc<Pool> {
     let options = PoolOptions { cache: 64.min(buffers * 2 / 3), ..PoolOptions::default() };
-    Arc::new(Pool::over_region(eal(), "test", memory(layout(buffers)), layout(buffers), options).unwrap())
+    Arc::new(pool_over("test", memory(layout(buffers)), layout(buffers), options).unwrap())
 }
 
 pub fn null(pool: &Arc<Pool>) -> Started {

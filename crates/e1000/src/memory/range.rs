@@ -67,7 +67,7 @@ impl Range {
     pub(super) fn map(request: &MapRequest, file: &Arc<File>, number: u32) -> Result<Self, MapError> {
         let MapRequest { first, bytes, offset, writable } = *request;
         let access = Access { writable, populate: false };
-        let mapping = Mapping::new(file, (offset, bytes), access).ok_or(MapError::Map)?;
+        let mapping = Mapping::new(file, offset, bytes, access).ok_or(MapError::Map)?;
         Ok(Self { first, bytes, mapping, writable, offset, file: number })
     }
 

@@ -111,7 +111,7 @@ impl Csb {
     /// Packets were sent: the head of a ring of `count` descriptors has moved from `begin` to `head`. Returns whether the
     /// driver wants an interrupt.
     #[inline]
-    pub(crate) fn note_sent(&self, (begin, head): (u32, u32), count: u32) -> bool {
+    pub(crate) fn note_sent(&self, begin: u32, head: u32, count: u32) -> bool {
         self.store(field::HOST_TDH, head);
         fence(Ordering::SeqCst);
         let at = self.load(field::GUEST_TXKICK_AT);

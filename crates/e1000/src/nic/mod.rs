@@ -107,13 +107,13 @@ impl Device {
     /// A card after its reset.
     pub(crate) fn new(model: Model, mac: [u8; 6]) -> Result<Self, Errno> {
         let (state, pages) = (Arc::new(State::new(model, mac)?), Arc::new(Pages::new()?));
-        let mut device = Self::with(model, mac, (state, pages));
+        let mut device = Self::with(model, mac, state, pages);
         device.reset();
         Ok(device)
     }
 
     /// A card of which other state must follow.
-    fn with(model: Model, mac: [u8; 6], (state, pages): (Arc<State>, Arc<Pages>)) -> Self {
+    fn with(model: Model, mac: [u8; 6], state: Arc<State>, pages: Arc<Pages>) -> Self {
         Self {
             model,
             state,
@@ -136,7 +136,7 @@ impl Device {
     pub(crate) fn reopen(model: Model, mac: [u8; 6], [state, pages]: [OwnedFd; 2]) -> Option<Self> {
         let state = Arc::new(State::reopen(state, model, mac)?);
         let pages = Arc::new(Pages::reopen(pages).ok()?);
-        let mut device = Self::with(model, mac, (state, pages));
+        let mut device = Self::with(model, mac, state, pages);
         device.context = TxContext::from_words(device.state.context());
         Some(device)
     }

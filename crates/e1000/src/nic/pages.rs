@@ -26,12 +26,12 @@ pub(crate) struct Pages(Words);
 
 impl Pages {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Words::new("netvm-e1000", (FIRST, END)).map(Self)
+        Words::new("netvm-e1000", FIRST, END).map(Self)
     }
 
     /// Those of another process.
     pub(crate) fn reopen(file: OwnedFd) -> Result<Self, Errno> {
-        Words::reopen(file, (FIRST, END)).map(Self)
+        Words::reopen(file, FIRST, END).map(Self)
     }
 
     /// The register at an offset in BAR 0; `None` if it is not in these pages.

@@ -50,14 +50,14 @@ pub(crate) struct State(Words);
 
 impl State {
     pub(crate) fn new(model: Model, mac: [u8; 6]) -> Result<Self, Errno> {
-        let state = Self(Words::new("netvm-e1000-state", (0, BYTES))?);
+        let state = Self(Words::new("netvm-e1000-state", 0, BYTES)?);
         identity(model, mac).into_iter().enumerate().for_each(|(n, word)| state.store(n, word));
         Ok(state)
     }
 
     /// That of another process. `None` if it is not of this card.
     pub(crate) fn reopen(file: OwnedFd, model: Model, mac: [u8; 6]) -> Option<Self> {
-        let state = Self(Words::reopen(file, (0, BYTES)).ok()?);
+        let state = Self(Words::reopen(file, 0, BYTES).ok()?);
         let is_ours = identity(model, mac).into_iter().enumerate().all(|(n, word)| state.load(n) == word);
         is_ours.then_some(state)
     }

@@ -19,30 +19,30 @@ pub fn finish_headers(front: &mut [u8], length: usize, request: &Request) -> Opt
     }
     let mut pending = Pending::Nothing;
     if let Some(sum) = request.transport {
-        pending = checksum((sum.from, sum.at), length)?;
+        pending = checksum(sum.from, sum.at, length)?;
     }
     if let Some(sum) = request.ip {
         match sum.end {
             // The IP header, which is in the front.
             Some(end) => {
                 let (from, at, end) = (usize::from(sum.from), usize::from(sum.at), usize::from(end) + 1);
-                sum_header(front, (from, end), at)?;
+                sum_header(front, from, end, at)?;
             }
             // Of a legacy descriptor: to the end of the packet.
-            None => pending = checksum((sum.from, sum.at), length)?,
+            None => pending = checksum(sum.from, sum.at, length)?,
         }
     }
     Some(pending)
 }
 
-fn checksum((from, at): (u16, u16), length: usize) -> Option<Pending> {
+fn checksum(from: u16, at: u16, length: usize) -> Option<Pending> {
     const ETHERNET: u16 = 14;
     (from >= ETHERNET && at >= from && usize::from(at) + 2 <= length)
         .then_some(Pending::Checksum { from, at })
 }
 
 /// Computes the checksum of a header within the front.
-fn sum_header(front: &mut [u8], (from, end): (usize, usize), at: usize) -> Option<()> {
+fn sum_header(front: &mut [u8], from: usize, end: usize, at: usize) -> Option<()> {
     front.get_mut(from..end)?;
     front.get_mut(at..at + 2)?.copy_from_slice(&[0; 2]);
     let sum = internet_checksum(&front[from..end]);
@@ -62,7 +62,7 @@ fn segments(front: &mut [u8], length: usize, request: &Request) -> Option<Pendin
     } else {
         let l3 = usize::from(*front.get(l2)? & 15) * 4;
         front.get_mut(l2 + 2..l2 + 4)?.copy_from_slice(&ip.to_be_bytes());
-        sum_header(front, (l2, l2 + l3), l2 + 10)?;
+        sum_header(front, l2, l2 + l3, l2 + 10)?;
     }
     let found = transport(front)?;
     let (from, at) = (usize::from(found.partial().from), usize::from(found.partial().at));
@@ -73,7 +73,7 @@ fn segments(front: &mut [u8], length: usize, request: &Request) -> Option<Pendin
     }
     front.get_mut(at..at + 2)?.copy_from_slice(&found.pseudo_sum.to_be_bytes());
     if length - headers <= usize::from(request.segment) {
-        return checksum((found.partial().from, found.partial().at), length);
+        return checksum(found.partial().from, found.partial().at, length);
     }
     let lengths = [found.l2, found.l3, l4];
     Some(Pending::Segments(Segments { lengths, size: request.segment, v6, udp: false, ecn: false }))

@@ -8,6 +8,8 @@
 //!  VLAN      length    errors       status                   second half of an extended one (82574, RFCTL.EXTEN)
 //! ```
 
+use std::ops::Range;
+
 use super::transmit::size_statistic;
 use super::{RECEIVE, Ring, Turn, delays, is_receiving};
 use crate::nic::registers::{
@@ -191,7 +193,7 @@ impl Device {
                 return Err(NotTaken::BadRing);
             };
             // SAFETY: the reader gives pieces that the caller says can be read.
-            if !unsafe { self.fill(address, (at, here), &mut reader, is_tagged) } {
+            if !unsafe { self.fill(address, at..at + here, &mut reader, is_tagged) } {
                 self.has_bad_ring = true;
                 return Err(NotTaken::BadRing);
             }
@@ -222,7 +224,7 @@ impl Device {
         Ok(())
     }
 
-    /// Fills a buffer of the guest with the bytes from `at` on: of the packet, without its tag, then zeros.
+    /// Fills a buffer of the guest with these bytes of the packet, without its tag, and with zeros behind its end.
     ///
     /// # Safety
     /// As for [`Receiving::put`].
@@ -230,12 +232,14 @@ impl Device {
     unsafe fn fill(
         &self,
         mut address: u64,
-        (mut at, mut left): (usize, usize),
+        range: Range<usize>,
         reader: &mut Reader<'_>,
         is_tagged: bool,
     ) -> bool {
         const ZEROS: [u8; 64] = [0; 64];
-        while left > 0 {
+        let Range { start: mut at, end } = range;
+        while at < end {
+            let left = end - at;
             let most = if is_tagged && at < ADDRESSES { left.min(ADDRESSES - at) } else { left };
             if is_tagged && at == ADDRESSES {
                 reader.skip(TAG);
@@ -245,7 +249,7 @@ impl Device {
             if !unsafe { self.memory.write(address, bytes, count) } {
                 return false;
             }
-            (address, at, left) = (address.wrapping_add(count as u64), at + count, left - count);
+            (address, at) = (address.wrapping_add(count as u64), at + count);
         }
         true
     }

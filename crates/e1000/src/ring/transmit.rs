@@ -199,7 +199,7 @@ impl Turn<'_> {
         if ring.head == begin {
             return malformed;
         }
-        if device.csb().is_some_and(|csb| !csb.note_sent((begin, ring.head), ring.count)) {
+        if device.csb().is_some_and(|csb| !csb.note_sent(begin, ring.head, ring.count)) {
             return malformed;
         }
         let empty = if ring.filled() == 0 { cause::TXQE } else { 0 };

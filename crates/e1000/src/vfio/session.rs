@@ -1,5 +1,6 @@
 //! Handles the client's requests.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvm_notify::{EpollWaiter, is_eventfd};
@@ -30,6 +31,13 @@ pub(crate) enum Refused {
     Memory(MapError),
     /// An interrupt's descriptor.
     NotAnEventfd,
+}
+
+/// What a message asks for interrupts: an action, and the kind of the data with it.
+#[derive(Clone, Copy)]
+struct Trigger {
+    action: u32,
+    data: u32,
 }
 
 /// A client's state besides the card's.
@@ -212,8 +220,9 @@ impl Session {
         }
         let data = flags & (SET_NONE | SET_BOOL | SET_EVENTFD);
         if index == MSIX && self.model.vectors() > 0 {
-            let trigger = (flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data);
-            return self.set_vectors(&mut device.interrupts, trigger, (start, count), fd);
+            let trigger = Trigger { action: flags & (SET_MASK | SET_UNMASK | SET_TRIGGER), data };
+            let end = start.checked_add(count).filter(|end| *end as usize <= VECTORS).ok_or(EINVAL)?;
+            return self.set_vectors(&mut device.interrupts, trigger, start..end, fd);
         }
         if index != INTX {
             // The others have no vectors.
@@ -244,19 +253,18 @@ impl Session {
     fn set_vectors(
         &mut self,
         interrupts: &mut Interrupts,
-        trigger: (u32, u32),
-        (start, count): (u32, u32),
+        trigger: Trigger,
+        vectors: Range<u32>,
         fd: Option<OwnedFd>,
     ) -> Result<Reply, u32> {
-        let end = start.checked_add(count).filter(|end| *end as usize <= VECTORS).ok_or(EINVAL)?;
-        match (trigger, fd) {
-            ((SET_TRIGGER, SET_NONE), None) if count == 0 => {
+        match (trigger.action, trigger.data, fd) {
+            (SET_TRIGGER, SET_NONE, None) if vectors.is_empty() => {
                 (0..VECTORS as u32).for_each(|vector| self.files.set(FIRST_VECTOR + vector, None));
                 interrupts.clear_vectors();
             }
-            ((SET_TRIGGER, SET_EVENTFD), fd) if fd.is_none() || count == 1 => {
+            (SET_TRIGGER, SET_EVENTFD, fd) if fd.is_none() || vectors.len() == 1 => {
                 let mut fd = fd;
-                for vector in start..end {
+                for vector in vectors {
                     self.files.set(FIRST_VECTOR + vector, fd.as_ref());
                     interrupts.set_vector(vector as usize, fd.take()).ok_or(EINVAL)?;
                 }

@@ -95,7 +95,7 @@ impl Stream {
                 self.length = 0;
                 return Ok(Some(Message { header, body, fd: self.fd.take() }));
             }
-            let read = self.read((self.length, wanted), RecvFlags::empty())?;
+            let read = self.read(self.length, wanted, RecvFlags::empty())?;
             if read == 0 {
                 return Ok(None);
             }
@@ -107,7 +107,7 @@ impl Stream {
     fn peek(&mut self) -> Result<Peeked, StreamError> {
         let mut room = self.bytes.len();
         loop {
-            let length = self.read((0, room), RecvFlags::PEEK)?;
+            let length = self.read(0, room, RecvFlags::PEEK)?;
             let fd = self.fd.take();
             if length == 0 {
                 return Ok(Peeked::Nothing);
@@ -167,7 +167,7 @@ impl Stream {
     fn has_more_within(&mut self, mut limit: Timespec) -> Result<bool, StreamError> {
         const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         while limit.tv_nsec > 0 {
-            if self.read((0, self.bytes.len()), RecvFlags::PEEK)? > self.unfinished {
+            if self.read(0, self.bytes.len(), RecvFlags::PEEK)? > self.unfinished {
                 return Ok(true);
             }
             let _ = rustix::thread::nanosleep(&STEP);
@@ -177,7 +177,7 @@ impl Stream {
     }
 
     /// Reads into a part of the bytes. Returns how many were there.
-    fn read(&mut self, (from, to): (usize, usize), flags: RecvFlags) -> Result<usize, StreamError> {
+    fn read(&mut self, from: usize, to: usize, flags: RecvFlags) -> Result<usize, StreamError> {
         // Room for two, so that a second one is noticed.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

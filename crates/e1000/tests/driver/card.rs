@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use netvm_e1000::{Doorbells, Model, NotTaken, Options, Pieces, Port, Queue, Request};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use super::client::{Client, WRITE, words};
+use super::client::{Client, words};
 
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// Where guest memory begins, and its size.
@@ -162,7 +162,7 @@ impl Driver {
     pub fn start(&mut self) {
         self.client.map(FIRST, BYTES, &self.memory).unwrap();
         // Bus master, memory, I/O.
-        self.client.region(WRITE, (7, 4), 2, &[7, 0]);
+        self.client.write_region(7, 4, &[7, 0]);
         self.start_rings();
     }
 
@@ -204,7 +204,7 @@ impl Driver {
 
     /// Puts the parts of a packet into buffers and the ring, with `command` in all of their descriptors, `options` in the
     /// first, and the end of the packet in the last.
-    pub fn send(&mut self, parts: &[&[u8]], (command, options): (u64, u64), special: u64) {
+    pub fn send(&mut self, parts: &[&[u8]], command: u64, options: u64, special: u64) {
         for (n, part) in parts.iter().enumerate() {
             let buffer = TX_BUFFERS + u64::from(self.tx) * 4096;
             self.write(buffer, part);

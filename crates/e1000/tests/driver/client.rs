@@ -39,7 +39,7 @@ pub fn words(words: &[u32]) -> Vec<u8> {
 }
 
 /// The body of a message that reads or writes a region.
-fn access((region, at): (u32, u64), count: u32, data: &[u8]) -> Vec<u8> {
+fn access(region: u32, at: u64, count: u32, data: &[u8]) -> Vec<u8> {
     [&at.to_ne_bytes()[..], &words(&[region, count]), data].concat()
 }
 
@@ -67,10 +67,10 @@ impl Client {
     }
 
     pub fn send(&mut self, command: u16, body: &[u8], fd: Option<BorrowedFd<'_>>) {
-        self.send_with(0, (command, body), fd);
+        self.send_with(0, command, body, fd);
     }
 
-    fn send_with(&mut self, flags: u32, (command, body): (u16, &[u8]), fd: Option<BorrowedFd<'_>>) {
+    fn send_with(&mut self, flags: u32, command: u16, body: &[u8], fd: Option<BorrowedFd<'_>>) {
         self.id = self.id.wrapping_add(1);
         let mut bytes = [self.id.to_ne_bytes(), command.to_ne_bytes()].concat();
         bytes.extend(words(&[16 + body.len() as u32, flags, 0]));
@@ -127,22 +127,27 @@ impl Client {
         }
     }
 
-    pub fn region(&mut self, command: u16, (region, at): (u32, u64), count: u32, data: &[u8]) -> Vec<u8> {
-        self.call(command, &access((region, at), count, data), None).unwrap().0
+    /// The reply, whose first 16 bytes repeat the request.
+    pub fn read_region(&mut self, region: u32, at: u64, count: u32) -> Vec<u8> {
+        self.call(READ, &access(region, at, count, &[]), None).unwrap().0
+    }
+
+    pub fn write_region(&mut self, region: u32, at: u64, data: &[u8]) {
+        self.call(WRITE, &access(region, at, data.len() as u32, data), None).unwrap();
     }
 
     /// A register of BAR 0.
     pub fn get(&mut self, register: u32) -> u32 {
-        let reply = self.region(READ, (0, register.into()), 4, &[]);
+        let reply = self.read_region(0, register.into(), 4);
         u32::from_le_bytes(reply[16..].try_into().unwrap())
     }
 
     pub fn set(&mut self, register: u32, value: u32) {
-        let (place, value) = ((0, register.into()), value.to_le_bytes());
+        let value = value.to_le_bytes();
         if self.posts {
-            self.send_with(NO_REPLY, (WRITE, &access(place, 4, &value)), None);
+            self.send_with(NO_REPLY, WRITE, &access(0, register.into(), 4, &value), None);
         } else {
-            self.region(WRITE, place, 4, &value);
+            self.write_region(0, register.into(), &value);
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use netvm_e1000::Model;
 
 use super::card::*;
-use super::client::{READ, RESET, WRITE};
+use super::client::RESET;
 
 const CSBAL: u32 = 0x2830;
 const CSBAH: u32 = 0x2834;
@@ -144,14 +144,14 @@ fn a_driver_that_gives_its_block_up_uses_registers() {
     driver.send(3);
     driver.set(GUEST_CSB_ON, 0);
     driver.card.client.set(TX + TAIL, 3);
-    driver.card.send(&[&frame([2; 6], 60)], (8, 0), 0);
+    driver.card.send(&[&frame([2; 6], 60)], 8, 0, 0);
     assert_eq!(driver.card.transmit(8).0.len(), 1);
     // A reset forgets the address.
     driver.set(GUEST_CSB_ON, 1);
     driver.card.client.set(0, 1 << 26);
     assert_eq!(driver.card.client.get(CSBAL), 0);
     driver.card.start_rings();
-    driver.card.send(&[&frame([2; 6], 60)], (8, 0), 0);
+    driver.card.send(&[&frame([2; 6], 60)], 8, 0, 0);
     assert_eq!(driver.card.transmit(8).0.len(), 1);
     // So does another guest.
     driver.card.reconnect();
@@ -177,7 +177,7 @@ fn blocks_that_cannot_be_are_not_used() {
         driver.card.client.set(CSBAH, (address >> 32) as u32);
         drop(turn(&mut driver.card.queue));
         // The registers still announce packets.
-        driver.card.send(&[&frame([2; 6], 60)], (8, 0), 0);
+        driver.card.send(&[&frame([2; 6], 60)], 8, 0, 0);
         assert_eq!(driver.card.transmit(8).0.len(), 1, "{address:#x}");
         driver.card.put(&frame(MAC, 60)).unwrap();
     }
@@ -199,10 +199,10 @@ fn blocks_that_cannot_be_are_not_used() {
 fn only_a_card_that_says_so_has_one() {
     for (model, subsystem) in [(Model::I82540, [0x01, 0x11]), (Model::I82574, [0x1f, 0xa0])] {
         let mut card = Card::of(model);
-        assert_eq!(card.client.region(READ, (7, 0x2e), 2, &[])[16..], subsystem);
+        assert_eq!(card.client.read_region(7, 0x2e, 2)[16..], subsystem);
         let block = [&[0; 12][..], &[1], &[0; 0x50]].concat();
         card.write(BLOCK, &block);
-        card.client.region(WRITE, (0, CSBAL.into()), 4, &((FIRST + BLOCK) as u32).to_le_bytes());
+        card.client.write_region(0, CSBAL.into(), &((FIRST + BLOCK) as u32).to_le_bytes());
         drop(turn(&mut card.queue));
         let mut after = vec![0; block.len()];
         after.copy_from_slice(&card.read(BLOCK, block.len()));

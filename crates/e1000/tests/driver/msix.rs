@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use netvm_e1000::Model;
 
 use super::card::{Card, ICR, IMS, MAC, RX_BUFFERS, RX_RING, frame, is_signalled, region_info, turn};
-use super::client::{IRQ_INFO, READ, REGION_INFO, SET_IRQS, words};
+use super::client::{IRQ_INFO, REGION_INFO, SET_IRQS, words};
 
 const EERD: u32 = 0x14;
 const CTRL_EXT: u32 = 0x18;
@@ -47,11 +47,11 @@ fn with_vectors() -> (Card, [OwnedFd; 3]) {
 #[test]
 fn an_82574_is_what_its_driver_looks_for() {
     let mut card = Card::of(Model::I82574);
-    let config = card.client.region(READ, (7, 0), 64, &[]).split_off(16);
+    let config = card.client.read_region(7, 0, 64).split_off(16);
     assert_eq!(config[..4], [0x86, 0x80, 0xd3, 0x10]);
     // It has capabilities; the first is MSI-X, with five vectors in BAR 3.
     assert_eq!((config[6] & 0x10, config[0x34]), (0x10, 0x40));
-    let msix = card.client.region(READ, (7, 0x40), 12, &[]).split_off(16);
+    let msix = card.client.read_region(7, 0x40, 12).split_off(16);
     assert_eq!(msix, [0x11, 0, 4, 0, 3, 0, 0, 0, 3, 0x20, 0, 0]);
     let info = card.client.call(IRQ_INFO, &words(&[16, 0, MSIX, 0]), None).unwrap().0;
     assert_eq!(info[12..16], 5u32.to_ne_bytes());
@@ -88,7 +88,7 @@ fn a_vector_is_signalled_once_and_disabled_until_its_driver_enables_it() {
     card.client.set(IMS, RXQ0);
     assert!(is_signalled(&rx));
     // A sent packet, with a report.
-    card.send(&[&frame([2; 6], 60)], (8, 0), 0);
+    card.send(&[&frame([2; 6], 60)], 8, 0, 0);
     assert_eq!(card.transmit(32).0.len(), 1);
     assert!(is_signalled(&tx) && !is_signalled(&rx));
     // The link.

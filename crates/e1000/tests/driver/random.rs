@@ -43,7 +43,7 @@ impl Neighbour {
         let packet = frame(MAC, 60);
         self.card.put(&packet).unwrap();
         assert_eq!(self.card.received().unwrap().0[..60], packet);
-        self.card.send(&[&packet], (8, 0), 0);
+        self.card.send(&[&packet], 8, 0, 0);
         assert_eq!(self.card.transmit(1).0.len(), 1);
         self.packets += 1;
     }

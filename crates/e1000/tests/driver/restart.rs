@@ -160,8 +160,8 @@ fn all_state_of_a_card_outlives_its_process() {
     for value in [0x40, 0x42, 0x46, 0x47, 0x46] {
         client.set(0x10, value);
     }
-    client.region(WRITE, (1, 0), 4, &0x5200u32.to_le_bytes());
-    client.region(WRITE, (7, 0x3c), 1, &[11]);
+    client.write_region(1, 0, &0x5200u32.to_le_bytes());
+    client.write_region(7, 0x3c, &[11]);
     client.set(IMS, 4);
     let control = client.get(0x10);
     drop(process);
@@ -172,8 +172,8 @@ fn all_state_of_a_card_outlives_its_process() {
     assert_eq!((client.get(0xc4), client.get(IMS), client.get(0x10)), (1000, 4, control));
     client.set(0x20, 0x0824_0000);
     assert_eq!(client.get(0x20) & 0xffff, 0x0d11);
-    assert_eq!(client.region(READ, (1, 4), 4, &[])[16..], 0x1234_5678u32.to_le_bytes());
-    assert_eq!(client.region(READ, (7, 0x3c), 1, &[])[16..], [11]);
+    assert_eq!(client.read_region(1, 4, 4)[16..], 0x1234_5678u32.to_le_bytes());
+    assert_eq!(client.read_region(7, 0x3c, 1)[16..], [11]);
     assert_eq!((client.get(TX), client.get(RCTL)), ((FIRST + TX_RING) as u32, 0x8002));
     client.set(0xc8, 4);
     assert!(is_signalled(&line), "LSC is still enabled");
@@ -201,7 +201,7 @@ fn vectors_and_extended_descriptors_outlive_the_process() {
     client.set(IMS, 1 << 20);
     drop(process);
     let _process = Process::start(folder.path(), Model::I82574);
-    driver.send(&[&frame(BROADCAST, 60)], (REPORT, 0), 0);
+    driver.send(&[&frame(BROADCAST, 60)], REPORT, 0, 0);
     until("the packet", || driver.received().is_some());
     until("the interrupt", || is_signalled(&vector));
 }
@@ -234,7 +234,7 @@ impl Traffic {
             let mut packet = frame(BROADCAST, 60 + self.sent as usize % 1400);
             packet[NUMBER..NUMBER + 4].copy_from_slice(&self.sent.to_le_bytes());
             self.open.push_back(driver.tx);
-            driver.send(&[&packet], (REPORT, 0), 0);
+            driver.send(&[&packet], REPORT, 0, 0);
             self.sent += 1;
             self.received.push(0);
         }

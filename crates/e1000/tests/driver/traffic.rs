@@ -19,7 +19,7 @@ fn a_client_finds_a_card_and_its_doorbell_pages() {
     let mut card = Card::new();
     let client = &mut card.client;
     assert_eq!(client.call(DEVICE_GET_INFO, &words(&[16, 0, 0, 0]), None).unwrap().0, words(&[16, 3, 9, 5]));
-    let config = client.region(READ, (7, 0), 64, &[]);
+    let config = client.read_region(7, 0, 64);
     assert_eq!(config[16..20], [0x86, 0x80, 0x0e, 0x10]);
     // Without room for the mapped area, the answer says how much it takes.
     let (short, fd) = client.call(REGION_INFO, &region_info(0, 32), None).unwrap();
@@ -42,12 +42,12 @@ fn a_client_finds_a_card_and_its_doorbell_pages() {
     assert_eq!(client.get(0x20), 0x1822_0141);
     assert_eq!(client.get(8) & 0x83, 0x83);
     // The window of BAR 1 resets the card.
-    client.region(WRITE, (1, 0), 4, &[0; 4]);
-    client.region(WRITE, (1, 4), 4, &(1u32 << 26).to_le_bytes());
+    client.write_region(1, 0, &[0; 4]);
+    client.write_region(1, 4, &(1u32 << 26).to_le_bytes());
     assert_eq!((client.get(RCTL), client.get(TX + TAIL)), (0, 0));
     // Bytes of a register.
-    assert_eq!(client.region(READ, (0, 0x5401), 2, &[])[16..], [0, 0]);
-    assert_eq!(client.region(READ, (0, 0x5405), 3, &[])[16..], [9, 0, 0x80]);
+    assert_eq!(client.read_region(0, 0x5401, 2)[16..], [0, 0]);
+    assert_eq!(client.read_region(0, 0x5405, 3)[16..], [9, 0, 0x80]);
 }
 
 #[test]
@@ -66,10 +66,10 @@ fn packets_of_one_and_several_descriptors_are_sent_in_order() {
 fn sends_in_order(mut card: Card) {
     let packets: Vec<Vec<u8>> = [60, 1514, 9000].map(|length| frame(BROADCAST, length)).to_vec();
     for _ in 0..20 {
-        card.send(&[&packets[0]], (REPORT, 0), 0);
-        card.send(&[&packets[1][..14], &packets[1][14..]], (REPORT | EXTENDED, 0), 0);
+        card.send(&[&packets[0]], REPORT, 0, 0);
+        card.send(&[&packets[1][..14], &packets[1][14..]], REPORT | EXTENDED, 0, 0);
         let long = &packets[2];
-        card.send(&[&long[..4096], &long[4096..8192], &long[8192..]], (EXTENDED, 0), 0);
+        card.send(&[&long[..4096], &long[4096..8192], &long[8192..]], EXTENDED, 0, 0);
         // Posted writes come before the answer to this one.
         card.client.get(TX + TAIL);
         let (sent, malformed) = card.transmit(64);
@@ -106,7 +106,7 @@ fn tags_are_inserted_and_stripped() {
     let mut card = Card::new();
     let packet = frame(BROADCAST, 200);
     const INSERT: u64 = 0x40;
-    card.send(&[&packet], (INSERT, 0), 0x2005);
+    card.send(&[&packet], INSERT, 0, 0x2005);
     assert_eq!(card.transmit(8).0[0].tag, None, "only with CTRL.VME");
     let tagged = [&packet[..12], &[0x81, 0, 0x20, 5], &packet[12..]].concat();
     card.put(&tagged).unwrap();
@@ -114,7 +114,7 @@ fn tags_are_inserted_and_stripped() {
     assert_eq!(card.received(), Some((fcs, None)));
     let control = card.client.get(0);
     card.client.set(0, control | 1 << 30);
-    card.send(&[&packet], (INSERT, 0), 0x2005);
+    card.send(&[&packet], INSERT, 0, 0x2005);
     assert_eq!(card.transmit(8).0[0].tag, Some([0x81, 0, 0x20, 5]));
     card.put(&tagged).unwrap();
     assert_eq!(card.received(), Some(([&packet[..], &[0; 4]].concat(), Some(0x2005))));
@@ -258,7 +258,7 @@ fn interrupts_leave_a_busy_guest_half_of_its_time() {
         put_two(&mut card, &packet);
         several += u32::from(was_delayed(&mut card, &line));
         serve(&mut card);
-        card.send(&[&packet], (8, 0), 0);
+        card.send(&[&packet], 8, 0, 0);
         card.transmit(8);
         sent += u32::from(was_delayed(&mut card, &line));
         serve(&mut card);
@@ -298,7 +298,8 @@ fn segments_get_whole_headers() {
         card.describe(low, 8000 | command << 24 | (from + 20) << 40 | 1000 << 48);
         card.send(
             &[&left[..54 + l3 - 20], &left[54 + l3 - 20..4096], &left[4096..]],
-            (EXTENDED | 4 | REPORT, 3),
+            EXTENDED | 4 | REPORT,
+            3,
             0,
         );
         let (sent, malformed) = card.transmit(8);
@@ -322,11 +323,11 @@ fn requests_that_contradict_the_packet_are_refused() {
     // A checksum behind the packet; one before its header.
     for (from, at) in [(34u64, 120u64), (4, 20)] {
         card.describe((from | at << 8) << 32, EXTENDED << 24);
-        card.send(&[&packet], (EXTENDED, 2), 0);
+        card.send(&[&packet], EXTENDED, 2, 0);
         assert_eq!(finished(&card.transmit(8).0[0]).1, None);
     }
     card.describe((34 | 50 << 8) << 32, EXTENDED << 24);
-    card.send(&[&packet], (EXTENDED, 2), 0);
+    card.send(&[&packet], EXTENDED, 2, 0);
     assert_eq!(finished(&card.transmit(8).0[0]).1, Some(Pending::Checksum { from: 34, at: 50 }));
     // A legacy descriptor with a checksum.
     card.describe(FIRST + TX_BUFFERS, 100 | 50 << 16 | 5 << 24 | 34 << 40);

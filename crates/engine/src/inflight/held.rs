@@ -64,10 +64,7 @@ struct Kept {
 
 impl HeldPackets {
     /// For an NF with this number of threads. The manager creates it, because workers do not allocate.
-    pub(crate) fn new(
-        (control, threads): (Arc<Control>, u16),
-        direct: Vec<(Arc<InFlightTable>, u16)>,
-    ) -> Self {
+    pub(crate) fn new(control: Arc<Control>, threads: u16, direct: Vec<(Arc<InFlightTable>, u16)>) -> Self {
         Self {
             control,
             threads,
@@ -96,7 +93,7 @@ impl HeldPackets {
         let mut now = 0;
         let mut note = |ring: RingMemory| {
             mark(waiting, ring, worker);
-            number(taken, &mut now, (ring, worker));
+            number(taken, &mut now, ring, worker);
         };
         for thread in 0..*threads {
             note(control.ring_to_nf(thread, worker.0.into()));
@@ -141,7 +138,7 @@ impl HeldPackets {
 }
 
 /// Numbers a worker's packets that were taken from a ring.
-fn number(taken: &mut [u32], now: &mut u32, (ring, worker): (RingMemory, WorkerId)) {
+fn number(taken: &mut [u32], now: &mut u32, ring: RingMemory, worker: WorkerId) {
     for descriptor in ring.consumed().filter(|descriptor| descriptor.worker() == worker.0) {
         *now += 1;
         if let Some(taken) = taken.get_mut(descriptor.buffer() as usize) {

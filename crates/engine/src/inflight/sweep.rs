@@ -93,11 +93,11 @@ impl Sweeps {
         let end = next.saturating_add(SLICE).min(table.len());
         *buffers += match what {
             What::Gone { nf_threads, held: None, .. } => {
-                table.sweep_gone((*next..end, worker), *nf_threads, |_, _| {})
+                table.sweep_gone(*next..end, worker, *nf_threads, |_, _| {})
             }
             What::Gone { nf_threads, held: Some(held), .. } => {
                 held.mark_waiting(worker);
-                table.sweep_gone((*next..end, worker), *nf_threads, |buffer, mbuf| held.keep(buffer, mbuf))
+                table.sweep_gone(*next..end, worker, *nf_threads, |buffer, mbuf| held.keep(buffer, mbuf))
             }
             What::All => table.sweep_all(*next..end, worker),
             What::Older { current } => table.sweep_older(*next..end, worker, *current),

@@ -206,24 +206,25 @@ impl InFlightTable {
     /// `nf_threads` (bit mask). Calls `before` with each buffer before it is freed. Returns their number.
     pub(super) fn sweep_gone(
         &self,
-        (range, worker): (Range<u32>, WorkerId),
+        range: Range<u32>,
+        worker: WorkerId,
         nf_threads: u64,
         before: impl FnMut(u32, &Mbuf),
     ) -> u64 {
         let is_gone = |owner: u8| nf_threads.checked_shr(owner.into()).is_some_and(|bits| bits & 1 == 1);
-        self.sweep((range, worker), |buffer| self.region.owner(buffer).is_some_and(is_gone), before)
+        self.sweep(range, worker, |buffer| self.region.owner(buffer).is_some_and(is_gone), before)
     }
 
     /// Table → free, for buffers in `range` that `worker` handed out. Returns their number.
     pub(super) fn sweep_all(&self, range: Range<u32>, worker: WorkerId) -> u64 {
-        self.sweep((range, worker), |_| true, |_, _| {})
+        self.sweep(range, worker, |_| true, |_, _| {})
     }
 
     /// Table → free, for buffers in `range` that `worker` handed out in another generation than `current`. Returns their
     /// number.
     pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {
         let is_older = |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current);
-        self.sweep((range, worker), is_older, |_, _| {})
+        self.sweep(range, worker, is_older, |_, _| {})
     }
 
     /// Table → free, for `stranded` buffers that `worker` handed out and whose owner, by the owner table, is the given NF
@@ -237,7 +238,8 @@ impl InFlightTable {
 
     fn sweep(
         &self,
-        (range, worker): (Range<u32>, WorkerId),
+        range: Range<u32>,
+        worker: WorkerId,
         is_due: impl Fn(u32) -> bool,
         mut before: impl FnMut(u32, &Mbuf),
     ) -> u64 {

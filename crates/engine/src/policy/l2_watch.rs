@@ -49,10 +49,17 @@ pub enum SwitchingEvent {
     },
 }
 
+/// What forwarding database and storm control have counted at a port.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    moves: Moves,
+    /// By class.
+    dropped: [u64; StormClass::ALL.len()],
+}
+
 #[derive(Debug, Default)]
 struct PortWatch {
-    moves: Moves,
-    dropped: [u64; StormClass::ALL.len()],
+    before: Counts,
     /// The second until which further moves are no news.
     moved_until: u32,
     flapping_for: u32,
@@ -63,13 +70,13 @@ struct PortWatch {
 
 impl PortWatch {
     /// Compares with the counts of the second before.
-    fn update(&mut self, second: u32, counts: (Moves, [u64; StormClass::ALL.len()])) -> Seen {
-        let (moves, dropped) = counts;
-        let moved = new_since(self.moves.moved, moves.moved);
-        let held = new_since(self.moves.held, moves.held);
+    fn update(&mut self, second: u32, counts: Counts) -> Seen {
+        let before = std::mem::replace(&mut self.before, counts);
+        let moved = new_since(before.moves.moved, counts.moves.moved);
+        let held = new_since(before.moves.held, counts.moves.held);
         let per_second = moved + held;
         let storms = std::array::from_fn(|n| {
-            let new = new_since(self.dropped[n], dropped[n]);
+            let new = new_since(before.dropped[n], counts.dropped[n]);
             let is_news = new > 0 && self.storm_until[n] < second;
             if new > 0 {
                 self.storm_until[n] = second + SHOWN_FOR;
@@ -81,7 +88,6 @@ impl PortWatch {
         if self.flapping_for >= FLAPPING_SECONDS || held >= LOOPING_FROM {
             self.flapping_until = second + SHOWN_FOR;
         }
-        (self.moves, self.dropped) = counts;
         let is_flapping = self.flapping_until >= second;
         let has_moved = moved > 0 && !is_flapping && self.moved_until < second;
         if has_moved {
@@ -128,12 +134,12 @@ impl SwitchingWatch {
         }
         for (port, watch) in &mut self.ports {
             if !switching.bridge.has(*port) {
-                *watch = PortWatch { moves: watch.moves, dropped: watch.dropped, ..PortWatch::default() };
+                *watch = PortWatch { before: watch.before, ..PortWatch::default() };
             }
         }
         let mut news = Vec::new();
         for port in switching.ports() {
-            let counts = (switching.fdb.moves(port), switching.storm.dropped(port));
+            let counts = Counts { moves: switching.fdb.moves(port), dropped: switching.storm.dropped(port) };
             let seen = self.ports.entry(port).or_default().update(second, counts);
             let last = switching.fdb.last_move(port);
             let moved = last.filter(|_| seen.has_moved).map(SwitchingEvent::Moved);
@@ -168,8 +174,8 @@ impl SwitchingWatch {
 mod tests {
     use super::*;
 
-    fn counts(moved: u64, held: u64, broadcasts: u64) -> (Moves, [u64; 3]) {
-        (Moves { moved, held }, [broadcasts, 0, 0])
+    fn counts(moved: u64, held: u64, broadcasts: u64) -> Counts {
+        Counts { moves: Moves { moved, held }, dropped: [broadcasts, 0, 0] }
     }
 
     #[test]

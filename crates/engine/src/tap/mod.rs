@@ -106,7 +106,8 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    pub(crate) fn new(id: CaptureId, places: Arc<Places>, (ring, filter, snaplen): TapParts) -> Self {
+    pub(crate) fn new(id: CaptureId, places: Arc<Places>, parts: TapParts) -> Self {
+        let TapParts { ring, filter, snaplen } = parts;
         let filtering = filter.map(|filter| Filtering { filter, budget: Budget::new(clock::cycles()) });
         Self { id, places, filtering, snaplen, ring }
     }
@@ -153,8 +154,14 @@ impl Drop for EndedTap {
     }
 }
 
-/// A capture's ring on a worker, its filter, and the longest copy of a packet.
-pub(crate) type TapParts = (Writer, Option<Filter>, usize);
+/// What a capture has on a worker.
+#[derive(Debug)]
+pub(crate) struct TapParts {
+    pub(crate) ring: Writer,
+    pub(crate) filter: Option<Filter>,
+    /// Longest copy of a packet.
+    pub(crate) snaplen: usize,
+}
 
 impl Filtering {
     /// The packets to filter next, and those after them; `None` if there are none, or the budget is used up.

@@ -39,7 +39,7 @@ impl Places {
         set(&mut self.ports, port.index(), interface);
     }
 
-    pub(crate) fn add_hop(&mut self, (chain, hop): (ChainId, u8), interface: u16) {
+    pub(crate) fn add_hop(&mut self, chain: ChainId, hop: u8, interface: u16) {
         if let Some(hops) = self.hops.get_mut(chain.index()) {
             set(hops, hop.into(), interface);
         }

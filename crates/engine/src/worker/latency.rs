@@ -231,7 +231,7 @@ impl Latency {
 
     /// Handles a packet that came from another worker with its stamp, and is about to be sent.
     #[cold]
-    pub(crate) fn take_over(&mut self, (from, to): (PortId, PortId), stamp: u32) {
+    pub(crate) fn take_over(&mut self, from: PortId, to: PortId, stamp: u32) {
         let now = clock::cycles();
         let passed = u64::from((now as u32).wrapping_sub(stamp));
         // If the counters of two cores differ, the elapsed time may be impossibly long.

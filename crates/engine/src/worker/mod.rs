@@ -57,9 +57,9 @@ pub use latency::Span;
 pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
-use state::Datapath;
 use state::burst::Burst;
 use state::nf_links::Awaited;
+use state::{Datapath, DatapathParts};
 pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
 pub(crate) use tracer::{Hypothetical, Tracer};
 
@@ -91,16 +91,19 @@ impl Worker {
     fn new(
         setup: Setup,
         counters: Arc<WorkerCounters>,
-        (inbox, outbox): (Consumer<Command>, Producer<Event>),
+        inbox: Consumer<Command>,
+        outbox: Producer<Event>,
     ) -> Self {
-        let (flows, limits) = (setup.flows, setup.limits);
-        let mut dp = Datapath::new(
-            (setup.id, setup.latency),
+        let dp = Datapath::new(DatapathParts {
+            id: setup.id,
             counters,
-            (flows, limits),
-            (setup.signaller, setup.handoff),
-        );
-        dp.monitor = setup.monitor;
+            flows: setup.flows,
+            limits: setup.limits,
+            latency: setup.latency,
+            monitor: setup.monitor,
+            signaller: setup.signaller,
+            handoff: setup.handoff,
+        });
         Self {
             dp,
             snapshot: Arc::default(),
@@ -212,7 +215,7 @@ impl Worker {
                 }
             }
             if is_shared {
-                self.shares.charge(n, (count, clock::cycles()), &dp.counters);
+                self.shares.charge(n, count, clock::cycles(), &dp.counters);
             }
         }
         if let Some(last) = last {

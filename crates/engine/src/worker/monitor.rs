@@ -13,7 +13,7 @@
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
 use netvm_flowmon::names::may_have_name;
-use netvm_flowmon::{AnyMeter, Record, Settings, TableKind};
+use netvm_flowmon::{AnyMeter, Front, Record, Settings, TableKind};
 use netvm_model::{FlowMonitorConfig, MonitorTable};
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{Headers, parse_prefix};
@@ -64,7 +64,7 @@ impl FlowMonitor {
             let (producer, consumer) = RingBuffer::new(RECORDS);
             (Some(producer), Some(consumer))
         };
-        let meter = AnyMeter::new((kind, config.flows as usize), settings, out);
+        let meter = AnyMeter::new(kind, config.flows as usize, settings, out);
         (Self { meter, reads_names: config.names, due: 0 }, records)
     }
 
@@ -79,7 +79,10 @@ impl FlowMonitor {
                 Some(headers) if self.reads_names && may_have_name(front, headers) => {
                     self.count_named(mbuf, headers, (port.0, now));
                 }
-                headers => self.meter.front((front, mbuf.pkt_len()), headers.as_ref(), (port.0, now)),
+                headers => {
+                    let front = Front { bytes: front, length: mbuf.pkt_len() };
+                    self.meter.front(front, headers.as_ref(), (port.0, now));
+                }
             }
         }
         self.meter.commit();
@@ -91,7 +94,8 @@ impl FlowMonitor {
     fn count_named(&mut self, mbuf: &Mbuf, headers: &Headers, at: (u16, u64)) {
         let mut front = [0; NAMED];
         let copied = mbuf.copy_to(&mut front);
-        self.meter.front((&front[..copied], mbuf.pkt_len()), Some(headers), at);
+        let front = Front { bytes: &front[..copied], length: mbuf.pkt_len() };
+        self.meter.front(front, Some(headers), at);
     }
 
     /// Calls `with` with what running flows in `count` slots from `first` have counted since their last record. Returns whether

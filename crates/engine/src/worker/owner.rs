@@ -22,11 +22,7 @@ use crate::ids::{MemoryId, PortId, WorkerId};
 
 /// Hands packets over that other workers own; the others stay. Returns those for which a worker has no room.
 #[cold]
-pub(crate) fn give_to_owners(
-    dp: &mut Datapath,
-    (port, memory): (PortId, MemoryId),
-    batch: &mut Batch,
-) -> Batch {
+pub(crate) fn give_to_owners(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) -> Batch {
     let workers = dp.ports.handoff.peers() as u64 + 1;
     let mut owners = [dp.id; BURST];
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {

@@ -22,7 +22,7 @@ use crate::worker::latency::Latency;
 use crate::worker::packet::queue;
 use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::handoff::Handoff;
-use crate::worker::state::{Datapath, flows::Flows};
+use crate::worker::state::{Datapath, DatapathParts, flows::Flows};
 use crate::worker::trace::{Recorder, Step};
 
 /// The flow cache of one packet.
@@ -53,12 +53,16 @@ impl Tracer {
     /// [`CacheError`] without memory for a flow cache.
     pub(crate) fn new(memory: Arc<Memory>) -> Result<Self, CacheError> {
         let (samples, _) = RingBuffer::new(1);
-        let mut dp = Datapath::new(
-            (WorkerId(0), Latency::new(samples)),
-            Arc::new(WorkerCounters::new()),
-            (Flows::new(&FLOWS)?, Arc::new(SharedLimits::new())),
-            (Signaller::new(), Handoff::default()),
-        );
+        let mut dp = Datapath::new(DatapathParts {
+            id: WorkerId(0),
+            counters: Arc::new(WorkerCounters::new()),
+            flows: Flows::new(&FLOWS)?,
+            limits: Arc::new(SharedLimits::new()),
+            latency: Latency::new(samples),
+            monitor: None,
+            signaller: Signaller::new(),
+            handoff: Handoff::default(),
+        });
         dp.is_dry = true;
         dp.memories.add(Arc::clone(&memory), None);
         Ok(Self { dp, burst: Burst::new(), memory })

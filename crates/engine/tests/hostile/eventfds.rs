@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::crowd::crowd;
 use crate::support::nf::raw::ends;
 use crate::support::rogue::Rogue;
-use crate::support::wakes::wakes;
+use crate::support::wakes::{Until, Woken, wakes};
 use crate::support::{Rig, chain, line, nf, port, source, two_lines};
 use netvm_attach::Hello;
 use netvm_engine::{InstanceId, Notice, Violation};
@@ -210,7 +210,16 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
             }
         };
         let start = Instant::now();
-        assert!(wakes(&mut rig, (&eventfd, 1), (SOON, 11), &mut sends) >= 11, "{}", rig.story());
+        assert!(
+            wakes(
+                &mut rig,
+                Woken { eventfd: &eventfd, port: 1 },
+                Until { time: SOON, wakes: 11 },
+                &mut sends
+            ) >= 11,
+            "{}",
+            rig.story()
+        );
         assert!(start.elapsed() > Duration::from_millis(50), "{:?}", start.elapsed());
     });
 }
@@ -276,17 +285,28 @@ fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
         producer.push(&packets[..count]);
         let _ = consumer.prepare_wait();
     };
-    assert!(wakes(&mut rig, (&eventfd, 3), (SOON, 100), &mut sleep) >= 100);
+    assert!(
+        wakes(&mut rig, Woken { eventfd: &eventfd, port: 3 }, Until { time: SOON, wakes: 100 }, &mut sleep)
+            >= 100
+    );
     let (crowd, cost) = crowd(eventfd.as_fd(), COSTLY);
     let time = Duration::from_secs(3);
-    let count = wakes(&mut rig, (&eventfd, 3), (time, u64::MAX), &mut sleep);
+    let count =
+        wakes(&mut rig, Woken { eventfd: &eventfd, port: 3 }, Until { time, wakes: u64::MAX }, &mut sleep);
     println!("{cost:?} each");
     assert!(count > 0 && cost * (count as u32) < time / 20, "{count} wakes of {cost:?}");
     let view = rig.engine.instances().into_iter().find(|view| view.id == id).unwrap();
     assert!(view.threads[0].violations.iter().any(|(violation, _)| *violation == Violation::CostlyWake));
     // As before, some time after they have gone.
     drop(crowd);
-    assert!(wakes(&mut rig, (&eventfd, 3), (Duration::from_secs(60), 100), &mut sleep) >= 100);
+    assert!(
+        wakes(
+            &mut rig,
+            Woken { eventfd: &eventfd, port: 3 },
+            Until { time: Duration::from_secs(60), wakes: 100 },
+            &mut sleep
+        ) >= 100
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ const DMZ: u16 = 4;
 fn between_source_and_sinks() -> Host {
     let mut ports: Vec<PortConfig> = vec![port(LAN, "lan", source(60, None, false))];
     ports.extend([WAN, LAN_PUNT, WAN_PUNT, DMZ, 5].map(|id| port(id, &format!("p{id}"), PortKind::Sink)));
-    let mut host = routed(ports, (0, 0));
+    let mut host = routed(ports, 0, 0);
     host.routers[0].interfaces[0].mac = MacAddr([2, 0, 0, 0, 0, 2]);
     let mut third = host.routers[0].interfaces[1].clone();
     (third.name, third.port, third.punt) = ("dmz".to_owned(), PortId(DMZ), PortId(5));

@@ -16,7 +16,7 @@ fn packets_leave_by_their_route_with_the_tag_of_the_interface() {
     for (inside, outside) in [(0, 0), (10, 0), (0, 20), (10, 20)] {
         let frames: Vec<Vec<u8>> = (0..8).map(|n| tagged(&datagram(n % 2 == 1, n), inside)).collect();
         let scratch = Scratch::new();
-        let seen = Played::new(&scratch, &frames, &[], (inside, outside), &routes());
+        let seen = Played::of(&host(&scratch, &frames, inside, outside), &routes());
         let sent = scratch.sent(WAN);
         assert_eq!(sent.len(), 8, "{inside} {outside}: {:?}", seen.drops);
         for (before, after) in frames.iter().zip(&sent) {
@@ -71,7 +71,7 @@ fn what_no_router_passes_on_is_dropped_for_a_reason() {
     ];
     let frames: Vec<Vec<u8>> = cases.iter().map(|(frame, _)| frame.clone()).collect();
     let scratch = Scratch::new();
-    let seen = Played::new(&scratch, &frames, &[], (0, 0), &routes());
+    let seen = Played::of(&host(&scratch, &frames, 0, 0), &routes());
     let mut expected = BTreeMap::new();
     cases.iter().for_each(|(_, reason)| *expected.entry(reason.name()).or_insert(0) += 1);
     assert_eq!(seen.drops, expected);
@@ -91,7 +91,7 @@ fn flows_spread_over_hops_and_keep_to_theirs() {
     let mut update = routes();
     let hops = [GATEWAY, MacAddr([2, 0, 0, 0, 9, 2])].map(|mac| netvm_router::Hop { interface: 1, mac });
     update.next_hops[0].1 = NextHop::Ecmp(Box::new(hops));
-    let seen = Played::new(&scratch, &frames, &[], (0, 20), &update);
+    let seen = Played::of(&host(&scratch, &frames, 0, 20), &update);
     let mut by_flow: BTreeMap<u16, Vec<(MacAddr, u32)>> = BTreeMap::new();
     for frame in scratch.sent(WAN) {
         let headers = parse(&frame).unwrap();
@@ -123,7 +123,7 @@ fn rules_lead_to_routers_and_hold_on_the_way_out() {
         })
         .collect();
     let scratch = Scratch::new();
-    let mut host = host(&scratch, &frames, &[], (0, 20));
+    let mut host = host(&scratch, &frames, 0, 20);
     host.ports[0].policy.forward = Forward::None;
     let to_wan = Match { to: vec![PortId(WAN)], ..icmp() };
     let from_lan = Match { from: vec![PortId(LAN)], ..Match::default() };
@@ -144,7 +144,7 @@ fn packets_are_routed_behind_a_chain() {
     let frames: Vec<Vec<u8>> = (0..20).map(|n| datagram(n % 2 == 1, n)).collect();
     let scratch = Scratch::new();
     let host = |frames: &[Vec<u8>]| {
-        let mut host = behind_nf(plan::host(&scratch, frames, &[], (0, 0)), Output::Router(RouterId(0)));
+        let mut host = behind_nf(plan::host(&scratch, frames, 0, 0), Output::Router(RouterId(0)));
         host.ports[usize::from(LAN)].policy.forward = Forward::Chain(ChainId(0));
         host
     };
@@ -164,7 +164,7 @@ fn packets_are_routed_behind_a_chain() {
 #[test]
 fn a_trace_says_where_a_router_sends_a_packet() {
     let scratch = Scratch::new();
-    let host = host(&scratch, &[], &[], (10, 20));
+    let host = host(&scratch, &[], 10, 20);
     let mut rig = Rig::new(&EngineConfig::default());
     start_routed(&mut rig, &host, &routes());
     let steps = |rig: &mut Rig, frame: &[u8]| rig.engine.trace(PortId(LAN), frame, frame.len()).unwrap();

@@ -38,7 +38,7 @@ fn to(address: &str) -> Vec<u8> {
 
 /// The router. What comes in by any port goes to it.
 fn host(ports: Vec<PortConfig>) -> Host {
-    let mut host = routed(ports, (0, 0));
+    let mut host = routed(ports, 0, 0);
     let like = host.routers[0].interfaces[0].clone();
     let interface = |n: u16| RouterInterface {
         name: format!("if{n}"),

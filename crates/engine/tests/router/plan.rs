@@ -91,7 +91,7 @@ pub fn routes() -> Update {
 }
 
 /// A router whose interfaces have these VLANs on these ports; it gets all packets from the LAN.
-pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host {
+pub fn routed(mut ports: Vec<PortConfig>, lan: u16, wan: u16) -> Host {
     let interface = |name: &str, port, vlan, mac, punt| RouterInterface {
         name: name.to_owned(),
         port: PortId(port),
@@ -107,7 +107,7 @@ pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host
         ports[usize::from(port)].policy.forward = Forward::Router(RouterId(0));
     }
     let interfaces =
-        vec![interface("lan", LAN, inside, IN, LAN_PUNT), interface("wan", WAN, outside, OUT, WAN_PUNT)];
+        vec![interface("lan", LAN, lan, IN, LAN_PUNT), interface("wan", WAN, wan, OUT, WAN_PUNT)];
     let routers = vec![RouterConfig {
         id: RouterId(0),
         name: "blue".to_owned(),
@@ -119,17 +119,23 @@ pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host
     Host { ports, routers, ..Host::default() }
 }
 
-/// The same between captures: the LAN receives `frames`, the other interface's kernel sends `from_kernel`. That interface's
-/// MTU is 150 bytes.
-pub fn host(scratch: &Scratch, frames: &[Vec<u8>], from_kernel: &[Vec<u8>], vlans: (u16, u16)) -> Host {
-    let mut ports = vec![
-        scratch.port(LAN, frames),
-        scratch.port(WAN, &[]),
-        scratch.port(LAN_PUNT, &[]),
-        scratch.port(WAN_PUNT, from_kernel),
-    ];
+/// The same between captures: the LAN receives `frames`. The WAN's MTU is 150 bytes.
+pub fn host(scratch: &Scratch, frames: &[Vec<u8>], lan: u16, wan: u16) -> Host {
+    let ports = [LAN, WAN, LAN_PUNT, WAN_PUNT];
+    let frames = |port: u16| if port == LAN { frames } else { &[] };
+    routed_with_mtu(ports.map(|port| scratch.port(port, frames(port))), lan, wan)
+}
+
+/// The same, but the kernel sends `frames` by the WAN, and the LAN receives nothing.
+pub fn host_of_kernel(scratch: &Scratch, frames: &[Vec<u8>], lan: u16, wan: u16) -> Host {
+    let ports = [LAN, WAN, LAN_PUNT, WAN_PUNT];
+    let frames = |port: u16| if port == WAN_PUNT { frames } else { &[] };
+    routed_with_mtu(ports.map(|port| scratch.port(port, frames(port))), lan, wan)
+}
+
+fn routed_with_mtu(mut ports: [PortConfig; 4], lan: u16, wan: u16) -> Host {
     ports[usize::from(WAN)].mtu = 150;
-    routed(ports, vlans)
+    routed(ports.into(), lan, wan)
 }
 
 /// Applies a host and tells its router the routes before anything comes in. Returns how many buffers were free then.
@@ -162,16 +168,6 @@ pub struct Played {
 }
 
 impl Played {
-    pub fn new(
-        scratch: &Scratch,
-        frames: &[Vec<u8>],
-        from_kernel: &[Vec<u8>],
-        vlans: (u16, u16),
-        update: &Update,
-    ) -> Self {
-        Self::of(&host(scratch, frames, from_kernel, vlans), update)
-    }
-
     pub fn of(host: &Host, update: &Update) -> Self {
         let mut rig = Rig::new(&EngineConfig::default());
         let free = start_routed(&mut rig, host, update);

@@ -43,7 +43,7 @@ fn the_kernel_gets_what_only_it_can_answer() {
     for inside in [0, 10] {
         let frames: Vec<Vec<u8>> = kept.iter().map(|frame| tagged(frame, inside)).collect();
         let scratch = Scratch::new();
-        let seen = Played::new(&scratch, &frames, &[], (inside, 20), &routes());
+        let seen = Played::of(&host(&scratch, &frames, inside, 20), &routes());
         // The kernel gets packets without their tags, and otherwise unchanged.
         let got = scratch.sent(LAN_PUNT);
         assert_eq!(got.len(), kept.len(), "{:?}", seen.drops);
@@ -80,7 +80,7 @@ fn what_comes_from_the_kernel_leaves_by_its_interface() {
     for outside in [0, 20] {
         let frames: Vec<Vec<u8>> = (0..5).map(|n| datagram(false, n)).collect();
         let scratch = Scratch::new();
-        let seen = Played::new(&scratch, &[], &frames, (10, outside), &Update::default());
+        let seen = Played::of(&host_of_kernel(&scratch, &frames, 10, outside), &Update::default());
         let expected: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(frame, outside)).collect();
         assert_eq!(scratch.sent(WAN), expected, "{:?}", seen.drops);
         assert_eq!((seen.router.from_kernel, seen.router.forwarded), (5, 0));
@@ -95,7 +95,7 @@ fn a_kernel_gets_no_more_than_its_quota() {
     let frames: Vec<Vec<u8>> =
         (0..400).map(|n: u32| v4("10.0.0.77").udp(1, n as u16).to_vec().unwrap()).collect();
     let scratch = Scratch::new();
-    let mut host = host(&scratch, &frames, &[], (0, 0));
+    let mut host = host(&scratch, &frames, 0, 0);
     host.routers[0].interfaces[0].punt_rate = 1;
     let seen = Played::of(&host, &routes());
     let got = scratch.sent(LAN_PUNT).len();
@@ -132,7 +132,7 @@ fn a_scan_takes_nothing_from_routing_protocols() {
         frames.extend([ospf(), bgp(), ping(), transit(), arp()]);
     }
     let scratch = Scratch::new();
-    let mut host = host(&scratch, &frames, &[], (0, 0));
+    let mut host = host(&scratch, &frames, 0, 0);
     host.routers[0].interfaces[0].punt_rate = 10_000;
     let mut update = routes();
     let route = |net: &str, id| (net.parse().unwrap(), Some(id));

@@ -29,7 +29,7 @@ fn routers_on_one_port_get_their_own_packets_and_all_packets_to_groups() {
             [&to(IN, 1), &arp, &to(RED, 2), &to(RED, 3), &solicitation, &to(MacAddr([2, 9, 9, 9, 9, 9]), 5)];
         let frames: Vec<_> = frames.iter().map(|frame| tagged(frame, vlan)).collect();
         let scratch = Scratch::new();
-        let mut host = host(&scratch, &frames, &[], (vlan, 0));
+        let mut host = host(&scratch, &frames, vlan, 0);
         host.ports.push(scratch.port(RED_PUNT, &[]));
         host.ports[usize::from(RED_PUNT)].policy.forward = Forward::Router(RouterId(1));
         let like = host.routers[0].interfaces[0].clone();
@@ -66,7 +66,7 @@ fn copies_are_limited_by_the_share_of_their_class() {
     };
     let frames: Vec<_> = (0..1000).map(broadcast).collect();
     let scratch = Scratch::new();
-    let mut host = host(&scratch, &frames, &[], (0, 0));
+    let mut host = host(&scratch, &frames, 0, 0);
     host.ports.push(scratch.port(RED_PUNT, &[]));
     host.ports[usize::from(RED_PUNT)].policy.forward = Forward::Router(RouterId(1));
     let mut interface = host.routers[0].interfaces[0].clone();

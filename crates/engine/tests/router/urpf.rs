@@ -75,7 +75,7 @@ fn sources_are_believed_by_the_way_back() {
         for inside in [0, 10] {
             let scratch = Scratch::new();
             let frames: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(frame, inside)).collect();
-            let mut host = host(&scratch, &frames, &[], (inside, 20));
+            let mut host = host(&scratch, &frames, inside, 20);
             host.routers[0].interfaces[0].urpf = urpf;
             let seen = Played::of(&host, &update);
             let sources = |port| {

@@ -22,7 +22,7 @@ fn switched(scratch: &Scratch, frames: &BTreeMap<u16, Vec<Vec<u8>>>) -> Host {
     let capture = |id| scratch.port(id, frames.get(&id).map_or(&[][..], Vec::as_slice));
     let mut ports = vec![port(LAN, "lan", PortKind::Bridge)];
     ports.extend([WAN, LAN_PUNT, WAN_PUNT, A, B].map(capture));
-    let mut host = routed(ports, (0, 0));
+    let mut host = routed(ports, 0, 0);
     for port in [A, B] {
         host.ports[usize::from(port)].policy.forward = Forward::Normal;
     }

@@ -55,15 +55,17 @@ pub fn frames(count: u16) -> Vec<Vec<u8>> {
     (0..count).map(of).collect()
 }
 
-/// A guest that sends the frames, and one that records what it receives.
-pub fn transfer(
-    rig: &mut Rig,
-    scratch: &Scratch,
-    sender: Guest<'_>,
-    receiver: Guest<'_>,
-    frames: &[Vec<u8>],
-    expected: u64,
-) -> Vec<Vec<u8>> {
+/// The guests of a transfer.
+pub struct Guests<'a> {
+    /// The folder of their captures.
+    pub scratch: &'a Scratch,
+    pub sender: Guest<'a>,
+    pub receiver: Guest<'a>,
+}
+
+/// A guest that sends the frames, and one that records what it receives, which is to be `expected` packets.
+pub fn transfer(rig: &mut Rig, guests: Guests<'_>, frames: &[Vec<u8>], expected: u64) -> Vec<Vec<u8>> {
+    let Guests { scratch, sender, receiver } = guests;
     let (nothing, input, output) =
         (scratch.file("none.pcap"), scratch.file("sent.pcap"), scratch.file("got.pcap"));
     let empty = scratch.file("empty.pcap");

@@ -6,16 +6,30 @@ use std::time::{Duration, Instant};
 
 use super::Rig;
 
-/// Repeats something for so long, or until an eventfd has been signalled `enough` times; returns how often it was. Prints
-/// how many packets left by another port meanwhile.
+/// A thread that is woken by an eventfd.
+pub struct Woken<'a, F> {
+    pub eventfd: &'a F,
+    /// The port of others, whose packets are counted.
+    pub port: u16,
+}
+
+/// When to stop.
+#[derive(Clone, Copy)]
+pub struct Until {
+    pub time: Duration,
+    pub wakes: u64,
+}
+
+/// Repeats something for so long, or until the eventfd has been signalled so many times; returns how often it was.
+/// Prints how many packets of others left meanwhile.
 pub fn wakes(
     rig: &mut Rig,
-    (eventfd, port): (&impl AsFd, u16),
-    (time, enough): (Duration, u64),
+    Woken { eventfd, port }: Woken<'_, impl AsFd>,
+    until: Until,
     mut again: impl FnMut(),
 ) -> u64 {
     let (start, before, mut wakes) = (Instant::now(), rig.sent(port), 0);
-    while start.elapsed() < time && wakes < enough {
+    while start.elapsed() < until.time && wakes < until.wakes {
         again();
         rig.engine.service();
         let mut count = [0; 8];

@@ -58,7 +58,7 @@ pub struct Ring<'a> {
 
 impl Ring<'_> {
     /// Writes a buffer's descriptors, from number `first` of the table at an address on.
-    fn write_table(&self, table: u64, first: u16, (number, buffer): (usize, &Buffer)) {
+    fn write_table(&self, table: u64, first: u16, number: usize, buffer: &Buffer) {
         for (piece, length) in buffer.pieces.iter().enumerate() {
             let (place, length) = (place(number, piece), *length as u32);
             let last = piece + 1 == buffer.pieces.len();
@@ -73,12 +73,12 @@ impl Ring<'_> {
     }
 
     /// Writes a buffer's descriptors, those in the ring from number `head` on.
-    fn describe(&self, head: u16, (number, buffer): (usize, &Buffer)) {
+    fn describe(&self, head: u16, number: usize, buffer: &Buffer) {
         if !buffer.indirect {
-            return self.write_table(self.at, head, (number, buffer));
+            return self.write_table(self.at, head, number, buffer);
         }
         let (table, bytes) = (TABLES + number as u64 * TABLE_STRIDE, buffer.pieces.len() as u32 * 16);
-        self.write_table(table, 0, (number, buffer));
+        self.write_table(table, 0, number, buffer);
         let word = if self.packed {
             descriptor(table, bytes, number as u16, TABLE | THERE)
         } else {
@@ -92,7 +92,7 @@ impl Ring<'_> {
         let (mut heads, mut slot) = (Vec::new(), 0);
         let mut first = None;
         for (number, buffer) in buffers.iter().enumerate() {
-            self.describe(slot, (number, buffer));
+            self.describe(slot, number, buffer);
             if !self.packed {
                 self.rogue.write(self.at + AVAILABLE + 4 + number as u64 * 2, slot.to_ne_bytes());
             } else if first.is_none() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::Rig;
 use crate::support::guest::Guest;
 use crate::support::guests::{
-    SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
+    Guests, SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
     transfer, two_guests, view,
 };
 use netvm_engine::DropReason;
@@ -51,7 +51,12 @@ fn what_the_device_copies_is_what_was_sent() {
         let expected = rig.sent(1) + 200;
         let mut receiver = Guest::new(&b);
         receiver.device = ring;
-        let got = transfer(&mut rig, &scratch, Guest::new(&a), receiver, &sent, expected);
+        let got = transfer(
+            &mut rig,
+            Guests { scratch: &scratch, sender: Guest::new(&a), receiver },
+            &sent,
+            expected,
+        );
         assert!(got == sent, "{} of {} frames, or others: {}", got.len(), sent.len(), rig.story());
         assert!(copies(&rig) >= before + copied, "{}", rig.story());
         assert!(copied > 0 || copies(&rig) == before, "{}", rig.story());
@@ -69,7 +74,7 @@ fn segments_in_several_buffers_are_copied_whole() {
     receiver.commands = "port stop 1\nport config 1 rx_offload tcp_lro on\nport config 1 rx_offload tcp_cksum on\n\
                          port config 1 rx_offload udp_cksum on\nport start 1\nstart\n";
     let sent = segments();
-    let got = transfer(&mut rig, &scratch, leaves_work(&a), receiver, &sent, 4);
+    let got = transfer(&mut rig, Guests { scratch: &scratch, sender: leaves_work(&a), receiver }, &sent, 4);
     // Behind the longest headers: the checksums in them are left to the receiver.
     let payload = |frame: &Vec<u8>| frame[74..].to_vec();
     assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), sent.iter().map(Vec::len).collect::<Vec<_>>());

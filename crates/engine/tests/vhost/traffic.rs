@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::guest::{Guest, Running, socket};
 use crate::support::guests::{
-    SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
+    Guests, SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
     swallow_by, transfer, two_guests, view,
 };
 use crate::support::pcap::Scratch;
@@ -28,7 +28,12 @@ fn frames_pass_from_guest_to_guest_unchanged() {
     assert_eq!(view(&rig.engine, 0).link, Some(false));
     assert_eq!(view(&rig.engine, 0).driver, "vhost-user");
     let sent = frames(200);
-    let got = transfer(&mut rig, &scratch, Guest::new(&a), Guest::new(&b), &sent, 200);
+    let got = transfer(
+        &mut rig,
+        Guests { scratch: &scratch, sender: Guest::new(&a), receiver: Guest::new(&b) },
+        &sent,
+        200,
+    );
     assert_eq!(got, sent);
     assert!(rig.until(SOON, |engine| view(engine, 0).link == Some(false)), "{}", rig.story());
     let counts = view(&rig.engine, 0);
@@ -82,7 +87,7 @@ fn several_queues_serve_whatever_the_guest_uses() {
     let mut receiver = Guest::new(&b);
     receiver.device = ",queues=2";
     let sent = frames(100);
-    let got = transfer(&mut rig, &scratch, sender, receiver, &sent, 100);
+    let got = transfer(&mut rig, Guests { scratch: &scratch, sender, receiver }, &sent, 100);
     assert_eq!(got, sent);
     no_buffer_is_lost(&mut rig);
 }
@@ -114,7 +119,12 @@ fn what_a_guest_leaves_is_done_for_guests_and_ports_that_want_it_done() {
     host.ports.push(capture);
     rig.engine.apply(&host).unwrap();
     let sent = segments();
-    let got = transfer(&mut rig, &scratch, leaves_work(&a), Guest::new(&b), &sent, 18);
+    let got = transfer(
+        &mut rig,
+        Guests { scratch: &scratch, sender: leaves_work(&a), receiver: Guest::new(&b) },
+        &sent,
+        18,
+    );
     check_cut(&got, &sent);
     no_buffer_is_lost(&mut rig);
     rig.engine.apply(&Host::default()).unwrap();
@@ -131,7 +141,7 @@ fn what_a_guest_leaves_is_taken_over_by_guests_that_can() {
     receiver.commands = "port stop 1\nport config 1 rx_offload tcp_lro on\nport config 1 rx_offload tcp_cksum on\n\
                          port config 1 rx_offload udp_cksum on\nport start 1\nstart\n";
     let sent = segments();
-    let got = transfer(&mut rig, &scratch, leaves_work(&a), receiver, &sent, 4);
+    let got = transfer(&mut rig, Guests { scratch: &scratch, sender: leaves_work(&a), receiver }, &sent, 4);
     let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(lengths(&got), lengths(&sent));
     no_buffer_is_lost(&mut rig);
@@ -148,7 +158,12 @@ fn what_a_guest_leaves_is_done_before_a_chain() {
     rig.engine.apply(&host).unwrap();
     rig.attach("a", "forward", false);
     let sent = segments();
-    let got = transfer(&mut rig, &scratch, leaves_work(&a), Guest::new(&b), &sent, 18);
+    let got = transfer(
+        &mut rig,
+        Guests { scratch: &scratch, sender: leaves_work(&a), receiver: Guest::new(&b) },
+        &sent,
+        18,
+    );
     check_cut(&got, &sent);
     no_buffer_is_lost(&mut rig);
 }

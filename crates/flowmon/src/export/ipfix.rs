@@ -49,7 +49,7 @@ impl Ipfix {
         Self {
             program: options.program,
             collector,
-            messages: Messages::new(options.message_size, (options.domain, options.sampling), options.clock),
+            messages: Messages::new(options.message_size, options.domain, options.sampling, options.clock),
             waiting: VecDeque::with_capacity(WAITING),
             message: None,
             spare: Vec::new(),

@@ -57,7 +57,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(limit: usize, (domain, sampling): (u32, u32), clock: Clock) -> Self {
+    pub(super) fn new(limit: usize, domain: u32, sampling: u32, clock: Clock) -> Self {
         let mut messages = Self {
             bytes: Vec::with_capacity(limit),
             scratch: Vec::new(),
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn messages_keep_their_size_and_count_records() {
-        let mut messages = Messages::new(500, (7, 1), CLOCK);
+        let mut messages = Messages::new(500, 7, 1, CLOCK);
         let (mut out, mut sent, mut templates) = (Vec::new(), 0, 0);
         let records = records(100);
         let mut rest = records.iter().peekable();

@@ -14,10 +14,10 @@ use rtrb::RingBuffer;
 const SETTINGS: Settings = Settings { idle: 1 << 40, active: 1 << 50, sampling: 1, names: 4096 };
 
 /// A meter whose records the exporter gets.
-fn meter(exporter: &Exporter, (kind, flows): (TableKind, usize)) -> AnyMeter {
+fn meter(exporter: &Exporter, kind: TableKind, flows: usize) -> AnyMeter {
     let (producer, consumer) = RingBuffer::new(1 << 16);
     exporter.add(consumer);
-    AnyMeter::new((kind, flows), SETTINGS, Some(producer))
+    AnyMeter::new(kind, flows, SETTINGS, Some(producer))
 }
 
 fn count(meter: &mut AnyMeter, frame: &[u8], now: u64) {
@@ -40,7 +40,7 @@ fn nfcapd_stores_every_packet_of_every_capture() {
     for kind in [TableKind::Tagged, TableKind::DLeft] {
         let Some(collector) = Nfcapd::start() else { return };
         let exporter = Exporter::start(&options(Some(collector.target()))).unwrap();
-        let mut meter = meter(&exporter, (kind, 1024));
+        let mut meter = meter(&exporter, kind, 1024);
         let (mut frames, mut now) = (0, clock().cycles);
         for path in &captures {
             let mut reader = CaptureReader::open(path).unwrap();
@@ -66,7 +66,7 @@ fn nfcapd_stores_a_million_flows() {
     let Some(collector) = Nfcapd::start() else { return };
     let exporter = Exporter::start(&options(Some(collector.target()))).unwrap();
     // Half of the flows find the table full: those before them give way, and are exported.
-    let mut meter = meter(&exporter, (TableKind::Tagged, 1 << 18));
+    let mut meter = meter(&exporter, TableKind::Tagged, 1 << 18);
     let mut frame = FlowFrame::new();
     let mut total = Amount::default();
     for n in 0..FLOWS {
@@ -111,7 +111,7 @@ fn a_tcp_collector_that_is_away_is_waited_for_and_costs_the_meter_nothing() {
     drop(listener);
     let target = format!("ipfix:tcp:{address}").parse().unwrap();
     let exporter = Exporter::start(&options(Some(target))).unwrap();
-    let mut away = meter(&exporter, (TableKind::Tagged, 64));
+    let mut away = meter(&exporter, TableKind::Tagged, 64);
     let (mut frame, mut frames) = (FlowFrame::new(), 0u64);
     let mut send = |meter: &mut AnyMeter, flows: u32| {
         for n in 0..flows {
@@ -133,7 +133,7 @@ fn a_tcp_collector_that_is_away_is_waited_for_and_costs_the_meter_nothing() {
         assert!(Instant::now() < end + Duration::from_secs(30), "{:?}", exporter.totals());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut back = meter(&exporter, (TableKind::Tagged, 4096));
+    let mut back = meter(&exporter, TableKind::Tagged, 4096);
     send(&mut back, 1000);
     back.finish(wait());
     let records = away.counts().records + back.counts().records;
@@ -150,7 +150,7 @@ fn a_udp_collector_that_is_away_is_reported_and_bounded() {
     let port = crate::common::free_udp_port();
     let target = format!("ipfix:udp:127.0.0.1:{port}").parse().unwrap();
     let exporter = Exporter::start(&options(Some(target))).unwrap();
-    let mut away = meter(&exporter, (TableKind::Tagged, 64));
+    let mut away = meter(&exporter, TableKind::Tagged, 64);
     let end = Instant::now() + Duration::from_secs(30);
     let (mut frame, mut n) = (FlowFrame::new(), 0u32);
     while !exporter.totals().is_away {
@@ -170,7 +170,7 @@ fn eve_lines_have_every_flow_and_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("eve.json");
     let exporter = Exporter::start(&Options { eve: Some(path.clone()), ..options(None) }).unwrap();
-    let mut all = meter(&exporter, (TableKind::DLeft, 4096));
+    let mut all = meter(&exporter, TableKind::DLeft, 4096);
     let space = tempfile::tempdir().unwrap();
     let captures = captures(space.path());
     for path in captures {

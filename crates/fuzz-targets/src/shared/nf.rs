@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use netlib::{Burst, Endpoint, Idle, Options, Packet, PortId, RoleId, Verdict, Waiting};
+use netlib::{Endpoint, Idle, Options, Packet, PortId, RoleId, Verdict, Waiting};
 use netvm_attach::{Fds, Hello, Ready};
 use netvm_region::{
     Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
@@ -157,7 +157,10 @@ impl Host {
             assert!((1..=netlib::BURST).contains(&count) && burst.packet(count).is_none());
             for n in 0..count {
                 let descriptor = expected.next().expect("more packets than valid descriptors");
-                check(&mut burst, n, descriptor, &geometries[usize::from(descriptor.worker())], input);
+                let packet = burst.packet(n).expect("within the burst");
+                let geometry = &geometries[usize::from(descriptor.worker())];
+                let verdict = check(packet, descriptor, geometry, input);
+                burst.set(n, verdict);
             }
             drop(burst);
             assert_eq!(self.take_back(), count, "a packet did not leave exactly once");
@@ -261,15 +264,13 @@ fn descriptor(input: &mut Input<'_>) -> Descriptor {
     }
 }
 
-/// Checks that a packet matches its descriptor, stays within its buffer under any change, and gets a verdict.
+/// Checks that a packet matches its descriptor, and stays within its buffer under any change. Returns a verdict for it.
 fn check(
-    burst: &mut Burst<'_>,
-    n: usize,
+    mut packet: Packet<'_>,
     descriptor: Descriptor,
     geometry: &Geometry,
     input: &mut Input<'_>,
-) {
-    let mut packet = burst.packet(n).expect("within the burst");
+) -> Verdict {
     assert_eq!((packet.headroom(), packet.len()), (descriptor.offset().into(), descriptor.length().into()));
     assert_eq!((packet.chain(), packet.hop()), (descriptor.chain(), descriptor.hop()));
     assert_eq!((packet.ingress(), packet.hash()), (PortId(descriptor.argument()), descriptor.hash()));
@@ -281,15 +282,14 @@ fn check(
         assert_eq!(packet.data().len(), packet.len());
         packet.prefetch();
     }
-    let verdict = match input.u8() % 7 {
+    match input.u8() % 7 {
         0 | 1 => Verdict::Next,
         2 => Verdict::Drop,
         3 => Verdict::Port(PortId(input.u16())),
         4 => Verdict::DropFlow(Idle(input.u16())),
         5 => Verdict::SkipFlow(Idle(input.u16())),
         _ => Verdict::Role(RoleId(input.u16() % 140)),
-    };
-    burst.set(n, verdict);
+    }
 }
 
 fn resize(packet: &mut Packet<'_>, how: u8, by: usize) {

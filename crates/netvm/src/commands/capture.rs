@@ -64,7 +64,7 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         }
     };
     match outcome {
-        Ok(summary) => tell(output, &target, (&name, summary)),
+        Ok(summary) => tell(output, &target, &name, summary),
         // The reader, such as `head`, has closed the pipe.
         Err(error) if error.is_closed_pipe() => Ok(()),
         Err(error) => Err(error.into()),
@@ -75,7 +75,8 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
 pub async fn last_words(
     client: &Client,
     output: &Output,
-    (role, write): (&str, Option<PathBuf>),
+    role: &str,
+    write: Option<PathBuf>,
 ) -> Result<(), CliError> {
     let last = client.last_burst(role).await?;
     if output.json {
@@ -111,7 +112,7 @@ fn places(session: &Session) -> String {
 }
 
 /// The result, on standard error: standard output may have the packets.
-fn tell(output: &Output, target: &Target, (name, summary): (&str, Summary)) -> Result<(), CliError> {
+fn tell(output: &Output, target: &Target, name: &str, summary: Summary) -> Result<(), CliError> {
     let Summary { packets, bytes, seen, lost, missed, .. } = summary;
     if output.json {
         let text =

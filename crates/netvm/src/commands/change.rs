@@ -53,16 +53,11 @@ pub async fn apply(client: &Client, output: &Output, path: &Path, how: ApplyArgs
     if !output.json {
         output.warnings(&file.warnings);
     }
-    apply_text(client, output, &file.name, &file.text, how).await
+    apply_file(client, output, &file, how).await
 }
 
-async fn apply_text(
-    client: &Client,
-    output: &Output,
-    name: &str,
-    text: &str,
-    ApplyArgs { yes, save, confirm: within }: ApplyArgs,
-) -> Result<(), CliError> {
+async fn apply_file(client: &Client, output: &Output, file: &File, how: ApplyArgs) -> Result<(), CliError> {
+    let (File { name, text, .. }, ApplyArgs { yes, save, confirm: within }) = (file, how);
     let how = ApplyHow { save, confirm: within };
     if output.json {
         return output.value(&client.apply(name, text, how).await?);
@@ -134,7 +129,8 @@ pub async fn rollback(
     let source = &revision.info.source;
     let origin = source.strip_prefix("revision ").and_then(|rest| rest.split_once(" of "));
     let name = format!("revision {number} of {}", origin.map_or(source.as_str(), |(_, origin)| origin));
-    apply_text(client, output, &name, &revision.toml, how).await
+    let file = File { name, text: revision.toml, warnings: Vec::new() };
+    apply_file(client, output, &file, how).await
 }
 
 /// The result of an apply. Another client may have applied something since the plan was shown.

@@ -74,7 +74,7 @@ pub(super) async fn add(
     let host = daemon.running().await?;
     let router = named(&host, &name)?;
     let routes =
-        netvm_config::parse_routes("the routes", &toml, (&host, router)).map_err(ApplyError::Config)?;
+        netvm_config::parse_routes("the routes", &toml, &host, router).map_err(ApplyError::Config)?;
     let message = match &routes[..] {
         [] => return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "no routes: give `routes`")),
         [route] => format!("router {name}: route to {} added", route.to),

@@ -7,4 +7,4 @@ mod server;
 mod session;
 
 pub use server::{AttachServer, External, Externals, ListenError};
-pub use session::{Policy, Session};
+pub use session::{NfSocket, Policy, Session};

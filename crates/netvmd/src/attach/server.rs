@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::{Connection, SessionError};
 use super::quotas::{Permit, Quotas};
-use super::session::{Policy, Session};
+use super::session::{NfSocket, Policy, Session};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::events::{Bucket, LogLimit, Rate, more};
@@ -170,7 +170,7 @@ impl AttachServer {
         tokio::spawn(async move {
             let failed = server.engine.failed();
             if let Some(session) = server.handshake(socket, peer, Arc::new(permit)).await {
-                server.hold((session, failed), peer).await;
+                server.hold(session, failed, peer).await;
             }
         });
     }
@@ -191,7 +191,7 @@ impl AttachServer {
         }
         let policy = policy(peer.uid, names);
         let pid = peer.pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-        match Session::establish(&self.engine, (socket, pid), policy, Arc::clone(&permit)).await {
+        match Session::establish(&self.engine, NfSocket { socket, pid }, policy, Arc::clone(&permit)).await {
             Ok(session) => {
                 permit.attached();
                 Some(session)
@@ -226,7 +226,7 @@ impl AttachServer {
         Ok(names.unwrap_or_default())
     }
 
-    async fn hold(&self, (session, mut failed): (Session, FailedNfs), peer: Peer) {
+    async fn hold(&self, session: Session, mut failed: FailedNfs, peer: Peer) {
         let number = self.register(&session, peer);
         let role = session.role();
         let message = format!(

@@ -46,6 +46,15 @@ impl Drop for Admitted {
     }
 }
 
+/// A connection from an NF.
+#[derive(Debug)]
+pub struct NfSocket {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The NF's process, if known.
+    pub pid: Option<u32>,
+}
+
 impl Session {
     /// Performs the handshake with the NF of this process: admits it if `policy` permits, and waits for its ready message.
     /// `until_closed` is dropped when the connection is closed for good, which may be long after the session's end.
@@ -54,15 +63,16 @@ impl Session {
     /// [`SessionError`]. netvmd sends the reason to the NF if the connection is open, and the engine forgets the NF.
     pub async fn establish<G: Send + 'static>(
         engine: &EngineHandle,
-        (socket, pid): (OwnedFd, Option<u32>),
+        nf: NfSocket,
         policy: Policy,
         until_closed: G,
     ) -> Result<Self, SessionError> {
+        let NfSocket { socket, pid } = nf;
         let (report, outcome) = oneshot::channel();
         let (open, closed) = watch::channel(());
         let engine = engine.clone();
         let hold = Connection::start(socket, until_closed, move |connection| {
-            let outcome = attach((connection, pid), &engine, policy);
+            let outcome = attach(connection, pid, &engine, policy);
             let is_attached = outcome.is_ok();
             // If sending fails, the receiver is gone: the outcome, and the admitted instance in it, is dropped.
             if report.send(outcome).is_ok() && is_attached {
@@ -113,7 +123,8 @@ impl Session {
 
 /// The handshake, on the connection's thread.
 fn attach(
-    (connection, pid): (&Connection, Option<u32>),
+    connection: &Connection,
+    pid: Option<u32>,
     engine: &EngineHandle,
     policy: Policy,
 ) -> Result<Attached, SessionError> {

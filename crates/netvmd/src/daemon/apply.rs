@@ -39,7 +39,7 @@ impl Daemon {
         let Loaded { mut host, warnings } = self.configuration.parse(name, text, &running).await?;
         netvm_model::assign_ids(&mut host, Some(&running));
         self.supervisor().prepare(&host, false).await?;
-        self.machines().prepare((&host, &running), false).await?;
+        self.machines().prepare(&host, &running, false).await?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
     }
@@ -172,7 +172,7 @@ impl Daemon {
     async fn start_all(&self, host: &Host) -> Result<(), ApplyError> {
         let nothing = self.running().await?;
         let prepared = self.supervisor().prepare(host, true).await?;
-        let machines = self.machines().prepare((host, &nothing), true).await?;
+        let machines = self.machines().prepare(host, &nothing, true).await?;
         let _expedited = self.routers().expedite(&host.routers);
         for (_, error) in self.routers().make_possible(host).await {
             tracing::error!("{error}");
@@ -194,7 +194,7 @@ impl Daemon {
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
         let prepared = self.supervisor().prepare(host, false).await?;
-        let machines = self.machines().prepare((host, running), false).await?;
+        let machines = self.machines().prepare(host, running, false).await?;
         let _expedited = self.routers().expedite(&host.routers);
         let up = self.machines().up();
         if let Err(error) = self.change_in_steps(running, host, prepared, machines).await {
@@ -278,7 +278,7 @@ impl Daemon {
         // Processes that were not replaced are already right.
         self.renew_all(true).await?;
         self.supervisor().rebalance().await?;
-        self.machines().reconcile(self.machines().prepare((running, running), false).await?);
+        self.machines().reconcile(self.machines().prepare(running, running, false).await?);
         self.machines().keep_up_only(up);
         Ok(())
     }

@@ -96,7 +96,7 @@ struct Log {
 
 impl Log {
     /// Whether an event may be written now: how many of its class were suppressed before it. Otherwise it is kept for later.
-    fn admit(&mut self, now: Instant, (kind, subject, message): (EventKind, &str, &str)) -> Option<u64> {
+    fn admit(&mut self, now: Instant, kind: EventKind, subject: &str, message: &str) -> Option<u64> {
         let Some(class) = Class::of(kind) else { return Some(0) };
         let key = (subject.to_owned(), class);
         let is_full = self.sources.len() >= MOST_SOURCES && !self.sources.contains_key(&key);
@@ -166,7 +166,7 @@ impl Events {
         let subject = &*netvm_text::line(subject);
         let is_fine = message.chars().all(netvm_text::is_visible);
         let message = if is_fine { message } else { netvm_text::line(&message).into_owned() };
-        let admitted = self.log().admit(Instant::now(), (kind, subject, &message));
+        let admitted = self.log().admit(Instant::now(), kind, subject, &message);
         if let Some(suppressed) = admitted {
             self.write(kind, subject, message + &more(suppressed));
         }

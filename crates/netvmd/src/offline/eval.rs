@@ -56,6 +56,15 @@ pub enum EvalError {
     Write(#[source] io::Error),
 }
 
+/// What to evaluate, in ClassBench's formats.
+#[derive(Debug)]
+pub struct EvalInput<R, H> {
+    /// The rules.
+    pub rules: R,
+    /// The headers of packets.
+    pub headers: H,
+}
+
 /// Writes for each header the number of the first matching rule, from 0, or `-`. Ignores the rules' flags, as headers
 /// have none.
 ///
@@ -66,10 +75,10 @@ pub enum EvalError {
 pub fn eval(
     eal: Eal,
     limits: &Limits,
-    mut rules: impl BufRead,
-    mut headers: impl BufRead,
+    input: EvalInput<impl BufRead, impl BufRead>,
     out: impl Write,
 ) -> Result<Summary, EvalError> {
+    let EvalInput { mut rules, mut headers } = input;
     let mut text = String::new();
     rules.read_to_string(&mut text).map_err(EvalError::ReadRules)?;
     let imported = classbench::parse(&text, Actions::default(), Flags::Ignore).map_err(EvalError::Rules)?;

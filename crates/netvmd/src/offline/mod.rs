@@ -14,7 +14,7 @@ use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 pub use error::ReplayError;
-pub use eval::{EvalError, Summary, eval};
+pub use eval::{EvalError, EvalInput, Summary, eval};
 pub use files::CutFrames;
 pub use headers::HeaderError;
 use netvm_classifier::Limits;
@@ -59,7 +59,7 @@ pub fn policy_eval(rules: &Path, headers: &Path) -> Result<Summary, PolicyEvalEr
         let file = File::open(path).map(BufReader::new);
         file.map_err(|source| PolicyEvalError::Open { path: path.to_owned(), source })
     };
-    let (rules_file, headers_file) = (open(rules)?, open(headers)?);
+    let input = EvalInput { rules: open(rules)?, headers: open(headers)? };
     let options = dpdk::EalOptions {
         huge_pages: dpdk::HugePages::Off,
         memory_mib: MEMORY,
@@ -69,7 +69,7 @@ pub fn policy_eval(rules: &Path, headers: &Path) -> Result<Summary, PolicyEvalEr
     let eal = dpdk::Eal::init(&options)?;
     let limits = Limits { memory: (MEMORY as usize - 256) << 20, ..Limits::default() };
     let out = BufWriter::new(io::stdout().lock());
-    eval(eal, &limits, rules_file, headers_file, out).map_err(|source| PolicyEvalError::Eval {
+    eval(eal, &limits, input, out).map_err(|source| PolicyEvalError::Eval {
         rules: rules.to_owned(),
         headers: headers.to_owned(),
         source: Box::new(source),

@@ -134,14 +134,17 @@ fn next_hop(tables: &Tables, address: [u8; 4]) -> NextHop {
     tables.next_hop(found[0]).clone()
 }
 
+/// A kernel's routes, and the engine's tables that follow them.
+struct Followed<'a> {
+    namespace: &'a TestNamespace,
+    sockets: &'a mut NetlinkSockets,
+    rib: &'a mut Rib,
+    engine: &'a mut Tables,
+}
+
 /// Reads events, with dumps if needed, until `is_there` holds.
-fn until(
-    namespace: &TestNamespace,
-    sockets: &mut NetlinkSockets,
-    rib: &mut Rib,
-    engine: &mut Tables,
-    what: impl Fn(&Tables) -> bool,
-) -> Duration {
+fn until(followed: Followed<'_>, what: impl Fn(&Tables) -> bool) -> Duration {
+    let Followed { namespace, sockets, rib, engine } = followed;
     let begin = Instant::now();
     while !what(engine) {
         assert!(begin.elapsed() < Duration::from_secs(10), "timeout: {rib:?}");
@@ -173,8 +176,10 @@ fn kernel_routes_become_engine_routes() {
     assert_eq!(next_hop(&engine, [10, 1, 0, 7]), NextHop::Glean(0));
 
     let via = |interface, last| NextHop::Via(Hop { interface, mac: MacAddr([2, 0, 0, 0, 2, last]) });
-    let mut then =
-        |what: &dyn Fn(&Tables) -> bool| until(&namespace, &mut sockets, &mut rib, &mut engine, what);
+    let mut then = |what: &dyn Fn(&Tables) -> bool| {
+        let (namespace, sockets, rib, engine) = (&namespace, &mut sockets, &mut rib, &mut engine);
+        until(Followed { namespace, sockets, rib, engine }, what)
+    };
     namespace.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     then(&|engine| next_hop(engine, [10, 1, 0, 7]) == via(0, 7));
     namespace.ip("route add 20.0.0.0/8 via 10.1.0.7");
@@ -280,7 +285,8 @@ fn lost_events_are_made_up_by_a_dump() {
     namespace.ip(&format!("-batch {}", file.display()));
     std::fs::remove_file(&file).unwrap();
     let last = |engine: &Tables| next_hop(engine, [20, 7, 207, 1]) != NextHop::Punt;
-    until(&namespace, &mut sockets, &mut rib, &mut engine, last);
+    let (namespace, sockets, engine) = (&namespace, &mut sockets, &mut engine);
+    until(Followed { namespace, sockets, rib: &mut rib, engine }, last);
     assert_eq!(rib.counts().routes_v4, 2001);
     assert_eq!(rib.counts().next_hops, 1);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netvm_engine::{InstanceId, InstanceState};
 use netvm_model::{NfStart, RoleId};
 
-use super::replica::{Phase, Replica, Startup};
+use super::replica::{NewReplica, Phase, Replica, Startup};
 use super::{Prepared, PreparedNf, Role, Supervisor};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::runtime::lock;
@@ -149,9 +149,14 @@ impl Role {
     }
 
     fn start(&self, slot: u16, restarts: u64, supervisor: &Supervisor) -> Replica {
-        let (engine, confinement) = (supervisor.engine.clone(), Arc::clone(&supervisor.confinement));
-        let (identity, recipe) = (self.identity.clone(), Arc::clone(&self.recipe));
-        Replica::start(engine, confinement, identity, recipe, slot, restarts)
+        Replica::start(NewReplica {
+            engine: supervisor.engine.clone(),
+            confinement: Arc::clone(&supervisor.confinement),
+            identity: self.identity.clone(),
+            recipe: Arc::clone(&self.recipe),
+            slot,
+            restarts,
+        })
     }
 
     fn fill_up(&mut self, count: usize, supervisor: &Supervisor, startups: &mut Vec<Startup>) {

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::Identity;
-use crate::attach::{Policy, Session};
+use crate::attach::{NfSocket, Policy, Session};
 use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
 use crate::process::Process;
 use crate::process::backoff::Backoff;
@@ -127,15 +127,20 @@ pub(super) struct Replica {
     pub(super) task: JoinHandle<()>,
 }
 
+/// A replica to start.
+pub(super) struct NewReplica {
+    pub(super) engine: EngineHandle,
+    pub(super) confinement: Arc<Confinement>,
+    pub(super) identity: Identity,
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) slot: u16,
+    /// How often it was restarted before.
+    pub(super) restarts: u64,
+}
+
 impl Replica {
-    pub(super) fn start(
-        engine: EngineHandle,
-        confinement: Arc<Confinement>,
-        identity: Identity,
-        recipe: Arc<Recipe>,
-        slot: u16,
-        restarts: u64,
-    ) -> Self {
+    pub(super) fn start(new: NewReplica) -> Self {
+        let NewReplica { engine, confinement, identity, recipe, slot, restarts } = new;
         let (status, status_view) = watch::channel(Status {
             role: recipe.role.clone(),
             slot,
@@ -272,8 +277,9 @@ impl Controller {
             process.child.id().unwrap_or_default()
         );
         let failed = self.engine.failed();
+        let nf = NfSocket { socket, pid: process.child.id() };
         let session = tokio::select! {
-            session = Session::establish(&self.engine, (socket, process.child.id()), policy(recipe), ()) => session,
+            session = Session::establish(&self.engine, nf, policy(recipe), ()) => session,
             _ = self.desired_states.changed() => {
                 process.kill().await;
                 return End::Requested;
@@ -307,10 +313,10 @@ impl Controller {
             session.threads()
         );
         self.engine.events().push(EventKind::NfUp, &recipe.role, message);
-        self.watch((&session, failed), process).await
+        self.watch(&session, failed, process).await
     }
 
-    async fn watch(&mut self, (session, mut failed): (&Session, FailedNfs), mut process: Process) -> End {
+    async fn watch(&mut self, session: &Session, mut failed: FailedNfs, mut process: Process) -> End {
         tokio::select! {
             fault = failed.wait_for(session.id()) => {
                 process.kill().await;

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use netvm_vm::{GuestMemory, Qmp};
 use tokio::time::{Instant, sleep_until};
 
+use super::instance::Instance;
 use super::links::has_driver;
 use super::qemu::console::Console;
+use super::qemu::process::Machine;
 use super::recipe::VmRecipe;
 use crate::engine_thread::EngineHandle;
 
@@ -22,6 +25,15 @@ pub(super) struct Boot {
     is_late: bool,
     /// The VM's console; `None` if netvmd does not have it.
     console: Option<Console>,
+}
+
+/// A VM that runs.
+pub(super) struct RunningVm<'a> {
+    pub(super) qmp: Qmp,
+    pub(super) machine: Machine,
+    /// Its NF, if it is one.
+    pub(super) instance: Option<&'a Instance<GuestMemory>>,
+    pub(super) boot: Boot,
 }
 
 /// Progress of a boot.

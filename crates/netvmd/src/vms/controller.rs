@@ -19,13 +19,13 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::boot::{Boot, BootEvent};
+use super::boot::{Boot, BootEvent, RunningVm};
 use super::handle::DesiredState;
 use super::instance::{EVICTED, Instance, evicted, ready_message};
 use super::links::lost_card;
 use super::qemu::console::Console;
 use super::qemu::folder::Folder;
-use super::qemu::launch::{launch, pin};
+use super::qemu::launch::{Launch, launch, pin};
 use super::qemu::process::Machine;
 use super::recipe::VmRecipe;
 use super::report::{End, EventTarget, QemuReport, SHUT_DOWN};
@@ -115,7 +115,8 @@ impl Controller {
             },
             None => None,
         };
-        match launch(recipe, instance.as_ref(), &self.folder, &self.confinement, &self.label()) {
+        let (folder, confinement, label) = (&self.folder, &self.confinement, &self.label());
+        match launch(Launch { recipe, instance: instance.as_ref(), folder, confinement, label }) {
             // Dropping the instance reclaims its buffers: only after the process has ended.
             Ok((machine, console)) => {
                 let boot = Boot::begin(desired.boot_timeout, Some(console));
@@ -202,7 +203,7 @@ impl Controller {
         if let Err(error) = self.handshake(&mut qmp, &machine, desired).await {
             tracing::warn!("{}: {error}", self.label());
         }
-        self.watch(qmp, machine, instance, boot, desired).await
+        self.watch(RunningVm { qmp, machine, instance, boot }, desired).await
     }
 
     async fn handshake(
@@ -240,14 +241,8 @@ impl Controller {
         Ok(())
     }
 
-    async fn watch(
-        &mut self,
-        mut qmp: Qmp,
-        mut machine: Machine,
-        instance: Option<&Instance<GuestMemory>>,
-        mut boot: Boot,
-        desired: &DesiredState,
-    ) -> End {
+    async fn watch(&mut self, vm: RunningVm<'_>, desired: &DesiredState) -> End {
+        let RunningVm { mut qmp, mut machine, instance, mut boot } = vm;
         let mut report = QemuReport::of(instance.is_some());
         let mut not_ready = instance;
         loop {

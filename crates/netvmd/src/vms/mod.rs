@@ -94,7 +94,8 @@ impl Machines {
     /// [`VmRecipeError`] names the first VM that cannot be started, and the reasons.
     pub async fn prepare(
         &self,
-        (host, running): (&Host, &Host),
+        host: &Host,
+        running: &Host,
         may_wait: bool,
     ) -> Result<PreparedVms, VmRecipeError> {
         let is_same = |vm: &&VmConfig| host.has_same_vm(vm, running);

@@ -34,7 +34,7 @@ pub fn connect() {
 }
 
 /// Whether a user may connect.
-fn may_connect(socket: &Path, (uid, gid): (u32, u32)) -> bool {
+fn may_connect(socket: &Path, uid: u32, gid: u32) -> bool {
     let mut guest = Command::new(std::env::current_exe().unwrap());
     guest.args(["--exact", "be_the_program", "--nocapture", "--test-threads=1"]);
     guest.env(PROGRAM, "connect").env(SOCKET, socket).uid(uid).gid(gid);
@@ -66,8 +66,8 @@ fn sockets_belong_to_an_unprivileged_qemu_at_each_start_and_at_once_after_a_chan
     for restart in 0..2 {
         for socket in &sockets {
             assert_eq!(rights(socket), (USER, GROUP, 0o660), "start {restart}");
-            assert!(may_connect(socket, (USER, 65_534)) && may_connect(socket, (65_534, GROUP)));
-            assert!(!may_connect(socket, (65_534, 65_534)));
+            assert!(may_connect(socket, USER, 65_534) && may_connect(socket, 65_534, GROUP));
+            assert!(!may_connect(socket, 65_534, 65_534));
         }
         daemon.signal(Signal::TERM);
         daemon.wait();
@@ -84,25 +84,34 @@ fn sockets_belong_to_an_unprivileged_qemu_at_each_start_and_at_once_after_a_chan
     // Without the keys they are netvmd's again.
     let _: ApplyReply = daemon.post(path::APPLY, &text.replace(&owner, ""));
     assert!(
-        sockets.iter().all(|socket| rights(socket) == (0, 0, 0o755) && !may_connect(socket, (USER, GROUP)))
+        sockets.iter().all(|socket| rights(socket) == (0, 0, 0o755) && !may_connect(socket, USER, GROUP))
     );
     let (status, error) = daemon.post_failing(path::APPLY, text.replace(&USER.to_string(), "no-such-user"));
     assert!(status == 422 && format!("{error:?}").contains("no user `no-such-user`"), "{error:?}");
 }
 
-/// A vhost-user front-end's first message, and the length of its answer: GET_FEATURES.
-const VHOST: (&[u8], usize) = (&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0], 20);
-/// The same of a vfio-user client: VERSION.
-const VFIO: (&[u8], usize) =
-    (&[1, 0, 1, 0, 23, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'{', b'}', 0], 16);
+/// What a guest's front-end says first.
+struct Hello {
+    bytes: &'static [u8],
+    /// The length of its answer.
+    answer: usize,
+}
+
+/// A vhost-user front-end: GET_FEATURES.
+const VHOST: Hello = Hello { bytes: &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0], answer: 20 };
+/// A vfio-user client: VERSION.
+const VFIO: Hello = Hello {
+    bytes: &[1, 0, 1, 0, 23, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'{', b'}', 0],
+    answer: 16,
+};
 
 /// A guest that speaks to the socket; `None` if it is refused.
-fn guest(socket: &Path, (hello, answer): (&[u8], usize)) -> Option<UnixStream> {
+fn guest(socket: &Path, hello: &Hello) -> Option<UnixStream> {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // It may be closed already.
-    let _ = stream.write_all(hello);
-    stream.read_exact(&mut vec![0; answer]).ok().map(|()| stream)
+    let _ = stream.write_all(hello.bytes);
+    stream.read_exact(&mut vec![0; hello.answer]).ok().map(|()| stream)
 }
 
 #[test]
@@ -114,8 +123,8 @@ fn a_second_guest_is_refused_and_named_until_the_first_one_has_gone() {
     let own = std::process::id();
     for (name, hello) in [("web", VHOST), ("old", VFIO)] {
         let socket = folder.0.join(format!("made/below/{name}.sock"));
-        let mut first = guest(&socket, hello).unwrap();
-        assert!(guest(&socket, hello).is_none());
+        let mut first = guest(&socket, &hello).unwrap();
+        assert!(guest(&socket, &hello).is_none());
         let says = |text: &str| text.contains(&format!("port {name}: refused process {own} ("));
         daemon.until("the refusal is a problem", |daemon| {
             daemon.get::<Status>(path::STATUS).problems.iter().any(|problem| says(problem))
@@ -128,9 +137,9 @@ fn a_second_guest_is_refused_and_named_until_the_first_one_has_gone() {
         });
         // The first goes on, and the next one is served as soon as it has gone.
         for _ in 0..10 {
-            first.write_all(hello.0).unwrap();
+            first.write_all(hello.bytes).unwrap();
             drop(first);
-            first = guest(&socket, hello).unwrap();
+            first = guest(&socket, &hello).unwrap();
         }
     }
 }

@@ -70,7 +70,7 @@ fn a_changed_driver_announces_packets_in_memory() {
         host.namespace()
     );
     let mut daemon = Daemon::start(&text);
-    let mut guest = Guest::start(&qemu, &image.folder.0, (&[card], Boot::Kernel));
+    let mut guest = Guest::start(&qemu, &image.folder.0, &[card], Boot::Kernel);
     let mut shell = guest.shell(&daemon);
     // The kernel's own driver works with the card as before.
     shell.must("[ $(cat /sys/class/net/eth0/device/subsystem_device) = 0x1101 ]");
@@ -98,7 +98,7 @@ fn a_changed_driver_announces_packets_in_memory() {
     assert_eq!(flood(&mut shell), [0, 0]);
     // The next netvmd goes on with the block of the one that was killed.
     let before = kicks(&mut shell);
-    daemon = next_netvmd(daemon, &text, (&host, &mut shell));
+    daemon = next_netvmd(daemon, &text, &host, &mut shell);
     assert_eq!(kicks(&mut shell), before);
 
     // A reset of the machine ends the use of the block, and so does a driver without support for it.

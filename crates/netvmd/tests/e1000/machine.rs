@@ -22,7 +22,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn start(qemu: &Path, image: &Path, (cards, boot): (&[PathBuf], Boot<'_>)) -> Self {
+    pub fn start(qemu: &Path, image: &Path, cards: &[PathBuf], boot: Boot<'_>) -> Self {
         let console = image.join("console.sock");
         let _ = std::fs::remove_file(&console);
         let mut command = Command::new(qemu);

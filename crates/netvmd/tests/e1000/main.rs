@@ -88,7 +88,7 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
 
 /// Kills netvmd while the host fetches a file from the guest. Returns the next netvmd, which has taken the card over: the
 /// connection goes on.
-fn next_netvmd(mut daemon: Daemon, text: &str, (host, shell): (&Host, &mut Shell)) -> Daemon {
+fn next_netvmd(mut daemon: Daemon, text: &str, host: &Host, shell: &mut Shell) -> Daemon {
     shell.must("dd if=/dev/urandom of=/tmp/long bs=1024 count=32768");
     let expected = sum(&shell.must("md5sum /tmp/long"));
     let mut command = Command::new("ip");
@@ -182,7 +182,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     );
     let mut daemon = Daemon::start(&text);
     assert!(!link(&daemon));
-    let mut guest = Guest::start(&qemu, &image.folder.0, (&cards, Boot::Kernel));
+    let mut guest = Guest::start(&qemu, &image.folder.0, &cards, Boot::Kernel);
     let mut shell = guest.shell(&daemon);
     assert!(link(&daemon));
     shell.until("ping -c 1 -W 2 10.9.0.1");
@@ -194,7 +194,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     jumbo_frames_pass(&mut shell, &host);
 
     // netvmd is killed in the middle of a connection.
-    daemon = next_netvmd(daemon, &text, (&host, &mut shell));
+    daemon = next_netvmd(daemon, &text, &host, &mut shell);
 
     // The driver is unloaded and loaded again.
     shell.must("rmmod e1000");
@@ -215,7 +215,7 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     daemon.until("the guest is gone", |daemon| !link(daemon));
     let servers = ipxe.is_some().then(|| Servers::start(&host, &image.folder.0));
     let boot = ipxe.as_deref().map_or(Boot::Kernel, Boot::Firmware);
-    let mut guest = Guest::start(&qemu, &image.folder.0, (&cards, boot));
+    let mut guest = Guest::start(&qemu, &image.folder.0, &cards, boot);
     let mut shell = guest.shell(&daemon);
     drop(servers);
     assert_eq!(shell.must("cat /proc/cmdline").contains("netboot"), ipxe.is_some());

@@ -119,16 +119,16 @@ impl<'a> RuleReader<'a> {
             Err(Stop::Note(what, Why::Interface)) if self.interfaces.is_complete() => {
                 Ok((None, vec![Note::new(line, what, Why::Interface)]))
             }
-            Err(Stop::Note(what, why)) => Ok((Some(self.unsure(draft, chain, (what, why))), vec![])),
+            Err(Stop::Note(what, why)) => Ok((Some(self.unsure(draft, chain, what, why)), vec![])),
             Err(Stop::Error(error)) => Err(error),
         }
     }
 
     /// The step of a rule without equivalent: the packets that may match it, and what it does to them.
-    fn unsure(&self, draft: Draft, chain: &str, unsure: (String, Why)) -> Step {
+    fn unsure(&self, draft: Draft, chain: &str, option: String, why: Why) -> Step {
         let Draft { fits, name, .. } = draft;
         let what = format!("rule of chain {chain}");
-        Step { line: self.line, what, name, fits, police: None, end: self.end(), unsure: Some(unsure) }
+        Step { line: self.line, what, name, fits, police: None, end: self.end(), unsure: Some((option, why)) }
     }
 
     /// What the rule does to packets that match, by its target alone.

@@ -117,12 +117,13 @@ fn meaning(imported: &Imported) -> Vec<(Match, Actions)> {
     imported.rules.iter().map(|rule| (rule.matches.clone(), rule.actions)).collect()
 }
 
-fn read_back(restore: &str, save: &str, version: IpVersion, forward: &[(&str, &str)], web: &[(&str, &str)]) {
+fn read_back(programs: [&str; 2], version: IpVersion, forward: &[(&str, &str)], web: &[(&str, &str)]) {
+    let [restore, save] = programs;
     let text = saved(forward, web);
     let written = iptables::parse(&text, Some(version), &interfaces()).unwrap();
     for counters in ["", " -c"] {
         let script = format!("{restore}; {save}{counters}");
-        let Some(printed) = in_namespace(&[restore, save], &script, &text) else { return };
+        let Some(printed) = in_namespace(&programs, &script, &text) else { return };
         let read = iptables::parse(&printed, None, &interfaces())
             .unwrap_or_else(|error| panic!("{error}\n{printed}"));
         assert_eq!(meaning(&read), meaning(&written), "{printed}");
@@ -134,12 +135,12 @@ fn read_back(restore: &str, save: &str, version: IpVersion, forward: &[(&str, &s
 
 #[test]
 fn output_of_iptables_is_parsed() {
-    read_back("iptables-restore", "iptables-save", IpVersion::V4, &IPV4, &WEB);
+    read_back(["iptables-restore", "iptables-save"], IpVersion::V4, &IPV4, &WEB);
 }
 
 #[test]
 fn output_of_ip6tables_is_parsed() {
-    read_back("ip6tables-restore", "ip6tables-save", IpVersion::V6, &IPV6, &[]);
+    read_back(["ip6tables-restore", "ip6tables-save"], IpVersion::V6, &IPV6, &[]);
 }
 
 #[test]

@@ -67,6 +67,17 @@ pub struct FlatList {
     cubes: usize,
 }
 
+/// Rules before and after an edit.
+#[derive(Clone, Copy, Debug)]
+pub struct Edited<'a> {
+    /// The rules before.
+    pub before: &'a [Rule],
+    /// The rules after.
+    pub rules: &'a [Rule],
+    /// What differs.
+    pub edit: Edit,
+}
+
 /// Flattens rules for a side to at most `limit` cubes.
 ///
 /// # Errors
@@ -85,19 +96,13 @@ impl FlatList {
         &self.flats
     }
 
-    /// As [`flatten`], from the list for `before` and the `edit` to `rules`: reuses unchanged parts, unless a rule
-    /// without a terminal action precedes the change.
+    /// As [`flatten`], from the list for the rules before an edit: reuses unchanged parts, unless a rule without a
+    /// terminal action precedes the change.
     ///
     /// # Errors
     /// [`FlattenError`], naming the rule.
-    pub fn changed(
-        &self,
-        before: &[Rule],
-        rules: &[Rule],
-        edit: Edit,
-        side: Side,
-        limit: usize,
-    ) -> Result<Self, FlattenError> {
+    pub fn changed(&self, edited: Edited<'_>, side: Side, limit: usize) -> Result<Self, FlattenError> {
+        let Edited { before, rules, edit } = edited;
         let concerns = |rules: &[Rule]| rules.iter().any(|rule| side.takes(&rule.matches));
         if !concerns(&before[edit.gone()]) && !concerns(&rules[edit.added()]) {
             return Ok(self.clone());
@@ -317,7 +322,7 @@ mod tests {
                     None => drop(rules.remove(at.index(rules.len()))),
                 }
                 let edit = Edit::between(&before, &rules, Rule::is_clone_of);
-                let changed = list.changed(&before, &rules, edit, SIDE, limit);
+                let changed = list.changed(Edited { before: &before, rules: &rules, edit }, SIDE, limit);
                 let rebuilt = flatten(&rules, SIDE, limit);
                 prop_assert_eq!(changed.as_ref().err(), rebuilt.as_ref().err());
                 let (Ok(changed), Ok(rebuilt)) = (changed, rebuilt) else { continue };

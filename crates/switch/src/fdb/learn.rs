@@ -115,7 +115,7 @@ impl Fdb {
                     return Learned::Known;
                 }
                 Some((_, entry)) if entry.is_static() => return Learned::Static { port: entry.port() },
-                Some(found) => self.take_over(&mut source, found),
+                Some((at, entry)) => self.take_over(&mut source, at, entry),
             };
             if let Some(learned) = learned {
                 return learned;
@@ -135,7 +135,7 @@ impl Fdb {
     }
 
     /// Moves an address here from another port; `None` if another thread changed the entry first.
-    fn take_over(&self, source: &mut Source<'_>, (at, entry): (Slot, Entry)) -> Option<Learned> {
+    fn take_over(&self, source: &mut Source<'_>, at: Slot, entry: Entry) -> Option<Learned> {
         let Source { ref pair, port, limits, now, stamp, .. } = *source;
         let expired = self.ageing.is_expired(entry, stamp);
         if !source.is_admitted {
@@ -152,7 +152,7 @@ impl Fdb {
                 }
             };
             if !allowed {
-                return Some(if expired { Learned::OverQuota } else { self.hold_down(source, (at, entry)) });
+                return Some(if expired { Learned::OverQuota } else { self.hold_down(source, at, entry) });
             }
             source.is_admitted = true;
         }
@@ -176,7 +176,7 @@ impl Fdb {
 
     /// Records a claim to an address that another port keeps for now. The entry is stamped as older, so that the next frame
     /// from its own port takes the slow path, which withdraws the claim.
-    fn hold_down(&self, source: &Source<'_>, (at, entry): (Slot, Entry)) -> Learned {
+    fn hold_down(&self, source: &Source<'_>, at: Slot, entry: Entry) -> Learned {
         let address = self.mixer.join(&source.pair);
         source.limits.count_move(&source.limits.held, address, entry.port());
         self.hold.claim(address, source.port);

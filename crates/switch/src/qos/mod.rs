@@ -159,7 +159,7 @@ impl<T> Qos<T> {
     /// # Errors
     /// Gives the packet back if the queue is full.
     #[inline]
-    pub fn push(&mut self, queue: usize, (item, bytes): (T, u32), now: u64) -> Result<(), T> {
+    pub fn push(&mut self, queue: usize, item: T, bytes: u32, now: u64) -> Result<(), T> {
         let Some(queue) = self.queues.get_mut(queue).filter(|queue| queue.waiting.len() < queue.limit) else {
             return Err(item);
         };

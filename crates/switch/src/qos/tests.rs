@@ -17,8 +17,14 @@ fn shaper(rate: u64) -> Option<ShaperOptions> {
     Some(ShaperOptions { rate, burst: 20_000 * 8, clock_hz: HZ })
 }
 
-fn push(qos: &mut Qos<u32>, dscp: u8, packet: (u32, u32), now: u64) -> bool {
-    qos.push(qos.queue_of(dscp), packet, now).is_ok()
+#[derive(Clone, Copy)]
+struct Packet {
+    id: u32,
+    bytes: u32,
+}
+
+fn push(qos: &mut Qos<u32>, dscp: u8, packet: Packet, now: u64) -> bool {
+    qos.push(qos.queue_of(dscp), packet.id, packet.bytes, now).is_ok()
 }
 
 #[test]
@@ -27,12 +33,15 @@ fn priority_goes_first_and_others_share_by_weight() {
         [queue(&[EF], Service::Priority), queue(&[8], Service::Weight(1)), queue(&[], Service::Weight(3))];
     let mut qos = Qos::new(None, &queues).unwrap();
     for n in 0..900 {
-        assert!(push(&mut qos, 8, (1, 1000), n) && push(&mut qos, 0, (2, 1000), n));
+        assert!(
+            push(&mut qos, 8, Packet { id: 1, bytes: 1000 }, n)
+                && push(&mut qos, 0, Packet { id: 2, bytes: 1000 }, n)
+        );
     }
     let mut bytes = [0u32; 3];
     for n in 0..600 {
         if n % 10 == 0 {
-            assert!(push(&mut qos, EF, (0, 200), n));
+            assert!(push(&mut qos, EF, Packet { id: 0, bytes: 200 }, n));
         }
         let Some(Next::Send(packet, queue)) = qos.pop(n) else { panic!("packets wait") };
         assert_eq!(packet as usize, queue);
@@ -48,9 +57,12 @@ fn a_full_queue_takes_nothing_and_disturbs_no_other() {
     let mut few = queue(&[8], Service::Weight(1));
     few.limit = 2;
     let mut qos = Qos::new(None, &[few, queue(&[], Service::Weight(1))]).unwrap();
-    assert!(push(&mut qos, 8, (1, 100), 0) && push(&mut qos, 8, (2, 100), 0));
-    assert_eq!(qos.push(0, (3, 100), 0), Err(3));
-    assert!(push(&mut qos, 0, (4, 100), 0));
+    assert!(
+        push(&mut qos, 8, Packet { id: 1, bytes: 100 }, 0)
+            && push(&mut qos, 8, Packet { id: 2, bytes: 100 }, 0)
+    );
+    assert_eq!(qos.push(0, 3, 100, 0), Err(3));
+    assert!(push(&mut qos, 0, Packet { id: 4, bytes: 100 }, 0));
     assert_eq!((qos.backlog(0), qos.backlog(1), qos.waiting()), ((2, 200), (1, 100), 3));
 }
 
@@ -67,13 +79,13 @@ fn delay_after_burst(codel: Option<CodelOptions>) -> u64 {
     let options = QueueOptions { codel, limit: 5000, ..queue(&[], Service::Weight(1)) };
     let mut qos = Qos::new(shaper(100_000_000), &[options]).unwrap();
     for n in 0..1000 {
-        assert!(push(&mut qos, 0, (n, 1250), 0));
+        assert!(push(&mut qos, 0, Packet { id: n, bytes: 1250 }, 0));
     }
     let mut arrived = vec![0; 1000];
     for n in 0..100_000u64 {
         let now = n * MS / 10;
         arrived.push(now);
-        assert!(push(&mut qos, 0, (arrived.len() as u32 - 1, 1250), now));
+        assert!(push(&mut qos, 0, Packet { id: arrived.len() as u32 - 1, bytes: 1250 }, now));
         let mut last = 0;
         while let Some(next) = qos.pop(now) {
             if let Next::Send(packet, _) = next {
@@ -99,7 +111,7 @@ fn codel_lets_a_burst_pass() {
     options.codel = Some(CODEL);
     let mut qos = Qos::new(shaper(100_000_000), &[options]).unwrap();
     for n in 0..500 {
-        assert!(push(&mut qos, 0, (n, 1250), 0));
+        assert!(push(&mut qos, 0, Packet { id: n, bytes: 1250 }, 0));
     }
     let mut sent = 0;
     for now in (0..100 * MS).step_by(100_000) {
@@ -151,7 +163,7 @@ proptest! {
                     let first = options.iter().position(|queue| queue.dscps >> dscp & 1 == 1);
                     let queue = qos.queue_of(dscp);
                     prop_assert_eq!(queue, first.unwrap_or(options.len() - 1));
-                    let taken = qos.push(queue, (id, bytes), now).is_ok();
+                    let taken = qos.push(queue, id, bytes, now).is_ok();
                     prop_assert_eq!(taken, model[queue].len() < options[queue].limit);
                     if taken {
                         model[queue].push_back((id, bytes));
@@ -195,7 +207,7 @@ proptest! {
         for now in 0..rounds * total * u64::from(QUANTUM) / u64::from(bytes) {
             for (n, weight) in weights.iter().enumerate() {
                 while qos.backlog(n).0 < 3 * usize::from(*weight) {
-                    prop_assert!(qos.push(n, (0, bytes), now).is_ok());
+                    prop_assert!(qos.push(n, 0, bytes, now).is_ok());
                 }
             }
             let Some(Next::Send(_, queue)) = qos.pop(now) else { panic!("packets wait") };

@@ -75,6 +75,6 @@ impl Filter {
     #[must_use]
     pub fn run_passing(&self, front: &[u8], length: u32, direction: Direction) -> Outcome {
         let is_outbound = matches!(direction, Direction::Out | Direction::ToKernel);
-        run::run(&self.0, (front, length), is_outbound)
+        run::run(&self.0, front, length, is_outbound)
     }
 }

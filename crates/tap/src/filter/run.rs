@@ -44,7 +44,7 @@ impl Front<'_> {
 }
 
 /// Runs a verified program.
-pub(super) fn run(program: &[Instruction], (bytes, length): (&[u8], u32), is_outbound: bool) -> Outcome {
+pub(super) fn run(program: &[Instruction], bytes: &[u8], length: u32, is_outbound: bool) -> Outcome {
     match interpret(program, Front { bytes, length, is_outbound }) {
         Ok(0) => Outcome::Reject,
         Ok(_) => Outcome::Accept,

@@ -45,8 +45,8 @@ impl LinkEvents {
         // SAFETY: a new descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // If these fail, there are fewer events; callers look for themselves at intervals.
-        let _ = set(&socket, (libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID), 1);
-        let _ = set(&socket, (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE), KEPT);
+        let _ = set(&socket, libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID, 1);
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, KEPT);
         // SAFETY: a structure of integers: zeros are valid.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
@@ -124,7 +124,7 @@ fn parse(mut rest: &[u8], namespace: Option<i32>, each: &mut impl FnMut(LinkEven
     }
 }
 
-fn set(socket: &OwnedFd, (level, option): (libc::c_int, libc::c_int), value: libc::c_int) -> io::Result<()> {
+fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: a number and its length.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) })?;

@@ -38,7 +38,7 @@ impl Ring {
         let mut bytes = [0u8; 256];
         let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         // SAFETY: the bytes outlive the call.
-        unsafe { ring.run((device, Operation::Read), [&[part][..]].into_iter()) }?;
+        unsafe { ring.run(device, Operation::Read, [&[part][..]].into_iter()) }?;
         match ring.results() {
             [result] if *result == -libc::EAGAIN || *result > 0 => Ok(ring),
             // Such as EOPNOTSUPP: the device's reads would wait.
@@ -61,7 +61,8 @@ impl Ring {
     /// The parts may still be read, or written to.
     pub(super) unsafe fn run<'a>(
         &mut self,
-        (device, operation): (BorrowedFd<'_>, Operation),
+        device: BorrowedFd<'_>,
+        operation: Operation,
         packets: impl Iterator<Item = &'a [libc::iovec]>,
     ) -> io::Result<()> {
         let file = types::Fd(device.as_raw_fd());

@@ -4,7 +4,7 @@ mod hash;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::values::{Address, EtherType, IpProto, MacAddr, TcpFlags, VlanId};
 
@@ -30,12 +30,13 @@ pub struct FiveTuple {
 impl FiveTuple {
     /// A 5-tuple from two endpoints (address and port) and a protocol.
     #[must_use]
-    pub fn new(source: (IpAddr, u16), destination: (IpAddr, u16), protocol: IpProto) -> Self {
+    pub fn new(source: impl Into<SocketAddr>, destination: impl Into<SocketAddr>, protocol: IpProto) -> Self {
+        let (source, destination): (SocketAddr, SocketAddr) = (source.into(), destination.into());
         Self {
-            source: source.0.into(),
-            destination: destination.0.into(),
-            source_port: source.1,
-            destination_port: destination.1,
+            source: source.ip().into(),
+            destination: destination.ip().into(),
+            source_port: source.port(),
+            destination_port: destination.port(),
             protocol,
         }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::segment::Segmenter;
+use crate::segment::{SegmentHeaders, Segmenter};
 use crate::{FrameBuilder, MacAddr, VlanId, checksum, parse};
 
 /// The sum of a payload as [`Packet::is_right`] takes it.
@@ -59,8 +59,12 @@ fn split(runs: &[Run]) -> Vec<Vec<u8>> {
         // What a receiver without knowledge of GRO finds in it.
         let found = parse(&whole).unwrap();
         assert_eq!((found.payload_offset(), found.payload_end()), (bytes, whole.len()));
-        let cut =
-            Segmenter::new(&headers[..bytes], run.lengths(), run.carries(), payload.len(), size).unwrap();
+        let cut = Segmenter::new(
+            SegmentHeaders { bytes: &headers[..bytes], lengths: run.lengths(), carries: run.carries() },
+            payload.len(),
+            size,
+        )
+        .unwrap();
         assert_eq!(cut.count(), run.count());
         for n in 0..cut.count() {
             let (start, length) = cut.span(n);

@@ -60,7 +60,7 @@ fn fast_path(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
     let ether_type = EtherType(u16::from_be_bytes([ethernet[12], ethernet[13]]));
     let room = frame_len.checked_sub(14)?;
     if !ether_type.is_vlan() {
-        return network(ethernet, None, ether_type, rest, room, key);
+        return network(Link { ethernet, vlan: None, ether_type }, rest, room, key);
     }
     let ([tag_high, tag_low, high, low], rest) = rest.split_first_chunk::<4>()?;
     let id = u16::from_be_bytes([*tag_high, *tag_low]) & 0x0fff;
@@ -68,7 +68,15 @@ fn fast_path(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
         return None;
     }
     let ether_type = EtherType(u16::from_be_bytes([*high, *low]));
-    network(ethernet, VlanId::new(id).ok(), ether_type, rest, room.checked_sub(4)?, key)
+    network(Link { ethernet, vlan: VlanId::new(id).ok(), ether_type }, rest, room.checked_sub(4)?, key)
+}
+
+/// The link layer's headers.
+#[derive(Clone, Copy)]
+struct Link<'a> {
+    ethernet: &'a [u8; 14],
+    vlan: Option<VlanId>,
+    ether_type: EtherType,
 }
 
 /// Fields of the IP header.
@@ -81,15 +89,9 @@ struct Ip {
 
 /// Reads IP and its payload, of which the frame has `room` bytes.
 #[inline(always)]
-fn network(
-    ethernet: &[u8; 14],
-    vlan: Option<VlanId>,
-    ether_type: EtherType,
-    bytes: &[u8],
-    room: usize,
-    key: &mut FlowKey,
-) -> Option<()> {
+fn network(link: Link<'_>, bytes: &[u8], room: usize, key: &mut FlowKey) -> Option<()> {
     const FRAGMENTED: u16 = 0x3fff;
+    let Link { ethernet, vlan, ether_type } = link;
     let (ip, bytes, room) = match ether_type {
         EtherType::IPV4 => {
             let (header, rest) = bytes.split_first_chunk::<20>()?;

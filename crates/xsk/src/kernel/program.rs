@@ -51,10 +51,21 @@ struct Instruction {
     immediate: i32,
 }
 
-const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> Instruction {
+/// An instruction without an offset and an immediate.
+const fn instruction(code: u8, destination: u8, source: u8) -> Instruction {
     let registers =
         if cfg!(target_endian = "little") { source << 4 | destination } else { destination << 4 | source };
-    Instruction { code, registers, offset, immediate }
+    Instruction { code, registers, offset: 0, immediate: 0 }
+}
+
+impl Instruction {
+    const fn offset(self, offset: i16) -> Self {
+        Self { offset, ..self }
+    }
+
+    const fn immediate(self, immediate: i32) -> Self {
+        Self { immediate, ..self }
+    }
 }
 
 /// The program, for the maps with these descriptors and a number of queues.
@@ -87,24 +98,24 @@ fn instructions(sockets: RawFd, cores: RawFd, queues: u32) -> [Instruction; 18] 
     const CORE: i32 = 8;
     const REDIRECT_MAP: i32 = 51;
     [
-        instruction(LOAD_WORD, 6, 1, RX_QUEUE_INDEX, 0),
-        instruction(CALL, 0, 0, 0, CORE),
-        instruction(ADD_IMMEDIATE, 0, 0, 0, 1),
-        instruction(JUMP_IF_AT_LEAST_IMMEDIATE, 6, 0, 8, queues.cast_signed()),
-        instruction(MOVE, 2, 6, 0, 0),
-        instruction(SHIFT_LEFT_IMMEDIATE, 2, 0, 0, 2),
-        instruction(LOAD_IMMEDIATE_64, 1, MAP_VALUE, 0, cores),
-        instruction(0, 0, 0, 0, 0),
-        instruction(ADD, 1, 2, 0, 0),
-        instruction(LOAD_WORD, 3, 1, 0, 0),
-        instruction(JUMP_IF_EQUAL, 3, 0, 1, 0),
-        instruction(STORE_WORD, 1, 0, 0, 0),
-        instruction(MOVE, 2, 6, 0, 0),
-        instruction(LOAD_IMMEDIATE_64, 1, MAP_DESCRIPTOR, 0, sockets),
-        instruction(0, 0, 0, 0, 0),
-        instruction(MOVE_IMMEDIATE, 3, 0, 0, XDP_PASS),
-        instruction(CALL, 0, 0, 0, REDIRECT_MAP),
-        instruction(EXIT, 0, 0, 0, 0),
+        instruction(LOAD_WORD, 6, 1).offset(RX_QUEUE_INDEX),
+        instruction(CALL, 0, 0).immediate(CORE),
+        instruction(ADD_IMMEDIATE, 0, 0).immediate(1),
+        instruction(JUMP_IF_AT_LEAST_IMMEDIATE, 6, 0).offset(8).immediate(queues.cast_signed()),
+        instruction(MOVE, 2, 6),
+        instruction(SHIFT_LEFT_IMMEDIATE, 2, 0).immediate(2),
+        instruction(LOAD_IMMEDIATE_64, 1, MAP_VALUE).immediate(cores),
+        instruction(0, 0, 0),
+        instruction(ADD, 1, 2),
+        instruction(LOAD_WORD, 3, 1),
+        instruction(JUMP_IF_EQUAL, 3, 0).offset(1),
+        instruction(STORE_WORD, 1, 0),
+        instruction(MOVE, 2, 6),
+        instruction(LOAD_IMMEDIATE_64, 1, MAP_DESCRIPTOR).immediate(sockets),
+        instruction(0, 0, 0),
+        instruction(MOVE_IMMEDIATE, 3, 0).immediate(XDP_PASS),
+        instruction(CALL, 0, 0).immediate(REDIRECT_MAP),
+        instruction(EXIT, 0, 0),
     ]
 }
 

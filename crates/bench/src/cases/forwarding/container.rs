@@ -89,7 +89,7 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     let mut measures: Vec<(&'static str, Measure<'_>)> =
         vec![(BRIDGE, Box::new(|case, plan| kernel(case, Link::Bridge, plan)))];
     for (name, ends, nfs) in SWITCHES {
-        measures.push((name, Box::new(move |case, plan| netvm(case, ends, nfs, cores, plan))));
+        measures.push((name, Box::new(move |case, plan| netvm(case, Passed { ends, nfs }, cores, plan))));
     }
     measures.push(("router", Box::new(|case, plan| router(case, cores, plan))));
     measures.push((ROUTER, Box::new(|case, plan| kernel(case, Link::Router, plan))));
@@ -139,7 +139,15 @@ fn open_vswitch(case: &Case<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> M
     measured
 }
 
-fn netvm(case: &Case<'_>, ends: Ends, nfs: usize, cores: Cores, plan: &Plan) -> Measured {
+/// What packets pass: two ports, and NFs between them.
+#[derive(Clone, Copy)]
+struct Passed {
+    ends: Ends,
+    nfs: usize,
+}
+
+fn netvm(case: &Case<'_>, passed: Passed, cores: Cores, plan: &Plan) -> Measured {
+    let Passed { ends, nfs } = passed;
     let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth }, case.congestion)?;
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
     let specs: Vec<_> =

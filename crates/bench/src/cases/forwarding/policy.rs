@@ -123,7 +123,8 @@ pub fn measure(args: &PolicyArgs) -> Result<Vec<Row>, BenchError> {
             let name = format!("ovs-{}{}", if cache { "smc-" } else { "" }, case.name);
             comparisons.push(Comparison::new(format!("netvm-{}", case.name), name.as_str()));
             subjects.push(Subject::new(name.clone(), move |plan| {
-                open_vswitch(&name, case, cache, acl, sandbox, cores, plan)
+                let switch = SwitchCase { name: &name, case, signature_cache: cache, acl };
+                open_vswitch(&switch, sandbox, cores, plan)
             }));
         }
     }
@@ -232,15 +233,16 @@ fn netvm(case: &Case, acl: &Acl, cores: Cores, plan: &Plan) -> Measured {
     Ok(vec![Figure::new(what, Unit::Mpps, window.per_core(window.sent()))])
 }
 
-fn open_vswitch(
-    name: &str,
-    case: &Case,
+/// A case of Open vSwitch.
+struct SwitchCase<'a> {
+    name: &'a str,
+    case: &'a Case,
     signature_cache: bool,
-    acl: &Acl,
-    sandbox: &Path,
-    cores: Cores,
-    plan: &Plan,
-) -> Measured {
+    acl: &'a Acl,
+}
+
+fn open_vswitch(switch: &SwitchCase<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+    let SwitchCase { name, case, signature_cache, acl } = *switch;
     let mut flows = match case.policy {
         Policy::Port => vec![PORT_TO_PORT.to_owned()],
         Policy::Normal | Policy::Acl => vec![NORMAL.to_owned()],

@@ -66,15 +66,17 @@ fn tables(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     for (family, size) in TABLES {
         let routes = args.routes.clone();
         let name = format!("netvm-{}", table_name(family, size));
-        subjects
-            .push(Subject::new(name, move |plan| netvm_lookups(core, family, size, routes.clone(), plan)));
+        subjects.push(Subject::new(name, move |plan| {
+            netvm_lookups(core, Table { family, size }, routes.clone(), plan)
+        }));
         if args.bench.skip_peers {
             continue;
         }
         let routes = args.routes.clone();
         let name = format!("fib-{}", table_name(family, size));
         subjects.push(Subject::new(name, move |plan| {
-            fib_lookups(&FibSpec::new(core, family, size, routes.clone(), plan), family, size)
+            let spec = FibSpec::new(core, family, size, plan).with_routes(routes.clone());
+            fib_lookups(&spec, Table { family, size })
         }));
         for pattern in patterns(family, size) {
             let case = case_name(family, size, *pattern);
@@ -102,8 +104,15 @@ fn case_name(family: IpFamily, size: Size, pattern: Pattern) -> &'static str {
     }
 }
 
-fn netvm_lookups(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: &Plan) -> Measured {
-    let plan = *plan;
+/// A table.
+#[derive(Clone, Copy)]
+struct Table {
+    family: IpFamily,
+    size: Size,
+}
+
+fn netvm_lookups(core: u32, of: Table, routes: Option<PathBuf>, plan: &Plan) -> Measured {
+    let (plan, Table { family, size }) = (*plan, of);
     // In a separate thread, because the thread pins itself to the core.
     let thread = std::thread::spawn(move || {
         pin(core).map_err(BenchError::system(format!("cannot pin a thread to core {core}")))?;
@@ -122,7 +131,7 @@ fn netvm_lookups(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf
             let name = format!("netvm-{}", case_name(family, size, *pattern));
             figures.push(Figure::new(name, Unit::MillionPerSecond, rate));
         }
-        figures.extend(table_figures("netvm", family, size, tables.memory() as u64, seconds));
+        figures.extend(table_figures("netvm", of, tables.memory() as u64, seconds));
         Ok(figures)
     });
     thread.join().unwrap_or(Err(BenchError::Nothing { what: "look-ups".to_owned(), seconds: 0.0 }))
@@ -142,7 +151,7 @@ fn rate(tables: &Tables, addresses: &Addresses, window: Duration) -> f64 {
     }
 }
 
-fn fib_lookups(spec: &FibSpec, family: IpFamily, size: Size) -> Measured {
+fn fib_lookups(spec: &FibSpec, of: Table) -> Measured {
     let outcome = fib::measure(spec)?;
     let mut figures = Vec::new();
     for (lookup, pattern, rate) in outcome.rates {
@@ -150,15 +159,15 @@ fn fib_lookups(spec: &FibSpec, family: IpFamily, size: Size) -> Measured {
             Lookup::Scalar => "fib-scalar",
             Lookup::Default => "fib",
         };
-        let name = format!("{side}-{}", case_name(family, size, pattern));
+        let name = format!("{side}-{}", case_name(of.family, of.size, pattern));
         figures.push(Figure::new(name, Unit::MillionPerSecond, rate / 1e6));
     }
-    figures.extend(table_figures("fib", family, size, outcome.memory, outcome.load_seconds));
+    figures.extend(table_figures("fib", of, outcome.memory, outcome.load_seconds));
     Ok(figures)
 }
 
-fn table_figures(side: &str, family: IpFamily, size: Size, memory: u64, seconds: f64) -> [Figure; 2] {
-    let table = table_name(family, size);
+fn table_figures(side: &str, of: Table, memory: u64, seconds: f64) -> [Figure; 2] {
+    let table = table_name(of.family, of.size);
     [
         Figure::new(format!("{side}-{table} memory"), Unit::Bytes, memory as f64),
         Figure::new(format!("{side}-{table} load"), Unit::Millis, seconds * 1e3),

@@ -21,7 +21,8 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 
-use super::route::{engine, interfaces};
+use super::route::engine::{self, RoutedTraffic};
+use super::route::interfaces;
 use crate::cli::{RouterArgs, RouterPart};
 use crate::error::BenchError;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
@@ -60,7 +61,7 @@ pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
     let core = args.bench.cores()?.engine;
     let (mut subjects, mut comparisons) = (Vec::new(), Vec::new());
     if args.only != Some(RouterPart::Interfaces) {
-        add_routes(args, core, (&mut subjects, &mut comparisons))?;
+        add_routes(args, core, &mut subjects, &mut comparisons)?;
     }
     if args.only != Some(RouterPart::Routes) {
         for count in &args.interfaces {
@@ -80,7 +81,8 @@ pub fn measure(args: &RouterArgs) -> Result<Vec<Row>, BenchError> {
 fn add_routes<'a>(
     args: &'a RouterArgs,
     core: u32,
-    (subjects, comparisons): (&mut Vec<Subject<'a>>, &mut Vec<Comparison>),
+    subjects: &mut Vec<Subject<'a>>,
+    comparisons: &mut Vec<Comparison>,
 ) -> Result<(), BenchError> {
     let has_peers = !args.bench.skip_peers;
     if has_peers {
@@ -94,14 +96,15 @@ fn add_routes<'a>(
         let to: &'static [u32] = destinations(&table, DESTINATIONS).leak();
         let update = engine::with_neighbours(table.update());
         let case = format!("engine-{}", name(routes));
-        subjects
-            .push(Subject::new(case.clone(), move |plan| engine::run(&case, core, Some(&update), to, plan)));
+        subjects.push(Subject::new(case.clone(), move |plan| {
+            engine::run(&case, core, RoutedTraffic { update: Some(&update), destinations: to }, plan)
+        }));
         if has_peers {
             let case = format!("kernel-{}", name(routes));
             comparisons.push(Comparison::new(format!("engine-{}", name(routes)), case.clone()));
             subjects.push(Subject::new(case.clone(), move |plan| {
-                let traffic = (DESTINATIONS as u32, args.prefixes.clone());
-                let outcome = kernel::measure(&KernelSpec::new(core, routes, traffic, plan))?;
+                let spec = KernelSpec::new(core, routes, DESTINATIONS as u32, plan);
+                let outcome = kernel::measure(&spec.with_prefixes(args.prefixes.clone()))?;
                 Ok(vec![Figure::new(case.clone(), Unit::Mpps, outcome.rate / 1e6)])
             }));
             let cores = args.bench.cores()?;
@@ -110,7 +113,7 @@ fn add_routes<'a>(
                 let (case, table) = (format!("vpp-{}", name(routes)), Rc::clone(&table));
                 comparisons.push(Comparison::new(format!("engine-{}", name(routes)), case.clone()));
                 subjects.push(Subject::new(case.clone(), move |plan| {
-                    let cycles = Vpp::start(programs.clone(), (&table, to), cores)?.measure(plan)?;
+                    let cycles = Vpp::start(programs.clone(), &table, to, cores)?.measure(plan)?;
                     Ok(vec![
                         Figure::new(case.clone(), Unit::Mpps, vpp::rate_of(cycles)),
                         Figure::new(format!("{case} cycles"), Unit::CyclesPerPacket, cycles),

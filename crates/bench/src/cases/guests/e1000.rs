@@ -41,7 +41,7 @@ use crate::setup::network;
 use crate::setup::rig::Rig;
 use card::{Card, Driver, Nic, Place};
 use guest::{Guest, Image};
-use receive::{Capacity, Received};
+use receive::{Capacity, Offered, Received};
 
 const FCS: u16 = 4;
 /// Length of the frames that the guest receives, without FCS.
@@ -72,13 +72,13 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
             let name = to_host(nic, size);
             if is_wanted(&name) {
                 subjects.push(Subject::new(name.clone(), move |plan| {
-                    bench.borrow_mut().send_to_host(&name, (nic, size - FCS), plan)
+                    bench.borrow_mut().send_to_host(&name, nic, size - FCS, plan)
                 }));
             }
             let name = to_guest(nic, size);
             if is_wanted(&name) {
                 subjects.push(Subject::new(name.clone(), move |plan| {
-                    bench.borrow_mut().send_to_guest(&name, (nic, size - FCS), plan)
+                    bench.borrow_mut().send_to_guest(&name, nic, size - FCS, plan)
                 }));
             }
         }
@@ -86,7 +86,8 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
         if is_wanted(&name) && matches!(nic.driver, Driver::Stock | Driver::Csb) {
             let mut capacity = Capacity::default();
             subjects.push(Subject::new(name.clone(), move |plan| {
-                bench.borrow_mut().loads(&name, (nic, args.loads.as_slice(), &mut capacity), plan)
+                let offered = Offered { nic, loads: &args.loads, capacity: &mut capacity };
+                bench.borrow_mut().loads(&name, offered, plan)
             }));
         }
     }
@@ -185,7 +186,7 @@ impl<'a> Bench<'a> {
         let bridge = network::interface(99);
         ip(&["link", "add", &bridge, "type", "bridge"])?;
         ip(&["link", "set", &bridge, "up"])?;
-        let rig = Rig::start(&host((image.folder(), cores.engine), guests, Traffic::None), &[])?;
+        let rig = Rig::start(&host(image.folder(), cores.engine, guests, Traffic::None), &[])?;
         let (core, driver) = (cores.engine, Driver::Stock);
         let mut bench = Self { guests: Vec::new(), rig, image, core, driver, bridge };
         for guest in 0..guests {
@@ -251,13 +252,13 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        let place = (self.image.folder(), self.core);
-        Ok(self.rig.engine().apply(&host(place, self.guests.len(), traffic))?)
+        let host = host(self.image.folder(), self.core, self.guests.len(), traffic);
+        Ok(self.rig.engine().apply(&host)?)
     }
 }
 
 /// The configuration: netvm's cards for this number of guests, with their sockets in `folder`, and a worker on `core`.
-fn host((folder, core): (&Path, u32), guests: usize, traffic: Traffic) -> netvm_model::Host {
+fn host(folder: &Path, core: u32, guests: usize, traffic: Traffic) -> netvm_model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
     let places: Vec<Place> =
         (0..guests).flat_map(|guest| Card::NETVM.map(|card| Place { guest, card })).collect();

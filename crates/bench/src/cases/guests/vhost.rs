@@ -53,7 +53,9 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
         let [ours, peer, least] =
             ["netvm-normal", "ovs-normal", "floor"].map(|name| format!("{name}-{flows}{suffix}"));
         let name = ours.clone();
-        subjects.push(Subject::new(&ours, move |plan| netvm(&name, load, sandbox, cores, plan)));
+        subjects.push(Subject::new(&ours, move |plan| {
+            netvm(GuestCase { name: &name, load }, sandbox, cores, plan)
+        }));
         let name = least.clone();
         subjects.push(Subject::new(&least, move |plan| {
             let rate = floor(&folder(sandbox, "floor")?, load, cores, plan)?;
@@ -99,7 +101,15 @@ pub(in crate::cases) fn host(folder: &Path, core: u32) -> Host {
     host
 }
 
-fn netvm(name: &str, load: Load, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+/// A case with guests.
+#[derive(Clone, Copy)]
+pub(in crate::cases) struct GuestCase<'a> {
+    pub(in crate::cases) name: &'a str,
+    pub(in crate::cases) load: Load,
+}
+
+fn netvm(case: GuestCase<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+    let GuestCase { name, load } = case;
     let folder = folder(sandbox, "netvm")?;
     let mut rig = Rig::start(&host(&folder, cores.engine), &[])?;
     let guests = Guests::start(&folder, load, cores.nf)?;

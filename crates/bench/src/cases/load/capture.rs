@@ -64,14 +64,18 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
             let (mut rig, _) = start(cores, None)?;
             Ok(vec![Figure::new("pass", Unit::Mpps, rig.measure("pass", plan.warm_up, plan.window)?.mpps())])
         }),
-        Subject::new("capture", move |plan| captured("capture", (cores, None), "", plan)),
+        Subject::new("capture", move |plan| {
+            captured(Case { name: "capture", filter: "", rate: None }, cores, plan)
+        }),
         Subject::new("capture-filter", move |plan| {
-            captured("capture-filter", (cores, None), "udp port 9", plan)
+            captured(Case { name: "capture-filter", filter: "udp port 9", rate: None }, cores, plan)
         }),
     ];
     for rate in RATES {
         let name = format!("capture-{rate}M");
-        subjects.push(Subject::new(name.clone(), move |plan| captured(&name, (cores, Some(rate)), "", plan)));
+        subjects.push(Subject::new(name.clone(), move |plan| {
+            captured(Case { name: &name, filter: "", rate: Some(rate) }, cores, plan)
+        }));
     }
     let mut comparisons = vec![Comparison::new("capture-filter passed", "pass")];
     if let Some(peers) = &peers {
@@ -142,12 +146,17 @@ fn start(cores: Cores, rate: Option<u32>) -> Result<(Rig, &'static str), BenchEr
     Ok((Rig::start(&layout.build(), &[])?, "in"))
 }
 
-fn captured(
-    name: &str,
-    (cores, rate): (Cores, Option<u32>),
-    filter: &str,
-    plan: &Plan,
-) -> Result<Vec<Figure>, BenchError> {
+/// A case with a capture.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    name: &'a str,
+    filter: &'a str,
+    /// The offered rate in million packets per second.
+    rate: Option<u32>,
+}
+
+fn captured(case: Case<'_>, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let Case { name, filter, rate } = case;
     let failed = |what: String| BenchError::Guest { problem: what };
     let (mut rig, place) = start(cores, rate)?;
     let filter = compile(filter).map_err(|error| failed(error.to_string()))?;

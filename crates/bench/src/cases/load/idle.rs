@@ -39,19 +39,24 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let af_xdp = || PortKind::AfXdp { interface: ENGINE_END.to_owned(), generic: false };
     let af_packet = || PortKind::AfPacket { interface: ENGINE_END.to_owned() };
     let mut subjects = [
-        Subject::new("af-xdp", move |plan| idle("af-xdp", af_xdp(), packets, cores, plan)),
-        Subject::new("af-packet", move |plan| idle("af-packet", af_packet(), packets, cores, plan)),
+        Subject::new("af-xdp", move |plan| {
+            idle(Case { name: "af-xdp", port: af_xdp() }, packets, cores, plan)
+        }),
+        Subject::new("af-packet", move |plan| {
+            idle(Case { name: "af-packet", port: af_packet() }, packets, cores, plan)
+        }),
     ];
     alternate(&args.plan(), &mut subjects, &[])
 }
 
-fn idle(
-    name: &str,
+/// A kind of port.
+struct Case {
+    name: &'static str,
     port: PortKind,
-    packets: usize,
-    cores: Cores,
-    plan: &Plan,
-) -> Result<Vec<Figure>, BenchError> {
+}
+
+fn idle(case: Case, packets: usize, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let Case { name, port } = case;
     let mut layout = Layout::new(cores.engine, Idle::Adaptive);
     let group = layout.group("idle", 8192, 2048);
     let port = layout.port("veth", port, 1500);

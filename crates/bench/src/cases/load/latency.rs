@@ -16,7 +16,7 @@ use std::time::Duration;
 use netvm_engine::{LatencyView, Span};
 use netvm_model::{Action, Idle, Output, PortKind, SourceConfig};
 
-use crate::cases::guests::vhost;
+use crate::cases::guests::vhost::{self, GuestCase};
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
@@ -59,7 +59,9 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let mut subjects: Vec<_> = LENGTHS.into_iter().map(case).collect();
     let [ours, peer, least] = ["netvm-vhost", "ovs-vhost", "testpmd-vhost"];
     let load = Load { bytes: FRAME, traffic: Traffic::of(1), rings: Rings::Packed, is_timed: true };
-    subjects.push(Subject::new(ours, move |plan: &Plan| netvm((ours, load), sandbox, cores, plan)));
+    subjects.push(Subject::new(ours, move |plan: &Plan| {
+        netvm(GuestCase { name: ours, load }, sandbox, cores, plan)
+    }));
     let mut peers = Vec::new();
     if !args.skip_peers {
         subjects.push(Subject::new(least, move |plan: &Plan| {
@@ -143,7 +145,8 @@ fn idle(time: Duration) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn netvm((name, load): (&str, Load), sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+fn netvm(case: GuestCase<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+    let GuestCase { name, load } = case;
     let folder = vhost::folder(sandbox, "netvm")?;
     let mut rig = Rig::start(&vhost::host(&folder, cores.engine), &[])?;
     let guests = Guests::start(&folder, load, cores.nf)?;

@@ -72,9 +72,11 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let mut cases = Cases::default();
     cases.add("source-sink", move |name, workers, plan| source_to_sink(name, &cores[..workers], plan));
     cases.add("router", move |name, workers, plan| router(name, &cores[..workers], plan));
-    cases.add("chain", move |name, workers, plan| chain(name, (cores, workers), plan));
+    cases.add("chain", move |name, workers, plan| chain(name, cores, workers, plan));
     if let Some(sandbox) = sandbox.as_deref() {
-        cases.add("guests", move |name, workers, plan| guests(name, (cores, workers), sandbox, plan));
+        cases.add("guests", move |name, workers, plan| {
+            guests(name, Workers { cores, count: workers }, sandbox, plan)
+        });
     }
     alternate(&args.plan(), &mut cases.subjects, &cases.comparisons)
 }
@@ -177,7 +179,7 @@ fn router(name: &str, cores: &[u32], plan: &Plan) -> Measured {
     rate(name, &rig.measure(name, plan.warm_up, plan.window)?)
 }
 
-fn chain(name: &str, (cores, workers): (&[u32], usize), plan: &Plan) -> Measured {
+fn chain(name: &str, cores: &[u32], workers: usize, plan: &Plan) -> Measured {
     let mut layout = Layout::new(cores[0], Idle::Adaptive);
     let roles = ["nf0", "nf1"];
     let groups = ["first", "second"].map(|group| layout.group(group, BUFFERS, 2048));
@@ -194,7 +196,15 @@ fn chain(name: &str, (cores, workers): (&[u32], usize), plan: &Plan) -> Measured
     rate(name, &rig.measure(name, plan.warm_up, plan.window)?)
 }
 
-fn guests(name: &str, (cores, workers): (&[u32], usize), sandbox: &Path, plan: &Plan) -> Measured {
+/// The first of some cores are workers.
+#[derive(Clone, Copy)]
+struct Workers<'a> {
+    cores: &'a [u32],
+    count: usize,
+}
+
+fn guests(name: &str, workers: Workers<'_>, sandbox: &Path, plan: &Plan) -> Measured {
+    let Workers { cores, count: workers } = workers;
     let folders = [folder(sandbox, "first")?, folder(sandbox, "second")?];
     let mut layout = Layout::new(cores[0], Idle::Adaptive);
     let group = layout.group("guests", 2 * BUFFERS, 2048);

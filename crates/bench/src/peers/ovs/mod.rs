@@ -247,14 +247,14 @@ impl Ovs {
             // Open vSwitch's vhost ports have no counters.
             let sent = guests.borrow_mut().received()?;
             let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
-            return Ok(Forwarded::of_guest(sent, (Instant::now(), cpu)));
+            return Ok(Forwarded::of_guest(sent, Instant::now(), cpu));
         }
         let before = Instant::now();
         let text = self.ask("dpctl/show", &["-s"])?;
         // The switch read its counters at some time between the call and the answer.
         let at = before + before.elapsed() / 2;
         let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
-        Forwarded::parse(&text, (at, cpu), IN, OUT)
+        Forwarded::parse(&text, at, cpu, [IN, OUT])
             .ok_or_else(|| BenchError::Peer { peer: NAME, problem: format!("no counters in: {text}") })
     }
 

@@ -19,14 +19,14 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    /// Parses the text, which has indented lines after each port's name:
+    /// Parses the text, which has indented lines after each port's name. `ports`: where packets enter, and leave.
     ///
     /// ```text
     ///   port 2: p0 (dpdk: configured_rx_queues=1, ...)
     ///     RX packets:5 errors:0 dropped:0 overruns:0 frame:0
     ///     TX packets:0 errors:0 dropped:0 aborted:0 carrier:0
     /// ```
-    pub fn parse(text: &str, (at, cpu): (Instant, CpuTime), input: &str, output: &str) -> Option<Self> {
+    pub fn parse(text: &str, at: Instant, cpu: CpuTime, ports: [&str; 2]) -> Option<Self> {
         let count = |port: &str, direction: &str| -> Option<u64> {
             let named = format!(": {port} ");
             let mut lines =
@@ -36,11 +36,16 @@ impl Forwarded {
             let rest = own.find_map(|line| line.strip_prefix(direction))?;
             rest.split_whitespace().next()?.parse().ok()
         };
-        Some(Self { at, cpu, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
+        Some(Self {
+            at,
+            cpu,
+            received: count(ports[0], "RX packets:")?,
+            sent: count(ports[1], "TX packets:")?,
+        })
     }
 
     /// Counters from the packets that a guest received.
-    pub const fn of_guest(sent: u64, (at, cpu): (Instant, CpuTime)) -> Self {
+    pub const fn of_guest(sent: u64, at: Instant, cpu: CpuTime) -> Self {
         Self { at, cpu, received: sent, sent }
     }
 
@@ -67,6 +72,8 @@ impl Forwarded {
 mod tests {
     use super::*;
 
+    const PORTS: [&str; 2] = ["p0", "p1"];
+
     fn shown(received: u64, sent: u64) -> String {
         format!(
             "netdev@ovs-netdev:\n  lookups: hit:1 missed:2 lost:3\n  flows: 1\n  port 0: ovs-netdev (tap)\n    \
@@ -80,21 +87,21 @@ mod tests {
     fn counters_of_the_right_ports_are_parsed() {
         let at = Instant::now();
         let cpu = |running| CpuTime { running, waiting: 0 };
-        let start = Forwarded::parse(&shown(1_000_000, 500_000), (at, cpu(0)), "p0", "p1").unwrap();
+        let start = Forwarded::parse(&shown(1_000_000, 500_000), at, cpu(0), PORTS).unwrap();
         assert_eq!((start.received, start.sent), (1_000_000, 500_000));
-        let later = |running| (at + Duration::from_secs(2), cpu(running));
-        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later(0), "p0", "p1").unwrap();
+        let later = at + Duration::from_secs(2);
+        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later, cpu(0), PORTS).unwrap();
         assert_eq!(end.since(&start), Some(Outcome { mpps: 3.0, dropped_percent: 25.0 }));
         // With half of the CPU time, the rate doubles.
-        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later(1_000_000_000), "p0", "p1").unwrap();
+        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later, cpu(1_000_000_000), PORTS).unwrap();
         assert_eq!(end.since(&start), Some(Outcome { mpps: 6.0, dropped_percent: 25.0 }));
         assert_eq!(end.since(&end), None);
     }
 
     #[test]
     fn a_port_without_counters_is_none() {
-        let now = (Instant::now(), CpuTime::default());
-        assert_eq!(Forwarded::parse(&shown(1, 1), now, "p0", "p9"), None);
-        assert_eq!(Forwarded::parse("", now, "p0", "p1"), None);
+        let (now, cpu) = (Instant::now(), CpuTime::default());
+        assert_eq!(Forwarded::parse(&shown(1, 1), now, cpu, ["p0", "p9"]), None);
+        assert_eq!(Forwarded::parse("", now, cpu, PORTS), None);
     }
 }

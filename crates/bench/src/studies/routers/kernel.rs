@@ -9,7 +9,8 @@ use crate::setup::routes::RouteTable;
 pub(super) fn start(
     kind: Kind,
     near: &[String],
-    (lanes, table): (Lanes, Option<&RouteTable>),
+    lanes: Lanes,
+    table: Option<&RouteTable>,
 ) -> Result<(), BenchError> {
     if kind == Kind::KernelVeth {
         for (n, (near, out)) in near.iter().zip(OUT).enumerate() {
@@ -30,7 +31,7 @@ pub(super) fn start(
         ip(&["netns", "exec", &name, "sh", "-c", SETTINGS])?;
         for lane in &of_router {
             let pair = lanes.pair_of(*lane);
-            add(kind, (&near[pair], OUT[pair]), (&name, *lane, pair))?;
+            add(kind, &RouterLane { router: &name, n: *lane, near: &near[pair], out: OUT[pair], pair })?;
         }
         if let Some(table) = table {
             load(&name, &of_router, table)?;
@@ -39,12 +40,19 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Creates a router's two interfaces of a lane, on `near` and `out`.
-fn add(
-    kind: Kind,
-    (near, out): (&str, &str),
-    (router, n, pair): (&str, u8, usize),
-) -> Result<(), BenchError> {
+/// A lane of a router.
+struct RouterLane<'a> {
+    router: &'a str,
+    n: u8,
+    /// The interfaces below its own two.
+    near: &'a str,
+    out: &'a str,
+    pair: usize,
+}
+
+/// Creates a router's two interfaces of a lane.
+fn add(kind: Kind, lane: &RouterLane<'_>) -> Result<(), BenchError> {
+    let RouterLane { router, n, near, out, pair } = *lane;
     for (side, (interface, end)) in (0..).zip([(near, "in"), (out, "out")]) {
         let (mac, network, inner) = (mac(n, side), 100 + side, format!("{end}{n}"));
         match kind {

@@ -26,7 +26,7 @@ use netvm_wire::MacAddr;
 use rustix::mount::{MountFlags, mount};
 
 use super::delays::{Delays, Summary};
-use super::trial::{self, Counts, Sink, TrialArgs};
+use super::trial::{self, Counts, Sink, Streams, TrialArgs};
 use super::way::two_cores;
 use crate::error::BenchError;
 use crate::measure::probe::ip;
@@ -196,16 +196,17 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
         network::bring_up(near, receiving)?;
     }
     let rig = match args.kind {
-        Kind::Netvm => Some(netvm::start(&near, (lanes, table.as_ref()), receiving)?),
+        Kind::Netvm => Some(netvm::start(&near, lanes, table.as_ref(), receiving)?),
         Kind::KernelMacvlan | Kind::KernelVeth => {
-            kernel::start(args.kind, &near, (lanes, table.as_ref()))?;
+            kernel::start(args.kind, &near, lanes, table.as_ref())?;
             None
         }
     };
     near.iter().for_each(|near| network::pin_threads(near, receiving));
     let delays = args.delays.then(|| Delays::open("sink", &format!("end-{}", OUT[0]))).transpose()?;
     let mut routers = Routers { near, core: receiving, rig, delays };
-    trial::run(&args.trials, (args.size, args.beside), &sender, &mut routers)
+    let streams = Streams { size: args.size, beside: args.beside };
+    trial::run(&args.trials, streams, &sender, &mut routers)
 }
 
 /// The routes of each router, if there is more than one.

@@ -17,7 +17,8 @@ use crate::setup::routes::RouteTable;
 /// Starts the engine and loads the routers' routes.
 pub(super) fn start(
     near: &[String],
-    (lanes, table): (Lanes, Option<&RouteTable>),
+    lanes: Lanes,
+    table: Option<&RouteTable>,
     core: u32,
 ) -> Result<Rig, BenchError> {
     let mut rig = Rig::start(&host(near, lanes, core), &[])?;

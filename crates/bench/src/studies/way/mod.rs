@@ -25,10 +25,10 @@ use clap::{Args, ValueEnum};
 use netvm_vm::{Accel, CardKind};
 use netvm_wire::MacAddr;
 
-use super::trial::{self, TrialArgs};
+use super::trial::{self, Streams, TrialArgs};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
-use crate::setup::guest::{Guest, beside};
+use crate::setup::guest::{Guest, Processor, beside};
 use crate::setup::network;
 use crate::setup::sender::{Destination, Sender, Stream};
 use options::MonitorKind;
@@ -139,9 +139,9 @@ pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
     };
     let sender = Sender::start(vec![stream], sending)?;
     network::bring_up(&interface, receiving)?;
-    let mut receiver = Receiver::start(args, &interface, (receiving, guest))?;
+    let mut receiver = Receiver::start(args, &interface, receiving, guest)?;
     network::pin_threads(&interface, receiving);
-    trial::run(&args.trials, (args.size, None), &sender, &mut receiver)
+    trial::run(&args.trials, Streams { size: args.size, beside: None }, &sender, &mut receiver)
 }
 
 /// The sender's core, and the core of the whole receiving side.
@@ -191,7 +191,7 @@ fn image(args: &WayArgs, core: u32) -> Result<Option<Guest>, BenchError> {
         }
         (platform, _) => {
             let command = format!("program {}", words.join(" "));
-            Guest::with_interface(&program()?, (&command, card(platform)), accel, core).map(Some)
+            Guest::with_interface(&program()?, &command, card(platform), Processor { accel, core }).map(Some)
         }
     }
 }

@@ -59,13 +59,13 @@ impl Drop for Process {
 }
 
 impl Receiver {
-    /// `place`: the core, and the guest if the program runs in one.
+    /// With a guest, the program runs in it.
     pub(super) fn start(
         args: &WayArgs,
         interface: &str,
-        place: (u32, Option<Guest>),
+        core: u32,
+        guest: Option<Guest>,
     ) -> Result<Self, BenchError> {
-        let (core, guest) = place;
         let (console, output) = std::io::pipe().map_err(BenchError::system("cannot create a pipe"))?;
         let mut receiver = Self {
             interface: interface.to_owned(),
@@ -85,7 +85,7 @@ impl Receiver {
                 rig.launch_guest(ROLE, &guest)?;
                 receiver.rig = Some(rig);
             } else {
-                let (rig, running) = guest_rig(interface, core, (&guest, card(args.platform)))?;
+                let (rig, running) = guest_rig(interface, core, &guest, card(args.platform))?;
                 (receiver.rig, receiver._running) = (Some(rig), Some(running));
             }
             receiver._guest = Some(guest);
@@ -227,7 +227,8 @@ fn nf_rig(interface: &str, core: u32) -> Result<Rig, BenchError> {
 fn guest_rig(
     interface: &str,
     core: u32,
-    (guest, card): (&Guest, CardKind),
+    guest: &Guest,
+    card: CardKind,
 ) -> Result<(Rig, Running), BenchError> {
     let (mut layout, near) = port(interface, core);
     let path = guest.socket();

@@ -185,7 +185,7 @@ prop_compose! {
         machines in vec(vms::machine(), 0..4),
         routers in vec(routers::router(), 0..3),
     ) -> Host {
-        let mut host = build(engine, &groups, ports, nfs, chains);
+        let mut host = Host { engine, ..build(&groups, ports, nfs, chains) };
         (host.switch, host.policy, host.engine.flow_cache) = whole;
         rules::fill(&mut host, policies, list);
         vms::fill(&mut host, machines);
@@ -211,7 +211,6 @@ fn join_sinks(ports: &mut [PortConfig]) {
 type Named<T> = Vec<(String, Vec<Index>, T, Option<Option<Index>>)>;
 
 fn build(
-    engine: EngineConfig,
     groups: &[RawGroup],
     ports: Vec<(String, PortKind, u16, u16, Option<Index>)>,
     nfs: Vec<(String, Index, bool, NfStart)>,
@@ -220,7 +219,7 @@ fn build(
     let (group_count, port_count, nf_count) = (groups.len(), ports.len(), nfs.len());
     let group_at = |index: &Index| GroupId(index.index(group_count) as u16);
     let port_at = |index: &Index| PortId(index.index(port_count) as u16);
-    let mut host = Host { engine, ..Host::default() };
+    let mut host = Host::default();
     for (n, (name, buffers, buffer_size, headroom, large_buffers, ports)) in (0..).zip(groups) {
         let may_send_to = ports.as_ref().map(|ports| ports.iter().map(port_at).collect());
         let (buffers, buffer_size, headroom, large_buffers) =

@@ -58,7 +58,7 @@ impl Line {
 
     /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. `is_urgent`: there is more to
     /// announce than sent packets. Returns whether it signalled.
-    pub(super) fn signal(&mut self, (least, is_urgent): (u64, bool), now: u64) -> bool {
+    pub(super) fn signal(&mut self, least: u64, is_urgent: bool, now: u64) -> bool {
         let Some(eventfd) = &self.eventfd else { return false };
         let follows = if self.packets >= MANY || !is_urgent { 2 * self.service } else { 0 };
         let longest = if is_urgent { LONGEST_MICROS } else { LONGEST_SENT_MICROS };

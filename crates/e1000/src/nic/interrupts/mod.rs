@@ -305,7 +305,7 @@ impl Interrupts {
         let is_urgent = self.causes & self.mask & !SENT != 0;
         if self.msix.iter().any(Line::is_connected) {
             self.fire_vectors(now);
-        } else if !self.is_masked && self.line.signal((interval_cycles(self.interval), is_urgent), now) {
+        } else if !self.is_masked && self.line.signal(interval_cycles(self.interval), is_urgent, now) {
             self.is_masked = true;
             self.count += 1;
         }
@@ -319,7 +319,7 @@ impl Interrupts {
             let Some(vector) = self.vectors.route(shift) else { continue };
             let interval = self.vectors.intervals.get(vector).copied().unwrap_or(0).max(self.interval);
             let Some(line) = self.msix.get_mut(vector) else { continue };
-            if line.signal((interval_cycles(interval), bit != cause::TXQ0), now) {
+            if line.signal(interval_cycles(interval), bit != cause::TXQ0, now) {
                 // A message is sent once for each cause, whether or not EIAC has it.
                 self.causes &= !bit;
                 if self.vectors.control & CTRL_EXT_EIAME != 0 {

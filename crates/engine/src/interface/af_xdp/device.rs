@@ -23,6 +23,19 @@ const FRONT: usize = 104;
 /// Time limit for a driver to release buffers after the socket is closed.
 const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// What a queue is made of.
+pub(super) struct XskParts {
+    pub(super) socket: Xsk,
+    pub(super) memory: Arc<Memory>,
+    pub(super) interface: Arc<Interface>,
+    /// Counts the packets that the socket loses.
+    pub(super) drops: SocketDrops,
+    pub(super) longest: LongestFrame,
+    /// Its packets may have unfinished checksums: senders on this machine expect a NIC to finish them, but none is in
+    /// between.
+    pub(super) finishes_checksums: bool,
+}
+
 /// One queue of an interface.
 pub(super) struct XskDevice {
     /// `None` once closed.
@@ -33,27 +46,18 @@ pub(super) struct XskDevice {
     needs_kick: bool,
     drops: SocketDrops,
     longest: LongestFrame,
-    /// Its packets may have unfinished checksums: senders on this machine expect a NIC to finish them, but none is in between.
     finishes_checksums: bool,
     // Keeps the XDP program attached.
     _interface: Arc<Interface>,
 }
 
 impl XskDevice {
-    /// `drops` counts the packets that this socket loses; `longest` is the longest frame that it sends.
-    pub(super) fn new(
-        socket: Xsk,
-        memory: Arc<Memory>,
-        interface: Arc<Interface>,
-        (drops, longest): (SocketDrops, LongestFrame),
-        finishes_checksums: bool,
-    ) -> Self {
-        let backlog = ArrayVec::new();
-        let socket = Some(socket);
+    pub(super) fn new(parts: XskParts) -> Self {
+        let XskParts { socket, memory, interface, drops, longest, finishes_checksums } = parts;
         Self {
-            socket,
+            socket: Some(socket),
             memory,
-            backlog,
+            backlog: ArrayVec::new(),
             needs_kick: false,
             drops,
             longest,

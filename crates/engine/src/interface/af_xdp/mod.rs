@@ -14,7 +14,7 @@ use super::control::{
     has_device, mtu,
 };
 use crate::memory::Memory;
-use device::XskDevice;
+use device::{XskDevice, XskParts};
 use private::PrivateXskDevice;
 pub(crate) use rings::{XskMemory, XskQueues};
 use shared::{LongestFrame, SocketDrops};
@@ -80,8 +80,8 @@ pub(super) fn open(
             zero_copy = false;
             let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);
             drops_of_all.push(drops.clone());
-            let shared = (drops, longest.clone());
-            queues.push((worker, Box::new(PrivateXskDevice::new(socket, Arc::clone(&interface), shared))));
+            let device = PrivateXskDevice::new(socket, Arc::clone(&interface), drops, longest.clone());
+            queues.push((worker, Box::new(device)));
             continue;
         }
         let umem = umem_over(memory)?;
@@ -89,8 +89,14 @@ pub(super) fn open(
         zero_copy &= socket.zero_copy();
         let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);
         drops_of_all.push(drops.clone());
-        let shared = (drops, longest.clone());
-        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), shared, is_virtual);
+        let device = XskDevice::new(XskParts {
+            socket,
+            memory: Arc::clone(memory),
+            interface: Arc::clone(&interface),
+            drops,
+            longest: longest.clone(),
+            finishes_checksums: is_virtual,
+        });
         queues.push((worker, Box::new(device)));
     }
     let mode = mode_of(&interface, zero_copy, is_virtual);

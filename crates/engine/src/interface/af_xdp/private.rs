@@ -32,7 +32,8 @@ impl PrivateXskDevice {
     pub(super) fn new(
         socket: PrivateXsk,
         interface: Arc<Interface>,
-        (drops, longest): (SocketDrops, LongestFrame),
+        drops: SocketDrops,
+        longest: LongestFrame,
     ) -> Self {
         Self { socket, needs_kick: false, drops, longest, _interface: interface }
     }

@@ -85,7 +85,7 @@ pub(super) struct KernelDevice {
 }
 
 impl KernelDevice {
-    pub(super) fn new(queue: Queue, (offloads, sent): (Offloads, SentOffloads), memory: Arc<Memory>) -> Self {
+    pub(super) fn new(queue: Queue, offloads: Offloads, sent: SentOffloads, memory: Arc<Memory>) -> Self {
         Self {
             queue,
             offloads,

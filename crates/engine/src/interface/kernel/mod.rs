@@ -57,7 +57,7 @@ fn devices(
     let mut queues = Queues::new();
     for (n, queue) in opened.queues.into_iter().enumerate() {
         let (worker, memory) = opening.queue(n);
-        let device = KernelDevice::new(queue, (opened.offloads, sent.clone()), Arc::clone(memory));
+        let device = KernelDevice::new(queue, opened.offloads, sent.clone(), Arc::clone(memory));
         queues.push((worker, Box::new(device)));
     }
     (queues, format!("{driver}, {offloads}{by}"))

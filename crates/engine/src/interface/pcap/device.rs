@@ -78,22 +78,26 @@ impl Capture {
         port: PortId,
         input: Option<CaptureReader>,
         output: Option<CaptureWriter>,
-        paced: bool,
         progress: Arc<Progress>,
     ) -> Self {
-        let pace = paced.then(|| RateLimit { hertz: clock::cycles_per_second(), start: None });
         Self {
             port,
             input,
             output,
             written: Vec::new(),
             buffered: None,
-            pace,
+            pace: None,
             progress,
             output_failed: false,
             held: None,
             buffer: Vec::new(),
         }
+    }
+
+    /// Receives frames at the intervals of their time stamps if `is_on`, instead of at once.
+    pub(super) fn with_pace(mut self, is_on: bool) -> Self {
+        self.pace = is_on.then(|| RateLimit { hertz: clock::cycles_per_second(), start: None });
+        self
     }
 
     /// Reports the first fault of the input.

@@ -47,6 +47,6 @@ pub(super) fn open(
     };
     let output = output.map(|path| CaptureWriter::create(path, options)).transpose()?;
     let progress = Arc::new(Progress::default());
-    let device = Capture::new(opening.config.id, input, output, paced, Arc::clone(&progress));
+    let device = Capture::new(opening.config.id, input, output, Arc::clone(&progress)).with_pace(paced);
     Ok(Opened::of_one(opening, device, "capture file", Pcap(progress)))
 }

@@ -29,6 +29,13 @@ pub(crate) struct Gro {
     copied: Batch,
 }
 
+/// A packet, and what its headers say.
+#[derive(Clone, Copy)]
+struct Parsed<'a> {
+    mbuf: &'a Mbuf,
+    packet: &'a Packet,
+}
+
 /// A run of packets.
 struct Run {
     coalesced: Coalesced,
@@ -67,7 +74,7 @@ impl Gro {
             let run = &mut self.runs[n];
             if is_plain
                 && run.coalesced.accepts(&packet)
-                && run.append(memory, out, (&mbuf, &packet), &mut self.copied)
+                && run.append(memory, out, Parsed { mbuf: &mbuf, packet: &packet }, &mut self.copied)
             {
                 self.copied.add(mbuf);
                 return None;
@@ -86,26 +93,21 @@ impl Gro {
 
 impl Run {
     /// Appends the payload of a packet that the run accepts. Returns false if its checksum is wrong or there is no room.
-    fn append(
-        &mut self,
-        memory: &Memory,
-        out: &mut Batch,
-        (mbuf, packet): (&Mbuf, &Packet),
-        copied: &mut Batch,
-    ) -> bool {
+    fn append(&mut self, memory: &Memory, out: &mut Batch, next: Parsed<'_>, copied: &mut Batch) -> bool {
         let Some(place) = out.as_mut_slice().get_mut(self.at) else { return false };
         if self.coalesced.count() > 1 {
-            if !append_payload(place, (mbuf, packet)) {
+            if !next.append_to(place) {
                 return false;
             }
         } else {
-            let Some(mut whole) = copy_of(memory, (place, self.coalesced.first())) else { return false };
-            if !append_payload(&mut whole, (mbuf, packet)) {
+            let first = Parsed { mbuf: place, packet: self.coalesced.first() };
+            let Some(mut whole) = first.copy(memory) else { return false };
+            if !next.append_to(&mut whole) {
                 return false;
             }
             copied.add(std::mem::replace(place, whole));
         }
-        self.coalesced.add(packet);
+        self.coalesced.add(next.packet);
         true
     }
 
@@ -131,26 +133,29 @@ impl Run {
     }
 }
 
-/// A copy of a run's first packet in a large buffer; `None` if its checksum is wrong or no buffer is free.
-fn copy_of(memory: &Memory, (first, packet): (&Mbuf, &Packet)) -> Option<Mbuf> {
-    let mut buffers = Batch::new();
-    let headroom = memory.region().geometry().headroom as u16;
-    memory.large.as_ref()?.alloc_frames_into(&mut buffers, 1, headroom, 0);
-    let mut copy = buffers.pop()?;
-    copy.append_from(first, 0, packet.header_bytes() as u16).ok()?;
-    append_payload(&mut copy, (first, packet)).then_some(())?;
-    copy.set_port(first.port());
-    memory.copy_stamp(first, &copy);
-    Some(copy)
-}
+impl Parsed<'_> {
+    /// A copy of a run's first packet in a large buffer; `None` if its checksum is wrong or no buffer is free.
+    fn copy(self, memory: &Memory) -> Option<Mbuf> {
+        let mut buffers = Batch::new();
+        let headroom = memory.region().geometry().headroom as u16;
+        memory.large.as_ref()?.alloc_frames_into(&mut buffers, 1, headroom, 0);
+        let mut copy = buffers.pop()?;
+        copy.append_from(self.mbuf, 0, self.packet.header_bytes() as u16).ok()?;
+        self.append_to(&mut copy).then_some(())?;
+        copy.set_port(self.mbuf.port());
+        memory.copy_stamp(self.mbuf, &copy);
+        Some(copy)
+    }
 
-/// Appends the payload of a packet, unless its checksum is wrong or it does not fit.
-fn append_payload(whole: &mut Mbuf, (mbuf, packet): (&Mbuf, &Packet)) -> bool {
-    let (offset, length) = (whole.data_off(), whole.data_len());
-    match whole.append_from(mbuf, packet.header_bytes() as u32, packet.payload() as u16) {
-        Ok(sum) if packet.is_right(u16::from_be_bytes(sum.to_ne_bytes())) => true,
-        // As long as before.
-        Ok(_) => whole.set_bounds(offset, length).is_err(),
-        Err(_) => false,
+    /// Appends the payload to a packet, unless its checksum is wrong or it does not fit.
+    fn append_to(self, whole: &mut Mbuf) -> bool {
+        let Self { mbuf, packet } = self;
+        let (offset, length) = (whole.data_off(), whole.data_len());
+        match whole.append_from(mbuf, packet.header_bytes() as u32, packet.payload() as u16) {
+            Ok(sum) if packet.is_right(u16::from_be_bytes(sum.to_ne_bytes())) => true,
+            // As long as before.
+            Ok(_) => whole.set_bounds(offset, length).is_err(),
+            Err(_) => false,
+        }
     }
 }

@@ -78,7 +78,7 @@ impl Shaper {
     #[inline]
     pub(crate) fn push(&mut self, queue: usize, mbuf: Mbuf, now: u64) -> Result<(), Mbuf> {
         let bytes = mbuf.pkt_len();
-        let outcome = self.qos.push(queue, (mbuf, bytes), now);
+        let outcome = self.qos.push(queue, mbuf, bytes, now);
         if outcome.is_err()
             && let Some(counters) = self.counters.get(queue)
         {

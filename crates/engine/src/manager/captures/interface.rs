@@ -85,7 +85,7 @@ impl Interface {
             }
             Self::Hop { chain, hop, .. } => {
                 if let Some(chain) = host.chain_named(chain) {
-                    with_short(chain.id).for_each(|id| places.add_hop((id, *hop), number));
+                    with_short(chain.id).for_each(|id| places.add_hop(id, *hop, number));
                 }
             }
             Self::Nf(role) => {

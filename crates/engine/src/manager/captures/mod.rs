@@ -55,7 +55,7 @@ impl CaptureSpec {
         for _ in 0..workers {
             let ring = Writer::create(self.ring_bytes)?;
             rings.push(ring.as_fd().try_clone_to_owned()?);
-            parts.push((ring, filter.clone(), snaplen as usize));
+            parts.push(TapParts { ring, filter: filter.clone(), snaplen: snaplen as usize });
         }
         Ok(PreparedCapture { parts, rings })
     }

@@ -15,7 +15,7 @@ use super::cpu_time::CpuTime;
 use super::{AdmitError, Nfs};
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
 use crate::inflight::ThreadInFlight;
-use crate::link::{Link, MAX_LINKS};
+use crate::link::{Link, LinkParts, MAX_LINKS};
 use crate::manager::workers::{LinkSums, Pending, Workers};
 use crate::worker::Command;
 
@@ -301,11 +301,19 @@ impl Nfs {
                     let ring_from = instance.control.ring_from_nf(thread, worker.0.into());
                     (ring_to.producer(), ring_from.consumer())
                 };
-                let wake = Arc::clone(&group.wakes[nf_thread.index()]);
-                let (id, control) = (*link, Arc::clone(&instance.control));
-                let link = Link::new(id, group.id(), instance.role, memory.id, to_nf, from_nf, wake, control);
-                let in_flight = ThreadInFlight::new(id, *nf_thread, Arc::clone(&memory.in_flight));
-                workers.send(worker, Command::AddLink(Box::new(link.silent(silent)), in_flight));
+                let in_flight = ThreadInFlight::new(*link, *nf_thread, Arc::clone(&memory.in_flight));
+                let link = Link::new(LinkParts {
+                    id: *link,
+                    group: group.id(),
+                    role: instance.role,
+                    memory: memory.id,
+                    to_nf,
+                    from_nf,
+                    wake: Arc::clone(&group.wakes[nf_thread.index()]),
+                    silent,
+                    control: Arc::clone(&instance.control),
+                });
+                workers.send(worker, Command::AddLink(Box::new(link), in_flight));
             }
         }
     }

@@ -220,7 +220,7 @@ impl Nfs {
         let direct: Vec<_> = direct.collect();
         let held = |region: usize| {
             let threads = instance.nf_threads.len() as u16;
-            let held = HeldPackets::new((Arc::clone(&instance.control), threads), direct.clone());
+            let held = HeldPackets::new(Arc::clone(&instance.control), threads, direct.clone());
             Box::new(held.with_buffers(group.memories()[region].in_flight.len()))
         };
         workers.sweep(group.memories(), |region| What::Gone {

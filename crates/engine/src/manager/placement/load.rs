@@ -65,13 +65,13 @@ impl Loads {
         let possible = (time.as_secs_f64() * clock::cycles_per_second() as f64) as u64;
         self.ports.retain(|(port, worker), _| placement.workers_of(*port).contains(worker));
         for (worker, counters) in (0u8..).map(WorkerId).zip(counters) {
-            self.add(placement, (worker, counters), possible);
+            self.add(placement, worker, counters, possible);
         }
         now != began
     }
 
     /// Adds the measurement of a worker over `possible` cycles; the first one, over none, only notes where its counters begin.
-    fn add(&mut self, placement: &Placement, (worker, counters): (WorkerId, &WorkerCounters), possible: u64) {
+    fn add(&mut self, placement: &Placement, worker: WorkerId, counters: &WorkerCounters, possible: u64) {
         if self.workers.len() <= worker.index() {
             self.workers.resize(worker.index() + 1, Sample::default());
         }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use netvm_classifier::Prefilter;
 use netvm_clock as clock;
 use netvm_model::{Action, Host, Police};
-use netvm_policy::{Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, flatten, ingress_classes};
+use netvm_policy::{
+    Cube, Edit, Edited, Family, Fields, Flat, Rule, Side, UsedFields, flatten, ingress_classes,
+};
 use netvm_switch::Meter;
 
 use super::{Built, Stop};
@@ -120,7 +122,10 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let (like, rules) = (self.like, &self.host.rules);
         let old = like.lookup(side);
         let list = match old {
-            Some(old) => old.list.changed(&like.rules, rules, self.edit, side, MOST_CUBES)?,
+            Some(old) => {
+                let edited = Edited { before: &like.rules, rules, edit: self.edit };
+                old.list.changed(edited, side, MOST_CUBES)?
+            }
             None => flatten(rules, side, MOST_CUBES)?,
         };
         let base = self.decisions.len() as u32;

@@ -13,8 +13,10 @@ use crate::worker::state::flow_verdicts::NewVerdict;
 
 /// An NF's verdict on the flows of some packets.
 #[derive(Clone, Copy)]
-pub(crate) struct FlowVerdict {
+pub(crate) struct FlowVerdict<'a> {
     pub(crate) link: LinkId,
+    /// The chain.
+    pub(crate) path: &'a ChainPath,
     pub(crate) hop: u8,
     /// Drop the rest of the flow; otherwise skip this NF.
     pub(crate) drops: bool,
@@ -24,23 +26,18 @@ pub(crate) struct FlowVerdict {
 
 /// Records a verdict for each packet whose flow is known, if the NF is at this hop of the chain and the configuration
 /// permits it.
-pub(crate) fn record(
-    dp: &mut Datapath,
-    (snapshot, path): (&Snapshot, &ChainPath),
-    verdict: FlowVerdict,
-    run: &Batch,
-) {
+#[cold]
+pub(crate) fn record(dp: &mut Datapath, snapshot: &Snapshot, verdict: FlowVerdict<'_>, run: &Batch) {
+    let FlowVerdict { link: id, path, hop, drops, seconds } = verdict;
     let Datapath { nfs, flows, counters, clock, .. } = dp;
-    let Some(link) = nfs.get(verdict.link) else { return };
-    let counters = &counters.links[verdict.link.index()];
-    let hop = usize::from(verdict.hop);
-    let is_its_own = path.roles.get(hop) == Some(&link.role.0);
-    let longest = path.longest.get(hop).copied().unwrap_or(0);
+    let Some(link) = nfs.get(id) else { return };
+    let counters = &counters.links[id.index()];
+    let is_its_own = path.roles.get(usize::from(hop)) == Some(&link.role.0);
+    let longest = path.longest.get(usize::from(hop)).copied().unwrap_or(0);
     if !is_its_own || longest == 0 {
         counters.flows_refused.add(run.len() as u64);
         return;
     }
-    let FlowVerdict { drops, hop, link: id, seconds } = verdict;
     let new = NewVerdict { drops, role: link.role, hop, link: id, seconds: seconds.min(longest) };
     for mbuf in run.as_slice() {
         let port = PortId(mbuf.port().0);

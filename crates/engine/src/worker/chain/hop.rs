@@ -19,35 +19,40 @@ use crate::worker::state::burst::Context;
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Receiver, Takes, all_plain};
 
-/// The target at a position of a chain; `None` if there is none.
-fn target_at(snapshot: &Snapshot, chain: ChainId, position: Position) -> Option<&Target> {
-    let path = snapshot.chain(chain)?;
-    match position {
-        Position::Entry(_) => Some(&path.entry),
-        Position::Later(_, hop) | Position::Inside(hop) => path.targets.get(usize::from(hop)),
-        Position::Aside { role, .. } => snapshot.roles.get(usize::from(role))?.as_ref(),
+/// A hop: a position in a chain.
+#[derive(Clone, Copy)]
+pub(crate) struct Hop {
+    pub(crate) chain: ChainId,
+    pub(crate) position: Position,
+}
+
+impl Hop {
+    /// The target there; `None` if there is none.
+    fn target(self, snapshot: &Snapshot) -> Option<&Target> {
+        let path = snapshot.chain(self.chain)?;
+        match self.position {
+            Position::Entry(_) => Some(&path.entry),
+            Position::Later(_, hop) | Position::Inside(hop) => path.targets.get(usize::from(hop)),
+            Position::Aside { role, .. } => snapshot.roles.get(usize::from(role))?.as_ref(),
+        }
+    }
+
+    /// The replicas there, if they are NFs.
+    fn replicas(self, snapshot: &Snapshot) -> Option<Replicas<'_>> {
+        let replicas = self.target(snapshot)?.replicas()?;
+        match self.position {
+            // It changes nothing about the packets' position.
+            Position::Aside { hop, .. } => Some(Replicas { hop, ..replicas }),
+            _ => Some(replicas),
+        }
     }
 }
 
-/// The replicas at a position of a chain, if NFs are there.
-fn replicas_at(snapshot: &Snapshot, chain: ChainId, position: Position) -> Option<Replicas<'_>> {
-    let replicas = target_at(snapshot, chain, position)?.replicas()?;
-    match position {
-        // It changes nothing about the packets' position.
-        Position::Aside { hop, .. } => Some(Replicas { hop, ..replicas }),
-        _ => Some(replicas),
-    }
-}
-
-/// Sends packets to the hop at a position of their chain, or out of the chain.
+/// Sends packets to a hop of their chain, or out of the chain.
 #[inline]
-pub(crate) fn go(
-    dp: &mut Datapath,
-    cx: Context<'_>,
-    (chain, position): (ChainId, Position),
-    batch: &Batch,
-) -> Next {
-    let Some(target) = target_at(cx.snapshot, chain, position) else {
+pub(crate) fn go(dp: &mut Datapath, cx: Context<'_>, hop: Hop, batch: &Batch) -> Next {
+    let Hop { chain, position } = hop;
+    let Some(target) = hop.target(cx.snapshot) else {
         return Next::drop_in(chain, DropReason::NoOutput);
     };
     let leave = |to| Next::LeaveChain { chain, to, entered: position.entered_from().is_some() };
@@ -55,7 +60,7 @@ pub(crate) fn go(
         Target::Links { .. } if dp.ports.has_offload_work && !all_plain(batch) => {
             Next::HopUnfinished(chain, position)
         }
-        Target::Links { group, .. } => go_to_group(dp, cx, *group, (chain, position)),
+        Target::Links { group, .. } => go_to_group(dp, cx, *group, hop),
         Target::Port(port) => leave(Exit::Port(*port)),
         Target::Ingress => leave(Exit::Ingress),
         Target::Normal => leave(Exit::Normal),
@@ -64,29 +69,26 @@ pub(crate) fn go(
     }
 }
 
-/// The packets that the NFs at a position accept: from their own memory, perhaps with pending offloads.
-pub(crate) fn receiver(dp: &Datapath, cx: Context<'_>, (chain, position): (ChainId, Position)) -> Receiver {
-    let accepts = replicas_at(cx.snapshot, chain, position)
+/// The packets that the NFs of a hop accept: from their own memory, perhaps with pending offloads.
+pub(crate) fn receiver(dp: &Datapath, cx: Context<'_>, hop: Hop) -> Receiver {
+    let accepts = hop
+        .replicas(cx.snapshot)
         .is_some_and(|replicas| replicas.offloads && dp.memories.home_of(replicas.group) == Some(cx.memory));
     Receiver { memory: cx.memory, takes: if accepts { Takes::Nf } else { Takes::Nothing } }
 }
 
-/// Where packets go whose offloads are finished, as far as the NFs at the position want it.
-pub(crate) fn go_finished(dp: &Datapath, cx: Context<'_>, chain: ChainId, position: Position) -> Next {
-    match replicas_at(cx.snapshot, chain, position) {
-        Some(replicas) => go_to_group(dp, cx, replicas.group, (chain, position)),
-        None => Next::drop_in(chain, DropReason::NfDown),
+/// Where packets go whose offloads are finished, as far as the NFs of the hop want it.
+pub(crate) fn go_finished(dp: &Datapath, cx: Context<'_>, hop: Hop) -> Next {
+    match hop.replicas(cx.snapshot) {
+        Some(replicas) => go_to_group(dp, cx, replicas.group, hop),
+        None => Next::drop_in(hop.chain, DropReason::NfDown),
     }
 }
 
 /// To a replica in a group, whose memory may be another one.
 #[inline(always)]
-fn go_to_group(
-    dp: &Datapath,
-    cx: Context<'_>,
-    group: GroupId,
-    (chain, position): (ChainId, Position),
-) -> Next {
+fn go_to_group(dp: &Datapath, cx: Context<'_>, group: GroupId, hop: Hop) -> Next {
+    let Hop { chain, position } = hop;
     match dp.memories.home_of(group) {
         Some(home) if home == cx.memory => Next::Replica(chain, position),
         Some(_) => Next::HopCopy(chain, position),
@@ -94,10 +96,11 @@ fn go_to_group(
     }
 }
 
-/// Copies packets into the memory of the NFs at a position.
-pub(crate) fn copy(burst: &mut Dispatch<'_>, chain: ChainId, position: Position) -> Step {
+/// Copies packets into the memory of the NFs of a hop.
+pub(crate) fn copy(burst: &mut Dispatch<'_>, hop: Hop) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;
-    let replicas = replicas_at(cx.snapshot, chain, position);
+    let Hop { chain, position } = hop;
+    let replicas = hop.replicas(cx.snapshot);
     let Some(home) = replicas.and_then(|replicas| dp.memories.home_of(replicas.group)) else {
         return Step::All(Next::drop_in(chain, DropReason::NfDown));
     };
@@ -107,8 +110,9 @@ pub(crate) fn copy(burst: &mut Dispatch<'_>, chain: ChainId, position: Position)
 
 /// Chooses the replica for all packets, if it does not depend on their flows.
 #[inline]
-pub(crate) fn choose(dp: &mut Datapath, cx: Context<'_>, chain: ChainId, position: Position) -> Next {
-    let Some(replicas) = replicas_at(cx.snapshot, chain, position) else {
+pub(crate) fn choose(dp: &mut Datapath, cx: Context<'_>, hop: Hop) -> Next {
+    let Hop { chain, position } = hop;
+    let Some(replicas) = hop.replicas(cx.snapshot) else {
         return Next::drop_in(chain, DropReason::NfDown);
     };
     let link = match (replicas.links, replicas.choice) {
@@ -129,16 +133,18 @@ pub(crate) fn choose(dp: &mut Datapath, cx: Context<'_>, chain: ChainId, positio
 }
 
 /// Chooses the replica for each packet by its flow.
-pub(crate) fn choose_each(burst: &mut Dispatch<'_>, chain: ChainId, position: Position) -> Step {
+pub(crate) fn choose_each(burst: &mut Dispatch<'_>, hop: Hop) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;
-    let Some(replicas) = replicas_at(cx.snapshot, chain, position) else {
+    let Hop { chain, position } = hop;
+    let Some(replicas) = hop.replicas(cx.snapshot) else {
         return Step::All(Next::drop_in(chain, DropReason::NfDown));
     };
     let (links, from) = (replicas.links, position.entered_from());
     let to = |link: LinkId| Next::Ring(RingEnd { link, chain, hop: replicas.hop, from });
     match replicas.choice {
         Choice::Sticky(sticky) => {
-            choose_sticky(dp, (sticky, links), batch, |n, link| split.nexts[n] = to(link));
+            let replicas = StickyReplicas { choice: sticky, links };
+            choose_sticky(dp, replicas, batch, |n, link| split.nexts[n] = to(link));
         }
         Choice::FlowHash | Choice::LeastOccupied => {
             for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_slice()) {
@@ -149,13 +155,21 @@ pub(crate) fn choose_each(burst: &mut Dispatch<'_>, chain: ChainId, position: Po
     Step::Each
 }
 
+/// The replicas of a hop of which each has its flows.
+#[derive(Clone, Copy)]
+struct StickyReplicas<'a> {
+    choice: &'a StickyChoice,
+    links: &'a [LinkId],
+}
+
 /// Chooses for each packet the replica that its flow has used before, or else the one with the least load.
 fn choose_sticky(
     dp: &mut Datapath,
-    (sticky, links): (&StickyChoice, &[LinkId]),
+    replicas: StickyReplicas<'_>,
     batch: &Batch,
     mut chosen: impl FnMut(usize, LinkId),
 ) {
+    let StickyReplicas { choice: sticky, links } = replicas;
     let links = &links[..links.len().min(MAX_REPLICAS)];
     let nf_threads = &sticky.nf_threads[..links.len().min(sticky.nf_threads.len())];
     // Packets that wait for each replica, with those of this burst.

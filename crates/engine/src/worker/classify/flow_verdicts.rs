@@ -21,7 +21,7 @@ pub(crate) fn apply(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burs
     let (port, snapshot) = (scope.side.port(), scope.snapshot);
     let count = batch.len().min(BURST);
     let keys = &results.keys[..count];
-    note_flows(&cl.flows.cache, port, (keys, &results.slots[..count]), batch);
+    note_flows(&cl.flows.cache, port, results, batch);
     let mut slots = [Slot::FIRST; BURST];
     let mut found = cl.flows.verdicts.look_up(port, keys, cl.tick, &mut slots[..count]);
     while found != 0 {

@@ -6,7 +6,6 @@
 //! 6 cycles; 60 more for a header that differs from the one before.
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
-use super::l2_lookup;
 use super::scope::Scope;
 use crate::policy::Switching;
 use crate::worker::packet::keys::{ethernet_key, untagged_header};
@@ -108,7 +107,7 @@ impl L2FastPath<'_> {
             let miss = Miss { cached_as, decision: self.decision, counted: run.counted() };
             cl.flows.insert(results, n, miss, moment);
         }
-        l2_lookup::look_up(cl, (scope, self.switching), runs.len(), results);
+        self.switching.look_up(cl, scope, runs.len(), results);
     }
 }
 

@@ -17,41 +17,44 @@ use crate::policy::{Decision, Outcome, Switching};
 use crate::worker::state::Datapath;
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
-/// Finds the actions of the first `count` packets, as far as their decision is to switch them.
-#[inline]
-pub(crate) fn look_up(
-    cl: &mut Classifier<'_>,
-    (scope, switching): (&Scope<'_>, &Switching),
-    count: usize,
-    results: &mut LookupResults,
-) {
-    let (policy, port) = (&scope.snapshot.policy, scope.side.port());
-    let learning = Learning { switching, tick: cl.tick, is_dry: cl.is_dry };
-    let mut last = None;
-    for n in 0..count {
-        let decision = policy.decision(results.decisions[n]);
-        if scope.outcome(decision) != Outcome::Normal {
-            continue;
-        }
-        let cached = results.actions[n];
-        let is_current = |(out, since)| results.fresh >> n & 1 == 0 && since == epoch(switching, out);
-        if cached.switched().is_some_and(is_current) {
-            results.actions[n] = cached.without_epoch();
-            continue;
-        }
-        let tag = tag_after(decision, &results.keys[n]);
-        let addresses = (results.keys[n].source_mac, results.keys[n].destination_mac, tag);
-        let action = match last {
-            // Flows of a burst are often between the same two hosts.
-            Some((before, action)) if before == addresses => action,
-            _ => learn_and_look_up(&learning, (port, tag), &results.keys[n]),
-        };
-        last = Some((addresses, action));
-        results.actions[n] = action.without_epoch();
-        // Another flow of this burst may have taken the slot in the meantime.
-        let entry = cl.flows.cache.entry(results.slots[n]);
-        if entry.port() == port.0 && entry.key() == results.keys[n] {
-            cl.flows.cache.set_extra(results.slots[n], action.to_cached());
+impl Switching {
+    /// Finds the actions of the first `count` packets, as far as their decision is to switch them.
+    #[inline]
+    pub(crate) fn look_up(
+        &self,
+        cl: &mut Classifier<'_>,
+        scope: &Scope<'_>,
+        count: usize,
+        results: &mut LookupResults,
+    ) {
+        let (policy, port) = (&scope.snapshot.policy, scope.side.port());
+        let learning = Learning { switching: self, tick: cl.tick, is_dry: cl.is_dry };
+        let mut last = None;
+        for n in 0..count {
+            let decision = policy.decision(results.decisions[n]);
+            if scope.outcome(decision) != Outcome::Normal {
+                continue;
+            }
+            let cached = results.actions[n];
+            let is_current = |(out, since)| results.fresh >> n & 1 == 0 && since == epoch(self, out);
+            if cached.switched().is_some_and(is_current) {
+                results.actions[n] = cached.without_epoch();
+                continue;
+            }
+            let tag = tag_after(decision, &results.keys[n]);
+            let addresses = (results.keys[n].source_mac, results.keys[n].destination_mac, tag);
+            let action = match last {
+                // Flows of a burst are often between the same two hosts.
+                Some((before, action)) if before == addresses => action,
+                _ => learning.look_up(port, tag, &results.keys[n]),
+            };
+            last = Some((addresses, action));
+            results.actions[n] = action.without_epoch();
+            // Another flow of this burst may have taken the slot in the meantime.
+            let entry = cl.flows.cache.entry(results.slots[n]);
+            if entry.port() == port.0 && entry.key() == results.keys[n] {
+                cl.flows.cache.set_extra(results.slots[n], action.to_cached());
+            }
         }
     }
 }
@@ -69,28 +72,24 @@ impl<'a> Learning<'a> {
     pub(crate) const fn of(dp: &Datapath, switching: &'a Switching) -> Self {
         Self { switching, tick: dp.clock.tick, is_dry: dp.is_dry }
     }
-}
 
-/// Learns the source of a packet from its ingress port and tag, and looks up its destination.
-pub(crate) fn learn_and_look_up(
-    learning: &Learning<'_>,
-    (from, tag): (PortId, Option<u16>),
-    key: &FlowKey,
-) -> PackedAction {
-    let Learning { switching, tick, is_dry } = *learning;
-    let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else {
-        return PackedAction::new(Action::WrongVlan);
-    };
-    // The destination does not depend on whether the address could be learned.
-    if !is_dry {
-        let _ = switching.fdb.learn(vlan, key.source_mac, from.0, tick);
-    }
-    let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
-    match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
-        Forward::Port(out) => PackedAction::switch_to(PortId(out), epoch(switching, PortId(out))),
-        Forward::Flood => PackedAction::new(Action::Flood),
-        Forward::Drop(NotForwarded::NotMember) => PackedAction::new(Action::WrongVlan),
-        Forward::Drop(_) => PackedAction::new(Action::Filter),
+    /// Learns the source of a packet from its ingress port and tag, and looks up its destination.
+    pub(crate) fn look_up(&self, from: PortId, tag: Option<u16>, key: &FlowKey) -> PackedAction {
+        let Self { switching, tick, is_dry } = *self;
+        let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else {
+            return PackedAction::new(Action::WrongVlan);
+        };
+        // The destination does not depend on whether the address could be learned.
+        if !is_dry {
+            let _ = switching.fdb.learn(vlan, key.source_mac, from.0, tick);
+        }
+        let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
+        match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
+            Forward::Port(out) => PackedAction::switch_to(PortId(out), epoch(switching, PortId(out))),
+            Forward::Flood => PackedAction::new(Action::Flood),
+            Forward::Drop(NotForwarded::NotMember) => PackedAction::new(Action::WrongVlan),
+            Forward::Drop(_) => PackedAction::new(Action::Filter),
+        }
     }
 }
 

@@ -4,13 +4,12 @@
 //! and cache 15 with few flows and 35 with 100,000, the rules 100 for a miss.
 
 use dpdk::Mbuf;
-use netvm_flow::Moment;
 use netvm_switch::Guard;
 use netvm_wire::FlowKey;
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
+use super::flow_verdicts;
 use super::scope::Scope;
-use super::{flow_verdicts, l2_lookup};
 use crate::policy::SPOOFED;
 use crate::worker::packet::keys::{HEADER_BYTES, read_key};
 use crate::worker::packet::packet_set::first_bits;
@@ -31,7 +30,7 @@ impl Classify for PerFlow {
             inspect(guard, burst.batch.as_slice().iter(), &mut burst.results);
         }
         if let Some(switching) = scope.switching() {
-            l2_lookup::look_up(cl, (scope, switching), count, &mut burst.results);
+            switching.look_up(cl, scope, count, &mut burst.results);
         }
         if scope.may_have_flow_verdicts() {
             flow_verdicts::apply(cl, scope, burst);
@@ -78,17 +77,13 @@ pub(crate) fn find_flows(
     }
     let misses = !hits & first_bits(count);
     if misses != 0 {
-        ask_rules(cl, scope, (misses, moment), results);
+        ask_rules(cl, scope, misses, results);
     }
 }
 
 /// Looks up the misses (bit mask) in the rules, and fills the cache.
-fn ask_rules(
-    cl: &mut Classifier<'_>,
-    scope: &Scope<'_>,
-    (misses, moment): (u64, Moment),
-    results: &mut LookupResults,
-) {
+fn ask_rules(cl: &mut Classifier<'_>, scope: &Scope<'_>, misses: u64, results: &mut LookupResults) {
+    let moment = cl.moment(scope);
     let mut keys = [FlowKey::EMPTY; BURST];
     let mut indexes = [0u8; BURST];
     let mut count = 0;

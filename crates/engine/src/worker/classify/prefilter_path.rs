@@ -7,7 +7,6 @@ use netvm_wire::{Address, EtherType, FlowKey, MacAddr};
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::l2_fast_path::{L2FastPath, Run, Runs};
-use super::l2_lookup;
 use super::per_flow::{PerFlow, find_flows, inspect};
 use super::prefilter::{ETHERNET_BITS, Prefiltered, prefilter};
 use super::scope::{Scope, UnmatchedFilter};
@@ -23,6 +22,13 @@ pub(crate) struct PrefilterPath<'a> {
     pub(crate) unmatched: UnmatchedFilter<'a>,
     /// Present if packets that match no rule are switched.
     pub(crate) switching: Option<&'a Switching>,
+}
+
+/// The packets of a burst that match no rule, and the actions of the burst.
+struct Proven<'a> {
+    /// Bit mask.
+    packets: u64,
+    actions: &'a mut [PackedAction; BURST],
 }
 
 impl Classify for PrefilterPath<'_> {
@@ -45,7 +51,7 @@ impl Classify for PrefilterPath<'_> {
             return Classified::Alike(Alike { action, bytes });
         }
         let mut actions = [PackedAction::AS_DECIDED; BURST];
-        self.look_up_proven(cl, scope, (proven, &mut actions), results);
+        self.look_up_proven(cl, scope, Proven { packets: proven, actions: &mut actions }, results);
         (results.decisions, results.actions) = ([self.unmatched.decision; BURST], actions);
         Classified::Each
     }
@@ -91,16 +97,17 @@ impl<'a> PrefilterPath<'a> {
         results.actions[0]
     }
 
-    /// Finds the actions of the packets that match no rule (bit mask).
+    /// Finds the actions of the packets that match no rule.
     fn look_up_proven(
         &self,
         cl: &mut Classifier<'_>,
         scope: &Scope<'_>,
-        (proven, actions): (u64, &mut [PackedAction; BURST]),
+        proven: Proven<'_>,
         results: &mut LookupResults,
     ) {
+        let Proven { packets, actions } = proven;
         let Some(l2) = self.l2() else { return };
-        let proven = PacketSet::of(proven);
+        let proven = PacketSet::of(packets);
         let mut runs = Runs::new();
         let mut before = None;
         for (nth, index) in proven.iter().enumerate() {
@@ -159,13 +166,13 @@ impl<'a> PrefilterPath<'a> {
             inspect(guard, rest.iter().map(|index| &batch.as_slice()[index]), results);
         }
         if let Some(switching) = scope.switching() {
-            l2_lookup::look_up(cl, (scope, switching), rest.count(), results);
+            switching.look_up(cl, scope, rest.count(), results);
         }
         for (nth, index) in rest.iter().enumerate() {
             (decisions[index], actions[index]) = (results.decisions[nth], results.actions[nth]);
         }
         results.lengths = lengths;
-        self.look_up_proven(cl, scope, (proven, &mut actions), results);
+        self.look_up_proven(cl, scope, Proven { packets: proven, actions: &mut actions }, results);
         (results.decisions, results.actions) = (decisions, actions);
         Classified::Each
     }

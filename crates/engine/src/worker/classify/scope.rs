@@ -60,7 +60,8 @@ impl<'a> Scope<'a> {
     /// The rules of a port for packets to send whose ingress ports have this class.
     pub(crate) fn egress(
         snapshot: &'a Snapshot,
-        (out, policy): (PortId, &'a EgressPolicy),
+        out: PortId,
+        policy: &'a EgressPolicy,
         class: u16,
     ) -> Option<Self> {
         let lookup = policy.lookups.get(usize::from(class))?;

@@ -69,7 +69,7 @@ impl WorkerHandle {
             pin_to(setup.core);
             // If this fails, the pools work without caches.
             let _registered = eal.register_thread();
-            Worker::new(setup, shared, (inbox, outbox)).run();
+            Worker::new(setup, shared, inbox, outbox).run();
         })?;
         Ok(Self { id, core, counters, waiter, wake, commands, events, latency, thread: Some(thread) })
     }

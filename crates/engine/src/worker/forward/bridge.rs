@@ -11,7 +11,7 @@ use netvm_wire::{EtherType, MacAddr};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::Switching;
-use crate::worker::classify::l2_lookup::{Learning, learn_and_look_up, tag_of};
+use crate::worker::classify::l2_lookup::{Learning, tag_of};
 use crate::worker::next::{Dispatch, Next, Step};
 use crate::worker::packet::keys::ethernet_key_of;
 use crate::worker::packet::retag::{Retag, retag};
@@ -33,7 +33,7 @@ pub(crate) fn look_up(burst: &mut Dispatch<'_>, from: PortId) -> Step {
         let addresses = (key.source_mac, key.destination_mac, key.vlan);
         let action = match last {
             Some((before, action)) if before == addresses => action,
-            _ => learn_and_look_up(&Learning::of(dp, switching), (from, tag_of(&key)), &key).without_epoch(),
+            _ => Learning::of(dp, switching).look_up(from, tag_of(&key), &key).without_epoch(),
         };
         last = Some((addresses, action));
         *next = Next::Bridge { from, action };

@@ -43,8 +43,8 @@ pub(crate) fn divide(burst: &mut Dispatch<'_>, out: PortId) -> Step {
 /// Finds the decision of a port's egress rules for each packet.
 pub(crate) fn look_up(burst: &mut Dispatch<'_>, out: PortId, class: u16) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;
-    let policy = cx.snapshot.policy.egress(out).map(|policy| (out, policy));
-    let Some(scope) = policy.and_then(|policy| Scope::egress(cx.snapshot, policy, class)) else {
+    let policy = cx.snapshot.policy.egress(out);
+    let Some(scope) = policy.and_then(|policy| Scope::egress(cx.snapshot, out, policy, class)) else {
         return Step::All(Next::EgressRate(out));
     };
     // There always is one: packets do not pass so many ports.

@@ -121,8 +121,8 @@ pub(crate) fn route(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) ->
     let mut decided = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
     let limit = Some(&dp.limits.redirects).filter(|_| !dp.is_dry);
     let mut redirects = Redirects { limit, now: dp.clock.now };
-    let is_alike = decided.decide(path, (here, &mut redirects), batch);
-    decided.count(path, (batch, is_alike && here.is_one()), &dp.counters);
+    let is_alike = decided.decide(path, here, &mut redirects, batch);
+    decided.count(path, batch, is_alike && here.is_one(), &dp.counters);
     let next_of = |verdict: RouteVerdict| match verdict {
         RouteVerdict::Out { port, .. } => Next::Forwarded { router, out: port },
         RouteVerdict::Punt { interface, tagged, cause } => {

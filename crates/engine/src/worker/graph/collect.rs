@@ -105,6 +105,12 @@ impl Verdict {
         let (kind, argument) = (descriptor.verdict(), descriptor.argument());
         Self { chain: ChainId(descriptor.chain()), hop: descriptor.hop(), kind, argument }
     }
+
+    /// The verdict on the flows of the packets, of the NF thread with this link to this chain.
+    const fn on_flows(self, link: LinkId, path: &ChainPath) -> FlowVerdict<'_> {
+        let drops = self.kind == VerdictKind::DropFlow as u8;
+        FlowVerdict { link, path, hop: self.hop, drops, seconds: self.argument }
+    }
 }
 
 /// The NF thread that returned packets, and the context of their handling.
@@ -121,6 +127,22 @@ impl Sender<'_> {
     const fn place(&self, verdict: Verdict) -> Place {
         Place::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
     }
+
+    /// Drops packets because of an NF's verdict. Counts them for the NF, and for the chain if the NF belongs to it.
+    #[inline]
+    fn refuse(&self, dp: &Datapath, verdict: Verdict, reason: DropReason, run: &mut Batch) {
+        dp.counters.links[self.link.index()].drops.add(reason, run.len() as u64);
+        if dp.is_tapped {
+            let passing = Passing::dropped(self.place(verdict), reason);
+            dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
+        }
+        if reason != DropReason::BadChain
+            && let Some(counters) = dp.counters.chains.get(verdict.chain.index())
+        {
+            counters.drops.add(reason, run.len() as u64);
+        }
+        observe::free(dp, run);
+    }
 }
 
 /// Carries out a verdict; the batch is empty afterwards.
@@ -131,7 +153,7 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
     }
     let (chain, snapshot) = (verdict.chain, sender.cx.snapshot);
     let Some(path) = snapshot.chain(chain).filter(|path| path.has(verdict.hop, sender.group)) else {
-        return refuse(dp, sender, (verdict, DropReason::BadChain), run);
+        return sender.refuse(dp, verdict, DropReason::BadChain, run);
     };
     if dp.is_tapped {
         let passing = Passing::at(sender.place(verdict), Direction::Out);
@@ -139,18 +161,19 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
     }
     let kind = VerdictKind::from_raw(verdict.kind);
     if matches!(kind, Some(VerdictKind::DropFlow | VerdictKind::SkipFlow)) {
-        note_flow_verdict(dp, (sender, path), verdict, run);
+        record(dp, snapshot, verdict.on_flows(sender.link, path), run);
     }
-    match next_of((sender, path), verdict, kind) {
+    match next_of(sender, path, verdict, kind) {
         Ok(next) => walk(dp, sender.cx, next, run),
-        Err(reason) => refuse(dp, sender, (verdict, reason), run),
+        Err(reason) => sender.refuse(dp, verdict, reason, run),
     }
 }
 
 /// Where a verdict sends packets, or why it may not.
 #[inline]
 fn next_of(
-    (sender, path): (Sender<'_>, &ChainPath),
+    sender: Sender<'_>,
+    path: &ChainPath,
     verdict: Verdict,
     kind: Option<VerdictKind>,
 ) -> Result<Next, DropReason> {
@@ -166,28 +189,16 @@ fn next_of(
             }
             Err(if snapshot.ports.has(port) { DropReason::PortDenied } else { DropReason::UnknownPort })
         }
-        Some(VerdictKind::Role) => next_with_role((sender, path), verdict),
+        Some(VerdictKind::Role) => next_with_role(sender, path, verdict),
         Some(VerdictKind::Drop | VerdictKind::DropFlow) => Err(DropReason::Verdict),
         None => Err(DropReason::BadAction),
     }
 }
 
-#[cold]
-fn note_flow_verdict(
-    dp: &mut Datapath,
-    (sender, path): (Sender<'_>, &ChainPath),
-    verdict: Verdict,
-    run: &Batch,
-) {
-    let drops = verdict.kind == VerdictKind::DropFlow as u8;
-    let flow_verdict = FlowVerdict { link: sender.link, hop: verdict.hop, drops, seconds: verdict.argument };
-    record(dp, (sender.cx.snapshot, path), flow_verdict, run);
-}
-
 /// The next hop of the chain with this role, in any group. If there is none: an NF of this role in the sender's own group, and
 /// the hop does not change.
 #[cold]
-fn next_with_role((sender, path): (Sender<'_>, &ChainPath), verdict: Verdict) -> Result<Next, DropReason> {
+fn next_with_role(sender: Sender<'_>, path: &ChainPath, verdict: Verdict) -> Result<Next, DropReason> {
     let (chain, role, hop) = (verdict.chain, verdict.argument, verdict.hop);
     let after = usize::from(hop) + 1;
     if let Some(later) = path.roles.iter().skip(after).position(|other| *other == role) {
@@ -201,20 +212,4 @@ fn next_with_role((sender, path): (Sender<'_>, &ChainPath), verdict: Verdict) ->
         Some(_) => Err(DropReason::RoleDenied),
         None => Err(DropReason::UnknownRole),
     }
-}
-
-/// Drops packets because of an NF's verdict. Counts them for the NF, and for the chain if the NF belongs to it.
-#[inline]
-fn refuse(dp: &Datapath, sender: Sender<'_>, (verdict, reason): (Verdict, DropReason), run: &mut Batch) {
-    dp.counters.links[sender.link.index()].drops.add(reason, run.len() as u64);
-    if dp.is_tapped {
-        let passing = Passing::dropped(sender.place(verdict), reason);
-        dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
-    }
-    if reason != DropReason::BadChain
-        && let Some(counters) = dp.counters.chains.get(verdict.chain.index())
-    {
-        counters.drops.add(reason, run.len() as u64);
-    }
-    observe::free(dp, run);
 }

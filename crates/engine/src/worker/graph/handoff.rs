@@ -14,7 +14,7 @@ use dpdk::Batch;
 
 use super::rx::{Received, arrived, ingress};
 use super::tx::transmit;
-use crate::ids::{MemoryId, PortId};
+use crate::ids::PortId;
 use crate::snapshot::Snapshot;
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::packet::bytes_of;
@@ -85,7 +85,7 @@ fn send(dp: &mut Datapath, parcels: ArrayVec<Parcel, BURST>) {
         dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
         if parcel.stamp != 0 {
             let from = PortId(parcel.mbuf.port().0);
-            dp.latency.take_over((from, parcel.port), parcel.stamp);
+            dp.latency.take_over(from, parcel.port, parcel.stamp);
         }
         run.add(parcel.mbuf);
     }
@@ -122,24 +122,24 @@ fn handle_received(
 ) {
     let mut from = None;
     for parcel in parcels {
-        if let Some(before) = from
-            && before != (parcel.port, parcel.memory)
+        if let Some((port, memory)) = from
+            && (port, memory) != (parcel.port, parcel.memory)
         {
-            handle_run(dp, snapshot, before, burst);
+            handle_run(dp, Context::new(snapshot, memory), port, burst);
         }
         from = Some((parcel.port, parcel.memory));
         // A packet of another worker's guest may have pending offloads.
         dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
         burst.batch.add(parcel.mbuf);
     }
-    if let Some(last) = from {
-        handle_run(dp, snapshot, last, burst);
+    if let Some((port, memory)) = from {
+        handle_run(dp, Context::new(snapshot, memory), port, burst);
     }
 }
 
-fn handle_run(dp: &mut Datapath, snapshot: &Snapshot, (port, memory): (PortId, MemoryId), burst: &mut Burst) {
-    let cx = Context { admitted: snapshot.waiting.has(port), ..Context::new(snapshot, memory) };
+fn handle_run(dp: &mut Datapath, cx: Context<'_>, port: PortId, burst: &mut Burst) {
+    let cx = Context { admitted: cx.snapshot.waiting.has(port), ..cx };
     let bytes = bytes_of(&burst.batch);
-    arrived(dp, snapshot, port, &burst.batch);
+    arrived(dp, cx.snapshot, port, &burst.batch);
     ingress(dp, Received { cx, port, bytes, taken: 0 }, burst);
 }

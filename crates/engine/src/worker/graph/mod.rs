@@ -34,7 +34,8 @@ pub(crate) mod tx;
 use dpdk::Batch;
 
 use super::act::{decision, reject};
-use super::chain::{entry, hop};
+use super::chain::entry;
+use super::chain::hop::{self, Hop};
 use super::forward::{bridge, egress, punt, route, vlan};
 use super::next::{Dispatch, Exit, Next, Split, Step};
 use super::packet::groups::groups;
@@ -52,8 +53,8 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
         }
         at = match at {
             Next::Chain(entering) => entry::enter(dp, cx, entering),
-            Next::Hop(chain, position) => hop::go(dp, cx, (chain, position), batch),
-            Next::Replica(chain, position) => hop::choose(dp, cx, chain, position),
+            Next::Hop(chain, position) => hop::go(dp, cx, Hop { chain, position }, batch),
+            Next::Replica(chain, position) => hop::choose(dp, cx, Hop { chain, position }),
             Next::LeaveChain { chain, to, entered } => {
                 observe::left_chain(dp, chain, batch);
                 if entered {
@@ -65,10 +66,11 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
                 }
             }
             Next::HopUnfinished(chain, position) => {
-                let receiver = hop::receiver(dp, cx, (chain, position));
+                let hop = Hop { chain, position };
+                let receiver = hop::receiver(dp, cx, hop);
                 return finish(dp, receiver, batch, |dp, finished| match finished {
                     Finished::Packets(batch) => {
-                        let next = hop::go_finished(dp, cx, chain, position);
+                        let next = hop::go_finished(dp, cx, hop);
                         walk(dp, cx, next, batch);
                     }
                     Finished::Lost(reason, mbuf) => observe::drop_one(dp, reason, mbuf),
@@ -149,8 +151,8 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
             observe::punted(burst.dp, by.router, burst.batch);
             punt::to_kernel(burst, from, by)
         }
-        Next::HopCopy(chain, position) => hop::copy(burst, chain, position),
-        Next::ReplicaOfFlow(chain, position) => hop::choose_each(burst, chain, position),
+        Next::HopCopy(chain, position) => hop::copy(burst, Hop { chain, position }),
+        Next::ReplicaOfFlow(chain, position) => hop::choose_each(burst, Hop { chain, position }),
         Next::ByIngress(exit) => hop::leave_each(burst, exit),
         Next::EgressRules { out, class } => egress::look_up(burst, out, class),
         Next::EgressClasses(out) => egress::divide(burst, out),

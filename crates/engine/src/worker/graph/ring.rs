@@ -23,7 +23,7 @@ use crate::worker::state::burst::Context;
 pub(crate) fn hand_out(dp: &mut Datapath, cx: Context<'_>, end: RingEnd, batch: &mut Batch) {
     // Descriptors carry the flow's hash.
     let hashed = cx.snapshot.chain(end.chain).is_some_and(|path| path.hashed);
-    let count = enqueue(dp, (end, hashed), batch);
+    let count = enqueue(dp, end, hashed, batch);
     if end.from.is_some() {
         observe::entered_chain(dp, end.chain, count);
     }
@@ -35,7 +35,7 @@ pub(crate) fn hand_out(dp: &mut Datapath, cx: Context<'_>, end: RingEnd, batch: 
 
 /// Hands packets from the front of the batch to one NF thread, as many as fit into its ring.
 #[inline]
-fn enqueue(dp: &mut Datapath, (at, hashed): (RingEnd, bool), batch: &mut Batch) -> usize {
+fn enqueue(dp: &mut Datapath, at: RingEnd, hashed: bool, batch: &mut Batch) -> usize {
     let RingEnd { link, chain, hop, from } = at;
     let worker = dp.id;
     let wanted = batch.len() as u32;

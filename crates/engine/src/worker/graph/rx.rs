@@ -75,7 +75,7 @@ pub(crate) fn receive<'a>(
 
 /// Gives packets to the workers that own their flows. Returns the bytes of those that stay.
 fn give_away(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) -> u64 {
-    let mut left = give_to_owners(dp, (port, memory), batch);
+    let mut left = give_to_owners(dp, port, memory, batch);
     if !left.is_empty() {
         observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, &mut left);
     }
@@ -191,7 +191,7 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     let has_flow_verdicts = cx.snapshot.flow_verdict_ports.has(port);
     if let Some(decision) = policy.blanket.filter(|_| !has_flow_verdicts) {
         let action = PacketAction { decision, action: PackedAction::AS_DECIDED };
-        return decided(dp, cx, (port, Alike { action, bytes }), &mut burst.batch);
+        return decided(dp, Received { bytes, ..received }, action, &mut burst.batch);
     }
     let scope = Scope::ingress(cx.snapshot, port, policy);
     let classified = classify(&mut Classifier::of(dp), &scope, burst);
@@ -199,8 +199,10 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
         walk(dp, cx, Next::MalformedAt(port), &mut burst.malformed);
     }
     match classified {
-        Classified::Alike(alike) => decided(dp, cx, (port, alike), &mut burst.batch),
-        Classified::Each => each_decided(dp, cx, port, burst),
+        Classified::Alike(Alike { action, bytes }) => {
+            decided(dp, Received { bytes, ..received }, action, &mut burst.batch);
+        }
+        Classified::Each => each_decided(dp, received, burst),
     }
 }
 
@@ -226,7 +228,7 @@ fn divide_by_tag(dp: &mut Datapath, cx: Context<'_>, parent: PortId, batch: &mut
 }
 
 /// Follows the decision of each packet; the batch is empty afterwards.
-fn each_decided(dp: &mut Datapath, cx: Context<'_>, port: PortId, burst: &mut Burst) {
+fn each_decided(dp: &mut Datapath, received: Received<'_>, burst: &mut Burst) {
     let Burst { batch, results, .. } = burst;
     let count = batch.len();
     if count == 0 {
@@ -234,29 +236,30 @@ fn each_decided(dp: &mut Datapath, cx: Context<'_>, port: PortId, burst: &mut Bu
     }
     let first = results.action(0);
     if (1..count).all(|n| results.action(n) == first) {
-        let alike = Alike { action: first, bytes: results.bytes(count) };
-        return group_decided(dp, cx, (port, alike), batch);
+        let bytes = results.bytes(count);
+        return group_decided(dp, Received { bytes, ..received }, first, batch);
     }
     groups(
         batch,
         |n| results.action(n),
         |action, batch| {
-            let alike = Alike { action, bytes: bytes_of(batch) };
-            group_decided(dp, cx, (port, alike), batch);
+            let bytes = bytes_of(batch);
+            group_decided(dp, Received { bytes, ..received }, action, batch);
         },
     );
 }
 
 /// Like [`decided`], for one group of a burst with several actions.
 #[inline(never)]
-fn group_decided(dp: &mut Datapath, cx: Context<'_>, of: (PortId, Alike), batch: &mut Batch) {
-    decided(dp, cx, of, batch);
+fn group_decided(dp: &mut Datapath, group: Received<'_>, action: PacketAction, batch: &mut Batch) {
+    decided(dp, group, action, batch);
 }
 
 /// Follows a decision for all packets; the batch is empty afterwards. Inlined, because a call costs some 50 cycles per burst.
 #[inline(always)]
-fn decided(dp: &mut Datapath, cx: Context<'_>, (port, alike): (PortId, Alike), batch: &mut Batch) {
-    let (side, Alike { action, bytes }) = (Side::Ingress(port), alike);
+fn decided(dp: &mut Datapath, received: Received<'_>, action: PacketAction, batch: &mut Batch) {
+    let Received { cx, port, bytes, .. } = received;
+    let side = Side::Ingress(port);
     let decision = cx.snapshot.policy.decision(action.decision);
     if !decision.is_plain() || dp.recorder.is_some() {
         return walk(dp, cx, Next::Decision(side, action), batch);

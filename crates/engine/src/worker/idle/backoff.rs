@@ -122,7 +122,7 @@ impl Backoff {
     }
 
     /// Whether to yield the core after `idle` cycles without packets: NFs that share it could not return theirs otherwise.
-    fn yields(&self, awaited: Awaited, (idle, now): (u64, u64)) -> bool {
+    fn yields(&self, awaited: Awaited, idle: u64, now: u64) -> bool {
         self.mode != Idle::Poll
             && !self.sharing.is_crowded(now)
             && matches!(awaited, Awaited::OfAwake | Awaited::OfWoken)
@@ -142,7 +142,7 @@ impl Backoff {
         };
         let (awaited, idle) = (dp.nfs.awaited, now.wrapping_sub(since));
         if self.mode == Idle::Poll || idle < self.spin_cycles(awaited, now) {
-            if self.yields(awaited, (idle, now)) {
+            if self.yields(awaited, idle, now) {
                 self.is_shared = self.sharing.yield_core().others_ran;
             } else {
                 core::hint::spin_loop();
@@ -205,18 +205,18 @@ mod tests {
     fn a_worker_yields_its_core_only_while_nfs_have_packets() {
         let idle = clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS);
         let backoff = backoff(Idle::Adaptive);
-        let yields = |awaited| backoff.yields(awaited, (idle, 0));
+        let yields = |awaited| backoff.yields(awaited, idle, 0);
         assert_eq!(
             [Awaited::Nothing, Awaited::WokenAhead, Awaited::OfAwake, Awaited::OfWoken].map(yields),
             [false, false, true, true]
         );
-        assert!(!backoff.yields(Awaited::OfAwake, (idle - 1, 0)), "it spins first");
+        assert!(!backoff.yields(Awaited::OfAwake, idle - 1, 0), "it spins first");
     }
 
     #[test]
     fn a_worker_whose_core_others_want_yields_at_once() {
         let backoff = Backoff { is_shared: true, ..backoff(Idle::Adaptive) };
-        assert!(backoff.yields(Awaited::OfAwake, (0, 0)));
+        assert!(backoff.yields(Awaited::OfAwake, 0, 0));
     }
 
     #[test]
@@ -232,6 +232,6 @@ mod tests {
     #[test]
     fn a_polling_worker_keeps_its_core() {
         let backoff = Backoff { is_shared: true, ..backoff(Idle::Poll) };
-        assert!(!backoff.yields(Awaited::OfWoken, (u64::MAX, 0)));
+        assert!(!backoff.yields(Awaited::OfWoken, u64::MAX, 0));
     }
 }

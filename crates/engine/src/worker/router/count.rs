@@ -53,7 +53,8 @@ impl RouterBurst {
     pub(crate) fn count(
         &self,
         router: &RouterPath,
-        (batch, is_alike): (&Batch, bool),
+        batch: &Batch,
+        is_alike: bool,
         counters: &WorkerCounters,
     ) {
         let packets = batch.as_slice();

@@ -141,7 +141,8 @@ impl RouterBurst {
     pub(crate) fn decide(
         &mut self,
         router: &RouterPath,
-        (here, redirects): (Here<'_>, &mut Redirects<'_>),
+        here: Here<'_>,
+        redirects: &mut Redirects<'_>,
         batch: &mut Batch,
     ) -> bool {
         for mbuf in batch.as_slice() {
@@ -176,9 +177,10 @@ impl RouterBurst {
         if checks_v6 {
             v6.check_sources(router, heads, verdicts);
         }
-        v4.follow((router, V4, redirects), heads, verdicts, batch);
-        v6.follow((router, V6, redirects), heads, verdicts, batch);
-        is_alike(&verdicts[..batch.len()])
+        let mut rewrite = Rewrite { router, redirects, heads, verdicts };
+        v4.follow(V4, &mut rewrite, batch);
+        v6.follow(V6, &mut rewrite, batch);
+        is_alike(&rewrite.verdicts[..batch.len()])
     }
 }
 
@@ -186,6 +188,14 @@ impl RouterBurst {
 #[inline(always)]
 fn is_alike(verdicts: &[RouteVerdict]) -> bool {
     verdicts.iter().all(|verdict| *verdict == verdicts[0])
+}
+
+/// The headers of a burst to rewrite for their next hops, and the verdicts that come of it.
+struct Rewrite<'a, 'r> {
+    router: &'a RouterPath,
+    redirects: &'a mut Redirects<'r>,
+    heads: &'a mut [Head; MAX],
+    verdicts: &'a mut [RouteVerdict; MAX],
 }
 
 impl<A> Family<A> {
@@ -202,13 +212,9 @@ impl<A> Family<A> {
 
     /// Applies the next hops to packets with an IP header of `header` bytes.
     #[inline(always)]
-    fn follow(
-        &self,
-        (router, header, redirects): (&RouterPath, usize, &mut Redirects<'_>),
-        heads: &mut [Head; MAX],
-        verdicts: &mut [RouteVerdict; MAX],
-        batch: &mut Batch,
-    ) {
+    fn follow(&self, header: usize, rewrite: &mut Rewrite<'_, '_>, batch: &mut Batch) {
+        let router = rewrite.router;
+        let Rewrite { redirects, heads, verdicts, .. } = rewrite;
         if router.has_many_interfaces() {
             self.prefetch_interfaces(router);
         }
@@ -280,7 +286,7 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     let Next { router, next_hop, id, length, header } = next;
     let hop = match next_hop {
         NextHop::Via(hop) => Some(hop),
-        other => match choose((other, id), head, mbuf) {
+        other => match choose(other, id, head, mbuf) {
             Ok(hop) => hop,
             Err(verdict) => return verdict,
         },
@@ -307,7 +313,8 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
 /// that a packet with a single gateway costs only a comparison.
 #[inline(never)]
 fn choose<'a>(
-    (next_hop, id): (&'a NextHop, NextHopId),
+    next_hop: &'a NextHop,
+    id: NextHopId,
     head: &Head,
     mbuf: &Mbuf,
 ) -> Result<Option<&'a Hop>, RouteVerdict> {

@@ -85,7 +85,7 @@ impl Shares {
             let configured = if router.is_some() { own } else { Share::default() };
             let account =
                 known.map_or(Account::new(configured, 0), |(account, _)| Account { configured, ..account });
-            let owner = now.owner(*port, (own, router), &before);
+            let owner = now.owner(*port, own, router, &before);
             // A port that joins or leaves a router starts at the virtual time of the others.
             let ports = now.owners[owner].ports;
             let stays = known.is_some_and(|(_, known)| known.router == router.map(|(id, _)| id));
@@ -96,12 +96,7 @@ impl Shares {
     }
 
     /// The index of a port's owner, which is added if it is missing.
-    fn owner(
-        &mut self,
-        port: PortId,
-        (own, router): (Share, Option<(RouterId, Share)>),
-        before: &Self,
-    ) -> usize {
+    fn owner(&mut self, port: PortId, own: Share, router: Option<(RouterId, Share)>, before: &Self) -> usize {
         let id = router.map(|(id, _)| id);
         if let Some(index) = self.owners.iter().position(|owner| id.is_some() && owner.router == id) {
             return index;
@@ -163,7 +158,7 @@ impl Shares {
 
     /// Charges the `n`th port for this number of packets, whose handling ended at `now` (cycles).
     #[inline]
-    pub(crate) fn charge(&mut self, n: usize, (packets, now): (usize, u64), counters: &WorkerCounters) {
+    pub(crate) fn charge(&mut self, n: usize, packets: usize, now: u64, counters: &WorkerCounters) {
         let cycles = now.wrapping_sub(std::mem::replace(&mut self.began, now));
         let Some(port) = self.ports.get_mut(n) else { return };
         let cycles = if packets == 0 { 0 } else { cycles };

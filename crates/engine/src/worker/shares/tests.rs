@@ -31,7 +31,7 @@ fn throughput(loads: &[Load], is_shared: bool) -> Vec<(u64, u64)> {
         let before = Shares { timeline, ..Shares::default() };
         (shares.timeline, shares.is_changed) = (timeline, true);
         for (n, load) in (0..).zip(loads) {
-            let owner = shares.owner(PortId(n), (load.share, load.router), &before);
+            let owner = shares.owner(PortId(n), load.share, load.router, &before);
             shares.owners[owner].ports = timeline;
             let own = if load.router.is_some() { load.share } else { Share::default() };
             let account = Account::new(own, near_end);
@@ -52,7 +52,7 @@ fn throughput(loads: &[Load], is_shared: bool) -> Vec<(u64, u64)> {
             let burst = waiting.min(BURST as u64);
             taken[n] += burst;
             now += POLL + burst * load.cost;
-            shares.charge(n, (burst as usize, now), &counters);
+            shares.charge(n, burst as usize, now, &counters);
         }
         now += POLL;
     }

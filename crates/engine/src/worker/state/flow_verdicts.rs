@@ -20,7 +20,7 @@ use netvm_policy::UsedFields;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::FlowKey;
 
-use super::lookup_results::Action;
+use super::lookup_results::{Action, LookupResults};
 use crate::ids::{LinkId, PortId, RoleId};
 use crate::link::MAX_LINKS;
 use crate::snapshot::ChainPath;
@@ -193,15 +193,9 @@ impl FlowVerdicts {
     }
 }
 
-/// Writes each packet's flow to its mbuf: the slot in the flow cache, and the serial number of the entry. `slots` and `keys`
-/// are by packet.
-pub(crate) fn note_flows(
-    cache: &FlowCache,
-    port: PortId,
-    (keys, slots): (&[FlowKey], &[Slot]),
-    batch: &mut Batch,
-) {
-    for ((mbuf, key), slot) in batch.as_mut_slice().iter_mut().zip(keys).zip(slots) {
+/// Writes each packet's flow to its mbuf: the slot in the flow cache, and the serial number of the entry.
+pub(crate) fn note_flows(cache: &FlowCache, port: PortId, results: &LookupResults, batch: &mut Batch) {
+    for ((mbuf, key), slot) in batch.as_mut_slice().iter_mut().zip(&results.keys).zip(&results.slots) {
         let entry = cache.entry(*slot);
         // Another flow of this burst may have taken the slot in the meantime.
         let is_its_own = entry.port() == port.0 && entry.key() == *key;

@@ -94,20 +94,29 @@ pub(crate) struct Datapath {
     pub(crate) taps: Taps,
 }
 
+/// What a datapath is made of.
+pub(crate) struct DatapathParts {
+    pub(crate) id: WorkerId,
+    pub(crate) counters: Arc<WorkerCounters>,
+    pub(crate) flows: Flows,
+    pub(crate) limits: Arc<SharedLimits>,
+    pub(crate) latency: Latency,
+    pub(crate) monitor: Option<Box<FlowMonitor>>,
+    /// Wakes NFs.
+    pub(crate) signaller: Signaller,
+    pub(crate) handoff: Handoff,
+}
+
 impl Datapath {
-    pub(crate) fn new(
-        (id, latency): (WorkerId, Latency),
-        counters: Arc<WorkerCounters>,
-        (flows, limits): (Flows, Arc<SharedLimits>),
-        (signaller, handoff): (Signaller, Handoff),
-    ) -> Self {
+    pub(crate) fn new(parts: DatapathParts) -> Self {
+        let DatapathParts { id, counters, flows, limits, latency, monitor, signaller, handoff } = parts;
         Self {
             id,
             in_flight: InFlight::new(id),
             counters,
             clock: Clock::default(),
             latency,
-            monitor: None,
+            monitor,
             memories: Memories::default(),
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
@@ -160,7 +169,7 @@ impl Datapath {
     #[inline]
     pub(crate) fn flush_ports(&mut self) -> usize {
         let taps = self.is_tapped.then_some(&self.taps);
-        self.ports.flush(self.clock.now, &self.memories, (&self.counters, taps))
+        self.ports.flush(self.clock.now, &self.memories, &self.counters, taps)
     }
 
     /// Receives by a port into another memory.

@@ -114,7 +114,8 @@ impl Ports {
         &mut self,
         now: u64,
         memories: &Memories,
-        (counters, taps): (&WorkerCounters, Option<&Taps>),
+        counters: &WorkerCounters,
+        taps: Option<&Taps>,
     ) -> usize {
         let mut sent = 0;
         for word in bits(self.unsent_words) {

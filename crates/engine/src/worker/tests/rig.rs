@@ -20,7 +20,7 @@ use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId,
 use crate::inflight::ThreadInFlight;
 use crate::interface::{Device, PortContext, PortQueue, Shaper};
 use crate::limits::SharedLimits;
-use crate::link::Link;
+use crate::link::{Link, LinkParts};
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
@@ -168,7 +168,7 @@ impl Rig {
             latency: Latency::new(samples),
             monitor: None,
         };
-        let mut worker = Worker::new(setup, Arc::new(WorkerCounters::new()), (inbox, outbox));
+        let mut worker = Worker::new(setup, Arc::new(WorkerCounters::new()), inbox, outbox);
         worker.dp.counters.measures_latency.store(true, Ordering::Relaxed);
         let memory = Arc::new(Memory::for_tests(512, 0, RING));
         worker.dp.memories.add(Arc::clone(&memory), Some(GROUP));
@@ -222,9 +222,17 @@ impl Rig {
             // SAFETY: each ring gets one producer and one consumer, and all four keep the control memory.
             let (to_nf, rx, tx, from_nf) =
                 unsafe { (to_nf.producer(), to_nf.consumer(), from_nf.producer(), from_nf.consumer()) };
-            let (wake, engine_side) = (Arc::new(new_eventfd().unwrap()), Arc::clone(&control));
-            let role = RoleId(hop.into());
-            let new = Link::new(link, GROUP, role, MemoryId(0), to_nf, from_nf, wake, engine_side);
+            let new = Link::new(LinkParts {
+                id: link,
+                group: GROUP,
+                role: RoleId(hop.into()),
+                memory: MemoryId(0),
+                to_nf,
+                from_nf,
+                wake: Arc::new(new_eventfd().unwrap()),
+                silent: false,
+                control: Arc::clone(&control),
+            });
             let in_flight = ThreadInFlight::new(link, nf_thread, Arc::clone(&self.memory.in_flight));
             self.worker.dp.add_link(Box::new(new), in_flight);
             self.nfs.push(NfEnd { rx, tx, _control: control });

@@ -6,7 +6,7 @@
 
 use dpdk::{Accepts, Batch, Mbuf, Oversized, Unfinished};
 use netvm_wire::partial::{Transport, transport};
-use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, Segmenter};
+use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, SegmentHeaders, Segmenter};
 
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
@@ -196,7 +196,8 @@ fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
     let headers = headers.get(..bytes).filter(|_| bytes <= copied)?;
     let lengths = HeaderLengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
     let carries = Carries { v6: cut.v6, udp: cut.udp };
-    Segmenter::new(headers, lengths, carries, whole.pkt_len() as usize - bytes, cut.size).ok()
+    let headers = SegmentHeaders { bytes: headers, lengths, carries };
+    Segmenter::new(headers, whole.pkt_len() as usize - bytes, cut.size).ok()
 }
 
 /// Packet `n` of a segment, in its own buffer.

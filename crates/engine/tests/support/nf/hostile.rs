@@ -1,5 +1,6 @@
 //! NFs that attack: one writes random bytes over all that it maps, one forges the owner table.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
@@ -25,9 +26,9 @@ impl Random {
     }
 }
 
-fn scribble(random: &mut Random, mapping: &Mapping, from: usize, to: usize, words: usize) {
+fn scribble(random: &mut Random, mapping: &Mapping, bytes: Range<usize>, words: usize) {
     for _ in 0..words {
-        let at = from + random.below((to - from) / 8) * 8;
+        let at = bytes.start + random.below(bytes.len() / 8) * 8;
         // SAFETY: within the mapping; what it does to others is the point.
         unsafe { mapping.base().add(at).cast::<u64>().as_ptr().write_volatile(random.next()) };
     }
@@ -115,13 +116,12 @@ pub fn be_hostile() -> ! {
                 producer.push(&made_up);
             }
             // Rings, indexes and counters; the owner table and the direct rings; the packets.
-            4 => scribble(&mut random, control.mapping(), 0, control.mapping().len(), 256),
-            5 => scribble(&mut random, region.mapping(), 0, geometry.buffers_at as usize, 256),
+            4 => scribble(&mut random, control.mapping(), 0..control.mapping().len(), 256),
+            5 => scribble(&mut random, region.mapping(), 0..geometry.buffers_at as usize, 256),
             6 => scribble(
                 &mut random,
                 region.mapping(),
-                geometry.buffers_at as usize,
-                geometry.bytes as usize,
+                geometry.buffers_at as usize..geometry.bytes as usize,
                 256,
             ),
             _ => {

@@ -10,7 +10,7 @@ use crate::support::Rig;
 use crate::support::crowd::crowd;
 use crate::support::rogue::Rogue;
 use crate::support::rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
-use crate::support::wakes::wakes;
+use crate::support::wakes::{Until, Woken, wakes};
 use netvm_engine::Engine;
 use netvm_model::VhostDma;
 use netvm_notify::new_eventfd;
@@ -118,13 +118,26 @@ fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
             rogue.offer(0, turn % 256);
         }
     };
-    assert!(wakes(&mut rig, (&fd, 1), (SOON, 100), &mut take) >= 100, "{}", rig.story());
+    assert!(
+        wakes(&mut rig, Woken { eventfd: &fd, port: 1 }, Until { time: SOON, wakes: 100 }, &mut take) >= 100,
+        "{}",
+        rig.story()
+    );
     let (crowd, cost) = crowd(fd.as_fd(), Duration::from_millis(8));
     let time = Duration::from_secs(3);
-    let calls = wakes(&mut rig, (&fd, 1), (time, u64::MAX), &mut take);
+    let calls = wakes(&mut rig, Woken { eventfd: &fd, port: 1 }, Until { time, wakes: u64::MAX }, &mut take);
     assert!(calls > 0 && cost * (calls as u32) < time / 20, "{calls} calls of {cost:?}");
     drop(crowd);
-    assert!(wakes(&mut rig, (&fd, 1), (Duration::from_secs(60), 100), &mut take) >= 100, "{}", rig.story());
+    assert!(
+        wakes(
+            &mut rig,
+            Woken { eventfd: &fd, port: 1 },
+            Until { time: Duration::from_secs(60), wakes: 100 },
+            &mut take
+        ) >= 100,
+        "{}",
+        rig.story()
+    );
 }
 
 /// A guest whose call descriptor is no eventfd.

@@ -50,7 +50,7 @@ pub async fn router(
             }
             let query = RouteQuery { family, prefix, address, ..RouteQuery::default() };
             let limit = if all { usize::MAX } else { limit };
-            let routes = pages(client, &name, (query, limit)).await?;
+            let routes = pages(client, &name, query, limit).await?;
             if output.json { output.value(&routes) } else { output.text(&draw(&routes, output)) }
         }
     }
@@ -92,7 +92,8 @@ fn draw_neighbours(neighbours: &[NeighbourInfo], output: &Output) -> String {
 async fn pages(
     client: &Client,
     name: &str,
-    (mut query, limit): (RouteQuery, usize),
+    mut query: RouteQuery,
+    limit: usize,
 ) -> Result<RouterRoutes, CliError> {
     query.most = Some(limit.min(MOST_ROUTES));
     let mut shown = client.routes(name, &query).await?;

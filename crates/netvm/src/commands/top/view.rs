@@ -133,7 +133,7 @@ impl View {
             workers: workers
                 .map(|one| WorkerRow { id: one.id, core: one.core, busy_percent: one.busy_percent })
                 .collect(),
-            ports: now.ports.iter().map(|port| port_row(port, (before, now), span)).collect(),
+            ports: now.ports.iter().map(|port| port_row(port, before, now, span)).collect(),
             chains,
             nfs,
             dropped: span.rate(before.drops.total, now.drops.total),
@@ -143,7 +143,7 @@ impl View {
     }
 }
 
-fn port_row(port: &PortInfo, (before, now): (&Stats, &Stats), span: Span) -> PortRow {
+fn port_row(port: &PortInfo, before: &Stats, now: &Stats, span: Span) -> PortRow {
     let old = before.ports.iter().find(|old| (old.id, &old.name) == (port.id, &port.name)).unwrap_or(port);
     let drops =
         |stats: &Stats| stats.drops.ports.get(&port.name).into_iter().flat_map(BTreeMap::values).sum();

@@ -60,7 +60,7 @@ pub(in crate::api) async fn start(
         ));
     }
     let (sender, chunks) = channel(WAITING);
-    tokio::spawn(pass(child, (packets, errors), (first, sender)));
+    tokio::spawn(pass(CaptureProcess { child, packets, errors }, first, sender));
     let head = [
         (header::CONTENT_TYPE, "application/x-pcapng"),
         (header::CONTENT_DISPOSITION, "attachment; filename=\"netvm.pcapng\""),
@@ -119,13 +119,17 @@ async fn message(errors: &mut ChildStderr) -> String {
     String::from_utf8_lossy(&said).trim().to_owned()
 }
 
-/// Passes the file on until it ends, or the client closes the connection. `errors` stays open so long, because the process
-/// may write to it.
-async fn pass(
-    mut child: Child,
-    (mut packets, mut errors): (ChildStdout, ChildStderr),
-    (first, sender): (Bytes, Sender<Chunk>),
-) {
+/// A capture process, and its pipes.
+struct CaptureProcess {
+    child: Child,
+    packets: ChildStdout,
+    /// Open as long as the process, which may write to it.
+    errors: ChildStderr,
+}
+
+/// Passes the file on until it ends, or the client closes the connection.
+async fn pass(process: CaptureProcess, first: Bytes, sender: Sender<Chunk>) {
+    let CaptureProcess { mut child, mut packets, mut errors } = process;
     let mut chunk = first;
     while !chunk.is_empty() {
         if sender.send(Ok(chunk)).await.is_err() {

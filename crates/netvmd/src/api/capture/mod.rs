@@ -67,7 +67,7 @@ pub(super) async fn start(
     let body = body.map_err(|error| invalid(&error))?;
     let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
     let workers = daemon.engine().call(|engine| engine.workers().count()).await?;
-    let share = quota.take(peer, (request.buffer, workers));
+    let share = quota.take(peer, request.buffer, workers);
     let share = share.map_err(|error| match &error {
         QuotaError::Captures { .. } => Failure::new(StatusCode::CONFLICT, error.to_string()),
         QuotaError::Memory { .. } => Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),

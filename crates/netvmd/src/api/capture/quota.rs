@@ -73,7 +73,8 @@ impl CaptureQuota {
     pub(super) fn take(
         self: &Arc<Self>,
         peer: Peer,
-        (wanted, workers): (u64, usize),
+        wanted: u64,
+        workers: usize,
     ) -> Result<Share, QuotaError> {
         let mut used = self.used();
         let all = used.values().fold(Use::default(), |sum, one| Use {
@@ -137,7 +138,7 @@ mod tests {
         let limits =
             CaptureLimits { bytes: 512 * MIB, bytes_of_each: 256 * MIB, captures: 4, captures_of_each: 2 };
         let quota = CaptureQuota::new(limits);
-        let take = |uid, wanted| quota.take(Peer::User(uid), (wanted, 2));
+        let take = |uid, wanted| quota.take(Peer::User(uid), wanted, 2);
         let error = take(1, 1 << 40).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -153,7 +154,7 @@ mod tests {
         assert!(matches!(take(3, 64 * MIB), Err(QuotaError::Memory { left: 64, .. })));
         // Who names no size gets what is left.
         assert_eq!(take(3, 0).unwrap().ring, 16 * MIB);
-        assert_eq!(quota.take(Peer::User(3), (0, 32)).unwrap().ring, MIB);
+        assert_eq!(quota.take(Peer::User(3), 0, 32).unwrap().ring, MIB);
         drop((first, second));
         let _third = take(3, 32 * MIB).unwrap();
         assert!(take(1, 128 * MIB).is_err(), "the limit of all");

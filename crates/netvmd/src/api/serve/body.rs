@@ -38,7 +38,8 @@ impl<B> TimedBody<B> {
     pub(super) fn new(
         body: B,
         timeouts: BodyTimeouts,
-        (activity, is_late): (Arc<Activity>, Arc<AtomicBool>),
+        activity: Arc<Activity>,
+        is_late: Arc<AtomicBool>,
     ) -> Self {
         Self { body, timeouts, deadline: Instant::now() + timeouts.all, wait: None, activity, is_late }
     }
@@ -125,15 +126,16 @@ mod tests {
             let never = tokio_stream::pending();
             let stream = tokio_stream::StreamExt::chain(tokio_stream::iter(parts), never);
             let is_late = Arc::new(AtomicBool::new(false));
-            let state = (Arc::default(), Arc::clone(&is_late));
-            let body = Whole::new(TimedBody::new(Whole::from_stream(stream), timeouts, state));
+            let stream = Whole::from_stream(stream);
+            let body = TimedBody::new(stream, timeouts, Arc::default(), Arc::clone(&is_late));
+            let body = Whole::new(body);
             (axum::body::to_bytes(body, 1000).await.is_ok(), is_late.load(Ordering::Relaxed))
         };
         assert_eq!(read(timeouts(5, 60_000), 0).await, (false, true));
         assert_eq!(read(timeouts(60_000, 5), 3).await, (false, true));
         let (body, is_late) = (Whole::from("all"), Arc::new(AtomicBool::new(false)));
-        let state = (Arc::default(), Arc::clone(&is_late));
-        let body = Whole::new(TimedBody::new(body, timeouts(60_000, 60_000), state));
+        let body = TimedBody::new(body, timeouts(60_000, 60_000), Arc::default(), Arc::clone(&is_late));
+        let body = Whole::new(body);
         assert_eq!(axum::body::to_bytes(body, 1000).await.unwrap(), "all");
         assert!(!is_late.load(Ordering::Relaxed));
     }

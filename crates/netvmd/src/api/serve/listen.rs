@@ -86,7 +86,7 @@ where
             _ = stopped.changed() => break,
         };
         if let Some(place) = places.take(io.peer()) {
-            tokio::spawn(connection(io, app.clone(), (place, stopped.clone())));
+            tokio::spawn(connection(io, app.clone(), place, stopped.clone()));
         } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
             let refusal = refusal.clone();
             tokio::spawn(async move {
@@ -99,7 +99,7 @@ where
     places.until_empty().await;
 }
 
-async fn connection<I>(io: I, app: Router, (place, mut stopped): (Place, watch::Receiver<()>))
+async fn connection<I>(io: I, app: Router, place: Place, mut stopped: watch::Receiver<()>)
 where
     I: AsyncReadExt + AsyncWriteExt + Unpin + Send + 'static,
 {
@@ -109,8 +109,8 @@ where
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let (active, is_late) = (activity.request(), Arc::new(AtomicBool::new(false)));
-        let state = (Arc::clone(&activity), Arc::clone(&is_late));
-        let timed = |body| Body::new(TimedBody::new(body, BODY_TIMEOUTS, state));
+        let (of_body, late) = (Arc::clone(&activity), Arc::clone(&is_late));
+        let timed = |body| Body::new(TimedBody::new(body, BODY_TIMEOUTS, of_body, late));
         let answering = app.call(request.map(timed));
         async move {
             let answer = answering.await?;

@@ -130,7 +130,7 @@ impl Rib {
         self.places.keep_only(&self.links);
         for key in known.into_keys() {
             if !self.neighbours.contains_key(&key) {
-                self.lose(key);
+                self.lose(key.0, key.1);
             }
         }
         // Last, so that next hops still in use keep their ids.
@@ -268,7 +268,7 @@ impl Rib {
         };
         match neighbour {
             Some(_) => self.lost.remove((address, index)),
-            None if before.is_some() => self.lose((address, index)),
+            None if before.is_some() => self.lose(address, index),
             None => {}
         }
         if before.map(|before| before.mac) != neighbour.map(|neighbour| neighbour.mac) {
@@ -278,8 +278,8 @@ impl Rib {
     }
 
     /// Remembers a neighbour that the kernel knows no more.
-    fn lose(&mut self, key: (IpAddr, u32)) {
-        let forgotten = self.lost.add(key);
+    fn lose(&mut self, address: IpAddr, index: u32) {
+        let forgotten = self.lost.add((address, index));
         self.dirty.extend(forgotten.map(|(address, _)| host(address)));
     }
 

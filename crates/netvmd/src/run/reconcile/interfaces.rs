@@ -5,7 +5,7 @@
 //! An event of netlink or inotify only starts a comparison of all interfaces with their desired state, so a lost event has no lasting
 //! effect.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -155,11 +155,9 @@ async fn compare(daemon: &Daemon, known: &mut Known) -> Result<Option<Arc<Host>>
     daemon.routers().set_carriers(carriers(&host, &ports)).await;
     daemon.routers().follow_mtus(&host, mtus(&ports)).await;
     daemon.routers().keep_names().await;
-    let down: BTreeSet<PortId> =
-        ports.iter().filter(|port| port.link == Some(false)).map(|port| port.id).collect();
     known.logged.retain(|id, _| host.port(*id).is_some());
     for port in &ports {
-        log_changes(daemon, &host, (port, down.contains(&port.id)), &mut known.logged);
+        log_changes(daemon, &host, port, &mut known.logged);
     }
     Ok(Some(host))
 }
@@ -179,18 +177,14 @@ fn mtus(ports: &[PortView]) -> BTreeMap<PortId, u32> {
 }
 
 /// Logs what has changed.
-fn log_changes(
-    daemon: &Daemon,
-    host: &Host,
-    (port, is_down): (&PortView, bool),
-    logged: &mut BTreeMap<PortId, Logged>,
-) {
+fn log_changes(daemon: &Daemon, host: &Host, port: &PortView, logged: &mut BTreeMap<PortId, Logged>) {
     // A router's punt port has the link of the router's port.
     let (Some(config), None) = (host.port(port.id), host.punted_by(port.id)) else { return };
     let name = &config.name;
     let interface = port.interface.as_ref();
     let mtu = interface.and_then(|interface| interface.mtu);
-    let now = Logged { has_link: !is_down, narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
+    let now =
+        Logged { has_link: port.link != Some(false), narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
     let before = logged.insert(port.id, now).unwrap_or(Logged { has_link: true, narrow: None });
     let of = interface.map_or_else(String::new, |interface| format!(" (interface {})", interface.name));
     let is_gone = port.is_open && interface.is_some_and(|it| it.state == InterfaceState::Gone);

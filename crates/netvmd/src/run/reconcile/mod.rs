@@ -46,7 +46,7 @@ async fn start_waiting(daemon: &Daemon) -> Result<(), ApplyError> {
         supervisor.reconcile_live(supervisor.prepare(&host, false).await?).await?;
     }
     if !vms.is_empty() {
-        machines.reconcile(machines.prepare((&host, &host), false).await?);
+        machines.reconcile(machines.prepare(&host, &host, false).await?);
     }
     Ok(())
 }

@@ -36,14 +36,21 @@ pub(in crate::vms) enum LaunchError {
     Port { port: String, path: PathBuf, source: io::Error },
 }
 
+/// A VM to start.
+#[derive(Clone, Copy)]
+pub(in crate::vms) struct Launch<'a> {
+    pub(in crate::vms) recipe: &'a VmRecipe,
+    /// Its NF, if it is one.
+    pub(in crate::vms) instance: Option<&'a Instance<GuestMemory>>,
+    pub(in crate::vms) folder: &'a Folder,
+    pub(in crate::vms) confinement: &'a Arc<Confinement>,
+    /// For logs.
+    pub(in crate::vms) label: &'a str,
+}
+
 /// Starts QEMU and reads its console. Call on the daemon's main thread.
-pub(in crate::vms) fn launch(
-    recipe: &VmRecipe,
-    instance: Option<&Instance<GuestMemory>>,
-    folder: &Folder,
-    confinement: &Arc<Confinement>,
-    label: &str,
-) -> Result<(Machine, Console), LaunchError> {
+pub(in crate::vms) fn launch(new: Launch<'_>) -> Result<(Machine, Console), LaunchError> {
+    let Launch { recipe, instance, folder, confinement, label } = new;
     let (required, available) = (recipe.machine.memory, memory("MemAvailable"));
     if let Some(available) = available.filter(|available| *available < u64::from(required)) {
         return Err(VmProblem::Memory { required, available }.into());

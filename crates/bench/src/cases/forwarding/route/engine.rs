@@ -49,8 +49,9 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
         let destinations: &'static [u32] = destinations(&table, *count as usize).leak();
         for (name, update) in [("router", Some(update)), ("forward", None)] {
             let name = format!("{name}-{count}");
-            subjects
-                .push(Subject::new(name.clone(), move |plan| run(&name, core, update, destinations, plan)));
+            subjects.push(Subject::new(name.clone(), move |plan| {
+                run(&name, core, RoutedTraffic { update, destinations }, plan)
+            }));
         }
         comparisons.push(Comparison::new(format!("router-{count}"), format!("forward-{count}")));
     }
@@ -107,30 +108,29 @@ fn host(core: u32, is_routed: bool) -> Host {
     host
 }
 
-/// Measures the packets of a router with these routes, or of a rule. `destinations`: in network order.
-///
-/// # Errors
-/// [`BenchError`] if packets were punted or dropped.
-pub fn run(
-    name: &str,
-    core: u32,
-    update: Option<&Update>,
-    destinations: &'static [u32],
-    plan: &Plan,
-) -> Measured {
-    measure_host(name, &host(core, update.is_some()), (update, destinations), plan)
+/// Packets, and the routes for them.
+#[derive(Clone, Copy)]
+pub struct RoutedTraffic<'a> {
+    /// The routes; none: a rule forwards them.
+    pub update: Option<&'a Update>,
+    /// In network order.
+    pub destinations: &'static [u32],
 }
 
-/// The same for any host with a null port. `destinations`: in network order.
+/// Measures the packets of a router, or of a rule.
 ///
 /// # Errors
 /// [`BenchError`] if packets were punted or dropped.
-pub fn measure_host(
-    name: &str,
-    host: &Host,
-    (update, destinations): (Option<&Update>, &'static [u32]),
-    plan: &Plan,
-) -> Measured {
+pub fn run(name: &str, core: u32, traffic: RoutedTraffic<'_>, plan: &Plan) -> Measured {
+    measure_host(name, &host(core, traffic.update.is_some()), traffic, plan)
+}
+
+/// The same for any host with a null port.
+///
+/// # Errors
+/// [`BenchError`] if packets were punted or dropped.
+pub fn measure_host(name: &str, host: &Host, traffic: RoutedTraffic<'_>, plan: &Plan) -> Measured {
+    let RoutedTraffic { update, destinations } = traffic;
     let mut rig = Rig::start(host, &[])?;
     let traffic = Traffic::attach_to(destinations)?;
     if let Some(update) = update {

@@ -12,7 +12,7 @@ use netvm_model::{
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{IpNet, Ipv4Net, MacAddr, VlanId};
 
-use super::engine::{BUFFERS, FRAME, ROUTER_MAC, measure_host};
+use super::engine::{BUFFERS, FRAME, ROUTER_MAC, RoutedTraffic, measure_host};
 use crate::measure::harness::{Measured, Plan};
 use crate::setup::layout::Layout;
 
@@ -36,7 +36,8 @@ pub fn run(name: &str, core: u32, interfaces: u16, plan: &Plan) -> Measured {
         u32::from_ne_bytes(address(way as u16))
     };
     let destinations: &'static [u32] = (0..1 << 16).map(to).collect::<Vec<_>>().leak();
-    measure_host(name, &host(core, interfaces), (Some(&update), destinations), plan)
+    let traffic = RoutedTraffic { update: Some(&update), destinations };
+    measure_host(name, &host(core, interfaces), traffic, plan)
 }
 
 fn host(core: u32, interfaces: u16) -> Host {

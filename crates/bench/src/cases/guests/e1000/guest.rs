@@ -96,16 +96,23 @@ impl Image {
     }
 }
 
-/// Sends frames of `bytes` bytes to a guest's card by its TAP interface, `rate` per second, for `time` or until the
-/// sender is dropped.
+/// Frames for a guest's card.
+#[derive(Clone, Copy)]
+pub struct Stream {
+    /// The card.
+    pub receiver: Place,
+    /// The length of a frame.
+    pub bytes: u16,
+    /// Frames per second.
+    pub rate: u64,
+}
+
+/// Sends frames to a guest's card by its TAP interface, for `time` or until the sender is dropped.
 ///
 /// # Errors
 /// [`BenchError::System`].
-pub fn sender(
-    tap: &str,
-    (receiver, bytes, rate): (Place, u16, u64),
-    time: Duration,
-) -> Result<Sender, BenchError> {
+pub fn sender(tap: &str, stream: Stream, time: Duration) -> Result<Sender, BenchError> {
+    let Stream { receiver, bytes, rate } = stream;
     let starting = || BenchError::system("cannot start a sender");
     let mac = std::fs::read_to_string(format!("/sys/class/net/{tap}/address")).map_err(starting())?;
     let mut command = Command::new(beside("netvm-bench-packet", "netvm-bench")?);

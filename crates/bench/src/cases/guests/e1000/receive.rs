@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::card::{Nic, Place};
-use super::guest::sender;
+use super::guest::{Stream, sender};
 use super::{Bench, Counts, SHORTEST, Traffic};
 use crate::cli::Load;
 use crate::error::BenchError;
@@ -82,14 +82,17 @@ pub(super) fn compare_loads(name: &str, loads: &[Load], rows: &mut Vec<Row>) {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Capacity(f64);
 
+/// What is offered to a guest.
+pub(super) struct Offered<'a> {
+    pub(super) nic: Nic,
+    pub(super) loads: &'a [Load],
+    pub(super) capacity: &'a mut Capacity,
+}
+
 impl Bench<'_> {
     /// Offers loads to the first guest, each a multiple of its capacity, which the first run finds.
-    pub(super) fn loads(
-        &mut self,
-        name: &str,
-        (nic, loads, capacity): (Nic, &[Load], &mut Capacity),
-        plan: &Plan,
-    ) -> Measured {
+    pub(super) fn loads(&mut self, name: &str, offered: Offered<'_>, plan: &Plan) -> Measured {
+        let Offered { nic, loads, capacity } = offered;
         self.use_driver(nic)?;
         if capacity.0 == 0.0 {
             *capacity = self.find_capacity(nic, plan)?;
@@ -98,7 +101,7 @@ impl Bench<'_> {
         for load in loads.iter().map(|load| load.factor()) {
             let case = load_case(name, load);
             let offered = (capacity.0 * 1e6 * load) as u64;
-            let (received, before, after) = self.receive((nic, offered.max(1)), plan)?;
+            let (received, before, after) = self.receive(nic, offered.max(1), plan)?;
             figures.push(Figure::new(offered_case(&case), Unit::Mpps, offered as f64 / 1e6));
             figures.push(Figure::new(&case, Unit::Mpps, received.rate()));
             let dropped = received.dropped / received.packets.max(1.0);
@@ -112,7 +115,7 @@ impl Bench<'_> {
     fn find_capacity(&mut self, nic: Nic, plan: &Plan) -> Result<Capacity, BenchError> {
         let (mut best, mut beyond, mut offered): (f64, _, _) = (0.0, 0, FEWEST);
         while beyond < 2 && offered <= MOST {
-            let rate = self.receive((nic, offered), plan)?.0.rate();
+            let rate = self.receive(nic, offered, plan)?.0.rate();
             best = best.max(rate);
             beyond = if rate * 1e6 < offered as f64 * TAKEN { beyond + 1 } else { 0 };
             offered *= 2;
@@ -124,7 +127,8 @@ impl Bench<'_> {
     /// after.
     fn receive(
         &mut self,
-        (nic, rate): (Nic, u64),
+        nic: Nic,
+        rate: u64,
         plan: &Plan,
     ) -> Result<(Received, Counts, Counts), BenchError> {
         let receiver = Place { guest: 0, card: nic.card };
@@ -134,7 +138,7 @@ impl Bench<'_> {
         self.answer(0, "receiving")?;
         let sending = time + MARGIN;
         let process = match receiver.tap() {
-            Some(tap) => Some(sender(&tap, (receiver, SHORTEST, rate), sending)?),
+            Some(tap) => Some(sender(&tap, Stream { receiver, bytes: SHORTEST, rate }, sending)?),
             None => {
                 self.direct(Traffic::Load(nic.card, rate))?;
                 None

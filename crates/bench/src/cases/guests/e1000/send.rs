@@ -17,11 +17,11 @@ const MARGIN: Duration = Duration::from_millis(1500);
 
 impl Bench<'_> {
     /// The first guest sends frames of `bytes` bytes, without FCS, which the engine or the kernel drops.
-    pub(super) fn send_to_host(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
+    pub(super) fn send_to_host(&mut self, name: &str, nic: Nic, bytes: u16, plan: &Plan) -> Measured {
         self.use_driver(nic)?;
         let sender = Place { guest: 0, card: nic.card };
         let time = plan.warm_up + plan.window + Duration::from_millis(300);
-        self.begin_sending((sender, NOBODY), bytes, time)?;
+        self.begin_sending(sender, NOBODY, bytes, time)?;
         self.rig.run(plan.warm_up)?;
         let (start, before) = (Instant::now(), self.counts(sender));
         self.rig.run(plan.window)?;
@@ -34,17 +34,17 @@ impl Bench<'_> {
     }
 
     /// The first guest sends to the second one, which receives.
-    pub(super) fn send_to_guest(&mut self, name: &str, (nic, bytes): (Nic, u16), plan: &Plan) -> Measured {
+    pub(super) fn send_to_guest(&mut self, name: &str, nic: Nic, bytes: u16, plan: &Plan) -> Measured {
         self.use_driver(nic)?;
         let [sender, receiver] = [0, 1].map(|guest| Place { guest, card: nic.card });
         self.direct(Traffic::Between(nic.card))?;
-        let begun = self.begin_sending((sender, receiver.mac()), bytes, plan.warm_up + plan.window + MARGIN);
-        let measured = begun.and_then(|()| self.measure_receiver((sender, receiver), name, plan));
+        let begun = self.begin_sending(sender, receiver.mac(), bytes, plan.warm_up + plan.window + MARGIN);
+        let measured = begun.and_then(|()| self.measure_receiver(sender, receiver, name, plan));
         self.direct(Traffic::None)?;
         measured
     }
 
-    fn measure_receiver(&mut self, (sender, receiver): (Place, Place), name: &str, plan: &Plan) -> Measured {
+    fn measure_receiver(&mut self, sender: Place, receiver: Place, name: &str, plan: &Plan) -> Measured {
         self.rig.run(plan.warm_up)?;
         let command = format!("receive {} {}", receiver.mac(), plan.window.as_millis());
         self.command(1, &command)?;
@@ -66,7 +66,8 @@ impl Bench<'_> {
     /// Lets a guest send, and waits for the first frame.
     fn begin_sending(
         &mut self,
-        (sender, to): (Place, MacAddr),
+        sender: Place,
+        to: MacAddr,
         bytes: u16,
         time: Duration,
     ) -> Result<(), BenchError> {

@@ -123,7 +123,7 @@ impl RouterBurst {
         let headers = Headers::read::<TAGGED>(first)?;
         let ingress = Ingress::of(router, here, &headers)?;
         headers.destination(first.pkt_len())?;
-        let decided = self.decide_all::<TAGGED>(router, (here, ingress), batch);
+        let decided = self.decide_all::<TAGGED>(router, here, ingress, batch);
         let penalty = self.penalty * 2 + 1;
         self.penalty = if decided.is_some() { 0 } else { penalty.min(MOST_SKIPPED) };
         self.skipped = self.penalty;
@@ -135,7 +135,8 @@ impl RouterBurst {
     fn decide_all<const TAGGED: bool>(
         &mut self,
         router: &RouterPath,
-        (here, ingress): (Here<'_>, Ingress),
+        here: Here<'_>,
+        ingress: Ingress,
         batch: &mut Batch,
     ) -> Option<bool> {
         let Self { headers, verdicts, heads, v4, .. } = self;

@@ -53,7 +53,7 @@ struct Decided {
 }
 
 /// Decides a burst, and says whether it took the fast path.
-fn decide((memory, router): (&Memory, &RouterPath), frames: &[Vec<u8>], tries: bool) -> (Decided, bool) {
+fn decide(memory: &Memory, router: &RouterPath, frames: &[Vec<u8>], tries: bool) -> (Decided, bool) {
     let mut batch = Batch::new();
     for frame in frames {
         batch.push(mbuf_of(memory, frame)).unwrap();
@@ -64,10 +64,10 @@ fn decide((memory, router): (&Memory, &RouterPath), frames: &[Vec<u8>], tries: b
         burst.skipped = 1;
         let limit = DestinationLimit::of_redirects(1_000_000_000);
         let mut redirects = Redirects { limit: Some(&limit), now: 1 };
-        burst.decide(router, (here, &mut redirects), &mut batch)
+        burst.decide(router, here, &mut redirects, &mut batch)
     });
     let counters = WorkerCounters::new();
-    burst.count(router, (&batch, is_alike && here.is_one()), &counters);
+    burst.count(router, &batch, is_alike && here.is_one(), &counters);
     let counts = |interface: &InterfacePath| {
         let c = counters_of(interface, &counters);
         [&c.rx_packets, &c.rx_bytes, &c.rx_dropped, &c.tx_packets, &c.tx_bytes].map(Counter::get)
@@ -90,7 +90,7 @@ fn only_bursts_that_suit_take_the_fast_path() {
     let also = packet(VIRTUAL, TO[0], None);
     let is_fast = |by, frames: &[&Vec<u8>]| {
         let frames: Vec<_> = frames.iter().map(|frame| (*frame).clone()).collect();
-        decide((&memory, &router_by(by)), &frames, true).1
+        decide(&memory, &router_by(by), &frames, true).1
     };
     assert!(is_fast([3, 3], &[&plain, &plain]));
     assert!(is_fast([3, 2], &[&plain, &other]), "two next hops");
@@ -241,7 +241,7 @@ proptest! {
             frames[at.index(count)] = packet;
         }
         let router = router_by(by.map(|by| by % 5));
-        let [fast, other] = [true, false].map(|tries| decide((&memory, &router), &frames, tries).0);
+        let [fast, other] = [true, false].map(|tries| decide(&memory, &router, &frames, tries).0);
         prop_assert_eq!(fast, other);
     }
 }
