@@ -172,7 +172,7 @@ DropReason {
          8289).",
         "Nothing, for TCP: its senders slow down. For others raise `weight` or `bits`, or `codel_ms`.";
     PortDown = "port-down":
-        "The port does not exist any more, or is being removed.",
+        "The port does not exist any more, or was closed while the packet waited in it.",
         "`netvm status` lists ports without link or interface.";
     ForwardingLoop = "forwarding-loop":
         "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`) one after the other, or was one of \

@@ -126,6 +126,13 @@ impl PrivateXsk {
         (sent as u64, bytes)
     }
 
+    /// Discards the staged frames; returns how many.
+    pub fn discard_staged(&mut self) -> u64 {
+        let count = self.staged.len();
+        self.free.extend(self.staged.drain(..).map(|frame| frame.buffer));
+        count as u64
+    }
+
     /// Whether no frame is staged.
     #[must_use]
     pub fn is_flushed(&self) -> bool {

@@ -121,4 +121,8 @@ impl Device for EthDevice {
     fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
+
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        self.drop_gathered(cx);
+    }
 }

@@ -78,6 +78,13 @@ impl XskDevice {
         }
     }
 
+    /// Takes packets that the kernel does not have yet, at most a batch; `None` if there are none.
+    fn take_unsent(&mut self) -> Option<Batch> {
+        let count = self.backlog.len().min(BURST);
+        let buffers: ArrayVec<u32, BURST> = self.backlog.drain(..count).map(|frame| frame.buffer).collect();
+        (count > 0).then(|| own(&self.memory, &buffers))
+    }
+
     /// Gives the kernel free buffers, a burst at a time.
     fn refill(socket: &mut Xsk, memory: &Memory) {
         while socket.fill_free() >= BURST {
@@ -105,15 +112,15 @@ pub(super) fn finish_checksum(mbuf: &mut Mbuf) {
     }
 }
 
-/// The packet in a buffer that the kernel returned.
+/// The packet in a buffer that the socket returned, or that was taken from the backlog.
 #[inline]
 fn own_one(memory: &Memory, buffer: u32) -> Option<Mbuf> {
-    // SAFETY: the socket keeps a record and returns only buffers that it was given, each once; the code that gave it the
-    // buffer forgot the mbuf.
+    // SAFETY: the socket keeps a record and returns only buffers that it was given, each once, and a buffer leaves the
+    // backlog once; the code that put the buffer there forgot the mbuf.
     memory.pool.mbuf_of(buffer).map(|mbuf| unsafe { mbuf.own() })
 }
 
-/// Packets in buffers that the kernel returned; at most a batch.
+/// Packets in such buffers; at most a batch.
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
     for mbuf in buffers.iter().filter_map(|buffer| own_one(memory, *buffer)) {
@@ -189,6 +196,12 @@ impl Device for XskDevice {
         self.backlog.is_empty() && !self.needs_kick
     }
 
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        while let Some(packets) = self.take_unsent() {
+            cx.note_drops(DropReason::PortDown, packets.as_slice());
+        }
+    }
+
     fn arrival(&self) -> Arrival<'_> {
         self.socket.as_ref().map_or(Arrival::Never, |socket| Arrival::Readable(socket.as_fd()))
     }
@@ -206,11 +219,11 @@ impl Drop for XskDevice {
     /// Takes all buffers back from the kernel. The manager runs it, because it can take milliseconds.
     fn drop(&mut self) {
         self.drops.end();
-        let waiting: ArrayVec<u32, BACKLOG> = self.backlog.drain(..).map(|frame| frame.buffer).collect();
+        while self.take_unsent().is_some() {}
         let held = self.socket.take().map(|socket| socket.close().or_else(|held| held.wait(RELEASE_TIMEOUT)));
         // Buffers that the kernel keeps are never reused: a driver may still write to them.
         let held = held.and_then(Result::ok).unwrap_or_default();
-        for buffers in held.chunks(BURST).chain(waiting.chunks(BURST)) {
+        for buffers in held.chunks(BURST) {
             own(&self.memory, buffers).clear();
         }
     }

@@ -100,6 +100,11 @@ impl Device for PrivateXskDevice {
         self.socket.is_flushed() && !self.needs_kick
     }
 
+    /// The packets themselves are free already, so captures do not show them.
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        cx.counters.drops.add(DropReason::PortDown, self.socket.discard_staged());
+    }
+
     fn arrival(&self) -> Arrival<'_> {
         Arrival::Readable(self.socket.as_fd())
     }

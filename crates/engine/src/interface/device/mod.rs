@@ -56,6 +56,9 @@ pub(crate) trait Device: Send {
         !self.is_flushed()
     }
 
+    /// Drops packets that it took and has not sent, and counts them as [`DropReason::PortDown`]: the port closes.
+    fn drop_unsent(&mut self, cx: &PortContext<'_>);
+
     /// How the worker learns that packets have arrived; does not change.
     fn arrival(&self) -> Arrival<'_> {
         Arrival::Ask
@@ -117,5 +120,11 @@ pub(crate) trait Gathers: Device {
             cx.note_drops(DropReason::TxFull, batch.as_slice());
             batch.clear();
         }
+    }
+
+    /// Implements [`Device::drop_unsent`].
+    fn drop_gathered(&mut self, cx: &PortContext<'_>) {
+        cx.note_drops(DropReason::PortDown, self.unsent().as_slice());
+        self.unsent().clear();
     }
 }

@@ -187,6 +187,10 @@ impl Device for E1000Device {
         self.unsent.is_empty()
     }
 
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        self.drop_gathered(cx);
+    }
+
     fn expects(&self) -> Expects<'_> {
         if self.queue.has_packets() {
             Expects::Arrived

@@ -248,6 +248,10 @@ impl Device for KernelDevice {
         self.unsent.is_empty()
     }
 
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        self.drop_gathered(cx);
+    }
+
     fn arrival(&self) -> Arrival<'_> {
         Arrival::Readable(self.queue.as_fd())
     }

@@ -241,6 +241,8 @@ impl Device for Capture {
         self.buffered.is_some()
     }
 
+    fn drop_unsent(&mut self, _cx: &PortContext<'_>) {}
+
     fn prepare_wait(&mut self) {
         if self.buffered.is_some() {
             self.settle();

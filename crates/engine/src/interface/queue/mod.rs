@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use dpdk::{Accepts, Batch};
 
+use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::interface::device::{Device, PortContext};
 use crate::memory::Memory;
@@ -138,6 +139,14 @@ impl PortQueue {
     #[inline]
     pub(crate) fn flush(&mut self, cx: &PortContext<'_>) -> usize {
         self.devices.first_mut().map_or(0, |device| device.flush(cx))
+    }
+
+    /// Drops and counts the packets that shaper and devices have not sent, because the port closes.
+    pub(crate) fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        while let Some(mbuf) = self.shaper.as_deref_mut().and_then(Shaper::pop_any) {
+            cx.note_drop(DropReason::PortDown, &mbuf);
+        }
+        self.devices.iter_mut().for_each(|device| device.drop_unsent(cx));
     }
 
     pub(crate) fn is_flushed(&self) -> bool {

@@ -223,6 +223,8 @@ impl Device for Source {
         true
     }
 
+    fn drop_unsent(&mut self, _cx: &PortContext<'_>) {}
+
     fn expects(&self) -> Expects<'_> {
         if self.left == Some(0) { Expects::Nothing } else { Expects::Unnoticed }
     }

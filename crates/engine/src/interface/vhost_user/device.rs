@@ -87,6 +87,10 @@ impl Device for VhostDevice {
         self.unsent.is_empty() && !self.queue.is_copying() && !self.queue.has_pending_call()
     }
 
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        self.drop_gathered(cx);
+    }
+
     fn prepare_wait(&mut self) {
         self.ready = self.queue.begin_wait();
     }

@@ -16,7 +16,7 @@ use crate::tap::places::Places;
 use crate::worker::Worker;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{send_handed_over, send_held, take_arrivals};
-use crate::worker::graph::tx::{empty_shaper, shape_one};
+use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::state::handoff::Held;
 
 /// A command from the manager to a worker.
@@ -31,7 +31,7 @@ pub(crate) enum Command {
     AddPort(Box<PortQueue>),
     /// Also receive by this port.
     StartPort(PortId),
-    /// Send what the queue has gathered, and return the queue.
+    /// Send what the queue has gathered, drop what the device does not take, and return the queue.
     RemovePort(PortId),
     /// Hold packets for a port, which is about to move to another worker.
     Hold(Box<Held>),
@@ -152,7 +152,7 @@ impl Worker {
                 }
                 self.has_new_shares = true;
                 dp.flush_ports();
-                let old = dp.ports.remove(port).map(|queue| empty_shaper(dp, &self.snapshot, queue));
+                let old = dp.ports.remove(port).map(|queue| close(dp, &self.snapshot, queue));
                 self.send(Event::PortRetired(port, old));
             }
             Command::Hold(held) => {

@@ -143,12 +143,8 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     }
 }
 
-/// Drops the packets in the shaper of a port that closes; a port without a device passes them on.
-pub(crate) fn empty_shaper(
-    dp: &mut Datapath,
-    snapshot: &Snapshot,
-    mut queue: Box<PortQueue>,
-) -> Box<PortQueue> {
+/// Drops the packets that a port has not sent when it closes; a port without a device passes on those in its shaper.
+pub(crate) fn close(dp: &mut Datapath, snapshot: &Snapshot, mut queue: Box<PortQueue>) -> Box<PortQueue> {
     if queue.devices().is_empty()
         && let Some(to) = snapshot.sends_to(queue.port)
     {
@@ -159,9 +155,7 @@ pub(crate) fn empty_shaper(
         }
     }
     let cx = dp.port_context(queue.port);
-    while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
-        cx.note_drop(DropReason::PortDown, &mbuf);
-    }
+    queue.drop_unsent(&cx);
     queue
 }
 

@@ -18,7 +18,7 @@ use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
 use crate::inflight::ThreadInFlight;
-use crate::interface::{Device, PortContext, PortQueue, Shaper};
+use crate::interface::{Device, Gathers, PortContext, PortQueue, Shaper};
 use crate::limits::SharedLimits;
 use crate::link::{Link, LinkParts};
 use crate::memory::{Memory, eal_for_tests};
@@ -26,7 +26,7 @@ use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
-use crate::worker::{Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
+use crate::worker::{Command, Event, Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
 
 pub(super) const GROUP: GroupId = GroupId(0);
 pub(super) const CHAIN: ChainId = ChainId(0);
@@ -40,12 +40,20 @@ pub(super) struct Wire {
     pub(super) from_engine: Vec<Vec<u8>>,
     /// Payload bytes of each packet that a received segment is to be cut into; `None`: frames come finished.
     pub(super) segment_size: Option<u16>,
+    /// It takes no frames.
+    pub(super) is_full: bool,
 }
 
 /// A port device that exchanges frames with a [`Wire`].
 struct WireDevice {
     wire: Arc<Mutex<Wire>>,
-    unsent: Vec<Mbuf>,
+    unsent: Batch,
+}
+
+impl Gathers for WireDevice {
+    fn unsent(&mut self) -> &mut Batch {
+        &mut self.unsent
+    }
 }
 
 impl Device for WireDevice {
@@ -61,20 +69,27 @@ impl Device for WireDevice {
         }
     }
 
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, _cx: &PortContext<'_>) {
-        self.unsent.extend(batch.drain());
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
+        self.gather(batch, cx);
     }
 
     fn flush(&mut self, cx: &PortContext<'_>) -> usize {
+        let wire = &mut *self.wire.lock().unwrap();
+        if wire.is_full {
+            return 0;
+        }
         let sent = self.unsent.len();
         cx.counters.tx_packets.add(sent as u64);
-        let frames = self.unsent.drain(..).map(|mbuf| bytes_of(&mbuf));
-        self.wire.lock().unwrap().from_engine.extend(frames);
+        wire.from_engine.extend(self.unsent.drain().map(|mbuf| bytes_of(&mbuf)));
         sent
     }
 
     fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
+    }
+
+    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
+        self.drop_gathered(cx);
     }
 
     fn leaves_work(&self) -> bool {
@@ -139,6 +154,8 @@ pub(super) struct Rig {
     pub(super) wires: Vec<Arc<Mutex<Wire>>>,
     pub(super) nfs: Vec<NfEnd>,
     latency: rtrb::Consumer<LatencySample>,
+    commands: rtrb::Producer<Command>,
+    events: rtrb::Consumer<Event>,
 }
 
 impl Rig {
@@ -151,8 +168,8 @@ impl Rig {
 
     /// The ports and rules of a host.
     pub(super) fn of(host: &Host) -> Self {
-        let (_commands, inbox) = RingBuffer::new(1);
-        let (outbox, _events) = RingBuffer::new(1);
+        let (commands, inbox) = RingBuffer::new(1);
+        let (outbox, events) = RingBuffer::new(1);
         let (samples, latency) = RingBuffer::new(64);
         let setup = Setup {
             id: WorkerId(0),
@@ -184,7 +201,7 @@ impl Rig {
             }
             let mut devices: Vec<Box<dyn Device>> = Vec::new();
             if port.kind.info().sends_to.is_none() {
-                devices.push(Box::new(WireDevice { wire, unsent: Vec::new() }));
+                devices.push(Box::new(WireDevice { wire, unsent: Batch::new() }));
             }
             let mut queue = PortQueue::new(port.id, MemoryId(0), false, devices);
             let shaper = port.policy.qos.as_ref().map(|qos| Box::new(Shaper::new(qos).unwrap()));
@@ -194,7 +211,7 @@ impl Rig {
         }
         worker.snapshot = Arc::new(snapshot);
         worker.shares.follow(worker.inputs.ports(), &worker.snapshot.policy);
-        let mut rig = Self { worker, memory, wires, nfs: Vec::new(), latency };
+        let mut rig = Self { worker, memory, wires, nfs: Vec::new(), latency, commands, events };
         // In-order queues open with the first tick after that in which they were made.
         rig.tick(1);
         rig
@@ -278,6 +295,14 @@ impl Rig {
         self.worker.inputs.found(&all);
         self.worker.inputs.begin_turn(0);
         self.worker.turn::<false>()
+    }
+
+    /// Closes a port, as the manager does.
+    pub(super) fn close(&mut self, port: u16) {
+        assert!(self.commands.push(Command::RemovePort(PortId(port))).is_ok());
+        self.worker.handle_commands();
+        let retired = |event| matches!(event, Event::PortRetired(PortId(closed), Some(_)) if closed == port);
+        assert!(self.events.pop().is_ok_and(retired));
     }
 
     /// The latencies measured since the last call.

@@ -96,3 +96,14 @@ fn a_shaper_that_is_removed_lets_go_of_what_waits() {
     assert_eq!(rig.sent(1).len(), 1, "packets go past it");
     rig.assert_nothing_leaked();
 }
+
+#[test]
+fn packets_in_the_shaper_of_a_port_that_closes_are_counted() {
+    let mut rig = rig(r#"{ name = "rest" }"#);
+    (0..60).for_each(|n| rig.receive(0, &frame(0, n)));
+    rig.turn();
+    assert_eq!(rig.sent(1).len(), 18);
+    rig.close(1);
+    assert_eq!(rig.dropped_at(1, DropReason::PortDown), 42);
+    rig.assert_nothing_leaked();
+}

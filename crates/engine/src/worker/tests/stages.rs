@@ -51,6 +51,23 @@ fn a_port_without_forward_drops_under_its_reason() {
 }
 
 #[test]
+fn packets_that_a_device_has_not_sent_are_counted_when_its_port_closes() {
+    let mut rig = Rig::new(&[Forward::Port(PortId(1)), Forward::None]);
+    rig.wires[1].lock().unwrap().is_full = true;
+    (0..70).for_each(|n| rig.receive(0, &udp(1, 2, n)));
+    while rig.turn() > 0 {}
+    let dropped = |rig: &Rig| [DropReason::TxFull, DropReason::PortDown].map(|why| rig.dropped_at(1, why));
+    assert_eq!(dropped(&rig), [6, 0], "the others wait");
+    rig.close(1);
+    assert_eq!(dropped(&rig), [6, 64]);
+    rig.receive(0, &udp(1, 2, 3));
+    rig.turn();
+    assert_eq!(dropped(&rig), [6, 65], "later packets have no port");
+    assert_eq!(rig.counters().ports[1].tx_packets.get(), 0);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
 fn packets_pass_every_nf_of_a_chain_and_leave() {
     let mut rig = Rig::new(&TO_CHAIN).with_chain(2, &[]);
     let frames: Vec<_> = (0..40).map(|n| udp(1, 2, n)).collect();

@@ -29,6 +29,8 @@ impl Device for Socket {
         true
     }
 
+    fn drop_unsent(&mut self, _: &PortContext<'_>) {}
+
     fn arrival(&self) -> Arrival<'_> {
         Arrival::Readable(self.0.as_fd())
     }

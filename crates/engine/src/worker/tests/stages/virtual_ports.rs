@@ -85,10 +85,9 @@ fn packets_that_a_loop_multiplies_are_bounded_in_each_turn() {
     rig.assert_nothing_leaked();
 }
 
-#[test]
-fn a_shaper_delays_what_a_port_without_a_device_sends() {
+/// [`linked`] with a shaper of port 1: one frame at once, then at least one in each tick of a tenth of a second.
+fn shaped(frame: &[u8]) -> Host {
     let mut host = linked();
-    let frame = udp(1, 2, 3);
     let bits = frame.len() as u64 * 8;
     let queue = QueueConfig {
         id: QueueId(0),
@@ -97,10 +96,30 @@ fn a_shaper_delays_what_a_port_without_a_device_sends() {
         weight: 1,
         ..QueueConfig::default()
     };
-    // At least one packet in each tick of a tenth of a second, and one at once.
     let bits = Rate { per_second: bits * 11, burst: bits };
     host.ports[1].policy.qos = Some(QosConfig { bits, queues: vec![queue] });
-    let mut rig = Rig::of(&host);
+    host
+}
+
+#[test]
+fn a_port_without_a_device_that_closes_passes_on_what_its_shaper_has() {
+    let frame = udp(1, 2, 3);
+    let mut rig = Rig::of(&shaped(&frame));
+    rig.tick(100);
+    (0..3).for_each(|_| rig.receive(0, &frame));
+    rig.turn();
+    assert_eq!(rig.sent(3).len(), 1);
+    rig.close(1);
+    rig.turn();
+    assert_eq!(rig.sent(3).len(), 2);
+    assert_eq!(rig.dropped_at(1, DropReason::PortDown), 0);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn a_shaper_delays_what_a_port_without_a_device_sends() {
+    let frame = udp(1, 2, 3);
+    let mut rig = Rig::of(&shaped(&frame));
     rig.tick(100);
     (0..3).for_each(|_| rig.receive(0, &frame));
     rig.turn();
