@@ -136,9 +136,13 @@ impl PortQueue {
         }
     }
 
+    /// Sends what waits: in other devices than the first, only what they had when their queue came from another worker.
     #[inline]
     pub(crate) fn flush(&mut self, cx: &PortContext<'_>) -> usize {
-        self.devices.first_mut().map_or(0, |device| device.flush(cx))
+        let Some((first, others)) = self.devices.split_first_mut() else { return 0 };
+        let waiting = others.iter_mut().filter(|device| !device.is_flushed());
+        let older: usize = waiting.map(|device| device.flush(cx)).sum();
+        older + first.flush(cx)
     }
 
     /// Drops and counts the packets that shaper and devices have not sent, because the port closes.
@@ -150,14 +154,14 @@ impl PortQueue {
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
-        self.devices.first().is_none_or(|device| device.is_flushed())
+        self.devices.iter().all(|device| device.is_flushed())
             && self.shaper.as_ref().is_none_or(|shaper| shaper.is_empty())
     }
 
     /// Whether to flush it again in the next turn.
     #[inline]
     pub(crate) fn needs_flush(&self) -> bool {
-        self.devices.first().is_some_and(|device| device.needs_flush())
+        self.devices.iter().any(|device| device.needs_flush())
             || self.shaper.as_ref().is_some_and(|shaper| !shaper.is_empty())
     }
 

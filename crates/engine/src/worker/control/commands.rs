@@ -251,6 +251,8 @@ impl Worker {
     /// Takes a queue over; the manager starts the port if it is new here.
     fn give_queue(&mut self, queue: Box<PortQueue>) {
         let port = queue.port;
+        // Packets may wait in its device or shaper.
+        self.dp.ports.mark_unsent(port);
         if self.dp.ports.get(port).is_none() {
             return self.dp.ports.add(queue);
         }

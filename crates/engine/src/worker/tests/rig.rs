@@ -297,12 +297,17 @@ impl Rig {
         self.worker.turn::<false>()
     }
 
-    /// Closes a port, as the manager does.
-    pub(super) fn close(&mut self, port: u16) {
-        assert!(self.commands.push(Command::RemovePort(PortId(port))).is_ok());
+    /// Lets the worker handle a command of the manager; returns its answer.
+    pub(super) fn command(&mut self, command: Command) -> Option<Event> {
+        assert!(self.commands.push(command).is_ok());
         self.worker.handle_commands();
+        self.events.pop().ok()
+    }
+
+    /// Closes a port.
+    pub(super) fn close(&mut self, port: u16) {
         let retired = |event| matches!(event, Event::PortRetired(PortId(closed), Some(_)) if closed == port);
-        assert!(self.events.pop().is_ok_and(retired));
+        assert!(self.command(Command::RemovePort(PortId(port))).is_some_and(retired));
     }
 
     /// The latencies measured since the last call.

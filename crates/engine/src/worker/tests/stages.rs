@@ -8,8 +8,9 @@ use netvm_ring::{Descriptor, VerdictKind};
 use super::rig::{CHAIN, RING, Rig, udp};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::PortId;
+use crate::worker::handoff::Held;
 use crate::worker::handoff::tests::{PORT, two};
-use crate::worker::{FlowMonitor, Span};
+use crate::worker::{Command, Event, FlowMonitor, Span};
 
 const TO_CHAIN: [Forward; 3] = [Forward::Chain(CHAIN), Forward::None, Forward::None];
 
@@ -65,6 +66,29 @@ fn packets_that_a_device_has_not_sent_are_counted_when_its_port_closes() {
     assert_eq!(dropped(&rig), [6, 65], "later packets have no port");
     assert_eq!(rig.counters().ports[1].tx_packets.get(), 0);
     rig.assert_nothing_leaked();
+}
+
+#[test]
+fn packets_that_wait_in_a_queue_leave_by_it_when_another_worker_has_it() {
+    for has_own in [true, false] {
+        let [mut from, mut to] = [(); 2].map(|()| Rig::new(&[Forward::Port(PortId(1)), Forward::None]));
+        let frames: Vec<_> = (0..10).map(|n| udp(1, 2, n)).collect();
+        from.wires[1].lock().unwrap().is_full = true;
+        frames.iter().for_each(|frame| from.receive(0, frame));
+        from.turn();
+        if !has_own {
+            to.close(1);
+        }
+        let taken = from.command(Command::TakeQueue(PortId(1), Held::new(PortId(1))));
+        let Some(Event::QueueTaken(Some(queue))) = taken else { panic!("not taken") };
+        assert!(to.command(Command::GiveQueue(queue)).is_none());
+        to.turn();
+        assert!(from.sent(1).is_empty(), "the device takes none yet");
+        from.wires[1].lock().unwrap().is_full = false;
+        to.turn();
+        assert_eq!(from.sent(1), frames);
+        from.assert_nothing_leaked();
+    }
 }
 
 #[test]
