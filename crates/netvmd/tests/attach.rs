@@ -274,7 +274,11 @@ fn an_idle_daemon_uses_little_cpu() {
     let lanes = lane("a", &program("forward")).replace("rate = 5000", "rate = 5000\ncount = 1000");
     let daemon = Daemon::start_in(Arc::new(Folder::new()), &format!("{ENGINE}{lanes}"));
     let nf = daemon.until_running("a-nf").pid.unwrap();
-    daemon.until("the source has run dry", |daemon| daemon.stats().ports[0].rx_packets == 1000);
+    daemon.until("the source has run dry", |daemon| {
+        let ports = daemon.stats().ports;
+        // What it cannot send in time on a busy machine is dropped.
+        ports[0].rx_packets + ports[0].rx_dropped == 1000
+    });
     let ticks = |pid: u32| -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
