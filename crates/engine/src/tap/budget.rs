@@ -1,11 +1,13 @@
-//! The time that filters of captures may take. In: what the last packets cost. Out: whether a filter may run.
+//! The time that filters of captures and traces may take. In: what the last packets cost. Out: whether a filter may
+//! run.
 //!
-//! Any member of `capture_group` may send a filter of thousands of instructions. All filters of a worker together take at most
-//! [`SHARE`] of its time, each capture the same part of it; beyond it, packets pass unfiltered, and are counted as missed.
+//! Any member of `capture_group` may send a filter of thousands of instructions. The filters of all captures together
+//! take at most [`SHARE`] of a worker's time, each of them the same part of it, and so do those of all traces; beyond
+//! it, packets pass unfiltered.
 
 use netvm_clock as clock;
 
-/// The filters' share of a worker's time: one part of so many.
+/// The share of a worker's time that the filters of captures, or of traces, have: one part of so many.
 const SHARE: u64 = 4;
 /// Most cycles that the filters can have saved up: some 0.2 ms, which is how long they can delay other packets at once.
 const SAVED: i64 = 1 << 19;
@@ -16,7 +18,7 @@ const FOR_COPY: usize = 1 << 17;
 /// Instructions to run between two looks at the clock.
 const UNTIL_LOOK: usize = 4096;
 
-/// One capture's budget on one worker.
+/// One filter's budget on one worker.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// Cycles that the filter may take; negative: it has taken more.
@@ -31,13 +33,13 @@ impl Budget {
         Self { left: SAVED, filled: now }
     }
 
-    /// Adds the share of the time that has passed, if so many captures run.
+    /// Adds the share of the time that has passed, if so many filters share it.
     #[inline]
-    pub(super) fn fill(&mut self, now: u64, captures: usize) {
-        let parts = SHARE * captures.max(1) as u64;
+    pub(super) fn fill(&mut self, now: u64, filters: usize) {
+        let parts = SHARE * filters.max(1) as u64;
         let earned = now.saturating_sub(self.filled) / parts;
         self.filled = now;
-        let most = SAVED / captures.max(1) as i64;
+        let most = SAVED / filters.max(1) as i64;
         self.left = self.left.saturating_add(i64::try_from(earned).unwrap_or(SAVED)).min(most);
     }
 
@@ -47,7 +49,8 @@ impl Budget {
         self.left > 0
     }
 
-    /// Takes what the filter has cost since `from`. At most what its work can cost: the kernel may have run another thread.
+    /// Takes what the filter has cost since `from`. At most what its work can cost: the kernel may have run another
+    /// thread.
     #[inline]
     pub(super) fn spend(&mut self, from: u64, work: Work) {
         let most = work.instructions * FOR_INSTRUCTION + work.copies * FOR_COPY;
@@ -81,7 +84,7 @@ mod tests {
         assert!(!budget.has_some());
         budget.fill(1000, 1);
         assert_eq!(budget.left, 250);
-        // With another capture, it has half of that.
+        // With another filter, it has half of that.
         budget.fill(2000, 2);
         assert_eq!(budget.left, 375);
         budget.fill(u64::MAX, 2);

@@ -1,12 +1,12 @@
 //! Packet capture. In: packets at a place of the packet path, or packets about to be dropped, with their metadata. Out: a copy
 //! of each matching packet in the ring of the capture's reader. The packets themselves do not change.
 //!
-//! Cost without captures: one branch per burst and place. With captures: a time stamp and a lookup per burst, place and
-//! capture, and one copy of at most `snaplen` bytes per packet. A filter first copies the packet's front and reads the copy,
-//! because other processes can write to the packet. Filters have a share of the worker's time (`budget`), for which they cost
-//! another time stamp per burst, or per packet if they are long.
+//! Cost without captures: one branch per burst and place. With captures: a time stamp and a lookup per burst, place
+//! and capture, and one copy of at most `snaplen` bytes per packet. Filters ([`filtering`]) have a share of the
+//! worker's time, for which they cost another time stamp per burst, or per packet if they are long.
 
 mod budget;
+pub(crate) mod filtering;
 pub(crate) mod places;
 
 use std::cell::RefCell;
@@ -14,15 +14,12 @@ use std::sync::Arc;
 
 use dpdk::Mbuf;
 use netvm_clock as clock;
-use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Outcome, Record, Writer};
+use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Record, Writer};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
-use budget::{Budget, Work, packets_at_once};
+use filtering::Filtering;
 use places::Places;
-
-/// Bytes that a filter reads before it needs the rest of a packet: all headers that libpcap's language names.
-const FRONT: usize = 256;
 
 /// Most captures that run at a time.
 pub(crate) const MAX_CAPTURES: usize = 16;
@@ -87,13 +84,6 @@ impl Passing {
     }
 }
 
-/// A capture's filter in a worker.
-#[derive(Debug)]
-struct Filtering {
-    filter: Filter,
-    budget: Budget,
-}
-
 /// One capture's state in a worker.
 #[derive(Debug)]
 pub(crate) struct Tap {
@@ -108,8 +98,7 @@ pub(crate) struct Tap {
 impl Tap {
     pub(crate) fn new(id: CaptureId, places: Arc<Places>, parts: TapParts) -> Self {
         let TapParts { ring, filter, snaplen } = parts;
-        let filtering = filter.map(|filter| Filtering { filter, budget: Budget::new(clock::cycles()) });
-        Self { id, places, filtering, snaplen, ring }
+        Self { id, places, filtering: filter.map(Filtering::new), snaplen, ring }
     }
 
     /// `captures`: so many run on this worker.
@@ -118,7 +107,7 @@ impl Tap {
         let record = passing.record(interface);
         self.ring.count_seen(interface, packets.len() as u64);
         if let Some(mut filtering) = self.filtering.take() {
-            filtering.budget.fill(record.cycles, captures);
+            filtering.fill(record.cycles, captures);
             let mut left = packets;
             while let Some((some, rest)) = filtering.next(left) {
                 let wanted = filtering.wanted(some, passing.direction);
@@ -161,43 +150,6 @@ pub(crate) struct TapParts {
     pub(crate) filter: Option<Filter>,
     /// Longest copy of a packet.
     pub(crate) snaplen: usize,
-}
-
-impl Filtering {
-    /// The packets to filter next, and those after them; `None` if there are none, or the budget is used up.
-    #[inline]
-    fn next<'a>(&self, packets: &'a [Mbuf]) -> Option<(&'a [Mbuf], &'a [Mbuf])> {
-        let at_once = packets_at_once(self.filter.len()).min(packets.len());
-        (at_once > 0 && self.budget.has_some()).then(|| packets.split_at(at_once))
-    }
-
-    /// The packets that the filter accepts, as a bit mask. Runs on private copies of the packets, of which there are at most 64.
-    fn wanted(&mut self, packets: &[Mbuf], direction: Direction) -> u64 {
-        let from = clock::cycles();
-        let (mut wanted, mut copies) = (0, 0);
-        for (n, mbuf) in packets.iter().enumerate() {
-            let mut front = [0u8; FRONT];
-            let copied = mbuf.copy_to(&mut front);
-            let outcome = match self.filter.run_passing(&front[..copied], mbuf.pkt_len(), direction) {
-                Outcome::Beyond => {
-                    copies += 1;
-                    run_on_whole(&self.filter, mbuf, direction)
-                }
-                outcome => outcome,
-            };
-            wanted |= u64::from(outcome == Outcome::Accept) << n;
-        }
-        let instructions = self.filter.len() * (packets.len() + copies);
-        self.budget.spend(from, Work { instructions, copies });
-        wanted
-    }
-}
-
-#[cold]
-fn run_on_whole(filter: &Filter, mbuf: &Mbuf, direction: Direction) -> Outcome {
-    let mut whole = [0u8; 1 << 16];
-    let copied = mbuf.copy_to(&mut whole);
-    filter.run_passing(&whole[..copied], mbuf.pkt_len(), direction)
 }
 
 /// The captures that run on a worker.
