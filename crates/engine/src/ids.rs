@@ -13,6 +13,8 @@ netvm_ids::id! {
     MemoryId(u16);
     /// A packet capture that runs. Never reused.
     CaptureId(u32);
+    /// A trace of real packets that runs. Never reused.
+    TraceId(u32);
     /// An attached NF: one process with all its threads. Never reused.
     InstanceId(u32);
 }

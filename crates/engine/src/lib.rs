@@ -27,7 +27,7 @@ pub use counters::{
 };
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{
-    CaptureId, ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId,
+    CaptureId, ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, TraceId, WorkerId,
 };
 pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
@@ -35,13 +35,14 @@ pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
     GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, LastBurst,
-    LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, QueueView, RoleTotals,
-    RouterView, StageView, StartError, ThreadView, TraceError, UnknownRouter, WorkerView,
+    LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace, QueueView,
+    RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError, TraceRead,
+    TraceSpec, UnknownRouter, WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
-pub use worker::trace::Step;
+pub use worker::trace::{Lost, NfVerdict, Step, TimedStep, TracedPacket};
 pub use worker::{FlowCounts, Span};

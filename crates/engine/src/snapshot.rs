@@ -132,9 +132,15 @@ pub(crate) struct Shortened {
     pub(crate) without: u16,
 }
 
+/// Ports without a device that packets may pass one after the other: more are a loop. Linux has the same limit for
+/// devices that send by others (`XMIT_RECURSION_LIMIT`).
+pub(crate) const MAX_PASSED: u8 = 8;
+
 /// The snapshot. Vectors are indexed by id; `None` where the id is unused.
 #[derive(Clone, Default)]
 pub(crate) struct Snapshot {
+    /// Its number, by which the manager knows what it was made of.
+    pub(crate) number: u32,
     /// The compiled rules.
     pub(crate) policy: Arc<Policy>,
     /// Hit counters of this worker, per decision.
@@ -178,6 +184,13 @@ impl Snapshot {
     pub(crate) fn sends_to(&self, port: PortId) -> Option<SendsTo> {
         let n = self.virtual_ports.binary_search_by_key(&port, |(known, _)| *known).ok()?;
         self.virtual_ports.get(n).map(|(_, to)| *to)
+    }
+
+    /// The number of a hop in the configured chain, of which `chain` may leave out some.
+    pub(crate) fn configured_hop(&self, chain: ChainId, hop: u8) -> u8 {
+        let without = self.shortened.iter().find(|short| short.id == chain).map_or(0, |short| short.without);
+        let mut hops = (0..16).filter(|n| without >> n & 1 == 0);
+        hops.nth(hop.into()).unwrap_or(hop)
     }
 
     #[inline(always)]

@@ -20,11 +20,12 @@ use super::nfs::teardown::LastBurst;
 use super::nfs::view::{InstanceView, RoleTotals};
 use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
+use super::traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use super::views::flows::{Address, FlowView, addresses};
 use super::views::latency::LatencyView;
 use super::views::trace::TraceError;
 use super::views::{self, ChainView, GroupView, StageView, WorkerView};
-use crate::ids::{CaptureId, InstanceId, PortId};
+use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::trace::Step;
@@ -335,6 +336,35 @@ impl Engine {
     /// Ends a capture; does nothing if it has ended.
     pub fn stop_capture(&mut self, id: CaptureId) {
         if self.captures.stop(id, &mut self.workers) {
+            self.publisher().publish_in_order();
+        }
+    }
+
+    /// Starts a trace: from now on, workers follow packets, with the records that [`TraceSpec::prepare`] has made.
+    ///
+    /// # Errors
+    /// [`StartTraceError`] says what is wrong with the request.
+    pub fn start_trace(
+        &mut self,
+        spec: &TraceSpec,
+        prepared: PreparedTrace,
+    ) -> Result<TraceId, StartTraceError> {
+        let id = self.traces.begin(spec)?;
+        if spec.each_hop {
+            self.publisher().publish_in_order();
+        }
+        self.traces.follow_packets(id, prepared, &mut self.workers);
+        Ok(id)
+    }
+
+    /// What became of packets since the last call; `None` if there is no such trace.
+    pub fn read_trace(&mut self, id: TraceId) -> Option<TraceRead> {
+        self.traces.read(id, &mut self.workers)
+    }
+
+    /// Ends a trace; does nothing if it has ended.
+    pub fn stop_trace(&mut self, id: TraceId) {
+        if self.traces.stop(id, &mut self.workers) {
             self.publisher().publish_in_order();
         }
     }

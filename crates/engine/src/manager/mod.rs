@@ -18,6 +18,7 @@
 //! | [`publish`] | compiled rules, and chains beyond the configuration; publishes snapshots and next-hop tables |
 //! | [`routers`] | tables of virtual routers |
 //! | [`captures`] | packet captures that run |
+//! | [`traces`] | traces of packets of traffic, and what their events refer to |
 //! | [`since`] | where counters began |
 //! | [`views`] | requests to read flows, latencies, the tracer; makes statistics of the parts |
 
@@ -42,6 +43,7 @@ mod publish;
 mod reaper;
 mod routers;
 mod since;
+pub(crate) mod traces;
 mod views;
 mod workers;
 
@@ -71,6 +73,8 @@ use reaper::Reaper;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use since::Baselines;
+use traces::Traces;
+pub use traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use views::flows::Flows;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;
@@ -98,6 +102,7 @@ pub struct Engine {
     latencies: Latencies,
     reaper: Reaper,
     captures: Captures,
+    traces: Traces,
     tracer: PacketTracer,
 }
 
@@ -128,6 +133,7 @@ impl Engine {
             latencies: Latencies::default(),
             reaper: Reaper::start()?,
             captures: Captures::default(),
+            traces: Traces::default(),
             tracer: PacketTracer::default(),
         })
     }
@@ -152,8 +158,9 @@ impl Engine {
 
     /// Publishes what the parts have changed.
     fn publisher(&mut self) -> Publisher<'_> {
-        let Self { host, routers, rules, chains, captures, nfs, workers, .. } = self;
-        Publisher { sources: Sources { host, routers, rules, chains, captures }, nfs, workers }
+        let Self { host, routers, rules, chains, captures, traces, nfs, workers, reaper, .. } = self;
+        let sources = Sources { host, routers, rules, chains, captures };
+        Publisher { sources, nfs, traces, workers, reaper }
     }
 
     /// The ports, and what they need of the other parts.
@@ -169,6 +176,7 @@ impl Engine {
             match event {
                 Event::Swept(done, request) => self.nfs.swept(done, request),
                 Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
+                Event::Traced(record) => self.traces.traced(record, &mut self.workers),
                 Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
                 Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
                 // Frees the memory of its ring.
@@ -196,6 +204,7 @@ impl Engine {
         if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
             self.publisher().publish_in_order();
         }
+        self.traces.forget_published(&self.reaper);
         self.nfs.drop_retired(&self.ports.memories(), &mut self.workers);
         let (ports, mut context) = self.ports_in_context();
         ports.service(&mut context);

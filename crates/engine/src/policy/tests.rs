@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::{Compiler, Policy};
 use crate::ids::PortId;
+use crate::manager::traces::render;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
 use crate::worker::trace::Step;
@@ -115,7 +116,7 @@ fn a_trace_has_the_queue_on_the_way_in_and_on_the_way_out() {
     let snapshot = Snapshot { policy: Arc::new(policy), ..Snapshot::default() };
     let packet = Hypothetical { from: PortId(0), headers: &frame, length: frame.len() };
     let mut tracer = Tracer::new(Arc::new(Memory::for_tests(512, 0, 16))).unwrap();
-    let steps = tracer.trace(&snapshot, packet, 0).unwrap();
+    let steps = render::steps(&tracer.trace(&snapshot, packet, 0).unwrap(), &snapshot.policy);
     let queues = steps.iter().filter(|step| matches!(step, Step::Queued(_) | Step::Out(_)));
     let expected = [Step::Queued(QueueId(3)), Step::Queued(QueueId(4)), Step::Out(PortId(1))];
     assert!(queues.eq(&expected), "{steps:?}");

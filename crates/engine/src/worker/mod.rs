@@ -28,6 +28,7 @@ mod monitor;
 pub(crate) mod next;
 mod owner;
 mod packet;
+pub(crate) mod record;
 mod router;
 mod shares;
 mod state;
@@ -140,6 +141,9 @@ impl Worker {
             };
             if !self.sweeps.is_empty() {
                 self.sweep();
+            }
+            if self.dp.recorder.is_some() {
+                self.send_traced();
             }
             let now = clock::cycles();
             self.count_turn(moved, now.wrapping_sub(before));
@@ -264,6 +268,18 @@ impl Worker {
             if cycles > counters.longest_turn.get() {
                 counters.longest_turn.add(cycles - counters.longest_turn.get());
             }
+        }
+    }
+
+    /// Sends the manager what became of traced packets, while its queue has much room: other events must not wait.
+    #[cold]
+    fn send_traced(&mut self) {
+        let now = clock::cycles();
+        let room = self.outbox.buffer().capacity() / 2;
+        while self.outbox.slots() > room
+            && let Some(record) = self.dp.recorder.as_mut().and_then(|recorder| recorder.take_ended(now))
+        {
+            self.send(Event::Traced(record));
         }
     }
 

@@ -31,15 +31,22 @@ pub(crate) fn give_to_owners(dp: &mut Datapath, port: PortId, memory: MemoryId, 
         }
     }
     let (mut kept, mut left) = (Batch::new(), Batch::new());
+    let Datapath { ports, recorder, .. } = dp;
+    let recorder = recorder.as_ref();
     groups(
         batch,
         |n| owners[n],
-        |owner, of_owner| match dp.ports.handoff.lane_to(owner) {
+        |owner, of_owner| match ports.handoff.lane_to(owner) {
             None => {
                 kept.append(of_owner);
             }
             Some(lane) => {
-                lane.push_received(of_owner, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
+                let trace = |packets: &Batch| {
+                    if let Some(recorder) = recorder {
+                        recorder.handed_over(owner, packets);
+                    }
+                };
+                lane.push_received(of_owner, trace, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
                 left.append(of_owner);
             }
         },

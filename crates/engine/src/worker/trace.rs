@@ -1,11 +1,44 @@
-//! What happens to a hypothetical packet, step by step.
+//! What happens to a packet, hypothetical or real, step by step.
 
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use netvm_model::Host;
 use netvm_policy::{QueueId, RuleId};
+use netvm_ring::VerdictKind;
 use netvm_wire::{FlowKey, MacAddr, Malformed, VlanId};
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, PortId, RouterId};
+use crate::ids::{ChainId, PortId, RoleId, RouterId, WorkerId};
 use crate::router::PuntReason;
+
+/// What happened to a packet of traffic.
+#[derive(Clone, Debug)]
+pub struct TracedPacket {
+    /// The worker that received it.
+    pub worker: WorkerId,
+    /// When its port received it.
+    pub at: SystemTime,
+    /// The port that received it.
+    pub from: PortId,
+    /// Its length in bytes, without FCS.
+    pub bytes: u32,
+    /// What happened.
+    pub steps: Vec<TimedStep>,
+}
+
+/// A step of a packet of traffic.
+#[derive(Clone, Debug)]
+pub struct TimedStep {
+    /// When, since its port had received it.
+    pub after: Duration,
+    /// The worker that took it.
+    pub worker: WorkerId,
+    /// The step.
+    pub step: Step,
+    /// The configuration in force at that moment, for names.
+    pub host: Arc<Host>,
+}
 
 /// A step of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +65,10 @@ pub enum Step {
     Policed(usize),
     /// A rule changes its outer tag.
     Retagged,
+    /// It gets a tag: the port that sends it is one for this tag of another port.
+    TagPushed(VlanId),
+    /// Its tag is taken off: the port that receives it is one for this tag of another port.
+    TagPopped(VlanId),
     /// A rule chooses its queue at the ports that it leaves by.
     Queued(QueueId),
     /// A port gets a copy.
@@ -46,6 +83,26 @@ pub enum Step {
     Passed,
     /// An NF of the chain must choose its port, because the chain has no output.
     NfDecides,
+    /// An NF gets it.
+    ToNf {
+        /// The NF's role.
+        role: RoleId,
+        /// Position in the chain, from 0.
+        hop: u8,
+    },
+    /// An NF has returned it. NFs of one trust group pass packets on to each other, so this may be a later one.
+    FromNf {
+        /// The NF's role.
+        role: RoleId,
+        /// Position in the chain, from 0.
+        hop: u8,
+        /// Its verdict.
+        verdict: NfVerdict,
+    },
+    /// NFs have changed these fields since the engine last had it.
+    Rewritten(Box<FlowKey>),
+    /// It leaves the chain.
+    Left,
     /// It goes to a virtual router.
     Router(RouterId),
     /// The router sends it on, rewritten.
@@ -61,14 +118,63 @@ pub enum Step {
     Punted(PuntReason),
     /// It leaves by a port.
     Out(PortId),
-    /// Its sender gets a TCP reset or an ICMP error.
+    /// Another worker gets it: the one that has the tx queue of its port, or its flow.
+    HandedOver(WorkerId),
+    /// It is cut into so many packets; the steps that follow are the first one's.
+    Cut(usize),
+    /// Its sender gets a TCP reset or an ICMP error, unless workers have sent too many.
     Answered,
     /// It is dropped.
     Dropped(DropReason),
+    /// What becomes of it is not known.
+    Lost(Lost),
 }
 
-/// The steps of a packet so far. The loop of the stages notes them (`graph/record.rs`).
-#[derive(Debug, Default)]
-pub(crate) struct Recorder {
-    pub(crate) steps: Vec<Step>,
+/// An NF's verdict on a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfVerdict {
+    /// To the next hop, or out of the chain.
+    Next,
+    /// Out of a port.
+    Port(PortId),
+    /// To an NF of a role.
+    Role(RoleId),
+    /// Drop it.
+    Drop,
+    /// Drop it and the rest of its flow.
+    DropFlow,
+    /// To the next hop; the rest of its flow skips this NF.
+    SkipFlow,
+    /// No verdict has this number.
+    Invalid(u8),
+}
+
+impl NfVerdict {
+    /// The verdict of a descriptor.
+    pub(crate) fn of(kind: u8, argument: u16) -> Self {
+        match VerdictKind::from_raw(kind) {
+            Some(VerdictKind::Next) => Self::Next,
+            Some(VerdictKind::Port) => Self::Port(PortId(argument)),
+            Some(VerdictKind::Role) => Self::Role(RoleId(argument)),
+            Some(VerdictKind::Drop) => Self::Drop,
+            Some(VerdictKind::DropFlow) => Self::DropFlow,
+            Some(VerdictKind::SkipFlow) => Self::SkipFlow,
+            None => Self::Invalid(kind),
+        }
+    }
+}
+
+/// Why a trace ends before its packet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It has stayed where it is for 5 s.
+    Held,
+    /// It was freed without a drop, as by an NF that has ended.
+    Freed,
+    /// It took more steps than a trace can have.
+    TooLong,
+    /// Another worker has it, and there was no record for that.
+    Elsewhere,
+    /// The configuration has changed too often since.
+    Forgotten,
 }

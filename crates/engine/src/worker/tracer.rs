@@ -17,13 +17,14 @@ use crate::ids::{PortId, WorkerId};
 use crate::limits::SharedLimits;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
+use crate::worker::graph::record;
 use crate::worker::graph::rx::{Received, ingress};
 use crate::worker::latency::Latency;
 use crate::worker::packet::queue;
+use crate::worker::record::{Events, Recorder};
 use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::handoff::Handoff;
 use crate::worker::state::{Datapath, DatapathParts, flows::Flows};
-use crate::worker::trace::{Recorder, Step};
 
 /// The flow cache of one packet.
 const FLOWS: FlowCacheConfig = FlowCacheConfig { entries: 1024, eviction: Eviction::Clock, idle: 30 };
@@ -68,7 +69,7 @@ impl Tracer {
         Ok(Self { dp, burst: Burst::new(), memory })
     }
 
-    /// The steps of a packet that arrives in this tick of the coarse clock.
+    /// What happens to a packet that arrives in this tick of the coarse clock.
     ///
     /// # Errors
     /// [`CacheError`] without memory for a flow cache.
@@ -77,20 +78,20 @@ impl Tracer {
         snapshot: &Snapshot,
         packet: Hypothetical<'_>,
         tick: u32,
-    ) -> Result<Vec<Step>, CacheError> {
-        let Some(mbuf) = self.packet(packet) else { return Ok(Vec::new()) };
+    ) -> Result<Events, CacheError> {
+        let Some(mbuf) = self.packet(packet) else { return Ok(Events::default()) };
         let Self { dp, burst, memory } = self;
         // A flow of an earlier packet has the action of that moment.
         dp.flows.forget_all(&FLOWS)?;
         (dp.clock.now, dp.clock.tick) = (clock::cycles(), tick);
-        dp.recorder = Some(Box::default());
+        dp.recorder = Some(Recorder::hypothetical());
         dp.passed = 0;
         let bytes = mbuf.pkt_len().into();
         burst.batch.add(mbuf);
         let cx = Context { admitted: true, ..Context::new(snapshot, memory.id) };
+        record::received(dp, snapshot, packet.from, &burst.batch);
         ingress(dp, Received { cx, port: packet.from, bytes, taken: 1 }, burst);
-        let recorder: Option<Box<Recorder>> = dp.recorder.take();
-        Ok(recorder.map(|recorder| recorder.steps).unwrap_or_default())
+        Ok(dp.recorder.take().map(Recorder::into_events).unwrap_or_default())
     }
 
     /// The packet in a buffer, cut to the longest that there is.

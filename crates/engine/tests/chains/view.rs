@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::support::{Rig, line};
 use netvm_attach::Hello;
-use netvm_engine::{DropReason, Engine, Step};
+use netvm_engine::{
+    ChainId, DropReason, Engine, NfVerdict, RoleId, StartTraceError, Step, TraceSpec, TracedPacket,
+};
 use netvm_model::{EngineConfig, Host, Output, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 use netvm_wire::{FrameBuilder, MacAddr};
@@ -141,4 +143,70 @@ fn a_trace_follows_a_packet_through_its_chain() {
         let entered = steps.iter().position(|step| *step == Step::Chain(chain)).unwrap();
         assert_eq!(steps[entered + 1..], expected, "{output:?}");
     }
+}
+
+/// The steps from the chain's entry on, but those between workers.
+fn steps_in_chain(packet: &TracedPacket, chain: ChainId) -> Vec<Step> {
+    assert!(packet.steps.is_sorted_by_key(|timed| timed.after), "{packet:#?}");
+    let steps = packet.steps.iter().map(|timed| timed.step.clone());
+    steps
+        .skip_while(|step| *step != Step::Chain(chain))
+        .skip(1)
+        .filter(|step| !matches!(step, Step::HandedOver(_)))
+        .collect()
+}
+
+#[test]
+fn packets_of_traffic_are_followed_through_a_chain() {
+    let host = line(&["a", "b"], None, true);
+    let (from, out, chain) = (host.ports[0].id, host.ports[1].id, host.chains[0].id);
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    for role in ["a", "b"] {
+        rig.attach(role, "forward", false);
+    }
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 0), "{}", rig.story());
+    let to_nf = |number: u8| Step::ToNf { role: RoleId(number.into()), hop: number };
+    let verdict = NfVerdict::Next;
+    let from_nf = |number: u8| Step::FromNf { role: RoleId(number.into()), hop: number, verdict };
+    let spec = TraceSpec { packets: 20, ..TraceSpec::default() };
+    let trace = rig.start_trace(&spec).unwrap();
+    let packets = rig.traced(trace);
+    assert_eq!(packets.len(), 20);
+    for packet in &packets {
+        assert_eq!((packet.from, &packet.steps[0].step), (from, &Step::In(from)));
+        // The NFs are of one group: the first hands packets to the second.
+        let expected = [to_nf(0), from_nf(1), Step::Left, Step::Out(out)];
+        assert_eq!(steps_in_chain(packet, chain), expected, "{packet:#?}");
+        assert!(packet.steps.iter().all(|timed| timed.host.chains == host.chains));
+    }
+    assert!(rig.engine.read_trace(trace).is_none(), "it has ended");
+
+    let each_hop = TraceSpec { each_hop: true, ..spec.clone() };
+    let trace = rig.start_trace(&each_hop).unwrap();
+    let packets = rig.traced(trace);
+    let expected = [to_nf(0), from_nf(0), to_nf(1), from_nf(1), Step::Left, Step::Out(out)];
+    assert_eq!(steps_in_chain(&packets[19], chain), expected, "{packets:#?}");
+    let trace = rig.start_trace(&spec).unwrap();
+    let packets = rig.traced(trace);
+    let expected = [to_nf(0), from_nf(1), Step::Left, Step::Out(out)];
+    assert_eq!(steps_in_chain(&packets[19], chain), expected, "{packets:#?}");
+}
+
+#[test]
+fn workers_follow_no_more_packets_than_are_read() {
+    let host = line(&["a"], None, true);
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("a", "forward", false);
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 0), "{}", rig.story());
+    let spec = TraceSpec { packets: 20, ..TraceSpec::default() };
+    let all: Vec<_> = (0..16).map(|_| rig.start_trace(&spec).unwrap()).collect();
+    assert!(matches!(rig.start_trace(&spec), Err(StartTraceError::TooMany)));
+    rig.until(Duration::from_millis(200), |_| false);
+    let read = rig.engine.read_trace(all[0]).unwrap();
+    assert!(!read.is_over && (1..20).contains(&read.packets.len()), "{}", read.packets.len());
+    all.iter().for_each(|trace| rig.engine.stop_trace(*trace));
+    let trace = rig.start_trace(&spec).unwrap();
+    assert_eq!(rig.traced(trace).len(), 20);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::alone;
 use crate::support::pcap::Scratch;
 use crate::support::{Rig, chain, group, nf, port};
-use netvm_engine::{ChainId, DropCounts, Engine, PortId};
+use netvm_engine::{ChainId, DropCounts, Engine, PortId, Step, TraceSpec, WorkerId};
 use netvm_model::{EngineConfig, Forward, Host, OnFailure, PortConfig, PortKind, SourceConfig};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -172,6 +172,23 @@ fn a_source_that_can_wait_loses_nothing_to_a_port_of_another_worker() {
         assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets >= COUNT), "{}", rig.story());
         assert_eq!(rig.engine.ports()[1].tx_packets, COUNT);
         assert_eq!(drops(&rig.engine, 1), []);
+    }
+}
+
+#[test]
+fn packets_are_followed_from_one_worker_to_the_other() {
+    let _alone = alone();
+    let Some(mut rig) = two_workers(Vec::new()) else { return };
+    let slow = SourceConfig { rate: Some(10_000), ..SourceConfig::default() };
+    apply(&mut rig, &pair(slow, PortKind::Sink)).unwrap();
+    let trace = rig.start_trace(&TraceSpec { packets: 20, ..TraceSpec::default() }).unwrap();
+    for packet in rig.traced(trace) {
+        assert_eq!(packet.worker, WorkerId(0));
+        assert!(packet.steps.is_sorted_by_key(|timed| timed.after), "{packet:#?}");
+        let steps: Vec<_> = packet.steps.iter().map(|timed| (timed.worker, &timed.step)).collect();
+        let end = [(WorkerId(0), &Step::HandedOver(WorkerId(1))), (WorkerId(1), &Step::Out(PortId(1)))];
+        assert!(steps.ends_with(&end), "{packet:#?}");
+        assert!(packet.steps.iter().any(|timed| timed.after > Duration::ZERO), "{packet:#?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::plan::{self, *};
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf};
-use netvm_engine::{ChainId, DropReason, InterfaceCounts, PortId, PuntReason, Step};
+use netvm_engine::{ChainId, DropReason, InterfaceCounts, PortId, PuntReason, Step, TraceSpec};
 use netvm_model::{EngineConfig, Forward, Host, Output, RouterId, Urpf};
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_router::NextHop;
@@ -196,4 +196,34 @@ fn a_trace_says_where_a_router_sends_a_packet() {
         Some(&Step::Dropped(DropReason::Urpf)),
         "no route to the source"
     );
+}
+
+#[test]
+fn a_routed_packet_takes_the_steps_of_a_hypothetical_one() {
+    let scratch = Scratch::new();
+    let quiet = host(&scratch, &[], 10, 20);
+    let mut rig = Rig::new(&EngineConfig::default());
+    start_routed(&mut rig, &quiet, &routes());
+    let to_group = FrameBuilder::new(HOST, MacAddr([1, 0, 0x5e, 0, 0, 1]));
+    let frames = [
+        datagram(false, 1),
+        datagram(true, 1),
+        v4("192.0.2.2").ttl(1).udp(1, 1).to_vec().unwrap(),
+        v4("198.51.100.1").udp(1, 1).to_vec().unwrap(),
+        v4("10.0.0.1").udp(1, 1).to_vec().unwrap(),
+        to_group.ip(ip("10.0.0.9"), ip("224.0.0.1")).udp(1, 1).to_vec().unwrap(),
+        FrameBuilder::new(HOST, MacAddr::BROADCAST)
+            .arp_request([10, 0, 0, 9].into(), [10, 0, 0, 1].into())
+            .to_vec()
+            .unwrap(),
+    ];
+    for frame in frames.iter().map(|frame| tagged(frame, 10)).chain([datagram(false, 1)]) {
+        rig.engine.apply(&quiet).unwrap();
+        let expected = rig.engine.trace(PortId(LAN), &frame, frame.len()).unwrap();
+        let trace = rig.start_trace(&TraceSpec { packets: 1, ..TraceSpec::default() }).unwrap();
+        rig.engine.apply(&host(&scratch, std::slice::from_ref(&frame), 10, 20)).unwrap();
+        let packet = rig.traced(trace).remove(0);
+        let steps: Vec<Step> = packet.steps.into_iter().map(|timed| timed.step).collect();
+        assert_eq!(steps, expected, "{frame:02x?}");
+    }
 }

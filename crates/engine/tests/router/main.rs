@@ -5,9 +5,9 @@ mod changes;
 mod forwarding;
 mod many;
 mod plan;
+mod ports;
 mod punt;
-mod shared;
 #[path = "../support/mod.rs"]
 mod support;
+mod traces;
 mod urpf;
-mod without_device;

@@ -23,7 +23,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_attach::{Hello, Ready};
-use netvm_engine::{ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, Policy, PortId, RoleId};
+use netvm_engine::{
+    ApplyError, ChainId, Engine, GroupId, InstanceId, Notice, Policy, PortId, RoleId, StartTraceError,
+    TraceId, TraceSpec, TracedPacket,
+};
 use netvm_model::{
     Action, Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
     PortConfig, PortKind, Rule, RuleId, RuleParts, SourceConfig,
@@ -183,6 +186,28 @@ impl Rig {
     fn take(&mut self, id: InstanceId) -> Nf {
         let index = self.nfs.iter().position(|nf| nf.id == id).unwrap();
         self.nfs.remove(index)
+    }
+
+    /// Starts a trace of traffic.
+    pub fn start_trace(&mut self, spec: &TraceSpec) -> Result<TraceId, StartTraceError> {
+        let prepared = spec.prepare(self.engine.workers().count()).unwrap();
+        self.engine.start_trace(spec, prepared)
+    }
+
+    /// The packets of a trace of traffic, which ends.
+    pub fn traced(&mut self, trace: TraceId) -> Vec<TracedPacket> {
+        let start = Instant::now();
+        let mut packets = Vec::new();
+        loop {
+            let read = self.engine.read_trace(trace).unwrap();
+            packets.extend(read.packets);
+            if read.is_over {
+                self.engine.stop_trace(trace);
+                return packets;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{packets:#?}\n{}", self.story());
+            self.until(Duration::from_millis(2), |_| false);
+        }
     }
 
     /// Sent packets of a port.

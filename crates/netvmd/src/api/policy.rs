@@ -12,9 +12,9 @@ use netvm_api::{
     AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
     MOST_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
 };
-use netvm_engine::{FlowCounts, FlowView, RuleCount, Step};
+use netvm_engine::{FlowCounts, FlowView, Lost, NfVerdict, RuleCount, Step};
 use netvm_flowmon::export::{NamedBytes, Talker};
-use netvm_model::{Host, Rule, RuleId};
+use netvm_model::{Host, RoleId, Rule, RuleId};
 use netvm_policy::Names;
 use netvm_wire::{Address, FiveTuple, FlowKey, Malformed};
 use tokio::sync::oneshot;
@@ -109,7 +109,7 @@ pub(super) async fn trace(
 }
 
 /// A step as text, with a line for each rule.
-fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
+pub(super) fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
     let line = match step {
         Step::In(port) => format!("received on port {}", Names::port(host, *port)),
         Step::Key(key) => format!("packet {}, {length} bytes", described(key)),
@@ -128,6 +128,8 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
         Step::Policed(1) => "policed: dropped if it exceeds the rate".to_owned(),
         Step::Policed(count) => format!("policed by {count} rates: dropped if it exceeds one"),
         Step::Retagged => "VLAN tag changed".to_owned(),
+        Step::TagPushed(tag) => format!("VLAN tag {tag} pushed"),
+        Step::TagPopped(tag) => format!("VLAN tag {tag} popped"),
         Step::Queued(queue) => {
             format!("assigned to queue {}, at ports that have it", Names::queue(host, *queue))
         }
@@ -146,6 +148,13 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
         },
         Step::Passed => "leaves the chain, if every NF passes it on unchanged".to_owned(),
         Step::NfDecides => "an NF of the chain chooses the port, as the chain has no output".to_owned(),
+        Step::ToNf { role, hop } => format!("passed to NF {}, hop {}", role_name(host, *role), hop + 1),
+        Step::FromNf { role, hop, verdict } => {
+            let (role, verdict) = (role_name(host, *role), verdict_text(host, *verdict));
+            format!("returned by NF {role}, hop {}: verdict {verdict}", hop + 1)
+        }
+        Step::Rewritten(key) => format!("rewritten: {}", described(key)),
+        Step::Left => "leaves the chain".to_owned(),
         Step::Router(router) => format!("enters router {}", Names::router(host, *router)),
         Step::NextHop { port, vlan, mac } => {
             let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
@@ -153,10 +162,37 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
         }
         Step::Punted(reason) => format!("punted to the router's kernel: {}", reason.name()),
         Step::Out(port) => format!("sent on port {}", Names::port(host, *port)),
+        Step::HandedOver(worker) => format!("handed over to worker {worker}"),
+        Step::Cut(packets) => format!("cut into {packets} packets, of which the first is followed"),
         Step::Answered => "answered with an ICMP error".to_owned(),
         Step::Dropped(reason) => format!("dropped: {}", reason.name()),
+        Step::Lost(Lost::Held) => "not followed any longer: it has stayed there for 5 s".to_owned(),
+        Step::Lost(Lost::Freed) => {
+            "not followed any longer: its buffer was freed, as by an NF that ended".to_owned()
+        }
+        Step::Lost(Lost::TooLong) => "not shown any longer: it takes too many steps".to_owned(),
+        Step::Lost(Lost::Elsewhere) => "not followed there".to_owned(),
+        Step::Lost(Lost::Forgotten) => {
+            "not shown any longer: the configuration has changed too often".to_owned()
+        }
     };
     vec![line]
+}
+
+fn role_name(host: &Host, role: RoleId) -> String {
+    host.nf(role).map_or_else(|| role.to_string(), |nf| nf.role.clone())
+}
+
+fn verdict_text(host: &Host, verdict: NfVerdict) -> String {
+    match verdict {
+        NfVerdict::Next => "next".to_owned(),
+        NfVerdict::Port(port) => format!("port {}", Names::port(host, port)),
+        NfVerdict::Role(role) => format!("role {}", role_name(host, role)),
+        NfVerdict::Drop => "drop".to_owned(),
+        NfVerdict::DropFlow => "drop-flow".to_owned(),
+        NfVerdict::SkipFlow => "skip-flow".to_owned(),
+        NfVerdict::Invalid(number) => format!("{number}, which is none"),
+    }
 }
 
 fn malformed(why: Malformed) -> String {
@@ -239,7 +275,7 @@ fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
 
 fn verdict_info(host: &Host, word: netvm_engine::FlowVerdict) -> FlowVerdictInfo {
     FlowVerdictInfo {
-        role: host.nf(word.role).map_or_else(|| word.role.to_string(), |nf| nf.role.clone()),
+        role: role_name(host, word.role),
         verdict: if word.drops { FlowVerdict::Drop } else { FlowVerdict::Skip },
         left_s: word.left,
     }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use dpdk::{Accepts, Batch};
 
-use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::interface::device::{Device, PortContext};
 use crate::memory::Memory;
@@ -145,11 +144,8 @@ impl PortQueue {
         older + first.flush(cx)
     }
 
-    /// Drops and counts the packets that shaper and devices have not sent, because the port closes.
+    /// Drops and counts the packets that its devices have not sent, because the port closes.
     pub(crate) fn drop_unsent(&mut self, cx: &PortContext<'_>) {
-        while let Some(mbuf) = self.shaper.as_deref_mut().and_then(Shaper::pop_any) {
-            cx.note_drop(DropReason::PortDown, &mbuf);
-        }
         self.devices.iter_mut().for_each(|device| device.drop_unsent(cx));
     }
 

@@ -15,9 +15,11 @@ use netvm_switch::TICKS_PER_SECOND;
 
 use super::captures::Numbering;
 use super::nfs::Nfs;
+use super::reaper::Reaper;
+use super::traces::Traces;
 use super::workers::Workers;
 use crate::ids::{GroupId, RoleId};
-use crate::snapshot::Shortened;
+use crate::snapshot::{Shortened, Snapshot};
 use crate::worker::Command;
 use snapshot::{Sources, View};
 
@@ -56,13 +58,15 @@ impl Chains {
 pub(crate) struct Publisher<'a> {
     pub(crate) sources: Sources<'a>,
     pub(crate) nfs: &'a mut Nfs,
+    pub(crate) traces: &'a mut Traces,
     pub(crate) workers: &'a mut Workers,
+    pub(crate) reaper: &'a Reaper,
 }
 
 impl<'a> Publisher<'a> {
     /// What is published.
     pub(crate) fn view(&self) -> View<'a> {
-        View::new(self.sources, self.nfs)
+        View::new(self.sources, self.nfs, self.traces)
     }
 
     /// Publishes new tables and snapshots without waiting for NFs.
@@ -90,9 +94,13 @@ impl<'a> Publisher<'a> {
     }
 
     pub(crate) fn send_snapshots(self) {
+        let Sources { host, rules, chains, captures, .. } = self.sources;
+        let number = self.traces.published(rules.policy(), host, self.reaper);
         let view = self.view();
-        self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
-        let Sources { host, chains, captures, .. } = self.sources;
+        self.workers.send_all(|worker| {
+            let snapshot = Snapshot { number, ..view.snapshot(worker.index()) };
+            Command::Snapshot(Arc::new(snapshot))
+        });
         captures.renumber(Numbering { host, shortened: chains.shortened() }, self.workers);
     }
 }

@@ -13,6 +13,7 @@ use crate::manager::captures::Captures;
 use crate::manager::nfs::group::GroupState;
 use crate::manager::nfs::{Nfs, RoleMembers};
 use crate::manager::routers::Routers;
+use crate::manager::traces::Traces;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
@@ -20,7 +21,7 @@ use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Targ
 /// What snapshots and tables are made of, besides the NFs.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
-    pub(crate) host: &'a Host,
+    pub(crate) host: &'a Arc<Host>,
     pub(crate) routers: &'a Routers,
     pub(crate) rules: &'a Rules,
     pub(crate) chains: &'a Chains,
@@ -35,7 +36,7 @@ pub(crate) struct View<'a> {
     watched: BTreeMap<GroupId, MemoryId>,
     /// The groups whose NFs accept packets with pending offloads.
     with_offloads: BTreeSet<GroupId>,
-    /// Chains whose packets return to the engine after each hop, because a capture includes their hops.
+    /// Chains whose packets return to the engine after each hop, for a capture of their hops or a trace.
     captured: BTreeSet<ChainId>,
     routers: &'a Routers,
     rules: &'a Rules,
@@ -43,8 +44,12 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(sources: Sources<'a>, nfs: &Nfs) -> Self {
+    pub(super) fn new(sources: Sources<'a>, nfs: &Nfs, traces: &Traces) -> Self {
         let Sources { host, routers, rules, chains, captures } = sources;
+        let captured = match traces.show_each_hop() {
+            true => host.chains.iter().map(|chain| chain.id).collect(),
+            false => captures.chains(host),
+        };
         let watched = nfs.groups().filter_map(|group| Some((group.id(), group.memories().first()?.id)));
         let with_offloads = nfs.groups().map(GroupState::id).filter(|group| nfs.takes_offloads(*group));
         Self {
@@ -52,7 +57,7 @@ impl<'a> View<'a> {
             roles: nfs.members_by_role(),
             watched: watched.collect(),
             with_offloads: with_offloads.collect(),
-            captured: captures.chains(host),
+            captured,
             routers,
             rules,
             chains,
@@ -122,12 +127,12 @@ impl<'a> View<'a> {
         self.chains.shortened.iter().filter_map(|short| Some((*short, self.host.chain(short.of)?)))
     }
 
-    /// The chains that are captured at their hops.
+    /// The chains that are captured or traced at their hops.
     pub(super) fn captured(&self) -> impl Iterator<Item = &Chain> {
         self.captured.iter().filter_map(|id| self.host.chain(*id))
     }
 
-    /// Whether a chain is captured at its hops.
+    /// Whether a chain is captured or traced at its hops.
     pub(super) fn is_captured(&self, chain: ChainId) -> bool {
         self.captured.contains(&chain)
     }

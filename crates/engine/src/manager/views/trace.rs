@@ -6,6 +6,7 @@ use netvm_model::Group;
 use crate::ids::GroupId;
 use crate::manager::memory::{GroupError, Memories};
 use crate::manager::publish::policy::now;
+use crate::manager::traces::render;
 use crate::snapshot::Snapshot;
 use crate::worker::trace::Step;
 use crate::worker::{Hypothetical, Tracer};
@@ -45,7 +46,8 @@ impl PacketTracer {
             Some(tracer) => tracer,
             none => none.insert(new_tracer(memory)?),
         };
-        Ok(tracer.trace(&snapshot, packet, now())?)
+        let events = tracer.trace(&snapshot, packet, now())?;
+        Ok(render::steps(&events, &snapshot.policy))
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 
+use dpdk::Mbuf;
 use netvm_switch::Policer;
 use netvm_wire::{
     FlowKey, Fragment, FrameBuilder, Headers, IpProto, MacAddr, TcpFlags, checksum, parse_prefix,
@@ -33,10 +34,8 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
     let answers = &mut split.copies;
     if let Some(memory) = dp.memories.get(cx.memory) {
         for mbuf in batch.as_slice() {
-            let mut headers = [0u8; HEADER_BYTES];
-            let copied = mbuf.copy_to(&mut headers);
             let mut answer = [0u8; LONGEST];
-            let length = answer_to(&headers[..copied], mbuf.pkt_len() as usize, &mut answer);
+            let length = answer_for(mbuf, &mut answer);
             let Some(length) = length.filter(|_| admits(dp.limits.rejects.as_ref(), dp.clock.now)) else {
                 continue;
             };
@@ -51,6 +50,18 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
         }
     }
     Step::Copies(Next::Tx(from), Next::drop_at(from, DropReason::Rejected))
+}
+
+/// Whether the sender of a rejected packet gets an answer, if the limit of answers admits it.
+pub(crate) fn has_answer(packet: &Mbuf) -> bool {
+    answer_for(packet, &mut [0; LONGEST]).is_some()
+}
+
+/// Writes the answer to a packet; `None` if it gets no answer.
+fn answer_for(packet: &Mbuf, answer: &mut [u8]) -> Option<usize> {
+    let mut headers = [0u8; HEADER_BYTES];
+    let copied = packet.copy_to(&mut headers);
+    answer_to(&headers[..copied], packet.pkt_len() as usize, answer)
 }
 
 fn admits(policer: Option<&Policer>, now: u64) -> bool {

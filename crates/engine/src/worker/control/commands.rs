@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::flow_page::{FlowPage, MonitorPage};
-use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, WorkerId};
+use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, TraceId, WorkerId};
 use crate::inflight::ThreadInFlight;
 use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::interface::{PortQueue, Shaper};
@@ -17,6 +17,7 @@ use crate::worker::Worker;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{send_handed_over, send_held, take_arrivals};
 use crate::worker::graph::tx::{close, shape_one};
+use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::handoff::Held;
 
 /// A command from the manager to a worker.
@@ -61,6 +62,12 @@ pub(crate) enum Command {
     SetPlaces(CaptureId, Arc<Places>),
     /// End this capture.
     RemoveTap(CaptureId),
+    /// Follow packets for this trace.
+    AddTrace(Box<LiveTrace>),
+    /// Fill this record again.
+    ReuseRecord(TraceRecord),
+    /// End this trace.
+    RemoveTrace(TraceId),
     /// Write a part of the flows to the page.
     ReadFlows(Box<FlowPage>),
     /// Write a part of the monitor's running flows to the page.
@@ -74,6 +81,8 @@ pub(crate) enum Command {
 /// Objects that a worker no longer uses.
 pub(crate) enum Retired {
     Tap(Box<Tap>),
+    Trace(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<LiveTrace>),
+    Record(#[expect(dead_code, reason = "carried to be freed by the manager")] TraceRecord),
     Snapshot(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Snapshot>),
     Memory(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Memory>),
     Link(
@@ -93,6 +102,8 @@ pub(crate) enum Event {
     QueueTaken(Option<Box<PortQueue>>),
     /// Something else that this worker no longer uses, to be freed.
     Retired(Retired),
+    /// A traced packet has ended.
+    Traced(TraceRecord),
     /// A sweep is done; the request comes back.
     Swept(Swept, SweepRequest),
     /// A page of flows was written.
@@ -210,6 +221,27 @@ impl Worker {
                 dp.is_tapped = !dp.taps.is_empty();
                 if let Some(tap) = old {
                     self.send(Event::Retired(Retired::Tap(tap)));
+                }
+            }
+            Command::AddTrace(trace) => {
+                if let Some(trace) = dp.recorder.get_or_insert_with(Recorder::live).add(trace) {
+                    self.send(Event::Retired(Retired::Trace(trace)));
+                }
+            }
+            Command::ReuseRecord(record) => {
+                let unused = match &mut dp.recorder {
+                    Some(recorder) => recorder.reuse(record),
+                    None => Some(record),
+                };
+                if let Some(record) = unused {
+                    self.send(Event::Retired(Retired::Record(record)));
+                }
+            }
+            Command::RemoveTrace(id) => {
+                let old = dp.recorder.as_mut().and_then(|recorder| recorder.remove(id));
+                dp.recorder.take_if(Recorder::is_unused);
+                if let Some(trace) = old {
+                    self.send(Event::Retired(Retired::Trace(trace)));
                 }
             }
             Command::ReadFlows(mut page) => {

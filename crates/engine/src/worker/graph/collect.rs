@@ -16,8 +16,11 @@ use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::tap::{Passing, Place};
 use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
 use crate::worker::next::{Exit, Next, Position};
+use crate::worker::packet::keys::key_of;
+use crate::worker::record::{Visit, What};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
+use crate::worker::trace::NfVerdict;
 use crate::worker::tx::offload::{all_plain, renew};
 
 /// Descriptors taken from one NF thread in a turn; up to a burst minus one more.
@@ -141,7 +144,7 @@ impl Sender<'_> {
         {
             counters.drops.add(reason, run.len() as u64);
         }
-        observe::free(dp, run);
+        observe::free(dp, reason, run);
     }
 }
 
@@ -152,6 +155,9 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
         return;
     }
     let (chain, snapshot) = (verdict.chain, sender.cx.snapshot);
+    if dp.recorder.is_some() {
+        trace(dp, sender, verdict, run);
+    }
     let Some(path) = snapshot.chain(chain).filter(|path| path.has(verdict.hop, sender.group)) else {
         return sender.refuse(dp, verdict, DropReason::BadChain, run);
     };
@@ -166,6 +172,20 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
     match next_of(sender, path, verdict, kind) {
         Ok(next) => walk(dp, sender.cx, next, run),
         Err(reason) => sender.refuse(dp, verdict, reason, run),
+    }
+}
+
+/// Notes packets that an NF has returned, for traces.
+#[cold]
+fn trace(dp: &Datapath, sender: Sender<'_>, verdict: Verdict, run: &Batch) {
+    let Verdict { chain, hop, kind, argument } = verdict;
+    let snapshot = sender.cx.snapshot;
+    let (role, hop) = (sender.role, snapshot.configured_hop(chain, hop));
+    let verdict = NfVerdict::of(kind, argument);
+    if let Some(recorder) = &dp.recorder {
+        recorder.visited(&Visit::of(snapshot, run), |packet| {
+            Some(What::FromNf { role, hop, verdict, key: key_of(packet).ok() })
+        });
     }
 }
 

@@ -12,9 +12,10 @@
 use arrayvec::ArrayVec;
 use dpdk::Batch;
 
+use super::record;
 use super::rx::{Received, arrived, ingress};
 use super::tx::transmit;
-use crate::ids::PortId;
+use crate::ids::{MemoryId, PortId};
 use crate::snapshot::Snapshot;
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::packet::bytes_of;
@@ -78,7 +79,7 @@ fn send(dp: &mut Datapath, parcels: ArrayVec<Parcel, BURST>) {
         if let Some((port, memory)) = target
             && (port, memory) != (parcel.port, parcel.memory)
         {
-            transmit(dp, port, memory, &mut run);
+            send_run(dp, port, memory, &mut run);
         }
         target = Some((parcel.port, parcel.memory));
         // A packet of another worker's guest may have pending offloads.
@@ -90,8 +91,16 @@ fn send(dp: &mut Datapath, parcels: ArrayVec<Parcel, BURST>) {
         run.add(parcel.mbuf);
     }
     if let Some((port, memory)) = target {
-        transmit(dp, port, memory, &mut run);
+        send_run(dp, port, memory, &mut run);
     }
+}
+
+/// Sends packets for one port.
+fn send_run(dp: &mut Datapath, port: PortId, memory: MemoryId, run: &mut Batch) {
+    if dp.recorder.is_some() {
+        record::sent_for_others(dp, port, run);
+    }
+    transmit(dp, port, memory, run);
 }
 
 /// Handles packets that other workers received and this one owns. Returns their number.
@@ -140,6 +149,9 @@ fn handle_received(
 fn handle_run(dp: &mut Datapath, cx: Context<'_>, port: PortId, burst: &mut Burst) {
     let cx = Context { admitted: cx.snapshot.waiting.has(port), ..cx };
     let bytes = bytes_of(&burst.batch);
+    if dp.recorder.is_some() {
+        record::taken_over(dp);
+    }
     arrived(dp, cx.snapshot, port, &burst.batch);
     ingress(dp, Received { cx, port, bytes, taken: 0 }, burst);
 }

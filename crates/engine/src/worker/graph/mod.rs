@@ -49,7 +49,7 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
     let mut at = first;
     while !batch.is_empty() {
         if dp.recorder.is_some() {
-            at = observe::record(dp, cx, at, batch);
+            at = record::visited(dp, cx, at, batch);
         }
         at = match at {
             Next::Chain(entering) => entry::enter(dp, cx, entering),

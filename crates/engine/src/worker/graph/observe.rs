@@ -1,27 +1,20 @@
-//! What the loop sees of packets between stages: it counts them, shows them to captures, and follows one of them for its latency.
+//! What the loop sees of packets between stages: it counts them, shows them to captures, and follows some of them, for
+//! latencies and traces.
 //!
-//! Cost while nothing is captured or measured: a flag and a comparison per burst and place.
+//! Cost while nothing is captured, measured or traced: a flag and a comparison per burst and place.
 
 use dpdk::{Batch, Mbuf};
 use netvm_tap::Direction;
 
+use super::record;
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
 use crate::tap::{Passing, Place};
-use crate::worker::next::{CountedAt, Next};
+use crate::worker::next::CountedAt;
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
-
-/// Notes that a hypothetical packet goes to a stage. Returns the stage that it goes to instead, if this is an end.
-#[cold]
-pub(crate) fn record(dp: &mut Datapath, cx: Context<'_>, at: Next, batch: &Batch) -> Next {
-    match (&mut dp.recorder, batch.as_slice().first()) {
-        (Some(recorder), Some(mbuf)) => recorder.go(cx, at, mbuf, dp.clock.tick),
-        _ => at,
-    }
-}
 
 /// Drops packets, and counts them; the batch is empty afterwards.
 #[cold]
@@ -40,7 +33,7 @@ pub(crate) fn drop(dp: &Datapath, at: CountedAt, reason: DropReason, batch: &mut
     if dp.is_tapped {
         dp.tap(&Passing::dropped(place, reason), batch.as_slice());
     }
-    free(dp, batch);
+    free(dp, reason, batch);
 }
 
 /// Drops a packet, and counts it at the port that received it.
@@ -63,9 +56,12 @@ pub(crate) fn drop_malformed(dp: &Datapath, port: PortId, batch: &mut Batch) {
     }
 }
 
-/// Frees packets that are counted elsewhere.
-pub(crate) fn free(dp: &Datapath, batch: &mut Batch) {
+/// Frees packets that are dropped, and are counted elsewhere.
+pub(crate) fn free(dp: &Datapath, reason: DropReason, batch: &mut Batch) {
     dp.latency.dropped(batch);
+    if let Some(recorder) = &dp.recorder {
+        recorder.dropped(reason, batch.as_slice());
+    }
     batch.clear();
 }
 
@@ -137,6 +133,9 @@ pub(crate) fn passed_on(dp: &Datapath, port: PortId, batch: &Batch) {
     if let Some(counters) = dp.counters.ports.get(port.index()) {
         counters.tx_packets.add(batch.len() as u64);
         counters.tx_bytes.add(bytes_of(batch));
+    }
+    if dp.recorder.is_some() {
+        record::passed_on(dp, port, batch);
     }
 }
 

@@ -1,158 +1,189 @@
-//! Notes what the stages do with a hypothetical packet. In: the packet before each stage. Out: the steps that a user sees. The stages
-//! are those of every packet; only the ends are not: the packet reaches no device, no NF and no kernel.
+//! What a trace notes of packets: what they meet at each stage. In: packets, and the stage that they go to. Out:
+//! events of the recorder. The stages are those of every packet, but a hypothetical one reaches no device, no NF and
+//! no kernel.
 
-use dpdk::Mbuf;
+use dpdk::{Batch, Mbuf};
+use netvm_model::SendsTo;
+use netvm_wire::{FlowKey, Malformed};
 
-use crate::drop_reason::{DropReason, reason_of_malformed};
+use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::policy::{Decision, Outcome};
-use crate::snapshot::Target;
+use crate::snapshot::{Snapshot, Target};
+use crate::worker::act::reject::has_answer;
 use crate::worker::classify::l2_lookup::tag_of;
-use crate::worker::next::{CountedAt, Next, Position, Side};
+use crate::worker::next::{Entering, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
+use crate::worker::record::{Arrival, Recorder, Visit, What};
+use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
-use crate::worker::trace::{Recorder, Step};
+use crate::worker::state::lookup_results::Action;
+use crate::worker::trace::Step;
 
 /// The last of a decision's mirrors is behind it.
 const NO_MIRROR: u8 = u8::MAX;
 
-impl Recorder {
-    /// Notes that a port receives the packet, and whether it has a rate.
-    pub(crate) fn receive(&mut self, port: PortId, is_metered: bool) {
-        self.steps.push(Step::In(port));
-        if is_metered {
-            self.steps.push(Step::Policed(1));
-        }
+/// Notes packets that a port has received.
+#[cold]
+pub(crate) fn received(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
+    if let Some(recorder) = &dp.recorder {
+        recorder.received(&Arrival::of(snapshot, port, batch));
     }
+}
 
-    /// Notes that the packet goes to a stage. Returns the stage that it goes to instead, if this is an end.
-    pub(crate) fn go(&mut self, cx: Context<'_>, at: Next, mbuf: &Mbuf, tick: u32) -> Next {
-        let policy = &cx.snapshot.policy;
-        match at {
-            Next::Decision(side, action) => {
-                if let Side::Ingress(port) = side {
-                    self.note_key(cx, port, mbuf);
-                }
-                self.note_decision(cx, side, action.decision, mbuf);
-                return at;
-            }
-            // The steps name them; their copies go nowhere.
-            Next::Mirror(side, action, _) => return Next::Mirror(side, action, NO_MIRROR),
-            Next::Bridge { from, .. } => self.note_switched(cx, from, mbuf, tick),
-            Next::Flood { from, vlan, first } => {
-                let ports = policy.switching.iter();
-                let mut ports = ports.flat_map(|switching| switching.bridge.flood_from(from.0, vlan, first));
-                self.steps.extend(ports.next().map(|port| Step::Flooded(PortId(port))));
-            }
-            Next::Router { router, .. } => self.steps.push(Step::Router(router)),
-            Next::Forwarded { out, .. } => self.note_next_hop(out, mbuf),
-            Next::Kernel { reason, .. } => self.steps.push(Step::Punted(reason)),
-            Next::Chain(entering) => {
-                self.steps.push(Step::Chain(entering.chain));
-                // As if every NF passed it on unchanged.
-                let targets =
-                    cx.snapshot.chain(entering.chain).map(|path| &path.targets[..]).unwrap_or_default();
-                return match targets.split_last() {
-                    None | Some((Target::Drop(_), _)) => {
-                        self.steps.push(Step::NfDecides);
-                        Next::Discard
-                    }
-                    Some((_, hops)) => {
-                        self.steps.push(Step::Passed);
-                        Next::Hop(entering.chain, Position::Inside(hops.len() as u8))
-                    }
-                };
-            }
-            Next::EgressRate(out) if policy.egress(out).is_some_and(|egress| egress.meter.is_some()) => {
-                self.steps.push(Step::Policed(1));
-            }
-            Next::Tx(port) => {
-                self.steps.push(Step::Out(port));
-                if cx.snapshot.sends_to(port).is_none() {
-                    return Next::Discard;
-                }
-            }
-            Next::Reject { .. } => {
-                self.steps.extend([Step::Answered, Step::Dropped(DropReason::Rejected)]);
-                return Next::Discard;
-            }
-            Next::MalformedAt(_) => {
-                let why = key_of(mbuf).err();
-                self.steps.extend(why.map(Step::Malformed));
-                self.steps.push(Step::Dropped(why.map_or(DropReason::Malformed, reason_of_malformed)));
-                return Next::Discard;
-            }
-            Next::Drop(CountedAt::Port(_) | CountedAt::Chain(_), reason) => {
-                self.steps.push(Step::Dropped(reason));
-                return Next::Discard;
-            }
-            _ => {}
-        }
-        at
+/// Notes packets that a port without a device has received.
+#[cold]
+pub(crate) fn passed(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
+    if let Some(recorder) = &dp.recorder {
+        recorder.received(&Arrival { is_passed: true, ..Arrival::of(snapshot, port, batch) });
     }
+}
 
-    /// The fields that rules see; of a port that switches everything, the Ethernet header is enough.
-    fn note_key(&mut self, cx: Context<'_>, port: PortId, mbuf: &Mbuf) {
-        let is_switched =
-            || cx.snapshot.policy.ingress(port).is_some_and(|ingress| ingress.switched.is_some());
-        let key = key_of(mbuf).or_else(|why| if is_switched() { ethernet_key_of(mbuf) } else { Err(why) });
-        self.steps.extend(key.map(|key| Step::Key(Box::new(key))));
+/// Notes packets before the rate of the port that has received them.
+#[cold]
+pub(crate) fn policed(dp: &Datapath, snapshot: &Snapshot, batch: &Batch) {
+    if let Some(recorder) = &dp.recorder {
+        recorder.visited(&Visit::of(snapshot, batch), |_| Some(What::Step(Step::Policed(1))));
     }
+}
 
-    /// The rules of a decision and their actions.
-    fn note_decision(&mut self, cx: Context<'_>, side: Side, number: u32, mbuf: &Mbuf) {
-        let policy = &cx.snapshot.policy;
-        let decision = policy.decision(number);
-        self.note_actions(decision);
-        let (undecided, otherwise) = match side {
-            Side::Ingress(port) => {
-                let Some(ingress) = policy.ingress(port) else { return };
-                (ingress.undecided, ingress.lookup.otherwise)
-            }
-            Side::Egress(port) => {
-                let Some(egress) = policy.egress(port) else { return };
-                let Some(lookup) = egress.lookup(PortId(mbuf.port().0)) else { return };
-                (egress.undecided, lookup.otherwise)
-            }
-        };
-        if decision.outcome == Outcome::Undecided || number == otherwise {
-            let denied = undecided == Outcome::Drop(DropReason::Denied);
-            self.steps.push(Step::Default { allowed: !denied });
-        }
-    }
+/// Notes packets that go to a stage. Returns the stage that they go to instead, if this is the end of a hypothetical
+/// packet.
+#[cold]
+pub(crate) fn visited(dp: &Datapath, cx: Context<'_>, next: Next, batch: &Batch) -> Next {
+    let Some(recorder) = &dp.recorder else { return next };
+    let visit = Visit {
+        is_mirror: matches!(next, Next::Mirror(..)),
+        is_end: matches!(next, Next::Tx(port) if is_end(dp, cx, port)),
+        ..Visit::of(cx.snapshot, batch)
+    };
+    recorder.visited(&visit, |packet| what(dp, cx, next, packet));
+    if dp.is_dry { instead(recorder, cx, next) } else { next }
+}
 
-    fn note_actions(&mut self, decision: &Decision) {
-        if !decision.rules.is_empty() {
-            let decided = decision.outcome != Outcome::Undecided;
-            self.steps.push(Step::Rules { rules: decision.rules.to_vec(), decided });
-        }
-        if let Some(extras) = &decision.extras {
-            if !extras.meters.is_empty() {
-                self.steps.push(Step::Policed(extras.meters.len()));
-            }
-            self.steps.extend(extras.set_vlan.iter().map(|_| Step::Retagged));
-        }
-        self.steps.extend(decision.queue.map(Step::Queued));
-        if let Some(extras) = &decision.extras {
-            self.steps.extend(extras.mirrors.iter().map(|port| Step::Mirrored(*port)));
-        }
+/// Notes packets that other workers have handed over.
+#[cold]
+pub(crate) fn taken_over(dp: &Datapath) {
+    if let Some(recorder) = &dp.recorder {
+        recorder.taken_over();
     }
+}
 
-    /// The port that L2 switching knows for the destination.
-    fn note_switched(&mut self, cx: Context<'_>, from: PortId, mbuf: &Mbuf, tick: u32) {
-        let (Some(switching), Ok(key)) = (&cx.snapshot.policy.switching, ethernet_key_of(mbuf)) else {
-            return;
-        };
-        if let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag_of(&key)) {
-            let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
-            self.steps.push(Step::Switched(known.map(PortId)));
+/// Notes packets that this worker sends for another one, or after their port has moved.
+#[cold]
+pub(crate) fn sent_for_others(dp: &Datapath, port: PortId, batch: &Batch) {
+    if let Some(recorder) = &dp.recorder {
+        recorder.taken_over();
+        if sends(dp, port) {
+            let visit = Visit { snapshot: None, packets: batch.as_slice(), is_mirror: false, is_end: true };
+            recorder.visited(&visit, |_| Some(What::Step(Step::Out(port))));
         }
     }
+}
 
-    /// The next hop of a packet that a router has rewritten.
-    fn note_next_hop(&mut self, port: PortId, mbuf: &Mbuf) {
-        if let Ok(key) = ethernet_key_of(mbuf) {
-            self.steps.push(Step::NextHop { port, vlan: key.vlan, mac: key.destination_mac });
-        }
+/// Notes packets that a port without a device has sent.
+#[cold]
+pub(crate) fn passed_on(dp: &Datapath, port: PortId, batch: &Batch) {
+    if let Some(recorder) = &dp.recorder {
+        let visit = Visit { snapshot: None, packets: batch.as_slice(), is_mirror: false, is_end: false };
+        recorder.visited(&visit, |_| Some(What::Step(Step::Out(port))));
     }
+}
+
+/// Whether packets for a port end there.
+fn is_end(dp: &Datapath, cx: Context<'_>, port: PortId) -> bool {
+    if dp.is_dry { cx.snapshot.sends_to(port).is_none() } else { sends(dp, port) }
+}
+
+/// Whether this worker sends packets for a port by its device.
+fn sends(dp: &Datapath, port: PortId) -> bool {
+    dp.ports.sender(port).is_some_and(|queue| !queue.devices().is_empty())
+}
+
+/// What is noted of a packet that goes to a stage; nothing, if the stage only leads to others.
+fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<What> {
+    let policy = &cx.snapshot.policy;
+    Some(What::Step(match next {
+        Next::Decision(Side::Ingress(port), action) => {
+            let key = looked_up_key(cx, port, packet).ok();
+            return Some(What::Ingress { port, decision: action.decision, key });
+        }
+        Next::Decision(Side::Egress(out), action) => {
+            let from = PortId(packet.port().0);
+            return Some(What::Egress { out, from, decision: action.decision });
+        }
+        Next::Bridge { from, action } => Step::Switched(match action.unpack() {
+            Action::SwitchTo(out) => Some(out),
+            Action::Flood => None,
+            _ => known_destination(dp, cx, from, packet)?,
+        }),
+        Next::Flood { from, vlan, first } => {
+            let switching = policy.switching.as_ref()?;
+            Step::Flooded(PortId(switching.bridge.flood_from(from.0, vlan, first).next()?))
+        }
+        Next::Router { router, .. } => Step::Router(router),
+        Next::Forwarded { out, .. } => {
+            let key = ethernet_key_of(packet).ok()?;
+            Step::NextHop { port: out, vlan: key.vlan, mac: key.destination_mac }
+        }
+        Next::Kernel { reason, .. } => Step::Punted(reason),
+        Next::Chain(entering) => Step::Chain(entering.chain),
+        Next::Ring(end) => {
+            let (role, key) = (dp.nfs.get(end.link)?.role, key_of(packet).ok());
+            let hop = cx.snapshot.configured_hop(end.chain, end.hop);
+            return Some(What::ToNf { role, hop, key });
+        }
+        // A hypothetical packet has only seemed to pass the NFs.
+        Next::LeaveChain { .. } if !dp.is_dry => Step::Left,
+        Next::EgressRate(out) if policy.egress(out).is_some_and(|egress| egress.meter.is_some()) => {
+            Step::Policed(1)
+        }
+        Next::Tx(port) if is_end(dp, cx, port) => Step::Out(port),
+        Next::PushTag { tag, .. } => Step::TagPushed(tag),
+        Next::PopTag { by } => match cx.snapshot.sends_to(by)? {
+            SendsTo::Parent { tag, .. } => Step::TagPopped(tag),
+            SendsTo::Peer(_) | SendsTo::Bridge => return None,
+        },
+        Next::Reject { .. } if has_answer(packet) => Step::Answered,
+        Next::MalformedAt(_) => Step::Malformed(key_of(packet).err()?),
+        _ => return None,
+    }))
+}
+
+/// The fields that the rules of a port see; at a port that switches everything, the Ethernet header is enough.
+fn looked_up_key(cx: Context<'_>, port: PortId, packet: &Mbuf) -> Result<FlowKey, Malformed> {
+    let ingress = cx.snapshot.policy.ingress(port);
+    let is_switched = ingress.is_some_and(|ingress| ingress.switched.is_some());
+    key_of(packet).or_else(|why| if is_switched { ethernet_key_of(packet) } else { Err(why) })
+}
+
+/// The port that L2 switching knows for the destination of a packet that it filters; `None` if it looks nothing up.
+fn known_destination(dp: &Datapath, cx: Context<'_>, from: PortId, packet: &Mbuf) -> Option<Option<PortId>> {
+    let switching = cx.snapshot.policy.switching.as_ref()?;
+    let key = ethernet_key_of(packet).ok()?;
+    let vlan = switching.bridge.ingress(from.0, tag_of(&key))?.ok()?;
+    Some(switching.fdb.lookup(vlan, key.destination_mac, dp.clock.tick).map(PortId))
+}
+
+/// Where a hypothetical packet goes in place of the stage.
+fn instead(recorder: &Recorder, cx: Context<'_>, next: Next) -> Next {
+    match next {
+        // The decision names them; their copies go nowhere.
+        Next::Mirror(side, action, _) => Next::Mirror(side, action, NO_MIRROR),
+        Next::Chain(entering) => pass_nfs(recorder, cx, entering),
+        Next::Reject { from } => Next::drop_at(from, DropReason::Rejected),
+        Next::Tx(port) if cx.snapshot.sends_to(port).is_none() => Next::Discard,
+        _ => next,
+    }
+}
+
+/// As if every NF passed it on unchanged.
+fn pass_nfs(recorder: &Recorder, cx: Context<'_>, entering: Entering) -> Next {
+    let path = cx.snapshot.chain(entering.chain);
+    let targets = path.map(|path| &path.targets[..]).unwrap_or_default();
+    let (step, next) = match targets.split_last() {
+        None | Some((Target::Drop(_), _)) => (Step::NfDecides, Next::Discard),
+        Some((_, hops)) => (Step::Passed, Next::Hop(entering.chain, Position::Inside(hops.len() as u8))),
+    };
+    recorder.note(cx.snapshot.number, What::Step(step));
+    next
 }

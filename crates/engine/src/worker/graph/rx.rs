@@ -12,11 +12,11 @@
 use dpdk::{Batch, PortNumber};
 use netvm_tap::Direction;
 
-use super::{observe, walk};
+use super::{observe, record, walk};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
 use crate::interface::PortContext;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{MAX_PASSED, Snapshot};
 use crate::worker::act::{decision, police::police};
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::classify::classifier::{Classified, Classifier};
@@ -27,7 +27,7 @@ use crate::worker::owner::give_to_owners;
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::groups::groups;
 use crate::worker::packet::queue;
-use crate::worker::state::burst::{Burst, Context, MAX_PASSED};
+use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::lookup_results::{Alike, PackedAction, PacketAction};
 use crate::worker::state::{BURST, Datapath};
 
@@ -64,6 +64,9 @@ pub(crate) fn receive<'a>(
     }
     if !batch.is_empty() {
         received.taken = batch.len();
+        if dp.recorder.is_some() {
+            record::received(dp, snapshot, port, batch);
+        }
         received.bytes = admit(dp, port, batch);
         if snapshot.owned.has(port) {
             received.bytes = give_away(dp, port, received.cx.memory, batch);
@@ -91,6 +94,9 @@ pub(crate) fn pass(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut
     let Some(mut burst) = (if is_loop { None } else { dp.bursts.pop() }) else {
         return walk(dp, cx, Next::drop_at(port, DropReason::ForwardingLoop), batch);
     };
+    if dp.recorder.is_some() {
+        record::passed(dp, cx.snapshot, port, batch);
+    }
     let mut bytes = admit(dp, port, batch);
     if cx.snapshot.owned.has(port) {
         bytes = give_away(dp, port, cx.memory, batch);
@@ -168,9 +174,6 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     let Received { cx, port, mut bytes, .. } = received;
     observe::at_port(dp, port, Direction::In, &burst.batch);
     let policy = cx.snapshot.policy.ingress(port);
-    if let Some(recorder) = &mut dp.recorder {
-        recorder.receive(port, policy.is_some_and(|policy| policy.meter.is_some()));
-    }
     if cx.snapshot.parents.has(port) {
         divide_by_tag(dp, cx, port, &mut burst.batch);
         if burst.batch.is_empty() {
@@ -181,12 +184,17 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     let Some(policy) = policy else {
         return walk(dp, cx, Next::drop_at(port, DropReason::NoRule), &mut burst.batch);
     };
-    if let Some(meter) = policy.meter.as_ref().filter(|_| !dp.is_dry) {
-        let mut excess = police(meter, dp.clock.now, &mut burst.batch);
-        if !excess.is_empty() {
-            observe::drop(dp, CountedAt::Port(port), DropReason::Policed, &mut excess);
+    if let Some(meter) = &policy.meter {
+        if dp.recorder.is_some() {
+            record::policed(dp, cx.snapshot, &burst.batch);
         }
-        bytes = bytes_of(&burst.batch);
+        if !dp.is_dry {
+            let mut excess = police(meter, dp.clock.now, &mut burst.batch);
+            if !excess.is_empty() {
+                observe::drop(dp, CountedAt::Port(port), DropReason::Policed, &mut excess);
+            }
+            bytes = bytes_of(&burst.batch);
+        }
     }
     let has_flow_verdicts = cx.snapshot.flow_verdict_ports.has(port);
     if let Some(decision) = policy.blanket.filter(|_| !has_flow_verdicts) {

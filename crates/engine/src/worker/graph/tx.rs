@@ -130,7 +130,7 @@ fn shape(dp: &mut Datapath, port: PortId, batch: &mut Batch) {
 /// Puts a packet into the port's shaper, or drops it.
 pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else {
-        return dp.port_context(port).note_drop(DropReason::PortDown, &mbuf);
+        return note_drop(dp, port, DropReason::PortDown, &mbuf);
     };
     let chosen = queue::of(&mbuf).and_then(|queue| shaper.queue_named(queue));
     let queue = chosen.unwrap_or_else(|| {
@@ -139,7 +139,15 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     });
     match shaper.push(queue, mbuf, dp.clock.now) {
         Ok(()) => dp.ports.mark_unsent(port),
-        Err(full) => dp.port_context(port).note_drop(DropReason::QueueFull, &full),
+        Err(full) => note_drop(dp, port, DropReason::QueueFull, &full),
+    }
+}
+
+/// Notes that a packet for the port's shaper is dropped.
+fn note_drop(dp: &Datapath, port: PortId, reason: DropReason, mbuf: &Mbuf) {
+    dp.port_context(port).note_drop(reason, mbuf);
+    if let Some(recorder) = &dp.recorder {
+        recorder.dropped(reason, std::slice::from_ref(mbuf));
     }
 }
 
@@ -154,6 +162,9 @@ pub(crate) fn close(dp: &mut Datapath, snapshot: &Snapshot, mut queue: Box<PortQ
             walk(dp, Context::new(snapshot, queue.memory), next_after(queue.port, to), &mut one);
         }
     }
+    while let Some(mbuf) = queue.shaper().and_then(Shaper::pop_any) {
+        note_drop(dp, queue.port, DropReason::PortDown, &mbuf);
+    }
     let cx = dp.port_context(queue.port);
     queue.drop_unsent(&cx);
     queue
@@ -161,7 +172,7 @@ pub(crate) fn close(dp: &mut Datapath, snapshot: &Snapshot, mut queue: Box<PortQ
 
 /// Hands packets to the worker that can send them; drops packets for which its ring has no room.
 fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
-    let Datapath { ports, latency, .. } = dp;
+    let Datapath { ports, latency, recorder, .. } = dp;
     let gone = CountedAt::Port(port);
     if let Some(held) = ports.handoff.held_for(port) {
         held.push(batch, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
@@ -173,7 +184,13 @@ fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch
     let Some(lane) = ports.handoff.lane_for(port) else {
         return observe::drop(dp, CountedAt::Port(port), DropReason::PortDown, batch);
     };
-    lane.push(batch, |mbuf| {
+    let (to, recorder) = (lane.to, recorder.as_ref());
+    let trace = |packets: &Batch| {
+        if let Some(recorder) = recorder {
+            recorder.handed_over(to, packets);
+        }
+    };
+    lane.push(batch, trace, |mbuf| {
         let stamp = latency.hand_over(mbuf.as_ptr());
         Parcel { mbuf, memory, port, stamp }
     });

@@ -6,10 +6,6 @@ use super::lookup_results::LookupResults;
 use crate::ids::MemoryId;
 use crate::snapshot::Snapshot;
 
-/// Ports without a device that packets may pass one after the other: more are a loop. Linux has the same limit for
-/// devices that send by others (`XMIT_RECURSION_LIMIT`).
-pub(crate) const MAX_PASSED: u8 = 8;
-
 /// The context of every stage: the snapshot in force, and the memory of the packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {

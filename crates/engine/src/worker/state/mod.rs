@@ -20,8 +20,8 @@ pub(crate) mod ports;
 
 use super::latency::Latency;
 use super::monitor::FlowMonitor;
+use super::record::Recorder;
 use super::router::RouterBurst;
-use super::trace::Recorder;
 use crate::counters::WorkerCounters;
 use crate::ids::{LinkId, PortId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
@@ -29,8 +29,9 @@ use crate::interface::PortContext;
 use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
+use crate::snapshot::MAX_PASSED;
 use crate::tap::{Passing, Taps};
-use burst::{Burst, MAX_PASSED};
+use burst::Burst;
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -85,8 +86,8 @@ pub(crate) struct Datapath {
     pub(crate) passed: usize,
     /// It handles hypothetical packets only, which change nothing.
     pub(crate) is_dry: bool,
-    /// Notes what happens to a hypothetical packet.
-    pub(crate) recorder: Option<Box<Recorder>>,
+    /// Notes what happens to packets, while they are traced.
+    pub(crate) recorder: Option<Recorder>,
     /// Limits that hold for all workers together.
     pub(crate) limits: Arc<SharedLimits>,
     /// Whether any capture runs: then stages pass their packets to `taps`.

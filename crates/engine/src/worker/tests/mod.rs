@@ -8,3 +8,4 @@ pub(super) mod rig;
 mod shaper;
 mod shares;
 mod stages;
+mod traces;

@@ -27,15 +27,6 @@ fn segment(length: usize) -> Vec<u8> {
     ip(1, 2).tcp(1000, 80, TcpFlags::ACK).payload(&payload(length)).to_vec().unwrap()
 }
 
-/// The bytes of an NF's packet.
-fn bytes<'a>(rig: &'a mut Rig, packet: &Descriptor) -> &'a mut [u8] {
-    // SAFETY: the descriptor came from the engine, so that the buffer exists; nothing else uses it while the NF has it.
-    unsafe {
-        let start = rig.memory.region().buffer(packet.buffer()).add(packet.offset().into());
-        std::slice::from_raw_parts_mut(start.as_ptr(), packet.length().into())
-    }
-}
-
 /// Hands a segment of `length` bytes of payload to the NF, lets `change` change it, and returns the rig after the way back.
 fn through(length: usize, change: impl FnOnce(&mut [u8], Descriptor) -> Descriptor) -> Rig {
     let mut rig = rig(true);
@@ -43,7 +34,7 @@ fn through(length: usize, change: impl FnOnce(&mut [u8], Descriptor) -> Descript
     rig.turn();
     let [packet] = rig.nfs[0].take()[..] else { panic!("one packet") };
     assert_eq!(usize::from(packet.length()), HEADERS + length);
-    let changed = change(bytes(&mut rig, &packet), packet);
+    let changed = change(rig.bytes_of(&packet), packet);
     rig.nfs[0].tx.push(&[changed]);
     rig.turn();
     rig
@@ -91,7 +82,7 @@ fn an_nf_that_cannot_gets_finished_packets() {
     let packets = rig.nfs[0].take();
     assert_eq!(packets.len(), 10);
     for packet in &packets {
-        let frame = bytes(&mut rig, packet).to_vec();
+        let frame = rig.bytes_of(packet).to_vec();
         checksum::verify(&frame, &parse(&frame).unwrap()).unwrap();
     }
     rig.nfs[0].tx.push(&packets);

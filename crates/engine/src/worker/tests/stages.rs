@@ -1,6 +1,6 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
-mod virtual_ports;
+pub(super) mod virtual_ports;
 
 use netvm_model::{FlowMonitorConfig, Forward};
 use netvm_ring::{Descriptor, VerdictKind};
@@ -79,9 +79,9 @@ fn packets_that_wait_in_a_queue_leave_by_it_when_another_worker_has_it() {
         if !has_own {
             to.close(1);
         }
-        let taken = from.command(Command::TakeQueue(PortId(1), Held::new(PortId(1))));
+        let taken = from.answer_to(Command::TakeQueue(PortId(1), Held::new(PortId(1))));
         let Some(Event::QueueTaken(Some(queue))) = taken else { panic!("not taken") };
-        assert!(to.command(Command::GiveQueue(queue)).is_none());
+        assert!(to.answer_to(Command::GiveQueue(queue)).is_none());
         to.turn();
         assert!(from.sent(1).is_empty(), "the device takes none yet");
         from.wires[1].lock().unwrap().is_full = false;

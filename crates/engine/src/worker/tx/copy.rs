@@ -22,13 +22,13 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
     let mut buffers = Batch::new();
     target.pool.alloc_into(&mut buffers, wanted);
     let mut bytes = 0;
-    let has_followed = dp.latency.is_among(batch.raw());
+    let is_followed = dp.recorder.is_some() || dp.latency.is_among(batch.raw());
     let lost = batch.partition(|mbuf| {
         let copy =
             buffers.pop().and_then(|mut copy| copy_one(source, mbuf, target, &mut copy).then_some(copy));
         let Some(copy) = copy else { return false };
-        if has_followed {
-            dp.latency.copied(mbuf, &copy);
+        if is_followed {
+            follow(dp, mbuf, &copy);
         }
         bytes += u64::from(copy.data_len());
         *mbuf = copy;
@@ -39,21 +39,47 @@ pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut
     lost
 }
 
+/// Follows a copy in place of the packet.
+#[cold]
+fn follow(dp: &Datapath, packet: &Mbuf, copy: &Mbuf) {
+    dp.latency.copied(packet, copy);
+    if let Some(recorder) = &dp.recorder {
+        recorder.replaced(packet.as_ptr(), copy);
+    }
+}
+
 /// Copies packets within their memory, for an additional port. If no buffer is free, counts a drop of that port.
 pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets: &[Mbuf]) -> Batch {
+    let (copies, missing) = copy_each(dp, port, memory, packets);
+    if let Some(recorder) = &dp.recorder {
+        let mut made = copies.as_slice().iter();
+        for (n, packet) in packets.iter().enumerate() {
+            let copy = if missing >> n & 1 == 0 { made.next() } else { None };
+            recorder.copied(packet, copy);
+        }
+    }
+    copies
+}
+
+/// The copies, and a bit for each packet that has none.
+fn copy_each(dp: &Datapath, port: PortId, memory: MemoryId, packets: &[Mbuf]) -> (Batch, u64) {
     let mut copies = Batch::new();
+    let mut missing = 0u64;
     let cx = dp.port_context(port);
     let mut keep = |packet: &Mbuf, copy: Option<Mbuf>| match copy {
         Some(copy) => copies.add(copy),
-        None => cx.note_drop(DropReason::NoBuffer, packet),
+        None => {
+            missing |= 1 << (copies.len() + missing.count_ones() as usize);
+            cx.note_drop(DropReason::NoBuffer, packet);
+        }
     };
     let Some(memory) = dp.memories.get(memory) else {
         packets.iter().for_each(|packet| keep(packet, None));
-        return copies;
+        return (copies, missing);
     };
     if dp.ports.has_offload_work && !packets.iter().all(Mbuf::is_plain) {
         packets.iter().for_each(|packet| keep(packet, memory.pool.copy_of(packet)));
-        return copies;
+        return (copies, missing);
     }
     let mut buffers = Batch::new();
     memory.pool.alloc_into(&mut buffers, packets.len());
@@ -62,7 +88,7 @@ pub(crate) fn copies_for(dp: &Datapath, port: PortId, memory: MemoryId, packets:
         let copied = copy.and_then(|mut copy| copy_one(memory, packet, memory, &mut copy).then_some(copy));
         keep(packet, copied);
     }
-    copies
+    (copies, missing)
 }
 
 /// Copies one packet. Returns whether it fits.

@@ -90,6 +90,11 @@ pub(crate) fn finish(
                 }
                 match dp.memories.get(receiver.memory).map(|memory| segment(memory, &mbuf, &segmenter, n)) {
                     Some(Ok(packet)) => {
+                        if n == 0
+                            && let Some(recorder) = &dp.recorder
+                        {
+                            recorder.cut(&mbuf, &packet, segmenter.count());
+                        }
                         // There is room, see above.
                         done.add(packet);
                     }
@@ -124,11 +129,17 @@ pub(crate) fn renew(
 ) {
     let mut renewed = Batch::new();
     for mut mbuf in batch.drain() {
+        let before = mbuf.as_ptr();
         let outcome = match dp.memories.get(memory) {
             _ if mbuf.is_plain() => Ok(()),
             Some(memory) => renew_one(memory, &mut mbuf),
             None => Err(DropReason::NoBuffer),
         };
+        if let Some(recorder) = &dp.recorder
+            && mbuf.as_ptr() != before
+        {
+            recorder.replaced(before, &mbuf);
+        }
         match outcome {
             Ok(()) => renewed.add(mbuf),
             Err(reason) => lost(reason, mbuf),

@@ -8,6 +8,7 @@ pub mod raw;
 use std::time::Duration;
 
 use netlib::{NetworkFunction, Options, Packet, PortId as NfPort, Verdict, Waiting};
+use netvm_wire::{checksum, parse};
 
 /// Variable that makes the test binary an NF of that kind.
 pub const KIND: &str = "NETVM_TEST_NF";
@@ -48,6 +49,7 @@ fn nf_process() {
         hang_at: if kind.starts_with("hang=") { number } else { 0 },
         seen: 0,
         out: reverse.then(|| context.port("out")).flatten(),
+        rewrites: kind == "rewrite",
     });
     std::process::exit(i32::from(result.is_err()));
 }
@@ -64,10 +66,30 @@ struct TestNf {
     hang_at: u64,
     seen: u64,
     out: Option<NfPort>,
+    rewrites: bool,
+}
+
+/// What the NF "rewrite" does to a packet, by its last byte: as NAT does, it changes the destination's address or port.
+pub fn rewrite(frame: &mut [u8]) {
+    let (Ok(headers), Some(last)) = (parse(frame), frame.last().copied()) else { return };
+    let Some(l4) = headers.l4_offset() else { return };
+    let l3 = headers.l3_offset();
+    match last % 3 {
+        1 if headers.key().destination.is_v4() => {
+            frame[l3 + 16..l3 + 20].copy_from_slice(&[198, 51, 100, 1]);
+        }
+        2 => frame[l4 + 2..l4 + 4].copy_from_slice(&25u16.to_be_bytes()),
+        _ => return,
+    }
+    let headers = parse(frame).unwrap();
+    checksum::fill(frame, &headers).unwrap();
 }
 
 impl NetworkFunction for TestNf {
-    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        if self.rewrites {
+            rewrite(packet.data_mut());
+        }
         let until = netvm_clock::cycles() + self.spin;
         while netvm_clock::cycles() < until {
             std::hint::spin_loop();

@@ -77,6 +77,8 @@ impl Sleeper {
 /// The way to another worker.
 #[derive(Debug)]
 pub(crate) struct Lane {
+    /// The worker.
+    pub(crate) to: WorkerId,
     ring: Producer<Parcel>,
     /// The ring for received packets.
     received: Producer<Parcel>,
@@ -86,21 +88,36 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Pushes as many packets as there is room for; the others stay in the batch.
+    /// Pushes as many packets as there is room for, and shows them to `before` first; the others stay in the batch.
     #[inline]
-    pub(crate) fn push(&mut self, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) {
-        self.has_pushed |= push_to(&mut self.ring, batch, parcel);
+    pub(crate) fn push(
+        &mut self,
+        batch: &mut Batch,
+        before: impl FnOnce(&Batch),
+        parcel: impl Fn(Mbuf) -> Parcel,
+    ) {
+        self.has_pushed |= push_to(&mut self.ring, batch, before, parcel);
     }
 
     /// The same for received packets.
-    pub(crate) fn push_received(&mut self, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) {
-        self.has_pushed |= push_to(&mut self.received, batch, parcel);
+    pub(crate) fn push_received(
+        &mut self,
+        batch: &mut Batch,
+        before: impl FnOnce(&Batch),
+        parcel: impl Fn(Mbuf) -> Parcel,
+    ) {
+        self.has_pushed |= push_to(&mut self.received, batch, before, parcel);
     }
 }
 
-/// Pushes as many packets as there is room for. Returns whether it pushed any.
+/// Pushes as many packets as there is room for, and shows them to `before` first. Returns whether it pushed any.
 #[inline]
-fn push_to(ring: &mut Producer<Parcel>, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) -> bool {
+fn push_to(
+    ring: &mut Producer<Parcel>,
+    batch: &mut Batch,
+    before: impl FnOnce(&Batch),
+    parcel: impl Fn(Mbuf) -> Parcel,
+) -> bool {
     let wanted = batch.len();
     let room = match ring.cached_slots() {
         room if room >= wanted => room,
@@ -108,6 +125,7 @@ fn push_to(ring: &mut Producer<Parcel>, batch: &mut Batch, parcel: impl Fn(Mbuf)
     };
     let mut rest = batch.split_off(wanted.min(room));
     let count = batch.len();
+    before(batch);
     if let Ok(chunk) = ring.write_chunk_uninit(count) {
         chunk.fill_from_iter(batch.drain().map(parcel));
     }
@@ -166,7 +184,9 @@ impl Handoff {
                 } else {
                     let [(ring, consumer), (received, arrivals)] = [(); 2].map(|()| RingBuffer::new(slots));
                     let peer = Arc::clone(&sleepers[to]);
-                    ends[from].to.push(Some(Lane { ring, received, peer, has_pushed: false }));
+                    let to_worker = WorkerId(to as u8);
+                    let lane = Lane { to: to_worker, ring, received, peer, has_pushed: false };
+                    ends[from].to.push(Some(lane));
                     ends[to].from.push(consumer);
                     ends[to].arrivals.push(arrivals);
                 }

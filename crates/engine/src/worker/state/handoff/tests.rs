@@ -19,7 +19,7 @@ fn push(handoff: &mut Handoff, memory: &Memory, count: usize) -> usize {
     let mut batch = Batch::new();
     memory.pool.alloc_into(&mut batch, count);
     let parcel = |mbuf| Parcel { mbuf, memory: memory.id, port: PORT, stamp: 0 };
-    handoff.lane_for(PORT).unwrap().push(&mut batch, parcel);
+    handoff.lane_for(PORT).unwrap().push(&mut batch, |_| {}, parcel);
     batch.len()
 }
 

@@ -5,19 +5,19 @@ use netvm_wire::VlanId;
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::worker::state::burst::MAX_PASSED;
+use crate::snapshot::MAX_PASSED;
 use crate::worker::tests::rig::{Rig, port, udp};
 
-fn patch(n: u16, peer: u16, forward: Forward) -> PortConfig {
+pub(in crate::worker::tests) fn patch(n: u16, peer: u16, forward: Forward) -> PortConfig {
     PortConfig { kind: PortKind::Patch { peer: PortId(peer) }, ..port(n, forward) }
 }
 
-const fn to(port: u16) -> Forward {
+pub(in crate::worker::tests) const fn to(port: u16) -> Forward {
     Forward::Port(PortId(port))
 }
 
 /// Port 0 sends by the link of ports 1 and 2, which sends by port 3.
-fn linked() -> Host {
+pub(in crate::worker::tests) fn linked() -> Host {
     let ports = vec![port(0, to(1)), patch(1, 2, Forward::None), patch(2, 1, to(3)), port(3, Forward::None)];
     Host { ports, ..Host::default() }
 }
@@ -86,7 +86,7 @@ fn packets_that_a_loop_multiplies_are_bounded_in_each_turn() {
 }
 
 /// [`linked`] with a shaper of port 1: one frame at once, then at least one in each tick of a tenth of a second.
-fn shaped(frame: &[u8]) -> Host {
+pub(in crate::worker::tests) fn shaped(frame: &[u8]) -> Host {
     let mut host = linked();
     let bits = frame.len() as u64 * 8;
     let queue = QueueConfig {
@@ -136,17 +136,19 @@ fn a_shaper_delays_what_a_port_without_a_device_sends() {
     rig.assert_nothing_leaked();
 }
 
-fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+pub(in crate::worker::tests) fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
 }
 
+/// A port for a tag of `parent`.
+pub(in crate::worker::tests) fn vlan(n: u16, parent: u16, tag: u16, forward: Forward) -> PortConfig {
+    let kind = PortKind::Vlan { parent: PortId(parent), tag: VlanId::new(tag).unwrap() };
+    PortConfig { kind, ..port(n, forward) }
+}
+
 #[test]
 fn a_port_for_a_tag_receives_and_sends_without_it() {
-    let vlan = |n, parent, tag, forward| PortConfig {
-        kind: PortKind::Vlan { parent: PortId(parent), tag: VlanId::new(tag).unwrap() },
-        ..port(n, forward)
-    };
     // Ports 3 and 4 for tags of port 0, ports 5 and 6 for a tag behind one of port 1.
     let ports = vec![
         port(0, to(2)),

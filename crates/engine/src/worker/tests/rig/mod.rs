@@ -1,134 +1,41 @@
 //! A [`Worker`] on the test's thread: real memory, rules and rings; ports whose wire is a list; NF threads whose rings
 //! the test serves.
 
-use std::collections::VecDeque;
+mod wire;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use dpdk::{Batch, HEADROOM, Mbuf, Oversized, Unfinished};
+use dpdk::{Batch, Mbuf};
 use netvm_model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
 use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use netvm_region::{Admission, Control};
 use netvm_ring::{Consumer, Descriptor, Producer};
-use netvm_wire::partial::{Transport, transport};
+use netvm_tap::Filter;
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 use rtrb::RingBuffer;
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId, TraceId, WorkerId};
 use crate::inflight::ThreadInFlight;
-use crate::interface::{Device, Gathers, PortContext, PortQueue, Shaper};
+use crate::interface::{Device, PortQueue, Shaper};
 use crate::limits::SharedLimits;
 use crate::link::{Link, LinkParts};
 use crate::memory::{Memory, eal_for_tests};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
+use crate::worker::record::{LiveTrace, TraceRecord};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
 use crate::worker::{Command, Event, Latency, LatencySample, Setup, Span, Worker, cycles_per_tick};
+use wire::{Wire, WireDevice};
+pub(in crate::worker) use wire::{bytes_of, mbuf_of};
 
 pub(super) const GROUP: GroupId = GroupId(0);
 pub(super) const CHAIN: ChainId = ChainId(0);
 /// Slots of an NF thread's rings.
 pub(super) const RING: u32 = 64;
-
-/// Frames on the far side of a port.
-#[derive(Default)]
-pub(super) struct Wire {
-    pub(super) to_engine: VecDeque<Vec<u8>>,
-    pub(super) from_engine: Vec<Vec<u8>>,
-    /// Payload bytes of each packet that a received segment is to be cut into; `None`: frames come finished.
-    pub(super) segment_size: Option<u16>,
-    /// It takes no frames.
-    pub(super) is_full: bool,
-}
-
-/// A port device that exchanges frames with a [`Wire`].
-struct WireDevice {
-    wire: Arc<Mutex<Wire>>,
-    unsent: Batch,
-}
-
-impl Gathers for WireDevice {
-    fn unsent(&mut self) -> &mut Batch {
-        &mut self.unsent
-    }
-}
-
-impl Device for WireDevice {
-    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
-        let wire = &mut *self.wire.lock().unwrap();
-        let count = wanted.min(wire.to_engine.len());
-        for frame in wire.to_engine.drain(..count) {
-            let segment = |size| segment_of(memory, &frame, size);
-            let mut mbuf = wire.segment_size.map_or_else(|| mbuf_of(memory, &frame), segment);
-            // Drivers leave what the last packet in the buffer had.
-            mbuf.set_queue_id(1);
-            out.add(mbuf);
-        }
-    }
-
-    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        self.gather(batch, cx);
-    }
-
-    fn flush(&mut self, cx: &PortContext<'_>) -> usize {
-        let wire = &mut *self.wire.lock().unwrap();
-        if wire.is_full {
-            return 0;
-        }
-        let sent = self.unsent.len();
-        cx.counters.tx_packets.add(sent as u64);
-        wire.from_engine.extend(self.unsent.drain().map(|mbuf| bytes_of(&mbuf)));
-        sent
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.unsent.is_empty()
-    }
-
-    fn drop_unsent(&mut self, cx: &PortContext<'_>) {
-        self.drop_gathered(cx);
-    }
-
-    fn leaves_work(&self) -> bool {
-        true
-    }
-}
-
-/// A segment as the kernel gives it: in a large buffer if it is long, its checksum unfinished.
-fn segment_of(memory: &Memory, frame: &[u8], size: u16) -> Mbuf {
-    let Transport { l2, l3, v6, udp, .. } = transport(frame).unwrap();
-    let l4 = if udp { 8 } else { 20 };
-    let mut one = Batch::new();
-    if frame.len() <= usize::from(l2 + l3 + l4 + size) {
-        let mut mbuf = mbuf_of(memory, frame);
-        mbuf.set_unfinished(Unfinished { l2, l3, udp }, v6);
-        return mbuf;
-    }
-    memory.large.as_ref().unwrap().alloc_into(&mut one, 1);
-    let mut mbuf = one.pop().unwrap();
-    mbuf.set_bounds(HEADROOM, 0).unwrap();
-    mbuf.copy_from(frame).unwrap();
-    mbuf.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
-    mbuf
-}
-
-pub(in crate::worker) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
-    let mut one = Batch::new();
-    memory.pool.alloc_into(&mut one, 1);
-    let mut mbuf = one.pop().unwrap();
-    mbuf.set_bounds(HEADROOM, 0).unwrap();
-    mbuf.copy_from(frame).unwrap();
-    mbuf
-}
-
-pub(in crate::worker) fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
-    let mut bytes = vec![0; mbuf.data_len().into()];
-    mbuf.copy_to(&mut bytes);
-    bytes
-}
 
 /// The NF's side of its rings.
 pub(super) struct NfEnd {
@@ -168,8 +75,8 @@ impl Rig {
 
     /// The ports and rules of a host.
     pub(super) fn of(host: &Host) -> Self {
-        let (commands, inbox) = RingBuffer::new(1);
-        let (outbox, events) = RingBuffer::new(1);
+        let (commands, inbox) = RingBuffer::new(16);
+        let (outbox, events) = RingBuffer::new(64);
         let (samples, latency) = RingBuffer::new(64);
         let setup = Setup {
             id: WorkerId(0),
@@ -201,7 +108,7 @@ impl Rig {
             }
             let mut devices: Vec<Box<dyn Device>> = Vec::new();
             if port.kind.info().sends_to.is_none() {
-                devices.push(Box::new(WireDevice { wire, unsent: Batch::new() }));
+                devices.push(Box::new(WireDevice::new(wire)));
             }
             let mut queue = PortQueue::new(port.id, MemoryId(0), false, devices);
             let shaper = port.policy.qos.as_ref().map(|qos| Box::new(Shaper::new(qos).unwrap()));
@@ -284,6 +191,16 @@ impl Rig {
         self
     }
 
+    /// The bytes of an NF's packet.
+    pub(super) fn bytes_of(&mut self, packet: &Descriptor) -> &mut [u8] {
+        // SAFETY: the descriptor came from the engine, so that the buffer exists; nothing else uses it while the NF
+        // has it.
+        unsafe {
+            let start = self.memory.region().buffer(packet.buffer()).add(packet.offset().into());
+            std::slice::from_raw_parts_mut(start.as_ptr(), packet.length().into())
+        }
+    }
+
     /// Starts a turn at that tick of the coarse clock.
     pub(super) fn tick(&mut self, tick: u64) {
         self.worker.dp.start_turn(tick * cycles_per_tick());
@@ -294,20 +211,41 @@ impl Rig {
         let all: Vec<PortId> = self.worker.inputs.ports().to_vec();
         self.worker.inputs.found(&all);
         self.worker.inputs.begin_turn(0);
-        self.worker.turn::<false>()
+        let moved = self.worker.turn::<false>();
+        self.worker.send_traced();
+        moved
     }
 
-    /// Lets the worker handle a command of the manager; returns its answer.
-    pub(super) fn command(&mut self, command: Command) -> Option<Event> {
+    /// Traces packets that a filter accepts; `None`: all.
+    pub(super) fn start_trace(&mut self, id: u32, filter: Option<&Filter>) {
+        let mut trace = LiveTrace::for_workers(1, None, filter).remove(0);
+        trace.set_id(TraceId(id));
+        self.command(Command::AddTrace(Box::new(trace)));
+    }
+
+    /// The records of traced packets that have ended since the last call.
+    pub(super) fn traced(&mut self) -> Vec<TraceRecord> {
+        let events = std::iter::from_fn(|| self.events.pop().ok());
+        let traced = |event| if let Event::Traced(record) = event { Some(record) } else { None };
+        events.filter_map(traced).collect()
+    }
+
+    /// Has the worker handle a command of the manager.
+    pub(super) fn command(&mut self, command: Command) {
         assert!(self.commands.push(command).is_ok());
         self.worker.handle_commands();
+    }
+
+    /// As [`Rig::command`]; returns the next event.
+    pub(super) fn answer_to(&mut self, command: Command) -> Option<Event> {
+        self.command(command);
         self.events.pop().ok()
     }
 
     /// Closes a port.
     pub(super) fn close(&mut self, port: u16) {
         let retired = |event| matches!(event, Event::PortRetired(PortId(closed), Some(_)) if closed == port);
-        assert!(self.command(Command::RemovePort(PortId(port))).is_some_and(retired));
+        assert!(self.answer_to(Command::RemovePort(PortId(port))).is_some_and(retired));
     }
 
     /// The latencies measured since the last call.

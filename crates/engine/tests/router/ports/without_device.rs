@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::*;
+use crate::plan::*;
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, port};
 use netvm_engine::{PortId, PortView, Step};
@@ -167,5 +167,7 @@ fn a_router_is_at_a_tag_of_a_port() {
     assert_eq!(scratch.sent(A), [tagged(&announced, 30)]);
     let of = |port: u16| (views[usize::from(port)].rx_packets, views[usize::from(port)].tx_packets);
     assert_eq!([of(A), of(LAN)], [(3, 1), (2, 1)]);
-    assert!(steps[0].starts_with(&[Step::In(PortId(A)), Step::In(PortId(LAN))]), "{steps:?}");
+    let popped = Step::TagPopped(VlanId::new(30).unwrap());
+    let expected = [Step::In(PortId(A)), popped, Step::In(PortId(LAN))];
+    assert!(steps[0].starts_with(&expected), "{steps:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::*;
+use crate::plan::*;
 use crate::support::pcap::Scratch;
 use netvm_engine::{PortId, PuntReason};
 use netvm_model::{Forward, RouterConfig, RouterId, RouterInterface};

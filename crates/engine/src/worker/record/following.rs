@@ -1,0 +1,117 @@
+//! One packet that a worker follows, with its copies there, by the addresses of their mbufs.
+
+use arrayvec::ArrayVec;
+use dpdk::MbufPtr;
+
+use super::event::{TraceRecord, What};
+use super::{Arrival, Visit};
+use crate::drop_reason::DropReason;
+use crate::snapshot::MAX_PASSED;
+use crate::worker::trace::{Lost, Step};
+
+/// A packet and copies of it that are followed at once. A flooded packet has a copy for one port at a time, and so may
+/// the copy, where a port without a device has led it.
+const MAX_MBUFS: usize = 2 * (MAX_PASSED as usize + 1);
+
+#[derive(Clone, Copy, Debug)]
+struct Followed {
+    mbuf: MbufPtr,
+    /// The running stage sends it: that stage alone can still drop it. Afterwards, its device has it, and may free it.
+    is_leaving: bool,
+}
+
+/// A packet, and what happened to it.
+#[derive(Debug)]
+pub(super) struct Following {
+    pub(super) record: TraceRecord,
+    mbufs: ArrayVec<Followed, MAX_MBUFS>,
+    /// The running stage copies it for a mirror port.
+    is_mirrored: bool,
+}
+
+impl Following {
+    pub(super) fn new(record: TraceRecord, mbuf: MbufPtr) -> Self {
+        let mut following = Self { record, mbufs: ArrayVec::new(), is_mirrored: false };
+        following.mbufs.push(Followed { mbuf, is_leaving: false });
+        following
+    }
+
+    /// Whether nothing of it is left to follow.
+    pub(super) fn has_ended(&self) -> bool {
+        self.mbufs.is_empty()
+    }
+
+    pub(super) fn follows(&self, mbuf: MbufPtr) -> bool {
+        self.mbufs.iter().any(|followed| followed.mbuf == mbuf)
+    }
+
+    pub(super) fn mbufs(&self) -> impl Iterator<Item = MbufPtr> {
+        self.mbufs.iter().map(|followed| followed.mbuf)
+    }
+
+    /// The stage that sent it has ended.
+    pub(super) fn settle(&mut self) {
+        self.mbufs.retain(|followed| !followed.is_leaving);
+    }
+
+    /// A port has received this one, in the same turn as the one before, if it has no device. Otherwise the mbuf was
+    /// freed unnoticed.
+    pub(super) fn received(&mut self, arrival: &Arrival<'_>, mbuf: MbufPtr) {
+        if arrival.is_passed {
+            self.record.snapshot = arrival.snapshot;
+            self.record.note(What::Step(Step::In(arrival.port)));
+        } else {
+            self.ends(mbuf, Step::Lost(Lost::Freed));
+        }
+    }
+
+    /// Notes what is to be noted of one of them at a stage.
+    pub(super) fn visits(&mut self, visit: &Visit<'_>, mbuf: MbufPtr, what: Option<What>) {
+        self.is_mirrored = visit.is_mirror;
+        self.record.snapshot = visit.snapshot.unwrap_or(self.record.snapshot);
+        if let Some(what) = what {
+            self.record.note(what);
+        }
+        let found = self.mbufs.iter_mut().find(|followed| followed.mbuf == mbuf);
+        found.into_iter().for_each(|followed| followed.is_leaving = visit.is_end);
+    }
+
+    /// Notes a last step of this one, which is not followed any longer.
+    pub(super) fn ends(&mut self, mbuf: MbufPtr, step: Step) {
+        self.record.note(What::Step(step));
+        self.mbufs.retain(|followed| followed.mbuf != mbuf);
+    }
+
+    /// Notes that this one is dropped.
+    pub(super) fn dropped(&mut self, mbuf: MbufPtr, reason: DropReason) {
+        if self.mbufs.iter().any(|followed| followed.mbuf == mbuf && followed.is_leaving) {
+            // It did not get so far.
+            self.record.events.forget_out();
+        }
+        self.ends(mbuf, Step::Dropped(reason));
+    }
+
+    /// Also follows a copy for a port; `None`: no buffer was free for it. Copies for mirrors are not followed.
+    pub(super) fn copied(&mut self, copy: Option<MbufPtr>) {
+        match copy {
+            _ if self.is_mirrored => {}
+            Some(mbuf) => {
+                // More copies than it can follow at once end unnoticed.
+                let _ = self.mbufs.try_push(Followed { mbuf, is_leaving: false });
+            }
+            None => self.record.note(What::Step(Step::Dropped(DropReason::NoBuffer))),
+        }
+    }
+
+    /// Follows a copy in place of this one.
+    pub(super) fn replaced(&mut self, mbuf: MbufPtr, copy: MbufPtr) {
+        let found = self.mbufs.iter_mut().find(|followed| followed.mbuf == mbuf);
+        found.into_iter().for_each(|followed| followed.mbuf = copy);
+    }
+
+    /// Follows nothing of it any longer.
+    pub(super) fn give_up(&mut self, step: Step) {
+        self.record.note(What::Step(step));
+        self.mbufs.clear();
+    }
+}
