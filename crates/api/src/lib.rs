@@ -28,6 +28,7 @@
 //! | `POST /v1/policy/rules`, body [`AddRule`] | [`Done`], when the rule is in force |
 //! | `DELETE /v1/policy/rules/{rule}` | [`Done`]; by name or number |
 //! | `POST /v1/policy/trace`, body [`TraceRequest`] | [`TraceReply`]; nothing is sent |
+//! | `POST /v1/trace`, body [`LiveTraceRequest`] | [`TracedPacket`]s, one a line, as they end |
 //! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
 //! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
@@ -62,7 +63,7 @@ pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
 };
-pub use client::{Client, ClientError, EventStream};
+pub use client::{Client, ClientError, EventStream, TraceStream};
 pub use escape::file_name;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use netvm_model::Idle;
@@ -135,6 +136,8 @@ pub mod path {
     pub const RULE: &str = "/v1/policy/rules/{rule}";
     /// [`TraceReply`](crate::TraceReply); takes [`TraceRequest`](crate::TraceRequest).
     pub const TRACE: &str = "/v1/policy/trace";
+    /// [`TracedPacket`](crate::TracedPacket)s; takes [`LiveTraceRequest`](crate::LiveTraceRequest).
+    pub const LIVE_TRACE: &str = "/v1/trace";
     /// [`Flows`](crate::Flows).
     pub const FLOWS: &str = "/v1/flows";
     /// [`TopTalkers`](crate::TopTalkers); [`TopQuery`](crate::TopQuery) may follow as a query.

@@ -5,6 +5,7 @@ mod event;
 mod flow_monitor;
 mod port;
 mod status;
+mod trace;
 mod traffic;
 
 pub use capture::{
@@ -15,6 +16,7 @@ pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
 pub use port::{PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo, TxQueueInfo};
 pub use status::{HugePages, Status, WorkerInfo};
+pub use trace::{LiveTraceRequest, StepKind, TracedPacket, TracedStep};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, LatencyInfo, NfInfo, NfPackets, NfState, Reasons, RegionInfo,
     RoleInfo, StageInfo, Stats, ThreadInfo,

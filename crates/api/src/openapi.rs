@@ -13,9 +13,9 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
-    ConfigReply, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply,
-    PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon,
-    StopVm, TopTalkers, TraceReply, TraceRequest, VmByHand, VmInfo,
+    ConfigReply, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, LiveTraceRequest, NeighbourInfo,
+    NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
+    StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, TracedPacket, VmByHand, VmInfo,
 };
 
 const HEAD: &str = "# HTTP API
@@ -178,6 +178,12 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             "What would happen to a packet",
             all.one::<TraceRequest>(),
             all.one::<TraceReply>(),
+        ),
+        post(
+            path::LIVE_TRACE,
+            "Follow packets of traffic, one JSON object a line (application/jsonl) for each",
+            all.one::<LiveTraceRequest>(),
+            all.one::<TracedPacket>(),
         ),
         get(path::FLOWS, "Flows in the workers' caches", all.one::<Flows>()),
         Operation {

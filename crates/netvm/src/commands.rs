@@ -11,6 +11,7 @@ mod router;
 mod stats;
 mod stop;
 mod top;
+mod trace;
 mod vm;
 
 pub use capture::{capture, last_words};
@@ -23,4 +24,5 @@ pub use router::{lookup, router};
 pub use stats::stats;
 pub use stop::stop;
 pub use top::top;
+pub use trace::trace;
 pub use vm::vm;

@@ -47,6 +47,14 @@ pub enum CliError {
     /// The packet to trace is not described correctly.
     #[error(transparent)]
     Packet(#[from] PacketError),
+    /// No packet came for a trace.
+    #[error(
+        "no packet within {0} s that the filter accepts when a port receives it: `netvm port` shows what ports receive"
+    )]
+    NothingTraced(u64),
+    /// netvmd has ended a trace early.
+    #[error("netvmd has ended the trace after {0} packets: see its log")]
+    TraceEnded(u64),
     /// A capture's filter does not compile.
     #[error(transparent)]
     Filter(#[from] netvm_capture_client::FilterError),

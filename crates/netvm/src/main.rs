@@ -96,6 +96,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
             commands::top_talkers(client, output, count).await
         }
         CliCommand::Capture(arguments) => commands::capture(client, output, arguments).await,
+        CliCommand::Trace(arguments) => commands::trace(client, output, &arguments).await,
         CliCommand::Mac => commands::addresses(client, output).await,
         CliCommand::Restart { role } => output.done(&client.restart(&role).await?),
         CliCommand::Stop { yes, purge } => commands::stop(client, output, yes, purge).await,

@@ -12,7 +12,7 @@ use hyper::header::HeaderValue;
 
 pub use error::ClientError;
 use http::Body;
-pub use stream::EventStream;
+pub use stream::{EventStream, TraceStream};
 
 use crate::escape::encode;
 use crate::{

@@ -1,18 +1,21 @@
-//! Requests whose connection stays: captures, and events as they happen.
+//! Requests whose connection stays: captures, and events and traced packets as they come.
+
+use std::marker::PhantomData;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::http::MAX_ANSWER;
 use super::{Client, ClientError};
-use crate::{CAPTURE_PROTOCOL, CaptureRequest, Event, path};
+use crate::{CAPTURE_PROTOCOL, CaptureRequest, Event, LiveTraceRequest, TracedPacket, path};
 
-/// Longest line of the event stream to read.
-const LONGEST_EVENT: usize = 1 << 20;
+/// Longest line of a stream to read.
+const MAX_LINE: usize = 1 << 20;
 
 impl Client {
     /// Starts a capture. The connection is its own from now on: send a byte, receive the hand-over of `netvm-tap`; closing
@@ -70,64 +73,101 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn follow_events(&self, after: u64) -> Result<EventStream, ClientError> {
-        let name = format!("GET {}", path::EVENTS);
+        let uri = format!("{}?after={after}&follow=true", path::EVENTS);
+        let request = Request::get(uri).header(header::HOST, "netvmd").body(Full::default());
+        self.lines(format!("GET {}", path::EVENTS), request).await
+    }
+
+    /// Follows packets of traffic. Dropping the stream ends the trace.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the filter is wrong, or too many traces run.
+    pub async fn live_trace(&self, packets: &LiveTraceRequest) -> Result<TraceStream, ClientError> {
+        let body = serde_json::to_string(packets).map_err(ClientError::Request)?;
+        let request = Request::post(path::LIVE_TRACE)
+            .header(header::HOST, "netvmd")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)));
+        self.lines(format!("POST {}", path::LIVE_TRACE), request).await
+    }
+
+    /// Sends a request whose answer is JSON, one object a line.
+    async fn lines<T>(
+        &self,
+        name: String,
+        request: Result<Request<Full<Bytes>>, hyper::http::Error>,
+    ) -> Result<LineStream<T>, ClientError> {
         let broken =
             |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
+        let request = request.map_err(|error| self.unexpected(&name, error.to_string()))?;
         let stream = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        let connection = tokio::spawn(async move { drop(connection.await) });
-        let uri = format!("{}?after={after}&follow=true", path::EVENTS);
-        let request =
-            Request::builder().uri(uri).header(header::HOST, "netvmd").body(Full::<Bytes>::default());
-        let request = request.map_err(|error| self.unexpected(&name, error.to_string()))?;
+        let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
         let response = sender.send_request(request).await.map_err(broken)?;
-        if !response.status().is_success() {
-            return Err(self.unexpected(&name, format!("HTTP status {}", response.status())));
+        let (status, body) = (response.status(), response.into_body());
+        if !status.is_success() {
+            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let bytes = body.map_err(|source| ClientError::Broken { request: name.clone(), source })?;
+            return Err(self.refusal(&name, status, &bytes.to_bytes()));
         }
-        Ok(EventStream { client: self.clone(), body: response.into_body(), rest: Vec::new(), connection })
+        let (client, rest) = (self.clone(), Vec::new());
+        Ok(LineStream { client, name, body, rest, _connection: connection, of: PhantomData })
     }
 }
 
 /// Events as they happen.
+pub type EventStream = LineStream<Event>;
+/// Packets of traffic as they end.
+pub type TraceStream = LineStream<TracedPacket>;
+
+/// An answer that is JSON, one object a line, as it comes.
 #[derive(Debug)]
-pub struct EventStream {
+pub struct LineStream<T> {
     client: Client,
+    /// The request.
+    name: String,
     body: hyper::body::Incoming,
     /// What has arrived of the next lines.
     rest: Vec<u8>,
-    connection: tokio::task::JoinHandle<()>,
+    _connection: Connection,
+    of: PhantomData<fn() -> T>,
 }
 
-impl EventStream {
-    /// The next event; `None` when netvmd has ended the stream, as it does when it stops. It is not safe to drop this
+/// The task of a connection, which ends when this is dropped.
+#[derive(Debug)]
+struct Connection(tokio::task::JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<T: DeserializeOwned> LineStream<T> {
+    /// The next object; `None` when netvmd has ended the stream, as it does when it stops. It is not safe to drop this
     /// future before it is ready and to call it again.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
-        let name = || format!("GET {}", path::EVENTS);
+    pub async fn next(&mut self) -> Result<Option<T>, ClientError> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                let event = serde_json::from_slice(&line);
-                return event.map(Some).map_err(|error| self.client.unexpected(&name(), error.to_string()));
+                let object = serde_json::from_slice(&line);
+                return object
+                    .map(Some)
+                    .map_err(|error| self.client.unexpected(&self.name, error.to_string()));
             }
-            if self.rest.len() > LONGEST_EVENT {
-                return Err(self.client.unexpected(&name(), "an endless line".to_owned()));
+            if self.rest.len() > MAX_LINE {
+                return Err(self.client.unexpected(&self.name, "an endless line".to_owned()));
             }
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(Ok(frame)) => self.rest.extend(frame.into_data().into_iter().flatten()),
                 Some(Err(source)) => {
-                    return Err(ClientError::Broken { request: name(), source: source.into() });
+                    return Err(ClientError::Broken { request: self.name.clone(), source: source.into() });
                 }
             }
         }
-    }
-}
-
-impl Drop for EventStream {
-    fn drop(&mut self) {
-        self.connection.abort();
     }
 }

@@ -4,14 +4,15 @@ use std::process::Command;
 
 use crate::{have, programs, root, text};
 
-/// Runs an example; its output must have these lines, as its README promises.
-fn run(example: &str, needed: &[&str], promised: &[&str]) {
+/// Runs an example; its output must have these lines, as its README promises. Returns the output; `None` if this
+/// machine cannot run it.
+fn run(example: &str, needed: &[&str], promised: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         println!("SKIP: not root, so no network namespaces");
-        return;
+        return None;
     }
     if !have(&[&["netvm", "netvmd", "busybox", "unshare"], needed].concat()) {
-        return;
+        return None;
     }
     let mut command = Command::new(root().join("examples/try.sh"));
     let output = command.arg(example).env("NETVM_BIN", programs()).output().unwrap();
@@ -25,6 +26,21 @@ fn run(example: &str, needed: &[&str], promised: &[&str]) {
     for line in promised {
         assert!(readme.contains(line), "the README of {example} lacks `{line}`");
     }
+    Some(text)
+}
+
+/// The steps of the first traced packet in a text, without their times. What differs from run to run is made equal.
+fn traced_steps(text: &str) -> Vec<String> {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("packet 1, "));
+    assert!(lines.next().is_some(), "no packet: {text}");
+    let steps = lines.map_while(|line| line.strip_prefix(' ')?.trim_start().split_once("  "));
+    // The client chooses the port.
+    let is_port = |c: char| c == ':' || c.is_ascii_digit();
+    let alike = |step: &str| match step.split_once("10.0.0.1:") {
+        Some((before, after)) => format!("{before}10.0.0.1{}", after.trim_start_matches(is_port)),
+        None => step.replace("monitor-b", "monitor-a"),
+    };
+    steps.map(|(_, step)| alike(step)).collect()
 }
 
 #[test]
@@ -65,7 +81,7 @@ fn container_acls() {
 
 #[test]
 fn service_chain() {
-    run(
+    let output = run(
         "service-chain",
         &["netvm-firewall", "netvm-payload-scan", "netvm-load-balancer", "netvm-monitor"],
         &[
@@ -74,6 +90,9 @@ fn service_chain() {
             "the inspector drops an attack",
         ],
     );
+    let Some(output) = output else { return };
+    let page = std::fs::read_to_string(root().join("docs/how-to/trace.md")).unwrap();
+    assert_eq!(traced_steps(&output), traced_steps(&page), "{output}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod capture;
 mod policy;
 mod router;
+mod trace;
 mod vm;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use crate::complete::{Names, names};
 pub use capture::CaptureArgs;
 pub use policy::{ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
+pub use trace::LiveTraceArgs;
 pub use vm::VmCommand;
 
 /// Inspect and control netvmd
@@ -158,6 +160,12 @@ pub enum CliCommand {
     /// reason as comments; without -w, a line of text for each packet. FILTER is in libpcap's language, as tcpdump's:
     /// `netvm capture --at uplink -w uplink.pcapng tcp port 443`, `netvm capture --dropped -w - | tcpdump -r -`.
     Capture(CaptureArgs),
+    /// Follow packets of traffic through ports, rules, NFs, routers and drops, with the time of each step
+    ///
+    /// Follows a few packets at a time on each worker, from reception until they are sent or dropped, and prints their
+    /// steps: `netvm trace -n 3 tcp port 443`. `netvm policy trace` says the same of a packet that is not sent. Costs
+    /// nothing while it does not run.
+    Trace(LiveTraceArgs),
     /// Restart every instance of an NF
     Restart {
         /// The NF's role

@@ -83,7 +83,7 @@ fn draw(event: &Event, output: &Output) -> String {
 }
 
 /// A time of day in UTC, with the date unless it was today.
-fn clock(at: f64) -> String {
+pub(super) fn clock(at: f64) -> String {
     // A number that is out of the range of times becomes the last of them.
     let at = Timestamp::from_second(at as i64).unwrap_or(Timestamp::MAX);
     let date = |time| TimeZone::UTC.to_datetime(time).date();

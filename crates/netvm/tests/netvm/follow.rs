@@ -4,12 +4,17 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::extract::Query;
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use netvm_api::{Event, EventKind, EventQuery, EventSeverity, NfState, Status, path};
+use netvm_api::{
+    ApiError, Event, EventKind, EventQuery, EventSeverity, LiveTraceRequest, NfState, Status, StepKind,
+    TracedPacket, TracedStep, path,
+};
 
 use super::answers;
 use super::common::{Server, program};
@@ -64,6 +69,95 @@ fn events_are_lines_and_come_as_they_happen() {
     assert_eq!(numbers, [2, 1, 2]);
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// A packet that worker 1 receives, and worker 2 drops.
+fn traced(number: u64) -> TracedPacket {
+    let step = |after_ns, worker, step, text: &str| TracedStep {
+        after_ns,
+        worker,
+        ..TracedStep::new(step, text.to_owned())
+    };
+    let steps = vec![
+        step(0, 1, StepKind::Received, "received on port client"),
+        step(750, 1, StepKind::HandedOver, "handed over to worker 2"),
+        step(12_345, 2, StepKind::Dropped, "dropped: rule\u{1b}"),
+    ];
+    TracedPacket { number, time: 1.5, worker: 1, port: "client".into(), length: 60, steps }
+}
+
+/// Answers as netvmd does: with as many packets as are wanted, but one within a second, of port `b` alone.
+async fn trace(Json(request): Json<LiveTraceRequest>) -> axum::response::Response {
+    let refuse = |status, message| (status, Json(ApiError::new(message))).into_response();
+    let count = match request {
+        LiveTraceRequest { packets: 7, .. } => {
+            return refuse(StatusCode::CONFLICT, "16 captures run already");
+        }
+        LiveTraceRequest { from: Some(port), .. } if port == "x" => {
+            return refuse(StatusCode::NOT_FOUND, "no port `x`");
+        }
+        LiveTraceRequest { packets: 2, ref filter, .. } if filter.is_empty() => {
+            return refuse(StatusCode::UNPROCESSABLE_ENTITY, "no filter");
+        }
+        LiveTraceRequest { packets: 6, .. } => 1,
+        LiveTraceRequest { seconds: 1, from, .. } => {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            u64::from(from.as_deref() == Some("b"))
+        }
+        LiveTraceRequest { packets, .. } => packets,
+    };
+    let lines = (1..=count).map(|number| serde_json::to_string(&traced(number)).unwrap() + "\n");
+    lines.collect::<String>().into_response()
+}
+
+#[test]
+fn traced_packets_are_blocks_of_lines_or_json() {
+    let server = Server::start(Router::new().route(path::LIVE_TRACE, post(trace)));
+    let text = server.netvm(&["trace"]).good();
+    let block = |number| {
+        format!(
+            "packet {number}, 1970-01-01 00:00:01Z, worker 1:\n      0 ns  received on port client\n    \
+             750 ns  handed over to worker 2\n   12.3 µs  worker 2: dropped: rule\u{fffd}\n"
+        )
+    };
+    assert_eq!(text, (1..=10).map(block).collect::<String>());
+    let text = server.netvm(&["--json", "trace", "-n", "2", "udp", "port", "9"]).good();
+    let packets = text.lines().map(|line| serde_json::from_str::<TracedPacket>(line).unwrap());
+    assert!(packets.eq([traced(1), traced(2)]), "{text}");
+    assert!(text.contains(r#""step":"handed-over""#) && !text.contains("\"chain\""), "{text}");
+}
+
+#[test]
+fn a_trace_says_why_it_has_no_packets() {
+    let server = Server::start(Router::new().route(path::LIVE_TRACE, post(trace)));
+    let failed = |arguments: &[&str]| server.netvm(&[&["trace"][..], arguments].concat()).failed(1);
+    assert!(failed(&["-n", "7"]).contains("16 captures run already"));
+    assert!(failed(&["--from", "x"]).contains("no port `x`"));
+    assert!(failed(&["udp", "prt"]).contains("does not compile"));
+    let nothing = failed(&["--seconds", "1"]);
+    assert!(nothing.contains("no packet within 1 s that the filter accepts"), "{nothing}");
+    let ended = failed(&["-n", "6"]);
+    assert!(ended.contains("netvmd has ended the trace after 1 packets"), "{ended}");
+    server.netvm(&["trace", "-n", "0"]).failed(2);
+    server.netvm(&["trace", "--seconds", "100000"]).failed(2);
+    let some = server.netvm(&["trace", "--seconds", "1", "--from", "b"]).good();
+    assert!(some.starts_with("packet 1, "), "{some}");
+}
+
+#[test]
+fn the_commands_of_the_page_on_traces_are_right() {
+    let server = Server::start(Router::new().route(path::LIVE_TRACE, post(trace)));
+    let page = include_str!("../../../../docs/how-to/trace.md");
+    let commands = page.lines().filter_map(|line| line.strip_prefix("$ netvm trace"));
+    let mut count = 0;
+    for command in commands {
+        let command = command.split('#').next().unwrap();
+        let words = command.replace('\'', "");
+        let words: Vec<&str> = std::iter::once("trace").chain(words.split_whitespace()).collect();
+        server.netvm(&words).good();
+        count += 1;
+    }
+    assert!(count > 3, "{count}");
 }
 
 #[test]

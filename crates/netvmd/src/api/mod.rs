@@ -33,6 +33,7 @@ mod policy;
 mod routers;
 mod serve;
 mod status;
+mod steps;
 mod traffic;
 mod vms;
 
@@ -122,6 +123,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::RULES, post(policy::add))
         .route(path::RULE, delete(policy::delete))
         .route(path::TRACE, post(policy::trace))
+        .route(path::LIVE_TRACE, post(capture::trace::start))
         .route(path::FLOWS, get(policy::flows))
         .route(path::TOP_TALKERS, get(policy::top))
         .route(path::ADDRESSES, get(policy::addresses))

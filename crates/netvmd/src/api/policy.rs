@@ -1,6 +1,5 @@
 //! Rules, flows, MAC addresses and packet traces.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use netvm_api::{
     AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
     MOST_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
 };
-use netvm_engine::{FlowCounts, FlowView, Lost, NfVerdict, RuleCount, Step};
+use netvm_engine::{FlowCounts, FlowView, RuleCount, Step};
 use netvm_flowmon::export::{NamedBytes, Talker};
-use netvm_model::{Host, RoleId, Rule, RuleId};
+use netvm_model::{Host, PortId, Rule};
 use netvm_policy::Names;
-use netvm_wire::{Address, FiveTuple, FlowKey, Malformed};
 use tokio::sync::oneshot;
 
 use super::Failure;
+use super::steps::{described, flow, role_name, rule_name, rule_of};
 use super::traffic::views;
 use crate::daemon::Changed;
 use crate::daemon::Daemon;
@@ -65,6 +64,13 @@ pub(super) async fn delete(
     Ok(with_warnings(format!("rule {} deleted: {}", rule.id, rule.named(&*host)), &warnings))
 }
 
+/// The port that a request names.
+pub(super) fn port_named(host: &Host, name: &str) -> Result<PortId, Failure> {
+    host.port_named(name).map(|port| port.id).ok_or_else(|| {
+        Failure::new(StatusCode::NOT_FOUND, format!("no port `{name}`: `netvm port` lists the ports"))
+    })
+}
+
 fn with_warnings(mut message: String, warnings: &[String]) -> Json<Done> {
     for doubt in warnings {
         message.push_str("\nwarning: ");
@@ -87,10 +93,7 @@ pub(super) async fn trace(
         return Err(unprocessable(format!("`length` is {length}, but {} bytes are given", bytes.len())));
     }
     let host = daemon.running().await?;
-    let Some(from) = host.port_named(&port).map(|port| port.id) else {
-        let message = format!("no port `{port}`: `netvm port` lists the ports");
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
-    };
+    let from = port_named(&host, &port)?;
     let read =
         move |engine: &mut netvm_engine::Engine| (engine.trace(from, &bytes, length), engine.rule_counts());
     let (steps, counts) = daemon.engine().call(read).await?;
@@ -104,120 +107,8 @@ pub(super) async fn trace(
     });
     let rule = decides.next().and_then(|id| rule_of(&host, id));
     let rule = rule.map(|rule| rule_info(&host, rule, counts.get(&rule.id).copied().unwrap_or_default()));
-    let steps = steps.iter().flat_map(|step| lines(&host, step, length)).collect();
+    let steps = steps.iter().flat_map(|step| described(&host, step, length)).map(|step| step.text).collect();
     Ok(Json(TraceReply { steps, rule }))
-}
-
-/// A step as text, with a line for each rule.
-pub(super) fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
-    let line = match step {
-        Step::In(port) => format!("received on port {}", Names::port(host, *port)),
-        Step::Key(key) => format!("packet {}, {length} bytes", described(key)),
-        Step::Malformed(why) => malformed(*why),
-        Step::Rules { rules, decided } => {
-            let last = rules.len().saturating_sub(1);
-            let line = |(n, id): (usize, &RuleId)| {
-                let text = rule_of(host, *id).map_or_else(String::new, |rule| rule.named(host).to_string());
-                let role = if *decided && n == last { "decides" } else { "matches" };
-                format!("rule {id} {role}: {text}")
-            };
-            return rules.iter().enumerate().map(line).collect();
-        }
-        Step::Default { allowed: true } => "no rule decides: allowed by the port's default".to_owned(),
-        Step::Default { allowed: false } => "no rule decides: denied by the port's default".to_owned(),
-        Step::Policed(1) => "policed: dropped if it exceeds the rate".to_owned(),
-        Step::Policed(count) => format!("policed by {count} rates: dropped if it exceeds one"),
-        Step::Retagged => "VLAN tag changed".to_owned(),
-        Step::TagPushed(tag) => format!("VLAN tag {tag} pushed"),
-        Step::TagPopped(tag) => format!("VLAN tag {tag} popped"),
-        Step::Queued(queue) => {
-            format!("assigned to queue {}, at ports that have it", Names::queue(host, *queue))
-        }
-        Step::Mirrored(port) => format!("mirrored to port {}", Names::port(host, *port)),
-        Step::Switched(Some(port)) => {
-            format!("L2 switch: destination on port {}", Names::port(host, *port))
-        }
-        Step::Switched(None) => "L2 switch: destination unknown".to_owned(),
-        Step::Flooded(port) => format!("flooded to port {}:", Names::port(host, *port)),
-        Step::Chain(chain) => match host.chain(*chain) {
-            Some(chain) => {
-                let roles = chain.hops.iter().filter_map(|role| host.nf(*role)).map(|nf| nf.role.as_str());
-                format!("enters chain {}: {}", chain.name, roles.collect::<Vec<_>>().join(" → "))
-            }
-            None => format!("enters chain {chain}"),
-        },
-        Step::Passed => "leaves the chain, if every NF passes it on unchanged".to_owned(),
-        Step::NfDecides => "an NF of the chain chooses the port, as the chain has no output".to_owned(),
-        Step::ToNf { role, hop } => format!("passed to NF {}, hop {}", role_name(host, *role), hop + 1),
-        Step::FromNf { role, hop, verdict } => {
-            let (role, verdict) = (role_name(host, *role), verdict_text(host, *verdict));
-            format!("returned by NF {role}, hop {}: verdict {verdict}", hop + 1)
-        }
-        Step::Rewritten(key) => format!("rewritten: {}", described(key)),
-        Step::Left => "leaves the chain".to_owned(),
-        Step::Router(router) => format!("enters router {}", Names::router(host, *router)),
-        Step::NextHop { port, vlan, mac } => {
-            let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
-            format!("routed to {mac} on port {}{vlan}", Names::port(host, *port))
-        }
-        Step::Punted(reason) => format!("punted to the router's kernel: {}", reason.name()),
-        Step::Out(port) => format!("sent on port {}", Names::port(host, *port)),
-        Step::HandedOver(worker) => format!("handed over to worker {worker}"),
-        Step::Cut(packets) => format!("cut into {packets} packets, of which the first is followed"),
-        Step::Answered => "answered with an ICMP error".to_owned(),
-        Step::Dropped(reason) => format!("dropped: {}", reason.name()),
-        Step::Lost(Lost::Held) => "not followed any longer: it has stayed there for 5 s".to_owned(),
-        Step::Lost(Lost::Freed) => {
-            "not followed any longer: its buffer was freed, as by an NF that ended".to_owned()
-        }
-        Step::Lost(Lost::TooLong) => "not shown any longer: it takes too many steps".to_owned(),
-        Step::Lost(Lost::Elsewhere) => "not followed there".to_owned(),
-        Step::Lost(Lost::Forgotten) => {
-            "not shown any longer: the configuration has changed too often".to_owned()
-        }
-    };
-    vec![line]
-}
-
-fn role_name(host: &Host, role: RoleId) -> String {
-    host.nf(role).map_or_else(|| role.to_string(), |nf| nf.role.clone())
-}
-
-fn verdict_text(host: &Host, verdict: NfVerdict) -> String {
-    match verdict {
-        NfVerdict::Next => "next".to_owned(),
-        NfVerdict::Port(port) => format!("port {}", Names::port(host, port)),
-        NfVerdict::Role(role) => format!("role {}", role_name(host, role)),
-        NfVerdict::Drop => "drop".to_owned(),
-        NfVerdict::DropFlow => "drop-flow".to_owned(),
-        NfVerdict::SkipFlow => "skip-flow".to_owned(),
-        NfVerdict::Invalid(number) => format!("{number}, which is none"),
-    }
-}
-
-fn malformed(why: Malformed) -> String {
-    format!("cannot parse its headers: {why}")
-}
-
-fn rule_of(host: &Host, id: RuleId) -> Option<&Rule> {
-    host.rules.iter().find(|rule| rule.id == id)
-}
-
-/// A flow as text: addresses, ports and protocol. For a packet without IP, and for a flow that is only switched (lookups
-/// ignore its other fields): MAC addresses and EtherType.
-fn described(key: &FlowKey) -> String {
-    let vlan = key.vlan.map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
-    let is_ignored = |tuple: &FiveTuple| {
-        [tuple.source, tuple.destination].iter().all(|address| *address == Address::default())
-            && (tuple.source_port, tuple.destination_port) == (0, 0)
-    };
-    let what: Cow<'_, str> = match key.five_tuple().filter(|tuple| !is_ignored(tuple)) {
-        Some(tuple) => tuple.to_string().into(),
-        None => format!("{} > {} {}", key.source_mac, key.destination_mac, key.ether_type).into(),
-    };
-    let flags: String =
-        key.tcp_flags.iter_names().map(|(name, _)| format!(" {}", name.to_lowercase())).collect();
-    format!("{what}{flags}{vlan}")
 }
 
 /// Time for which workers look packets up by flow before the first answer, if they did not before.
@@ -255,21 +146,17 @@ async fn read_flows(daemon: &Daemon) -> Result<(Vec<FlowView>, Vec<FlowCounts>),
     reply.await.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended"))
 }
 
-fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
-    let rule = flow.rules.last().map(|id| match rule_of(host, *id) {
-        Some(rule) if !rule.name.is_empty() => rule.name.clone(),
-        _ => id.to_string(),
-    });
+fn flow_info(host: &Host, view: &FlowView) -> FlowInfo {
     FlowInfo {
-        worker: flow.worker.0,
-        port: Names::port(host, flow.port).into_owned(),
-        flow: described(&flow.key),
-        rule,
-        packets: flow.packets,
-        bytes: flow.bytes,
-        idle_s: flow.idle,
-        age_s: flow.age,
-        verdicts: flow.verdicts.iter().map(|verdict| verdict_info(host, *verdict)).collect(),
+        worker: view.worker.0,
+        port: Names::port(host, view.port).into_owned(),
+        flow: flow(&view.key),
+        rule: view.rules.last().map(|id| rule_name(host, *id)),
+        packets: view.packets,
+        bytes: view.bytes,
+        idle_s: view.idle,
+        age_s: view.age,
+        verdicts: view.verdicts.iter().map(|verdict| verdict_info(host, *verdict)).collect(),
     }
 }
 
@@ -334,29 +221,4 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
         .collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use netvm_wire::{EtherType, IpProto, MacAddr};
-
-    use super::*;
-
-    #[test]
-    fn a_flow_that_is_only_switched_is_described_by_its_addresses() {
-        let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
-        let switched = FlowKey {
-            source_mac: mac(1),
-            destination_mac: mac(2),
-            ether_type: EtherType::IPV4,
-            ..FlowKey::default()
-        };
-        assert_eq!(described(&switched), "02:00:00:00:00:01 > 02:00:00:00:00:02 ipv4");
-        let routed = FlowKey {
-            source: std::net::Ipv4Addr::new(10, 0, 0, 1).into(),
-            protocol: IpProto::UDP,
-            ..switched
-        };
-        assert!(described(&routed).starts_with("10.0.0.1:0 > "), "{}", described(&routed));
-    }
 }

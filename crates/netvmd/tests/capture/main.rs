@@ -12,6 +12,7 @@ mod rights;
 #[allow(dead_code, reason = "the tests of routers use the rest")]
 #[path = "../routers/site.rs"]
 mod router_site;
+mod trace;
 
 use std::path::Path;
 use std::time::Duration;

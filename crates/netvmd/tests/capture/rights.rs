@@ -36,6 +36,9 @@ fn a_group_may_capture_and_change_nothing() {
     assert_eq!(status(&socket, GROUP, &[ports]), 200);
     // 426: only the upgrade is missing.
     assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/capture"]), 426);
+    // 422: it may trace, but not no packets.
+    let none = ["-H", "content-type: application/json", "-d", "{\"packets\": 0}", "http://netvm/v1/trace"];
+    assert_eq!(status(&socket, GROUP, &none), 422);
     assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/stop"]), 403);
     assert_eq!(status(&socket, GROUP, &["-X", "DELETE", "http://netvm/v1/policy/rules/all"]), 403);
     // A capture on this socket.

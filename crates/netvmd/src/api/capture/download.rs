@@ -18,6 +18,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::within;
 use crate::api::Failure;
 use crate::daemon::Daemon;
 use crate::events::LogLimit;
@@ -70,11 +71,6 @@ pub(in crate::api) async fn start(
 }
 
 fn check(request: &CaptureFile) -> Result<(), Failure> {
-    let within = |name: &str, value: u64, most: u64| {
-        let message = || format!("`{name}` is {value}: give 1 to {most}");
-        let fits = (1..=most).contains(&value);
-        fits.then_some(()).ok_or_else(|| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message()))
-    };
     if request.filter.len() > LONGEST_FILTER {
         let message = format!("`filter` has {} bytes: the limit is {LONGEST_FILTER}", request.filter.len());
         return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));

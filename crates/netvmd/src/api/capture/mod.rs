@@ -2,6 +2,7 @@
 
 pub(super) mod download;
 mod quota;
+pub(super) mod trace;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,11 +68,7 @@ pub(super) async fn start(
     let body = body.map_err(|error| invalid(&error))?;
     let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
     let workers = daemon.engine().call(|engine| engine.workers().count()).await?;
-    let share = quota.take(peer, request.buffer, workers);
-    let share = share.map_err(|error| match &error {
-        QuotaError::Captures { .. } => Failure::new(StatusCode::CONFLICT, error.to_string()),
-        QuotaError::Memory { .. } => Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
-    })?;
+    let share = quota.take(peer, request.buffer, workers)?;
     let spec = spec_of(request, share.ring);
     // Allocates memory, for which the engine must not wait.
     let prepared = blocking(move || spec.prepare(workers).map(|prepared| (spec, prepared)));
@@ -93,8 +90,25 @@ pub(super) async fn start(
     Ok(switching.into_response())
 }
 
+/// Checks a number in a request.
+fn within(name: &str, value: u64, most: u64) -> Result<(), Failure> {
+    let message = || format!("`{name}` is {value}: give 1 to {most}");
+    let fits = (1..=most).contains(&value);
+    fits.then_some(()).ok_or_else(|| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message()))
+}
+
 fn invalid(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, format!("invalid request: {error}"))
+}
+
+impl From<QuotaError> for Failure {
+    fn from(error: QuotaError) -> Self {
+        let status = match error {
+            QuotaError::Captures { .. } => StatusCode::CONFLICT,
+            QuotaError::Memory { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self::new(status, error.to_string())
+    }
 }
 
 /// The first interfaces of a capture, for the log.

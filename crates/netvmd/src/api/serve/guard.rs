@@ -110,10 +110,10 @@ fn is_last_burst(place: &str) -> bool {
     path::LAST_BURST.rsplit_once('/').is_some_and(|(_, end)| place.trim_end_matches('/').ends_with(end))
 }
 
-/// Admits requests that change nothing, and captures.
+/// Admits requests that change nothing, captures and traces.
 pub(in crate::api) async fn look_and_capture(request: Request, next: Next) -> Response {
-    if !reads(&request) && request.uri().path() != path::CAPTURE {
-        let message = "this socket allows only reads and captures: use the API's socket for changes";
+    if !reads(&request) && ![path::CAPTURE, path::LIVE_TRACE].contains(&request.uri().path()) {
+        let message = "this socket allows only reads, captures and traces: use the API's socket for changes";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }
     next.run(request).await
