@@ -145,6 +145,15 @@ impl Pump {
         output: &mut Output,
         limits: Limits<'_>,
     ) -> Result<(), CaptureError> {
+        // Those of workers that may be added later are empty, and come last.
+        let mut used = 0;
+        for n in 0..rings.len() {
+            if rings[n].is_used() {
+                rings.swap(used, n);
+                used += 1;
+            }
+        }
+        let rings = &mut rings[..used];
         let mut left: u64 = rings.iter().map(Reader::capacity).sum();
         while let Some(n) = earliest(rings) {
             let ring = &mut rings[n];

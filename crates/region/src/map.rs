@@ -151,6 +151,36 @@ impl Mapping {
         Self::create_with(name, bytes, kind, None)
     }
 
+    /// As [`Mapping::create`] in normal pages, but without pages until [`Mapping::populate`]. [`Mapping::is_intact`]
+    /// does not apply to it.
+    ///
+    /// # Errors
+    /// [`MapError::System`] if a call fails.
+    pub fn create_empty(name: &str, bytes: u64) -> Result<Self, MapError> {
+        let kind = MemfdKind { flags: MemfdFlags::empty(), seals: SealFlags::empty() };
+        Self::create_file(name, bytes, kind, |mapping| {
+            mapping.ask_for_huge_pages();
+            Ok(())
+        })
+    }
+
+    /// Gives created memory all of its pages.
+    ///
+    /// # Errors
+    /// [`MapError::Memory`] if the machine has less memory available, [`MapError::System`] if the kernel has none.
+    pub fn populate(&self, name: &str) -> Result<(), MapError> {
+        Self::check_available(name, self.length as u64)?;
+        self.fill(name)
+    }
+
+    /// As [`Mapping::populate`], without a look at what is available.
+    fn fill(&self, name: &str) -> Result<(), MapError> {
+        let base = self.base.as_ptr().cast::<c_void>();
+        // SAFETY: the range is this mapping, whose contents stay as they are.
+        unsafe { madvise(base, self.length, Advice::LinuxPopulateWrite) }
+            .map_err(|error| system(name, "populate", error.into()))
+    }
+
     fn check_available(name: &str, bytes: u64) -> Result<(), MapError> {
         if let Some(available) = available_bytes()
             && available < bytes
@@ -163,27 +193,43 @@ impl Mapping {
     }
 
     fn create_with(name: &str, bytes: u64, kind: MemfdKind, node: Option<u32>) -> Result<Self, MapError> {
+        let huge = kind.flags.contains(MemfdFlags::HUGETLB);
+        Self::create_file(name, bytes, kind, |mapping| {
+            if let Some(node) = node {
+                // SAFETY: the range is the new mapping, which is not shared yet.
+                unsafe { bind_to_node(mapping.base.as_ptr().cast(), mapping.length, node) };
+            }
+            if !huge {
+                mapping.ask_for_huge_pages();
+            }
+            mapping.fill(name)
+        })
+    }
+
+    /// Asks for transparent huge pages.
+    fn ask_for_huge_pages(&self) {
+        // Advice only: a kernel without transparent huge pages for shared memory ignores it.
+        // SAFETY: the range is this mapping, whose contents stay as they are.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.length, Advice::LinuxHugepage) };
+    }
+
+    /// A new memfd, sealed after `fill` has given it its pages.
+    fn create_file(
+        name: &str,
+        bytes: u64,
+        kind: MemfdKind,
+        fill: impl FnOnce(&Self) -> Result<(), MapError>,
+    ) -> Result<Self, MapError> {
         let fail = |step| move |e: rustix::io::Errno| system(name, step, e.into());
         let label = CString::new(format!("netvm-{name}")).map_err(|e| system(name, "name", e.into()))?;
         let fd = memfd_create(&label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind.flags)
             .map_err(fail("memfd_create"))?;
         let whole = bytes.checked_next_power_of_two().unwrap_or(bytes);
         ftruncate(&fd, whole).map_err(fail("ftruncate"))?;
-        let huge = kind.flags.contains(MemfdFlags::HUGETLB);
         let mut mapping = Self::map(name, fd, bytes, true)?;
+        let huge = kind.flags.contains(MemfdFlags::HUGETLB);
         mapping.pages = if huge { PageKind::Huge } else { PageKind::Normal };
-        // SAFETY: the range is the new mapping, which is not shared yet.
-        unsafe {
-            let base = mapping.base.as_ptr().cast::<c_void>();
-            if let Some(node) = node {
-                bind_to_node(base, mapping.length, node);
-            }
-            if !huge {
-                // Advice only: a kernel without transparent huge pages for shared memory ignores it.
-                let _ = madvise(base, mapping.length, Advice::LinuxHugepage);
-            }
-            madvise(base, mapping.length, Advice::LinuxPopulateWrite).map_err(fail("populate"))?;
-        }
+        fill(&mapping)?;
         // SEAL: a peer could add FUTURE_WRITE otherwise, and then no other peer could map the memory any more.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | kind.seals;
         fcntl_add_seals(&mapping.fd, seals).map_err(fail("seal"))?;

@@ -15,7 +15,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvm_region::{MapError, Mapping, Pages};
+use netvm_region::{MapError, Mapping};
 
 use crate::record::{HEADER, Record};
 
@@ -65,6 +65,9 @@ pub enum RingError {
     Layout,
 }
 
+/// What the memory is for.
+const NAME: &str = "capture";
+
 /// Bytes of records for which a ring has room: a power of two near `wanted`, within the limits.
 #[must_use]
 pub fn ring_bytes(wanted: u64) -> u64 {
@@ -88,8 +91,18 @@ impl Writer {
     /// # Errors
     /// [`RingError::Map`] when there is too little memory.
     pub fn create(wanted: u64) -> Result<Self, RingError> {
+        let ring = Self::create_spare(wanted)?;
+        ring.allocate()?;
+        Ok(ring)
+    }
+
+    /// The same for a worker that may come later: call [`Writer::allocate`] before the first record.
+    ///
+    /// # Errors
+    /// [`RingError::Map`].
+    pub fn create_spare(wanted: u64) -> Result<Self, RingError> {
         let bytes = ring_bytes(wanted);
-        let memory = Mapping::create("capture", DATA + bytes, Pages::Normal, None)?;
+        let memory = Mapping::create_empty(NAME, DATA + bytes)?;
         let writer = Self {
             memory,
             mask: bytes - 1,
@@ -99,6 +112,14 @@ impl Writer {
         };
         writer.word(DATA_BYTES).store(bytes, Ordering::Release);
         Ok(writer)
+    }
+
+    /// Allocates all memory, if it is not allocated yet.
+    ///
+    /// # Errors
+    /// [`RingError::Map`] when there is too little memory.
+    pub fn allocate(&self) -> Result<(), RingError> {
+        Ok(self.memory.populate(NAME)?)
     }
 
     /// Gives the memory of the records back to the kernel, also if the reader keeps it mapped. The counts stay.
@@ -305,6 +326,12 @@ impl Reader {
     #[must_use]
     pub fn unreleased(&self) -> u64 {
         self.tail.wrapping_sub(self.word(TAIL).load(Ordering::Relaxed))
+    }
+
+    /// Whether the worker has written a record.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.word(HEAD).load(Ordering::Relaxed) != 0
     }
 
     /// Bytes of records that the ring has room for.

@@ -40,6 +40,18 @@ fn holes_that_a_peer_punches_are_found() {
 }
 
 #[test]
+fn empty_memory_gets_its_pages_later() {
+    let mine = Mapping::create_empty("map-test", 3 << 20).unwrap();
+    let blocks = || fstat(&mine).unwrap().st_blocks;
+    assert_eq!(blocks(), 0);
+    mine.populate("map-test").unwrap();
+    assert!(blocks() >= (3 << 20) / BLOCK);
+    assert!(ftruncate(mine.as_fd(), 1).is_err(), "shrinking must fail");
+    let huge = Mapping::create_empty("map-test", 1 << 40).unwrap();
+    assert!(matches!(huge.populate("map-test"), Err(MapError::Memory { .. })));
+}
+
+#[test]
 fn memory_sealed_for_readers_cannot_be_mapped_writable() {
     let mine = Mapping::create_for_readers("map-test", 4096).unwrap();
     let fd = || mine.as_fd().try_clone_to_owned().unwrap();

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 
+use netvm_region::Pages;
 use proptest::prelude::*;
 
 use super::*;
@@ -48,6 +49,20 @@ proptest! {
         }
         prop_assert_eq!(reader.counts(5), Counts { seen: 0, accepted, lost, missed: 0 });
     }
+}
+
+#[test]
+fn the_ring_of_a_later_worker_is_read_like_others_once_it_is_allocated() {
+    let mut writer = Writer::create_spare(1 << 17).unwrap();
+    let mut reader = Reader::open(writer.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    assert!(!reader.is_used() && reader.peek().is_none());
+    writer.allocate().unwrap();
+    let record = Record::at(0, Direction::Out);
+    assert!(put(&mut writer, record, b"one"));
+    writer.publish(0);
+    assert!(reader.is_used());
+    let (read, packet) = reader.peek().unwrap();
+    assert_eq!((read, packet), (record, &b"one"[..]));
 }
 
 #[test]
