@@ -218,6 +218,9 @@ netvm_counters::worker! { words! {
         pub(crate) wanted_chain: AtomicU64,
         /// The flow monitor's.
         pub monitor: MonitorCounters,
+        /// Whether packets that other workers have received waited for it when it last finished what was handed over,
+        /// for want of room in a chain.
+        pub(crate) has_arrivals: AtomicBool,
         /// Whether latencies are measured; the manager sets it.
         pub(crate) measures_latency: AtomicBool,
         /// Longest turn of the loop since the start in cycles, without sleep.

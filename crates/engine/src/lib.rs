@@ -33,8 +33,8 @@ pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, Engine,
-    GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, LastBurst,
+    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
+    Engine, GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, LastBurst,
     LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace, QueueView,
     RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError, TraceRead,
     TraceSpec, UnknownRouter, WorkerView,

@@ -1,6 +1,8 @@
 //! The configuration as workers see it: one immutable snapshot of ports, chains, rules and routers, replaced as a
 //! whole.
 
+mod flow_owners;
+
 use std::sync::Arc;
 
 use netvm_model::{Host, PortConfig, RouterId, SendsTo};
@@ -11,6 +13,7 @@ use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId};
 use crate::policy::{DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
+pub(crate) use flow_owners::FlowOwners;
 
 /// How a hop chooses one of several replicas.
 #[derive(Clone, Debug)]
@@ -154,8 +157,10 @@ pub(crate) struct Snapshot {
     pub(crate) tagged: Box<[(PortId, u16, PortId)]>,
     /// Ports whose packets may reach an NF that gives per-flow verdicts.
     pub(crate) flow_verdict_ports: PortBits,
-    /// Ports whose packets go to the worker that owns their flow; empty if there is one worker.
+    /// Ports whose packets go to the worker that owns their flow.
     pub(crate) owned: PortBits,
+    /// That worker.
+    pub(crate) owners: Arc<FlowOwners>,
     /// Those of them that wait for room, and the chains that their packets may take.
     pub(crate) waiting: PortBits,
     pub(crate) waited_for: Vec<ChainId>,

@@ -1,5 +1,5 @@
 //! The rx rings of an NF thread: one from each worker, and one from each NF thread that precedes it in a chain. Out: a
-//! burst from one ring at a time, round robin.
+//! burst from one ring at a time, round robin. Workers come and go; the thread looks for them with each new table.
 
 use std::sync::Arc;
 
@@ -9,11 +9,18 @@ use netvm_ring::{Consumer, Descriptor};
 use crate::shared::Shared;
 use crate::tx_rings::pressure::{chains_from_to, clear_backpressure, has_backpressure};
 
+/// Who writes a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Worker(u16),
+    /// An NF thread, and its ring.
+    NfThread(u8, RingRef),
+}
+
 #[derive(Debug)]
 struct RxRing {
     consumer: Consumer,
-    /// The NF thread that writes the ring, and the ring; `None` for a worker.
-    origin: Option<(u8, RingRef)>,
+    origin: Origin,
     /// Chains whose packets use this ring.
     chains: Vec<u16>,
     retired: bool,
@@ -23,6 +30,8 @@ struct RxRing {
 #[derive(Debug)]
 pub(crate) struct RxRings {
     shared: Arc<Shared>,
+    /// The thread's number in the NF.
+    thread: u16,
     nf_thread: u8,
     list: Vec<RxRing>,
     next: usize,
@@ -32,17 +41,29 @@ pub(crate) struct RxRings {
 
 impl RxRings {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, nf_thread: u8) -> Self {
-        let workers = shared.control.header().workers;
-        let list = (0..workers)
-            .map(|worker| RxRing {
-                // SAFETY: the only consumer: `Attachment` makes one Endpoint per thread, which keeps `shared` mapped.
-                consumer: unsafe { shared.control.ring_to_nf(thread, worker).consumer() },
-                origin: None,
-                chains: Vec::new(),
-                retired: false,
-            })
-            .collect();
-        Self { shared, nf_thread, list, next: 0, has_silent: false }
+        let mut this = Self { shared, thread, nf_thread, list: Vec::new(), next: 0, has_silent: false };
+        this.follow_workers();
+        this
+    }
+
+    /// Reads the rings of the workers that there are now. Those of others are read until they are empty.
+    fn follow_workers(&mut self) {
+        let workers = self.shared.control.workers();
+        for rx_ring in &mut self.list {
+            if let Origin::Worker(worker) = rx_ring.origin {
+                rx_ring.retired = worker >= workers;
+            }
+        }
+        for worker in 0..workers {
+            let origin = Origin::Worker(worker);
+            if self.list.iter().any(|rx_ring| rx_ring.origin == origin) {
+                continue;
+            }
+            // SAFETY: the only consumer: `Attachment` makes one Endpoint per thread, which keeps `shared` mapped, and
+            // the list has no other one of this ring.
+            let consumer = unsafe { self.shared.control.ring_to_nf(self.thread, worker).consumer() };
+            self.list.push(RxRing { consumer, origin, chains: Vec::new(), retired: false });
+        }
     }
 
     /// Takes a burst from the next ring with packets, round robin.
@@ -71,7 +92,9 @@ impl RxRings {
     #[inline]
     fn clear_backpressure(&self) {
         let rx_ring = &self.list[self.next];
-        let (Some((from, _)), Some(region)) = (rx_ring.origin, self.shared.regions.first()) else { return };
+        let (Origin::NfThread(from, _), Some(region)) = (rx_ring.origin, self.shared.regions.first()) else {
+            return;
+        };
         if has_backpressure(region, &rx_ring.chains, from) {
             let memory = rx_ring.consumer.memory();
             if memory.occupancy() <= memory.capacity() / 2 {
@@ -80,19 +103,22 @@ impl RxRings {
         }
     }
 
-    /// Applies a new table: reads its direct rings into this NF thread. Rings that the table no longer has are read
-    /// until they are empty: their producer is gone or has confirmed that it does not use them.
+    /// Applies a new table: reads its direct rings into this NF thread, and the rings of new workers. Rings that the
+    /// table no longer has are read until they are empty: their producer is gone or has confirmed that it does not use
+    /// them.
     pub(crate) fn apply(&mut self, table: &Table) {
+        self.follow_workers();
         let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.nf_thread)].get();
         for rx_ring in &mut self.list {
-            if let Some((from, _)) = rx_ring.origin {
+            if let Origin::NfThread(from, ring) = rx_ring.origin {
                 rx_ring.chains = chains_from_to(table, from, self.nf_thread);
+                rx_ring.retired = wanted(from) != Some(ring);
             }
-            rx_ring.retired = rx_ring.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
         }
         for from in 1..MAX_NF_THREADS as u8 {
             let Some(ring) = wanted(from) else { continue };
-            if self.list.iter().any(|rx_ring| rx_ring.origin == Some((from, ring))) {
+            let origin = Origin::NfThread(from, ring);
+            if self.list.iter().any(|rx_ring| rx_ring.origin == origin) {
                 continue;
             }
             let Some(memory) = self.shared.direct_ring(ring) else { continue };
@@ -100,10 +126,12 @@ impl RxRings {
             // one.
             let consumer = unsafe { memory.consumer() };
             let chains = chains_from_to(table, from, self.nf_thread);
-            self.list.push(RxRing { consumer, origin: Some((from, ring)), chains, retired: false });
+            self.list.push(RxRing { consumer, origin, chains, retired: false });
         }
-        let is_silent =
-            |rx_ring: &RxRing| rx_ring.origin.is_some_and(|(from, _)| table.silent >> from & 1 == 1);
+        let is_silent = |rx_ring: &RxRing| match rx_ring.origin {
+            Origin::NfThread(from, _) => table.silent >> from & 1 == 1,
+            Origin::Worker(_) => false,
+        };
         self.has_silent = self.list.iter().any(is_silent);
     }
 

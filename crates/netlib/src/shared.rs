@@ -76,11 +76,7 @@ impl Shared {
     /// The region of a worker's packets; `None` if the worker does not exist.
     #[inline(always)]
     pub(crate) fn region_of(&self, worker: u8) -> Option<&Region> {
-        let header = self.control.header();
-        if u16::from(worker) >= header.workers {
-            return None;
-        }
-        self.regions.get(usize::from(header.worker_regions[usize::from(worker)]))
+        self.regions.get(self.control.region_of(worker)?)
     }
 
     pub(crate) fn direct_ring(&self, ring: RingRef) -> Option<RingMemory> {

@@ -50,6 +50,7 @@ pub(crate) struct TxRings {
     thread: u16,
     /// The number of this NF thread.
     me: u8,
+    /// By worker, of those that there are now.
     workers: Vec<TxRing>,
     nf_threads: Vec<Option<TxRing>>,
     /// For each role, the replicas of its flows, if it balances them so.
@@ -65,17 +66,12 @@ pub(crate) struct TxRings {
 
 impl TxRings {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, me: u8) -> Self {
-        let to_worker = |worker| {
-            // SAFETY: the only producer: `Attachment` makes one Endpoint per thread, which keeps `shared` mapped.
-            TxRing::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
-        };
-        let workers = (0..shared.control.header().workers).map(to_worker).collect();
         let nf_threads = (0..MAX_NF_THREADS).map(|_| None).collect();
-        Self {
+        let mut this = Self {
             shared,
             thread,
             me,
-            workers,
+            workers: Vec::new(),
             nf_threads,
             sticky: Vec::new(),
             tick: 0,
@@ -83,11 +79,27 @@ impl TxRings {
             patience: Patience::new(),
             detoured: 0,
             engine_is_gone: false,
+        };
+        this.follow_workers();
+        this
+    }
+
+    /// Has rings to the workers that there are now. The NF has no packets of others.
+    #[cold]
+    fn follow_workers(&mut self) {
+        let workers = self.shared.control.workers();
+        self.workers.truncate(workers.into());
+        for worker in self.workers.len() as u16..workers {
+            // SAFETY: the only producer: `Attachment` makes one Endpoint per thread, which keeps `shared` mapped, and
+            // the list has no other one of this ring.
+            let producer = unsafe { self.shared.control.ring_from_nf(self.thread, worker).producer() };
+            self.workers.push(TxRing::new(producer, None));
         }
     }
 
-    /// Applies a new table: uses its direct rings out of this NF thread.
+    /// Applies a new table: uses its direct rings out of this NF thread, and the rings to new workers.
     pub(crate) fn apply(&mut self, table: &Table) {
+        self.follow_workers();
         self.clear_all_backpressure();
         self.sticky.resize_with(MAX_ROLES, || None);
         for (sticky, role) in self.sticky.iter_mut().zip(&table.roles) {
@@ -241,6 +253,10 @@ impl TxRings {
     fn send_to_worker(&mut self, run: &[Descriptor], rewrite: impl Fn(Descriptor) -> Descriptor) {
         let Some(first) = run.first() else { return };
         let (index, mut rest) = (usize::from(first.worker()), run);
+        if index >= self.workers.len() {
+            // A new worker, whose packet came by another NF before this one has looked at the new table.
+            self.follow_workers();
+        }
         while let Some(tx_ring) = self.workers.get_mut(index) {
             let written = tx_ring.write_each(rest, &rewrite);
             rest = &rest[written..];

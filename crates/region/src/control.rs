@@ -11,6 +11,7 @@ use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, 
 
 mod nf_counter;
 mod ready_message;
+mod workers;
 
 pub use netvm_ids::{MAX_THREADS, MAX_WORKERS};
 pub use nf_counter::NfCounter;
@@ -32,9 +33,11 @@ const COMMAND_AT: u64 = 2048;
 ///  0            ControlHeader
 ///  2048         command           see [`Command`]
 ///  2052         notify            see [`NotifyMode`]
+///  2064         workers           the engine's workers now; see [`Control::set_workers`]
 ///  2560         ready message     of an NF in a VM; see [`ReadyMessage`]
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
-///  rings_at     rings             for each thread, for each worker: the ring to the NF, then the ring from it
+///  rings_at     rings             for each thread, for each worker that there can be: the ring to the NF, then the
+///                                 ring from it
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -53,14 +56,12 @@ pub struct ControlHeader {
     pub role: u16,
     /// Threads of the NF.
     pub threads: u16,
-    /// Workers of the engine.
+    /// The most workers that the engine can have: rings are there for as many.
     pub workers: u16,
     /// Regions of the group.
     pub regions: u16,
     /// The NF thread number of each thread.
     pub nf_threads: [u8; MAX_THREADS],
-    /// The region in which each worker's packets are.
-    pub worker_regions: [u8; MAX_WORKERS],
     /// The layout of each region.
     pub geometries: [Geometry; MAX_REGIONS],
 }
@@ -141,7 +142,9 @@ pub struct Admission {
     pub ring_capacity: u32,
     /// For each thread of the NF, its NF thread number.
     pub nf_threads: Vec<u8>,
-    /// For each worker, the region in which its packets are.
+    /// The most workers that the engine can have.
+    pub workers: u16,
+    /// For each worker that it has, the region in which its packets are.
     pub worker_regions: Vec<u8>,
     /// The layout of each region.
     pub geometries: Vec<Geometry>,
@@ -160,15 +163,15 @@ impl Control {
         header.role = admission.role;
         header.ring_capacity = admission.ring_capacity;
         header.threads = admission.nf_threads.len() as u16;
-        header.workers = admission.worker_regions.len() as u16;
+        header.workers = admission.workers;
         header.regions = admission.geometries.len() as u16;
         fill(&mut header.nf_threads, &admission.nf_threads)?;
-        fill(&mut header.worker_regions, &admission.worker_regions)?;
         fill(&mut header.geometries, &admission.geometries)?;
         RingMemory::check_capacity(admission.ring_capacity)
             .map_err(|_| ControlError::Unsound("ring capacity"))?;
         header.lay_out();
         header.check()?;
+        header.check_workers(&admission.worker_regions)?;
         let mapping = Mapping::create(name, header.bytes, Pages::Normal, node)?;
         // SAFETY: the start of a mapping that is not shared yet.
         unsafe { mapping.at::<ControlHeader>(0).write(header) };
@@ -179,6 +182,7 @@ impl Control {
                 this.ring_from_nf(thread, worker).initialise();
             }
         }
+        this.set_workers(&admission.worker_regions);
         Ok(this)
     }
 
@@ -340,11 +344,18 @@ impl ControlHeader {
         if used.iter().any(|nf_thread| *nf_thread == 0 || usize::from(*nf_thread) >= MAX_NF_THREADS) {
             return Err(ControlError::Unsound("NF threads"));
         }
-        if self.worker_regions[..usize::from(self.workers)].iter().any(|r| u16::from(*r) >= self.regions) {
-            return Err(ControlError::Unsound("regions of workers"));
-        }
         if self.geometries[..usize::from(self.regions)].iter().any(|geometry| !geometry.is_sound()) {
             return Err(ControlError::Unsound("region layout"));
+        }
+        Ok(())
+    }
+
+    fn check_workers(&self, regions: &[u8]) -> Result<(), ControlError> {
+        if regions.is_empty() || regions.len() > usize::from(self.workers) {
+            return Err(ControlError::Unsound("number of workers"));
+        }
+        if regions.iter().any(|region| u16::from(*region) >= self.regions) {
+            return Err(ControlError::Unsound("regions of workers"));
         }
         Ok(())
     }

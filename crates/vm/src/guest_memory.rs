@@ -156,6 +156,7 @@ mod tests {
             role: 0,
             ring_capacity: 8,
             nf_threads: vec![1],
+            workers: 1,
             worker_regions: vec![0],
             geometries: vec![geometry],
         };

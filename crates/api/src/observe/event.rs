@@ -98,6 +98,12 @@ kinds! {
     PortFault Error "port_fault",
     /// A queue of a port moved to another worker.
     QueueMoved Info "queue_moved",
+    /// A worker was added.
+    WorkerAdded Info "worker_added",
+    /// A worker has given its work to others, and has left its core.
+    WorkerRemoved Info "worker_removed",
+    /// A worker runs on another core.
+    WorkerMoved Info "worker_moved",
     /// A MAC address moved from one port to another.
     MacMoved Info "mac_moved",
     /// MAC addresses move to and fro between ports: a loop of links, or hosts with one address.

@@ -193,6 +193,14 @@ impl InFlightTable {
         in_queues + self.in_table().filter(with).count() as u32
     }
 
+    /// Number of buffers that a worker has handed out, in queues and in the table.
+    pub(crate) fn buffers_out_of(&self, worker: WorkerId) -> u32 {
+        let queues = self.levels[worker.index()].0.iter();
+        let in_queues: u32 = queues.map(|level| level.load(Ordering::Acquire)).sum();
+        let is_its_own = |buffer: &u32| self.word(*buffer) >> WORKER_SHIFT == owner(worker);
+        in_queues + (0..self.len()).filter(is_its_own).count() as u32
+    }
+
     fn in_table(&self) -> impl Iterator<Item = u32> {
         (0..self.len()).filter(|buffer| self.word(*buffer) != 0)
     }

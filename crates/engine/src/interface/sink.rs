@@ -2,10 +2,11 @@
 
 use dpdk::Batch;
 
-use super::control::{NoDevice, Opened, Opening, Queues};
+use super::control::{Control, Opened, Opening, Queues};
 use super::device::{Arrival, Device, PortContext};
 use crate::memory::Memory;
 
+/// Both sides of a sink.
 struct Sink;
 
 /// Opens a sink for each worker, unless the configuration names workers: they share nothing.
@@ -15,7 +16,13 @@ pub(super) fn open(opening: &Opening<'_>) -> Opened {
     for n in 0..count {
         queues.push((opening.queue(n).0, Box::new(Sink)));
     }
-    Opened::new(queues, "built-in sink", NoDevice)
+    Opened::new(queues, "built-in sink", Sink)
+}
+
+impl Control for Sink {
+    fn further_queue(&self) -> Option<Box<dyn Device>> {
+        Some(Box::new(Self))
+    }
 }
 
 /// Counts packets as sent and frees them, for devices without a wire.

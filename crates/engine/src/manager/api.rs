@@ -25,6 +25,7 @@ use super::views::flows::{Address, FlowView, addresses};
 use super::views::latency::LatencyView;
 use super::views::trace::TraceError;
 use super::views::{self, ChainView, GroupView, StageView, WorkerView};
+use crate::counters::MonitorCounts;
 use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
@@ -146,10 +147,10 @@ impl Engine {
         self.nfs.role_totals(&self.host, &self.workers)
     }
 
-    /// Whether a teardown, an audit or a router's table is still in progress.
+    /// Whether a teardown, an audit, a change of the number of workers or a router's table is still in progress.
     #[must_use]
     pub fn is_settling(&self) -> bool {
-        self.nfs.is_settling() || self.routers.is_settling()
+        self.nfs.is_settling() || self.resizes.is_running() || self.routers.is_settling()
     }
 
     /// Compiles policies, on any thread.
@@ -189,7 +190,19 @@ impl Engine {
 
     /// The workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> + '_ {
-        views::workers(&self.workers, &self.ports)
+        views::workers(&self.workers, &self.ports, &self.resizes)
+    }
+
+    /// The most workers that there can be while the engine runs.
+    #[must_use]
+    pub const fn room_for_workers(&self) -> usize {
+        self.workers.room()
+    }
+
+    /// Counts of the workers' flow monitors, also of workers that have ended.
+    #[must_use]
+    pub fn monitor_counts(&self) -> MonitorCounts {
+        self.workers.sum(|counters| counters.monitor.counts())
     }
 
     /// The chains, in the order of the configuration.
@@ -318,7 +331,7 @@ impl Engine {
     }
 
     /// Starts a capture: from now on, workers write records to its rings, which [`CaptureSpec::prepare`] has made for
-    /// each worker.
+    /// each worker that there can be.
     ///
     /// # Errors
     /// [`CaptureError`] says what is wrong with the request.
@@ -335,7 +348,7 @@ impl Engine {
 
     /// Ends a capture; does nothing if it has ended.
     pub fn stop_capture(&mut self, id: CaptureId) {
-        if self.captures.stop(id, &mut self.workers) {
+        if self.captures.stop(id, &mut self.workers, &self.reaper) {
             self.publisher().publish_in_order();
         }
     }

@@ -5,13 +5,16 @@
 //! be closed before it can be opened again ([`Ports::change`](super::ports::Ports::change)).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use netvm_model::Host;
+use netvm_model::{EngineConfig, Host};
 
+use super::cores::{Cores, CoresError, StartError};
 use super::nfs::group::GroupState;
 use super::ports::{Changed, Configured, Tolerance};
+use super::resize::{self, Phase, Resize, flows::move_verdicts};
 use super::{Engine, GroupError, Notice};
-use crate::ids::GroupId;
+use crate::ids::{GroupId, WorkerId};
 use crate::interface::{OpenError, XskQueues};
 use crate::policy::{Policy, PolicyError};
 
@@ -24,6 +27,9 @@ pub enum ApplyError {
         /// The changed part.
         what: String,
     },
+    /// The workers' cores.
+    #[error(transparent)]
+    Cores(#[from] CoresError),
     /// A group's memory.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -80,13 +86,19 @@ impl Engine {
         tolerance: Tolerance,
     ) -> Result<(), ApplyError> {
         let host: &Host = shared;
-        self.check_live(host)?;
+        let cores = self.check_live(host)?;
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
-        self.create_groups(host)?;
-        let changed = match self.change_ports(Configured { host, policy: &policy }, tolerance) {
+        let before_resize = self.workers.len();
+        if let Some(cores) = &cores {
+            self.await_resize()?;
+            self.add_workers(cores)?;
+        }
+        let after = Configured { host, policy: &policy };
+        let changed = match self.create_groups(host).and_then(|()| self.change_ports(after, tolerance)) {
             Ok(changed) => changed,
             Err(error) => {
                 self.nfs.retire_removed(&self.host);
+                self.drop_workers(before_resize);
                 return Err(error);
             }
         };
@@ -102,14 +114,33 @@ impl Engine {
         let (ports, mut context) = self.ports_in_context();
         ports.complete(changed, &mut context);
         self.nfs.retire_removed(host);
+        if let Some(cores) = cores {
+            self.follow_cores(cores, before_resize);
+        }
         Ok(())
     }
 
-    fn check_live(&self, host: &Host) -> Result<(), ApplyError> {
-        let section = (host.engine != self.host.engine).then(|| "the [engine] section".to_owned());
+    /// Refuses a change of the workers' cores that cannot be made while the engine runs; [`Engine::apply`] would, too.
+    ///
+    /// # Errors
+    /// [`CoresError`].
+    pub fn check_cores(&self, config: &EngineConfig) -> Result<(), CoresError> {
+        self.changed_cores(config).map(drop)
+    }
+
+    /// The workers' cores in a configuration, if it names others.
+    fn changed_cores(&self, config: &EngineConfig) -> Result<Option<Cores>, CoresError> {
+        (config.cores != self.host.engine.cores).then(|| self.resizes.cores().changed(config)).transpose()
+    }
+
+    /// Refuses what cannot change while the engine runs. Returns the workers' cores, if they change.
+    fn check_live(&self, host: &Host) -> Result<Option<Cores>, ApplyError> {
+        let same_cores = EngineConfig { cores: self.host.engine.cores.clone(), ..host.engine.clone() };
+        let is_other = same_cores != self.host.engine;
+        let section = is_other.then(|| "the [engine] section, but for `cores`,".to_owned());
         match section.or_else(|| self.nfs.needs_restart(host)) {
             Some(what) => Err(ApplyError::NeedsRestart { what }),
-            None => Ok(()),
+            None => Ok(self.changed_cores(&host.engine)?),
         }
     }
 
@@ -175,5 +206,166 @@ impl Engine {
         let (all, mut context) = self.ports_in_context();
         all.renew_memory(&ports, &mut context);
         Ok(())
+    }
+
+    /// Adds the workers for the cores beyond those that have one. On an error, those that were added before end.
+    fn add_workers(&mut self, cores: &Cores) -> Result<(), CoresError> {
+        let before = self.workers.len();
+        for (core, region) in cores.cores.iter().zip(&cores.regions).skip(before) {
+            if let Err(error) = self.add_worker(*core, *region) {
+                self.drop_workers(before);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a worker that has what the others have, but no queues and no flows yet. What can fail comes first.
+    fn add_worker(&mut self, core: u32, region: u8) -> Result<(), CoresError> {
+        let links = self.nfs.links_for_worker()?;
+        self.captures.allocate(WorkerId(self.workers.len() as u8))?;
+        let worker = self.workers.add(core, region)?;
+        if let Err(error) = self.nfs.watch(worker, &self.workers) {
+            self.workers.end_last();
+            return Err(StartError::System(error.into()).into());
+        }
+        self.rules.add_worker(worker);
+        // Other workers may hand it packets of any group, also of one that is gone.
+        let of_groups = self.nfs.memories();
+        for (memories, group) in of_groups.chain([(self.memory.own(), None)]) {
+            self.workers.announce_memories_to(worker, memories, group);
+        }
+        self.nfs.add_worker(worker, links, &mut self.workers);
+        let node = self.memory.nodes().get(usize::from(region)).copied().unwrap_or_default();
+        let (ports, mut context) = self.ports_in_context();
+        ports.add_worker(worker, node, &mut context);
+        self.captures.add_taps(worker, &mut self.workers);
+        self.latencies.go_on(&self.workers);
+        self.publisher().send_snapshots();
+        self.notices.push(Notice::WorkerAdded { worker, core });
+        Ok(())
+    }
+
+    /// Gives work to workers from number `before` on, or takes that of workers beyond the cores away. Waits for it, but
+    /// not for long.
+    fn follow_cores(&mut self, cores: Cores, before: usize) {
+        let (now, target) = (self.workers.len(), cores.cores.len());
+        self.resizes.set_cores(cores);
+        if target < now {
+            self.end_workers_from(target);
+        } else {
+            self.pin_workers();
+            let moves = self.ports.spread(before..now, &self.host);
+            self.resizes.run(Resize::of_added(&self.workers, moves));
+            self.serve_until_resized(resize::FOLLOW_WITHIN);
+        }
+    }
+
+    /// Ends workers that were added for a change that failed.
+    fn drop_workers(&mut self, before: usize) {
+        if self.workers.len() > before {
+            self.end_workers_from(before);
+        }
+    }
+
+    fn end_workers_from(&mut self, target: usize) {
+        self.ports.keep_workers(target);
+        self.resizes.run(Resize::of_leaving(&self.workers, target));
+        self.serve_until_resized(resize::FOLLOW_WITHIN);
+    }
+
+    /// Waits until the workers of an earlier change have ended.
+    fn await_resize(&mut self) -> Result<(), CoresError> {
+        match self.serve_until_resized(resize::END_WITHIN) {
+            true => Ok(()),
+            false => Err(self.resizes.busy(&self.nfs, &self.memory)),
+        }
+    }
+
+    /// Serves the engine until all workers are what they are to be; at most for `limit`. Returns whether they are.
+    fn serve_until_resized(&mut self, limit: Duration) -> bool {
+        let start = Instant::now();
+        while self.resizes.is_running() || !self.workers.have_ended() {
+            if start.elapsed() > limit {
+                return false;
+            }
+            self.service();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
+    }
+
+    /// Does the next step of a change of the number of workers.
+    pub(super) fn service_resize(&mut self) {
+        let have_ended = self.workers.have_ended();
+        let Some(mut resize) = self.resizes.take() else { return };
+        match resize.phase() {
+            Phase::Queues => {
+                let (ports, mut context) = self.ports_in_context();
+                resize.move_next_queue(ports, &mut context);
+            }
+            Phase::Flows => self.divide_flows(&mut resize),
+            Phase::Draining if !resize.is_drained(&self.nfs, &self.memory) => {}
+            // A port may have been opened on workers that are to end.
+            Phase::Draining if self.ports.next_off(&self.host, &self.workers).is_some() => {
+                resize.go_on(Phase::Queues);
+            }
+            Phase::Draining => {
+                self.end_workers(resize.leaving());
+                resize.go_on(Phase::Ending);
+            }
+            Phase::Ending if have_ended => resize.go_on(Phase::Done),
+            Phase::Ending | Phase::Done => {}
+        }
+        if resize.phase() != Phase::Done {
+            return self.resizes.run(resize);
+        }
+        self.pin_workers();
+        for (worker, core) in resize.leaving() {
+            self.notices.push(Notice::WorkerRemoved { worker: *worker, core: *core });
+        }
+    }
+
+    /// Divides the flows among the workers that are to stay, if NFs return the packets that they have.
+    fn divide_flows(&mut self, resize: &mut Resize) {
+        let Some(owners) = resize.new_owners(self.resizes.owners()) else { return resize.flows_divided() };
+        let owned = self.publisher().view().snapshot(0).owned;
+        let stopped = self.ports.stop(&owned, &mut self.workers);
+        if stopped.settle(resize.attempt(), &mut self.workers) || resize.is_last_attempt() {
+            // What NFs returned leaves before what the new owners send.
+            self.workers.finish_handed_over();
+            self.resizes.set_owners(Arc::clone(&owners));
+            self.publisher().send_snapshots();
+            move_verdicts(&owners, &self.nfs, &mut self.workers);
+            resize.flows_divided();
+        } else {
+            resize.try_again();
+        }
+        stopped.start(&mut self.workers);
+    }
+
+    /// Ends workers that have no queues, no flows, and no packets with NFs.
+    fn end_workers(&mut self, leaving: &[(WorkerId, u32)]) {
+        // The last packets that they took from NFs are with other workers.
+        self.workers.wait_for_all();
+        self.workers.finish_handed_over();
+        for (worker, _) in leaving {
+            self.ports.remove_worker(*worker, &mut self.workers);
+            self.nfs.remove_links_of(*worker, &mut self.workers);
+            self.captures.remove_taps(*worker, &mut self.workers);
+        }
+        self.workers.wait_for_all();
+        for (worker, _) in leaving.iter().rev() {
+            self.nfs.remove_worker(*worker, &self.workers);
+            self.workers.end_last();
+        }
+        self.nfs.announce_workers(&self.workers);
+    }
+
+    /// Moves workers that are to run on other cores.
+    fn pin_workers(&mut self) {
+        for (worker, from, to) in self.workers.pin(&self.resizes.cores().cores) {
+            self.notices.push(Notice::WorkerMoved { worker, from, to });
+        }
     }
 }

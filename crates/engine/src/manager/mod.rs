@@ -12,6 +12,7 @@
 //! | part | what it owns |
 //! |---|---|
 //! | [`workers`] | the worker threads: commands to them, events from them |
+//! | [`resize`] | the workers' [`cores`], who owns which flows, and workers that come and go |
 //! | [`memory`] | the memory of ports without a group; makes that of groups |
 //! | [`nfs`] | trust groups, attached NFs, teardowns, audits and resets |
 //! | [`ports`] | open and closed ports, and by [`placement`] which worker serves which of their queues |
@@ -41,6 +42,7 @@ mod placement;
 mod ports;
 mod publish;
 mod reaper;
+mod resize;
 mod routers;
 mod since;
 pub(crate) mod traces;
@@ -48,13 +50,12 @@ mod views;
 mod workers;
 
 pub use crate::inflight::held::HeldPacket;
-use crate::tap::EndedTap;
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use captures::Captures;
 pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface, PreparedCapture};
 use cores::Cores;
-pub use cores::StartError;
+pub use cores::{CoresError, StartError};
 pub use memory::GroupError;
 use memory::Memories;
 pub use nfs::AdmitError;
@@ -70,6 +71,7 @@ use publish::policy::Rules;
 use publish::snapshot::Sources;
 use publish::{Chains, Publisher};
 use reaper::Reaper;
+use resize::Resizes;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use since::Baselines;
@@ -89,6 +91,7 @@ use workers::Workers;
 pub struct Engine {
     host: Arc<Host>,
     workers: Workers,
+    resizes: Resizes,
     rules: Rules,
     chains: Chains,
     routers: Routers,
@@ -125,7 +128,8 @@ impl Engine {
             routers: Routers::start()?,
             nfs: Nfs::new(),
             ports: Ports::new(cores.node_of_each()),
-            memory: Memories::new(eal, pages, config.ring_size, cores.nodes),
+            memory: Memories::new(eal, pages, config.ring_size, cores.nodes.clone()),
+            resizes: Resizes::new(cores),
             since: Baselines::default(),
             flow_readers: Readers::default(),
             monitor_readers: Readers::default(),
@@ -150,16 +154,16 @@ impl Engine {
         Arc::clone(&self.host)
     }
 
-    /// The rings of the workers' flow monitors, for an exporter. Empty without monitors that export, and from the
-    /// second call on.
+    /// The rings of the workers' flow monitors, for an exporter: of those that were added since the last call. Empty
+    /// without monitors that export.
     pub fn take_flow_records(&mut self) -> Vec<Consumer<Record>> {
         self.workers.take_records()
     }
 
     /// Publishes what the parts have changed.
     fn publisher(&mut self) -> Publisher<'_> {
-        let Self { host, routers, rules, chains, captures, traces, nfs, workers, reaper, .. } = self;
-        let sources = Sources { host, routers, rules, chains, captures };
+        let Self { host, routers, rules, chains, captures, resizes, traces, nfs, workers, reaper, .. } = self;
+        let sources = Sources { host, routers, rules, chains, captures, owners: resizes.owners() };
         Publisher { sources, nfs, traces, workers, reaper }
     }
 
@@ -172,17 +176,17 @@ impl Engine {
 
     /// Handles the workers' events.
     fn handle_events(&mut self) {
-        while let Some((_, event)) = self.workers.next_event() {
+        while let Some((worker, event)) = self.workers.next_event() {
             match event {
                 Event::Swept(done, request) => self.nfs.swept(done, request),
                 Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
                 Event::Traced(record) => self.traces.traced(record, &mut self.workers),
                 Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
                 Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
-                // Frees the memory of its ring.
-                Event::Retired(Retired::Tap(tap)) => self.reaper.free(EndedTap(tap)),
-                // A queue that comes here is too late: nobody waits for it any more.
-                Event::PortRetired(..) | Event::QueueTaken(_) | Event::Retired(_) => {}
+                Event::Retired(Retired::Tap(tap)) => self.captures.tap_returned(worker, tap, &self.reaper),
+                // What comes here is too late: nobody waits for it any more.
+                Event::PortRetired(..) | Event::QueueTaken(_) | Event::FlowsTaken(_) => {}
+                Event::Retired(_) => {}
             }
         }
     }
@@ -190,6 +194,7 @@ impl Engine {
     /// Handles the workers' events, and continues work that had to wait.
     pub fn service(&mut self) {
         self.handle_events();
+        self.service_resize();
         self.latencies.service(&mut self.workers);
         if self.nfs.service(&self.host, &mut self.workers, &mut self.notices) {
             self.publisher().publish();

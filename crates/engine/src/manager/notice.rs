@@ -59,7 +59,7 @@ pub enum Notice {
     /// No file descriptor was free for connections of guests, which were closed. Reported once, and again after a quiet
     /// time.
     OutOfFiles,
-    /// A queue of a port has moved from an overloaded worker to another.
+    /// A queue of a port has moved from one worker to another.
     QueueMoved {
         /// The port.
         port: PortId,
@@ -67,6 +67,29 @@ pub enum Notice {
         from: WorkerId,
         /// The worker that has it.
         to: WorkerId,
+    },
+    /// A worker was added.
+    WorkerAdded {
+        /// The worker.
+        worker: WorkerId,
+        /// Its core.
+        core: u32,
+    },
+    /// A worker has given all of its work to others, and ended.
+    WorkerRemoved {
+        /// The worker.
+        worker: WorkerId,
+        /// The core that it had.
+        core: u32,
+    },
+    /// A worker runs on another core.
+    WorkerMoved {
+        /// The worker.
+        worker: WorkerId,
+        /// The core that it had.
+        from: u32,
+        /// Its core.
+        to: u32,
     },
     /// An NF makes no progress although packets wait for it. It gets no new packets.
     Hung {

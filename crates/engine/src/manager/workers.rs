@@ -1,8 +1,16 @@
 //! The manager's interface to the workers. In: commands. Out: events.
 //!
+//! Workers have the numbers from 0 on. A new one gets the next number, and the one with the highest number is the first
+//! to end. The counters of a worker that has ended stay in all sums, and the next worker with its number goes on with
+//! them.
+//!
 //! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer
 //! carries a ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
 
+mod lifecycle;
+mod settle;
+
+use std::array::from_fn;
 use std::collections::VecDeque;
 use std::iter::Sum;
 use std::ops::ControlFlow;
@@ -11,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use netvm_flowmon::Record;
 use netvm_model::EngineConfig;
-use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
-use rtrb::{Consumer, RingBuffer};
+use netvm_notify::EpollWaiter;
+use rtrb::Consumer;
 
 use super::cores::{Cores, StartError};
 use crate::counters::{LinkCounters, LinkCounts, WorkerCounters};
@@ -21,11 +29,11 @@ use crate::ids::{GroupId, LinkId, WorkerId};
 use crate::inflight::sweep::{SweepRequest, What};
 use crate::limits::SharedLimits;
 use crate::memory::Memory;
-use crate::worker::handoff::Handoff;
-use crate::worker::{Command, Event, FlowMonitor, Flows, Latency, LatencySample, Setup, WorkerHandle};
+use crate::worker::handoff::Sleeper;
+use crate::worker::{Command, Event, LatencySample, WorkerHandle};
 
-/// Room for latency samples; the manager takes them every few milliseconds.
-const LATENCY_SAMPLES: usize = 4096;
+/// Time limit for workers to answer, which they do between two turns.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Interval at which events that are waited for are looked for.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
@@ -58,9 +66,44 @@ pub(crate) struct LinkSums {
     pub(crate) violations: [u64; Violation::COUNT],
 }
 
+impl Default for LinkSums {
+    fn default() -> Self {
+        Self {
+            counts: LinkCounts::default(),
+            delivered: 0,
+            returned: 0,
+            drops: [0; DropReason::COUNT],
+            violations: [0; Violation::COUNT],
+        }
+    }
+}
+
+impl LinkSums {
+    /// The sums of this and other links.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        Self {
+            counts: self.counts + other.counts,
+            delivered: self.delivered + other.delivered,
+            returned: self.returned + other.returned,
+            drops: from_fn(|reason| self.drops[reason] + other.drops[reason]),
+            violations: from_fn(|kind| self.violations[kind] + other.violations[kind]),
+        }
+    }
+}
+
 /// All workers.
 pub(crate) struct Workers {
+    eal: dpdk::Eal,
+    config: EngineConfig,
+    limits: Arc<SharedLimits>,
+    room: usize,
     handles: Vec<WorkerHandle>,
+    /// By worker.
+    sleepers: Vec<Arc<Sleeper>>,
+    /// Workers that were told to end.
+    ending: Vec<WorkerHandle>,
+    /// By worker, also of those that have ended.
+    counters: Vec<Arc<WorkerCounters>>,
     /// The rings of the flow monitors, until the exporter takes them.
     records: Vec<Consumer<Record>>,
     /// By worker: the index of the region of a trust group that is on its NUMA node.
@@ -72,39 +115,33 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(eal: dpdk::Eal, cores: &Cores, config: &EngineConfig) -> Result<Self, StartError> {
-        let (mut handles, mut records) = (Vec::new(), Vec::new());
-        let limits = Arc::new(SharedLimits::new());
-        let eventfds = cores.cores.iter().map(|_| new_eventfd().map(Arc::new)).collect::<Result<Vec<_>, _>>();
-        let eventfds = eventfds.map_err(std::io::Error::from)?;
-        let ends = Handoff::mesh(&eventfds).into_iter().zip(eventfds);
-        for ((n, core), (handoff, wake)) in (0u8..).zip(&cores.cores).zip(ends) {
-            let (samples, latency) = RingBuffer::new(LATENCY_SAMPLES);
-            let monitor = config.flow_monitor.as_ref().map(FlowMonitor::new).map(|(monitor, ring)| {
-                records.extend(ring);
-                Box::new(monitor)
-            });
-            let setup = Setup {
-                id: WorkerId(n),
-                core: *core,
-                idle: config.idle,
-                handoff,
-                wake,
-                waiter: EpollWaiter::new().map_err(std::io::Error::from)?,
-                ready: ReadySet::new().map_err(std::io::Error::from)?,
-                signaller: Signaller::new(),
-                flows: Flows::new(&config.flow_cache)?,
-                limits: Arc::clone(&limits),
-                latency: Latency::new(samples),
-                monitor,
-            };
-            handles.push(WorkerHandle::start(eal, setup, latency)?);
+        let mut this = Self {
+            eal,
+            config: config.clone(),
+            limits: Arc::new(SharedLimits::new()),
+            room: cores.room,
+            handles: Vec::new(),
+            sleepers: Vec::new(),
+            ending: Vec::new(),
+            counters: Vec::new(),
+            records: Vec::new(),
+            regions: Vec::new(),
+            last_ticket: 0,
+            deferred: VecDeque::new(),
+        };
+        for (core, region) in cores.cores.iter().zip(&cores.regions) {
+            this.add(*core, *region)?;
         }
-        let (regions, deferred) = (cores.regions.clone(), VecDeque::new());
-        Ok(Self { handles, records, regions, last_ticket: 0, deferred })
+        Ok(this)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.handles.len()
+    }
+
+    /// The most workers that there can be.
+    pub(crate) const fn room(&self) -> usize {
+        self.room
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
@@ -113,6 +150,20 @@ impl Workers {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &WorkerHandle> {
         self.handles.iter()
+    }
+
+    pub(crate) fn has(&self, worker: WorkerId) -> bool {
+        worker.index() < self.handles.len()
+    }
+
+    /// What a worker sleeps in.
+    pub(crate) fn waiter(&self, worker: WorkerId) -> Option<&EpollWaiter> {
+        self.handles.get(worker.index()).map(|handle| &handle.waiter)
+    }
+
+    /// A worker's counters; also of one that has ended.
+    fn counters(&self, worker: WorkerId) -> Option<&WorkerCounters> {
+        self.counters.get(worker.index()).map(|counters| &**counters)
     }
 
     /// By worker: which region of a trust group is on its NUMA node.
@@ -144,19 +195,29 @@ impl Workers {
 
     /// Lets workers use memories, of which each has its own for `group`: the one on its NUMA node.
     pub(crate) fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
-        let local = self.local(memories);
-        for memory in memories {
-            self.send_all(|worker| {
-                let home = group.filter(|_| local[worker.index()].id == memory.id);
-                Command::AddMemory { memory: Arc::clone(memory), home }
-            });
+        self.ids().for_each(|worker| self.announce_memories_to(worker, memories, group));
+    }
+
+    /// The same for one worker.
+    pub(crate) fn announce_memories_to(
+        &mut self,
+        worker: WorkerId,
+        memories: &[Arc<Memory>],
+        group: Option<GroupId>,
+    ) {
+        let region = self.regions.get(worker.index()).copied();
+        for (n, memory) in (0u8..).zip(memories) {
+            let home = group.filter(|_| region == Some(n));
+            self.send(worker, Command::AddMemory { memory: Arc::clone(memory), home });
         }
     }
 
     /// Removes the links of an NF, given by thread and worker.
     pub(crate) fn remove_links(&mut self, links: &[Vec<LinkId>]) {
         for links in links {
-            self.send_all(|worker| Command::RemoveLink(links[worker.index()]));
+            for (handle, link) in self.handles.iter_mut().zip(links) {
+                handle.send(Command::RemoveLink(*link));
+            }
         }
     }
 
@@ -165,7 +226,7 @@ impl Workers {
         self.handles.iter_mut().find_map(WorkerHandle::latency_sample)
     }
 
-    /// The rings of the flow monitors, once.
+    /// The rings of the flow monitors, each once.
     pub(crate) fn take_records(&mut self) -> Vec<Consumer<Record>> {
         std::mem::take(&mut self.records)
     }
@@ -176,7 +237,8 @@ impl Workers {
     }
 
     fn receive(&mut self) -> Option<(WorkerId, Event)> {
-        self.handles.iter_mut().find_map(|handle| Some((handle.id, handle.event()?)))
+        let mut handles = self.handles.iter_mut().chain(&mut self.ending);
+        handles.find_map(|handle| Some((handle.id, handle.event()?)))
     }
 
     /// Waits at most `within` for events. `take` breaks with what was waited for, or returns an event that it does not
@@ -201,10 +263,10 @@ impl Workers {
         }
     }
 
-    /// Waits until every worker has handled the commands so far, but at most `within`.
-    pub(crate) fn wait_for_all(&mut self, within: Duration) {
+    /// Waits until every worker has handled the commands so far.
+    pub(crate) fn wait_for_all(&mut self) {
         let mut pending = self.barrier();
-        self.wait_for(within, |_, event| match event {
+        self.wait_for(ANSWER_WITHIN, |_, event| match event {
             Event::Passed(ticket) if pending.answer(ticket) => match pending.is_empty() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(None),
@@ -238,15 +300,23 @@ impl Workers {
         pending
     }
 
-    /// A sum over all workers' counters.
+    /// A sum over all workers' counters, also of those that have ended.
     pub(crate) fn sum<S: Sum>(&self, of: impl Fn(&WorkerCounters) -> S) -> S {
-        self.handles.iter().map(|worker| of(&worker.counters)).sum()
+        self.counters.iter().map(|counters| of(counters)).sum()
     }
 
     /// Sums over the links of one NF thread, one link per worker.
     pub(crate) fn link_sums(&self, links: &[LinkId]) -> LinkSums {
-        let each =
-            || self.handles.iter().zip(links).map(|(worker, link)| &worker.counters.links[link.index()]);
+        Self::sums_of(&self.counters.iter().zip(links).map(|(counters, link)| &counters.links[link.index()]))
+    }
+
+    /// The same for the link with one worker.
+    pub(crate) fn link_sums_on(&self, worker: WorkerId, link: LinkId) -> LinkSums {
+        Self::sums_of(&self.counters(worker).into_iter().map(|counters| &counters.links[link.index()]))
+    }
+
+    fn sums_of<'a>(links: &(impl Iterator<Item = &'a LinkCounters> + Clone)) -> LinkSums {
+        let each = || links.clone();
         let sum = |of: &dyn Fn(&LinkCounters) -> u64| -> u64 { each().map(of).sum() };
         LinkSums {
             counts: each().map(LinkCounters::counts).sum(),
@@ -263,7 +333,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         // Stops all workers at once: the kernel takes 30 ms to close each worker's signaller.
         self.send_all(|_| Command::Stop);
-        for worker in &mut self.handles {
+        for worker in self.handles.iter_mut().chain(&mut self.ending) {
             worker.join();
         }
         // Queues and links are dropped before the memory that they point into.
@@ -282,7 +352,7 @@ mod tests {
         let config = EngineConfig::default();
         let mut workers = Workers::start(eal_for_tests(), &Cores::of(&config).unwrap(), &config).unwrap();
         workers.send_all(|_| Command::RemovePort(PortId(3)));
-        workers.wait_for_all(Duration::from_secs(60));
+        workers.wait_for_all();
         assert!(matches!(workers.next_event(), Some((WorkerId(0), Event::PortRetired(PortId(3), None)))));
         assert!(workers.next_event().is_none(), "the answer to the barrier was taken");
         let nothing = workers.wait_for(Duration::ZERO, |_, _| ControlFlow::Break(()));

@@ -7,6 +7,7 @@ use netvm_policy::{Edit, Rule, RuleId};
 
 use super::Policy;
 use crate::counters::Counter;
+use crate::ids::WorkerId;
 
 /// Packets and bytes of one decision.
 #[derive(Debug, Default)]
@@ -102,6 +103,15 @@ impl HitCounts {
             deleted.remove(&changed.id);
         }
         deleted
+    }
+
+    /// Starts counting for a worker that was added.
+    pub(crate) fn add_worker(&mut self, worker: WorkerId) {
+        if let Some(Counted { policy, by_worker, .. }) = self.policies.last_mut()
+            && by_worker.len() <= worker.index()
+        {
+            by_worker.push(policy.decisions.iter().map(|_| DecisionCounters::default()).collect());
+        }
     }
 
     /// Discards the counts of deleted rules, including counts that workers with an older policy still add.

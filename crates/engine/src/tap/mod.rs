@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use dpdk::Mbuf;
 use netvm_clock as clock;
-use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Record, Writer};
+use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Record, RingError, Writer};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
@@ -99,6 +99,11 @@ impl Tap {
     pub(crate) fn new(id: CaptureId, places: Arc<Places>, parts: TapParts) -> Self {
         let TapParts { ring, filter, snaplen } = parts;
         Self { id, places, filtering: filter.map(Filtering::new), snaplen, ring }
+    }
+
+    /// Allocates all of its ring, if it is not allocated yet.
+    pub(crate) fn allocate(&self) -> Result<(), RingError> {
+        self.ring.allocate()
     }
 
     /// `captures`: so many run on this worker.

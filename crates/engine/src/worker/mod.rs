@@ -59,6 +59,7 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
 use state::burst::Burst;
+pub(crate) use state::moved_flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
 use state::{Datapath, DatapathParts};
 pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
@@ -124,7 +125,8 @@ impl Worker {
     fn run(mut self) {
         let mut before = clock::cycles();
         let mut moved = 0;
-        while !self.stopping {
+        // A sweep that the manager waits for is finished first.
+        while !self.stopping || !self.sweeps.is_empty() {
             if !self.inbox.is_empty() {
                 self.handle_commands();
                 // Commands are not part of a turn's time.
@@ -167,7 +169,7 @@ impl Worker {
     fn finish(&mut self) {
         if let Some(mut monitor) = self.dp.monitor.take() {
             let end = Instant::now() + LAST_WAIT;
-            monitor.finish(|| {
+            monitor.finish(&self.dp.counters.monitor, || {
                 std::thread::sleep(Duration::from_millis(1));
                 Instant::now() < end
             });

@@ -20,7 +20,7 @@ use netvm_wire::{Headers, parse_prefix};
 use rtrb::{Consumer, RingBuffer};
 
 use super::packet::keys::HEADER_BYTES;
-use crate::counters::MonitorCounters;
+use crate::counters::{MonitorCounters, MonitorCounts};
 use crate::ids::PortId;
 
 /// Room for records in the ring to the exporter.
@@ -41,11 +41,14 @@ pub(crate) struct FlowMonitor {
     reads_names: bool,
     /// Slots to check before the next tick.
     due: usize,
+    /// What earlier monitors of the worker have counted.
+    before: MonitorCounts,
 }
 
 impl FlowMonitor {
     /// A monitor, and the ring of its records if it exports. If the ring is dropped, the monitor makes no records.
-    pub(crate) fn new(config: &FlowMonitorConfig) -> (Self, Option<Consumer<Record>>) {
+    /// `before`: what earlier monitors of the worker have counted.
+    pub(crate) fn new(config: &FlowMonitorConfig, before: MonitorCounts) -> (Self, Option<Consumer<Record>>) {
         let kind = match config.table {
             MonitorTable::Null => TableKind::Null,
             MonitorTable::DLeft => TableKind::DLeft,
@@ -65,7 +68,7 @@ impl FlowMonitor {
             (Some(producer), Some(consumer))
         };
         let meter = AnyMeter::new(kind, config.flows as usize, settings, out);
-        (Self { meter, reads_names: config.names, due: 0 }, records)
+        (Self { meter, reads_names: config.names, due: 0, before }, records)
     }
 
     /// Counts a burst that a port has received.
@@ -109,12 +112,16 @@ impl FlowMonitor {
     pub(crate) fn tick(&mut self, counters: &MonitorCounters) {
         let slots = if self.meter.is_read() { self.meter.entries().len() } else { 0 };
         self.due = slots.min(self.due + slots.div_ceil(TICKS_PER_SECOND as usize));
-        let counts = self.meter.counts();
         counters.flows.set(self.meter.flows() as u64);
-        counters.packets.set(counts.seen.packets);
-        counters.records.set(counts.records);
-        counters.evicted.set(counts.evicted);
-        counters.lost_records.set(counts.lost_records);
+        self.publish(counters);
+    }
+
+    fn publish(&self, counters: &MonitorCounters) {
+        let (counts, before) = (self.meter.counts(), &self.before);
+        counters.packets.set(before.packets + counts.seen.packets);
+        counters.records.set(before.records + counts.records);
+        counters.evicted.set(before.evicted + counts.evicted);
+        counters.lost_records.set(before.lost_records + counts.lost_records);
     }
 
     /// Checks some of the slots that are due.
@@ -128,7 +135,9 @@ impl FlowMonitor {
     }
 
     /// Sends the records of all flows; while the ring is full, calls `wait` until it returns false.
-    pub(crate) fn finish(&mut self, wait: impl FnMut() -> bool) {
+    pub(crate) fn finish(&mut self, counters: &MonitorCounters, wait: impl FnMut() -> bool) {
         self.meter.finish(wait);
+        counters.flows.set(0);
+        self.publish(counters);
     }
 }

@@ -5,9 +5,9 @@
 //! chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports the worker that receives a packet
 //! handles it, and nothing is lost by that: sticky replicas, limits and learnt addresses are shared by all workers.
 //!
-//! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if the packet
-//! is not IP. Ports that wait for room also wait for that of their flows' owners, which take packets only if their chains have
-//! room for a burst.
+//! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if
+//! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). Ports that wait for room also wait for that of
+//! their flows' owners, which take packets only if their chains have room for a burst.
 //!
 //! Predicted cost at such ports: 25 cycles for the key and hash of each packet, and 30 to 100 for one that changes the worker. At
 //! others, a bit per burst.
@@ -16,18 +16,19 @@ use dpdk::Batch;
 
 use super::packet::groups::groups;
 use super::packet::keys::owner_hash_of;
+use super::state::burst::Context;
 use super::state::handoff::Parcel;
 use super::state::{BURST, Datapath};
-use crate::ids::{MemoryId, PortId, WorkerId};
+use crate::ids::PortId;
 
 /// Hands packets over that other workers own; the others stay. Returns those for which a worker has no room.
 #[cold]
-pub(crate) fn give_to_owners(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) -> Batch {
-    let workers = dp.ports.handoff.peers() as u64 + 1;
+pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) -> Batch {
+    let Context { snapshot, memory, .. } = cx;
     let mut owners = [dp.id; BURST];
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
         if let Some(hash) = owner_hash_of(mbuf) {
-            *owner = WorkerId((((hash >> 32) * workers) >> 32) as u8);
+            *owner = snapshot.owners.of(hash);
         }
     }
     let (mut kept, mut left) = (Batch::new(), Batch::new());

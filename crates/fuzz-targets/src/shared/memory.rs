@@ -76,7 +76,6 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
         header.extend(number.to_le_bytes());
     }
     header.extend((0..16).map(|nf_thread| if nf_thread < threads { nf_thread as u8 + 1 } else { 0 }));
-    header.extend((0..32u16).map(|worker| if worker < workers { (worker % regions) as u8 } else { 0 }));
     let geometry = Geometry::new(RegionSpec::default()).expect("the default");
     for region in 0..MAX_REGIONS {
         let bytes = geometry.as_bytes();
@@ -89,6 +88,8 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
 fn use_all(control: &Control) {
     let header = *control.header();
     assert!((1..=16).contains(&header.threads) && (1..=32).contains(&header.workers));
+    assert!(control.workers() <= header.workers);
+    assert_eq!(control.region_of(u8::MAX), None);
     let mapped = control.mapping().len();
     for thread in 0..header.threads {
         let block = control.thread(thread);

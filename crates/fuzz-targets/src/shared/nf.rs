@@ -15,7 +15,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::input::Input;
 
-const WORKERS: u16 = 2;
+/// Of the first worker, and of a second one that comes and goes: the region of its packets.
+const WORKERS: [u8; 2] = [0, 1];
 const RING: u32 = 64;
 /// The direct rings from the hostile NF thread 2 to the NF, which is NF thread 1, and back.
 const RX_RING: u16 = 0;
@@ -31,16 +32,18 @@ pub fn nf_descriptors(data: &[u8]) {
     HOST.with_borrow_mut(|host| host.play(&mut Input::new(data)));
 }
 
-/// The engine's end, the other NF's end, and the NF: two workers, each with its own region.
+/// The engine's end, the other NF's end, and the NF: up to two workers, each with its own region.
 struct Host {
     regions: Vec<Region>,
+    /// The number of workers now.
+    workers: usize,
     to: Vec<Producer>,
     from: Vec<Consumer>,
     out_of: Consumer,
     endpoint: Endpoint,
     // Kept mapped for the ends above.
-    _control: Control,
-    _table: TablePublisher,
+    control: Control,
+    table: TablePublisher,
     _socket: OwnedFd,
 }
 
@@ -56,7 +59,8 @@ impl Host {
             role: 0,
             ring_capacity: RING,
             nf_threads: vec![1],
-            worker_regions: vec![0, 1],
+            workers: WORKERS.len() as u16,
+            worker_regions: WORKERS.to_vec(),
             geometries: regions.iter().map(|region| *region.geometry()).collect(),
         };
         let control = Control::create("fuzz", &admission, None).expect("control memory");
@@ -71,24 +75,39 @@ impl Host {
         let ends = |worker| unsafe {
             (control.ring_to_nf(0, worker).producer(), control.ring_from_nf(0, worker).consumer())
         };
-        let (to, from) = (0..WORKERS).map(ends).unzip();
+        let (to, from) = (0..WORKERS.len() as u16).map(ends).unzip();
         // SAFETY: as above.
         let out_of = unsafe { regions[0].ring(TX_RING).expect("two rings").consumer() };
-        Self { regions, to, from, out_of, endpoint, _control: control, _table: table, _socket: socket }
+        let workers = WORKERS.len();
+        Self { regions, workers, to, from, out_of, endpoint, control, table, _socket: socket }
     }
 
     fn play(&mut self, input: &mut Input<'_>) {
+        self.set_workers(WORKERS.len());
         while !input.is_empty() {
             let choice = input.u8();
+            if choice % 16 == 15 {
+                self.set_workers(1 + usize::from(choice >> 4) % WORKERS.len());
+                continue;
+            }
             let count = usize::from(input.u8()) % (MAX_BURST + 1);
             let descriptors: Vec<_> = (0..count).map(|_| descriptor(input)).collect();
             if choice % 3 == 2 {
                 self.publish_hostile(&descriptors, input);
             } else {
-                let worker = usize::from(choice % 3);
+                let worker = usize::from(choice % 3).min(self.workers - 1);
                 assert_eq!(self.to[worker].push(&descriptors), count, "the NF left descriptors in its ring");
                 self.receive(descriptors, input);
             }
+        }
+    }
+
+    /// Announces so many workers. The NF has no packets, and sees the change at its next look into its rings.
+    fn set_workers(&mut self, workers: usize) {
+        if workers != self.workers {
+            self.workers = workers;
+            self.control.set_workers(&WORKERS[..workers]);
+            self.table.publish(&next_hops());
         }
     }
 
@@ -144,11 +163,8 @@ impl Host {
     /// Receives until the rings are empty. The valid descriptors of `sent` must arrive in order, and nothing else.
     fn receive(&mut self, mut sent: Vec<Descriptor>, input: &mut Input<'_>) {
         let geometries: Vec<_> = self.regions.iter().map(|region| *region.geometry()).collect();
-        sent.retain(|d| {
-            geometries
-                .get(usize::from(d.worker()))
-                .is_some_and(|g| g.contains(d.buffer(), d.offset(), d.length()))
-        });
+        let geometry = |d: &Descriptor| geometries[..self.workers].get(usize::from(d.worker()));
+        sent.retain(|d| geometry(d).is_some_and(|g| g.contains(d.buffer(), d.offset(), d.length())));
         let mut expected = sent.into_iter();
         // A whole burst of invalid descriptors arrives as nothing, so an empty receive does not mean an empty ring.
         for _ in 0..=RING / netlib::BURST as u32 + 1 {

@@ -54,6 +54,7 @@ impl Host {
             role: 0,
             ring_capacity: RING,
             nf_threads: (1..=threads).map(|nf_thread| nf_thread as u8).collect(),
+            workers: 1,
             worker_regions: vec![0],
             geometries: vec![*region.geometry()],
         };

@@ -239,7 +239,9 @@ impl From<ApplyError> for Failure {
             ApplyError::NeedsRestart(_)
             | ApplyError::Busy
             | ApplyError::Unconfirmed { .. }
-            | ApplyError::Engine(netvm_engine::ApplyError::NeedsRestart { .. }) => StatusCode::CONFLICT,
+            | ApplyError::Engine(
+                netvm_engine::ApplyError::NeedsRestart { .. } | netvm_engine::ApplyError::Cores(_),
+            ) => StatusCode::CONFLICT,
             ApplyError::Engine(_)
             | ApplyError::Router(_)
             | ApplyError::NfFailed { .. }

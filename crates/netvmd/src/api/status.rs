@@ -118,6 +118,12 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
     }
     problems.extend(views.ports.iter().flat_map(|view| port_problems(&views.host, view)));
     problems.extend(worker_problem(&traffic::worker_infos(daemon, views)));
+    problems.extend(views.workers.iter().filter(|worker| worker.is_leaving).map(|worker| {
+        format!(
+            "worker {} is to leave core {}, and waits for packets that NFs have of it",
+            worker.id, worker.core
+        )
+    }));
     problems
 }
 

@@ -12,8 +12,8 @@ use netvm_api::{
 use netvm_clock as clock;
 use netvm_counters::filled;
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, MonitorCounts, PortId, PortView, PortWorker,
-    PuntCounts, PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
+    PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
@@ -63,7 +63,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
 /// The counters of the workers' flow monitors, if there are any.
 fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
     engine.host().engine.flow_monitor.as_ref()?;
-    let counts: MonitorCounts = engine.workers().map(|worker| worker.counters.monitor.counts()).sum();
+    let counts = engine.monitor_counts();
     Some(netvm_counters::monitor!(filled! { FlowMonitorInfo from counts { ..FlowMonitorInfo::default() } }))
 }
 

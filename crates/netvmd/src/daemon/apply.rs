@@ -38,6 +38,7 @@ impl Daemon {
         let running = self.running().await?;
         let Loaded { mut host, warnings } = self.configuration.parse(name, text, &running).await?;
         netvm_model::assign_ids(&mut host, Some(&running));
+        self.check_cores(&host).await?;
         self.supervisor().prepare(&host, false).await?;
         self.machines().prepare(&host, &running, false).await?;
         let plan = netvm_config::plan(&running, &host);
@@ -193,6 +194,7 @@ impl Daemon {
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
+        self.check_cores(host).await?;
         let prepared = self.supervisor().prepare(host, false).await?;
         let machines = self.machines().prepare(host, running, false).await?;
         let _expedited = self.routers().expedite(&host.routers);
@@ -207,6 +209,13 @@ impl Daemon {
         }
         self.applied.notify_one();
         Ok(())
+    }
+
+    /// Refuses cores that the engine's workers cannot follow while it runs.
+    async fn check_cores(&self, host: &Host) -> Result<(), ApplyError> {
+        let config = host.engine.clone();
+        let checked = self.engine.call(move |engine| engine.check_cores(&config)).await?;
+        Ok(checked.map_err(netvm_engine::ApplyError::from)?)
     }
 
     async fn change_in_steps(

@@ -50,6 +50,7 @@ impl FlowExport {
             Ok(exporter) => Arc::new(exporter),
             Err(error) => {
                 tracing::error!("{error}. Flows are not exported until netvmd restarts");
+                tokio::spawn(drop_rings(engine.clone()));
                 return Ok(Self::default());
             }
         };
@@ -108,12 +109,25 @@ fn unix_micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
-/// Passes counts of drops to the exporter once a second, and logs lost records, until the engine ends.
+/// Drops the rings of workers that are added, so that these make no records.
+async fn drop_rings(engine: EngineHandle) {
+    while engine.call(|engine| drop(engine.take_flow_records())).await.is_ok() {
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Passes the rings of workers that were added and counts of drops to the exporter once a second, and logs lost
+/// records, until the engine ends.
 async fn watch(exporter: Arc<Exporter>, engine: EngineHandle) {
     let (mut before, mut lost_before) = (Counts::new(), 0);
     loop {
         tokio::time::sleep(PERIOD).await;
-        let Ok((counts, lost)) = engine.call(read).await else { return };
+        let Ok((rings, (counts, lost))) =
+            engine.call(|engine| (engine.take_flow_records(), read(engine))).await
+        else {
+            return;
+        };
+        rings.into_iter().for_each(|ring| exporter.add(ring));
         for ((place, name, reason), count) in &counts {
             let key = (*place, name.clone(), *reason);
             let packets = count.saturating_sub(before.get(&key).copied().unwrap_or(0));
@@ -153,6 +167,5 @@ fn read(engine: &mut Engine) -> (Counts, u64) {
     for view in engine.chains() {
         add("chain", host.chain(view.id).map(|chain| chain.name.clone()), &view.drops);
     }
-    let lost = engine.workers().map(|worker| worker.counters.monitor.lost_records.get()).sum();
-    (counts, lost)
+    (counts, engine.monitor_counts().lost_records)
 }

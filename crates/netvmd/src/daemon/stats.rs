@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_clock as clock;
-use netvm_engine::{Engine, GroupId, LastMove, Notice, PortId, StormClass, SwitchingEvent, WorkerCounters};
+use netvm_engine::{Engine, GroupId, LastMove, Notice, PortId, StormClass, SwitchingEvent};
 use netvm_flowmon::export::View;
 use netvm_model::Host;
 use prometheus_client::registry::Registry;
@@ -37,10 +37,9 @@ impl Statistics {
         reclaims: Reclaims,
         flows: Option<View>,
     ) -> Result<Self, EngineGone> {
-        let counters: Vec<Arc<WorkerCounters>> =
-            engine.call(|engine| engine.workers().map(|worker| worker.counters).collect()).await?;
-        let load = Arc::new(Mutex::new(vec![0.0; counters.len()]));
-        tokio::spawn(measure(Arc::clone(&load), counters));
+        let cycles = engine.call(busy_cycles).await?;
+        let load = Arc::new(Mutex::new(vec![0.0; cycles.len()]));
+        tokio::spawn(measure(Arc::clone(&load), engine.clone(), cycles));
         Ok(Self { started: Instant::now(), load, reclaims, flows, last_scrape: Mutex::default() })
     }
 
@@ -76,13 +75,13 @@ impl Statistics {
     }
 }
 
-/// Measures the workers' load until the runtime ends.
-async fn measure(load: Arc<Mutex<Vec<f64>>>, counters: Vec<Arc<WorkerCounters>>) {
-    let read = || -> Vec<u64> { counters.iter().map(|counters| counters.busy_cycles.get()).collect() };
-    let (mut then, mut before) = (Instant::now(), read());
+/// Measures the workers' load until the engine ends. `before`: the workers' cycles at the beginning.
+async fn measure(load: Arc<Mutex<Vec<f64>>>, engine: EngineHandle, mut before: Vec<u64>) {
+    let mut then = Instant::now();
     loop {
         tokio::time::sleep(PERIOD).await;
-        let (now, after) = (Instant::now(), read());
+        let Ok(after) = engine.call(busy_cycles).await else { return };
+        let now = Instant::now();
         let possible = now.duration_since(then).as_secs_f64() * clock::cycles_per_second() as f64;
         let percent = |(after, before): (&u64, &u64)| {
             (after.wrapping_sub(*before) as f64 / possible * 100.0).clamp(0.0, 100.0)
@@ -90,6 +89,11 @@ async fn measure(load: Arc<Mutex<Vec<f64>>>, counters: Vec<Arc<WorkerCounters>>)
         *lock(&load) = after.iter().zip(&before).map(percent).collect();
         (then, before) = (now, after);
     }
+}
+
+/// By worker: cycles spent on packets so far.
+fn busy_cycles(engine: &mut Engine) -> Vec<u64> {
+    engine.workers().map(|worker| worker.counters.busy_cycles.get()).collect()
 }
 
 /// Buffers reclaimed from NFs of a trust group that ended.
@@ -155,6 +159,18 @@ impl Reclaims {
             Notice::QueueMoved { port, from, to } => {
                 let name = host.port(port).map_or_else(String::new, |port| port.name.clone());
                 (EventKind::QueueMoved, name, format!("a queue moved from worker {from} to worker {to}"))
+            }
+            Notice::WorkerAdded { worker, core } => {
+                let message = format!("worker {worker} started on core {core}");
+                return events.push(EventKind::WorkerAdded, "", message);
+            }
+            Notice::WorkerRemoved { worker, core } => {
+                let message = format!("worker {worker} has left core {core}");
+                return events.push(EventKind::WorkerRemoved, "", message);
+            }
+            Notice::WorkerMoved { worker, from, to } => {
+                let message = format!("worker {worker} moved from core {from} to core {to}");
+                return events.push(EventKind::WorkerMoved, "", message);
             }
             Notice::Recovered { instance, role } => {
                 (EventKind::NfRecovered, nf(role), format!("instance {instance} makes progress again"))

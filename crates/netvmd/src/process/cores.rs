@@ -1,5 +1,10 @@
 //! The CPU affinity of NFs.
 
+use std::io;
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// A set of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreSet(Vec<u32>);
@@ -44,6 +49,40 @@ impl CoreSet {
         Ok(Self(if free.is_empty() { allowed.to_vec() } else { free }))
     }
 
+    /// Lets the threads of a process that may use these cores use `other` ones from now on. Threads that chose their
+    /// cores themselves keep them.
+    ///
+    /// # Errors
+    /// The kernel's error; some threads may have changed.
+    pub(crate) fn replace_by(&self, other: &Self, process: u32) -> io::Result<()> {
+        for entry in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let thread =
+                entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+            let Some(thread) = thread else { continue };
+            match sched_getaffinity(Some(thread)) {
+                Ok(now) if self.is(&now) => sched_setaffinity(Some(thread), &other.to_set())?,
+                // It has ended, or has other cores.
+                Ok(_) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn to_set(&self) -> CpuSet {
+        let mut set = CpuSet::new();
+        self.0
+            .iter()
+            .map(|core| *core as usize)
+            .filter(|core| *core < CpuSet::MAX_CPU)
+            .for_each(|core| set.set(core));
+        set
+    }
+
+    fn is(&self, set: &CpuSet) -> bool {
+        (0..CpuSet::MAX_CPU).all(|core| set.is_set(core) == self.0.contains(&(core as u32)))
+    }
+
     pub(crate) fn to_kernel(&self) -> libc::cpu_set_t {
         // SAFETY: an array of integers, for which zeros are valid and mean the empty set.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -61,6 +100,34 @@ impl CoreSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_follow_their_cores_unless_they_chose_others() {
+        let own = allowed().unwrap();
+        let [first, second, ..] = own[..] else { return println!("SKIP: needs two cores") };
+        let sets = [vec![first], vec![second], vec![first, second]].map(CoreSet);
+        let of = |thread: i32| {
+            let set = sched_getaffinity(Pid::from_raw(thread)).unwrap();
+            sets.iter().find(|one| one.is(&set)).cloned()
+        };
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let (sent, ids) = std::sync::mpsc::channel();
+        let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+        let threads = [&sets[0], &sets[1]].map(|set| {
+            let (set, sent, wait) = (set.to_set(), sent.clone(), std::sync::Arc::clone(&wait));
+            std::thread::spawn(move || {
+                sched_setaffinity(None, &set).unwrap();
+                sent.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                let _ = wait.lock().unwrap().recv();
+            })
+        });
+        let mut ids = [ids.recv().unwrap(), ids.recv().unwrap()];
+        ids.sort_by_key(|id| of(*id) != Some(sets[0].clone()));
+        sets[0].replace_by(&sets[2], std::process::id()).unwrap();
+        assert_eq!(ids.map(of), [Some(sets[2].clone()), Some(sets[1].clone())]);
+        drop(done);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
 
     #[test]
     fn nfs_avoid_the_workers_cores_if_possible() {

@@ -9,6 +9,7 @@ use netvm_model::{NfStart, RoleId};
 use super::replica::{NewReplica, Phase, Replica, Startup};
 use super::{Prepared, PreparedNf, Role, Supervisor};
 use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::process::spawn::Recipe;
 use crate::runtime::lock;
 
 /// The replacement of a replica's process.
@@ -106,6 +107,24 @@ impl Supervisor {
     }
 }
 
+impl Replica {
+    /// Goes on with a recipe that differs in nothing but the cores that its threads may use.
+    fn follow_cores(&self, recipe: &Arc<Recipe>) {
+        let mut before = None;
+        // Nobody is told: the process stays.
+        self.desired.send_if_modified(|desired| {
+            before = desired.recipe.as_mut().map(|old| std::mem::replace(old, Arc::clone(recipe)));
+            false
+        });
+        let pid = self.status.borrow().pid;
+        if let (Some(before), Some(pid)) = (before, pid)
+            && let Err(error) = before.cores.replace_by(&recipe.cores, pid)
+        {
+            tracing::warn!("nf {}: process {pid} keeps its cores: {error}", recipe.role);
+        }
+    }
+}
+
 impl Role {
     fn remove_surplus(&mut self, count: usize, standbys: &BTreeSet<InstanceId>) {
         let stands_by = |replica: &Replica| replica.instance().is_some_and(|id| standbys.contains(&id));
@@ -119,6 +138,10 @@ impl Role {
     /// Restarts an NF at once if its trust group changed, because the engine has dismissed it. Others wait for their turn.
     fn change(&mut self, nf: &PreparedNf, startups: &mut Vec<Startup>) {
         let leaves_group = self.identity.group != nf.identity.group;
+        if self.recipe.cores != nf.recipe.cores {
+            let stay = self.replicas.iter().filter(|replica| replica.identity == nf.identity);
+            stay.for_each(|replica| replica.follow_cores(&nf.recipe));
+        }
         self.recipe = Arc::clone(&nf.recipe);
         self.identity = nf.identity.clone();
         self.may_surge = nf.may_surge;

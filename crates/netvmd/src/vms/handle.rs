@@ -61,6 +61,7 @@ impl VmHandle {
     /// Sets the desired state; returns the startup if this starts the VM.
     pub(super) fn change(&self, wanted: &Prepared) -> Option<VmStartup> {
         let mut starts = false;
+        let pid = self.status.borrow().pid;
         self.desired.send_modify(|desired| {
             let before = desired.recipe.replace(Arc::clone(&wanted.recipe));
             desired.restart = wanted.restart;
@@ -75,14 +76,14 @@ impl VmHandle {
                     desired.generation += 1;
                     starts = desired.is_up;
                 }
-                Some(before) if before != wanted.recipe || is_to_start && !desired.is_up => {
+                Some(before) if !before.runs_as(&wanted.recipe) || is_to_start && !desired.is_up => {
                     let is_manual = before.is_manual || wanted.recipe.is_manual;
                     desired.is_up = (desired.is_up || is_to_start) && !wanted.recipe.is_manual;
                     desired.is_forced = false;
                     desired.generation += u64::from(desired.is_up || is_manual);
                     starts = desired.is_up;
                 }
-                Some(_) => {}
+                Some(before) => before.follow_cores(&wanted.recipe, pid),
             }
         });
         starts.then(|| self.startup())

@@ -8,6 +8,7 @@ fn admission() -> Admission {
         role: 9,
         ring_capacity: 64,
         nf_threads: vec![1, 2],
+        workers: 3,
         worker_regions: vec![0, 1, 0],
         geometries: vec![Geometry::new(RegionSpec::default()).unwrap(); 2],
     }
@@ -52,6 +53,19 @@ fn every_thread_and_worker_has_its_own_rings() {
 }
 
 #[test]
+fn the_nf_sees_workers_come_and_go() {
+    let engine = Control::create("control-test", &admission(), None).unwrap();
+    let nf = opened(&engine).unwrap();
+    let regions = |control: &Control| [0, 1, 2, 3, 255].map(|worker| control.region_of(worker));
+    assert_eq!((nf.workers(), regions(&nf)), (3, [Some(0), Some(1), Some(0), None, None]));
+    engine.set_workers(&[1]);
+    assert_eq!((nf.workers(), regions(&nf)), (1, [Some(1), None, None, None, None]));
+    // There are rings for three.
+    engine.set_workers(&[0; 4]);
+    assert_eq!((nf.workers(), nf.region_of(3)), (3, None));
+}
+
+#[test]
 fn another_layout_is_refused_with_its_version() {
     let engine = Control::create("control-test", &admission(), None).unwrap();
     // SAFETY: the header's layout word; only this thread uses the memory.
@@ -89,6 +103,9 @@ fn numbers_out_of_range_are_refused() {
         Admission { nf_threads: vec![], ..admission() },
         Admission { nf_threads: vec![0], ..admission() },
         Admission { worker_regions: vec![2], ..admission() },
+        Admission { worker_regions: vec![], ..admission() },
+        Admission { workers: 2, ..admission() },
+        Admission { workers: 33, ..admission() },
         Admission { ring_capacity: 63, ..admission() },
     ];
     for wrong in wrong {

@@ -167,7 +167,8 @@ fn captured(case: Case<'_>, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, Be
         ring_bytes: 32 << 20,
         ..CaptureSpec::default()
     };
-    let prepared = spec.prepare(rig.engine().workers().count()).map_err(|error| failed(error.to_string()))?;
+    let (workers, room) = (rig.engine().workers().count(), rig.engine().room_for_workers());
+    let prepared = spec.prepare(workers, room).map_err(|error| failed(error.to_string()))?;
     let started = rig.engine().start_capture(&spec, prepared).map_err(|error| failed(error.to_string()))?;
     let info = CaptureInfo {
         interfaces: started

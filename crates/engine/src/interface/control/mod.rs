@@ -82,6 +82,11 @@ pub(crate) trait Control: Send {
         Ok(())
     }
 
+    /// A queue for a worker that was added, if it has one on each worker.
+    fn further_queue(&self) -> Option<Box<dyn Device>> {
+        None
+    }
+
     /// Closes a port for good, after all workers have returned its queues. Returns a fault that was not reported yet.
     fn close(self: Box<Self>) -> Option<String> {
         None

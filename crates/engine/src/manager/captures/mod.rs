@@ -1,10 +1,12 @@
 //! Packet captures: converts the names in a client's request to numbers for the workers, and creates a ring for each
-//! worker.
+//! worker. Its client also has the rings of workers that may be added later, which have no memory until then. The ring
+//! of a worker that ends stays, and the next worker of its number goes on with it.
 //!
 //! While a capture of a chain's hops runs, packets pass the engine between all hops. Otherwise, NFs of one trust group
 //! pass packets to each other directly, and no worker sees them.
 
 mod interface;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +16,13 @@ use netvm_model::Host;
 use netvm_model::words::nearest_names;
 use netvm_tap::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Writer};
 
+use super::reaper::Reaper;
 use super::workers::Workers;
 use crate::drop_reason::DropReason;
-use crate::ids::{CaptureId, ChainId};
+use crate::ids::{CaptureId, ChainId, WorkerId};
 use crate::snapshot::Shortened;
 use crate::tap::places::Places;
-use crate::tap::{MAX_CAPTURES, Tap, TapParts};
+use crate::tap::{EndedTap, MAX_CAPTURES, Tap, TapParts};
 use crate::worker::Command;
 pub use interface::Interface;
 use interface::{of_everything, of_place, of_ports};
@@ -43,17 +46,20 @@ pub struct CaptureSpec {
 }
 
 impl CaptureSpec {
-    /// Checks the filter and allocates the ring of each worker. This takes some time for much memory, so it is for
-    /// another thread than the manager's.
+    /// Checks the filter, makes a ring for each worker that there can be (`room`), and allocates those of the `workers`
+    /// that there are. This takes some time for much memory, so it is for another thread than the manager's.
     ///
     /// # Errors
     /// [`CaptureError::Filter`], [`CaptureError::Ring`] or [`CaptureError::Descriptor`].
-    pub fn prepare(&self, workers: usize) -> Result<PreparedCapture, CaptureError> {
+    pub fn prepare(&self, workers: usize, room: usize) -> Result<PreparedCapture, CaptureError> {
         let filter = if self.filter.is_empty() { None } else { Some(Filter::new(&self.filter)?) };
         let snaplen = if self.snaplen == 0 { MAX_SNAPLEN } else { self.snaplen.min(MAX_SNAPLEN) };
         let (mut parts, mut rings) = (Vec::new(), Vec::new());
-        for _ in 0..workers {
-            let ring = Writer::create(self.ring_bytes)?;
+        for worker in 0..room.max(workers) {
+            let ring = Writer::create_spare(self.ring_bytes)?;
+            if worker < workers {
+                ring.allocate()?;
+            }
             rings.push(ring.as_fd().try_clone_to_owned()?);
             parts.push(TapParts { ring, filter: filter.clone(), snaplen: snaplen as usize });
         }
@@ -64,7 +70,7 @@ impl CaptureSpec {
 /// The filter and the rings of a capture that is to start.
 #[derive(Debug)]
 pub struct PreparedCapture {
-    /// Of each worker.
+    /// Of each worker that there can be.
     parts: Vec<TapParts>,
     rings: Vec<OwnedFd>,
 }
@@ -74,7 +80,7 @@ pub struct PreparedCapture {
 pub struct CaptureStarted {
     /// Its number.
     pub id: CaptureId,
-    /// The memory of each worker's ring.
+    /// The memory of the ring of each worker that there can be.
     pub rings: Vec<OwnedFd>,
     /// Its places; a record names one by its position.
     pub interfaces: Vec<Interface>,
@@ -168,6 +174,8 @@ fn nearest_of(near: &[String]) -> String {
 struct Session {
     interfaces: Vec<Interface>,
     dropped: Option<u64>,
+    /// The taps that no worker has.
+    spares: BTreeMap<WorkerId, Box<Tap>>,
 }
 
 /// The captures that run.
@@ -204,27 +212,27 @@ impl Captures {
         if self.sessions.len() >= MAX_CAPTURES {
             return Err(CaptureError::TooMany);
         }
-        let session = Session::new(spec, numbering.host)?;
-        self.last += 1;
-        let id = CaptureId(self.last);
+        let mut session = Session::new(spec, numbering.host)?;
+        let id = CaptureId(self.last + 1);
         let places = session.places(numbering);
         let PreparedCapture { parts, rings } = prepared;
-        for (worker, parts) in workers.ids().zip(parts) {
-            let tap = Tap::new(id, Arc::clone(&places), parts);
-            workers.send(worker, Command::AddTap(Box::new(tap)));
-        }
+        let taps = parts.into_iter().map(|parts| Box::new(Tap::new(id, Arc::clone(&places), parts)));
+        session.spares = (0u8..).map(WorkerId).zip(taps).collect();
+        // Workers may have been added meanwhile.
+        workers.ids().try_for_each(|worker| session.allocate(worker))?;
+        self.last = id.0;
         let interfaces = session.interfaces.clone();
         self.sessions.insert(id, session);
+        workers.ids().for_each(|worker| self.add_taps(worker, workers));
         Ok(CaptureStarted { id, rings, interfaces, names: CaptureNames::of(numbering) })
     }
 
     /// Ends a capture. Returns whether it ran.
-    pub(crate) fn stop(&mut self, id: CaptureId, workers: &mut Workers) -> bool {
-        let ran = self.sessions.remove(&id).is_some();
-        if ran {
-            workers.send_all(|_| Command::RemoveTap(id));
-        }
-        ran
+    pub(crate) fn stop(&mut self, id: CaptureId, workers: &mut Workers, reaper: &Reaper) -> bool {
+        let Some(session) = self.sessions.remove(&id) else { return false };
+        session.spares.into_values().for_each(|tap| reaper.free(EndedTap(tap)));
+        workers.send_all(|_| Command::RemoveTap(id));
+        true
     }
 
     /// Sends the workers the numbers of the captured places in the configuration in force.
@@ -257,7 +265,7 @@ impl Session {
         match interfaces.len() {
             0 => Err(CaptureError::NoPlace),
             count if count > MAX_INTERFACES => Err(CaptureError::TooManyPlaces(count)),
-            _ => Ok(Self { interfaces, dropped }),
+            _ => Ok(Self { interfaces, dropped, spares: BTreeMap::new() }),
         }
     }
 

@@ -10,24 +10,37 @@ use netvm_region::{MAX_NF_THREADS, RegionError, RingRef, Table, TablePublisher};
 use netvm_ring::RingMemory;
 use rustix::io::Errno;
 
-use crate::ids::{GroupId, NfThreadId};
+use crate::ids::{GroupId, NfThreadId, WorkerId};
 use crate::manager::memory::{GroupError, RINGS};
 use crate::manager::workers::Workers;
 use crate::memory::Memory;
 
 /// The eventfd that the NFs of a group signal to wake a worker. The worker's epoll instance watches it until this is
-/// dropped. NF processes may keep their descriptor for longer.
+/// dropped or the worker ends. NF processes may keep their descriptor for longer.
 #[derive(Debug)]
 pub(super) struct Call {
     fd: OwnedFd,
-    waiter: EpollWaiter,
+    /// `None` while there is no such worker.
+    waiter: Option<EpollWaiter>,
 }
 
 impl Call {
-    fn new(waiter: &EpollWaiter) -> Result<Self, Errno> {
-        let fd = new_eventfd()?;
-        waiter.add(&fd)?;
-        Ok(Self { fd, waiter: waiter.clone() })
+    fn new() -> Result<Self, Errno> {
+        Ok(Self { fd: new_eventfd()?, waiter: None })
+    }
+
+    /// From now on it wakes a worker.
+    fn watch(&mut self, waiter: &EpollWaiter) -> Result<(), Errno> {
+        waiter.add(&self.fd)?;
+        self.waiter = Some(waiter.clone());
+        Ok(())
+    }
+
+    /// The worker has ended.
+    fn forget(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            waiter.remove(&self.fd);
+        }
     }
 }
 
@@ -39,7 +52,7 @@ impl AsFd for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.waiter.remove(&self.fd);
+        self.forget();
     }
 }
 
@@ -54,8 +67,8 @@ pub(crate) struct GroupState {
     pub(super) wakes: Vec<Arc<OwnedFd>>,
     /// Limits the manager's wake-ups.
     rate_limit: RateLimit,
-    /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared
-    /// eventfd, so each group has its own.
+    /// By worker, for as many as there can be: the eventfd by which this group's NFs wake it. An NF can stall every
+    /// process that writes to a shared eventfd, so each group has its own.
     pub(super) calls: Vec<Call>,
     /// A new group has replaced it; instances with its number belong to the new one.
     pub(super) is_replaced: bool,
@@ -71,16 +84,16 @@ pub(crate) struct GroupState {
 }
 
 impl GroupState {
-    /// A group with these memories, and the eventfds by which its NFs and the workers wake each other.
+    /// A group with these memories, and the eventfds by which its NFs and the workers wake each other: for as many
+    /// workers as there can be.
     pub(super) fn create(
         config: Group,
         memories: Vec<Arc<Memory>>,
         workers: &Workers,
     ) -> Result<Self, GroupError> {
         let wakes = (0..MAX_NF_THREADS).map(|_| new_eventfd().map(Arc::new)).collect::<Result<_, _>>();
-        let calls = workers.iter().map(|worker| Call::new(&worker.waiter)).collect::<Result<_, _>>();
         let (wakes, calls) = wakes
-            .and_then(|wakes| Ok((wakes, calls?)))
+            .and_then(|wakes| Ok((wakes, calls(workers)?)))
             .map_err(|error| GroupError::Descriptors { name: config.name.clone(), source: error.into() })?;
         let publisher = TablePublisher::create(&config.name).map_err(RegionError::Map)?;
         let free_rings = memories.iter().map(|_| (0..RINGS).rev().collect()).collect();
@@ -99,6 +112,18 @@ impl GroupState {
             rings: BTreeMap::new(),
             free_rings,
         })
+    }
+
+    /// NFs can wake this worker from now on.
+    pub(super) fn watch(&mut self, worker: WorkerId, waiter: &EpollWaiter) -> Result<(), Errno> {
+        self.calls.get_mut(worker.index()).map_or(Ok(()), |call| call.watch(waiter))
+    }
+
+    /// This worker has ended.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        if let Some(call) = self.calls.get_mut(worker.index()) {
+            call.forget();
+        }
     }
 
     /// Reserves a free NF thread.
@@ -215,4 +240,13 @@ impl GroupState {
     pub(crate) const fn id(&self) -> GroupId {
         self.config.id
     }
+}
+
+/// An eventfd for each worker that there can be; those of the workers that there are wake them.
+fn calls(workers: &Workers) -> Result<Vec<Call>, Errno> {
+    let mut calls = (0..workers.room()).map(|_| Call::new()).collect::<Result<Vec<_>, _>>()?;
+    for (call, worker) in calls.iter_mut().zip(workers.iter()) {
+        call.watch(&worker.waiter)?;
+    }
+    Ok(calls)
 }

@@ -1,5 +1,7 @@
 //! An attached NF: a process or VM with its control memory, NF threads and links to every worker.
 
+mod links;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +15,9 @@ use netvm_region::{
 
 use super::cpu_time::CpuTime;
 use super::{AdmitError, Nfs};
-use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
-use crate::inflight::ThreadInFlight;
-use crate::link::{Link, LinkParts, MAX_LINKS};
+use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, mask_of};
+use crate::link::MAX_LINKS;
 use crate::manager::workers::{LinkSums, Pending, Workers};
-use crate::worker::Command;
 
 /// Lifecycle of an attached NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,8 @@ pub(super) struct Instance {
     pub(super) links: Vec<Vec<LinkId>>,
     /// By thread: the counters of its links when it got them, because links are reused.
     pub(super) before: Vec<LinkSums>,
+    /// By thread: the counters of its links with workers that have ended.
+    pub(super) past: Vec<LinkSums>,
     pub(super) counters: Vec<String>,
     /// It accepts packets with pending offloads.
     pub(super) offloads: bool,
@@ -194,6 +196,7 @@ impl Nfs {
             role: role.0,
             ring_capacity: host.engine.ring_size,
             nf_threads: nf_threads.iter().map(|nf_thread| nf_thread.0).collect(),
+            workers: workers.room() as u16,
             worker_regions: workers.regions().to_vec(),
             geometries: group.memories().iter().map(|memory| *memory.region().geometry()).collect(),
         };
@@ -209,6 +212,7 @@ impl Nfs {
         let id = InstanceId(self.last_instance);
         let links: Vec<_> = free_links.chunks(workers.len()).map(<[LinkId]>::to_vec).collect();
         let before = links.iter().map(|links| workers.link_sums(links)).collect();
+        let past = links.iter().map(|_| LinkSums::default()).collect();
         let instance = Instance {
             id,
             role,
@@ -222,6 +226,7 @@ impl Nfs {
             nf_threads,
             links,
             before,
+            past,
             counters: shown(&hello.counters),
             offloads: hello.offloads,
             since: Instant::now(),
@@ -288,34 +293,7 @@ impl Nfs {
     pub(crate) fn activate(&mut self, id: InstanceId, workers: &mut Workers) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
-        let silent = instance.guest == Some(NotifyMode::Poll);
-        let Some(group) = self.groups.get(&instance.group) else { return };
-        let memories = workers.local(group.memories());
-        for (thread, (nf_thread, links)) in (0u16..).zip(instance.nf_threads.iter().zip(&instance.links)) {
-            for ((worker, link), memory) in (0u8..).zip(links).zip(&memories) {
-                let worker = WorkerId(worker);
-                // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one
-                // worker, and the link keeps the control memory mapped.
-                let (to_nf, from_nf) = unsafe {
-                    let ring_to = instance.control.ring_to_nf(thread, worker.0.into());
-                    let ring_from = instance.control.ring_from_nf(thread, worker.0.into());
-                    (ring_to.producer(), ring_from.consumer())
-                };
-                let in_flight = ThreadInFlight::new(*link, *nf_thread, Arc::clone(&memory.in_flight));
-                let link = Link::new(LinkParts {
-                    id: *link,
-                    group: group.id(),
-                    role: instance.role,
-                    memory: memory.id,
-                    to_nf,
-                    from_nf,
-                    wake: Arc::clone(&group.wakes[nf_thread.index()]),
-                    silent,
-                    control: Arc::clone(&instance.control),
-                });
-                workers.send(worker, Command::AddLink(Box::new(link), in_flight));
-            }
-        }
+        workers.ids().for_each(|worker| self.connect(id, worker, workers));
     }
 }
 

@@ -22,7 +22,6 @@ use super::notice::Notices;
 use super::workers::Workers;
 use crate::ids::{GroupId, InstanceId, LinkId, MemoryId, NfThreadId, RoleId};
 use crate::inflight::sweep::{SweepRequest, Swept};
-use crate::link::MAX_LINKS;
 use crate::memory::Memory;
 use crate::worker::Command;
 use audit::Audit;
@@ -202,6 +201,20 @@ impl Nfs {
         self.groups.values()
     }
 
+    /// All memories that workers use, each with its group; `None` for groups that were removed or replaced, whose
+    /// buffers may still be out.
+    pub(crate) fn memories(&self) -> impl Iterator<Item = (&[Arc<Memory>], Option<GroupId>)> {
+        let former = self.retiring.iter().chain(self.resets.iter().map(Reset::group));
+        let groups = self.groups.values().map(|group| (group.memories(), Some(group.id())));
+        groups.chain(former.map(|group| (group.memories(), None)))
+    }
+
+    /// The NFs that have links, also those of teardowns and resets.
+    fn linked(&self) -> impl Iterator<Item = &Instance> {
+        let instances = self.instances.values().chain(self.teardowns.iter().map(Teardown::instance));
+        instances.chain(self.resets.iter().flat_map(|reset| &reset.instances))
+    }
+
     /// The NFs that get packets.
     fn active(&self) -> impl Iterator<Item = &Instance> {
         self.instances.values().filter(|nf| nf.state == InstanceState::Active)
@@ -295,51 +308,5 @@ impl Nfs {
                 workers.send_all(|_| Command::RemoveMemory(memory.id));
             }
         }
-    }
-
-    /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Leaves every other group its
-    /// equal share of all links.
-    fn free_links(&self, group: GroupId) -> impl Iterator<Item = LinkId> + use<> {
-        let mut used = [false; MAX_LINKS];
-        let mut by_group: BTreeMap<GroupId, usize> = self.groups.keys().map(|id| (*id, 0)).collect();
-        let instances = self.instances.values().chain(self.teardowns.iter().map(Teardown::instance));
-        let instances = instances.chain(self.resets.iter().flat_map(|reset| &reset.instances));
-        for instance in instances {
-            for link in instance.links.iter().flatten() {
-                used[link.index()] = true;
-                *by_group.entry(instance.group).or_default() += 1;
-            }
-        }
-        let free = (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16));
-        free.take(unreserved(&by_group, group))
-    }
-}
-
-/// Number of further links for a group, such that every other group can still get an equal share. `used`: links by
-/// group.
-fn unreserved(used: &BTreeMap<GroupId, usize>, group: GroupId) -> usize {
-    let share = MAX_LINKS / used.len().max(1);
-    let others = used.iter().filter(|(other, _)| **other != group);
-    let reserved: usize = others.map(|(_, used)| share.max(*used)).sum();
-    MAX_LINKS.saturating_sub(reserved).saturating_sub(used.get(&group).copied().unwrap_or_default())
-}
-
-const _: () = assert!(MAX_LINKS <= u16::MAX as usize);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_leaves_the_others_their_share_of_links() {
-        let (one, two, three) = (GroupId(1), GroupId(2), GroupId(3));
-        assert_eq!(unreserved(&BTreeMap::from([(one, 0)]), one), MAX_LINKS);
-        let used = BTreeMap::from([(one, MAX_LINKS / 2), (two, 0)]);
-        assert_eq!((unreserved(&used, one), unreserved(&used, two)), (0, MAX_LINKS / 2));
-        // A group that came later gets its share when the others have given links back.
-        let used = BTreeMap::from([(one, MAX_LINKS / 2), (two, MAX_LINKS / 2), (three, 0)]);
-        assert_eq!(unreserved(&used, three), 0);
-        let used = BTreeMap::from([(one, MAX_LINKS / 2), (two, 10), (three, 0)]);
-        assert_eq!(unreserved(&used, three), MAX_LINKS / 2 - MAX_LINKS / 3);
     }
 }

@@ -34,6 +34,11 @@ pub(crate) struct Reset {
 }
 
 impl Reset {
+    /// The group as it was.
+    pub(super) const fn group(&self) -> &GroupState {
+        &self.group
+    }
+
     pub(super) fn swept(&mut self, done: Swept) {
         self.pending.answer(done.ticket);
     }

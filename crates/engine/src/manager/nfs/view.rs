@@ -143,12 +143,12 @@ impl Nfs {
         let mut threads = Vec::new();
         let group = self.groups.get(&instance.group);
         let threads_of = instance.nf_threads.iter().zip(&instance.links).zip(&instance.before);
-        for (thread, ((nf_thread, links), before)) in (0u16..).zip(threads_of) {
+        for (thread, (((nf_thread, links), before), past)) in (0u16..).zip(threads_of.zip(&instance.past)) {
             let block = instance.control.thread(thread);
             for ((_, total), value) in own.iter_mut().zip(&block.own) {
                 *total = total.wrapping_add(value.load(Ordering::Relaxed));
             }
-            let now = workers.link_sums(links);
+            let now = workers.link_sums(links).with(past);
             let memories = group.into_iter().flat_map(GroupState::memories);
             threads.push(ThreadView {
                 counts: now.counts - before.counts,

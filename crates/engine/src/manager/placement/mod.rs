@@ -10,6 +10,7 @@
 pub(crate) mod balance;
 pub(crate) mod load;
 pub(crate) mod request;
+mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
 

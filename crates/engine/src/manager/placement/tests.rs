@@ -254,3 +254,61 @@ fn a_short_peak_moves_nothing_and_moves_keep_their_distance() {
         "the last move is not long ago"
     );
 }
+
+#[test]
+fn new_workers_get_their_part_of_the_queues_and_no_more_moves_than_that() {
+    let requests: Vec<Request> = (0..6).map(|port| request(port, 1)).collect();
+    let mut placement = placed(&[0, 0], &requests);
+    let movable: Vec<PortId> = (0..6).map(PortId).collect();
+    placement.add(0);
+    let moves = placement.spread(2..3, &Loads::default(), &movable);
+    assert_eq!(moves.len(), 2);
+    moves.iter().for_each(|moved| placement.moved(*moved));
+    assert_eq!([0, 1, 2].map(|worker| placement.queues(WorkerId(worker))), [2, 2, 2]);
+    assert_eq!(placement.spread(2..3, &Loads::default(), &movable), []);
+    // Several at once; one of them on a node without queues.
+    let mut placement = placed(&[0], &requests);
+    [0, 1, 0].into_iter().for_each(|node| placement.add(node));
+    let moves = placement.spread(1..4, &Loads::default(), &movable);
+    moves.iter().for_each(|moved| placement.moved(*moved));
+    assert_eq!([0, 1, 2, 3].map(|worker| placement.queues(WorkerId(worker))), [2, 2, 0, 2]);
+    // A lone queue stays.
+    let mut placement = placed(&[0], &requests[..1]);
+    placement.add(0);
+    assert_eq!(placement.spread(1..2, &Loads::default(), &movable), []);
+}
+
+#[test]
+fn a_new_worker_gets_the_queue_that_halves_the_difference() {
+    let mut placement = placed(&[0], &[request(0, 1), request(1, 1), request(2, 2)]);
+    let on = |port, load| (PortId(port), WorkerId(0), load);
+    let loads = Loads::given(&[900], &[on(0, 700), on(1, 20), on(2, 800)]);
+    placement.add(0);
+    let movable = [0, 1, 2].map(PortId);
+    let moves = placement.spread(1..2, &loads, &movable);
+    let ports: Vec<u16> = moves.iter().map(|moved| moved.port.0).collect();
+    assert_eq!(ports, [2, 0], "a queue of port 2 has 400");
+    assert!(placement.spread(1..2, &loads, &movable[..0]).is_empty());
+}
+
+#[test]
+fn queues_of_a_worker_that_is_to_end_go_to_the_others_and_followers_to_their_leaders() {
+    let punt = |port, of| Request { with: Some(PortId(of)), counts: false, ..request(port, 1) };
+    let requests = [punt(8, 1), request(0, 1), request(1, 1), request(2, 1), request(3, 2), request(4, 1)];
+    let mut placement = placed(&[0, 0, 0], &requests);
+    let before = all(&placement, [0, 1, 2, 3, 4, 8]);
+    assert_eq!(before, [vec![0], vec![1], vec![2], vec![0, 1], vec![2], vec![1]]);
+    placement.truncate(1);
+    let mut moved = Vec::new();
+    while let Some(next) = placement.next_off(&requests, &Loads::default(), &[0, 0, 0]) {
+        placement.moved(next);
+        moved.push(next.port.0);
+    }
+    assert_eq!(moved, [1, 2, 3, 4, 8], "the follower comes last");
+    assert!((0..5).chain([8]).all(|port| workers(&placement, port).iter().all(|worker| *worker == 0)));
+    // Only to workers with the same memory, also if others have less to do.
+    let mut placement = placed(&[0, 1, 0], &[pinned(0, 0), pinned(1, 0), pinned(2, 2)]);
+    placement.truncate(2);
+    let next = placement.next_off(&[request(2, 1)], &Loads::default(), &[0, 1, 0]);
+    assert_eq!(next, Some(Move { port: PortId(2), from: WorkerId(2), to: WorkerId(0) }));
+}

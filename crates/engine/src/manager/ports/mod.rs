@@ -5,6 +5,7 @@ mod change;
 mod moves;
 mod open;
 mod view;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! ```text
 //!  1  the other workers hold their packets for the port; the port's workers send what was handed over before
 //!  2  the old worker gives the queue away, and holds its packets, too; those that arrive wait in the device
-//!  3  what the old worker has handed to NFs has come back, and what it has handed to other workers has left
+//!  3  what the old worker has handed to other workers has left, and what it has handed to NFs has come back
 //!  4  the new worker has the queue, and starts it
 //!  5  all workers send what they held
 //! ```
@@ -11,25 +11,23 @@
 //! If the packets of step 3 do not come back in time, because an NF is slow, the queue returns to the old worker.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use netvm_model::Host;
 
 use super::{Context, Ports};
 use crate::ids::{PortId, WorkerId};
 use crate::manager::notice::Notice;
 use crate::manager::placement::Move;
 use crate::manager::placement::request::Request;
-use crate::manager::workers::Workers;
+use crate::manager::workers::{ANSWER_WITHIN, Workers};
 use crate::worker::handoff::Held;
 use crate::worker::{Command, Event};
 
-/// Time limit for workers to answer, which they do between two turns. A queue that none has would be lost.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Time for NFs to return the old worker's packets. A device has room for what arrives meanwhile.
 const RETURN_WITHIN: Duration = Duration::from_millis(2);
 /// The same, if the configuration names the worker: otherwise the port has to be closed and opened again.
 const RETURN_TO_NAMED_WITHIN: Duration = Duration::from_secs(1);
-/// Interval at which returned packets are looked for.
-const LOOK_EVERY: Duration = Duration::from_micros(20);
 
 impl Ports {
     /// Moves a queue, if a worker is overloaded and another one is not.
@@ -37,17 +35,21 @@ impl Ports {
         if context.workers.len() < 2 {
             return;
         }
-        let host = context.in_force.host;
+        let movable = self.movable(context.in_force.host);
+        if let Some(wanted) = self.balance.next(&self.placement, &self.loads, &movable) {
+            self.balance.tried();
+            self.move_queue(wanted, RETURN_WITHIN, context);
+        }
+    }
+
+    /// Open ports of which a queue may move to any worker of its node.
+    pub(super) fn movable(&self, host: &Host) -> Vec<PortId> {
         let may_move = |port: &PortId| {
             let config = host.port(*port);
             let request = config.and_then(|config| Request::of(host, config));
             request.is_some_and(|request| request.worker.is_none() && request.with.is_none())
         };
-        let movable: Vec<PortId> = self.open.keys().copied().filter(may_move).collect();
-        if let Some(wanted) = self.balance.next(&self.placement, &self.loads, &movable) {
-            self.balance.tried();
-            self.move_queue(wanted, RETURN_WITHIN, context);
-        }
+        self.open.keys().copied().filter(may_move).collect()
     }
 
     /// Moves the queues of ports to the workers that the configuration names. Ports of which a queue cannot be moved
@@ -72,7 +74,7 @@ impl Ports {
     }
 
     /// Moves a queue, if NFs return the old worker's packets in this time. Returns whether it could be done.
-    fn move_queue(&mut self, wanted: Move, within: Duration, context: &mut Context<'_>) -> bool {
+    pub(crate) fn move_queue(&mut self, wanted: Move, within: Duration, context: &mut Context<'_>) -> bool {
         let Move { port, from, to } = wanted;
         let Some(state) = self.open.get(&port) else { return false };
         let workers = &mut *context.workers;
@@ -83,13 +85,13 @@ impl Ports {
         for worker in workers.ids().filter(|worker| !has_queues(*worker)) {
             workers.send(worker, Command::Hold(Held::new(port)));
         }
-        workers.wait_for_all(ANSWER_WITHIN);
+        workers.wait_for_all();
         // What was handed over before that leaves before what is held.
-        finish_handed_over(workers);
+        workers.finish_handed_over();
         let end = self.give(wanted, within, workers);
         self.set_owners(port, workers);
         workers.send_all(|_| Command::Release);
-        workers.wait_for_all(ANSWER_WITHIN);
+        workers.wait_for_all();
         if end == to {
             context.notices.push(Notice::QueueMoved { port, from, to });
         }
@@ -100,15 +102,16 @@ impl Ports {
     fn give(&mut self, wanted: Move, within: Duration, workers: &mut Workers) -> WorkerId {
         let Move { port, from, to } = wanted;
         workers.send(from, Command::TakeQueue(port, Held::new(port)));
+        // A queue that does not come back in time would be lost.
         let taken = workers.wait_for(ANSWER_WITHIN, |_, event| match event {
             Event::QueueTaken(queue) => ControlFlow::Break(queue),
             other => ControlFlow::Continue(Some(other)),
         });
         let Some(queue) = taken.flatten() else { return from };
         let is_last = self.placement.queues_of(port, from) < 2;
-        let end = if wait_for_returns(workers, from, within) { to } else { from };
+        let end = if workers.settle(&[from], within) { to } else { from };
         // The last packets of the old worker leave before the first ones of the new one.
-        finish_handed_over(workers);
+        workers.finish_handed_over();
         let has_some = |worker| self.open.get(&port).is_some_and(|state| state.workers.contains(&worker));
         let is_new = if end == from { is_last } else { !has_some(to) };
         workers.send(end, Command::GiveQueue(queue));
@@ -128,28 +131,4 @@ impl Ports {
         }
         end
     }
-}
-
-/// Lets every worker finish what the others have handed over to it.
-fn finish_handed_over(workers: &mut Workers) {
-    workers.send_all(|_| Command::FinishHandedOver);
-    workers.wait_for_all(ANSWER_WITHIN);
-}
-
-/// Waits until a worker has all packets back that it has handed to NFs so far. Returns whether it has.
-fn wait_for_returns(workers: &Workers, worker: WorkerId, within: Duration) -> bool {
-    let Some(counters) = workers.iter().nth(worker.index()).map(|worker| &worker.counters) else {
-        return true;
-    };
-    let delivered = || counters.links.iter().map(|link| link.delivered.get()).sum::<u64>();
-    let back =
-        || counters.links.iter().map(|link| link.returned.get()).sum::<u64>() + counters.reclaimed.get();
-    let (until, deadline) = (delivered(), Instant::now() + within);
-    while back() < until {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    true
 }

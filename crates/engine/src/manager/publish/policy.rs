@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvm_clock as clock;
 
-use crate::ids::PortId;
+use crate::ids::{PortId, WorkerId};
 use crate::manager::reaper::Reaper;
 use crate::policy::{Compiler, HitCounts, Policy, SwitchingEvent, SwitchingView, SwitchingWatch};
 use crate::worker::cycles_per_tick;
@@ -56,6 +56,11 @@ impl Rules {
         }
         self.hits.begin(&policy, workers).into_iter().for_each(|gone| reaper.free(gone));
         self.policy = policy;
+    }
+
+    /// Starts counting for a worker that was added.
+    pub(crate) fn add_worker(&mut self, worker: WorkerId) {
+        self.hits.add_worker(worker);
     }
 
     /// Ages a few addresses of the FDB, and looks for loops and storms.

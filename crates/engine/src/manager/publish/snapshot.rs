@@ -16,7 +16,7 @@ use crate::manager::routers::Routers;
 use crate::manager::traces::Traces;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
+use crate::snapshot::{ChainPath, Choice, FlowOwners, Shortened, Snapshot, StickyChoice, Target};
 
 /// What snapshots and tables are made of, besides the NFs.
 #[derive(Clone, Copy)]
@@ -26,6 +26,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) chains: &'a Chains,
     pub(crate) captures: &'a Captures,
+    pub(crate) owners: &'a Arc<FlowOwners>,
 }
 
 /// The data from which snapshots and tables are built.
@@ -41,11 +42,12 @@ pub(crate) struct View<'a> {
     routers: &'a Routers,
     rules: &'a Rules,
     chains: &'a Chains,
+    owners: &'a Arc<FlowOwners>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(sources: Sources<'a>, nfs: &Nfs, traces: &Traces) -> Self {
-        let Sources { host, routers, rules, chains, captures } = sources;
+        let Sources { host, routers, rules, chains, captures, owners } = sources;
         let captured = match traces.show_each_hop() {
             true => host.chains.iter().map(|chain| chain.id).collect(),
             false => captures.chains(host),
@@ -61,14 +63,15 @@ impl<'a> View<'a> {
             routers,
             rules,
             chains,
+            owners,
         }
     }
 
     /// The snapshot of one worker.
     pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(self.rules.policy()), self.hits(worker));
-        let routers = self.routers.paths().into();
-        let snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
+        let (routers, owners) = (self.routers.paths().into(), Arc::clone(self.owners));
+        let snapshot = Snapshot { policy, hits, routers, owners, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
@@ -93,13 +96,13 @@ impl<'a> View<'a> {
         snapshot
     }
 
-    /// Gives packets of a port to the workers that own their flows, if something is kept by flow and there are several.
+    /// Gives packets of a port to the workers that own their flows, if something is kept by flow.
     fn own(&self, port: &model::PortConfig, snapshot: &mut Snapshot) {
         let ingress = snapshot.policy.ingress(port.id);
         let is_monitored =
             self.host.engine.flow_monitor.is_some() && ingress.is_none_or(|ingress| ingress.is_monitored);
         let is_kept = is_monitored || snapshot.flow_verdict_ports.has(port.id);
-        if self.host.engine.cores.len() < 2 || !is_kept {
+        if !is_kept {
             return;
         }
         snapshot.owned.add(port.id);

@@ -117,7 +117,7 @@ impl Readers<Flows> {
     pub(crate) fn page(&mut self, mut page: Box<FlowPage>, workers: &mut Workers) {
         let has_more = self.handle(page.ticket, |found| {
             found.take(&mut page);
-            page.cursor.is_some() && found.flows.len() < found.most
+            page.cursor.is_some() && found.flows.len() < found.most && workers.has(page.worker)
         });
         if has_more {
             workers.send(page.worker, Command::ReadFlows(page));

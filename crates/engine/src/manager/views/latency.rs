@@ -60,6 +60,11 @@ impl Latencies {
         self.until = Some(Instant::now() + ASKED);
     }
 
+    /// Has workers that were added measure, too, if the others do.
+    pub(crate) fn go_on(&self, workers: &Workers) {
+        set_measuring(workers, self.until.is_some());
+    }
+
     /// Takes the workers' samples, and ends the measurement when its time is up.
     pub(crate) fn service(&mut self, workers: &mut Workers) {
         if self.until.is_some_and(|until| until < Instant::now()) {

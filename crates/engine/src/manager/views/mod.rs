@@ -16,6 +16,7 @@ use super::memory::Memories;
 use super::nfs::Nfs;
 use super::ports::Ports;
 use super::publish::Chains;
+use super::resize::Resizes;
 use super::since::{Baselines, ChainSums};
 use super::workers::Workers;
 use crate::counters::{DropCounts, Stage, WorkerCounters};
@@ -83,16 +84,23 @@ pub struct WorkerView {
     pub queues: usize,
     /// Thousandths of the last second that it spent on packets.
     pub load: u32,
+    /// It is about to end.
+    pub is_leaving: bool,
     /// All its counters.
     pub counters: Arc<WorkerCounters>,
 }
 
-pub(super) fn workers(workers: &Workers, ports: &Ports) -> impl Iterator<Item = WorkerView> {
+pub(super) fn workers(
+    workers: &Workers,
+    ports: &Ports,
+    resizes: &Resizes,
+) -> impl Iterator<Item = WorkerView> {
     workers.iter().map(move |worker| WorkerView {
         id: worker.id,
         core: worker.core,
         queues: ports.queues_on(worker.id),
         load: ports.load_of(worker.id),
+        is_leaving: resizes.is_leaving(worker.id),
         counters: Arc::clone(&worker.counters),
     })
 }

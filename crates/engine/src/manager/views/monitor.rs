@@ -17,7 +17,7 @@ impl Readers<Heaviest> {
     pub(crate) fn page(&mut self, mut page: Box<MonitorPage>, workers: &mut Workers) {
         let has_more = self.handle(page.ticket, |heaviest| {
             page.records.drain(..).for_each(|record| heaviest.add(&record));
-            page.cursor.is_some()
+            page.cursor.is_some() && workers.has(page.worker)
         });
         if has_more {
             workers.send(page.worker, Command::ReadMonitor(page));

@@ -2,7 +2,9 @@
 //! frees only packets.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::affinity::pin_to;
 use super::flow_page::{FlowPage, MonitorPage};
 use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, TraceId, WorkerId};
 use crate::inflight::ThreadInFlight;
@@ -18,7 +20,8 @@ use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{send_handed_over, send_held, take_arrivals};
 use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
-use crate::worker::state::handoff::Held;
+use crate::worker::state::handoff::{Held, Peer};
+use crate::worker::state::moved_flows::MovedFlows;
 
 /// A command from the manager to a worker.
 pub(crate) enum Command {
@@ -32,6 +35,8 @@ pub(crate) enum Command {
     AddPort(Box<PortQueue>),
     /// Also receive by this port.
     StartPort(PortId),
+    /// Receive nothing by this port, until it starts again.
+    StopPort(PortId),
     /// Send what the queue has gathered, drop what the device does not take, and return the queue.
     RemovePort(PortId),
     /// Hold packets for a port, which is about to move to another worker.
@@ -50,6 +55,16 @@ pub(crate) enum Command {
     SetShaper(PortId, Option<Box<Shaper>>),
     /// This worker sends for that port.
     SetOwner(PortId, Option<WorkerId>),
+    /// Exchange packets with a new worker.
+    AddPeer(Box<Peer>),
+    /// A worker has ended; no packets for it or from it are left.
+    RemovePeer(WorkerId),
+    /// Run on this core.
+    Pin(u32),
+    /// Give away flows with verdicts that other workers own now.
+    TakeFlows(Box<MovedFlows>),
+    /// Keep the verdicts on these flows.
+    GiveFlows(Box<MovedFlows>),
     /// Exchange packets with this NF thread.
     AddLink(Box<Link>, Box<ThreadInFlight>),
     /// Take what the NF thread has returned, and return the link.
@@ -92,6 +107,8 @@ pub(crate) enum Retired {
     Places(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Places>),
     Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
     Held(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Held>),
+    Peer(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Peer>),
+    Flows(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<MovedFlows>),
 }
 
 /// An event from a worker.
@@ -100,6 +117,8 @@ pub(crate) enum Event {
     PortRetired(PortId, Option<Box<PortQueue>>),
     /// A queue for another worker; `None` if there is none.
     QueueTaken(Option<Box<PortQueue>>),
+    /// Flows that other workers own now.
+    FlowsTaken(Box<MovedFlows>),
     /// Something else that this worker no longer uses, to be freed.
     Retired(Retired),
     /// A traced packet has ended.
@@ -156,12 +175,10 @@ impl Worker {
                 }
                 self.has_new_shares = true;
             }
+            Command::StopPort(port) => self.stop_port(port),
             Command::RemovePort(port) => {
-                self.inputs.remove(port);
-                if let Some(queue) = dp.ports.get(port) {
-                    self.backoff.ports.remove(queue);
-                }
-                self.has_new_shares = true;
+                self.stop_port(port);
+                let dp = &mut self.dp;
                 dp.flush_ports();
                 let old = dp.ports.remove(port).map(|queue| close(dp, &self.snapshot, queue));
                 self.send(Event::PortRetired(port, old));
@@ -172,7 +189,13 @@ impl Worker {
                 }
             }
             Command::FinishHandedOver => {
-                while take_arrivals(dp, &self.snapshot, &mut self.burst) > 0 {}
+                while take_arrivals(dp, &self.snapshot, &mut self.burst) > 0 {
+                    // As many as in a turn.
+                    dp.passed = 0;
+                }
+                let is_waited_for =
+                    (0..dp.ports.handoff.peers()).any(|peer| dp.ports.handoff.has_arrivals(peer));
+                dp.counters.has_arrivals.store(is_waited_for, Ordering::Relaxed);
                 send_handed_over(dp);
                 dp.flush_ports();
             }
@@ -198,6 +221,21 @@ impl Worker {
                 }
             }
             Command::SetOwner(port, owner) => dp.ports.set_owner(port, owner),
+            Command::AddPeer(peer) => dp.ports.handoff.add(*peer),
+            Command::RemovePeer(worker) => {
+                if let Some(peer) = dp.ports.handoff.remove(worker) {
+                    self.send(Event::Retired(Retired::Peer(peer)));
+                }
+            }
+            Command::Pin(core) => pin_to(core),
+            Command::TakeFlows(mut flows) => {
+                flows.take(dp.id, &mut dp.flows.verdicts, dp.clock.tick);
+                self.send(Event::FlowsTaken(flows));
+            }
+            Command::GiveFlows(flows) => {
+                dp.flows.verdicts.add_moved(&flows, dp.clock.tick);
+                self.send(Event::Retired(Retired::Flows(flows)));
+            }
             Command::AddLink(link, in_flight) => dp.add_link(link, in_flight),
             Command::RemoveLink(id) => {
                 drain(dp, &self.snapshot, id);
@@ -260,6 +298,15 @@ impl Worker {
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,
         }
+    }
+
+    /// Receives nothing more by a port.
+    fn stop_port(&mut self, port: PortId) {
+        self.inputs.remove(port);
+        if let Some(queue) = self.dp.ports.get(port) {
+            self.backoff.ports.remove(queue);
+        }
+        self.has_new_shares = true;
     }
 
     /// Gives a queue of a port away: the last of several; or the only one, with the port's shaper.

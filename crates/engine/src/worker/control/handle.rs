@@ -8,6 +8,7 @@ use netvm_model::Idle;
 use netvm_notify::{EpollWaiter, ReadySet, Signaller, write};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use super::affinity::pin_to;
 use super::commands::{Command, Event};
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
@@ -53,15 +54,15 @@ pub(crate) struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts a worker.
+    /// Starts a worker, which goes on counting with these counters.
     pub(crate) fn start(
         eal: dpdk::Eal,
         setup: Setup,
+        counters: Arc<WorkerCounters>,
         latency: Consumer<LatencySample>,
     ) -> std::io::Result<Self> {
         let (commands, inbox) = RingBuffer::new(COMMANDS);
         let (outbox, events) = RingBuffer::new(COMMANDS);
-        let counters = Arc::new(WorkerCounters::new());
         let (id, core, wake, waiter) = (setup.id, setup.core, Arc::clone(&setup.wake), setup.waiter.clone());
         let shared = Arc::clone(&counters);
         let thread = Builder::new().name(format!("netvm-worker-{id}")).spawn(move || {
@@ -93,6 +94,22 @@ impl WorkerHandle {
         self.events.pop().ok()
     }
 
+    /// Whether events were not read yet.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Moves the worker to another core.
+    pub(crate) fn pin(&mut self, core: u32) {
+        self.core = core;
+        self.send(Command::Pin(core));
+    }
+
+    /// Whether the worker has ended, after [`Command::Stop`].
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Waits for the worker to end, after [`Command::Stop`].
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
@@ -112,14 +129,4 @@ impl Drop for AbortOnPanic {
             std::process::abort();
         }
     }
-}
-
-/// Pins the calling thread. If it may not use the core (a container's limits), its affinity does not change.
-fn pin_to(core: u32) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core as usize);
-    let _ = rustix::thread::sched_setaffinity(None, &set);
-    // Sleeps end when they are due, not 50 microseconds later.
-    // SAFETY: PR_SET_TIMERSLACK takes a number of nanoseconds and changes only this thread's timers.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000, 0, 0, 0) };
 }

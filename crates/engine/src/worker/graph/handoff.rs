@@ -117,8 +117,11 @@ pub(crate) fn take_arrivals(dp: &mut Datapath, snapshot: &Snapshot, burst: &mut 
     count
 }
 
-/// Whether chains of ports that wait for room have it.
+/// Whether packets of ports that wait for room have it: in chains, and in rings to other workers.
 fn has_room(dp: &mut Datapath, snapshot: &Snapshot) -> bool {
+    if !snapshot.waiting.is_empty() && dp.ports.handoff.is_filling() {
+        return false;
+    }
     snapshot.waited_for.iter().all(|chain| room_at_entry(dp, snapshot, *chain, BURST) == BURST)
 }
 

@@ -68,17 +68,23 @@ pub(crate) fn receive<'a>(
             record::received(dp, snapshot, port, batch);
         }
         received.bytes = admit(dp, port, batch);
-        if snapshot.owned.has(port) {
-            received.bytes = give_away(dp, port, received.cx.memory, batch);
+        if has_owners(dp, snapshot, port) {
+            received.bytes = give_away(dp, received.cx, port, batch);
         }
         arrived(dp, snapshot, port, batch);
     }
     received
 }
 
+/// Whether packets of a port go to the workers that own their flows.
+#[inline(always)]
+fn has_owners(dp: &Datapath, snapshot: &Snapshot, port: PortId) -> bool {
+    snapshot.owned.has(port) && dp.ports.handoff.peers() > 0
+}
+
 /// Gives packets to the workers that own their flows. Returns the bytes of those that stay.
-fn give_away(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) -> u64 {
-    let mut left = give_to_owners(dp, port, memory, batch);
+fn give_away(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) -> u64 {
+    let mut left = give_to_owners(dp, cx, port, batch);
     if !left.is_empty() {
         observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, &mut left);
     }
@@ -98,8 +104,8 @@ pub(crate) fn pass(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut
         record::passed(dp, cx.snapshot, port, batch);
     }
     let mut bytes = admit(dp, port, batch);
-    if cx.snapshot.owned.has(port) {
-        bytes = give_away(dp, port, cx.memory, batch);
+    if has_owners(dp, cx.snapshot, port) {
+        bytes = give_away(dp, cx, port, batch);
     }
     if dp.monitor.is_some() {
         monitor(dp, cx.snapshot, port, batch);
@@ -138,7 +144,8 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
         return (BURST, memory);
     }
     let Some(ingress) = snapshot.policy.ingress(port) else { return (0, memory) };
-    if dp.ports.has_to_wait() || snapshot.owned.has(port) && dp.ports.handoff.has_full_owner() {
+    let has_full_owner = || snapshot.owned.has(port) && dp.ports.handoff.has_full_owner();
+    if dp.ports.has_to_wait() || dp.ports.handoff.holds_many() || has_full_owner() {
         return (0, memory);
     }
     let room = |room, chain: &ChainId| room_at_entry(dp, snapshot, *chain, room);

@@ -88,16 +88,20 @@ pub(crate) fn symmetric_hash_of(mbuf: &Mbuf) -> u64 {
 
 /// What decides which worker owns a packet's flow: the same for both directions. `None` for a packet that has no flow.
 pub(crate) fn owner_hash_of(mbuf: &Mbuf) -> Option<u64> {
-    let key = key_of(mbuf).ok()?;
+    Some(owner_hash(&key_of(mbuf).ok()?))
+}
+
+/// The same for a flow of this key.
+pub(crate) fn owner_hash(key: &FlowKey) -> u64 {
     if let Some(tuple) = key.five_tuple() {
-        return Some(tuple.symmetric_hash());
+        return tuple.symmetric_hash();
     }
     let ends = [key.source_mac, key.destination_mac].map(|mac| {
         let [a, b, c, d, e, f] = mac.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     });
     let [lower, higher] = [ends[0].min(ends[1]), ends[0].max(ends[1])];
-    Some(FlowHasher::shared().words([lower, higher, key.ether_type.0.into(), 0, 0]))
+    FlowHasher::shared().words([lower, higher, key.ether_type.0.into(), 0, 0])
 }
 
 #[inline(always)]

@@ -46,9 +46,10 @@ impl Peers {
         ends
     }
 
-    /// The ring to a worker, if there is one and it has a slot.
+    /// The ring to a worker, if there is one, the worker has not ended, and it has a slot.
     pub(super) fn ring_to(&mut self, worker: WorkerId) -> Option<&mut Producer<HandedOver>> {
-        self.to.get_mut(worker.index())?.as_mut().filter(|ring| ring.slots() > 0)
+        let ring = self.to.get_mut(worker.index())?.as_mut()?;
+        (ring.slots() > 0 && !ring.is_abandoned()).then_some(ring)
     }
 
     /// The next record that another worker has handed over.

@@ -30,7 +30,7 @@ const FLOWS: u32 = 16_384;
 /// Most verdicts on one flow.
 pub(crate) const MAX_VERDICTS: usize = 4;
 /// The generation of all entries: verdicts do not depend on the policy's generation.
-const ALWAYS: u32 = 0;
+pub(super) const ALWAYS: u32 = 0;
 
 /// A verdict of one NF thread on one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +58,23 @@ pub(crate) struct Verdict {
     pub(crate) idle: u32,
 }
 
+impl Verdict {
+    /// The same on another link with its NF thread.
+    pub(crate) fn on(self, link: LinkId) -> Self {
+        Self { link, ..self }
+    }
+}
+
 /// The verdicts of one worker.
 pub(crate) struct FlowVerdicts {
     /// The flows with verdicts by key and port, with the time of each flow's last packet.
-    table: FlowCache,
+    pub(super) table: FlowCache,
     /// By slot.
-    verdicts: Box<[[Option<Verdict>; MAX_VERDICTS]]>,
+    pub(super) verdicts: Box<[[Option<Verdict>; MAX_VERDICTS]]>,
     /// By [`LinkId`]: changes when all verdicts of the link end.
     epochs: Box<[Cell<u32>]>,
     /// Whether any verdict was given since the start.
-    any: bool,
+    pub(super) any: bool,
 }
 
 impl FlowVerdicts {
@@ -116,8 +123,13 @@ impl FlowVerdicts {
         true
     }
 
+    /// A verdict that another worker had, on a link of this one.
+    pub(super) fn renewed(&self, verdict: Verdict) -> Verdict {
+        Verdict { epoch: self.epochs[verdict.link.index()].get(), ..verdict }
+    }
+
     /// Removes expired verdicts on a flow.
-    fn remove_ended(&mut self, slot: Slot, now: u32) {
+    pub(super) fn remove_ended(&mut self, slot: Slot, now: u32) {
         let unused = now.wrapping_sub(self.table.entry(slot).last_used);
         for verdict in &mut self.verdicts[slot.index()] {
             let epochs = &self.epochs;

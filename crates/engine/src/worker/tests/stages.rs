@@ -6,6 +6,7 @@ use netvm_model::{FlowMonitorConfig, Forward};
 use netvm_ring::{Descriptor, VerdictKind};
 
 use super::rig::{CHAIN, RING, Rig, udp};
+use crate::counters::MonitorCounts;
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::PortId;
 use crate::worker::handoff::Held;
@@ -143,8 +144,8 @@ fn the_latency_of_a_packet_is_measured_by_hop_chain_and_port() {
 #[test]
 fn flows_of_monitored_ports_are_counted_and_their_records_leave_when_they_end() {
     let mut rig = Rig::new(&[Forward::Port(PortId(1)), Forward::Port(PortId(0))]);
-    let (monitor, records) =
-        FlowMonitor::new(&FlowMonitorConfig { idle_timeout: 1, ..FlowMonitorConfig::default() });
+    let config = FlowMonitorConfig { idle_timeout: 1, ..FlowMonitorConfig::default() };
+    let (monitor, records) = FlowMonitor::new(&config, MonitorCounts::default());
     rig.worker.dp.monitor = Some(Box::new(monitor));
     let mut records = records.unwrap();
     (0..5).for_each(|n| rig.receive(0, &udp(1, 2, n % 2)));

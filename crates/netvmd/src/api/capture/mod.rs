@@ -17,7 +17,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::upgrade::OnUpgrade;
 use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, LastBurst, LastPacket};
-use netvm_engine::{CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, HeldPacket, Interface};
+use netvm_engine::{
+    CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, HeldPacket, Interface,
+};
 use netvm_tap::{Instruction, send_handover};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -67,11 +69,13 @@ pub(super) async fn start(
     let body = to_bytes(body, MAX_REQUEST).await;
     let body = body.map_err(|error| invalid(&error))?;
     let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
-    let workers = daemon.engine().call(|engine| engine.workers().count()).await?;
+    let counts = |engine: &mut Engine| (engine.workers().count(), engine.room_for_workers());
+    let (workers, room) = daemon.engine().call(counts).await?;
+    // A worker that is added later takes memory beyond the quota.
     let share = quota.take(peer, request.buffer, workers)?;
     let spec = spec_of(request, share.ring);
     // Allocates memory, for which the engine must not wait.
-    let prepared = blocking(move || spec.prepare(workers).map(|prepared| (spec, prepared)));
+    let prepared = blocking(move || spec.prepare(workers, room).map(|prepared| (spec, prepared)));
     let (spec, prepared) = prepared.await?;
     let started = daemon.engine().call(move |engine| engine.start_capture(&spec, prepared)).await??;
     let running = Running { engine: daemon.engine().clone(), id: started.id, _share: share };

@@ -119,6 +119,21 @@ impl VmRecipe {
         let (is_manual, pinned) = (vm.start == VmStart::Manual, vm.cores.clone());
         Ok(Self { nf, is_manual, machine, without_kvm, qemu, version, account, groups, cores, pinned })
     }
+
+    /// Whether a VM that was started by this one need not be started again for `other`: at most, its threads may use
+    /// other cores.
+    pub(crate) fn runs_as(&self, other: &Self) -> bool {
+        *self == Self { cores: self.cores.clone(), ..other.clone() }
+    }
+
+    /// Lets the threads of a VM that was started by this one use the cores of `other`, but for its virtual processors
+    /// that have cores of their own.
+    pub(crate) fn follow_cores(&self, other: &Self, process: Option<u32>) {
+        let Some(process) = process.filter(|_| !self.is_manual && self.cores != other.cores) else { return };
+        if let Err(error) = self.cores.replace_by(&other.cores, process) {
+            tracing::warn!("vm {}: process {process} keeps its cores: {error}", self.machine.name);
+        }
+    }
 }
 
 fn has_node(vm: &VmConfig) -> Result<(), VmProblem> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use dpdk::{Batch, Mbuf};
 
-use super::{Parcel, SLOTS};
+use super::{Parcel, SLOTS, WAIT_ABOVE};
 use crate::ids::PortId;
 
 /// They leave when it has arrived, in their order. As many as a ring to another worker holds.
@@ -23,6 +23,11 @@ impl Held {
     /// Whether it holds packets for this port.
     pub(crate) fn is_for(&self, port: PortId) -> bool {
         self.port == port
+    }
+
+    /// Whether sources that can wait should: only a part of the room is left.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.packets.len() > WAIT_ABOVE
     }
 
     /// Takes as many packets as there is room for; the others stay in the batch.

@@ -23,6 +23,7 @@
 //! which a turn with packets for NFs makes anyway, 20 to 30.
 
 mod held;
+mod peers;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,11 +31,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk::{Batch, Mbuf};
 use netvm_notify::write;
-use rtrb::{Consumer, Producer, RingBuffer};
+use rtrb::{Consumer, Producer};
 
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::worker::state::BURST;
 pub(crate) use held::Held;
+pub(crate) use peers::Peer;
 
 /// Packets that can wait between two workers: four bursts of 2,048, as kernel interfaces and guests' rings hold them. A core that
 /// has slept for long needs a tenth of a millisecond to wake up. 128 KiB, half of the packets of the smallest memory.
@@ -58,12 +60,17 @@ const _: () = assert!(size_of::<Parcel>() == 16);
 /// Whether a worker sleeps, and what wakes it.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Sleeper {
+pub(crate) struct Sleeper {
     is_asleep: AtomicBool,
     eventfd: Arc<OwnedFd>,
 }
 
 impl Sleeper {
+    /// A worker that is awake.
+    pub(crate) fn new(eventfd: Arc<OwnedFd>) -> Arc<Self> {
+        Arc::new(Self { is_asleep: AtomicBool::new(false), eventfd })
+    }
+
     /// Wakes the worker, if it has announced that it sleeps. The caller has pushed packets, and then made a full fence.
     fn wake(&self) -> bool {
         let sleeps = self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed);
@@ -152,7 +159,7 @@ pub(crate) struct Handoff {
     owners: Vec<Option<WorkerId>>,
     /// Packets for a port that no worker has now.
     held: Option<Box<Held>>,
-    /// This worker; `None` if it is the only one.
+    /// This worker; `None` if it never sleeps.
     own: Option<Arc<Sleeper>>,
 }
 
@@ -163,36 +170,9 @@ impl Handoff {
         self.from.len()
     }
 
-    /// The ends of all rings between workers with these eventfds.
-    pub(crate) fn mesh(eventfds: &[Arc<OwnedFd>]) -> Vec<Self> {
-        Self::mesh_of(eventfds, SLOTS)
-    }
-
-    /// The same with rings of this size.
-    fn mesh_of(eventfds: &[Arc<OwnedFd>], slots: usize) -> Vec<Self> {
-        let sleeper = |eventfd: &Arc<OwnedFd>| {
-            Arc::new(Sleeper { is_asleep: AtomicBool::new(false), eventfd: Arc::clone(eventfd) })
-        };
-        let sleepers: Vec<Arc<Sleeper>> = eventfds.iter().map(sleeper).collect();
-        let own = |sleeper: &Arc<Sleeper>| Some(Arc::clone(sleeper)).filter(|_| sleepers.len() > 1);
-        let mut ends: Vec<Self> =
-            sleepers.iter().map(|sleeper| Self { own: own(sleeper), ..Self::default() }).collect();
-        for from in 0..ends.len() {
-            for to in 0..ends.len() {
-                if from == to {
-                    ends[from].to.push(None);
-                } else {
-                    let [(ring, consumer), (received, arrivals)] = [(); 2].map(|()| RingBuffer::new(slots));
-                    let peer = Arc::clone(&sleepers[to]);
-                    let to_worker = WorkerId(to as u8);
-                    let lane = Lane { to: to_worker, ring, received, peer, has_pushed: false };
-                    ends[from].to.push(Some(lane));
-                    ends[to].from.push(consumer);
-                    ends[to].arrivals.push(arrivals);
-                }
-            }
-        }
-        ends
+    /// Of a worker without peers.
+    pub(crate) fn new(own: Arc<Sleeper>) -> Self {
+        Self { own: Some(own), ..Self::default() }
     }
 
     pub(crate) fn set_owner(&mut self, port: PortId, owner: Option<WorkerId>) {
@@ -272,6 +252,12 @@ impl Handoff {
     #[inline]
     pub(crate) fn is_filling(&self) -> bool {
         self.to.iter().flatten().any(|lane| is_filling(&lane.ring))
+    }
+
+    /// The same of the room for packets of a port that moves. What NFs return, and what others have handed over, does
+    /// not wait for it: the port moves when that is done.
+    pub(crate) fn holds_many(&self) -> bool {
+        self.held.as_deref().is_some_and(Held::is_filling)
     }
 
     /// Whether packets were pushed since [`Handoff::wake_sleepers`].

@@ -1,4 +1,4 @@
-//! Full rings, sources that wait, and sleepers that are woken.
+//! Full rings, sources that wait, sleepers that are woken, and workers that come and go.
 
 use netvm_notify::new_eventfd;
 
@@ -9,10 +9,74 @@ pub(crate) const PORT: PortId = PortId(7);
 
 /// Rings of this size between two workers; the second one sends for [`PORT`].
 pub(crate) fn two(slots: usize) -> [Handoff; 2] {
-    let eventfds = [(); 2].map(|()| Arc::new(new_eventfd().unwrap()));
-    let mut ends = Handoff::mesh_of(&eventfds, slots);
+    let mut ends = mesh(2, slots);
     ends[0].set_owner(PORT, Some(WorkerId(1)));
     ends.try_into().unwrap()
+}
+
+/// Workers, each with all others as peers.
+fn mesh(workers: u8, slots: usize) -> Vec<Handoff> {
+    let mut ends = Vec::new();
+    for _ in 0..workers {
+        add(&mut ends, slots);
+    }
+    ends
+}
+
+/// Adds a worker.
+fn add(ends: &mut Vec<Handoff>, slots: usize) {
+    let sleeper = Sleeper::new(Arc::new(new_eventfd().unwrap()));
+    let (mut new, id) = (Handoff::new(Arc::clone(&sleeper)), WorkerId(ends.len() as u8));
+    for (n, other) in (0u8..).zip(ends.iter_mut()) {
+        let own = Arc::clone(other.own.as_ref().unwrap());
+        let [of_other, of_new] = Peer::pair_of([(WorkerId(n), &own), (id, &sleeper)], slots);
+        other.add(of_other);
+        new.add(of_new);
+    }
+    ends.push(new);
+}
+
+#[test]
+fn workers_come_and_go_and_each_reaches_all_others() {
+    let memory = Memory::for_tests(512, 0, 16);
+    let mut ends = mesh(1, 8);
+    let reach_each_other = |ends: &mut Vec<Handoff>| {
+        let count = ends.len();
+        for from in 0..count {
+            assert_eq!(ends[from].peers(), count - 1);
+            assert!(ends[from].lane_to(WorkerId(from as u8)).is_none());
+            assert!(ends[from].lane_to(WorkerId(count as u8)).is_none());
+            for to in (0..count).filter(|to| *to != from) {
+                let mut batch = Batch::new();
+                memory.pool.alloc_into(&mut batch, 2);
+                let parcel = |mbuf| Parcel { mbuf, memory: memory.id, port: PortId(from as u16), stamp: 0 };
+                let mut received = batch.split_off(1);
+                let lane = ends[from].lane_to(WorkerId(to as u8)).unwrap();
+                assert_eq!(lane.to.index(), to);
+                lane.push(&mut batch, |_| {}, parcel);
+                lane.push_received(&mut received, |_| {}, parcel);
+                // The number of the peer among the others.
+                let peer = if from < to { from } else { from - 1 };
+                let mut ports = Vec::new();
+                assert_eq!(ends[to].take(peer, |parcel| ports.push(parcel.port)), 0);
+                ends[to].take_received(peer, |parcel| ports.push(parcel.port));
+                assert_eq!(ports, [PortId(from as u16); 2]);
+            }
+        }
+    };
+    for change in [1, 1, 1, -1, -1, 1, -1, -1] {
+        if change > 0 {
+            add(&mut ends, 8);
+        } else {
+            ends.pop();
+            let gone = WorkerId(ends.len() as u8);
+            for end in &mut ends {
+                assert!(end.remove(gone).is_some() && end.remove(gone).is_none());
+            }
+        }
+        reach_each_other(&mut ends);
+    }
+    assert_eq!(memory.pool.in_use(), 0);
 }
 
 fn push(handoff: &mut Handoff, memory: &Memory, count: usize) -> usize {
@@ -87,8 +151,8 @@ fn a_sleeper_is_woken_once_and_does_not_sleep_on_packets() {
 }
 
 #[test]
-fn the_only_worker_sleeps_without_asking() {
-    let only = Handoff::mesh(&[Arc::new(new_eventfd().unwrap())]).remove(0);
+fn the_only_worker_sleeps() {
+    let only = mesh(1, SLOTS).remove(0);
     assert!(only.prepare_wait() && only.peers() == 0 && !only.has_pushed() && !only.is_filling());
 }
 

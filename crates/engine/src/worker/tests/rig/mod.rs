@@ -138,6 +138,7 @@ impl Rig {
                 role: hop.into(),
                 ring_capacity: RING,
                 nf_threads: vec![nf_thread.0],
+                workers: 1,
                 worker_regions: vec![0],
                 geometries: vec![*self.memory.region().geometry()],
             };

@@ -9,7 +9,7 @@ use super::super::rig::{Rig, udp};
 use super::{port_of, steps_of};
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, TraceId, WorkerId};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{FlowOwners, Snapshot};
 use crate::worker::Command;
 use crate::worker::handoff::tests::{PORT, two};
 use crate::worker::record::{LiveTrace, Share, TraceRecord};
@@ -127,6 +127,7 @@ fn a_packet_is_followed_by_the_worker_that_owns_its_flow() {
     for rig in &mut rigs {
         let mut snapshot = Snapshot::clone(&rig.worker.snapshot);
         snapshot.owned.add(PortId(0));
+        snapshot.owners = Arc::new(FlowOwners::default().among(2));
         rig.worker.snapshot = Arc::new(snapshot);
     }
     let mut handed_over = 0;
