@@ -5,7 +5,8 @@
 //!
 //! | change | effect |
 //! |---|---|
-//! | `[engine]` | netvmd must be restarted |
+//! | `cores` of `[engine]` | workers are added, removed or moved; no packet is lost |
+//! | other keys of `[engine]` | netvmd must be restarted |
 //! | memory of a group (`buffers`, `buffer_size`, `headroom`, `large_buffers`) | netvmd must be restarted |
 //! | a port's device (`kind` and its keys, `queues`, `worker`, `node`, `mtu`, `gro`) | that port is reopened |
 //! | the group in whose memory a port's packets land | of `af_xdp`, `pci` and `null` ports: that port is reopened; of others: none, the device stays open |
@@ -101,6 +102,29 @@ pub enum Effect {
         /// What changed.
         why: String,
     },
+    /// A worker is added. Queues of ports move to it, and no packet is lost.
+    WorkerAdded {
+        /// Its number.
+        worker: u8,
+        /// Its core.
+        core: u32,
+    },
+    /// A worker gives its queues and flows to others, and ends. No packet is lost.
+    WorkerRemoved {
+        /// Its number.
+        worker: u8,
+        /// Its core.
+        core: u32,
+    },
+    /// A worker moves to another core. No packet is lost.
+    WorkerMoved {
+        /// Its number.
+        worker: u8,
+        /// The core that it has.
+        from: u32,
+        /// The core that it gets.
+        to: u32,
+    },
     /// A port is opened.
     PortOpened {
         /// The port.
@@ -163,6 +187,19 @@ pub enum Effect {
         /// What changed.
         why: String,
     },
+}
+
+impl Effect {
+    /// Whether all packets pass meanwhile.
+    const fn is_harmless(&self) -> bool {
+        matches!(
+            self,
+            Self::WorkerAdded { .. }
+                | Self::WorkerRemoved { .. }
+                | Self::WorkerMoved { .. }
+                | Self::PortMoved { .. }
+        )
+    }
 }
 
 impl Plan {
@@ -245,6 +282,11 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RestartNeeded { why } => write!(f, "netvmd must be restarted ({why})"),
+            Self::WorkerAdded { worker, core } => write!(f, "adds worker {worker} on core {core}"),
+            Self::WorkerRemoved { worker, core } => write!(f, "removes worker {worker} from core {core}"),
+            Self::WorkerMoved { worker, from, to } => {
+                write!(f, "moves worker {worker} from core {from} to core {to}")
+            }
             Self::PortOpened { port } => write!(f, "opens port {port}"),
             Self::PortClosed { port } => write!(f, "closes port {port}"),
             Self::PortReopened { port, why } => write!(f, "port {port} is reopened ({why})"),
@@ -275,7 +317,7 @@ impl fmt::Display for Plan {
                 writeln!(f, "    {effect}")?;
             }
         }
-        if self.effects().all(|effect| matches!(effect, Effect::PortMoved { .. })) {
+        if self.effects().all(Effect::is_harmless) {
             writeln!(f, "no traffic is disturbed")?;
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! The effects of changes, by the table at the top of [`super`].
 
 use netvm_model::{
-    Guest, GuestCard, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart, SocketRights,
-    VmConfig, VmStart,
+    EngineConfig, Guest, GuestCard, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart,
+    SocketRights, VmConfig, VmStart,
 };
 
 use super::{Change, ChangeKind, Effect, ItemKind, diff};
@@ -60,7 +60,7 @@ const fn is_early(kind: ItemKind) -> bool {
 fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
     let name = &change.name;
     match (change.item, change.action) {
-        (ItemKind::Engine, _) => vec![Effect::RestartNeeded { why: format!("engine: {}", change.text) }],
+        (ItemKind::Engine, _) => engine(change, &old.engine, &new.engine),
         (ItemKind::Group, ChangeKind::Change) => group(name, old, new).into_iter().collect(),
         (ItemKind::Port, ChangeKind::Add) => vec![Effect::PortOpened { port: name.clone() }],
         (ItemKind::Port, ChangeKind::Remove) => vec![Effect::PortClosed { port: name.clone() }],
@@ -93,6 +93,23 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
             _,
         ) => Vec::new(),
     }
+}
+
+/// Only the workers' cores can change while netvmd runs.
+fn engine(change: &Change, old: &EngineConfig, new: &EngineConfig) -> Vec<Effect> {
+    if *new != (EngineConfig { cores: new.cores.clone(), ..old.clone() }) {
+        return vec![Effect::RestartNeeded { why: format!("engine: {}", change.text) }];
+    }
+    let (old, new) = (&old.cores, &new.cores);
+    // Without cores, there is a worker on a core that only netvmd knows.
+    let (before, after) = (old.len().max(1), new.len().max(1));
+    let both = (0u8..).zip(old.iter().zip(new)).filter(|(_, (from, to))| from != to);
+    let moved = both.map(|(worker, (from, to))| Effect::WorkerMoved { worker, from: *from, to: *to });
+    let removed = (0u8..).zip(old).skip(after);
+    let removed = removed.map(|(worker, core)| Effect::WorkerRemoved { worker, core: *core });
+    let added = (0u8..).zip(new).skip(before);
+    let added = added.map(|(worker, core)| Effect::WorkerAdded { worker, core: *core });
+    removed.chain(moved).chain(added).collect()
 }
 
 /// Whether netvmd starts a virtual machine now that it did not start before.

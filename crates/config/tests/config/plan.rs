@@ -268,7 +268,35 @@ fn memory_needs_a_restart_and_ports_reopen() {
 }
 
 #[test]
-fn the_engine_needs_a_restart() {
+fn workers_follow_their_cores_without_a_restart() {
+    let on = |cores: &str| host(&format!("[engine]\n{cores}\n{OLD}"));
+    let shown = |before: &str, after: &str| plan(&on(before), &on(after)).to_string();
+    for (before, after, expected) in [
+        ("cores = [0]", "cores = [0, 1, 2]", "    adds worker 1 on core 1\n    adds worker 2 on core 2\n"),
+        ("cores = [0, 1]", "cores = [0]", "    removes worker 1 from core 1\n"),
+        ("cores = [0, 1]", "cores = [0, 2]", "    moves worker 1 from core 1 to core 2\n"),
+        (
+            "cores = [0, 1]",
+            "cores = [1]",
+            "    removes worker 1 from core 1\n    moves worker 0 from core 0 to core 1\n",
+        ),
+        // Which core a worker without `cores` has, only netvmd knows.
+        ("", "cores = [3, 1]", "    adds worker 1 on core 1\n"),
+        ("cores = [0, 1]", "", "    removes worker 1 from core 1\n"),
+        ("", "cores = [0]", ""),
+    ] {
+        let text = shown(before, after);
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert!(first.starts_with("~ engine: cores "), "{text}");
+        assert_eq!(rest, format!("{expected}no traffic is disturbed\n"), "{before} → {after}");
+        assert!(!plan(&on(before), &on(after)).needs_restart());
+    }
+    let more = plan(&on("cores = [0]"), &on("cores = [0, 1]\nring_size = 2048"));
+    assert!(more.needs_restart(), "{more}");
+}
+
+#[test]
+fn the_engine_needs_a_restart_for_all_but_cores() {
     let (old, new) = (host(OLD), host(&format!("[engine]\ncores = [1]\nidle = \"poll\"\n{OLD}")));
     let plan = plan(&old, &new);
     assert!(plan.needs_restart());

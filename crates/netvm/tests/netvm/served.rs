@@ -275,9 +275,9 @@ fn plans_are_shown_and_applied() {
 fn a_change_that_needs_a_restart_is_refused() {
     let (server, applied) = changeable();
     let folder = folder();
-    let restart = file(&folder, "restart.toml", &format!("[engine]\ncores = [1]\n{OLD}"));
+    let restart = file(&folder, "restart.toml", &format!("[engine]\nidle = \"poll\"\n{OLD}"));
     let run = server.netvm(&["apply", "--yes", &restart]);
-    assert!(run.out.contains("netvmd must be restarted (engine: cores none → 1)"), "{}", run.out);
+    assert!(run.out.contains("netvmd must be restarted (engine: idle adaptive → poll)"), "{}", run.out);
     assert!(run.failed(1).contains("settings that need a restart"));
     let wrong = file(&folder, "wrong.toml", &NEW.replace("kind", "knid"));
     for command in ["plan", "apply"] {
