@@ -22,6 +22,8 @@ pub struct Variant {
     pub link: bool,
     /// A loop of two patch ports.
     pub patch_loop: bool,
+    /// A second worker, on the last core.
+    pub two_workers: bool,
     /// An NF that cannot start: the change must be undone.
     pub broken: bool,
     /// The calm chain gets no packets.
@@ -44,6 +46,12 @@ pub fn contended_core() -> usize {
     (0..CpuSet::MAX_CPU).rev().find(|core| allowed.is_set(*core)).unwrap_or_default()
 }
 
+/// The core of netvmd's worker.
+pub fn first_core() -> usize {
+    let allowed = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap_or_default()
+}
+
 /// Groups, NFs and chains without ports: no device holds a buffer.
 pub fn without_ports(program: &Path) -> String {
     HEAD.to_owned() + &nfs(program)
@@ -52,6 +60,10 @@ pub fn without_ports(program: &Path) -> String {
 /// A configuration. `folder` has the guest's socket.
 pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
     let mut text = HEAD.to_owned() + &nfs(program);
+    if variant.two_workers {
+        let cores = format!("[engine]\ncores = {:?}\n", [first_core(), contended_core()]);
+        text = text.replacen("[engine]\n", &cores, 1);
+    }
     // The calm source waits rather than lose a packet.
     text += &lane(
         "calm",

@@ -1,16 +1,20 @@
-//! Routes that change while packets are forwarded.
+//! Routes that change, and workers that come and go, while packets are forwarded.
 
 use std::time::{Duration, Instant};
 
 use super::plan::*;
+use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, port, source};
-use netvm_engine::{DropReason, Engine, PortId};
+use netvm_engine::{DropReason, Engine, InterfaceCounts, PortId};
 use netvm_model::{EngineConfig, Host, PortConfig, PortKind, RouterId};
 use netvm_router::{NextHopId, Update};
 use netvm_wire::{IpNet, MacAddr};
 
 /// The port of the router's third interface.
 const DMZ: u16 = 4;
+
+/// Packets that pass while workers come and go.
+const NUMBERED: u32 = 100_000;
 
 /// A router between a source on the LAN, which sends to 192.168.0.1 as fast as the engine takes it, and two sinks.
 fn between_source_and_sinks() -> Host {
@@ -151,4 +155,51 @@ fn packets_keep_to_their_route_while_thousands_beside_it_change() {
     // Half of the rate, and half a second, for a debug build beside other load.
     assert!(rate > 5000.0 && most_waiting < 5000, "{rate:.0}, {most_waiting}");
     assert!(sent > 100_000, "{sent}");
+}
+
+/// Lets a router forward while workers come and go. Returns the number of changes before all packets had passed.
+fn change_cores(frames: &[Vec<u8>]) -> usize {
+    let mut rig = Rig::new(&EngineConfig { cores: vec![0], ..EngineConfig::default() });
+    let scratch = Scratch::new();
+    let mut host = host(&scratch, frames, &[], (0, 0));
+    let free = start_routed(&mut rig, &host, &routes());
+    let (mut changes, packets) = (0, u64::from(NUMBERED));
+    while rig.sent(WAN) < packets && changes < 200 {
+        host.engine.cores = [&[0, 1][..], &[1], &[1, 0], &[0]][changes % 4].to_vec();
+        rig.engine.apply(&host).unwrap();
+        changes += 1;
+    }
+    finish(&mut rig);
+    let ports = rig.engine.ports();
+    assert!(ports.iter().all(|port| port.drops.is_empty()), "{}", rig.story());
+    let router = rig.engine.routers()[0];
+    assert_eq!((router.forwarded, router.punted), (packets, 0), "{}", rig.story());
+    let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
+    let of = |punt: u16| ports.iter().find(|port| port.id == PortId(punt)).unwrap().router_interface;
+    let lan = InterfaceCounts { rx_packets: packets, rx_bytes: bytes, ..InterfaceCounts::default() };
+    let wan = InterfaceCounts { tx_packets: packets, tx_bytes: bytes, ..InterfaceCounts::default() };
+    assert_eq!((of(LAN_PUNT), of(WAN_PUNT)), (lan, wan));
+    // Closing the ports gives back what they hold.
+    let (ports, routers) = Default::default();
+    rig.engine.apply(&Host { ports, routers, ..host }).unwrap();
+    assert!(rig.free_buffers().iter().zip(&free).all(|(now, before)| now >= before), "{}", rig.story());
+    let sent = scratch.sent(WAN);
+    assert_eq!(sent.len(), frames.len());
+    let number = |frame: &[u8]| u32::from_be_bytes(*frame.last_chunk().unwrap());
+    let first = sent.iter().zip(0..).find(|(frame, n)| number(frame) != *n);
+    assert!(first.is_none(), "{changes} changes: {first:?} is out of order");
+    changes
+}
+
+#[test]
+fn routed_packets_keep_their_order_and_counts_when_workers_come_and_go() {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return println!("SKIP: two workers need two cores");
+    }
+    let frames: Vec<Vec<u8>> = (0..NUMBERED).map(|n| datagram(false, n)).collect();
+    let mut rounds = (0..20).scan(0, |changes, _| {
+        *changes += change_cores(&frames);
+        Some(*changes)
+    });
+    assert!(rounds.any(|changes| changes > 7));
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::common::{Daemon, Folder};
-use netvm_api::{ApplyReply, PortInfo, Status, path};
+use crate::common::{Daemon, Folder, lane, program};
+use netvm_api::{ApplyReply, Event, EventKind, PlanReply, PortInfo, Status, path};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Four sources and a sink; each source has an additional line.
 fn config(lines: [&str; 4]) -> String {
@@ -55,4 +57,96 @@ fn ports_are_spread_the_same_way_at_each_start_and_move_when_the_file_says_so() 
     let text = format!("{error:?}");
     assert!(text.contains("port p0 names worker 2, which does not exist"), "{text}");
     assert_eq!(placed(&daemon), (expected, vec![1, 3]), "nothing has changed");
+}
+
+/// A chain, and a worker on each of these cores.
+fn chain_on(cores: &str) -> String {
+    format!(
+        "[engine]\ncores = {cores}\nidle = \"adaptive\"\nhuge_pages = false\n\
+         \n[[group]]\nname = \"edge\"\nbuffers = 2048\n{}",
+        lane("a", &program("forward"))
+    )
+}
+
+/// The cores of a process.
+fn cores_of(pid: u32) -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(pid.try_into().unwrap())).unwrap();
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+#[test]
+fn workers_come_and_go_by_apply_while_a_chain_loses_nothing() {
+    let allowed = cores_of(std::process::id());
+    if !(allowed.contains(&0) && allowed.contains(&1)) {
+        return println!("SKIP: needs cores 0 and 1");
+    }
+    let daemon = Daemon::start(&chain_on("[0]"));
+    let pid = daemon.until_running("a-nf").pid.unwrap();
+    daemon.until_flowing("a");
+    let lost = |daemon: &Daemon| {
+        let drops = daemon.stats().drops;
+        drops.chains.get("a").map_or(0, |reasons| reasons.values().sum::<u64>())
+    };
+    let workers = |daemon: &Daemon| -> Vec<(u8, u32)> {
+        daemon.get::<Status>(path::STATUS).workers.iter().map(|worker| (worker.id, worker.core)).collect()
+    };
+    // An NF without `cores` has those that no worker has, or else all.
+    let without = |cores: &[usize]| -> Vec<usize> {
+        let free: Vec<usize> = allowed.iter().copied().filter(|core| !cores.contains(core)).collect();
+        if free.is_empty() { allowed.clone() } else { free }
+    };
+    let before = lost(&daemon);
+    assert_eq!(cores_of(pid), without(&[0]));
+    let plan: PlanReply = daemon.post(path::PLAN, &chain_on("[0, 1]"));
+    assert_eq!(
+        plan.plan.to_string(),
+        "~ engine: cores 0 → 0,1\n    adds worker 1 on core 1\nno traffic is disturbed\n"
+    );
+    for (cores, expected, taken) in [
+        ("[0, 1]", vec![(0, 0), (1, 1)], &[0, 1][..]),
+        ("[1]", vec![(0, 1)], &[1]),
+        ("[1, 0]", vec![(0, 1), (1, 0)], &[0, 1]),
+        ("[0]", vec![(0, 0)], &[0]),
+    ] {
+        let left = daemon.left("a");
+        let _: ApplyReply = daemon.post(path::APPLY, &chain_on(cores));
+        assert_eq!((workers(&daemon), cores_of(pid)), (expected, without(taken)), "{cores}");
+        assert!(daemon.left("a") >= left, "{cores}: a total has decreased");
+        daemon.until_flowing("a");
+    }
+    assert_eq!((daemon.nf("a-nf").pid, lost(&daemon)), (Some(pid), before));
+    let events: Vec<Event> = daemon.get(path::EVENTS);
+    for kind in [EventKind::WorkerAdded, EventKind::WorkerRemoved, EventKind::WorkerMoved] {
+        assert!(events.iter().any(|event| event.kind == kind), "{kind:?} in {events:#?}");
+    }
+
+    for (cores, expected, text) in [
+        ("[0, 1023]", 422, "core 1023: netvmd may use only"),
+        ("[0, 0]", 422, "list every core once"),
+        ("[0, 1]\nring_size = 1024", 409, "ring_size"),
+    ] {
+        let (status, error) = daemon.post_failing(path::APPLY, chain_on(cores));
+        assert_eq!(status, expected, "{error:?}");
+        assert!(format!("{error:?}").contains(text), "{error:?}");
+        assert_eq!(workers(&daemon), [(0, 0)], "nothing has changed");
+    }
+    daemon.until_flowing("a");
+}
+
+#[test]
+fn a_core_on_a_node_without_memory_is_refused_before_anything_changes() {
+    let allowed = cores_of(std::process::id());
+    if !(allowed.contains(&0) && allowed.contains(&1)) {
+        return println!("SKIP: needs cores 0 and 1");
+    }
+    let config = |cores: &str| chain_on(&format!("{cores}\nnodes = [[0], [1]]"));
+    let daemon = Daemon::start(&config("[0]"));
+    daemon.until_running("a-nf");
+    for path in [path::PLAN, path::APPLY] {
+        let (status, error) = daemon.post_failing(path, config("[0, 1]"));
+        let text = "core 1 is on NUMA node 1, where netvm had no worker when it started";
+        assert!(status == 409 && error.message.contains(text), "{status} {error}");
+    }
+    assert_eq!(daemon.get::<Status>(path::STATUS).workers.len(), 1);
+    daemon.until_flowing("a");
 }

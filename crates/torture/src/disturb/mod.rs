@@ -12,7 +12,7 @@ use netvm_api::{ApplyHow, ClientError};
 use rustix::process::Signal;
 
 use crate::abuse;
-use crate::config::Variant;
+use crate::config::{Variant, contended_core, first_core};
 use crate::daemon::{Daemon, signal};
 use crate::failure::{Failure, io};
 use crate::huge_pages;
@@ -186,8 +186,10 @@ impl Disturber {
     }
 
     fn apply(&mut self, daemon: &Daemon, broken: bool, confirm: Option<u64>) -> Result<(), Failure> {
-        let [spare, link, patch_loop] = std::array::from_fn(|_| self.random.bool());
-        let variant = Variant { spare, link, patch_loop, broken, quiet: false };
+        let [spare, link, patch_loop, is_wide] = std::array::from_fn(|_| self.random.bool());
+        // A machine with one core has one worker.
+        let two_workers = is_wide && first_core() != contended_core();
+        let variant = Variant { spare, link, patch_loop, two_workers, broken, quiet: false };
         let text = daemon.text(variant);
         // Refusals are in order: a change that waits for its confirmation, an interface that is gone, a broken NF.
         refused(daemon.ask(daemon.client.apply("torture", &text, ApplyHow { save: false, confirm })))
