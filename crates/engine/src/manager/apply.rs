@@ -305,7 +305,7 @@ impl Engine {
                 resize.move_next_queue(ports, &mut context);
             }
             Phase::Flows => self.divide_flows(&mut resize),
-            Phase::Draining if !resize.is_drained(&self.nfs, &self.memory) => {}
+            Phase::Draining if !resize.is_drained(&self.nfs, &self.memory, &mut self.workers) => {}
             // A port may have been opened on workers that are to end.
             Phase::Draining if self.ports.next_off(&self.host, &self.workers).is_some() => {
                 resize.go_on(Phase::Queues);
@@ -347,7 +347,6 @@ impl Engine {
     /// Ends workers that have no queues, no flows, and no packets with NFs.
     fn end_workers(&mut self, leaving: &[(WorkerId, u32)]) {
         // The last packets that they took from NFs are with other workers.
-        self.workers.wait_for_all();
         self.workers.finish_handed_over();
         for (worker, _) in leaving {
             self.ports.remove_worker(*worker, &mut self.workers);

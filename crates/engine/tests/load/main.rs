@@ -1,4 +1,5 @@
-//! Load, one test at a time: a scan and rule changes, ports that close, cores that change, and connections over several workers.
+//! Load, one test at a time: a scan and rule changes, ports that close, cores that change, and connections over several
+//! workers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod closing;

@@ -161,7 +161,7 @@ fn packets_keep_to_their_route_while_thousands_beside_it_change() {
 fn change_cores(frames: &[Vec<u8>]) -> usize {
     let mut rig = Rig::new(&EngineConfig { cores: vec![0], ..EngineConfig::default() });
     let scratch = Scratch::new();
-    let mut host = host(&scratch, frames, &[], (0, 0));
+    let mut host = host(&scratch, frames, 0, 0);
     let free = start_routed(&mut rig, &host, &routes());
     let (mut changes, packets) = (0, u64::from(NUMBERED));
     while rig.sent(WAN) < packets && changes < 200 {

@@ -205,13 +205,27 @@ impl Resize {
         }
     }
 
-    /// Whether NFs have returned the packets of workers that are to end; looks for them at intervals.
-    pub(super) fn is_drained(&mut self, nfs: &Nfs, memory: &Memories) -> bool {
+    /// Whether NFs have returned the packets of workers that are to end, and these have passed them on; looks for them
+    /// at intervals.
+    pub(super) fn is_drained(&mut self, nfs: &Nfs, memory: &Memories, workers: &mut Workers) -> bool {
         if self.counted.elapsed() < COUNT_EVERY {
             return false;
         }
         self.counted = Instant::now();
-        self.leaving.iter().all(|(worker, _)| buffers_out_of(*worker, nfs, memory) == 0)
+        // A packet that a worker has while they are counted, on its way from one NF to the next, is not among them, but
+        // is handed out afterwards.
+        let before = self.handed_out(workers);
+        if self.leaving.iter().any(|(worker, _)| buffers_out_of(*worker, nfs, memory) > 0) {
+            return false;
+        }
+        workers.finish_handed_over();
+        let has_arrivals = self.leaving.iter().any(|(worker, _)| workers.has_arrivals(*worker));
+        !has_arrivals && self.handed_out(workers) == before
+    }
+
+    /// Packets that workers that are to end have handed to NFs since the start.
+    fn handed_out(&self, workers: &Workers) -> u64 {
+        self.leaving.iter().map(|(worker, _)| workers.delivered(*worker)).sum()
     }
 }
 

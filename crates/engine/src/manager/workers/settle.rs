@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{LOOK_EVERY, Workers};
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
-use crate::worker::{Command, WorkerHandle};
+use crate::worker::Command;
 
 /// Rounds without a packet after which none is under way: a worker may finish its part of the first one while another
 /// worker still hands a packet over to it.
@@ -23,9 +23,7 @@ impl Workers {
             if !workers.iter().all(|worker| self.wait_for_returns(*worker, left())) {
                 return false;
             }
-            // A chain of a port that waits for room may have had none for them.
-            let waits = |worker: &WorkerHandle| worker.counters.has_arrivals.load(Ordering::Relaxed);
-            if !self.iter().any(waits) {
+            if !self.ids().any(|worker| self.has_arrivals(worker)) {
                 return true;
             }
             if left().is_zero() {
@@ -58,13 +56,23 @@ impl Workers {
         self.wait_for_all();
     }
 
+    /// Whether packets of other workers waited for this one after [`Workers::finish_handed_over`]: chains of ports that
+    /// wait for room had none.
+    pub(crate) fn has_arrivals(&self, worker: WorkerId) -> bool {
+        self.counters(worker).is_some_and(|counters| counters.has_arrivals.load(Ordering::Relaxed))
+    }
+
+    /// Packets that a worker has handed to NFs since the start.
+    pub(crate) fn delivered(&self, worker: WorkerId) -> u64 {
+        self.counters(worker).map_or(0, delivered)
+    }
+
     /// Waits until a worker has all packets back that it has handed to NFs so far. Returns whether it has.
     fn wait_for_returns(&self, worker: WorkerId, within: Duration) -> bool {
         let Some(counters) = self.counters(worker) else { return true };
-        let delivered = || counters.links.iter().map(|link| link.delivered.get()).sum::<u64>();
         let back =
             || counters.links.iter().map(|link| link.returned.get()).sum::<u64>() + counters.reclaimed.get();
-        let (until, deadline) = (delivered(), Instant::now() + within);
+        let (until, deadline) = (delivered(counters), Instant::now() + within);
         while back() < until {
             if Instant::now() > deadline {
                 return false;
@@ -78,5 +86,9 @@ impl Workers {
 /// Packets that ports have received, and NFs have got from a worker.
 fn taken(counters: &WorkerCounters) -> u64 {
     let received: u64 = counters.ports.iter().map(|port| port.rx_packets.get()).sum();
-    received + counters.links.iter().map(|link| link.delivered.get()).sum::<u64>()
+    received + delivered(counters)
+}
+
+fn delivered(counters: &WorkerCounters) -> u64 {
+    counters.links.iter().map(|link| link.delivered.get()).sum()
 }

@@ -17,7 +17,7 @@ use crate::tap::Tap;
 use crate::tap::places::Places;
 use crate::worker::Worker;
 use crate::worker::graph::collect::{drain, note_faults};
-use crate::worker::graph::handoff::{send_handed_over, send_held, take_arrivals};
+use crate::worker::graph::handoff::{finish_handed_over, send_held};
 use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::handoff::{Held, Peer};
@@ -189,15 +189,8 @@ impl Worker {
                 }
             }
             Command::FinishHandedOver => {
-                while take_arrivals(dp, &self.snapshot, &mut self.burst) > 0 {
-                    // As many as in a turn.
-                    dp.passed = 0;
-                }
-                let is_waited_for =
-                    (0..dp.ports.handoff.peers()).any(|peer| dp.ports.handoff.has_arrivals(peer));
-                dp.counters.has_arrivals.store(is_waited_for, Ordering::Relaxed);
-                send_handed_over(dp);
-                dp.flush_ports();
+                let is_done = finish_handed_over(dp, &self.snapshot, &mut self.burst);
+                dp.counters.has_arrivals.store(!is_done, Ordering::Relaxed);
             }
             Command::Release => {
                 if let Some(held) = send_held(dp) {

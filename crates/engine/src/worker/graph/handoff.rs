@@ -43,18 +43,32 @@ pub(crate) fn take_handoffs(dp: &mut Datapath) -> usize {
     count
 }
 
-/// Sends all packets that other workers have handed over so far.
-pub(crate) fn send_handed_over(dp: &mut Datapath) {
+/// Finishes what other workers have handed over so far; they may hand over more meanwhile. Returns false if some of it
+/// still waits, because chains of ports that wait for room have none.
+pub(crate) fn finish_handed_over(dp: &mut Datapath, snapshot: &Snapshot, burst: &mut Burst) -> bool {
+    let mut is_done = true;
     for peer in 0..dp.ports.handoff.peers() {
-        loop {
-            let mut parcels = ArrayVec::<Parcel, BURST>::new();
-            let waiting = dp.ports.handoff.take(peer, |parcel| parcels.push(parcel));
-            send(dp, parcels);
-            if waiting == 0 {
+        let mut left = dp.ports.handoff.arrivals(peer);
+        while left > 0 {
+            // As many as in a turn.
+            dp.passed = 0;
+            let taken = take_arrivals_of(dp, snapshot, peer, burst);
+            if taken == 0 {
+                is_done = false;
                 break;
             }
+            left = left.saturating_sub(taken);
         }
     }
+    for peer in 0..dp.ports.handoff.peers() {
+        for _ in 0..dp.ports.handoff.waiting(peer).div_ceil(BURST) {
+            let mut parcels = ArrayVec::<Parcel, BURST>::new();
+            dp.ports.handoff.take(peer, |parcel| parcels.push(parcel));
+            send(dp, parcels);
+        }
+    }
+    dp.flush_ports();
+    is_done
 }
 
 /// Sends packets that were held while their port moved. Returns what held them.
@@ -105,15 +119,18 @@ fn send_run(dp: &mut Datapath, port: PortId, memory: MemoryId, run: &mut Batch) 
 
 /// Handles packets that other workers received and this one owns. Returns their number.
 pub(crate) fn take_arrivals(dp: &mut Datapath, snapshot: &Snapshot, burst: &mut Burst) -> usize {
-    let mut count = 0;
-    for peer in 0..dp.ports.handoff.peers() {
-        if dp.ports.handoff.has_arrivals(peer) && has_room(dp, snapshot) {
-            let mut parcels = ArrayVec::<Parcel, BURST>::new();
-            dp.ports.handoff.take_received(peer, |parcel| parcels.push(parcel));
-            count += parcels.len();
-            handle_received(dp, snapshot, parcels, burst);
-        }
+    (0..dp.ports.handoff.peers()).map(|peer| take_arrivals_of(dp, snapshot, peer, burst)).sum()
+}
+
+/// The same of one other worker, at most a burst.
+fn take_arrivals_of(dp: &mut Datapath, snapshot: &Snapshot, peer: usize, burst: &mut Burst) -> usize {
+    if !dp.ports.handoff.has_arrivals(peer) || !has_room(dp, snapshot) {
+        return 0;
     }
+    let mut parcels = ArrayVec::<Parcel, BURST>::new();
+    dp.ports.handoff.take_received(peer, |parcel| parcels.push(parcel));
+    let count = parcels.len();
+    handle_received(dp, snapshot, parcels, burst);
     count
 }
 

@@ -229,6 +229,16 @@ impl Handoff {
         self.arrivals.get(peer).is_some_and(|ring| !ring.is_empty())
     }
 
+    /// Packets that another worker has received for this one.
+    pub(crate) fn arrivals(&self, peer: usize) -> usize {
+        self.arrivals.get(peer).map_or(0, Consumer::slots)
+    }
+
+    /// Packets that another worker has handed over for this one to send.
+    pub(crate) fn waiting(&self, peer: usize) -> usize {
+        self.from.get(peer).map_or(0, Consumer::slots)
+    }
+
     /// Whether a ring for received packets is filling up: ports that can wait should.
     pub(crate) fn has_full_owner(&self) -> bool {
         self.to.iter().flatten().any(|lane| is_filling(&lane.received))

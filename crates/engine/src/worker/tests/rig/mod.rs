@@ -68,9 +68,8 @@ pub(super) struct Rig {
 impl Rig {
     /// Ports 0, 1, ... with these `forward`s.
     pub(super) fn new(forwards: &[Forward]) -> Self {
-        let host =
-            Host { ports: (0..).zip(forwards).map(|(n, to)| port(n, *to)).collect(), ..Host::default() };
-        Self::of(&host)
+        let ports = (0..).zip(forwards).map(|(n, to)| port(n, *to)).collect();
+        Self::of(&Host { ports, ..Host::default() })
     }
 
     /// The ports and rules of a host.
