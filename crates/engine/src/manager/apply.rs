@@ -88,6 +88,7 @@ impl Engine {
         let host: &Host = shared;
         let cores = self.check_live(host)?;
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
+        self.workers.set_hops([&*self.host, host]);
         let before_resize = self.workers.len();
         if let Some(cores) = &cores {
             self.await_resize()?;

@@ -97,6 +97,8 @@ pub(crate) struct Workers {
     config: EngineConfig,
     limits: Arc<SharedLimits>,
     room: usize,
+    /// Most NFs that a packet passes.
+    hops: usize,
     handles: Vec<WorkerHandle>,
     /// By worker.
     sleepers: Vec<Arc<Sleeper>>,
@@ -120,6 +122,7 @@ impl Workers {
             config: config.clone(),
             limits: Arc::new(SharedLimits::new()),
             room: cores.room,
+            hops: 0,
             handles: Vec::new(),
             sleepers: Vec::new(),
             ending: Vec::new(),

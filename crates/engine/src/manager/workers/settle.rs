@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use netvm_model::Host;
+
 use super::{LOOK_EVERY, Workers};
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
@@ -13,6 +15,12 @@ use crate::worker::Command;
 const QUIET_ROUNDS: u32 = 2;
 
 impl Workers {
+    /// From now on, packets pass at most as many NFs as the longest chain of these configurations has.
+    pub(crate) fn set_hops(&mut self, hosts: [&Host; 2]) {
+        let chains = hosts.into_iter().flat_map(|host| &host.chains);
+        self.hops = chains.map(|chain| chain.hops.len()).max().unwrap_or_default();
+    }
+
     /// Waits until these workers have nothing under way of what they have received so far: it has left the rings
     /// between workers, and NFs have returned it. Returns whether that took no longer than `within`.
     pub(crate) fn settle(&mut self, workers: &[WorkerId], within: Duration) -> bool {
@@ -20,7 +28,9 @@ impl Workers {
         loop {
             self.finish_handed_over();
             let left = || deadline.saturating_duration_since(Instant::now());
-            if !workers.iter().all(|worker| self.wait_for_returns(*worker, left())) {
+            // NFs of several groups, or of a captured chain, return a packet between hops.
+            let mut hops = (0..self.hops.max(1)).flat_map(|_| workers);
+            if !hops.all(|worker| self.wait_for_returns(*worker, left())) {
                 return false;
             }
             if !self.ids().any(|worker| self.has_arrivals(worker)) {
