@@ -3,7 +3,7 @@
 use netvm_api::CaptureInfo;
 use netvm_capture::Timestamp;
 use netvm_capture::blocks::PacketDirection;
-use netvm_tap::{Direction, NONE_U8, Record};
+use netvm_capture_ring::{Direction, NONE_U8, Record};
 use netvm_wire::parse_prefix;
 
 /// The verdicts of NFs, in the order of their numbers in descriptors.

@@ -3,7 +3,7 @@
 use netvm_api::{CaptureInfo, CaptureInterface, LastBurst, LastPacket};
 use netvm_capture::Timestamp;
 use netvm_capture::blocks::{self, LivePacket, PacketDirection, PacketOptions};
-use netvm_tap::{Direction, Record};
+use netvm_capture_ring::{Direction, Record};
 
 use crate::CaptureError;
 use crate::describe::line;

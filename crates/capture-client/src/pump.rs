@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netvm_api::CaptureInfo;
 use netvm_capture::blocks::{self, InterfaceCounts, LivePacket, PacketOptions};
-use netvm_tap::{Reader, Record};
+use netvm_capture_ring::{Reader, Record};
 
 use crate::CaptureError;
 use crate::clock::Clock;

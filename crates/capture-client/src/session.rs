@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use netvm_api::{CaptureInfo, CaptureRequest, Client, ClientError};
-use netvm_tap::{HandoverError, Reader, RingError, receive_handover};
+use netvm_capture_ring::{HandoverError, Reader, RingError, receive_handover};
 
 /// Limit for netvmd to hand the rings over.
 const HANDOVER: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 //! reclaims their buffers when they end. The packet path is in `worker`, one file per stage; `docs/architecture.md`
 //! walks a packet through it.
 
+mod capture;
 mod counters;
 mod drop_reason;
 mod ids;
@@ -17,7 +18,6 @@ mod policy;
 mod port_bits;
 mod router;
 mod snapshot;
-mod tap;
 mod worker;
 
 pub use counters::{
@@ -34,10 +34,10 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
-    Engine, GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, Interface, LastBurst,
-    LatencyView, MemoryView, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace, QueueView,
-    RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError, TraceRead,
-    TraceSpec, UnknownRouter, WorkerView,
+    Engine, GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, LastBurst,
+    LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace,
+    QueueView, RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError,
+    TraceRead, TraceSpec, UnknownRouter, WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

@@ -4,7 +4,7 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 
 use netvm_capture::{CaptureReader, Timestamp};
-use netvm_tap::{Filter, Instruction, MAX_INSTRUCTIONS, Outcome};
+use netvm_capture_ring::{Filter, Instruction, MAX_INSTRUCTIONS, Outcome};
 
 use crate::input::Input;
 

@@ -18,8 +18,8 @@ use crate::{CAPTURE_PROTOCOL, CaptureRequest, Event, LiveTraceRequest, TracedPac
 const MAX_LINE: usize = 1 << 20;
 
 impl Client {
-    /// Starts a capture. The connection is its own from now on: send a byte, receive the hand-over of `netvm-tap`; closing
-    /// the connection ends the capture.
+    /// Starts a capture. The connection is its own from now on: send a byte, receive the hand-over of
+    /// `netvm-capture-ring`; closing the connection ends the capture.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when a place or reason does not exist, or the filter is wrong.

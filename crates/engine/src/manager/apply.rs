@@ -240,7 +240,7 @@ impl Engine {
         let node = self.memory.nodes().get(usize::from(region)).copied().unwrap_or_default();
         let (ports, mut context) = self.ports_in_context();
         ports.add_worker(worker, node, &mut context);
-        self.captures.add_taps(worker, &mut self.workers);
+        self.captures.add_captures(worker, &mut self.workers);
         self.latencies.go_on(&self.workers);
         self.publisher().send_snapshots();
         self.notices.push(Notice::WorkerAdded { worker, core });
@@ -352,7 +352,7 @@ impl Engine {
         for (worker, _) in leaving {
             self.ports.remove_worker(*worker, &mut self.workers);
             self.nfs.remove_links_of(*worker, &mut self.workers);
-            self.captures.remove_taps(*worker, &mut self.workers);
+            self.captures.remove_captures(*worker, &mut self.workers);
         }
         self.workers.wait_for_all();
         for (worker, _) in leaving.iter().rev() {

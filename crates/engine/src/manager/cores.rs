@@ -98,7 +98,7 @@ pub enum CoresError {
     #[error(
         "engine.cores: a buffer of a running capture for the new worker: {0} (end the capture, or free memory)"
     )]
-    Capture(#[from] netvm_tap::RingError),
+    Capture(#[from] netvm_capture_ring::RingError),
     /// Workers of an earlier change have not ended.
     #[error(
         "engine.cores: worker {worker} is about to leave core {core}, but NFs have not returned {buffers} of its \

@@ -53,7 +53,9 @@ pub use crate::inflight::held::HeldPacket;
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use captures::Captures;
-pub use captures::{CaptureError, CaptureNames, CaptureSpec, CaptureStarted, Interface, PreparedCapture};
+pub use captures::{
+    CaptureError, CaptureNames, CaptureSpec, CaptureStarted, NamedCapturePoint, PreparedCapture,
+};
 use cores::Cores;
 pub use cores::{CoresError, StartError};
 pub use memory::GroupError;
@@ -183,7 +185,9 @@ impl Engine {
                 Event::Traced(record) => self.traces.traced(record, &mut self.workers),
                 Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
                 Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
-                Event::Retired(Retired::Tap(tap)) => self.captures.tap_returned(worker, tap, &self.reaper),
+                Event::Retired(Retired::Capture(capture)) => {
+                    self.captures.capture_returned(worker, capture, &self.reaper);
+                }
                 // What comes here is too late: nobody waits for it any more.
                 Event::PortRetired(..) | Event::QueueTaken(_) | Event::FlowsTaken(_) => {}
                 Event::Retired(_) => {}

@@ -21,9 +21,9 @@ use std::time::Instant;
 
 use netvm_api::CaptureInfo;
 use netvm_capture_client::{CaptureError, Files, Limits, Output, Session, Summary, Target, compile, run};
+use netvm_capture_ring::Instruction;
 use netvm_engine::CaptureSpec;
 use netvm_model::{Action, Idle, PortKind, SourceConfig};
-use netvm_tap::Instruction;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;

@@ -2,10 +2,10 @@
 
 use dpdk::Mbuf;
 
+use crate::capture::{CaptureMeta, CapturePoint, WorkerCaptures};
 use crate::counters::{PortCounters, WorkerCounters};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::tap::{Passing, Place, Taps};
 
 /// One worker's counters of a port, and its captures.
 #[derive(Clone, Copy)]
@@ -13,20 +13,24 @@ pub(crate) struct PortContext<'a> {
     port: PortId,
     pub(crate) counters: &'a PortCounters,
     /// `None` while nothing is captured.
-    taps: Option<&'a Taps>,
+    captures: Option<&'a WorkerCaptures>,
 }
 
 impl<'a> PortContext<'a> {
     #[inline]
-    pub(crate) fn new(port: PortId, counters: &'a WorkerCounters, taps: Option<&'a Taps>) -> Self {
-        Self { port, counters: &counters.ports[port.index()], taps }
+    pub(crate) fn new(
+        port: PortId,
+        counters: &'a WorkerCounters,
+        captures: Option<&'a WorkerCaptures>,
+    ) -> Self {
+        Self { port, counters: &counters.ports[port.index()], captures }
     }
 
     /// Counts packets that the caller drops, and shows them to the captures.
     pub(crate) fn note_drops(&self, reason: DropReason, packets: &[Mbuf]) {
         self.counters.drops.add(reason, packets.len() as u64);
-        if let Some(taps) = self.taps {
-            taps.show(&Passing::dropped(Place::Port(self.port), reason), packets);
+        if let Some(captures) = self.captures {
+            captures.capture(&CaptureMeta::dropped(CapturePoint::Port(self.port), reason), packets);
         }
     }
 

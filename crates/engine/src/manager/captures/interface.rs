@@ -5,12 +5,12 @@ use netvm_model::Host;
 use netvm_model::words::nearest_names;
 
 use super::{CaptureError, Numbering};
+use crate::capture::points::CapturePoints;
 use crate::ids::{ChainId, RoleId};
-use crate::tap::places::Places;
 
 /// A place at which packets are captured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Interface {
+pub enum NamedCapturePoint {
     /// Packets that a port receives and sends.
     Port(String),
     /// Packets that the NF of one hop of a chain gets and returns.
@@ -30,7 +30,7 @@ pub enum Interface {
     Router(String),
 }
 
-impl Interface {
+impl NamedCapturePoint {
     /// Its name, in the form for `--at`.
     #[must_use]
     pub fn name(&self) -> String {
@@ -65,8 +65,8 @@ impl Interface {
         }
     }
 
-    /// Adds its current numbers to `places`, as interface `number`.
-    pub(super) fn add_to(&self, places: &mut Places, number: u16, numbering: Numbering<'_>) {
+    /// Adds its current numbers to `points`, as interface `number`.
+    pub(super) fn add_to(&self, points: &mut CapturePoints, number: u16, numbering: Numbering<'_>) {
         let Numbering { host, shortened } = numbering;
         let with_short = |id: ChainId| {
             let variants = shortened.iter().filter(move |short| short.of == id);
@@ -75,27 +75,27 @@ impl Interface {
         match self {
             Self::Port(name) => {
                 if let Some(port) = host.port_named(name) {
-                    places.add_port(port.id, number);
+                    points.add_port(port.id, number);
                 }
             }
             Self::Chain(name) => {
                 if let Some(chain) = host.chain_named(name) {
-                    with_short(chain.id).for_each(|id| places.add_chain(id, number));
+                    with_short(chain.id).for_each(|id| points.add_chain(id, number));
                 }
             }
             Self::Hop { chain, hop, .. } => {
                 if let Some(chain) = host.chain_named(chain) {
-                    with_short(chain.id).for_each(|id| places.add_hop(id, *hop, number));
+                    with_short(chain.id).for_each(|id| points.add_hop(id, *hop, number));
                 }
             }
             Self::Nf(role) => {
                 if let Some(nf) = host.nf_named(role) {
-                    places.add_role(nf.id, number);
+                    points.add_role(nf.id, number);
                 }
             }
             Self::Router(name) => {
                 if let Some(router) = host.router_named(name) {
-                    places.add_router(router.id, number);
+                    points.add_router(router.id, number);
                 }
             }
         }
@@ -103,35 +103,35 @@ impl Interface {
 }
 
 /// All ports.
-pub(super) fn of_ports(host: &Host) -> Vec<Interface> {
-    host.ports.iter().map(|port| Interface::Port(port.name.clone())).collect()
+pub(super) fn of_ports(host: &Host) -> Vec<NamedCapturePoint> {
+    host.ports.iter().map(|port| NamedCapturePoint::Port(port.name.clone())).collect()
 }
 
 /// Everything that drops packets.
-pub(super) fn of_everything(host: &Host) -> Vec<Interface> {
-    let chains = host.chains.iter().map(|chain| Interface::Chain(chain.name.clone()));
-    let nfs = host.nfs.iter().map(|nf| Interface::Nf(nf.role.clone()));
+pub(super) fn of_everything(host: &Host) -> Vec<NamedCapturePoint> {
+    let chains = host.chains.iter().map(|chain| NamedCapturePoint::Chain(chain.name.clone()));
+    let nfs = host.nfs.iter().map(|nf| NamedCapturePoint::Nf(nf.role.clone()));
     of_ports(host).into_iter().chain(nfs).chain(chains).collect()
 }
 
 /// The interfaces that a name stands for: `PORT`, `NF`, `ROUTER`, `CHAIN` or `CHAIN:HOP`, or one of these after
 /// `port:`, `nf:`, `router:` or `chain:`.
-pub(super) fn of_place(host: &Host, name: &str, drops: bool) -> Result<Vec<Interface>, CaptureError> {
+pub(super) fn of_point(host: &Host, name: &str, drops: bool) -> Result<Vec<NamedCapturePoint>, CaptureError> {
     let kinds = ["port", "nf", "router", "chain"];
     let (kind, rest) = match name.split_once(':') {
         Some((kind, rest)) if kinds.contains(&kind) && host.chain_named(kind).is_none() => (Some(kind), rest),
         _ => (None, name),
     };
-    let mut found: Vec<(&str, Vec<Interface>)> = Vec::new();
+    let mut found: Vec<(&str, Vec<NamedCapturePoint>)> = Vec::new();
     let is_kind = |this: &str| kind.is_none_or(|kind| kind == this);
     if is_kind("port") && host.port_named(rest).is_some() {
-        found.push(("port", vec![Interface::Port(rest.to_owned())]));
+        found.push(("port", vec![NamedCapturePoint::Port(rest.to_owned())]));
     }
     if is_kind("nf") && host.nf_named(rest).is_some() {
-        found.push(("nf", vec![Interface::Nf(rest.to_owned())]));
+        found.push(("nf", vec![NamedCapturePoint::Nf(rest.to_owned())]));
     }
     if is_kind("router") && host.router_named(rest).is_some() {
-        found.push(("router", vec![Interface::Router(rest.to_owned())]));
+        found.push(("router", vec![NamedCapturePoint::Router(rest.to_owned())]));
     }
     if is_kind("chain")
         && let Some(interfaces) = of_chain(host, rest, drops)?
@@ -150,12 +150,12 @@ pub(super) fn of_place(host: &Host, name: &str, drops: bool) -> Result<Vec<Inter
         let nfs = host.nfs.iter().map(|nf| nf.role.as_str());
         let routers = host.routers.iter().map(|router| router.name.as_str());
         let near = nearest_names(rest, ports.chain(chains).chain(nfs).chain(routers));
-        CaptureError::UnknownPlace { name: name.to_owned(), near }
+        CaptureError::UnknownPoint { name: name.to_owned(), near }
     })
 }
 
 /// One hop of a chain, by position from 1 or by role, or all hops. For drops of a whole chain, also the chain itself.
-fn of_chain(host: &Host, name: &str, drops: bool) -> Result<Option<Vec<Interface>>, CaptureError> {
+fn of_chain(host: &Host, name: &str, drops: bool) -> Result<Option<Vec<NamedCapturePoint>>, CaptureError> {
     let (name, wanted) = match host.chain_named(name) {
         Some(_) => (name, None),
         None => match name.rsplit_once(':') {
@@ -167,17 +167,19 @@ fn of_chain(host: &Host, name: &str, drops: bool) -> Result<Option<Vec<Interface
     let role = |id: &RoleId| host.nf(*id).map_or_else(String::new, |nf| nf.role.clone());
     let hops = (0u8..).zip(&chain.hops).map(|(hop, id)| {
         let chain = chain.name.clone();
-        Interface::Hop { chain, hop, role: role(id) }
+        NamedCapturePoint::Hop { chain, hop, role: role(id) }
     });
     let Some(wanted) = wanted else {
-        let whole = drops.then(|| Interface::Chain(chain.name.clone()));
+        let whole = drops.then(|| NamedCapturePoint::Chain(chain.name.clone()));
         return Ok(Some(hops.chain(whole).collect()));
     };
-    let is_wanted = |place: &Interface| match place {
-        Interface::Hop { hop, role, .. } => wanted == role || wanted.parse() == Ok(u16::from(*hop) + 1),
+    let is_wanted = |point: &NamedCapturePoint| match point {
+        NamedCapturePoint::Hop { hop, role, .. } => {
+            wanted == role || wanted.parse() == Ok(u16::from(*hop) + 1)
+        }
         _ => false,
     };
-    let chosen: Vec<Interface> = hops.filter(is_wanted).collect();
+    let chosen: Vec<NamedCapturePoint> = hops.filter(is_wanted).collect();
     if chosen.is_empty() {
         let named = |(n, id): (usize, &RoleId)| format!("{} ({})", n + 1, role(id));
         let all: Vec<String> = chain.hops.iter().enumerate().map(named).collect();

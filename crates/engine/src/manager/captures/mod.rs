@@ -12,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use netvm_capture_ring::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Writer};
 use netvm_model::Host;
 use netvm_model::words::nearest_names;
-use netvm_tap::{Filter, FilterError, Instruction, MAX_INTERFACES, RingError, Writer};
 
 use super::reaper::Reaper;
 use super::workers::Workers;
+use crate::capture::points::CapturePoints;
+use crate::capture::{CaptureParts, EndedCapture, MAX_CAPTURES, WorkerCapture};
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, WorkerId};
 use crate::snapshot::Shortened;
-use crate::tap::places::Places;
-use crate::tap::{EndedTap, MAX_CAPTURES, Tap, TapParts};
 use crate::worker::Command;
-pub use interface::Interface;
-use interface::{of_everything, of_place, of_ports};
+pub use interface::NamedCapturePoint;
+use interface::{of_everything, of_point, of_ports};
 
 /// Longest copy of a packet.
 const MAX_SNAPLEN: u32 = 65_535;
@@ -61,7 +61,7 @@ impl CaptureSpec {
                 ring.allocate()?;
             }
             rings.push(ring.as_fd().try_clone_to_owned()?);
-            parts.push(TapParts { ring, filter: filter.clone(), snaplen: snaplen as usize });
+            parts.push(CaptureParts { ring, filter: filter.clone(), snaplen: snaplen as usize });
         }
         Ok(PreparedCapture { parts, rings })
     }
@@ -71,7 +71,7 @@ impl CaptureSpec {
 #[derive(Debug)]
 pub struct PreparedCapture {
     /// Of each worker that there can be.
-    parts: Vec<TapParts>,
+    parts: Vec<CaptureParts>,
     rings: Vec<OwnedFd>,
 }
 
@@ -83,7 +83,7 @@ pub struct CaptureStarted {
     /// The memory of the ring of each worker that there can be.
     pub rings: Vec<OwnedFd>,
     /// Its places; a record names one by its position.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<NamedCapturePoint>,
     /// The names for the numbers in records.
     pub names: CaptureNames,
 }
@@ -104,7 +104,7 @@ pub struct CaptureNames {
 pub enum CaptureError {
     /// No such place.
     #[error("no port, chain, NF or router `{name}`{}", nearest_of(near))]
-    UnknownPlace {
+    UnknownPoint {
         /// The name in the request.
         name: String,
         /// The nearest names.
@@ -148,10 +148,10 @@ pub enum CaptureError {
     TooMany,
     /// Too many places.
     #[error("{0} places, the limit is {MAX_INTERFACES}: name those that matter with --at")]
-    TooManyPlaces(usize),
+    TooManyPoints(usize),
     /// Nothing to capture.
     #[error("there is no port to capture at")]
-    NoPlace,
+    NoPoint,
     /// The filter program is invalid.
     #[error("the filter is refused: {0}")]
     Filter(#[from] FilterError),
@@ -172,10 +172,10 @@ fn nearest_of(near: &[String]) -> String {
 
 #[derive(Debug)]
 struct Session {
-    interfaces: Vec<Interface>,
+    interfaces: Vec<NamedCapturePoint>,
     dropped: Option<u64>,
-    /// The taps that no worker has.
-    spares: BTreeMap<WorkerId, Box<Tap>>,
+    /// What workers get that are added later, by number.
+    spares: BTreeMap<WorkerId, Box<WorkerCapture>>,
 }
 
 /// The captures that run.
@@ -197,7 +197,7 @@ impl Captures {
     /// The chains that are captured at their hops.
     pub(crate) fn chains(&self, host: &Host) -> BTreeSet<ChainId> {
         let passing = self.sessions.values().filter(|session| session.dropped.is_none());
-        passing.flat_map(|session| &session.interfaces).flat_map(|place| place.chains(host)).collect()
+        passing.flat_map(|session| &session.interfaces).flat_map(|point| point.chains(host)).collect()
     }
 
     /// Starts a capture. The tables of NFs and the snapshots of workers have to follow, as packets may have to pass the
@@ -214,32 +214,33 @@ impl Captures {
         }
         let mut session = Session::new(spec, numbering.host)?;
         let id = CaptureId(self.last + 1);
-        let places = session.places(numbering);
+        let points = session.points(numbering);
         let PreparedCapture { parts, rings } = prepared;
-        let taps = parts.into_iter().map(|parts| Box::new(Tap::new(id, Arc::clone(&places), parts)));
-        session.spares = (0u8..).map(WorkerId).zip(taps).collect();
+        let captures =
+            parts.into_iter().map(|parts| Box::new(WorkerCapture::new(id, Arc::clone(&points), parts)));
+        session.spares = (0u8..).map(WorkerId).zip(captures).collect();
         // Workers may have been added meanwhile.
         workers.ids().try_for_each(|worker| session.allocate(worker))?;
         self.last = id.0;
         let interfaces = session.interfaces.clone();
         self.sessions.insert(id, session);
-        workers.ids().for_each(|worker| self.add_taps(worker, workers));
+        workers.ids().for_each(|worker| self.add_captures(worker, workers));
         Ok(CaptureStarted { id, rings, interfaces, names: CaptureNames::of(numbering) })
     }
 
     /// Ends a capture. Returns whether it ran.
     pub(crate) fn stop(&mut self, id: CaptureId, workers: &mut Workers, reaper: &Reaper) -> bool {
         let Some(session) = self.sessions.remove(&id) else { return false };
-        session.spares.into_values().for_each(|tap| reaper.free(EndedTap(tap)));
-        workers.send_all(|_| Command::RemoveTap(id));
+        session.spares.into_values().for_each(|capture| reaper.free(EndedCapture(capture)));
+        workers.send_all(|_| Command::RemoveCapture(id));
         true
     }
 
     /// Sends the workers the numbers of the captured places in the configuration in force.
     pub(crate) fn renumber(&self, numbering: Numbering<'_>, workers: &mut Workers) {
         for (id, session) in &self.sessions {
-            let places = session.places(numbering);
-            workers.send_all(|_| Command::SetPlaces(*id, Arc::clone(&places)));
+            let points = session.points(numbering);
+            workers.send_all(|_| Command::SetPoints(*id, Arc::clone(&points)));
         }
     }
 }
@@ -253,9 +254,9 @@ impl Session {
             (names, _) => {
                 let mut all = Vec::new();
                 for name in names {
-                    for place in of_place(host, name, dropped.is_some())? {
-                        if !all.contains(&place) {
-                            all.push(place);
+                    for point in of_point(host, name, dropped.is_some())? {
+                        if !all.contains(&point) {
+                            all.push(point);
                         }
                     }
                 }
@@ -263,18 +264,18 @@ impl Session {
             }
         };
         match interfaces.len() {
-            0 => Err(CaptureError::NoPlace),
-            count if count > MAX_INTERFACES => Err(CaptureError::TooManyPlaces(count)),
+            0 => Err(CaptureError::NoPoint),
+            count if count > MAX_INTERFACES => Err(CaptureError::TooManyPoints(count)),
             _ => Ok(Self { interfaces, dropped, spares: BTreeMap::new() }),
         }
     }
 
-    fn places(&self, numbering: Numbering<'_>) -> Arc<Places> {
-        let mut places = Places::new(self.dropped);
+    fn points(&self, numbering: Numbering<'_>) -> Arc<CapturePoints> {
+        let mut points = CapturePoints::new(self.dropped);
         for (number, interface) in (0u16..).zip(&self.interfaces) {
-            interface.add_to(&mut places, number, numbering);
+            interface.add_to(&mut points, number, numbering);
         }
-        places.into()
+        points.into()
     }
 }
 

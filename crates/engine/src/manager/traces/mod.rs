@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_capture_ring::{Filter, FilterError, Instruction};
 use netvm_model::Host;
-use netvm_tap::{Filter, FilterError, Instruction};
 
 use super::reaper::Reaper;
 use super::workers::Workers;

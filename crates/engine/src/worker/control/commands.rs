@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::affinity::pin_to;
 use super::flow_page::{FlowPage, MonitorPage};
+use crate::capture::WorkerCapture;
+use crate::capture::points::CapturePoints;
 use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, TraceId, WorkerId};
 use crate::inflight::ThreadInFlight;
 use crate::inflight::sweep::{SweepRequest, Swept};
@@ -13,8 +15,6 @@ use crate::interface::{PortQueue, Shaper};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
-use crate::tap::Tap;
-use crate::tap::places::Places;
 use crate::worker::Worker;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
@@ -72,11 +72,11 @@ pub(crate) enum Command {
     /// Reclaim the buffers of NFs that are gone.
     Sweep(SweepRequest),
     /// Start this capture.
-    AddTap(Box<Tap>),
+    AddCapture(Box<WorkerCapture>),
     /// Set the places of a capture.
-    SetPlaces(CaptureId, Arc<Places>),
+    SetPoints(CaptureId, Arc<CapturePoints>),
     /// End this capture.
-    RemoveTap(CaptureId),
+    RemoveCapture(CaptureId),
     /// Follow packets for this trace.
     AddTrace(Box<LiveTrace>),
     /// Fill this record again.
@@ -95,7 +95,7 @@ pub(crate) enum Command {
 
 /// Objects that a worker no longer uses.
 pub(crate) enum Retired {
-    Tap(Box<Tap>),
+    Capture(Box<WorkerCapture>),
     Trace(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<LiveTrace>),
     Record(#[expect(dead_code, reason = "carried to be freed by the manager")] TraceRecord),
     Snapshot(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Snapshot>),
@@ -104,7 +104,7 @@ pub(crate) enum Retired {
         #[expect(dead_code, reason = "carried to be freed by the manager")] Box<Link>,
         #[expect(dead_code, reason = "carried to be freed by the manager")] Option<Box<ThreadInFlight>>,
     ),
-    Places(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Places>),
+    Points(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<CapturePoints>),
     Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
     Held(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Held>),
     Peer(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Peer>),
@@ -239,19 +239,19 @@ impl Worker {
                 }
             }
             Command::Sweep(request) => self.sweeps.add(request),
-            Command::AddTap(tap) => {
-                dp.taps.add(tap);
-                dp.is_tapped = true;
+            Command::AddCapture(capture) => {
+                dp.captures.add(capture);
+                dp.is_capturing = true;
             }
-            Command::SetPlaces(id, places) => {
-                let old = dp.taps.set_places(id, places);
-                self.send(Event::Retired(Retired::Places(old)));
+            Command::SetPoints(id, points) => {
+                let old = dp.captures.set_points(id, points);
+                self.send(Event::Retired(Retired::Points(old)));
             }
-            Command::RemoveTap(id) => {
-                let old = dp.taps.remove(id);
-                dp.is_tapped = !dp.taps.is_empty();
-                if let Some(tap) = old {
-                    self.send(Event::Retired(Retired::Tap(tap)));
+            Command::RemoveCapture(id) => {
+                let old = dp.captures.remove(id);
+                dp.is_capturing = !dp.captures.is_empty();
+                if let Some(capture) = old {
+                    self.send(Event::Retired(Retired::Capture(capture)));
                 }
             }
             Command::AddTrace(trace) => {

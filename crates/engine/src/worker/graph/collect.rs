@@ -5,15 +5,15 @@
 //! Cost: one lookup of the chain per run. For the cost of taking packets back see [`crate::inflight`].
 
 use dpdk::Batch;
+use netvm_capture_ring::Direction;
 use netvm_ring::{Descriptor, Message, VerdictKind};
-use netvm_tap::Direction;
 
 use super::{observe, walk};
+use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::inflight::{Returned, Turn};
 use crate::snapshot::{ChainPath, Snapshot, Target};
-use crate::tap::{Passing, Place};
 use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
 use crate::worker::next::{Exit, Next, Position};
 use crate::worker::packet::keys::key_of;
@@ -127,17 +127,17 @@ struct Sender<'a> {
 
 impl Sender<'_> {
     /// The place of its packets, according to the NF, which is not trusted.
-    const fn place(&self, verdict: Verdict) -> Place {
-        Place::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
+    const fn point(&self, verdict: Verdict) -> CapturePoint {
+        CapturePoint::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
     }
 
     /// Drops packets because of an NF's verdict. Counts them for the NF, and for the chain if the NF belongs to it.
     #[inline]
     fn refuse(&self, dp: &Datapath, verdict: Verdict, reason: DropReason, run: &mut Batch) {
         dp.counters.links[self.link.index()].drops.add(reason, run.len() as u64);
-        if dp.is_tapped {
-            let passing = Passing::dropped(self.place(verdict), reason);
-            dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
+        if dp.is_capturing {
+            let meta = CaptureMeta::dropped(self.point(verdict), reason);
+            dp.capture(&meta.by_verdict(verdict.kind, verdict.argument), run.as_slice());
         }
         if reason != DropReason::BadChain
             && let Some(counters) = dp.counters.chains.get(verdict.chain.index())
@@ -161,9 +161,9 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
     let Some(path) = snapshot.chain(chain).filter(|path| path.has(verdict.hop, sender.group)) else {
         return sender.refuse(dp, verdict, DropReason::BadChain, run);
     };
-    if dp.is_tapped {
-        let passing = Passing::at(sender.place(verdict), Direction::Out);
-        dp.tap(&passing.by_verdict(verdict.kind, verdict.argument), run.as_slice());
+    if dp.is_capturing {
+        let meta = CaptureMeta::at(sender.point(verdict), Direction::Out);
+        dp.capture(&meta.by_verdict(verdict.kind, verdict.argument), run.as_slice());
     }
     let kind = VerdictKind::from_raw(verdict.kind);
     if matches!(kind, Some(VerdictKind::DropFlow | VerdictKind::SkipFlow)) {

@@ -4,12 +4,12 @@
 //! Cost while nothing is captured, measured or traced: a flag and a comparison per burst and place.
 
 use dpdk::{Batch, Mbuf};
-use netvm_tap::Direction;
+use netvm_capture_ring::Direction;
 
 use super::record;
+use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
-use crate::tap::{Passing, Place};
 use crate::worker::next::CountedAt;
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
@@ -19,19 +19,19 @@ use crate::worker::state::burst::Context;
 /// Drops packets, and counts them; the batch is empty afterwards.
 #[cold]
 pub(crate) fn drop(dp: &Datapath, at: CountedAt, reason: DropReason, batch: &mut Batch) {
-    let (counters, place) = match at {
+    let (counters, point) = match at {
         CountedAt::Port(port) => {
-            (dp.counters.ports.get(port.index()).map(|port| &port.drops), Place::Port(port))
+            (dp.counters.ports.get(port.index()).map(|port| &port.drops), CapturePoint::Port(port))
         }
         CountedAt::Chain(chain) => {
-            (dp.counters.chains.get(chain.index()).map(|chain| &chain.drops), Place::Chain(chain))
+            (dp.counters.chains.get(chain.index()).map(|chain| &chain.drops), CapturePoint::Chain(chain))
         }
     };
     if let Some(drops) = counters {
         drops.add(reason, batch.len() as u64);
     }
-    if dp.is_tapped {
-        dp.tap(&Passing::dropped(place, reason), batch.as_slice());
+    if dp.is_capturing {
+        dp.capture(&CaptureMeta::dropped(point, reason), batch.as_slice());
     }
     free(dp, reason, batch);
 }
@@ -93,12 +93,12 @@ pub(crate) fn entered_chain(dp: &Datapath, chain: ChainId, count: usize) {
 /// Packets that a virtual router is to forward.
 #[inline]
 pub(crate) fn at_router(dp: &Datapath, router: RouterId, batch: &Batch) {
-    tap_router(dp, router, Direction::In, batch);
+    capture_router(dp, router, Direction::In, batch);
 }
 
 /// Counts packets that a router's kernel sends.
 pub(crate) fn from_kernel(dp: &Datapath, router: RouterId, batch: &Batch) {
-    tap_router(dp, router, Direction::FromKernel, batch);
+    capture_router(dp, router, Direction::FromKernel, batch);
     if let Some(counters) = dp.counters.routers.get(router.index()) {
         counters.from_kernel.add(batch.len() as u64);
     }
@@ -107,7 +107,7 @@ pub(crate) fn from_kernel(dp: &Datapath, router: RouterId, batch: &Batch) {
 /// Counts packets that a router forwards.
 #[inline]
 pub(crate) fn forwarded(dp: &Datapath, router: RouterId, batch: &Batch) {
-    tap_router(dp, router, Direction::Out, batch);
+    capture_router(dp, router, Direction::Out, batch);
     if let Some(counters) = dp.counters.routers.get(router.index()) {
         counters.forwarded.add(batch.len() as u64);
     }
@@ -115,16 +115,16 @@ pub(crate) fn forwarded(dp: &Datapath, router: RouterId, batch: &Batch) {
 
 /// Counts packets that a router gives to its kernel.
 pub(crate) fn punted(dp: &Datapath, router: RouterId, batch: &Batch) {
-    tap_router(dp, router, Direction::ToKernel, batch);
+    capture_router(dp, router, Direction::ToKernel, batch);
     if let Some(counters) = dp.counters.routers.get(router.index()) {
         counters.punted.add(batch.len() as u64);
     }
 }
 
 #[inline(always)]
-fn tap_router(dp: &Datapath, router: RouterId, direction: Direction, batch: &Batch) {
-    if dp.is_tapped {
-        dp.tap(&Passing::at(Place::Router(router), direction), batch.as_slice());
+fn capture_router(dp: &Datapath, router: RouterId, direction: Direction, batch: &Batch) {
+    if dp.is_capturing {
+        dp.capture(&CaptureMeta::at(CapturePoint::Router(router), direction), batch.as_slice());
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn passed_on(dp: &Datapath, port: PortId, batch: &Batch) {
 /// Shows packets of a port to the captures.
 #[inline(always)]
 pub(crate) fn at_port(dp: &Datapath, port: PortId, direction: Direction, batch: &Batch) {
-    if dp.is_tapped {
-        dp.tap(&Passing::at(Place::Port(port), direction), batch.as_slice());
+    if dp.is_capturing {
+        dp.capture(&CaptureMeta::at(CapturePoint::Port(port), direction), batch.as_slice());
     }
 }

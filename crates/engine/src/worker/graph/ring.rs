@@ -6,13 +6,13 @@
 //! takes 120 cycles to the other core, 12 to 14 if it takes 430.
 
 use dpdk::{Batch, Mbuf};
+use netvm_capture_ring::Direction;
 use netvm_ring::Descriptor;
-use netvm_tap::Direction;
 
 use super::observe;
+use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::tap::{Passing, Place};
 use crate::worker::next::{CountedAt, RingEnd};
 use crate::worker::packet::keys::hash_of;
 use crate::worker::state::Datapath;
@@ -44,9 +44,9 @@ fn enqueue(dp: &mut Datapath, at: RingEnd, hashed: bool, batch: &mut Batch) -> u
     if count == 0 {
         return 0;
     }
-    if dp.is_tapped {
-        let place = Place::Hop { chain, hop, role: end.role };
-        dp.tap(&Passing::at(place, Direction::In), &batch.as_slice()[..count as usize]);
+    if dp.is_capturing {
+        let point = CapturePoint::Hop { chain, hop, role: end.role };
+        dp.capture(&CaptureMeta::at(point, Direction::In), &batch.as_slice()[..count as usize]);
     }
     let Datapath { nfs, in_flight, counters, latency, .. } = dp;
     let Some(link) = nfs.get_mut(link) else { return 0 };

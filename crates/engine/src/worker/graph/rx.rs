@@ -10,7 +10,7 @@
 //! each different action.
 
 use dpdk::{Batch, PortNumber};
-use netvm_tap::Direction;
+use netvm_capture_ring::Direction;
 
 use super::{observe, record, walk};
 use crate::drop_reason::DropReason;
@@ -57,7 +57,7 @@ pub(crate) fn receive<'a>(
     let mut received = Received { cx, port, bytes: 0, taken: 0 };
     let Datapath { ports, memories, counters, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else { return received };
-    let cx = PortContext::new(port, counters, dp.is_tapped.then_some(&dp.taps));
+    let cx = PortContext::new(port, counters, dp.is_capturing.then_some(&dp.captures));
     received.cx.admitted = queue.waits_for_room;
     if wanted > 0 {
         queue.receive(memory, batch, wanted, &cx);

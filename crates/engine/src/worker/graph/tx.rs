@@ -8,8 +8,8 @@
 //! Cost: five comparisons per burst, and 8 bytes moved per packet.
 
 use dpdk::{Accepts, Batch, Mbuf};
+use netvm_capture_ring::Direction;
 use netvm_model::SendsTo;
-use netvm_tap::Direction;
 
 use super::{observe, walk};
 use crate::drop_reason::DropReason;
@@ -56,10 +56,10 @@ pub(crate) fn release_shaped(dp: &mut Datapath, snapshot: &Snapshot) -> usize {
         let port = dp.ports.shaped[n];
         let Some(to) = snapshot.sends_to(port) else { continue };
         let mut batch = Batch::new();
-        let Datapath { ports, counters, taps, is_tapped, clock, .. } = dp;
+        let Datapath { ports, counters, captures, is_capturing, clock, .. } = dp;
         let Some(queue) = ports.get_mut(port) else { continue };
         let memory = queue.memory;
-        let cx = PortContext::new(port, counters, is_tapped.then_some(&*taps));
+        let cx = PortContext::new(port, counters, is_capturing.then_some(&*captures));
         queue.release(clock.now, &mut batch, &cx);
         count += batch.len();
         if !batch.is_empty() {
@@ -106,14 +106,14 @@ fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch)
         }
         memory = home;
     }
-    let Datapath { ports, memories, counters, taps, is_tapped, .. } = dp;
+    let Datapath { ports, memories, counters, captures, is_capturing, .. } = dp;
     let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else {
         return observe::drop(dp, gone, DropReason::PortDown, batch);
     };
     if queue.shaper().is_some() {
         return shape(dp, port, batch);
     }
-    let cx = PortContext::new(port, counters, is_tapped.then_some(&*taps));
+    let cx = PortContext::new(port, counters, is_capturing.then_some(&*captures));
     queue.enqueue(memory, batch, &cx);
     ports.mark_unsent(port);
 }

@@ -9,16 +9,16 @@
 
 use arrayvec::ArrayVec;
 use dpdk::{Mbuf, MbufPtr};
+use netvm_capture_ring::{Direction, Filter};
 use netvm_clock as clock;
-use netvm_tap::{Direction, Filter};
 
 use super::event::{PacketNumber, TraceRecord, What};
 use super::following::Following;
 use super::peers::{HandedOver, Peers, RECORDS};
 use super::{Arrival, Visit};
+use crate::capture::filtering::Filtering;
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, TraceId, WorkerId};
-use crate::tap::filtering::Filtering;
 use crate::worker::trace::{Lost, Step};
 
 /// A worker gives up on a packet that has not ended within this time.

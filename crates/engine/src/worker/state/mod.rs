@@ -23,6 +23,7 @@ use super::latency::Latency;
 use super::monitor::FlowMonitor;
 use super::record::Recorder;
 use super::router::RouterBurst;
+use crate::capture::{CaptureMeta, WorkerCaptures};
 use crate::counters::WorkerCounters;
 use crate::ids::{LinkId, PortId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
@@ -31,7 +32,6 @@ use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::MAX_PASSED;
-use crate::tap::{Passing, Taps};
 use burst::Burst;
 use flows::Flows;
 use handoff::Handoff;
@@ -91,9 +91,9 @@ pub(crate) struct Datapath {
     pub(crate) recorder: Option<Recorder>,
     /// Limits that hold for all workers together.
     pub(crate) limits: Arc<SharedLimits>,
-    /// Whether any capture runs: then stages pass their packets to `taps`.
-    pub(crate) is_tapped: bool,
-    pub(crate) taps: Taps,
+    /// Whether any capture runs: then stages pass their packets to `captures`.
+    pub(crate) is_capturing: bool,
+    pub(crate) captures: WorkerCaptures,
 }
 
 /// What a datapath is made of.
@@ -129,8 +129,8 @@ impl Datapath {
             passed: 0,
             is_dry: false,
             recorder: None,
-            is_tapped: false,
-            taps: Taps::default(),
+            is_capturing: false,
+            captures: WorkerCaptures::default(),
         }
     }
 
@@ -170,13 +170,13 @@ impl Datapath {
     /// Sends the packets that the ports have gathered. Returns how many the devices took.
     #[inline]
     pub(crate) fn flush_ports(&mut self) -> usize {
-        let taps = self.is_tapped.then_some(&self.taps);
-        self.ports.flush(self.clock.now, &self.memories, &self.counters, taps)
+        let captures = self.is_capturing.then_some(&self.captures);
+        self.ports.flush(self.clock.now, &self.memories, &self.counters, captures)
     }
 
     /// Receives by a port into another memory.
     pub(crate) fn use_memory(&mut self, port: PortId, memory: &Arc<Memory>) {
-        let cx = PortContext::new(port, &self.counters, self.is_tapped.then_some(&self.taps));
+        let cx = PortContext::new(port, &self.counters, self.is_capturing.then_some(&self.captures));
         if let Some(queue) = self.ports.get_mut(port) {
             queue.use_memory(memory, self.memories.get(queue.memory), &cx);
         }
@@ -185,12 +185,12 @@ impl Datapath {
     /// The counters and captures of a port's devices.
     #[inline(always)]
     pub(crate) fn port_context(&self, port: PortId) -> PortContext<'_> {
-        PortContext::new(port, &self.counters, self.is_tapped.then_some(&self.taps))
+        PortContext::new(port, &self.counters, self.is_capturing.then_some(&self.captures))
     }
 
-    /// Passes packets to the captures. Call it only while [`Datapath::is_tapped`].
+    /// Passes packets to the captures. Call it only while [`Datapath::is_capturing`].
     #[inline(always)]
-    pub(crate) fn tap(&self, passing: &Passing, packets: &[Mbuf]) {
-        self.taps.show(passing, packets);
+    pub(crate) fn capture(&self, meta: &CaptureMeta, packets: &[Mbuf]) {
+        self.captures.capture(meta, packets);
     }
 }

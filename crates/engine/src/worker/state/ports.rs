@@ -4,11 +4,11 @@ use netvm_region::MAX_PORTS;
 
 use super::handoff::Handoff;
 use super::memories::Memories;
+use crate::capture::WorkerCaptures;
 use crate::counters::WorkerCounters;
 use crate::ids::{PortId, WorkerId};
 use crate::interface::{PortContext, PortQueue};
 use crate::port_bits::{PortBits, bits};
-use crate::tap::Taps;
 
 const WORDS: usize = MAX_PORTS / 64;
 const _: () = assert!(WORDS <= 64);
@@ -115,13 +115,13 @@ impl Ports {
         now: u64,
         memories: &Memories,
         counters: &WorkerCounters,
-        taps: Option<&Taps>,
+        captures: Option<&WorkerCaptures>,
     ) -> usize {
         let mut sent = 0;
         for word in bits(self.unsent_words) {
             for bit in bits(self.unsent[word]) {
                 let Some(queue) = self.queues[word * 64 + bit].as_mut() else { continue };
-                let cx = PortContext::new(queue.port, counters, taps);
+                let cx = PortContext::new(queue.port, counters, captures);
                 if queue.shaper().is_some()
                     && let Some(memory) = queue.sends_from().and_then(|memory| memories.get(memory))
                 {

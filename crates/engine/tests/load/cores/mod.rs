@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::alone;
 use crate::support::pcap::{Scratch, read};
 use crate::support::{Rig, all_is_free, chain, group, nf, nothing_is_out, port, rule};
+use netvm_capture_ring::Reader;
 use netvm_engine::{CaptureSpec, DropReason, Engine, InstanceId, PortId};
 use netvm_flowmon::Record;
 use netvm_model::{EngineConfig, FlowMonitorConfig, Forward, Host, OnFailure, PortKind, RuleId};
 use netvm_region::NfCounter;
-use netvm_tap::Reader;
 use netvm_wire::{FrameBuilder, MacAddr};
 use rtrb::Consumer;
 

@@ -17,10 +17,10 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::upgrade::OnUpgrade;
 use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, LastBurst, LastPacket};
+use netvm_capture_ring::{Instruction, send_handover};
 use netvm_engine::{
-    CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, HeldPacket, Interface,
+    CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, HeldPacket, NamedCapturePoint,
 };
-use netvm_tap::{Instruction, send_handover};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
@@ -117,7 +117,8 @@ impl From<QuotaError> for Failure {
 
 /// The first interfaces of a capture, for the log.
 fn names(started: &CaptureStarted) -> String {
-    let mut names: Vec<String> = started.interfaces.iter().take(4).map(Interface::description).collect();
+    let mut names: Vec<String> =
+        started.interfaces.iter().take(4).map(NamedCapturePoint::description).collect();
     if started.interfaces.len() > names.len() {
         names.push(format!("{} more", started.interfaces.len() - names.len()));
     }
@@ -216,7 +217,7 @@ async fn serve(
 
 fn info_of(started: CaptureStarted) -> (CaptureInfo, Vec<OwnedFd>) {
     let interface =
-        |place: &Interface| CaptureInterface { name: place.name(), description: place.description() };
+        |place: &NamedCapturePoint| CaptureInterface { name: place.name(), description: place.description() };
     let CaptureStarted { id, rings, interfaces, names } = started;
     let info = CaptureInfo {
         id: id.0,
@@ -232,12 +233,12 @@ fn info_of(started: CaptureStarted) -> (CaptureInfo, Vec<OwnedFd>) {
 impl From<CaptureError> for Failure {
     fn from(error: CaptureError) -> Self {
         let status = match error {
-            CaptureError::UnknownPlace { .. }
+            CaptureError::UnknownPoint { .. }
             | CaptureError::UnknownHop { .. }
             | CaptureError::UnknownReason { .. } => StatusCode::NOT_FOUND,
             CaptureError::Ambiguous { .. }
-            | CaptureError::TooManyPlaces(_)
-            | CaptureError::NoPlace
+            | CaptureError::TooManyPoints(_)
+            | CaptureError::NoPoint
             | CaptureError::NotCaptured(_)
             | CaptureError::Filter(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CaptureError::TooMany => StatusCode::CONFLICT,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_tap::ring_bytes;
+use netvm_capture_ring::ring_bytes;
 
 use super::super::serve::Peer;
 

@@ -12,9 +12,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use netvm_api::{LiveTraceRequest, TracedPacket, TracedStep};
+use netvm_capture_ring::Instruction;
 use netvm_engine::{StartTraceError, TimedStep, TraceId, TraceSpec};
 use netvm_policy::Names;
-use netvm_tap::Instruction;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 

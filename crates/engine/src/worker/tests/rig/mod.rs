@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use dpdk::{Batch, Mbuf};
+use netvm_capture_ring::Filter;
 use netvm_model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
 use netvm_notify::{EpollWaiter, ReadySet, Signaller, new_eventfd};
 use netvm_region::{Admission, Control};
 use netvm_ring::{Consumer, Descriptor, Producer};
-use netvm_tap::Filter;
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 use rtrb::RingBuffer;
 

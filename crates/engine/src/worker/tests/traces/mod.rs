@@ -5,8 +5,8 @@ mod nfs;
 mod virtual_ports;
 mod workers;
 
+use netvm_capture_ring::{Filter, Instruction};
 use netvm_model::{Forward, RuleId};
-use netvm_tap::{Filter, Instruction};
 
 use super::rig::{CHAIN, RING, Rig, rules, udp};
 use crate::drop_reason::DropReason;

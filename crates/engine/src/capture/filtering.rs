@@ -3,8 +3,8 @@
 //! worker's time ([`Budget`]).
 
 use dpdk::Mbuf;
+use netvm_capture_ring::{Direction, Filter, Outcome};
 use netvm_clock as clock;
-use netvm_tap::{Direction, Filter, Outcome};
 
 use super::budget::{Budget, Work, packets_at_once};
 

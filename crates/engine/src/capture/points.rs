@@ -1,10 +1,10 @@
 //! The places of one capture, by number.
 
+use netvm_capture_ring::NONE_U16;
 use netvm_model::{MAX_ROLES, MAX_ROUTERS};
 use netvm_region::{MAX_CHAINS, MAX_HOPS, MAX_PORTS};
-use netvm_tap::NONE_U16;
 
-use super::{Passing, Place};
+use super::{CaptureMeta, CapturePoint};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, RoleId, RouterId};
 
@@ -12,7 +12,7 @@ const _: () = assert!(DropReason::COUNT <= 64);
 
 /// For each place, the number of its interface in the capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct CapturePoints {
     /// If set, captures drops for these reasons (bit mask) instead of packets that pass.
     dropped: Option<u64>,
     ports: [u16; MAX_PORTS],
@@ -22,7 +22,7 @@ pub(crate) struct Places {
     routers: [u16; MAX_ROUTERS],
 }
 
-impl Places {
+impl CapturePoints {
     /// No place yet.
     pub(crate) fn new(dropped: Option<u64>) -> Box<Self> {
         Box::new(Self {
@@ -59,23 +59,23 @@ impl Places {
 
     /// The interface of packets at a place, if the capture includes them.
     #[inline]
-    pub(crate) fn interface(&self, passing: &Passing) -> Option<u16> {
-        match (self.dropped, passing.reason) {
+    pub(crate) fn interface(&self, meta: &CaptureMeta) -> Option<u16> {
+        match (self.dropped, meta.reason) {
             (None, None) => {}
             (Some(reasons), Some(reason)) if reasons >> reason as u8 & 1 == 1 => {}
             _ => return None,
         }
         let known = |number: Option<&u16>| number.copied().filter(|number| *number != NONE_U16);
-        match passing.place {
-            Place::Port(port) => known(self.ports.get(port.index())),
-            Place::Hop { chain, hop, role } => {
+        match meta.point {
+            CapturePoint::Port(port) => known(self.ports.get(port.index())),
+            CapturePoint::Hop { chain, hop, role } => {
                 let hops = self.hops.get(chain.index());
                 known(hops.and_then(|hops| hops.get(usize::from(hop))))
                     .or_else(|| known(self.roles.get(role.index())))
                     .or_else(|| known(self.chains.get(chain.index())).filter(|_| self.dropped.is_some()))
             }
-            Place::Chain(chain) => known(self.chains.get(chain.index())),
-            Place::Router(router) => known(self.routers.get(router.index())),
+            CapturePoint::Chain(chain) => known(self.chains.get(chain.index())),
+            CapturePoint::Router(router) => known(self.routers.get(router.index())),
         }
     }
 }

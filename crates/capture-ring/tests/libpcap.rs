@@ -1,7 +1,7 @@
 //! The interpreter against libpcap's own: for expressions that libpcap compiles, and for programs at random.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use netvm_tap::{Direction, Filter, Instruction, Outcome};
+use netvm_capture_ring::{Direction, Filter, Instruction, Outcome};
 use pcap::{Capture, Linktype};
 use proptest::prelude::*;
 

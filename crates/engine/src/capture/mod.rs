@@ -7,26 +7,26 @@
 
 mod budget;
 pub(crate) mod filtering;
-pub(crate) mod places;
+pub(crate) mod points;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use dpdk::Mbuf;
+use netvm_capture_ring::{Direction, Filter, NONE_U8, NONE_U16, Record, RingError, Writer};
 use netvm_clock as clock;
-use netvm_tap::{Direction, Filter, NONE_U8, NONE_U16, Record, RingError, Writer};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
 use filtering::Filtering;
-use places::Places;
+use points::CapturePoints;
 
 /// Most captures that run at a time.
 pub(crate) const MAX_CAPTURES: usize = 16;
 
-/// A place in the packet path.
+/// A point of the packet path at which a capture can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CapturePoint {
     Port(PortId),
     /// At the NF of a chain's hop.
     Hop {
@@ -39,10 +39,10 @@ pub(crate) enum Place {
     Router(RouterId),
 }
 
-/// Metadata that packets at one place have in common.
+/// Metadata that packets at one capture point have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passing {
-    pub(crate) place: Place,
+pub(crate) struct CaptureMeta {
+    pub(crate) point: CapturePoint,
     pub(crate) direction: Direction,
     /// The drop reason, if they are dropped.
     pub(crate) reason: Option<DropReason>,
@@ -50,13 +50,13 @@ pub(crate) struct Passing {
     pub(crate) verdict: Option<(u8, u16)>,
 }
 
-impl Passing {
-    pub(crate) const fn at(place: Place, direction: Direction) -> Self {
-        Self { place, direction, reason: None, verdict: None }
+impl CaptureMeta {
+    pub(crate) const fn at(point: CapturePoint, direction: Direction) -> Self {
+        Self { point, direction, reason: None, verdict: None }
     }
 
-    pub(crate) const fn dropped(place: Place, reason: DropReason) -> Self {
-        Self { place, direction: Direction::None, reason: Some(reason), verdict: None }
+    pub(crate) const fn dropped(point: CapturePoint, reason: DropReason) -> Self {
+        Self { point, direction: Direction::None, reason: Some(reason), verdict: None }
     }
 
     pub(crate) const fn by_verdict(self, kind: u8, argument: u16) -> Self {
@@ -65,10 +65,10 @@ impl Passing {
 
     /// The record of these packets at an interface.
     fn record(&self, interface: u16) -> Record {
-        let (chain, hop) = match self.place {
-            Place::Hop { chain, hop, .. } => (chain.0, hop),
-            Place::Chain(chain) => (chain.0, NONE_U8),
-            Place::Port(_) | Place::Router(_) => (NONE_U16, NONE_U8),
+        let (chain, hop) = match self.point {
+            CapturePoint::Hop { chain, hop, .. } => (chain.0, hop),
+            CapturePoint::Chain(chain) => (chain.0, NONE_U8),
+            CapturePoint::Port(_) | CapturePoint::Router(_) => (NONE_U16, NONE_U8),
         };
         let (verdict, argument) = self.verdict.unwrap_or((NONE_U8, NONE_U16));
         let reason = self.reason.map_or(NONE_U8, |reason| reason as u8);
@@ -86,19 +86,19 @@ impl Passing {
 
 /// One capture's state in a worker.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub(crate) struct WorkerCapture {
     pub(crate) id: CaptureId,
-    pub(crate) places: Arc<Places>,
+    pub(crate) points: Arc<CapturePoints>,
     filtering: Option<Filtering>,
     /// Longest copy of a packet.
     snaplen: usize,
     ring: Writer,
 }
 
-impl Tap {
-    pub(crate) fn new(id: CaptureId, places: Arc<Places>, parts: TapParts) -> Self {
-        let TapParts { ring, filter, snaplen } = parts;
-        Self { id, places, filtering: filter.map(Filtering::new), snaplen, ring }
+impl WorkerCapture {
+    pub(crate) fn new(id: CaptureId, points: Arc<CapturePoints>, parts: CaptureParts) -> Self {
+        let CaptureParts { ring, filter, snaplen } = parts;
+        Self { id, points, filtering: filter.map(Filtering::new), snaplen, ring }
     }
 
     /// Allocates all of its ring, if it is not allocated yet.
@@ -107,15 +107,15 @@ impl Tap {
     }
 
     /// `captures`: so many run on this worker.
-    fn capture(&mut self, passing: &Passing, packets: &[Mbuf], captures: usize) {
-        let Some(interface) = self.places.interface(passing) else { return };
-        let record = passing.record(interface);
+    fn capture(&mut self, meta: &CaptureMeta, packets: &[Mbuf], captures: usize) {
+        let Some(interface) = self.points.interface(meta) else { return };
+        let record = meta.record(interface);
         self.ring.count_seen(interface, packets.len() as u64);
         if let Some(mut filtering) = self.filtering.take() {
             filtering.fill(record.cycles, captures);
             let mut left = packets;
             while let Some((some, rest)) = filtering.next(left) {
-                let wanted = filtering.wanted(some, passing.direction);
+                let wanted = filtering.wanted(some, meta.direction);
                 let chosen = some.iter().zip(0..).filter(|(_, n)| wanted >> n & 1 == 1);
                 chosen.for_each(|(mbuf, _)| self.write(&record, mbuf));
                 left = rest;
@@ -138,11 +138,12 @@ impl Tap {
     }
 }
 
-/// A tap of a capture that has ended. Dropping it, which may take long, frees the ring's memory, whether or not the client keeps it.
+/// A capture that has ended. Dropping it, which may take long, frees the ring's memory, whether or not the client keeps
+/// it.
 #[derive(Debug)]
-pub(crate) struct EndedTap(pub(crate) Box<Tap>);
+pub(crate) struct EndedCapture(pub(crate) Box<WorkerCapture>);
 
-impl Drop for EndedTap {
+impl Drop for EndedCapture {
     fn drop(&mut self) {
         self.0.ring.release();
     }
@@ -150,7 +151,7 @@ impl Drop for EndedTap {
 
 /// What a capture has on a worker.
 #[derive(Debug)]
-pub(crate) struct TapParts {
+pub(crate) struct CaptureParts {
     pub(crate) ring: Writer,
     pub(crate) filter: Option<Filter>,
     /// Longest copy of a packet.
@@ -159,52 +160,49 @@ pub(crate) struct TapParts {
 
 /// The captures that run on a worker.
 #[derive(Debug)]
-#[expect(
-    clippy::vec_box,
-    reason = "the manager allocates a tap and frees it; the worker only moves its pointer"
-)]
-pub(crate) struct Taps(RefCell<Vec<Box<Tap>>>);
+#[expect(clippy::vec_box, reason = "the manager allocates and frees them; the worker only moves pointers")]
+pub(crate) struct WorkerCaptures(RefCell<Vec<Box<WorkerCapture>>>);
 
-impl Default for Taps {
+impl Default for WorkerCaptures {
     fn default() -> Self {
         Self(RefCell::new(Vec::with_capacity(MAX_CAPTURES)))
     }
 }
 
-impl Taps {
-    pub(crate) fn add(&mut self, tap: Box<Tap>) {
-        self.0.get_mut().push(tap);
+impl WorkerCaptures {
+    pub(crate) fn add(&mut self, capture: Box<WorkerCapture>) {
+        self.0.get_mut().push(capture);
     }
 
     /// Returns the places that the capture had.
-    pub(crate) fn set_places(&mut self, id: CaptureId, places: Arc<Places>) -> Arc<Places> {
-        match self.0.get_mut().iter_mut().find(|tap| tap.id == id) {
-            Some(tap) => core::mem::replace(&mut tap.places, places),
-            None => places,
+    pub(crate) fn set_points(&mut self, id: CaptureId, points: Arc<CapturePoints>) -> Arc<CapturePoints> {
+        match self.0.get_mut().iter_mut().find(|capture| capture.id == id) {
+            Some(capture) => core::mem::replace(&mut capture.points, points),
+            None => points,
         }
     }
 
-    pub(crate) fn remove(&mut self, id: CaptureId) -> Option<Box<Tap>> {
-        let taps = self.0.get_mut();
-        let at = taps.iter().position(|tap| tap.id == id)?;
-        Some(taps.swap_remove(at))
+    pub(crate) fn remove(&mut self, id: CaptureId) -> Option<Box<WorkerCapture>> {
+        let captures = self.0.get_mut();
+        let at = captures.iter().position(|capture| capture.id == id)?;
+        Some(captures.swap_remove(at))
     }
 
     pub(crate) fn is_empty(&mut self) -> bool {
         self.0.get_mut().is_empty()
     }
 
-    /// Shows packets to the captures.
+    /// Copies packets into the captures that match them.
     #[cold]
     #[inline(never)]
-    pub(crate) fn show(&self, passing: &Passing, packets: &[Mbuf]) {
+    pub(crate) fn capture(&self, meta: &CaptureMeta, packets: &[Mbuf]) {
         if packets.is_empty() {
             return;
         }
-        let mut taps = self.0.borrow_mut();
-        let captures = taps.len();
-        for tap in taps.iter_mut() {
-            tap.capture(passing, packets, captures);
+        let mut captures = self.0.borrow_mut();
+        let count = captures.len();
+        for capture in captures.iter_mut() {
+            capture.capture(meta, packets, count);
         }
     }
 }
