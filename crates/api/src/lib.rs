@@ -34,7 +34,7 @@
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
 //! | `POST /v1/capture/file`, body [`CaptureFile`] | pcapng, until a limit is reached or the client closes the connection |
-//! | `GET /v1/nfs/{role}/last-burst` | [`LastBurst`] |
+//! | `GET /v1/nfs/{role}/held-packets` | [`HeldPackets`] |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `GET /v1/events?after=N&follow=true` | [`Event`]s; with `follow` one a line, until the client closes the connection |
 //! | `GET /metrics` | all counters, for Prometheus |
@@ -150,8 +150,8 @@ pub mod path {
     pub const CAPTURE_FILE: &str = "/v1/capture/file";
     /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
-    /// [`LastBurst`](crate::LastBurst).
-    pub const LAST_BURST: &str = "/v1/nfs/{role}/last-burst";
+    /// [`HeldPackets`](crate::HeldPackets).
+    pub const HELD_PACKETS: &str = "/v1/nfs/{role}/held-packets";
     /// [`Event`](crate::Event)s; [`EventQuery`](crate::EventQuery) may follow as a query.
     pub const EVENTS: &str = "/v1/events";
     /// The API as OpenAPI 3.1.

@@ -13,7 +13,7 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
-    ConfigReply, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, LiveTraceRequest, NeighbourInfo,
+    ConfigReply, Done, Event, Flows, GroupInfo, HeldPackets, LatencyInfo, LiveTraceRequest, NeighbourInfo,
     NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
     StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, TracedPacket, VmByHand, VmInfo,
 };
@@ -203,7 +203,7 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             all.one::<CaptureFile>(),
             Body::Text("application/x-pcapng"),
         ),
-        get(path::LAST_BURST, "Packets that an NF had when it ended", all.one::<LastBurst>()),
+        get(path::HELD_PACKETS, "Packets that an NF had when it ended", all.one::<HeldPackets>()),
         post(path::RESTART, "Restart every instance of an NF", Body::None, all.one::<Done>()),
         post(path::STOP, "Stop netvmd", all.one::<StopDaemon>(), all.one::<Done>()),
         Operation {

@@ -7,7 +7,7 @@
 mod clock;
 mod describe;
 mod filter;
-mod last_burst;
+mod held_packets;
 #[allow(unsafe_code)]
 mod libpcap;
 mod output;
@@ -15,7 +15,7 @@ mod pump;
 mod session;
 
 pub use filter::{FilterError, compile};
-pub use last_burst::write_last_burst;
+pub use held_packets::write_held_packets;
 pub use output::{Files, Output, Target};
 pub use pump::{Limits, Summary, run};
 pub use session::{Session, SessionError};

@@ -34,7 +34,7 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
-    Engine, GroupError, GroupView, GuestShape, HeldPacket, InstanceState, InstanceView, LastBurst,
+    Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState, InstanceView,
     LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace,
     QueueView, RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError,
     TraceRead, TraceSpec, UnknownRouter, WorkerView,

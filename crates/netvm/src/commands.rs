@@ -14,7 +14,7 @@ mod top;
 mod trace;
 mod vm;
 
-pub use capture::{capture, last_words};
+pub use capture::{capture, held_packets};
 pub use change::{apply, check, history, plan, rollback, show_config};
 pub use events::events;
 pub use explain::explain;

@@ -74,8 +74,8 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
     match command {
         CliCommand::Status { wait } => commands::status(client, output, wait).await,
         CliCommand::Port { name } => commands::port(client, output, name.as_deref()).await,
-        CliCommand::Nf { command: Some(NfCommand::LastWords { role, write }), .. } => {
-            commands::last_words(client, output, &role, write).await
+        CliCommand::Nf { command: Some(NfCommand::HeldPackets { role, write }), .. } => {
+            commands::held_packets(client, output, &role, write).await
         }
         CliCommand::Nf { role, .. } => commands::nf(client, output, role.as_deref()).await,
         CliCommand::Vm { command } => commands::vm(client, output, command).await,

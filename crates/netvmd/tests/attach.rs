@@ -57,7 +57,7 @@ impl Outsider {
     }
 
     /// Its output, once it has ended.
-    fn last_words(mut self) -> String {
+    fn refusal(mut self) -> String {
         let mut words = String::new();
         std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut words).unwrap();
         words
@@ -146,7 +146,7 @@ fn a_refused_nf_gets_the_reason() {
         open_lane("closed", "") + &open_lane("open", "\"nobody\"") + &lane("own", &program("forward"));
     let daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
     daemon.until_running("own-nf");
-    let refusal = |role: &str, user| Outsider::start(&daemon, role, user).last_words();
+    let refusal = |role: &str, user| Outsider::start(&daemon, role, user).refusal();
     let words = refusal("closed-nf", Some(NOBODY));
     assert!(words.contains("uid 65534 may not attach as `closed-nf`, only root may"), "{words}");
     let words = refusal("own-nf", None);

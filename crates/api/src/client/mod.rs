@@ -17,10 +17,10 @@ pub use stream::{EventStream, TraceStream};
 use crate::escape::encode;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
-    DEFAULT_SOCKET, Done, Event, Flows, GroupInfo, LastBurst, LatencyInfo, NeighbourInfo, NfInfo, PlanReply,
-    PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes,
-    SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, VmByHand,
-    VmInfo, path,
+    DEFAULT_SOCKET, Done, Event, Flows, GroupInfo, HeldPackets, LatencyInfo, NeighbourInfo, NfInfo,
+    PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo,
+    RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
+    VmByHand, VmInfo, path,
 };
 
 /// Time limit of requests that only read.
@@ -129,8 +129,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] when there are none.
-    pub async fn last_burst(&self, role: &str) -> Result<LastBurst, ClientError> {
-        self.get(&path::LAST_BURST.replace("{role}", &encode(role, ""))).await
+    pub async fn held_packets(&self, role: &str) -> Result<HeldPackets, ClientError> {
+        self.get(&path::HELD_PACKETS.replace("{role}", &encode(role, ""))).await
     }
 
     /// The addresses and names with the most bytes, at most `count` of each.

@@ -75,7 +75,7 @@ impl Default for CaptureFile {
 /// The packets that an NF had taken and not passed on when it ended: at most a burst of 64, in the order
 /// in which it took them; from several workers or NFs, one source after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct LastBurst {
+pub struct HeldPackets {
     /// Its role.
     pub role: String,
     /// Its instance.
@@ -83,12 +83,12 @@ pub struct LastBurst {
     /// When it ended, in seconds since 1970.
     pub time: f64,
     /// The packets.
-    pub packets: Vec<LastPacket>,
+    pub packets: Vec<HeldPacket>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LastPacket {
+pub struct HeldPacket {
     /// The port that it came in by.
     pub port: Option<String>,
     /// Its length in bytes.

@@ -1,4 +1,4 @@
-//! The last words of an NF: the packets that it had taken out of its rings and not passed on when it ended. A sweep copies
+//! The held packets of an NF: those that it had taken out of its rings and not passed on when it ended. A sweep copies
 //! them before it frees their buffers.
 //!
 //! A sweep finds these packets together with packets that still wait in the NF's rings; the contents of the rings show
@@ -37,7 +37,7 @@ pub struct HeldPacket {
 
 /// The rings of an NF that has ended, and room for the packets that it had.
 #[derive(Debug)]
-pub(crate) struct HeldPackets {
+pub(crate) struct HeldPacketCollector {
     /// The control memory, which has the rings from the workers.
     control: Arc<Control>,
     threads: u16,
@@ -48,21 +48,21 @@ pub(crate) struct HeldPackets {
     /// By buffer: an ascending number in the order in which the NF took the buffers; 0 if no ring shows it.
     taken: Vec<u32>,
     is_marked: bool,
-    packets: Vec<Kept>,
+    packets: Vec<CopiedPacket>,
     /// [`SNAPLEN`] bytes for each packet.
     bytes: Vec<u8>,
 }
 
 /// Metadata of a copied packet.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct CopiedPacket {
     port: PortId,
     length: u32,
     copied: usize,
     taken: u32,
 }
 
-impl HeldPackets {
+impl HeldPacketCollector {
     /// For an NF with this number of threads. The manager creates it, because workers do not allocate.
     pub(crate) fn new(control: Arc<Control>, threads: u16, direct: Vec<(Arc<InFlightTable>, u16)>) -> Self {
         Self {
@@ -108,9 +108,10 @@ impl HeldPackets {
             return;
         }
         let taken = self.taken.get(buffer as usize).copied().unwrap_or(0);
-        let mut kept = Kept { port: PortId(mbuf.port().0), length: mbuf.pkt_len(), copied: 0, taken };
+        let mut copied =
+            CopiedPacket { port: PortId(mbuf.port().0), length: mbuf.pkt_len(), copied: 0, taken };
         let place = if self.packets.len() < MOST {
-            self.packets.push(kept);
+            self.packets.push(copied);
             self.packets.len() - 1
         } else {
             let oldest = self.packets.iter().enumerate().min_by_key(|(_, packet)| packet.taken);
@@ -120,15 +121,15 @@ impl HeldPackets {
             }
         };
         let Some(room) = self.bytes.get_mut(place * SNAPLEN..(place + 1) * SNAPLEN) else { return };
-        kept.copied = mbuf.copy_to(room);
-        self.packets[place] = kept;
+        copied.copied = mbuf.copy_to(room);
+        self.packets[place] = copied;
     }
 
     /// The packets, in the order in which the NF took them.
     pub(crate) fn into_packets(self) -> Vec<HeldPacket> {
         let mut all: Vec<_> = self.packets.iter().zip(self.bytes.chunks(SNAPLEN)).collect();
         all.sort_by_key(|(packet, _)| packet.taken);
-        let packet = |(packet, bytes): (&Kept, &[u8])| HeldPacket {
+        let packet = |(packet, bytes): (&CopiedPacket, &[u8])| HeldPacket {
             port: packet.port,
             length: packet.length,
             data: bytes[..packet.copied].to_vec(),

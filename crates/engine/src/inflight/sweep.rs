@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::held::HeldPackets;
+use super::held::HeldPacketCollector;
 use super::{InFlight, InFlightTable};
 use crate::ids::NfThreadId;
 
@@ -30,7 +30,7 @@ pub(crate) enum What {
         /// Buffers that a dead producer wrote to a ring for an NF thread and did not publish.
         stranded: Vec<(u32, NfThreadId)>,
         /// Receives copies of the packets that the NF had.
-        held: Option<Box<HeldPackets>>,
+        held: Option<Box<HeldPacketCollector>>,
     },
     /// All buffers. The NFs of this memory get no more.
     All,

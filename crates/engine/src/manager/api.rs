@@ -16,7 +16,7 @@ use super::Engine;
 use super::captures::{CaptureError, CaptureSpec, CaptureStarted, Numbering, PreparedCapture};
 use super::nfs::AdmitError;
 use super::nfs::instance::{Applicant, GuestShape};
-use super::nfs::teardown::LastBurst;
+use super::nfs::teardown::HeldPackets;
 use super::nfs::view::{InstanceView, RoleTotals};
 use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
@@ -131,8 +131,8 @@ impl Engine {
 
     /// The packets of a role's last NF that ended while it held packets.
     #[must_use]
-    pub fn last_burst(&self, role: &str) -> Option<&LastBurst> {
-        self.nfs.last_burst(role)
+    pub fn held_packets(&self, role: &str) -> Option<&HeldPackets> {
+        self.nfs.held_packets(role)
     }
 
     /// The attached NFs, by number.

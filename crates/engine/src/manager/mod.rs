@@ -63,7 +63,7 @@ use memory::Memories;
 pub use nfs::AdmitError;
 use nfs::Nfs;
 pub use nfs::instance::{GuestShape, InstanceState};
-pub use nfs::teardown::LastBurst;
+pub use nfs::teardown::HeldPackets;
 pub use nfs::view::{InstanceView, RoleTotals, ThreadView};
 pub use notice::Notice;
 use notice::Notices;

@@ -233,7 +233,7 @@ pub enum CliCommand {
 #[derive(Debug, Subcommand)]
 pub enum NfCommand {
     /// Show the packets that the last NF of a role to end had taken and not passed on
-    LastWords {
+    HeldPackets {
         /// The role
         #[arg(add = names(&[Names::Roles]))]
         role: String,

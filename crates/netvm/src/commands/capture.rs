@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvm_api::{CaptureRequest, Client};
 use netvm_capture_client::{
     CaptureError, Files, Limits, Output as CaptureOutput, Session, Summary, Target, compile, run,
-    write_last_burst,
+    write_held_packets,
 };
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -72,13 +72,13 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
 }
 
 /// Shows the packets that an NF held when it ended.
-pub async fn last_words(
+pub async fn held_packets(
     client: &Client,
     output: &Output,
     role: &str,
     write: Option<PathBuf>,
 ) -> Result<(), CliError> {
-    let last = client.last_burst(role).await?;
+    let last = client.held_packets(role).await?;
     if output.json {
         return output.value(&last);
     }
@@ -88,7 +88,7 @@ pub async fn last_words(
     eprintln!(
         "{count} packets that instance {instance} of NF {role} held when it ended, in the order in which it took them"
     );
-    match write_last_burst(&last, &mut to) {
+    match write_held_packets(&last, &mut to) {
         Err(error) if !error.is_closed_pipe() => Err(error.into()),
         _ => Ok(()),
     }

@@ -130,7 +130,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::CAPTURE, post(capture::start))
         .route(path::CAPTURE_FILE, post(capture::download::start))
         .route(path::RESTART, post(change::restart))
-        .route(path::LAST_BURST, get(capture::last_burst))
+        .route(path::HELD_PACKETS, get(capture::held_packets))
         .route(path::STOP, post(change::stop))
         .route(path::EVENTS, get(observe::events::events))
         .route(path::OPENAPI, get(openapi))

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use netvm_api::{LastBurst, path};
+use netvm_api::{HeldPackets, path};
 use netvm_capture_client::{CaptureError, Limits, Output, Target, run};
 
 use super::*;
@@ -14,7 +14,7 @@ fn the_packet_at_which_an_nf_died_is_kept() {
         return;
     }
     let site = Site::with("cd", "ends-at", "");
-    let burst = path::LAST_BURST.replace("{role}", "first");
+    let burst = path::HELD_PACKETS.replace("{role}", "first");
     let (status, message) = site.daemon.request("GET", &burst, "");
     assert!(status == 404 && message.contains("no NF of role `first`"), "{message}");
     let mut sent = frames(40);
@@ -24,7 +24,7 @@ fn the_packet_at_which_an_nf_died_is_kept() {
     sent[23][HEADERS] = FATAL;
     site.send(sent.clone());
     site.daemon.until("the NF has ended", |daemon| daemon.request("GET", &burst, "").0 == 200);
-    let last: LastBurst = site.daemon.get(&burst);
+    let last: HeldPackets = site.daemon.get(&burst);
     let bytes = |frame: &[u8]| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(last.role == "first" && last.packets.len() <= 64, "{last:?}");
     let fatal = last.packets.iter().find(|packet| packet.data == bytes(&sent[23])).expect("the packet");

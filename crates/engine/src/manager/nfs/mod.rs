@@ -28,7 +28,7 @@ use audit::Audit;
 use group::GroupState;
 use instance::{Instance, InstanceState};
 use reset::Reset;
-use teardown::{LastBurst, Teardown};
+use teardown::{HeldPackets, Teardown};
 use view::PastTotals;
 use watchdog::Watchdog;
 
@@ -105,7 +105,7 @@ pub(crate) struct Nfs {
     watchdog: Watchdog,
     last_instance: u32,
     /// By role: the packets of its last NF that ended.
-    last_bursts: BTreeMap<String, LastBurst>,
+    held_packets: BTreeMap<String, HeldPackets>,
     /// Totals of NFs that ended.
     past: PastTotals,
 }
@@ -128,7 +128,7 @@ impl Nfs {
             signaller: Signaller::new(),
             watchdog: Watchdog::new(),
             last_instance: 0,
-            last_bursts: BTreeMap::new(),
+            held_packets: BTreeMap::new(),
             past: PastTotals::new(),
         }
     }

@@ -20,7 +20,7 @@ use netvm_model::{Host, NfStart};
 use super::Nfs;
 use super::instance::{Instance, InstanceState};
 use crate::ids::{InstanceId, NfThreadId, RoleId};
-use crate::inflight::held::{HeldPacket, HeldPackets, MOST};
+use crate::inflight::held::{HeldPacket, HeldPacketCollector, MOST};
 use crate::inflight::sweep::{Swept, What};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::workers::{Pending, Workers};
@@ -40,7 +40,7 @@ enum Phase {
 
 /// The packets that an NF had taken from its rings and not passed on when it ended.
 #[derive(Clone, Debug)]
-pub struct LastBurst {
+pub struct HeldPackets {
     /// The NF.
     pub instance: InstanceId,
     /// When it ended.
@@ -62,7 +62,7 @@ pub(super) struct Teardown {
     since: Instant,
     first_sweep: Duration,
     /// The packets that the NF had.
-    last: LastBurst,
+    last: HeldPackets,
 }
 
 impl Teardown {
@@ -159,7 +159,7 @@ impl Nfs {
         let phase = Phase::FirstSweep;
         let pending = self.sweep_gone(&instance, &stranded, phase, workers);
         self.teardowns.push(Teardown {
-            last: LastBurst { instance: instance.id, at: SystemTime::now(), packets: Vec::new() },
+            last: HeldPackets { instance: instance.id, at: SystemTime::now(), packets: Vec::new() },
             instance,
             epoch,
             phase,
@@ -220,7 +220,7 @@ impl Nfs {
         let direct: Vec<_> = direct.collect();
         let held = |region: usize| {
             let threads = instance.nf_threads.len() as u16;
-            let held = HeldPackets::new(Arc::clone(&instance.control), threads, direct.clone());
+            let held = HeldPacketCollector::new(Arc::clone(&instance.control), threads, direct.clone());
             Box::new(held.with_buffers(group.memories()[region].in_flight.len()))
         };
         workers.sweep(group.memories(), |region| What::Gone {
@@ -231,8 +231,8 @@ impl Nfs {
     }
 
     /// The packets of a role's last NF that ended while it held packets.
-    pub(crate) fn last_burst(&self, role: &str) -> Option<&LastBurst> {
-        self.last_bursts.get(role)
+    pub(crate) fn held_packets(&self, role: &str) -> Option<&HeldPackets> {
+        self.held_packets.get(role)
     }
 
     /// Advances teardowns, and stops NFs that have left.
@@ -257,7 +257,7 @@ impl Nfs {
                 teardown.phase = Phase::Confirming;
                 if !teardown.last.packets.is_empty() {
                     let name = teardown.instance.name.clone();
-                    self.last_bursts.insert(name, teardown.last.clone());
+                    self.held_packets.insert(name, teardown.last.clone());
                 }
                 false
             }

@@ -16,10 +16,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::upgrade::OnUpgrade;
-use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, LastBurst, LastPacket};
+use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, HeldPacket, HeldPackets};
 use netvm_capture_ring::{Instruction, send_handover};
 use netvm_engine::{
-    CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, HeldPacket, NamedCapturePoint,
+    CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, NamedCapturePoint,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -137,27 +137,27 @@ fn spec_of(request: CaptureRequest, ring_bytes: u64) -> CaptureSpec {
 }
 
 /// The packets that an NF had when it ended.
-pub(super) async fn last_burst(
+pub(super) async fn held_packets(
     State(daemon): State<Arc<Daemon>>,
     role: Result<Path<String>, PathRejection>,
-) -> Result<Json<LastBurst>, Failure> {
+) -> Result<Json<HeldPackets>, Failure> {
     let Path(role) = role?;
     let name = role.clone();
     let found = daemon.engine().call(move |engine| {
         let ports = engine.host().ports.iter().map(|port| (port.id, port.name.clone()));
         let ports: BTreeMap<_, _> = ports.collect();
-        (engine.last_burst(&name).cloned(), ports)
+        (engine.held_packets(&name).cloned(), ports)
     });
     let (Some(last), ports) = found.await? else {
         let message = format!("no NF of role `{role}` has ended while it held packets");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
-    let packet = |held: &HeldPacket| LastPacket {
+    let packet = |held: &netvm_engine::HeldPacket| HeldPacket {
         port: ports.get(&held.port).cloned(),
         length: held.length,
         data: held.data.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
-    Ok(Json(LastBurst {
+    Ok(Json(HeldPackets {
         role,
         instance: last.instance.0,
         time: last.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),

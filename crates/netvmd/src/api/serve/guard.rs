@@ -88,7 +88,7 @@ pub(in crate::api) async fn web_only(
         return (challenge, Failure::new(StatusCode::UNAUTHORIZED, message)).into_response();
     }
     let is_capture = place == path::CAPTURE_FILE && request.method() == Method::POST;
-    if (is_last_burst(place) || is_capture) && !may_capture {
+    if (is_held_packets(place) || is_capture) && !may_capture {
         let message =
             "the web page may not capture packets: use `netvm capture`, or set `web_capture = true` in [api]";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
@@ -106,8 +106,8 @@ fn reads(request: &Request) -> bool {
 }
 
 /// Whether a path is that of the packets that an NF had when it ended.
-fn is_last_burst(place: &str) -> bool {
-    path::LAST_BURST.rsplit_once('/').is_some_and(|(_, end)| place.trim_end_matches('/').ends_with(end))
+fn is_held_packets(place: &str) -> bool {
+    path::HELD_PACKETS.rsplit_once('/').is_some_and(|(_, end)| place.trim_end_matches('/').ends_with(end))
 }
 
 /// Admits requests that change nothing, captures and traces.

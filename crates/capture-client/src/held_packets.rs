@@ -1,6 +1,6 @@
 //! The packets that an NF had when it ended, as a capture.
 
-use netvm_api::{CaptureInfo, CaptureInterface, LastBurst, LastPacket};
+use netvm_api::{CaptureInfo, CaptureInterface, HeldPacket, HeldPackets};
 use netvm_capture::Timestamp;
 use netvm_capture::blocks::{self, LivePacket, PacketDirection, PacketOptions};
 use netvm_capture_ring::{Direction, Record};
@@ -13,14 +13,14 @@ use crate::output::Output;
 ///
 /// # Errors
 /// [`CaptureError::Write`] names the output.
-pub fn write_last_burst(last: &LastBurst, output: &mut Output) -> Result<(), CaptureError> {
+pub fn write_held_packets(last: &HeldPackets, output: &mut Output) -> Result<(), CaptureError> {
     let (role, instance) = (last.role.as_str(), last.instance);
     let description = format!("what NF {role} had when it ended");
     let interface = CaptureInterface { name: role.to_owned(), description: description.clone() };
     let info = CaptureInfo { interfaces: vec![interface], ..CaptureInfo::default() };
     let time = Timestamp((last.time * 1e9) as u64);
     output.begin([(role, description.as_str())], 0);
-    for LastPacket { port, length, data } in &last.packets {
+    for HeldPacket { port, length, data } in &last.packets {
         let data = bytes_of(data);
         if output.is_text() {
             let record = Record { original: *length, ..Record::at(0, Direction::In) };
@@ -50,14 +50,14 @@ mod tests {
     use crate::output::Target;
 
     #[test]
-    fn a_last_burst_becomes_a_file() {
+    fn held_packets_become_a_file() {
         let packet =
-            |data: &str| LastPacket { port: Some("left".to_owned()), length: 60, data: data.to_owned() };
+            |data: &str| HeldPacket { port: Some("left".to_owned()), length: 60, data: data.to_owned() };
         let packets = vec![packet("00ff7e"), packet("0102")];
-        let last = LastBurst { role: "fw".to_owned(), instance: 3, time: 1.7e9, packets };
+        let last = HeldPackets { role: "fw".to_owned(), instance: 3, time: 1.7e9, packets };
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut output = Output::open(Target::File(file.path().to_owned(), None)).unwrap();
-        write_last_burst(&last, &mut output).unwrap();
+        write_held_packets(&last, &mut output).unwrap();
         let mut reader = CaptureReader::open(file.path()).unwrap();
         assert_eq!(reader.next_frame().unwrap().unwrap().data, [0, 255, 126]);
         assert_eq!(reader.next_frame().unwrap().unwrap().data, [1, 2]);
