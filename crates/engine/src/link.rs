@@ -32,7 +32,7 @@ pub(crate) struct LinkParts {
     pub(crate) from_nf: Consumer,
     pub(crate) wake: Arc<OwnedFd>,
     /// The NF never signals, so the worker must poll.
-    pub(crate) silent: bool,
+    pub(crate) poll_only: bool,
     /// The memory of the rings.
     pub(crate) control: Arc<Control>,
 }
@@ -53,14 +53,14 @@ pub(crate) struct Link {
     woken_at: u64,
     wake_every: u64,
     /// The NF never signals, so the worker must poll.
-    silent: bool,
+    poll_only: bool,
     // Keeps the rings mapped.
     _control: Arc<Control>,
 }
 
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Self {
-        let LinkParts { id, group, role, memory, to_nf, from_nf, wake, silent, control } = parts;
+        let LinkParts { id, group, role, memory, to_nf, from_nf, wake, poll_only, control } = parts;
         Self {
             id,
             group,
@@ -73,14 +73,14 @@ impl Link {
             wake_pending: false,
             woken_at: 0,
             wake_every: clock::cycles_in_micros(WAKE_EVERY_MICROS),
-            silent,
+            poll_only,
             _control: control,
         }
     }
 
     /// Whether the NF returns packets without signalling.
-    pub(crate) const fn is_silent(&self) -> bool {
-        self.silent
+    pub(crate) const fn is_poll_only(&self) -> bool {
+        self.poll_only
     }
 
     /// Room for packets that can wait at their source: `wanted`, or 0 while the ring has less room (in a small ring, less than a

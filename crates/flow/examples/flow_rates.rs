@@ -19,13 +19,13 @@ fn main() {
 mod measure {
     use std::hint::black_box;
 
-    use netvm_flow::{FlowCache, Moment, New, Options, Slot};
+    use netvm_flow::{FlowCache, New, Options, Slot, Validity};
     use netvm_wire::{FlowHasher, FlowKey, FrameBuilder, MacAddr, TcpFlags, VlanId, parse_prefix};
 
     const BURST: usize = 32;
     const ROUNDS: usize = 20_000;
     const FRAME: usize = 64;
-    const NOW: Moment = Moment { generation: 1, now: 1 };
+    const NOW: Validity = Validity { generation: 1, now: 1 };
 
     /// Ticks of the time stamp counter.
     fn ticks() -> u64 {

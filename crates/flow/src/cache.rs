@@ -3,7 +3,7 @@
 use netvm_flow_table::{Table, WAYS};
 use netvm_wire::{FlowHasher, FlowKey};
 
-use crate::entry::{Entry, Hit, Line, Moment, New, Slot};
+use crate::entry::{Entry, Hit, Line, New, Slot, Validity};
 use crate::options::{CacheError, Eviction, Options};
 use crate::set::{Hand, Set};
 
@@ -95,12 +95,12 @@ impl FlowCache {
     /// Looks up at most [`MAX_BURST`] keys, and at most as many as there are slots.
     ///
     /// Slots are valid until the next insertion, which may evict: count a burst's hits before it.
-    pub fn find(&mut self, port: u16, keys: &[FlowKey], moment: Moment, slots: &mut [Slot]) -> u64 {
+    pub fn find(&mut self, port: u16, keys: &[FlowKey], validity: Validity, slots: &mut [Slot]) -> u64 {
         let count = keys.len().min(slots.len()).min(MAX_BURST);
         let (keys, slots) = (&keys[..count], &mut slots[..count]);
         let repeated = repeats(keys);
         let found = if repeated == 0 {
-            self.find_each(port, keys, moment, slots)
+            self.find_each(port, keys, validity, slots)
         } else {
             let mut heads = [&FlowKey::EMPTY; MAX_BURST];
             let mut count = 0;
@@ -108,7 +108,7 @@ impl FlowCache {
                 heads[count % MAX_BURST] = key;
                 count += usize::from(repeated >> n & 1 == 0);
             }
-            let found = self.find_each(port, heads[..count].iter().copied(), moment, slots);
+            let found = self.find_each(port, heads[..count].iter().copied(), validity, slots);
             spread(repeated, found, count, slots)
         };
         let hits = u64::from(found.count_ones());
@@ -123,7 +123,7 @@ impl FlowCache {
         &mut self,
         port: u16,
         keys: impl IntoIterator<Item = &'a FlowKey, IntoIter: Clone>,
-        moment: Moment,
+        validity: Validity,
         slots: &mut [Slot],
     ) -> u64 {
         let keys = keys.into_iter();
@@ -149,7 +149,7 @@ impl FlowCache {
         let mut found = 0u64;
         for (n, (key, slot)) in keys.clone().zip(slots.iter()).enumerate() {
             let entry = self.entries.at(slot.index());
-            if entry.line.is(&Line::new(key, port)) & self.counts(entry, moment) & (tagged >> n & 1 != 0) {
+            if entry.line.is(&Line::new(key, port)) & self.counts(entry, validity) & (tagged >> n & 1 != 0) {
                 found |= 1 << n;
                 self.touch(*slot);
             }
@@ -158,7 +158,7 @@ impl FlowCache {
         if doubtful != 0 {
             for (n, ((key, hash), slot)) in keys.zip(&hashes).zip(slots.iter_mut()).enumerate() {
                 if doubtful >> n & 1 != 0
-                    && let Some(place) = self.find_other(&Line::new(key, port), *hash, moment)
+                    && let Some(place) = self.find_other(&Line::new(key, port), *hash, validity)
                 {
                     *slot = place;
                     found |= 1 << n;
@@ -170,14 +170,14 @@ impl FlowCache {
 
     /// The slot of a valid entry after the first with its tag did not match; counts the reason of a miss.
     #[cold]
-    fn find_other(&mut self, line: &Line, hash: u64, moment: Moment) -> Option<Slot> {
+    fn find_other(&mut self, line: &Line, hash: u64, validity: Validity) -> Option<Slot> {
         let slot = self.search(line, hash)?;
         let entry = self.entries.at(slot.index());
-        if entry.generation != moment.generation {
+        if entry.generation != validity.generation {
             self.counters.stale += 1;
             return None;
         }
-        if entry.is_over(moment.now, self.idle) {
+        if entry.is_over(validity.now, self.idle) {
             self.counters.expired += 1;
             return None;
         }
@@ -225,12 +225,12 @@ impl FlowCache {
 
     /// Inserts a decision: replaces an entry with the same key, else uses a free way of the set, else evicts an entry.
     /// The flow's counters start at 0.
-    pub fn insert(&mut self, port: u16, key: &FlowKey, new: New, moment: Moment) -> Slot {
+    pub fn insert(&mut self, port: u16, key: &FlowKey, new: New, validity: Validity) -> Slot {
         let (line, hash) = (Line::new(key, port), self.hash(port, key));
         let slot = match self.search(&line, hash) {
             Some(slot) => slot,
             None => {
-                let way = self.make_room(hash, moment);
+                let way = self.make_room(hash, validity);
                 self.sets.at_mut(hash as usize).put(way, Set::tag(hash));
                 self.slot(hash, way)
             }
@@ -241,10 +241,10 @@ impl FlowCache {
             extra: new.extra,
             packets: 0,
             bytes: 0,
-            last_used: moment.now,
-            created: moment.now,
+            last_used: validity.now,
+            created: validity.now,
             lifetime: new.lifetime,
-            generation: moment.generation,
+            generation: validity.generation,
             serial: self.counters.inserted as u32,
         };
         if self.eviction == Eviction::Lru {
@@ -274,12 +274,12 @@ impl FlowCache {
         &self,
         cursor: usize,
         budget: usize,
-        moment: Moment,
+        validity: Validity,
     ) -> impl Iterator<Item = (Slot, &Entry)> {
         let end = cursor.saturating_add(budget).min(self.capacity());
         (cursor.min(end)..end).filter_map(move |place| {
             let entry = self.entries.at(place);
-            let counts = self.sets.at(place / WAYS).is_used(place % WAYS) && self.counts(entry, moment);
+            let counts = self.sets.at(place / WAYS).is_used(place % WAYS) && self.counts(entry, validity);
             counts.then_some((Slot(place as u32), entry))
         })
     }
@@ -311,15 +311,15 @@ impl FlowCache {
 
     /// Whether an entry has this generation and has not expired.
     #[inline(always)]
-    fn counts(&self, entry: &Entry, moment: Moment) -> bool {
-        (entry.generation == moment.generation) & !entry.is_over(moment.now, self.idle)
+    fn counts(&self, entry: &Entry, validity: Validity) -> bool {
+        (entry.generation == validity.generation) & !entry.is_over(validity.now, self.idle)
     }
 
     /// Marks an entry as used.
     #[inline(always)]
     fn touch(&mut self, slot: Slot) {
         match self.eviction {
-            Eviction::Clock => self.sets.at_mut(slot.index() / WAYS).warm(slot.index() % WAYS),
+            Eviction::Clock => self.sets.at_mut(slot.index() / WAYS).mark_used(slot.index() % WAYS),
             Eviction::Lru => {
                 self.used += 1;
                 *self.uses.at_mut(slot.index()) = self.used;
@@ -333,7 +333,7 @@ impl FlowCache {
         let tags = self.sets.at(hash as usize);
         match (tags.free(), self.eviction) {
             (Some(way), _) => way,
-            (None, Eviction::Clock) => tags.coldest(*self.hands.at(hash as usize)),
+            (None, Eviction::Clock) => tags.evictable(*self.hands.at(hash as usize)),
             (None, Eviction::Lru) => {
                 let last_use = |way: &usize| self.uses.at(self.slot(hash, *way).index());
                 (0..WAYS).min_by_key(last_use).unwrap_or(0)
@@ -343,7 +343,7 @@ impl FlowCache {
 
     /// A way for a new flow: a free or an evicted one.
     #[inline]
-    fn make_room(&mut self, hash: u64, moment: Moment) -> usize {
+    fn make_room(&mut self, hash: u64, validity: Validity) -> usize {
         let set = self.sets.at_mut(hash as usize);
         if let Some(way) = set.free() {
             return way;
@@ -352,7 +352,7 @@ impl FlowCache {
             Eviction::Clock => set.evict(self.hands.at_mut(hash as usize)),
             Eviction::Lru => self.next_victim(hash),
         };
-        let counted = self.counts(self.entries.at(self.slot(hash, way).index()), moment);
+        let counted = self.counts(self.entries.at(self.slot(hash, way).index()), validity);
         self.counters.evictions += u64::from(counted);
         way
     }
@@ -371,8 +371,8 @@ fn repeats(keys: &[FlowKey]) -> u64 {
     for (n, pair) in keys.windows(2).enumerate() {
         // Most keys differ here.
         let [a, b] = [&pair[0], &pair[1]];
-        let alike = a.source == b.source && a.source_port == b.source_port;
-        repeated |= u64::from(alike && a == b) << (n + 1);
+        let same_ports = a.source == b.source && a.source_port == b.source_port;
+        repeated |= u64::from(same_ports && a == b) << (n + 1);
     }
     repeated
 }

@@ -4,7 +4,7 @@ use netvm_wire::FlowKey;
 
 /// The time and policy generation by which entries are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct Validity {
     /// Generation of the policy; entries of other generations do not hit.
     pub generation: u32,
     /// Ticks of the caller's clock, wrapping.

@@ -51,5 +51,5 @@ mod options;
 mod set;
 
 pub use cache::{Counters, FlowCache, MAX_BURST};
-pub use entry::{Entry, Hit, Moment, New, Slot};
+pub use entry::{Entry, Hit, New, Slot, Validity};
 pub use options::{CacheError, Eviction, Options};

@@ -6,9 +6,9 @@ use thiserror::Error;
 /// The eviction policy for a full set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Eviction {
-    /// CLOCK with four degrees of warmth: evicts the next cold flow. A new flow is cold until its second packet hits,
-    /// so a scan mostly evicts itself; a flow that was hit stays until 17 to 24 insertions into its set without another
-    /// hit.
+    /// CLOCK with usage counts up to 3: evicts the next flow whose count is 0. The count of a new flow is 0 until its
+    /// second packet hits, so a scan mostly evicts itself; a flow that was hit stays until 17 to 24 insertions into its
+    /// set without another hit.
     #[default]
     Clock,
     /// The least recently used flow of the set. Each hit writes another cache line: for small caches. With 1024 entries

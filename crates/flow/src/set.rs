@@ -2,15 +2,15 @@
 
 use netvm_flow_table::{Tags, WAYS};
 
-/// Bits of a tag: the entry's warmth, 0 to 3. A hit sets it to 3; ageing lowers it by one step.
-const WARMTH: u16 = 3 << 14;
-/// One step of warmth.
-const STEP: u16 = 1 << 14;
+/// Bits of a tag: the entry's usage count, 0 to 3. A hit sets it to 3; ageing lowers it by one step.
+const USAGE: u16 = 3 << 14;
+/// A usage count of 1.
+const USAGE_STEP: u16 = 1 << 14;
 
-/// The way where the search for a victim starts (bits 0 to 2), and the way to cool next (bits 3 to 5).
+/// The way where the search for a victim starts (bits 0 to 2), and the way to age next (bits 3 to 5).
 pub(crate) type Hand = u8;
 
-/// A tag per way: 0 if free, else 13 bits of the hash, a 1, and [`WARMTH`].
+/// A tag per way: 0 if free, else 13 bits of the hash, a 1, and [`USAGE`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Set(Tags);
 
@@ -20,32 +20,32 @@ impl Set {
     /// The tag of a hash: never 0.
     #[inline(always)]
     pub(crate) const fn tag(hash: u64) -> u16 {
-        ((hash >> 48) as u16 | 1) & !WARMTH
+        ((hash >> 48) as u16 | 1) & !USAGE
     }
 
     /// Bit mask of the ways with this tag.
     #[inline(always)]
     pub(crate) fn matching(&self, tag: u16) -> u32 {
-        self.0.matching(tag, !WARMTH)
+        self.0.matching(tag, !USAGE)
     }
 
-    /// Bit mask of the cold ways.
+    /// Bit mask of the ways whose usage count is 0.
     #[inline(always)]
-    fn cold(&self) -> u32 {
-        self.0.below(STEP)
+    fn unused(&self) -> u32 {
+        self.0.below(USAGE_STEP)
     }
 
-    /// Makes a way the warmest.
+    /// Sets the usage count of a way to the highest.
     #[inline(always)]
-    pub(crate) fn warm(&mut self, way: usize) {
+    pub(crate) fn mark_used(&mut self, way: usize) {
         let tag = self.0.at_mut(way);
         // Writes only on a change, so that a busy flow's line stays clean.
-        if *tag < WARMTH {
-            *tag |= WARMTH;
+        if *tag < USAGE {
+            *tag |= USAGE;
         }
     }
 
-    /// Sets a cold tag, or 0.
+    /// Sets a tag with a usage count of 0, or no tag.
     #[inline(always)]
     pub(crate) fn put(&mut self, way: usize, tag: u16) {
         *self.0.at_mut(way) = tag;
@@ -66,34 +66,34 @@ impl Set {
         self.0.at(way) != 0
     }
 
-    /// The first cold way from the hand on, else the way at the hand.
+    /// The first way from the hand on whose usage count is 0, else the way at the hand.
     #[inline(always)]
-    pub(crate) fn coldest(&self, hand: Hand) -> usize {
+    pub(crate) fn evictable(&self, hand: Hand) -> usize {
         let hand = u32::from(hand) % WAYS as u32;
-        let steps = (self.cold() as u8).rotate_right(hand).trailing_zeros();
+        let steps = (self.unused() as u8).rotate_right(hand).trailing_zeros();
         (hand + steps) as usize % WAYS
     }
 
-    /// Selects the way to evict and advances the hand. Each insertion cools one way by a step, in turn; all ways while
-    /// none is cold.
+    /// Selects the way to evict and advances the hand. Each insertion ages one way, in turn; all ways while
+    /// no usage count is 0.
     #[inline]
     pub(crate) fn evict(&mut self, hand: &mut Hand) -> usize {
         const WAY_BITS: u32 = WAYS.trailing_zeros();
-        let cooled = usize::from(*hand >> WAY_BITS) % WAYS;
-        cool(self.0.at_mut(cooled));
-        while self.cold() == 0 {
-            self.0.iter_mut().for_each(cool);
+        let aged = usize::from(*hand >> WAY_BITS) % WAYS;
+        age(self.0.at_mut(aged));
+        while self.unused() == 0 {
+            self.0.iter_mut().for_each(age);
         }
-        let way = self.coldest(*hand);
-        *hand = ((((cooled + 1) % WAYS) << WAY_BITS) | ((way + 1) % WAYS)) as u8;
+        let way = self.evictable(*hand);
+        *hand = ((((aged + 1) % WAYS) << WAY_BITS) | ((way + 1) % WAYS)) as u8;
         way
     }
 }
 
 #[inline(always)]
-const fn cool(tag: &mut u16) {
-    if *tag >= STEP {
-        *tag -= STEP;
+const fn age(tag: &mut u16) {
+    if *tag >= USAGE_STEP {
+        *tag -= USAGE_STEP;
     }
 }
 
@@ -106,25 +106,25 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_found_by_tag_at_any_warmth() {
+    fn ways_are_found_by_tag_at_any_usage_count() {
         let mut set = full();
         set.put(6, 5);
-        set.warm(2);
+        set.mark_used(2);
         assert_eq!(set.matching(5), 1 << 2 | 1 << 6);
         assert_eq!((set.matching(0x3001), set.matching(0x3fff)), (0, 1 << 7));
         assert_eq!((set.free(), Set::EMPTY.free(), Set::EMPTY.matching(1)), (None, Some(0), 0));
         set.put(5, 0);
         assert_eq!((set.free(), set.is_used(5), set.is_used(4)), (Some(5), false, true));
         for hash in [0, u64::MAX, 1 << 63, 0x1234 << 48] {
-            assert!((1..STEP).contains(&Set::tag(hash)));
+            assert!((1..USAGE_STEP).contains(&Set::tag(hash)));
         }
     }
 
     #[test]
-    fn a_warm_way_is_evicted_only_after_cooling() {
+    fn a_used_way_is_evicted_only_after_ageing() {
         let (mut set, mut hand) = (full(), 0);
-        set.warm(5);
-        assert_eq!(set.cold(), 0xff & !(1 << 5));
+        set.mark_used(5);
+        assert_eq!(set.unused(), 0xff & !(1 << 5));
         let victims: Vec<usize> = (0..24).map(|_| set.evict(&mut hand)).collect();
         assert_eq!(victims[..8], [0, 1, 2, 3, 4, 6, 7, 0]);
         // Cooled by the 6th, 14th and 22nd insertion, and evicted when the hand reaches it.
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn if_all_are_warm_the_way_at_the_hand_is_evicted() {
         let (mut set, mut hand) = (full(), 7 << 3 | 3);
-        (0..WAYS).for_each(|way| set.warm(way));
-        assert_eq!((set.coldest(hand), set.evict(&mut hand)), (3, 7), "way 7 was cooled once more");
+        (0..WAYS).for_each(|way| set.mark_used(way));
+        assert_eq!((set.evictable(hand), set.evict(&mut hand)), (3, 7), "way 7 was aged once more");
         assert_eq!(hand, 0);
-        set.warm(0);
+        set.mark_used(0);
         assert_eq!(set.evict(&mut hand), 7);
     }
 }

@@ -32,5 +32,5 @@ pub use any::{AnyMeter, TableKind};
 pub use entry::{Amount, EndReason, Entry, Name, NameKind, Record, Sample};
 pub use key::{Endpoints, Key, Kind};
 pub use meter::{Counts, Front, Meter, Settings};
-pub use table::{DLeft, FlowTable, Null, Place, Slots, Tagged};
+pub use table::{DLeft, FlowTable, Null, SlotLookup, Slots, Tagged};
 pub use top::{Hitter, SpaceSaving};

@@ -11,7 +11,7 @@ use crate::entry::{Amount, EndReason, Entry, Name, Record, Sample};
 use crate::key::Key;
 use crate::names::{Names, name_in};
 use crate::sampler::Sampler;
-use crate::table::{FlowTable, Place};
+use crate::table::{FlowTable, SlotLookup};
 
 /// Packets that are looked up together.
 const BURST: usize = 32;
@@ -160,18 +160,18 @@ impl<T: FlowTable> Meter<T> {
 
     #[inline]
     fn count(&mut self, sample: &Sample) {
-        let slot = match self.table.place(sample) {
-            Place::Found(slot) => slot,
-            Place::Free(slot) => {
+        let slot = match self.table.look_up(sample) {
+            SlotLookup::Found(slot) => slot,
+            SlotLookup::Free(slot) => {
                 self.table.begin(slot, sample);
                 slot
             }
-            Place::Taken(slot) => {
+            SlotLookup::Occupied(slot) => {
                 self.evict(slot);
                 self.table.begin(slot, sample);
                 slot
             }
-            Place::Nowhere => return,
+            SlotLookup::NoTable => return,
         };
         if let Some(entry) = self.table.entries_mut().get_mut(slot) {
             entry.count(sample);
@@ -182,7 +182,7 @@ impl<T: FlowTable> Meter<T> {
     fn attach_names(&mut self) {
         for (n, name) in self.pending_names.drain(..) {
             let Some(sample) = self.pending.get(n) else { continue };
-            if let Place::Found(slot) = self.table.place(sample)
+            if let SlotLookup::Found(slot) = self.table.look_up(sample)
                 && let Some(entry) = self.table.entries_mut().get_mut(slot)
                 && entry.name == 0
             {

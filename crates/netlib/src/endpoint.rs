@@ -316,8 +316,8 @@ impl Endpoint {
             return self.sleep_unwoken(longest);
         };
         // A silent peer sends packets without a wake-up: then the sleep must be short.
-        let has_silent = self.rx_rings.has_silent();
-        let longest = if has_silent { longest.min(self.backoff.next_sleep()) } else { longest };
+        let has_poll_only = self.rx_rings.has_poll_only();
+        let longest = if has_poll_only { longest.min(self.backoff.next_sleep()) } else { longest };
         if core::mem::take(&mut self.is_signalled) {
             // Resets the count now, because packets were waiting when the thread woke. The descriptor does not block.
             let _ = rustix::io::read(wake, &mut [0; 8]);
@@ -333,7 +333,7 @@ impl Endpoint {
         }
         self.rx_rings.end_wait();
         // Nobody has anything: the next sleep follows at once. To spin first would take the core from an NF that shares it.
-        if !has_silent && !is_over {
+        if !has_poll_only && !is_over {
             self.backoff.reset();
         }
     }

@@ -36,12 +36,12 @@ pub(crate) struct RxRings {
     list: Vec<RxRing>,
     next: usize,
     /// Whether an NF thread that never signals writes to this one.
-    has_silent: bool,
+    has_poll_only: bool,
 }
 
 impl RxRings {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, nf_thread: u8) -> Self {
-        let mut this = Self { shared, thread, nf_thread, list: Vec::new(), next: 0, has_silent: false };
+        let mut this = Self { shared, thread, nf_thread, list: Vec::new(), next: 0, has_poll_only: false };
         this.follow_workers();
         this
     }
@@ -128,11 +128,11 @@ impl RxRings {
             let chains = chains_from_to(table, from, self.nf_thread);
             self.list.push(RxRing { consumer, origin, chains, retired: false });
         }
-        let is_silent = |rx_ring: &RxRing| match rx_ring.origin {
-            Origin::NfThread(from, _) => table.silent >> from & 1 == 1,
+        let is_poll_only = |rx_ring: &RxRing| match rx_ring.origin {
+            Origin::NfThread(from, _) => table.poll_only >> from & 1 == 1,
             Origin::Worker(_) => false,
         };
-        self.has_silent = self.list.iter().any(is_silent);
+        self.has_poll_only = self.list.iter().any(is_poll_only);
     }
 
     /// Removes retired rings that are empty; returns whether none are left.
@@ -142,8 +142,8 @@ impl RxRings {
     }
 
     /// Whether packets may come without a wake-up.
-    pub(crate) const fn has_silent(&self) -> bool {
-        self.has_silent
+    pub(crate) const fn has_poll_only(&self) -> bool {
+        self.has_poll_only
     }
 
     /// Announces on every ring that the thread is about to sleep; returns whether all are empty. Call

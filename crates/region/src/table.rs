@@ -38,7 +38,7 @@ pub struct Table {
     /// because the next thread may be waiting for it.
     pub looped: u64,
     /// Bit mask of NF threads that never signal (polling VMs); readers of their rings must poll now and then.
-    pub silent: u64,
+    pub poll_only: u64,
     /// For each producing and each consuming NF thread, the ring between them.
     pub rings: [[RingRef; MAX_NF_THREADS]; MAX_NF_THREADS],
     /// Names of the ports.

@@ -17,12 +17,12 @@ pub(crate) struct SweepRequest {
     /// Identifies the result.
     pub(crate) ticket: u64,
     pub(crate) table: Arc<InFlightTable>,
-    pub(crate) what: What,
+    pub(crate) what: SweepScope,
 }
 
 /// The buffers to sweep, of those that the worker handed out.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum SweepScope {
     /// Buffers of NF threads that are gone.
     Gone {
         /// The NF threads, a bit each.
@@ -80,7 +80,7 @@ impl Sweeps {
         let SweepRequest { table, what, .. } = request;
         let worker = in_flight.worker;
         in_flight.spill();
-        if let What::Gone { stranded, .. } = what
+        if let SweepScope::Gone { stranded, .. } = what
             && *done < stranded.len()
         {
             let end = (*done + SLICE as usize).min(stranded.len());
@@ -92,15 +92,15 @@ impl Sweeps {
         }
         let end = next.saturating_add(SLICE).min(table.len());
         *buffers += match what {
-            What::Gone { nf_threads, held: None, .. } => {
+            SweepScope::Gone { nf_threads, held: None, .. } => {
                 table.sweep_gone(*next..end, worker, *nf_threads, |_, _| {})
             }
-            What::Gone { nf_threads, held: Some(held), .. } => {
+            SweepScope::Gone { nf_threads, held: Some(held), .. } => {
                 held.mark_waiting(worker);
                 table.sweep_gone(*next..end, worker, *nf_threads, |buffer, mbuf| held.keep(buffer, mbuf))
             }
-            What::All => table.sweep_all(*next..end, worker),
-            What::Older { current } => table.sweep_older(*next..end, worker, *current),
+            SweepScope::All => table.sweep_all(*next..end, worker),
+            SweepScope::Older { current } => table.sweep_older(*next..end, worker, *current),
         };
         *next = end;
         if end < table.len() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dpdk::{Batch, Port, PortBuilder, RxQueue, TxQueue};
 
 use super::control::{Control, OpenProblem, Opened, Opening, Queues};
-use super::device::{Device, Gathers, PortContext};
+use super::device::{Device, PortContext, TxBuffered};
 use crate::memory::Memory;
 
 /// The control side of a NIC.
@@ -83,7 +83,7 @@ impl EthDevice {
     }
 }
 
-impl Gathers for EthDevice {
+impl TxBuffered for EthDevice {
     #[inline]
     fn unsent(&mut self) -> &mut Batch {
         &mut self.unsent
@@ -98,7 +98,7 @@ impl Device for EthDevice {
 
     #[inline]
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        self.gather(batch, cx);
+        self.buffer_tx(batch, cx);
     }
 
     #[inline]

@@ -25,7 +25,7 @@ pub(crate) use af_xdp::{XskMemory, XskQueues};
 pub(crate) use control::{Control, OpenProblem, Opened, Opening, PortMode, closed_interface, device_node};
 pub use control::{InterfaceState, InterfaceView, OpenError};
 #[cfg(test)]
-pub(crate) use device::Gathers;
+pub(crate) use device::TxBuffered;
 pub(crate) use device::{Arrival, Device, Expects, PortContext};
 pub use e1000::note_kvm;
 pub(crate) use queue::{PortQueue, Shaper};

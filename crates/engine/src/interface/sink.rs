@@ -26,7 +26,7 @@ impl Control for Sink {
 }
 
 /// Counts packets as sent and frees them, for devices without a wire.
-pub(super) fn swallow(batch: &mut Batch, cx: &PortContext<'_>) {
+pub(super) fn count_as_sent(batch: &mut Batch, cx: &PortContext<'_>) {
     cx.counters.tx_packets.add(batch.len() as u64);
     cx.counters.tx_bytes.add(batch.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum());
     batch.clear();
@@ -36,7 +36,7 @@ impl Device for Sink {
     fn receive(&mut self, _memory: &Memory, _out: &mut Batch, _wanted: usize, _cx: &PortContext<'_>) {}
 
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        swallow(batch, cx);
+        count_as_sent(batch, cx);
     }
 
     fn flush(&mut self, _cx: &PortContext<'_>) -> usize {

@@ -208,7 +208,7 @@ impl Engine {
     /// The chains, in the order of the configuration.
     #[must_use]
     pub fn chains(&self) -> Vec<ChainView> {
-        views::chains(&self.host, &self.chains, &self.since, &self.workers)
+        views::chains(&self.host, &self.chains, &self.baselines, &self.workers)
     }
 
     /// The trust groups, and the engine's own memory if it has any.
@@ -269,7 +269,7 @@ impl Engine {
     /// The ports, by number.
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
-        self.ports.views(&self.host, &self.rules, &self.since, &self.workers)
+        self.ports.views(&self.host, &self.rules, &self.baselines, &self.workers)
     }
 
     /// Closes ports and opens them again, because their interface was created again or is gone, or opens closed ones.
@@ -311,7 +311,7 @@ impl Engine {
     /// The routers.
     #[must_use]
     pub fn routers(&self) -> Vec<RouterView> {
-        self.routers.views(&self.since, &self.workers)
+        self.routers.views(&self.baselines, &self.workers)
     }
 
     /// Follows the MTUs of the ports' interfaces, from [`Engine::ports`]: routers do not forward longer packets, and

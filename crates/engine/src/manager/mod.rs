@@ -33,6 +33,7 @@ use rtrb::Consumer;
 
 mod api;
 mod apply;
+mod baselines;
 mod captures;
 mod cores;
 mod memory;
@@ -44,7 +45,6 @@ mod publish;
 mod reaper;
 mod resize;
 mod routers;
-mod since;
 pub(crate) mod traces;
 mod views;
 mod workers;
@@ -52,6 +52,7 @@ mod workers;
 pub use crate::inflight::held::HeldPacket;
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
+use baselines::Baselines;
 use captures::Captures;
 pub use captures::{
     CaptureError, CaptureNames, CaptureSpec, CaptureStarted, NamedCapturePoint, PreparedCapture,
@@ -76,7 +77,6 @@ use reaper::Reaper;
 use resize::Resizes;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
-use since::Baselines;
 use traces::Traces;
 pub use traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use views::flows::Flows;
@@ -100,7 +100,7 @@ pub struct Engine {
     nfs: Nfs,
     ports: Ports,
     memory: Memories,
-    since: Baselines,
+    baselines: Baselines,
     flow_readers: Readers<Flows>,
     monitor_readers: Readers<Heaviest>,
     notices: Notices,
@@ -132,7 +132,7 @@ impl Engine {
             ports: Ports::new(cores.node_of_each()),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes.clone()),
             resizes: Resizes::new(cores),
-            since: Baselines::default(),
+            baselines: Baselines::default(),
             flow_readers: Readers::default(),
             monitor_readers: Readers::default(),
             notices: Notices::default(),
@@ -210,7 +210,7 @@ impl Engine {
         if self.routers.service(&self.host) {
             self.publisher().send_snapshots();
         }
-        if self.chains.shorten_wanted(&self.host, &mut self.since, &self.workers) {
+        if self.chains.shorten_wanted(&self.host, &mut self.baselines, &self.workers) {
             self.publisher().publish_in_order();
         }
         self.traces.forget_published(&self.reaper);

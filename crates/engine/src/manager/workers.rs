@@ -26,7 +26,7 @@ use super::cores::{Cores, StartError};
 use crate::counters::{LinkCounters, LinkCounts, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{GroupId, LinkId, WorkerId};
-use crate::inflight::sweep::{SweepRequest, What};
+use crate::inflight::sweep::{SweepRequest, SweepScope};
 use crate::limits::SharedLimits;
 use crate::memory::Memory;
 use crate::worker::handoff::Sleeper;
@@ -285,7 +285,7 @@ impl Workers {
 
     /// Asks every worker to sweep the group's memory, of `memories`, that is on its NUMA node. `what` gets the index of
     /// that memory.
-    pub(crate) fn sweep(&mut self, memories: &[Arc<Memory>], what: impl Fn(usize) -> What) -> Pending {
+    pub(crate) fn sweep(&mut self, memories: &[Arc<Memory>], what: impl Fn(usize) -> SweepScope) -> Pending {
         self.ask_all(|region, ticket| {
             let table = Arc::clone(&memories[region].in_flight);
             Command::Sweep(SweepRequest { ticket, table, what: what(region) })

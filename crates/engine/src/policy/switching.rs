@@ -26,12 +26,12 @@ pub(crate) struct Switching {
     /// Kept from policy to policy.
     pub(crate) storm: Arc<StormControl>,
     /// The bridge's configuration.
-    wanted: Arc<Wanted>,
+    config: Arc<BridgeConfig>,
 }
 
 /// What a bridge is made of, to see whether it changes.
 #[derive(Debug, PartialEq)]
-struct Wanted {
+struct BridgeConfig {
     ports: Vec<(u16, BridgePort)>,
     own: Vec<OwnAddress>,
     storm_limits: Vec<(u16, StormLimits)>,
@@ -75,17 +75,17 @@ impl Switching {
             (port.id.0, [limits.broadcast, limits.multicast, limits.unknown_unicast])
         };
         let interfaces = ports.iter().filter(|port| is_interface(port)).map(|port| port.id).collect();
-        let wanted = Wanted {
+        let config = BridgeConfig {
             ports: ports.iter().map(bridged).collect(),
             own: own_addresses(host),
             storm_limits: ports.iter().map(limits).collect(),
             forwards_bpdus: host.switch.forward_bpdu,
         };
-        let (bridge, wanted) = match before.filter(|before| *before.wanted == wanted) {
-            Some(before) => (Arc::clone(&before.bridge), Arc::clone(&before.wanted)),
+        let (bridge, config) = match before.filter(|before| *before.config == config) {
+            Some(before) => (Arc::clone(&before.bridge), Arc::clone(&before.config)),
             None => {
-                let bridge = Bridge::new(wanted.ports.iter().cloned())?.with_bpdus(wanted.forwards_bpdus);
-                (Arc::new(bridge), Arc::new(wanted))
+                let bridge = Bridge::new(config.ports.iter().cloned())?.with_bpdus(config.forwards_bpdus);
+                (Arc::new(bridge), Arc::new(config))
             }
         };
         let options = FdbOptions {
@@ -98,7 +98,7 @@ impl Switching {
             None => Arc::new(Fdb::new(options)?),
         };
         let storm = before.map(|before| Arc::clone(&before.storm)).unwrap_or_default();
-        Ok(Some(Self { bridge, fdb, is_vlan_aware, interfaces, storm, wanted }))
+        Ok(Some(Self { bridge, fdb, is_vlan_aware, interfaces, storm, config }))
     }
 
     /// Whether both use the same bridge and FDB.
@@ -112,15 +112,15 @@ impl Switching {
         self.bridge.set_limits(&self.fdb);
         self.fdb.retain_ports(|port| self.bridge.has(port));
         self.bridge.set_limits(&self.fdb);
-        for (port, limits) in &self.wanted.storm_limits {
+        for (port, limits) in &self.config.storm_limits {
             self.storm.set(*port, *limits);
         }
         let before = before.filter(|before| Arc::ptr_eq(&before.fdb, &self.fdb));
-        let gone = before.into_iter().flat_map(|before| &before.wanted.own);
-        for OwnAddress { vlan, mac, .. } in gone.filter(|own| !self.wanted.own.contains(own)) {
+        let gone = before.into_iter().flat_map(|before| &before.config.own);
+        for OwnAddress { vlan, mac, .. } in gone.filter(|own| !self.config.own.contains(own)) {
             self.fdb.remove_static(*vlan, *mac);
         }
-        for OwnAddress { vlan, mac, port } in &self.wanted.own {
+        for OwnAddress { vlan, mac, port } in &self.config.own {
             // Without room for it, it is learned like those of hosts.
             let _ = self.fdb.add_static(*vlan, *mac, *port);
         }
@@ -128,7 +128,7 @@ impl Switching {
 
     /// The numbers of the bridge's ports.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> + '_ {
-        self.wanted.ports.iter().map(|(port, _)| *port)
+        self.config.ports.iter().map(|(port, _)| *port)
     }
 }
 

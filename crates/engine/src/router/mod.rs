@@ -25,7 +25,7 @@ pub(crate) use shared::SharedPort;
 
 /// The interfaces of a router on one port.
 #[derive(Debug)]
-struct OnPort {
+struct InterfaceIndex {
     port: PortId,
     /// The lowest VLAN of an interface (0: untagged).
     first: u16,
@@ -51,14 +51,14 @@ pub(crate) struct RouterPath {
     pub(crate) checks_sources: [bool; 2],
     pub(crate) own: OwnAddresses,
     /// Sorted by port.
-    on: Box<[OnPort]>,
+    on: Box<[InterfaceIndex]>,
     /// Punt ports, sorted, with their interfaces.
     punts: Box<[(PortId, u16)]>,
 }
 
 /// The interfaces of a router on one port; possibly none.
 #[derive(Clone, Copy)]
-pub(crate) struct Here<'a> {
+pub(crate) struct PortInterfaces<'a> {
     first: u16,
     interfaces: &'a [u16],
     pub(crate) shared: Option<&'a Arc<SharedPort>>,
@@ -77,7 +77,7 @@ impl RouterPath {
             let vlan = interface.vlan.map_or(0, VlanId::get);
             by_port.entry(interface.port).or_default().insert(vlan, n);
         }
-        let on = by_port.into_iter().map(|(port, vlans)| OnPort::new(port, &vlans)).collect();
+        let on = by_port.into_iter().map(|(port, vlans)| InterfaceIndex::new(port, &vlans)).collect();
         let mut punts: Box<[_]> = (0..).zip(&interfaces).map(|(n, interface)| (interface.punt, n)).collect();
         punts.sort_unstable();
         let checks = |family: usize| interfaces.iter().any(|interface| interface.urpf[family].is_some());
@@ -93,13 +93,13 @@ impl RouterPath {
     }
 
     /// The interfaces on a port.
-    pub(crate) fn on(&self, port: PortId) -> Here<'_> {
+    pub(crate) fn on(&self, port: PortId) -> PortInterfaces<'_> {
         match self.on.binary_search_by_key(&port, |on| on.port) {
             Ok(n) => {
-                let OnPort { first, interfaces, shared, .. } = &self.on[n];
-                Here { first: *first, interfaces, shared: shared.as_ref() }
+                let InterfaceIndex { first, interfaces, shared, .. } = &self.on[n];
+                PortInterfaces { first: *first, interfaces, shared: shared.as_ref() }
             }
-            Err(_) => Here { first: 0, interfaces: &[], shared: None },
+            Err(_) => PortInterfaces { first: 0, interfaces: &[], shared: None },
         }
     }
 
@@ -122,7 +122,7 @@ impl RouterPath {
     }
 }
 
-impl OnPort {
+impl InterfaceIndex {
     /// `vlans`: the index of the interface with each VLAN.
     fn new(port: PortId, vlans: &BTreeMap<u16, u16>) -> Self {
         let first = vlans.keys().next().copied().unwrap_or(0);
@@ -132,7 +132,7 @@ impl OnPort {
     }
 }
 
-impl Here<'_> {
+impl PortInterfaces<'_> {
     #[inline(always)]
     pub(crate) const fn is_empty(self) -> bool {
         self.interfaces.is_empty()

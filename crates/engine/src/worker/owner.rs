@@ -17,7 +17,7 @@ use dpdk::Batch;
 use super::packet::groups::groups;
 use super::packet::keys::owner_hash_of;
 use super::state::burst::Context;
-use super::state::handoff::Parcel;
+use super::state::handoff::HandoffPacket;
 use super::state::{BURST, Datapath};
 use crate::ids::PortId;
 
@@ -37,17 +37,22 @@ pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, b
     groups(
         batch,
         |n| owners[n],
-        |owner, of_owner| match ports.handoff.lane_to(owner) {
+        |owner, of_owner| match ports.handoff.tx_to(owner) {
             None => {
                 kept.append(of_owner);
             }
-            Some(lane) => {
+            Some(handoff_tx) => {
                 let trace = |packets: &Batch| {
                     if let Some(recorder) = recorder {
                         recorder.handed_over(owner, packets);
                     }
                 };
-                lane.push_received(of_owner, trace, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
+                handoff_tx.push_received(of_owner, trace, |mbuf| HandoffPacket {
+                    mbuf,
+                    memory,
+                    port,
+                    stamp: 0,
+                });
                 left.append(of_owner);
             }
         },

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use netvm_capture::CaptureReader;
-use netvm_flow::{FlowCache, Moment, New, Options, Slot};
+use netvm_flow::{FlowCache, New, Options, Slot, Validity};
 use netvm_wire::{FlowKey, parse_prefix};
 
-const NOW: Moment = Moment { generation: 1, now: 1 };
+const NOW: Validity = Validity { generation: 1, now: 1 };
 
 #[test]
 fn captures_have_one_key_each_and_one_decision() {

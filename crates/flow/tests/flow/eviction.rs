@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use netvm_flow::{Eviction, FlowCache, Moment, New, Options, Slot};
+use netvm_flow::{Eviction, FlowCache, New, Options, Slot, Validity};
 use netvm_wire::{Address, EtherType, FlowKey, IpProto};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const NOW: Moment = Moment { generation: 0, now: 0 };
+const NOW: Validity = Validity { generation: 0, now: 0 };
 const NEW: New = New { decision: 0, extra: 0, lifetime: Options::NEVER };
 
 fn key(n: u32) -> FlowKey {
@@ -52,12 +52,12 @@ impl LeastRecentlyUsed {
     }
 }
 
-/// Eight flows in a circle with their warmth, the victim hand and the cooling hand.
+/// Eight flows in a circle with their usage counts, the victim hand and the ageing hand.
 #[derive(Default)]
 struct Clock {
     circle: Vec<(u32, u32)>,
     hand: usize,
-    cooled: usize,
+    aged: usize,
 }
 
 impl Clock {
@@ -70,10 +70,10 @@ impl Clock {
             self.circle.push((flow, 0));
             return false;
         }
-        self.circle[self.cooled].1 = self.circle[self.cooled].1.saturating_sub(1);
-        self.cooled = (self.cooled + 1) % 8;
-        let coldest = self.circle.iter().map(|(_, warmth)| *warmth).min().unwrap();
-        self.circle.iter_mut().for_each(|(_, warmth)| *warmth -= coldest);
+        self.circle[self.aged].1 = self.circle[self.aged].1.saturating_sub(1);
+        self.aged = (self.aged + 1) % 8;
+        let least_used = self.circle.iter().map(|(_, usage)| *usage).min().unwrap();
+        self.circle.iter_mut().for_each(|(_, usage)| *usage -= least_used);
         while self.circle[self.hand].1 > 0 {
             self.hand = (self.hand + 1) % 8;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use netvm_flow::{Eviction, FlowCache, Moment, New, Options, Slot};
+use netvm_flow::{Eviction, FlowCache, New, Options, Slot, Validity};
 use netvm_wire::{Address, EtherType, FlowKey, IpProto};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,8 +67,8 @@ struct Model {
 }
 
 impl Model {
-    fn moment(&self) -> Moment {
-        Moment { generation: self.generation, now: self.now as u32 }
+    fn validity(&self) -> Validity {
+        Validity { generation: self.generation, now: self.now as u32 }
     }
 
     fn counts(&self, known: &Known) -> bool {
@@ -86,7 +86,7 @@ impl Model {
     ) -> Result<(), TestCaseError> {
         self.decisions += 1;
         let new = New { decision: self.decisions, extra: flow, lifetime };
-        let slot = cache.insert(port, &key(flow), new, self.moment());
+        let slot = cache.insert(port, &key(flow), new, self.validity());
         let entry = cache.entry(slot);
         prop_assert_eq!((entry.key(), entry.port(), entry.decision), (key(flow), port, self.decisions));
         let known = Known {
@@ -112,7 +112,7 @@ impl Model {
         let flows = &flows[..flows.len().min(netvm_flow::MAX_BURST)];
         let keys: Vec<_> = flows.iter().copied().map(key).collect();
         let mut slots = vec![Slot::FIRST; flows.len()];
-        let found = cache.find(port, &keys, self.moment(), &mut slots);
+        let found = cache.find(port, &keys, self.validity(), &mut slots);
         self.looked_for += flows.len() as u64;
         for (n, (flow, slot)) in flows.iter().zip(&slots).enumerate() {
             let known = self.known.get(&(port, *flow)).copied().filter(|known| self.counts(known));
@@ -149,7 +149,7 @@ impl Model {
     fn list(&mut self, cache: &FlowCache, budget: usize) -> Result<(), TestCaseError> {
         let mut listed = 0;
         for cursor in (0..cache.capacity()).step_by(budget) {
-            for (slot, entry) in cache.entries_from(cursor, budget, self.moment()) {
+            for (slot, entry) in cache.entries_from(cursor, budget, self.validity()) {
                 prop_assert!((cursor..cursor + budget).contains(&slot.index()));
                 let known = self.known.get(&(entry.port(), entry.extra)).copied();
                 let known = known.filter(|known| self.counts(known) && key(entry.extra) == entry.key());

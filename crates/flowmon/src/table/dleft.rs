@@ -2,7 +2,7 @@
 //! Schultz and Crowley, section III-E). Each flow has one bucket in each of four subtables; a new flow goes into the
 //! emptiest of them, the leftmost if several are. A look-up compares the keys in all four.
 
-use super::{FlowTable, Place, Slots};
+use super::{FlowTable, SlotLookup, Slots};
 use crate::entry::Sample;
 
 /// Subtables.
@@ -36,7 +36,7 @@ impl DLeft {
 }
 
 impl FlowTable for DLeft {
-    fn place(&self, sample: &Sample) -> Place {
+    fn look_up(&self, sample: &Sample) -> SlotLookup {
         let (mut free, mut most, mut oldest, mut age) = (None, 0, 0, u64::MAX);
         for way in 0..WAYS {
             let first = self.bucket(sample.hash, way);
@@ -50,13 +50,13 @@ impl FlowTable for DLeft {
                         (free, most) = (Some(slot), empty);
                     }
                 } else if entry.key == sample.key {
-                    return Place::Found(slot);
+                    return SlotLookup::Found(slot);
                 } else if entry.last < age {
                     (oldest, age) = (slot, entry.last);
                 }
             }
         }
-        free.map_or(Place::Taken(oldest), Place::Free)
+        free.map_or(SlotLookup::Occupied(oldest), SlotLookup::Free)
     }
 
     fn begin(&mut self, slot: usize, sample: &Sample) {

@@ -16,15 +16,15 @@ use crate::entry::{Entry, Sample};
 
 /// Where the flow of a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SlotLookup {
     /// In this slot.
     Found(usize),
     /// New: this slot is free and reserved for it.
     Free(usize),
     /// New: this slot holds the flow that must give way.
-    Taken(usize),
+    Occupied(usize),
     /// The table holds no flows.
-    Nowhere,
+    NoTable,
 }
 
 /// A table of flows. Slots are numbered from 0 to `slots() - 1`; a flow stays in its slot.
@@ -38,9 +38,9 @@ pub trait FlowTable {
     fn prefetch_entry(&self, _hash: u64) {}
 
     /// Looks for a flow, or for a slot for it.
-    fn place(&self, sample: &Sample) -> Place;
+    fn look_up(&self, sample: &Sample) -> SlotLookup;
 
-    /// Begins a flow in the slot that [`FlowTable::place`] gave.
+    /// Begins a flow in the slot that [`FlowTable::look_up`] gave.
     fn begin(&mut self, slot: usize, sample: &Sample);
 
     /// Removes the flow in a slot.
@@ -127,24 +127,26 @@ mod tests {
         let hasher = netvm_wire::FlowHasher::new();
         let at = |n: usize| sample(&hasher, n as u32, n as u64);
         for n in 0..capacity {
-            let Place::Free(slot) = table.place(&at(n)) else { panic!("no room for {n} of {capacity}") };
+            let SlotLookup::Free(slot) = table.look_up(&at(n)) else {
+                panic!("no room for {n} of {capacity}")
+            };
             table.begin(slot, &at(n));
-            assert_eq!((table.place(&at(n)), table.len()), (Place::Found(slot), n + 1));
+            assert_eq!((table.look_up(&at(n)), table.len()), (SlotLookup::Found(slot), n + 1));
         }
-        let slots: Vec<_> = (0..capacity).map(|n| table.place(&at(n))).collect();
-        assert!(slots.iter().all(|place| matches!(place, Place::Found(_))));
+        let slots: Vec<_> = (0..capacity).map(|n| table.look_up(&at(n))).collect();
+        assert!(slots.iter().all(|slot| matches!(slot, SlotLookup::Found(_))));
         for n in capacity..8 * capacity {
-            let slot = match table.place(&at(n)) {
-                Place::Taken(slot) => {
+            let slot = match table.look_up(&at(n)) {
+                SlotLookup::Occupied(slot) => {
                     assert!(table.entries()[slot].last < n as u64);
                     table.remove(slot);
                     slot
                 }
-                Place::Free(slot) => slot,
+                SlotLookup::Free(slot) => slot,
                 other => panic!("{other:?}"),
             };
             table.begin(slot, &at(n));
-            assert_eq!(table.place(&at(n)), Place::Found(slot));
+            assert_eq!(table.look_up(&at(n)), SlotLookup::Found(slot));
         }
         assert!(table.len() <= table.entries().len());
         let used = table.entries().iter().filter(|entry| entry.used).count();
@@ -155,7 +157,7 @@ mod tests {
             }
         }
         assert!(table.is_empty());
-        assert!(matches!(table.place(&at(1)), Place::Free(_)));
+        assert!(matches!(table.look_up(&at(1)), SlotLookup::Free(_)));
     }
 
     #[test]
@@ -164,6 +166,6 @@ mod tests {
             holds(DLeft::new(capacity), capacity);
             holds(Tagged::new(capacity), capacity);
         }
-        assert_eq!(Null.place(&sample(&netvm_wire::FlowHasher::new(), 1, 1)), Place::Nowhere);
+        assert_eq!(Null.look_up(&sample(&netvm_wire::FlowHasher::new(), 1, 1)), SlotLookup::NoTable);
     }
 }

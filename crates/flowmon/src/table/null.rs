@@ -1,6 +1,6 @@
 //! The paper's `null` monitor: headers are read and lengths counted, and no flow is kept.
 
-use super::{FlowTable, Place, Slots};
+use super::{FlowTable, SlotLookup, Slots};
 use crate::entry::Sample;
 
 /// No table.
@@ -9,8 +9,8 @@ pub struct Null;
 
 impl FlowTable for Null {
     #[inline(always)]
-    fn place(&self, _sample: &Sample) -> Place {
-        Place::Nowhere
+    fn look_up(&self, _sample: &Sample) -> SlotLookup {
+        SlotLookup::NoTable
     }
 
     fn begin(&mut self, _slot: usize, _sample: &Sample) {}

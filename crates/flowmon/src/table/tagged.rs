@@ -6,7 +6,7 @@
 
 use netvm_flow_table::{Table, Tags, WAYS};
 
-use super::{FlowTable, Place, Slots};
+use super::{FlowTable, SlotLookup, Slots};
 use crate::entry::Sample;
 
 /// Tag of a free slot.
@@ -82,7 +82,7 @@ impl FlowTable for Tagged {
     }
 
     #[inline]
-    fn place(&self, sample: &Sample) -> Place {
+    fn look_up(&self, sample: &Sample) -> SlotLookup {
         let tag = Self::tag(sample.hash);
         let buckets = self.buckets(sample.hash);
         let mut free = [0; 2];
@@ -91,7 +91,7 @@ impl FlowTable for Tagged {
             while found != 0 {
                 let slot = bucket * WAYS + found.trailing_zeros() as usize;
                 if self.slots.at(slot).key == sample.key {
-                    return Place::Found(slot);
+                    return SlotLookup::Found(slot);
                 }
                 found &= found - 1;
             }
@@ -100,8 +100,8 @@ impl FlowTable for Tagged {
         // The emptier bucket; the first if they are alike.
         let chosen = usize::from(free[1].count_ones() > free[0].count_ones());
         match free[chosen] {
-            0 => Place::Taken(self.oldest(buckets)),
-            slots => Place::Free(buckets[chosen] * WAYS + slots.trailing_zeros() as usize),
+            0 => SlotLookup::Occupied(self.oldest(buckets)),
+            slots => SlotLookup::Free(buckets[chosen] * WAYS + slots.trailing_zeros() as usize),
         }
     }
 

@@ -8,7 +8,7 @@ use model::{BUFFERS, LENGTH, OFFSET, Rig, SHORT, link, nf_thread};
 use netvm_ring::Span;
 use steps::{Manner, Step};
 
-use super::sweep::What;
+use super::sweep::SweepScope;
 use super::{MOST_CHANGES, queue};
 use crate::ids::LinkId;
 
@@ -97,7 +97,9 @@ fn what_a_dead_producer_did_not_publish_is_swept_by_its_owner() {
     rig.memory.region().set_owner(buffers[0], nf_thread(1).0);
     let stranded = vec![(buffers[0], nf_thread(1)), (buffers[1], nf_thread(1)), (BUFFERS, nf_thread(1))];
     rig.model.get_mut(&buffers[0]).unwrap().nf_thread = nf_thread(1);
-    rig.sweep(0, What::Gone { nf_threads: 0, stranded, held: None }, |out| out.nf_thread == nf_thread(1));
+    rig.sweep(0, SweepScope::Gone { nf_threads: 0, stranded, held: None }, |out| {
+        out.nf_thread == nf_thread(1)
+    });
     rig.check();
     assert_eq!(rig.model.len(), 2);
     rig.empty();

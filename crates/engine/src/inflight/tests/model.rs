@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::steps::{Step, changed, step};
 use crate::drop_reason::Violation;
 use crate::ids::{LinkId, NfThreadId, WorkerId};
-use crate::inflight::sweep::{SweepRequest, Sweeps, What};
+use crate::inflight::sweep::{SweepRequest, SweepScope, Sweeps};
 use crate::inflight::{InFlight, Returned, ThreadInFlight, Turn};
 use crate::memory::Memory;
 
@@ -167,7 +167,7 @@ impl Rig {
         Expected::Packet
     }
 
-    pub(super) fn sweep(&mut self, worker: usize, what: What, is_due: impl Fn(&Out) -> bool) {
+    pub(super) fn sweep(&mut self, worker: usize, what: SweepScope, is_due: impl Fn(&Out) -> bool) {
         let (mut sweeps, table) = (Sweeps::default(), Arc::clone(&self.memory.in_flight));
         sweeps.add(SweepRequest { ticket: 7, table, what });
         let (swept, _) = sweeps.step(&mut self.workers[worker]).expect("fewer buffers than a slice");
@@ -202,13 +202,13 @@ impl Rig {
             Step::NextGeneration => self.generation = self.memory.in_flight.next_generation(),
             Step::SweepGone { worker, thread } => {
                 let gone = nf_thread(thread);
-                let what = What::Gone { nf_threads: 1 << gone.0, stranded: Vec::new(), held: None };
+                let what = SweepScope::Gone { nf_threads: 1 << gone.0, stranded: Vec::new(), held: None };
                 self.sweep(worker, what, |out| out.nf_thread == gone);
             }
-            Step::SweepAll { worker } => self.sweep(worker, What::All, |_| true),
+            Step::SweepAll { worker } => self.sweep(worker, SweepScope::All, |_| true),
             Step::SweepOlder { worker } => {
                 let current = self.generation;
-                self.sweep(worker, What::Older { current }, |out| out.generation != current);
+                self.sweep(worker, SweepScope::Older { current }, |out| out.generation != current);
             }
         }
         self.check();

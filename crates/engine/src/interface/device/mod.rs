@@ -104,13 +104,13 @@ pub(crate) trait Device: Send {
 }
 
 /// A device with its own burst of packets to send.
-pub(crate) trait Gathers: Device {
+pub(crate) trait TxBuffered: Device {
     /// Packets taken and not sent yet.
     fn unsent(&mut self) -> &mut Batch;
 
     /// Implements [`Device::enqueue`]: sends when the burst is full, and drops packets that still do not fit.
     #[inline]
-    fn gather(&mut self, batch: &mut Batch, cx: &PortContext<'_>) {
+    fn buffer_tx(&mut self, batch: &mut Batch, cx: &PortContext<'_>) {
         self.unsent().append(batch);
         if !batch.is_empty() {
             self.flush(cx);

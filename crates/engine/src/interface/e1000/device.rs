@@ -13,7 +13,7 @@ use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
 
 use crate::drop_reason::DropReason;
 use crate::interface::device::buffers::{begin_large, insert, note};
-use crate::interface::device::{Device, Expects, Gathers, PortContext};
+use crate::interface::device::{Device, Expects, PortContext, TxBuffered};
 use crate::memory::Memory;
 
 /// Bytes of a packet's beginning that offload requests may refer to.
@@ -105,7 +105,7 @@ fn finish(mut packet: Mbuf, sent: &Sent<'_>) -> Option<Mbuf> {
     }
 }
 
-impl Gathers for E1000Device {
+impl TxBuffered for E1000Device {
     #[inline]
     fn unsent(&mut self) -> &mut Batch {
         &mut self.unsent
@@ -130,7 +130,7 @@ impl Device for E1000Device {
 
     #[inline]
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        self.gather(batch, cx);
+        self.buffer_tx(batch, cx);
     }
 
     fn flush(&mut self, cx: &PortContext<'_>) -> usize {

@@ -17,7 +17,7 @@ use netvm_vnet::{
 
 use crate::drop_reason::DropReason;
 use crate::interface::device::buffers::{begin_large, insert, is_large, note, pending_of};
-use crate::interface::device::{Arrival, Device, Gathers, PortContext};
+use crate::interface::device::{Arrival, Device, PortContext, TxBuffered};
 use crate::memory::Memory;
 
 /// The longest packet: a segment of 64 KB behind an Ethernet header with two tags.
@@ -169,7 +169,7 @@ const fn iovec(part: Part) -> libc::iovec {
     libc::iovec { iov_base: part.bytes, iov_len: part.length }
 }
 
-impl Gathers for KernelDevice {
+impl TxBuffered for KernelDevice {
     #[inline]
     fn unsent(&mut self) -> &mut Batch {
         &mut self.unsent
@@ -216,7 +216,7 @@ impl Device for KernelDevice {
 
     #[inline]
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        self.gather(batch, cx);
+        self.buffer_tx(batch, cx);
     }
 
     fn flush(&mut self, cx: &PortContext<'_>) -> usize {

@@ -11,7 +11,7 @@ use netvm_clock as clock;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::interface::device::{Device, Expects, PortContext};
-use crate::interface::sink::swallow;
+use crate::interface::sink::count_as_sent;
 use crate::memory::{Memory, Stamp};
 
 /// Progress of a capture port, shared with the manager.
@@ -222,7 +222,7 @@ impl Device for Capture {
                 false
             }
         });
-        swallow(batch, cx);
+        count_as_sent(batch, cx);
     }
 
     fn flush(&mut self, _cx: &PortContext<'_>) -> usize {

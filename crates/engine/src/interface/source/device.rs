@@ -16,7 +16,7 @@ use netvm_clock as clock;
 use netvm_model::SourceConfig;
 
 use crate::interface::device::{Device, Expects, PortContext};
-use crate::interface::sink::swallow;
+use crate::interface::sink::count_as_sent;
 use crate::memory::Memory;
 
 /// The first cache line of a frame: Ethernet, IPv4 and UDP headers and padding.
@@ -41,14 +41,14 @@ pub(super) struct Source {
 
 /// What the queues of a port share.
 #[derive(Debug, Default)]
-pub(super) struct Common {
+pub(super) struct SharedState {
     /// When the first queue started, in cycles; 0: not yet.
     start: AtomicU64,
     /// Packets that were due but not generated.
     missed: AtomicU64,
 }
 
-impl Common {
+impl SharedState {
     /// Packets that were due but not generated.
     pub(super) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
@@ -97,7 +97,7 @@ struct RateLimit {
     count: u64,
     start: Option<u64>,
     sent: u64,
-    common: Arc<Common>,
+    common: Arc<SharedState>,
 }
 
 impl RateLimit {
@@ -119,7 +119,7 @@ impl RateLimit {
 
 impl Source {
     /// A queue of a source as configured, with its number and that of all; frames are at least as long as their headers.
-    pub(super) fn new(config: &SourceConfig, (queue, queues): (u16, u16), common: &Arc<Common>) -> Self {
+    pub(super) fn new(config: &SourceConfig, (queue, queues): (u16, u16), common: &Arc<SharedState>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];
         template[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -212,7 +212,7 @@ impl Device for Source {
     }
 
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        swallow(batch, cx);
+        count_as_sent(batch, cx);
     }
 
     fn flush(&mut self, _cx: &PortContext<'_>) -> usize {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     /// 1000 packets a second of a clock of 1 MHz.
-    fn rate_limit(burst: u64, common: &Arc<Common>) -> RateLimit {
+    fn rate_limit(burst: u64, common: &Arc<SharedState>) -> RateLimit {
         let part = Part { flows: 1, queue: 0, queues: 1 };
         let (count, common) = (u64::MAX, Arc::clone(common));
         RateLimit { rate: 1000, burst, hertz: 1_000_000, part, count, start: None, sent: 0, common }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_rate_holds_and_a_long_backlog_is_given_up() {
-        let common = Arc::new(Common::default());
+        let common = Arc::new(SharedState::default());
         let mut rate_limit = rate_limit(1, &common);
         assert_eq!(rate_limit.due(5_000_000), 0);
         assert_eq!(rate_limit.due(5_003_500), 3);
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn packets_wait_until_a_burst_is_due() {
-        let common = Arc::new(Common::default());
+        let common = Arc::new(SharedState::default());
         let mut rate_limit = rate_limit(64, &common);
         assert_eq!((rate_limit.due(1), rate_limit.due(64_000), rate_limit.due(64_001)), (0, 0, 64));
         rate_limit.sent += 50;
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn queues_divide_the_rate_and_nothing_is_missed_after_the_last_packet() {
-        let common = Arc::new(Common::default());
+        let common = Arc::new(SharedState::default());
         let part = |queue| Part { flows: 4, queue, queues: 2 };
         let queue = |queue| RateLimit { part: part(queue), count: 20, ..rate_limit(1, &common) };
         let (mut first, mut second) = (queue(0), queue(1));

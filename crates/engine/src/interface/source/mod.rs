@@ -7,10 +7,10 @@ use std::sync::Arc;
 use netvm_model::SourceConfig;
 
 use super::control::{Control, OpenProblem, Opened, Opening, Queues};
-use device::{Common, Source};
+use device::{SharedState, Source};
 
 /// The control side.
-struct Generator(Arc<Common>);
+struct Generator(Arc<SharedState>);
 
 impl Control for Generator {
     fn missed(&self) -> u64 {

@@ -7,7 +7,7 @@ use netvm_vnet::{Header, Pending, Segments};
 
 use crate::drop_reason::DropReason;
 use crate::interface::device::buffers::{note, pending_of};
-use crate::interface::device::{Device, Expects, Gathers, PortContext};
+use crate::interface::device::{Device, Expects, PortContext, TxBuffered};
 use crate::memory::Memory;
 
 /// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
@@ -32,7 +32,7 @@ impl VhostDevice {
     }
 }
 
-impl Gathers for VhostDevice {
+impl TxBuffered for VhostDevice {
     #[inline]
     fn unsent(&mut self) -> &mut Batch {
         &mut self.unsent
@@ -56,7 +56,7 @@ impl Device for VhostDevice {
 
     #[inline]
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        self.gather(batch, cx);
+        self.buffer_tx(batch, cx);
     }
 
     #[inline]

@@ -21,7 +21,7 @@ use netvm_ring::RingMemory;
 
 use super::Nfs;
 use crate::ids::GroupId;
-use crate::inflight::sweep::{Swept, What};
+use crate::inflight::sweep::{SweepScope, Swept};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::workers::{Pending, Workers};
 
@@ -120,7 +120,7 @@ impl Nfs {
                 } else {
                     let Some(group) = self.groups.get(&audit.group) else { return true };
                     let generations = &audit.generations;
-                    let older = |region: usize| What::Older { current: generations[region] };
+                    let older = |region: usize| SweepScope::Older { current: generations[region] };
                     audit.pending = workers.sweep(group.memories(), older);
                     audit.phase = Phase::Sweeping;
                 }

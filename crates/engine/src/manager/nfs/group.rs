@@ -77,7 +77,7 @@ pub(crate) struct GroupState {
     /// Bit mask of NF threads whose process ended and whose number is not free yet.
     gone: u64,
     /// Bit mask of NF threads that never signal.
-    silent: u64,
+    poll_only: u64,
     rings: BTreeMap<(u8, u8), RingRef>,
     /// Free rings by region.
     free_rings: Vec<Vec<u16>>,
@@ -108,7 +108,7 @@ impl GroupState {
             is_replaced: false,
             taken: 1,
             gone: 0,
-            silent: 0,
+            poll_only: 0,
             rings: BTreeMap::new(),
             free_rings,
         })
@@ -137,20 +137,20 @@ impl GroupState {
     }
 
     /// Marks NF threads (bit mask) that never signal.
-    pub(super) const fn silence(&mut self, nf_threads: u64) {
-        self.silent |= nf_threads;
+    pub(super) const fn add_poll_only(&mut self, nf_threads: u64) {
+        self.poll_only |= nf_threads;
     }
 
     /// Bit mask of the NF threads that never signal.
-    pub(crate) const fn silent(&self) -> u64 {
-        self.silent
+    pub(crate) const fn poll_only(&self) -> u64 {
+        self.poll_only
     }
 
     /// Frees NF threads (bit mask) and the rings to and from them. No process may use them any more.
     pub(super) fn release_nf_threads(&mut self, nf_threads: u64) {
         self.taken &= !(nf_threads & !1);
         self.gone &= !nf_threads;
-        self.silent &= !nf_threads;
+        self.poll_only &= !nf_threads;
         let gone = |nf_thread: u8| nf_threads >> nf_thread & 1 == 1;
         let free_rings = &mut self.free_rings;
         self.rings.retain(|(from, to), ring| {

@@ -57,7 +57,7 @@ pub(super) struct Progress {
 
 /// One observation of an NF thread by the watchdog.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct Observation {
     /// Changes with the thread's progress.
     pub(super) position: u64,
     /// Whether packets wait for the thread.
@@ -76,22 +76,22 @@ pub(super) struct Interval {
 
 impl Progress {
     /// Whether the thread has made no progress since the last observation although packets wait for it.
-    pub(super) const fn stands_still(&self, look: &Look) -> bool {
-        look.waits && look.position == self.position
+    pub(super) const fn is_stalled(&self, observation: &Observation) -> bool {
+        observation.waits && observation.position == self.position
     }
 
     /// Adds an observation.
-    pub(super) fn note(&mut self, look: Look, since: Interval) {
-        let (stalled, starved) = match self.stands_still(&look) {
+    pub(super) fn note(&mut self, observation: Observation, since: Interval) {
+        let (stalled, starved) = match self.is_stalled(&observation) {
             true => (self.stalled + since.granted, self.starved + since.step.saturating_sub(since.granted)),
             false => (Duration::ZERO, Duration::ZERO),
         };
         let share = since.step.as_secs_f32().min(1.0);
         *self = Self {
-            position: look.position,
+            position: observation.position,
             stalled,
             starved,
-            fill: look.fill.max(self.fill * (1.0 - share)),
+            fill: observation.fill.max(self.fill * (1.0 - share)),
         };
     }
 }
@@ -206,7 +206,7 @@ impl Nfs {
             control.set_notify(notify);
         }
         if guest == Some(NotifyMode::Poll) {
-            group.silence(mask);
+            group.add_poll_only(mask);
         }
         self.last_instance += 1;
         let id = InstanceId(self.last_instance);

@@ -15,7 +15,7 @@ use super::group::GroupState;
 use super::instance::Instance;
 use super::teardown::Teardown;
 use crate::ids::GroupId;
-use crate::inflight::sweep::{Swept, What};
+use crate::inflight::sweep::{SweepScope, Swept};
 use crate::manager::memory::{GroupError, Memories};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::workers::{Pending, Workers};
@@ -94,7 +94,7 @@ impl Nfs {
     /// Reclaims the buffers of a group's old memory. No worker hands one out any more: the commands that remove the
     /// links were sent before.
     pub(crate) fn reclaim(&mut self, mut reset: Reset, workers: &mut Workers) {
-        reset.pending = workers.sweep(reset.group.memories(), |_| What::All);
+        reset.pending = workers.sweep(reset.group.memories(), |_| SweepScope::All);
         self.resets.push(reset);
     }
 

@@ -21,7 +21,7 @@ use super::Nfs;
 use super::instance::{Instance, InstanceState};
 use crate::ids::{InstanceId, NfThreadId, RoleId};
 use crate::inflight::held::{HeldPacket, HeldPacketCollector, MOST};
-use crate::inflight::sweep::{Swept, What};
+use crate::inflight::sweep::{SweepScope, Swept};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::workers::{Pending, Workers};
 
@@ -86,10 +86,10 @@ impl Teardown {
     }
 
     /// Records a finished sweep if it belongs to this teardown.
-    pub(super) fn swept(&mut self, done: Swept, what: &mut What) {
+    pub(super) fn swept(&mut self, done: Swept, what: &mut SweepScope) {
         if self.pending.answer(done.ticket) {
             self.buffers += done.buffers;
-            if let What::Gone { held, .. } = what
+            if let SweepScope::Gone { held, .. } = what
                 && let Some(held) = held.take()
             {
                 self.last.packets.extend(held.into_packets());
@@ -223,7 +223,7 @@ impl Nfs {
             let held = HeldPacketCollector::new(Arc::clone(&instance.control), threads, direct.clone());
             Box::new(held.with_buffers(group.memories()[region].in_flight.len()))
         };
-        workers.sweep(group.memories(), |region| What::Gone {
+        workers.sweep(group.memories(), |region| SweepScope::Gone {
             nf_threads,
             stranded: stranded.to_vec(),
             held: (phase == Phase::FirstSweep).then(|| held(region)),

@@ -18,7 +18,7 @@ use netvm_model::Host;
 use netvm_ring::RingMemory;
 
 use super::Nfs;
-use super::instance::{Instance, InstanceState, Interval, Look, Progress};
+use super::instance::{Instance, InstanceState, Interval, Observation, Progress};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::workers::Workers;
 
@@ -61,7 +61,8 @@ impl Nfs {
                 continue;
             }
             let threads = 0..instance.nf_threads.len() as u16;
-            let found: Vec<_> = threads.map(|thread| self.look(instance, thread, workers.len())).collect();
+            let found: Vec<_> =
+                threads.map(|thread| self.observation(instance, thread, workers.len())).collect();
             let limit = hang_timeout(host, instance);
             let Some(instance) = self.instances.get_mut(&id) else { continue };
             let change = instance.observe(&found, step, limit);
@@ -86,11 +87,11 @@ impl Nfs {
     }
 
     /// Observes the rings of a thread.
-    fn look(&self, instance: &Instance, thread: u16, workers: usize) -> Look {
+    fn observation(&self, instance: &Instance, thread: u16, workers: usize) -> Observation {
         let control = &instance.control;
         let mut position = control.thread(thread).heartbeat.load(std::sync::atomic::Ordering::Relaxed);
         let (mut waits, mut fill) = (false, 0.0_f32);
-        let mut look_at = |ring: RingMemory| {
+        let mut add_ring = |ring: RingMemory| {
             let (head, tail) = ring.claims();
             // Heads that move by the same number in both directions must not cancel each other.
             position = position.wrapping_mul(31).wrapping_add(head.into());
@@ -98,13 +99,13 @@ impl Nfs {
             fill = fill.max(ring.occupancy() as f32 / ring.capacity() as f32);
         };
         for worker in 0..workers as u16 {
-            look_at(control.ring_to_nf(thread, worker));
+            add_ring(control.ring_to_nf(thread, worker));
         }
         if let Some(group) = self.groups.get(&instance.group) {
             let to = instance.nf_threads[usize::from(thread)];
-            group.rings_to(to).filter_map(|ring| group.ring(ring)).for_each(look_at);
+            group.rings_to(to).filter_map(|ring| group.ring(ring)).for_each(add_ring);
         }
-        Look { position, waits, fill }
+        Observation { position, waits, fill }
     }
 }
 
@@ -127,18 +128,18 @@ enum Change {
 
 impl Instance {
     /// Adds an observation of each thread, `step` after the last one.
-    fn observe(&mut self, found: &[Look], step: Duration, limit: Option<Duration>) -> Option<Change> {
+    fn observe(&mut self, found: &[Observation], step: Duration, limit: Option<Duration>) -> Option<Change> {
         self.progress.resize_with(found.len(), Progress::default);
-        let stands_still =
-            self.progress.iter().zip(found).any(|(progress, look)| progress.stands_still(look));
-        let granted = if stands_still {
+        let is_stalled =
+            self.progress.iter().zip(found).any(|(progress, observation)| progress.is_stalled(observation));
+        let granted = if is_stalled {
             self.cpu_time.granted(step)
         } else {
             self.cpu_time.forget();
             step
         };
-        for (progress, look) in self.progress.iter_mut().zip(found) {
-            progress.note(*look, Interval { step, granted });
+        for (progress, observation) in self.progress.iter_mut().zip(found) {
+            progress.note(*observation, Interval { step, granted });
         }
         let longest = |of: fn(&Progress) -> Duration| self.progress.iter().map(of).max().unwrap_or_default();
         let (stalled, starved) = (longest(|progress| progress.stalled), longest(|progress| progress.starved));

@@ -79,7 +79,7 @@ impl Loads {
         let busy = sample.advance(counters.busy_cycles.get());
         sample.load = thousandths(busy, possible);
         let load = sample.load;
-        let own = placement.places.iter().filter(|(_, place)| place.workers.contains(&worker));
+        let own = placement.by_port.iter().filter(|(_, place)| place.workers.contains(&worker));
         let mut sampled: Vec<(PortId, u64)> = Vec::new();
         for port in own.map(|(port, _)| *port) {
             let cycles = counters.ports[port.index()].timed_cycles.get();

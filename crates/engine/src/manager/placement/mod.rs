@@ -26,14 +26,14 @@ const STEP: u32 = 100;
 
 /// The workers of a port's queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct PortPlacement {
     /// By queue.
     workers: Vec<WorkerId>,
     /// Whether its queues count: those of punt ports rarely have packets.
     counts: bool,
 }
 
-impl Place {
+impl PortPlacement {
     fn queues_on(&self, worker: WorkerId) -> usize {
         self.workers.iter().filter(|other| **other == worker).count()
     }
@@ -53,33 +53,33 @@ pub(crate) struct Placement {
     /// By worker: its NUMA node.
     nodes: Vec<u32>,
     /// Ports that are open, or were when they were lost.
-    places: BTreeMap<PortId, Place>,
+    by_port: BTreeMap<PortId, PortPlacement>,
 }
 
 impl Placement {
     /// Without ports. `nodes`: the NUMA node of each worker; there is at least one.
     pub(crate) fn new(nodes: Vec<u32>) -> Self {
-        Self { nodes, places: BTreeMap::new() }
+        Self { nodes, by_port: BTreeMap::new() }
     }
 
     /// The worker of each queue of a port.
     pub(crate) fn workers_of(&self, port: PortId) -> &[WorkerId] {
-        self.places.get(&port).map_or(&[], |place| &place.workers)
+        self.by_port.get(&port).map_or(&[], |place| &place.workers)
     }
 
     /// Queues of a worker that count.
     pub(crate) fn queues(&self, worker: WorkerId) -> usize {
-        self.places.values().filter(|place| place.counts).map(|place| place.queues_on(worker)).sum()
+        self.by_port.values().filter(|place| place.counts).map(|place| place.queues_on(worker)).sum()
     }
 
     /// Queues of a port on a worker.
     pub(crate) fn queues_of(&self, port: PortId, worker: WorkerId) -> usize {
-        self.places.get(&port).map_or(0, |place| place.queues_on(worker))
+        self.by_port.get(&port).map_or(0, |place| place.queues_on(worker))
     }
 
     /// Notes that a queue has moved.
     pub(crate) fn moved(&mut self, moved: Move) {
-        let place = self.places.get_mut(&moved.port);
+        let place = self.by_port.get_mut(&moved.port);
         let queue = place.and_then(|place| place.workers.iter_mut().rfind(|worker| **worker == moved.from));
         if let Some(worker) = queue {
             *worker = moved.to;
@@ -96,7 +96,7 @@ impl Placement {
 
     /// Forgets ports.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(PortId) -> bool) {
-        self.places.retain(|port, _| is_kept(*port));
+        self.by_port.retain(|port, _| is_kept(*port));
     }
 
     /// Chooses the workers of ports that are about to open, again for those that had some.
@@ -119,7 +119,7 @@ struct Round<'a> {
     placement: &'a mut Placement,
     loads: &'a Loads,
     /// Their places before.
-    former: BTreeMap<PortId, Place>,
+    former: BTreeMap<PortId, PortPlacement>,
     /// By worker: the load in thousandths, without these ports before they are placed.
     load: Vec<u32>,
     /// The average load of a queue.
@@ -134,7 +134,7 @@ impl<'a> Round<'a> {
         let average = load.iter().sum::<u32>() / queues.max(1) as u32;
         let mut former = BTreeMap::new();
         for request in requests {
-            let Some(place) = placement.places.remove(&request.port) else { continue };
+            let Some(place) = placement.by_port.remove(&request.port) else { continue };
             for (worker, load) in load.iter_mut().enumerate() {
                 *load = load.saturating_sub(loads.of_port(request.port, WorkerId(worker as u8)));
             }
@@ -161,7 +161,7 @@ impl<'a> Round<'a> {
             }
             workers.push(worker);
         }
-        self.placement.places.insert(request.port, Place { workers, counts: request.counts });
+        self.placement.by_port.insert(request.port, PortPlacement { workers, counts: request.counts });
     }
 
     fn node(&self, worker: WorkerId) -> Option<u32> {

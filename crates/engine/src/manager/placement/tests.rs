@@ -158,7 +158,7 @@ fn any_ports_are_spread_evenly_and_the_same_way_each_time() {
         let (least, most) = (*queues.iter().min().unwrap(), *queues.iter().max().unwrap());
         assert!(most - least <= 1, "{queues:?} of {requests:?}");
         let again = placed(&vec![0; count], &requests);
-        assert_eq!(placement.places, again.places);
+        assert_eq!(placement.by_port, again.by_port);
         for request in &requests {
             assert_eq!(placement.workers_of(request.port).len(), usize::from(request.queues));
         }

@@ -10,8 +10,8 @@ use super::{PortState, Ports};
 use crate::counters::{DropCounts, InterfaceCounts, QueueCounters};
 use crate::ids::{PortId, WorkerId};
 use crate::interface::{InterfaceView, closed_interface};
+use crate::manager::baselines::{Baselines, PortSums};
 use crate::manager::publish::policy::Rules;
-use crate::manager::since::{Baselines, PortSums};
 use crate::manager::workers::Workers;
 use crate::policy::SwitchingView;
 use crate::snapshot::connection;
@@ -89,11 +89,11 @@ impl Ports {
         &self,
         host: &Host,
         rules: &Rules,
-        since: &Baselines,
+        baselines: &Baselines,
         workers: &Workers,
     ) -> Vec<PortView> {
         let view = |state: &PortState| {
-            let sums = since.port(state.id(), workers);
+            let sums = baselines.port(state.id(), workers);
             let control = &state.control;
             PortView {
                 workers: self.workers_of(state),
@@ -119,7 +119,7 @@ impl Ports {
                 switching: rules.switching_view(config.id),
                 interface: closed_interface(config.kind.info()),
                 fault: Some(self.closed.get(&config.id)?.clone()),
-                ..closed_view(config.id, since.port(config.id, workers))
+                ..closed_view(config.id, baselines.port(config.id, workers))
             })
         };
         let closed = host.ports.iter().filter_map(closed);

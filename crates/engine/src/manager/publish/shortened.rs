@@ -8,7 +8,7 @@ use netvm_model::{Host, MAX_CHAINS};
 
 use super::Chains;
 use crate::ids::ChainId;
-use crate::manager::since::{Baselines, ChainSums};
+use crate::manager::baselines::{Baselines, ChainSums};
 use crate::manager::workers::Workers;
 use crate::snapshot::Shortened;
 
@@ -23,14 +23,19 @@ impl Chains {
     }
 
     /// Creates the chains that workers requested. Returns whether there are any.
-    pub(crate) fn shorten_wanted(&mut self, host: &Host, since: &mut Baselines, workers: &Workers) -> bool {
+    pub(crate) fn shorten_wanted(
+        &mut self,
+        host: &Host,
+        baselines: &mut Baselines,
+        workers: &Workers,
+    ) -> bool {
         let known = self.shortened.len();
         for worker in workers.iter() {
             let wanted = worker.counters.wanted_chain.swap(0, Ordering::Relaxed);
             if wanted != 0
                 && let Some(short) = self.shorten(host, ChainId((wanted >> 16) as u16), wanted as u16)
             {
-                since.begin_chain(short.id, workers);
+                baselines.begin_chain(short.id, workers);
                 self.shortened.push(short);
             }
         }
@@ -58,8 +63,8 @@ impl Chains {
     }
 
     /// Counter sums of a chain with all its variants.
-    pub(crate) fn counts(&self, id: ChainId, since: &Baselines, workers: &Workers) -> ChainSums {
+    pub(crate) fn counts(&self, id: ChainId, baselines: &Baselines, workers: &Workers) -> ChainSums {
         let variants = self.shortened.iter().filter(|short| short.of == id);
-        variants.fold(since.chain(id, workers), |sums, short| sums + since.chain(short.id, workers))
+        variants.fold(baselines.chain(id, workers), |sums, short| sums + baselines.chain(short.id, workers))
     }
 }

@@ -47,7 +47,7 @@ impl View<'_> {
         }
         keep_rings(group, &mut table);
         table.looped = u64::from(has_loop(&edges));
-        table.silent = group.silent();
+        table.poll_only = group.poll_only();
         table
     }
 

@@ -10,7 +10,7 @@ use netvm_model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
 
-use super::since::Baselines;
+use super::baselines::Baselines;
 use super::workers::Workers;
 use crate::ids::PortId;
 use crate::router::{
@@ -190,9 +190,9 @@ impl Routers {
         changes_paths
     }
 
-    pub(crate) fn views(&self, since: &Baselines, workers: &Workers) -> Vec<RouterView> {
+    pub(crate) fn views(&self, baselines: &Baselines, workers: &Workers) -> Vec<RouterView> {
         let view = |(id, state): (&RouterId, &State)| {
-            let counts = since.router(*id, workers);
+            let counts = baselines.router(*id, workers);
             netvm_counters::router!(filled! { RouterView from counts {
                 id: *id,
                 routes: state.tables.routes(),

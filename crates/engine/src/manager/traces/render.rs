@@ -11,7 +11,7 @@ use super::history::History;
 use crate::drop_reason::DropReason;
 use crate::ids::WorkerId;
 use crate::policy::{Decision, Outcome, Policy};
-use crate::worker::record::{Events, RawEvent, TraceRecord, What};
+use crate::worker::record::{Events, PacketEvent, RawEvent, TraceRecord};
 use crate::worker::trace::{Lost, Step, TimedStep, TracedPacket};
 
 /// The steps of a packet under one policy.
@@ -23,9 +23,9 @@ pub(crate) fn steps(events: &Events, policy: &Policy) -> Vec<Step> {
 
 /// What became of a packet that workers have followed: of all records of it.
 pub(super) fn traced<'a>(records: &'a [TraceRecord], history: &History) -> Option<TracedPacket> {
-    let begins = |record: &&TraceRecord| matches!(first_of(record), Some(What::Step(Step::In(_))));
+    let begins = |record: &&TraceRecord| matches!(first_of(record), Some(PacketEvent::Step(Step::In(_))));
     let first = records.iter().find(begins)?;
-    let Some(What::Step(Step::In(from))) = first_of(first) else { return None };
+    let Some(PacketEvent::Step(Step::In(from))) = first_of(first) else { return None };
     let age = duration(clock::cycles().saturating_sub(first.received));
     let list = |record: &'a TraceRecord| record.events.list().iter().map(move |event| (record.by, event));
     let mut events: Vec<(WorkerId, &RawEvent)> = records.iter().flat_map(list).collect();
@@ -47,7 +47,7 @@ pub(super) fn traced<'a>(records: &'a [TraceRecord], history: &History) -> Optio
     Some(TracedPacket { worker: first.by, at, from: *from, bytes: first.bytes, steps })
 }
 
-fn first_of(record: &TraceRecord) -> Option<&What> {
+fn first_of(record: &TraceRecord) -> Option<&PacketEvent> {
     record.events.list().first().map(|event| &event.what)
 }
 
@@ -57,32 +57,32 @@ fn duration(cycles: u64) -> Duration {
 }
 
 /// Adds the steps of an event. `fields`: the header fields when an NF last got or returned the packet.
-fn add_steps(what: &What, policy: &Policy, fields: &mut Option<FlowKey>, steps: &mut Vec<Step>) {
+fn add_steps(what: &PacketEvent, policy: &Policy, fields: &mut Option<FlowKey>, steps: &mut Vec<Step>) {
     match what {
-        What::Ingress { port, decision, key } => {
+        PacketEvent::Ingress { port, decision, key } => {
             steps.extend(key.map(|key| Step::Key(Box::new(key))));
             add_actions(policy.decision(*decision), steps);
             steps.extend(policy.ingress(*port).and_then(|ingress| {
                 default_of(policy, ingress.undecided, ingress.lookup.otherwise, *decision)
             }));
         }
-        What::Egress { out, from, decision } => {
+        PacketEvent::Egress { out, from, decision } => {
             add_actions(policy.decision(*decision), steps);
             steps.extend(policy.egress(*out).and_then(|egress| {
                 default_of(policy, egress.undecided, egress.lookup(*from)?.otherwise, *decision)
             }));
         }
-        What::ToNf { role, hop, key } => {
+        PacketEvent::ToNf { role, hop, key } => {
             steps.push(Step::ToNf { role: *role, hop: *hop });
             *fields = *key;
         }
-        What::FromNf { role, hop, verdict, key } => {
+        PacketEvent::FromNf { role, hop, verdict, key } => {
             steps.push(Step::FromNf { role: *role, hop: *hop, verdict: *verdict });
             let rewritten = key.filter(|key| fields.is_some_and(|before| before != *key));
             steps.extend(rewritten.map(|key| Step::Rewritten(Box::new(key))));
             *fields = *key;
         }
-        What::Step(step) => steps.push(step.clone()),
+        PacketEvent::Step(step) => steps.push(step.clone()),
     }
 }
 

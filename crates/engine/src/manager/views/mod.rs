@@ -12,12 +12,12 @@ mod monitor;
 pub(crate) mod readers;
 pub(crate) mod trace;
 
+use super::baselines::{Baselines, ChainSums};
 use super::memory::Memories;
 use super::nfs::Nfs;
 use super::ports::Ports;
 use super::publish::Chains;
 use super::resize::Resizes;
-use super::since::{Baselines, ChainSums};
 use super::workers::Workers;
 use crate::counters::{DropCounts, Stage, WorkerCounters};
 use crate::ids::{ChainId, GroupId, MemoryId, WorkerId};
@@ -106,9 +106,14 @@ pub(super) fn workers(
 }
 
 /// In the order of the configuration.
-pub(super) fn chains(host: &Host, chains: &Chains, since: &Baselines, workers: &Workers) -> Vec<ChainView> {
+pub(super) fn chains(
+    host: &Host,
+    chains: &Chains,
+    baselines: &Baselines,
+    workers: &Workers,
+) -> Vec<ChainView> {
     let view = |chain: &Chain| {
-        let ChainSums { counts, drops } = chains.counts(chain.id, since, workers);
+        let ChainSums { counts, drops } = chains.counts(chain.id, baselines, workers);
         netvm_counters::chain!(filled! { ChainView from counts { id: chain.id, drops: drops.by_reason() } })
     };
     host.chains.iter().map(view).collect()

@@ -1,14 +1,14 @@
 //! The ways to classify a burst implement [`Classify`]; all of them work on a [`Classifier`].
 
 use dpdk::Batch;
-use netvm_flow::Moment;
+use netvm_flow::Validity;
 
 use super::scope::Scope;
 use crate::worker::packet::keys::prefetch;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Burst;
 use crate::worker::state::flows::Flows;
-use crate::worker::state::lookup_results::Alike;
+use crate::worker::state::lookup_results::PacketGroup;
 
 /// A way to find the actions of a burst. All ways must find the same actions; `worker/tests/classify.rs` compares them with
 /// [`PerFlow`](super::per_flow::PerFlow).
@@ -21,7 +21,7 @@ pub(crate) trait Classify {
 #[derive(Clone, Copy)]
 pub(crate) enum Classified {
     /// All packets have the same action.
-    Alike(Alike),
+    Uniform(PacketGroup),
     /// The burst's results have the action of each packet.
     Each,
 }
@@ -42,8 +42,8 @@ impl<'a> Classifier<'a> {
 
     /// The time and policy generation of the lookups of a burst. Decisions of another policy are misses.
     #[inline(always)]
-    pub(crate) fn moment(&self, scope: &Scope<'_>) -> Moment {
-        Moment { generation: scope.snapshot.policy.generation, now: self.tick }
+    pub(crate) fn validity(&self, scope: &Scope<'_>) -> Validity {
+        Validity { generation: scope.snapshot.policy.generation, now: self.tick }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::worker::packet::keys::{ethernet_key, untagged_header};
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
 use crate::worker::state::flows::{Counted, Miss};
-use crate::worker::state::lookup_results::{Alike, LookupResults, PacketAction};
+use crate::worker::state::lookup_results::{LookupResults, PacketAction, PacketGroup};
 
 /// Consecutive packets of a burst with the same header.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl Classify for L2FastPath<'_> {
         self.look_up_runs(cl, scope, runs.list(), results);
         if let [run] = runs.list() {
             let action = PacketAction { decision: self.decision, action: results.actions[0] };
-            return Classified::Alike(Alike { action, bytes: run.bytes.into() });
+            return Classified::Uniform(PacketGroup { action, bytes: run.bytes.into() });
         }
         // Starts with the last run: the results of run `n` are at index `n`, which is not after its first packet.
         results.decisions[..batch.len()].fill(self.decision);
@@ -97,15 +97,15 @@ impl L2FastPath<'_> {
         runs: &[Run],
         results: &mut LookupResults,
     ) {
-        let (cached_as, moment) = (scope.side.port().0, cl.moment(scope));
-        let hits = cl.flows.cache.find(cached_as, &results.keys[..runs.len()], moment, &mut results.slots);
+        let (cached_as, validity) = (scope.side.port().0, cl.validity(scope));
+        let hits = cl.flows.cache.find(cached_as, &results.keys[..runs.len()], validity, &mut results.slots);
         results.fresh = 0;
         for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 1) {
-            cl.flows.hit(results, n, run.counted(), moment);
+            cl.flows.hit(results, n, run.counted(), validity);
         }
         for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 0) {
             let miss = Miss { cached_as, decision: self.decision, counted: run.counted() };
-            cl.flows.insert(results, n, miss, moment);
+            cl.flows.insert(results, n, miss, validity);
         }
         self.switching.look_up(cl, scope, runs.len(), results);
     }

@@ -65,14 +65,14 @@ pub(crate) fn find_flows(
     count: usize,
     results: &mut LookupResults,
 ) {
-    let moment = cl.moment(scope);
-    let find = |port| cl.flows.cache.find(port, &results.keys[..count], moment, &mut results.slots);
+    let validity = cl.validity(scope);
+    let find = |port| cl.flows.cache.find(port, &results.keys[..count], validity, &mut results.slots);
     let hits = scope.cached_as.map_or(0, find);
     results.fresh = 0;
     for n in 0..count {
         if hits >> n & 1 == 1 {
             let counted = Counted { packets: 1, bytes: results.lengths[n].into() };
-            cl.flows.hit(results, n, counted, moment);
+            cl.flows.hit(results, n, counted, validity);
         }
     }
     let misses = !hits & first_bits(count);
@@ -83,7 +83,7 @@ pub(crate) fn find_flows(
 
 /// Looks up the misses (bit mask) in the rules, and fills the cache.
 fn ask_rules(cl: &mut Classifier<'_>, scope: &Scope<'_>, misses: u64, results: &mut LookupResults) {
-    let moment = cl.moment(scope);
+    let validity = cl.validity(scope);
     let mut keys = [FlowKey::EMPTY; BURST];
     let mut indexes = [0u8; BURST];
     let mut count = 0;
@@ -103,7 +103,7 @@ fn ask_rules(cl: &mut Classifier<'_>, scope: &Scope<'_>, misses: u64, results: &
         let decision = if spoofed { SPOOFED } else { *decision };
         let counted = Counted { packets: 1, bytes: results.lengths[n].into() };
         match scope.cached_as {
-            Some(cached_as) => cl.flows.insert(results, n, Miss { cached_as, decision, counted }, moment),
+            Some(cached_as) => cl.flows.insert(results, n, Miss { cached_as, decision, counted }, validity),
             None => (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED),
         }
     }

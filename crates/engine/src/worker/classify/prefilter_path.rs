@@ -15,7 +15,7 @@ use crate::worker::packet::keys::read_key;
 use crate::worker::packet::packet_set::{PacketSet, first_bits};
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
-use crate::worker::state::lookup_results::{Alike, LookupResults, PackedAction, PacketAction};
+use crate::worker::state::lookup_results::{LookupResults, PackedAction, PacketAction, PacketGroup};
 
 #[derive(Clone, Copy)]
 pub(crate) struct PrefilterPath<'a> {
@@ -34,7 +34,7 @@ struct Proven<'a> {
 impl Classify for PrefilterPath<'_> {
     fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
         prefetch_headers(&burst.batch);
-        let Prefiltered { proven, alike } = self.prefilter(scope, burst);
+        let Prefiltered { proven, same_header } = self.prefilter(scope, burst);
         let count = burst.batch.len();
         if proven == 0 {
             return PerFlow.classify(cl, scope, burst);
@@ -43,12 +43,12 @@ impl Classify for PrefilterPath<'_> {
             return self.classify_mixed(cl, scope, proven, burst);
         }
         let results = &mut *burst.results;
-        if alike || self.switching.is_none() {
+        if same_header || self.switching.is_none() {
             let bytes = results.bytes(count);
             let run = Run { first: 0, packets: count as u8, bytes: bytes as u32 };
-            let action = self.look_up_alike(cl, scope, run, results);
+            let action = self.look_up_header(cl, scope, run, results);
             let action = PacketAction { decision: self.unmatched.decision, action };
-            return Classified::Alike(Alike { action, bytes });
+            return Classified::Uniform(PacketGroup { action, bytes });
         }
         let mut actions = [PackedAction::AS_DECIDED; BURST];
         self.look_up_proven(cl, scope, Proven { packets: proven, actions: &mut actions }, results);
@@ -84,7 +84,7 @@ impl<'a> PrefilterPath<'a> {
 
     /// Finds the action of packets that all have the Ethernet header of the first packet.
     #[inline(always)]
-    fn look_up_alike(
+    fn look_up_header(
         &self,
         cl: &mut Classifier<'_>,
         scope: &Scope<'_>,

@@ -1,7 +1,7 @@
 //! Pages of flows, for views: a worker reads the flow cache in parts and handles packets in between. The manager owns the
 //! memory.
 
-use netvm_flow::{Counters, Entry, Moment};
+use netvm_flow::{Counters, Entry, Validity};
 use netvm_flowmon::Record;
 use netvm_wire::FlowKey;
 
@@ -109,13 +109,13 @@ impl FlowPage {
 
     pub(crate) fn fill(&mut self, flows: &Flows, generation: u32, now: u32) {
         let cache = &flows.cache;
-        let moment = Moment { generation, now };
+        let validity = Validity { generation, now };
         let start = self.cursor.unwrap_or(0);
         // With verdicts, each flow is looked up once more.
         let slots = if flows.verdicts.any() { SLOTS / 8 } else { SLOTS };
         // Entries of egress decisions are not flows of their own.
         let comes_in = |entry: &Entry| entry.port() < FIRST_EGRESS;
-        let entries = cache.entries_from(start, slots, moment).filter(|(_, entry)| comes_in(entry));
+        let entries = cache.entries_from(start, slots, validity).filter(|(_, entry)| comes_in(entry));
         for (_, entry) in entries.take(self.rows.capacity()) {
             self.rows.push(FlowRow {
                 port: PortId(entry.port()),

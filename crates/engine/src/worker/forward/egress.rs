@@ -57,7 +57,7 @@ pub(crate) fn look_up(burst: &mut Dispatch<'_>, out: PortId, class: u16) -> Step
         *next = Next::Decision(
             side,
             match classified {
-                Classified::Alike(alike) => alike.action,
+                Classified::Uniform(same_class) => same_class.action,
                 Classified::Each => looked_up.results.action(n),
             },
         );

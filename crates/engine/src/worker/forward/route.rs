@@ -30,10 +30,10 @@ pub(crate) fn enter(cx: Context<'_>, from: PortId, router: RouterId) -> Next {
     let Some(path) = cx.snapshot.router(router) else {
         return Next::drop_at(from, DropReason::NoRouterInterface);
     };
-    let here = path.on(from);
-    if here.shared.is_some() {
+    let interfaces_here = path.on(from);
+    if interfaces_here.shared.is_some() {
         Next::RouterShared { from, router }
-    } else if !here.is_empty() {
+    } else if !interfaces_here.is_empty() {
         Next::RouterAlone { from, router }
     } else if path.punted_by(from).is_some() {
         Next::FromKernel { from, router }
@@ -116,13 +116,13 @@ pub(crate) fn route(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) ->
     let Some(path) = cx.snapshot.router(router) else {
         return Step::All(Next::drop_at(from, DropReason::NoRouterInterface));
     };
-    let here = path.on(from);
+    let interfaces_here = path.on(from);
     // Always present: the lookup calls no other stage.
     let mut decided = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
     let limit = Some(&dp.limits.redirects).filter(|_| !dp.is_dry);
     let mut redirects = Redirects { limit, now: dp.clock.now };
-    let is_alike = decided.decide(path, here, &mut redirects, batch);
-    decided.count(path, batch, is_alike && here.is_one(), &dp.counters);
+    let is_uniform = decided.decide(path, interfaces_here, &mut redirects, batch);
+    decided.count(path, batch, is_uniform && interfaces_here.is_one(), &dp.counters);
     let next_of = |verdict: RouteVerdict| match verdict {
         RouteVerdict::Out { port, .. } => Next::Forwarded { router, out: port },
         RouteVerdict::Punt { interface, tagged, cause } => {
@@ -130,7 +130,7 @@ pub(crate) fn route(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) ->
         }
         RouteVerdict::Drop(reason) => Next::drop_at(from, reason),
     };
-    let step = if is_alike {
+    let step = if is_uniform {
         Step::All(next_of(decided.verdicts[0]))
     } else {
         for (next, verdict) in split.nexts.iter_mut().zip(&decided.verdicts[..batch.len()]) {

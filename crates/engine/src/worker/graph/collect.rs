@@ -17,7 +17,7 @@ use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
 use crate::worker::next::{Exit, Next, Position};
 use crate::worker::packet::keys::key_of;
-use crate::worker::record::{Visit, What};
+use crate::worker::record::{PacketEvent, Visit};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::trace::NfVerdict;
@@ -184,7 +184,7 @@ fn trace(dp: &Datapath, sender: Sender<'_>, verdict: Verdict, run: &Batch) {
     let verdict = NfVerdict::of(kind, argument);
     if let Some(recorder) = &dp.recorder {
         recorder.visited(&Visit::of(snapshot, run), |packet| {
-            Some(What::FromNf { role, hop, verdict, key: key_of(packet).ok() })
+            Some(PacketEvent::FromNf { role, hop, verdict, key: key_of(packet).ok() })
         });
     }
 }

@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::packet::bytes_of;
 use crate::worker::state::burst::{Burst, Context};
-use crate::worker::state::handoff::{Held, Parcel, WAIT_ABOVE};
+use crate::worker::state::handoff::{HandoffPacket, Held, WAIT_ABOVE};
 use crate::worker::state::{BURST, Datapath};
 
 /// Bursts that a turn takes from a ring that is filling up.
@@ -31,10 +31,10 @@ pub(crate) fn take_handoffs(dp: &mut Datapath) -> usize {
     let mut count = 0;
     for peer in 0..dp.ports.handoff.peers() {
         for _ in 0..MOST_BURSTS {
-            let mut parcels = ArrayVec::<Parcel, BURST>::new();
-            let waiting = dp.ports.handoff.take(peer, |parcel| parcels.push(parcel));
-            count += parcels.len();
-            send(dp, parcels);
+            let mut packets = ArrayVec::<HandoffPacket, BURST>::new();
+            let waiting = dp.ports.handoff.take(peer, |packet| packets.push(packet));
+            count += packets.len();
+            send(dp, packets);
             if waiting < WAIT_ABOVE {
                 break;
             }
@@ -62,9 +62,9 @@ pub(crate) fn finish_handed_over(dp: &mut Datapath, snapshot: &Snapshot, burst: 
     }
     for peer in 0..dp.ports.handoff.peers() {
         for _ in 0..dp.ports.handoff.waiting(peer).div_ceil(BURST) {
-            let mut parcels = ArrayVec::<Parcel, BURST>::new();
-            dp.ports.handoff.take(peer, |parcel| parcels.push(parcel));
-            send(dp, parcels);
+            let mut packets = ArrayVec::<HandoffPacket, BURST>::new();
+            dp.ports.handoff.take(peer, |packet| packets.push(packet));
+            send(dp, packets);
         }
     }
     dp.flush_ports();
@@ -75,34 +75,34 @@ pub(crate) fn finish_handed_over(dp: &mut Datapath, snapshot: &Snapshot, burst: 
 pub(crate) fn send_held(dp: &mut Datapath) -> Option<Box<Held>> {
     let mut held = dp.ports.handoff.release()?;
     loop {
-        let mut parcels = ArrayVec::<Parcel, BURST>::new();
-        parcels.extend(std::iter::from_fn(|| held.pop()).take(BURST));
-        if parcels.is_empty() {
+        let mut packets = ArrayVec::<HandoffPacket, BURST>::new();
+        packets.extend(std::iter::from_fn(|| held.pop()).take(BURST));
+        if packets.is_empty() {
             return Some(held);
         }
-        send(dp, parcels);
+        send(dp, packets);
         dp.flush_ports();
     }
 }
 
 /// Sends packets, in runs for one port.
-fn send(dp: &mut Datapath, parcels: ArrayVec<Parcel, BURST>) {
+fn send(dp: &mut Datapath, packets: ArrayVec<HandoffPacket, BURST>) {
     let mut run = Batch::new();
     let mut target = None;
-    for parcel in parcels {
+    for packet in packets {
         if let Some((port, memory)) = target
-            && (port, memory) != (parcel.port, parcel.memory)
+            && (port, memory) != (packet.port, packet.memory)
         {
             send_run(dp, port, memory, &mut run);
         }
-        target = Some((parcel.port, parcel.memory));
+        target = Some((packet.port, packet.memory));
         // A packet of another worker's guest may have pending offloads.
-        dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
-        if parcel.stamp != 0 {
-            let from = PortId(parcel.mbuf.port().0);
-            dp.latency.take_over(from, parcel.port, parcel.stamp);
+        dp.ports.has_offload_work |= !packet.mbuf.is_plain();
+        if packet.stamp != 0 {
+            let from = PortId(packet.mbuf.port().0);
+            dp.latency.take_over(from, packet.port, packet.stamp);
         }
-        run.add(parcel.mbuf);
+        run.add(packet.mbuf);
     }
     if let Some((port, memory)) = target {
         send_run(dp, port, memory, &mut run);
@@ -127,10 +127,10 @@ fn take_arrivals_of(dp: &mut Datapath, snapshot: &Snapshot, peer: usize, burst: 
     if !dp.ports.handoff.has_arrivals(peer) || !has_room(dp, snapshot) {
         return 0;
     }
-    let mut parcels = ArrayVec::<Parcel, BURST>::new();
-    dp.ports.handoff.take_received(peer, |parcel| parcels.push(parcel));
-    let count = parcels.len();
-    handle_received(dp, snapshot, parcels, burst);
+    let mut packets = ArrayVec::<HandoffPacket, BURST>::new();
+    dp.ports.handoff.take_received(peer, |packet| packets.push(packet));
+    let count = packets.len();
+    handle_received(dp, snapshot, packets, burst);
     count
 }
 
@@ -146,20 +146,20 @@ fn has_room(dp: &mut Datapath, snapshot: &Snapshot) -> bool {
 fn handle_received(
     dp: &mut Datapath,
     snapshot: &Snapshot,
-    parcels: ArrayVec<Parcel, BURST>,
+    packets: ArrayVec<HandoffPacket, BURST>,
     burst: &mut Burst,
 ) {
     let mut from = None;
-    for parcel in parcels {
+    for packet in packets {
         if let Some((port, memory)) = from
-            && (port, memory) != (parcel.port, parcel.memory)
+            && (port, memory) != (packet.port, packet.memory)
         {
             handle_run(dp, Context::new(snapshot, memory), port, burst);
         }
-        from = Some((parcel.port, parcel.memory));
+        from = Some((packet.port, packet.memory));
         // A packet of another worker's guest may have pending offloads.
-        dp.ports.has_offload_work |= !parcel.mbuf.is_plain();
-        burst.batch.add(parcel.mbuf);
+        dp.ports.has_offload_work |= !packet.mbuf.is_plain();
+        burst.batch.add(packet.mbuf);
     }
     if let Some((port, memory)) = from {
         handle_run(dp, Context::new(snapshot, memory), port, burst);

@@ -13,7 +13,7 @@ use crate::worker::act::reject::has_answer;
 use crate::worker::classify::l2_lookup::tag_of;
 use crate::worker::next::{Entering, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
-use crate::worker::record::{Arrival, Recorder, Visit, What};
+use crate::worker::record::{Arrival, PacketEvent, Recorder, Visit};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::lookup_results::Action;
@@ -42,7 +42,7 @@ pub(crate) fn passed(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &B
 #[cold]
 pub(crate) fn policed(dp: &Datapath, snapshot: &Snapshot, batch: &Batch) {
     if let Some(recorder) = &dp.recorder {
-        recorder.visited(&Visit::of(snapshot, batch), |_| Some(What::Step(Step::Policed(1))));
+        recorder.visited(&Visit::of(snapshot, batch), |_| Some(PacketEvent::Step(Step::Policed(1))));
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn sent_for_others(dp: &Datapath, port: PortId, batch: &Batch) {
         recorder.taken_over();
         if sends(dp, port) {
             let visit = Visit { snapshot: None, packets: batch.as_slice(), is_mirror: false, is_end: true };
-            recorder.visited(&visit, |_| Some(What::Step(Step::Out(port))));
+            recorder.visited(&visit, |_| Some(PacketEvent::Step(Step::Out(port))));
         }
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn sent_for_others(dp: &Datapath, port: PortId, batch: &Batch) {
 pub(crate) fn passed_on(dp: &Datapath, port: PortId, batch: &Batch) {
     if let Some(recorder) = &dp.recorder {
         let visit = Visit { snapshot: None, packets: batch.as_slice(), is_mirror: false, is_end: false };
-        recorder.visited(&visit, |_| Some(What::Step(Step::Out(port))));
+        recorder.visited(&visit, |_| Some(PacketEvent::Step(Step::Out(port))));
     }
 }
 
@@ -100,16 +100,16 @@ fn sends(dp: &Datapath, port: PortId) -> bool {
 }
 
 /// What is noted of a packet that goes to a stage; nothing, if the stage only leads to others.
-fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<What> {
+fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<PacketEvent> {
     let policy = &cx.snapshot.policy;
-    Some(What::Step(match next {
+    Some(PacketEvent::Step(match next {
         Next::Decision(Side::Ingress(port), action) => {
             let key = looked_up_key(cx, port, packet).ok();
-            return Some(What::Ingress { port, decision: action.decision, key });
+            return Some(PacketEvent::Ingress { port, decision: action.decision, key });
         }
         Next::Decision(Side::Egress(out), action) => {
             let from = PortId(packet.port().0);
-            return Some(What::Egress { out, from, decision: action.decision });
+            return Some(PacketEvent::Egress { out, from, decision: action.decision });
         }
         Next::Bridge { from, action } => Step::Switched(match action.unpack() {
             Action::SwitchTo(out) => Some(out),
@@ -130,7 +130,7 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Wha
         Next::Ring(end) => {
             let (role, key) = (dp.nfs.get(end.link)?.role, key_of(packet).ok());
             let hop = cx.snapshot.configured_hop(end.chain, end.hop);
-            return Some(What::ToNf { role, hop, key });
+            return Some(PacketEvent::ToNf { role, hop, key });
         }
         // A hypothetical packet has only seemed to pass the NFs.
         Next::LeaveChain { .. } if !dp.is_dry => Step::Left,
@@ -184,6 +184,6 @@ fn pass_nfs(recorder: &Recorder, cx: Context<'_>, entering: Entering) -> Next {
         None | Some((Target::Drop(_), _)) => (Step::NfDecides, Next::Discard),
         Some((_, hops)) => (Step::Passed, Next::Hop(entering.chain, Position::Inside(hops.len() as u8))),
     };
-    recorder.note(cx.snapshot.number, What::Step(step));
+    recorder.note(cx.snapshot.number, PacketEvent::Step(step));
     next
 }

@@ -28,7 +28,7 @@ use crate::worker::packet::bytes_of;
 use crate::worker::packet::groups::groups;
 use crate::worker::packet::queue;
 use crate::worker::state::burst::{Burst, Context};
-use crate::worker::state::lookup_results::{Alike, PackedAction, PacketAction};
+use crate::worker::state::lookup_results::{PackedAction, PacketAction, PacketGroup};
 use crate::worker::state::{BURST, Datapath};
 
 /// Packets that may pass ports without a device in a turn: a loop that floods makes very many of one.
@@ -214,7 +214,7 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
         walk(dp, cx, Next::MalformedAt(port), &mut burst.malformed);
     }
     match classified {
-        Classified::Alike(Alike { action, bytes }) => {
+        Classified::Uniform(PacketGroup { action, bytes }) => {
             decided(dp, Received { bytes, ..received }, action, &mut burst.batch);
         }
         Classified::Each => each_decided(dp, received, burst),

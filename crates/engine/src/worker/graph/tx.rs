@@ -21,7 +21,7 @@ use crate::worker::packet::keys::key_of;
 use crate::worker::packet::queue;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
-use crate::worker::state::handoff::Parcel;
+use crate::worker::state::handoff::HandoffPacket;
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{Finished, Receiver, Takes, all_plain, finish};
 
@@ -175,24 +175,24 @@ fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch
     let Datapath { ports, latency, recorder, .. } = dp;
     let gone = CountedAt::Port(port);
     if let Some(held) = ports.handoff.held_for(port) {
-        held.push(batch, |mbuf| Parcel { mbuf, memory, port, stamp: 0 });
+        held.push(batch, |mbuf| HandoffPacket { mbuf, memory, port, stamp: 0 });
         if !batch.is_empty() {
             observe::drop(dp, gone, DropReason::HandoffFull, batch);
         }
         return;
     }
-    let Some(lane) = ports.handoff.lane_for(port) else {
+    let Some(handoff_tx) = ports.handoff.tx_for(port) else {
         return observe::drop(dp, CountedAt::Port(port), DropReason::PortDown, batch);
     };
-    let (to, recorder) = (lane.to, recorder.as_ref());
+    let (to, recorder) = (handoff_tx.to, recorder.as_ref());
     let trace = |packets: &Batch| {
         if let Some(recorder) = recorder {
             recorder.handed_over(to, packets);
         }
     };
-    lane.push(batch, trace, |mbuf| {
+    handoff_tx.push(batch, trace, |mbuf| {
         let stamp = latency.hand_over(mbuf.as_ptr());
-        Parcel { mbuf, memory, port, stamp }
+        HandoffPacket { mbuf, memory, port, stamp }
     });
     if !batch.is_empty() {
         observe::drop(dp, CountedAt::Port(port), DropReason::HandoffFull, batch);

@@ -156,7 +156,7 @@ impl Backoff {
             empty &= link.from_nf.prepare_wait();
             if link.is_wake_pending() {
                 longest = SHORTEST_SLEEP;
-            } else if link.is_silent() {
+            } else if link.is_poll_only() {
                 longest = longest.min(self.polled_sleep);
             }
         });

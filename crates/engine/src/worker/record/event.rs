@@ -13,12 +13,12 @@ pub(crate) struct RawEvent {
     pub(crate) cycles: u64,
     /// The number of the snapshot in force.
     pub(crate) snapshot: u32,
-    pub(crate) what: What,
+    pub(crate) what: PacketEvent,
 }
 
 /// What happens to a packet.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum PacketEvent {
     /// The rules of the port that received it have decided. `key`: the header fields that they saw.
     Ingress { port: PortId, decision: u32, key: Option<FlowKey> },
     /// The rules of the port that it is about to leave by have decided. `from`: the port that received it.
@@ -46,7 +46,7 @@ impl Events {
 
     /// With room for so many, which never grows: workers do not allocate.
     pub(crate) fn with_room(limit: usize) -> Self {
-        let none = RawEvent { cycles: 0, snapshot: 0, what: What::Step(Step::Passed) };
+        let none = RawEvent { cycles: 0, snapshot: 0, what: PacketEvent::Step(Step::Passed) };
         // Writes to all of it, so that the kernel need not find pages later.
         let mut list = vec![none; limit];
         list.clear();
@@ -62,9 +62,9 @@ impl Events {
     }
 
     /// Adds an event of now. The last one that fits says that there were more.
-    pub(super) fn note(&mut self, snapshot: u32, what: What) {
+    pub(super) fn note(&mut self, snapshot: u32, what: PacketEvent) {
         let left = self.limit - self.list.len();
-        let what = if left == 1 { What::Step(Step::Lost(Lost::TooLong)) } else { what };
+        let what = if left == 1 { PacketEvent::Step(Step::Lost(Lost::TooLong)) } else { what };
         if left > 0 {
             self.list.push(RawEvent { cycles: clock::cycles(), snapshot, what });
         }
@@ -72,7 +72,7 @@ impl Events {
 
     /// Removes the last event, if it says that a port sends the packet.
     pub(super) fn forget_out(&mut self) {
-        self.list.pop_if(|event| matches!(event.what, What::Step(Step::Out(_))));
+        self.list.pop_if(|event| matches!(event.what, PacketEvent::Step(Step::Out(_))));
     }
 }
 
@@ -157,7 +157,7 @@ impl TraceRecord {
     }
 
     /// Adds an event of now.
-    pub(super) fn note(&mut self, what: What) {
+    pub(super) fn note(&mut self, what: PacketEvent) {
         self.events.note(self.snapshot, what);
     }
 }

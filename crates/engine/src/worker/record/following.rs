@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use dpdk::MbufPtr;
 
-use super::event::{TraceRecord, What};
+use super::event::{PacketEvent, TraceRecord};
 use super::{Arrival, Visit};
 use crate::drop_reason::DropReason;
 use crate::snapshot::MAX_PASSED;
@@ -59,14 +59,14 @@ impl Following {
     pub(super) fn received(&mut self, arrival: &Arrival<'_>, mbuf: MbufPtr) {
         if arrival.is_passed {
             self.record.snapshot = arrival.snapshot;
-            self.record.note(What::Step(Step::In(arrival.port)));
+            self.record.note(PacketEvent::Step(Step::In(arrival.port)));
         } else {
             self.ends(mbuf, Step::Lost(Lost::Freed));
         }
     }
 
     /// Notes what is to be noted of one of them at a stage.
-    pub(super) fn visits(&mut self, visit: &Visit<'_>, mbuf: MbufPtr, what: Option<What>) {
+    pub(super) fn visits(&mut self, visit: &Visit<'_>, mbuf: MbufPtr, what: Option<PacketEvent>) {
         self.is_mirrored = visit.is_mirror;
         self.record.snapshot = visit.snapshot.unwrap_or(self.record.snapshot);
         if let Some(what) = what {
@@ -78,7 +78,7 @@ impl Following {
 
     /// Notes a last step of this one, which is not followed any longer.
     pub(super) fn ends(&mut self, mbuf: MbufPtr, step: Step) {
-        self.record.note(What::Step(step));
+        self.record.note(PacketEvent::Step(step));
         self.mbufs.retain(|followed| followed.mbuf != mbuf);
     }
 
@@ -99,7 +99,7 @@ impl Following {
                 // More copies than it can follow at once end unnoticed.
                 let _ = self.mbufs.try_push(Followed { mbuf, is_leaving: false });
             }
-            None => self.record.note(What::Step(Step::Dropped(DropReason::NoBuffer))),
+            None => self.record.note(PacketEvent::Step(Step::Dropped(DropReason::NoBuffer))),
         }
     }
 
@@ -111,7 +111,7 @@ impl Following {
 
     /// Follows nothing of it any longer.
     pub(super) fn give_up(&mut self, step: Step) {
-        self.record.note(What::Step(step));
+        self.record.note(PacketEvent::Step(step));
         self.mbufs.clear();
     }
 }

@@ -12,7 +12,7 @@ use dpdk::{Mbuf, MbufPtr};
 use netvm_capture_ring::{Direction, Filter};
 use netvm_clock as clock;
 
-use super::event::{PacketNumber, TraceRecord, What};
+use super::event::{PacketEvent, PacketNumber, TraceRecord};
 use super::following::Following;
 use super::peers::{HandedOver, Peers, RECORDS};
 use super::{Arrival, Visit};
@@ -118,7 +118,7 @@ impl LiveTrace {
         let number = PacketNumber { worker: self.worker, count: self.count };
         self.count = self.count.wrapping_add(1);
         record.begin(number, packet.pkt_len(), arrival.snapshot);
-        record.note(What::Step(Step::In(arrival.port)));
+        record.note(PacketEvent::Step(Step::In(arrival.port)));
         self.add(record, packet.as_ptr());
     }
 
@@ -128,7 +128,7 @@ impl LiveTrace {
     }
 
     /// Notes that packets go to a stage.
-    pub(super) fn visited(&mut self, visit: &Visit<'_>, what: &impl Fn(&Mbuf) -> Option<What>) {
+    pub(super) fn visited(&mut self, visit: &Visit<'_>, what: &impl Fn(&Mbuf) -> Option<PacketEvent>) {
         self.settle();
         let found =
             self.each_of(visit.packets, |following, mbuf| following.visits(visit, mbuf.as_ptr(), what(mbuf)));
@@ -153,7 +153,7 @@ impl LiveTrace {
         let Some(following) = self.following_of(from) else { return };
         following.replaced(from, copy);
         if let Some(parts) = cut {
-            following.record.note(What::Step(Step::Cut(parts)));
+            following.record.note(PacketEvent::Step(Step::Cut(parts)));
         }
         self.mask |= bit_of(copy);
     }
@@ -168,7 +168,7 @@ impl LiveTrace {
             match part {
                 // The ring has a slot.
                 Some((ring, record)) => drop(ring.push(HandedOver { record, mbuf })),
-                None => following.record.note(What::Step(Step::Lost(Lost::Elsewhere))),
+                None => following.record.note(PacketEvent::Step(Step::Lost(Lost::Elsewhere))),
             }
         });
     }

@@ -29,7 +29,7 @@ use super::trace::Step;
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, TraceId, WorkerId};
 use crate::snapshot::Snapshot;
-pub(crate) use event::{Events, PacketNumber, RawEvent, Share, TraceRecord, What};
+pub(crate) use event::{Events, PacketEvent, PacketNumber, RawEvent, Share, TraceRecord};
 pub(crate) use live::LiveTrace;
 
 /// Most traces that run at a time.
@@ -145,7 +145,7 @@ impl Recorder {
     /// Notes that a port has received packets.
     pub(crate) fn received(&self, arrival: &Arrival<'_>) {
         match self {
-            Self::Hypothetical(_) => self.note(arrival.snapshot, What::Step(Step::In(arrival.port))),
+            Self::Hypothetical(_) => self.note(arrival.snapshot, PacketEvent::Step(Step::In(arrival.port))),
             Self::Live(traces) => {
                 let mut traces = traces.borrow_mut();
                 let filters = traces.len();
@@ -155,7 +155,7 @@ impl Recorder {
     }
 
     /// Notes what happens to packets at a stage.
-    pub(crate) fn visited(&self, visit: &Visit<'_>, what: impl Fn(&Mbuf) -> Option<What>) {
+    pub(crate) fn visited(&self, visit: &Visit<'_>, what: impl Fn(&Mbuf) -> Option<PacketEvent>) {
         match self {
             Self::Hypothetical(_) => {
                 let what = visit.packets.first().and_then(what);
@@ -166,7 +166,7 @@ impl Recorder {
     }
 
     /// Notes an event of the hypothetical packet.
-    pub(crate) fn note(&self, snapshot: u32, what: What) {
+    pub(crate) fn note(&self, snapshot: u32, what: PacketEvent) {
         if let Self::Hypothetical(events) = self {
             events.borrow_mut().note(snapshot, what);
         }
@@ -175,7 +175,7 @@ impl Recorder {
     /// Notes that packets are dropped.
     pub(crate) fn dropped(&self, reason: DropReason, packets: &[Mbuf]) {
         if !packets.is_empty() {
-            self.note(0, What::Step(Step::Dropped(reason)));
+            self.note(0, PacketEvent::Step(Step::Dropped(reason)));
             self.each(|trace| trace.dropped(packets, reason));
         }
     }
@@ -183,7 +183,7 @@ impl Recorder {
     /// Notes that a port gets a copy of a packet as well; `None`: it does not, for want of a buffer.
     pub(crate) fn copied(&self, packet: &Mbuf, copy: Option<&Mbuf>) {
         if copy.is_none() {
-            self.note(0, What::Step(Step::Dropped(DropReason::NoBuffer)));
+            self.note(0, PacketEvent::Step(Step::Dropped(DropReason::NoBuffer)));
         }
         self.each(|trace| trace.copied(packet.as_ptr(), copy.map(Mbuf::as_ptr)));
     }

@@ -48,28 +48,29 @@ fn length(mbuf: &Mbuf) -> u64 {
 }
 
 impl RouterBurst {
-    /// Counts the packets of a burst by ingress and egress interface. `is_alike`: all have the same ingress interface and verdict.
+    /// Counts the packets of a burst by ingress and egress interface. `is_uniform`: all have the same ingress interface
+    /// and verdict.
     #[inline]
     pub(crate) fn count(
         &self,
         router: &RouterPath,
         batch: &Batch,
-        is_alike: bool,
+        is_uniform: bool,
         counters: &WorkerCounters,
     ) {
         let packets = batch.as_slice();
-        if router.has_many_interfaces() && !is_alike {
+        if router.has_many_interfaces() && !is_uniform {
             self.prefetch_counters(router, packets.len(), counters);
         }
         let mut received = Received::by(self.heads[0].interface());
         let mut first = 0;
         while first < packets.len() {
-            let end = if is_alike { packets.len() } else { self.end_of_run(first, packets.len()) };
+            let end = if is_uniform { packets.len() } else { self.end_of_run(first, packets.len()) };
             let (head, verdict) = (&self.heads[first], self.verdicts[first]);
             let count = (end - first) as u64;
             // Of the packets as they are now, with the tag of the way out if there is one.
             let mut bytes = match self.bytes {
-                Some(bytes) if is_alike => bytes,
+                Some(bytes) if is_uniform => bytes,
                 _ => packets[first..end].iter().map(length).sum(),
             };
             let out = match verdict {

@@ -6,7 +6,7 @@ use netvm_router::{Checked, HeaderError, check_v4, check_v6, forward_v4, forward
 use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
-use crate::router::{Here, Ingress, InterfacePath, PuntReason, RouterPath};
+use crate::router::{Ingress, InterfacePath, PortInterfaces, PuntReason, RouterPath};
 
 /// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
 const COPY: usize = 64;
@@ -112,7 +112,12 @@ impl Head {
 
     /// Finds the ingress interface of a packet of `length` bytes, of those on its port, and checks the packet.
     #[inline(always)]
-    pub(crate) fn classify(&mut self, router: &RouterPath, here: Here<'_>, length: u32) -> Class {
+    pub(crate) fn classify(
+        &mut self,
+        router: &RouterPath,
+        interfaces_here: PortInterfaces<'_>,
+        length: u32,
+    ) -> Class {
         (self.interface, self.l2) = (NO_INTERFACE, 0);
         let end = ROOM + usize::from(self.copied).min(COPY);
         let packet = &self.bytes[ROOM..end];
@@ -131,7 +136,7 @@ impl Head {
             ether_type = EtherType(u16::from_be_bytes([*high, *low]));
         }
         self.l2 = l2 as u8;
-        let Some(number) = here.with(vlan) else {
+        let Some(number) = interfaces_here.with(vlan) else {
             return Class::Drop(DropReason::NoRouterInterface);
         };
         self.interface = number;

@@ -32,7 +32,7 @@ use netvm_wire::{FlowKey, Fragment};
 use super::packet::keys::{key_of, prefetch};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::router::{DestinationLimit, Here, PuntClass, PuntReason, RouterPath};
+use crate::router::{DestinationLimit, PortInterfaces, PuntClass, PuntReason, RouterPath};
 pub(crate) use count::counters_of;
 use fast_path::Headers;
 use head::{Class, ETHERNET, Head, TAG, V4, V6};
@@ -141,7 +141,7 @@ impl RouterBurst {
     pub(crate) fn decide(
         &mut self,
         router: &RouterPath,
-        here: Here<'_>,
+        interfaces_here: PortInterfaces<'_>,
         redirects: &mut Redirects<'_>,
         batch: &mut Batch,
     ) -> bool {
@@ -149,8 +149,8 @@ impl RouterBurst {
             prefetch(mbuf.data());
         }
         self.bytes = None;
-        if let Some(is_alike) = self.decide_fast(router, here, batch) {
-            return is_alike;
+        if let Some(is_uniform) = self.decide_fast(router, interfaces_here, batch) {
+            return is_uniform;
         }
         let Self { heads, verdicts, v4, v6, .. } = self;
         (v4.count, v6.count) = (0, 0);
@@ -159,7 +159,7 @@ impl RouterBurst {
             head.read(mbuf);
         }
         for (n, (head, mbuf)) in heads.iter_mut().zip(batch.as_slice()).enumerate() {
-            match head.classify(router, here, mbuf.pkt_len()) {
+            match head.classify(router, interfaces_here, mbuf.pkt_len()) {
                 Class::V4 { destination, length } => v4.add(n, destination, length),
                 Class::V6 { destination, length } => v6.add(n, destination, length),
                 Class::Punt(reason) => verdicts[n] = punted(head, PuntCause::Headers(reason)),
@@ -180,13 +180,13 @@ impl RouterBurst {
         let mut rewrite = Rewrite { router, redirects, heads, verdicts };
         v4.follow(V4, &mut rewrite, batch);
         v6.follow(V6, &mut rewrite, batch);
-        is_alike(&rewrite.verdicts[..batch.len()])
+        is_uniform(&rewrite.verdicts[..batch.len()])
     }
 }
 
 /// Whether all verdicts are the same.
 #[inline(always)]
-fn is_alike(verdicts: &[RouteVerdict]) -> bool {
+fn is_uniform(verdicts: &[RouteVerdict]) -> bool {
     verdicts.iter().all(|verdict| *verdict == verdicts[0])
 }
 

@@ -16,28 +16,28 @@ use crate::router::{Ingress, PuntReason, RouterPath};
 
 /// The result of the check of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Believed,
+enum SourceCheck {
+    Valid,
     Forged,
     /// Only the kernel can tell.
     Unknown,
 }
 
 /// Checks a source by the route to it, for a packet of a family (0: IPv4, 1: IPv6) that this interface received.
-fn judge(router: &RouterPath, interface: u16, family: usize, route: NextHopId) -> Source {
-    let Some(path) = router.interface(interface) else { return Source::Believed };
-    let Some(urpf) = path.urpf[family] else { return Source::Believed };
+fn check_route(router: &RouterPath, interface: u16, family: usize, route: NextHopId) -> SourceCheck {
+    let Some(path) = router.interface(interface) else { return SourceCheck::Valid };
+    let Some(urpf) = path.urpf[family] else { return SourceCheck::Valid };
     let is_back = match (router.tables.next_hop(route), route) {
-        (_, NextHopId::LOCAL) if path.ingress.has(Ingress::ACCEPTS_LOCAL) => return Source::Unknown,
+        (_, NextHopId::LOCAL) if path.ingress.has(Ingress::ACCEPTS_LOCAL) => return SourceCheck::Unknown,
         // No route, or an address of the router itself.
-        (_, NextHopId::PUNT | NextHopId::LOCAL) | (NextHop::Blackhole, _) => return Source::Forged,
-        _ if urpf == Urpf::Loose => return Source::Believed,
+        (_, NextHopId::PUNT | NextHopId::LOCAL) | (NextHop::Blackhole, _) => return SourceCheck::Forged,
+        _ if urpf == Urpf::Loose => return SourceCheck::Valid,
         (NextHop::Via(hop), _) => hop.interface == interface,
         (NextHop::Ecmp(hops), _) => hops.iter().any(|hop| hop.interface == interface),
         (NextHop::Glean(by), _) => *by == interface,
-        (NextHop::Punt, _) => return Source::Unknown,
+        (NextHop::Punt, _) => return SourceCheck::Unknown,
     };
-    if is_back { Source::Believed } else { Source::Forged }
+    if is_back { SourceCheck::Valid } else { SourceCheck::Forged }
 }
 
 /// What becomes of a packet whose source is forged: dropped, unless the kernel logs such packets (`log_martians`).
@@ -100,14 +100,16 @@ impl<A: Address> Family<A> {
         for n in 0..self.count {
             let index = usize::from(indexes[n]);
             let head = &heads[index];
-            match judge(router, head.interface(), A::FAMILY, routes[n]) {
-                Source::Believed => {
+            match check_route(router, head.interface(), A::FAMILY, routes[n]) {
+                SourceCheck::Valid => {
                     (self.found[kept], self.lengths[kept], self.indexes[kept]) =
                         (self.found[n], self.lengths[n], self.indexes[n]);
                     kept += 1;
                 }
-                Source::Forged => verdicts[index] = forged(router, head, DropReason::Urpf),
-                Source::Unknown => verdicts[index] = punted(head, PuntCause::Of(PuntReason::KernelRoute)),
+                SourceCheck::Forged => verdicts[index] = forged(router, head, DropReason::Urpf),
+                SourceCheck::Unknown => {
+                    verdicts[index] = punted(head, PuntCause::Of(PuntReason::KernelRoute));
+                }
             }
         }
         self.count = kept;

@@ -25,7 +25,7 @@ pub(super) struct Account {
 
 /// The virtual time of accounts that share a resource.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Timeline {
+pub(super) struct VirtualClock {
     pub(super) now: u64,
     /// The latest of the accounts.
     pub(super) furthest: u64,
@@ -41,7 +41,7 @@ impl Account {
     }
 }
 
-impl Timeline {
+impl VirtualClock {
     /// Includes an account's virtual time at the beginning of a turn.
     #[inline(always)]
     pub(super) fn look_at(&mut self, account: &Account) {
@@ -51,7 +51,7 @@ impl Timeline {
         }
     }
 
-    /// Begins a turn, after [`Timeline::look_at`] for all accounts.
+    /// Begins a turn, after [`VirtualClock::look_at`] for all accounts.
     #[inline(always)]
     pub(super) fn begin_turn(&mut self) {
         let slowest = self.slowest.take();

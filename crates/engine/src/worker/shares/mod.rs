@@ -24,7 +24,7 @@ use crate::counters::WorkerCounters;
 use crate::ids::PortId;
 use crate::policy::{Policy, Share};
 use crate::worker::state::BURST;
-use account::{Account, Demand, Timeline, WHOLE, reserve};
+use account::{Account, Demand, VirtualClock, WHOLE, reserve};
 
 /// Most cycles charged for a burst, some 16,000 per packet. If the worker loses its core, it is away for longer, which must not
 /// be charged to a port.
@@ -47,7 +47,7 @@ struct Owner {
     router: Option<RouterId>,
     account: Account,
     /// The virtual times of its ports.
-    ports: Timeline,
+    ports: VirtualClock,
 }
 
 /// The accounts of all ports by which a worker receives; empty if none has a share.
@@ -56,7 +56,7 @@ pub(crate) struct Shares {
     ports: Vec<PortAccount>,
     owners: Vec<Owner>,
     /// The virtual times of the owners.
-    timeline: Timeline,
+    virtual_clock: VirtualClock,
     /// Start time of the current port's burst.
     began: u64,
     /// The set of ports with a backlog has changed.
@@ -75,8 +75,8 @@ impl Shares {
             return;
         }
         let before = std::mem::take(self);
-        let (timeline, began) = (before.timeline, before.began);
-        let mut now = Self { timeline, began, is_changed: true, ..Self::default() };
+        let (virtual_clock, began) = (before.virtual_clock, before.began);
+        let mut now = Self { virtual_clock, began, is_changed: true, ..Self::default() };
         for port in inputs {
             let (own, router) = configured(*port);
             let known = before.ports.iter().find(|known| known.port == *port);
@@ -111,8 +111,8 @@ impl Shares {
         let configured = router.map_or(own, |(_, share)| share);
         let new = Owner {
             router: id,
-            account: Account::new(configured, self.timeline.now),
-            ports: Timeline::default(),
+            account: Account::new(configured, self.virtual_clock.now),
+            ports: VirtualClock::default(),
         };
         let owner =
             known.map_or(new, |known| Owner { account: Account { configured, ..known.account }, ..*known });
@@ -136,9 +136,9 @@ impl Shares {
         }
         for owner in &mut self.owners {
             owner.ports.begin_turn();
-            self.timeline.look_at(&owner.account);
+            self.virtual_clock.look_at(&owner.account);
         }
-        self.timeline.begin_turn();
+        self.virtual_clock.begin_turn();
         self.began = now;
     }
 
@@ -147,7 +147,7 @@ impl Shares {
     pub(crate) fn has_to_wait(&mut self, n: usize, counters: &WorkerCounters) -> bool {
         let Some(port) = self.ports.get_mut(n) else { return false };
         let owner = &self.owners[port.owner];
-        let waits_with_owner = self.timeline.is_ahead(&owner.account);
+        let waits_with_owner = self.virtual_clock.is_ahead(&owner.account);
         port.account.is_due |= waits_with_owner;
         let waits = waits_with_owner || owner.ports.is_ahead(&port.account);
         if waits {
@@ -166,7 +166,7 @@ impl Shares {
         let cycles = cycles.min(MOST);
         let owner = &mut self.owners[port.owner];
         owner.ports.charge(&mut port.account, cycles);
-        self.timeline.charge(&mut owner.account, cycles);
+        self.virtual_clock.charge(&mut owner.account, cycles);
         port.account.is_due = false;
         let has_backlog = packets >= BACKLOG;
         self.is_changed |= has_backlog != std::mem::replace(&mut port.account.has_backlog, has_backlog);

@@ -27,12 +27,12 @@ fn throughput(loads: &[Load], is_shared: bool) -> Vec<(u64, u64)> {
     if is_shared {
         // About to wrap.
         let near_end = u64::MAX - 1000;
-        let timeline = Timeline { now: near_end, furthest: near_end, ..Timeline::default() };
-        let before = Shares { timeline, ..Shares::default() };
-        (shares.timeline, shares.is_changed) = (timeline, true);
+        let virtual_clock = VirtualClock { now: near_end, furthest: near_end, ..VirtualClock::default() };
+        let before = Shares { virtual_clock, ..Shares::default() };
+        (shares.virtual_clock, shares.is_changed) = (virtual_clock, true);
         for (n, load) in (0..).zip(loads) {
             let owner = shares.owner(PortId(n), load.share, load.router, &before);
-            shares.owners[owner].ports = timeline;
+            shares.owners[owner].ports = virtual_clock;
             let own = if load.router.is_some() { load.share } else { Share::default() };
             let account = Account::new(own, near_end);
             shares.ports.push(PortAccount { port: PortId(n), owner, account });

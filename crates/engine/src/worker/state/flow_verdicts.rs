@@ -15,7 +15,7 @@
 use core::cell::Cell;
 
 use dpdk::Batch;
-use netvm_flow::{CacheError, Eviction, FlowCache, MAX_BURST, Moment, New, Options, Slot};
+use netvm_flow::{CacheError, Eviction, FlowCache, MAX_BURST, New, Options, Slot, Validity};
 use netvm_policy::UsedFields;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::FlowKey;
@@ -107,7 +107,7 @@ impl FlowVerdicts {
         }
         let slot = slot.unwrap_or_else(|| {
             let new = New { decision: 0, extra: 0, lifetime: Options::NEVER };
-            let slot = self.table.insert(port.0, &key, new, Moment { generation: ALWAYS, now });
+            let slot = self.table.insert(port.0, &key, new, Validity { generation: ALWAYS, now });
             self.verdicts[slot.index()] = [None; MAX_VERDICTS];
             slot
         });
@@ -148,7 +148,8 @@ impl FlowVerdicts {
         for (masked, key) in masked.iter_mut().zip(keys) {
             *masked = UsedFields::default().mask(*key);
         }
-        let found = self.table.find(port.0, &masked[..keys.len()], Moment { generation: ALWAYS, now }, slots);
+        let found =
+            self.table.find(port.0, &masked[..keys.len()], Validity { generation: ALWAYS, now }, slots);
         let mut left = found;
         while left != 0 {
             let slot = slots[left.trailing_zeros() as usize];

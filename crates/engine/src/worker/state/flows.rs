@@ -1,6 +1,6 @@
 //! One worker's state of flows: the flow cache, and per-flow verdicts of NFs.
 
-use netvm_flow::{CacheError, Eviction, FlowCache, Moment, New, Options};
+use netvm_flow::{CacheError, Eviction, FlowCache, New, Options, Validity};
 use netvm_model::{self as model, FlowCacheConfig};
 use netvm_switch::TICKS_PER_SECOND;
 
@@ -48,21 +48,27 @@ impl Flows {
 
     /// Handles a hit: fills the results at index `n`, whose slot is known, and counts the packets.
     #[inline(always)]
-    pub(crate) fn hit(&mut self, results: &mut LookupResults, n: usize, counted: Counted, moment: Moment) {
+    pub(crate) fn hit(
+        &mut self,
+        results: &mut LookupResults,
+        n: usize,
+        counted: Counted,
+        validity: Validity,
+    ) {
         let slot = results.slots[n];
-        results.fresh |= u64::from(self.cache.entry(slot).last_used != moment.now) << n;
-        let hit = self.cache.hit(slot, counted.packets, counted.bytes, moment.now);
+        results.fresh |= u64::from(self.cache.entry(slot).last_used != validity.now) << n;
+        let hit = self.cache.hit(slot, counted.packets, counted.bytes, validity.now);
         (results.decisions[n], results.actions[n]) = (hit.decision, PackedAction::from_cached(hit.extra));
     }
 
     /// Handles a miss after the lookup in the rules: caches the decision for the key at index `n`, and counts the packets.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, results: &mut LookupResults, n: usize, miss: Miss, moment: Moment) {
+    pub(crate) fn insert(&mut self, results: &mut LookupResults, n: usize, miss: Miss, validity: Validity) {
         let Miss { cached_as, decision, counted } = miss;
         let extra = PackedAction::AS_DECIDED.to_cached();
         let new = New { decision, extra, lifetime: Options::NEVER };
-        results.slots[n] = self.cache.insert(cached_as, &results.keys[n], new, moment);
-        self.cache.hit(results.slots[n], counted.packets, counted.bytes, moment.now);
+        results.slots[n] = self.cache.insert(cached_as, &results.keys[n], new, validity);
+        self.cache.hit(results.slots[n], counted.packets, counted.bytes, validity.now);
         (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED);
         results.fresh |= 1 << n;
     }

@@ -122,7 +122,7 @@ pub(crate) struct PacketAction {
 
 /// Packets that are handled together.
 #[derive(Clone, Copy)]
-pub(crate) struct Alike {
+pub(crate) struct PacketGroup {
     pub(crate) action: PacketAction,
     /// Bytes of all of them.
     pub(crate) bytes: u64,
@@ -132,9 +132,9 @@ pub(crate) struct Alike {
 pub(crate) struct LookupResults {
     pub(crate) keys: [FlowKey; BURST],
     pub(crate) lengths: [u32; BURST],
-    /// The first 16 bytes as a number, if the prefilter judged the burst.
+    /// The first 16 bytes as a number, if the prefilter tested the burst.
     pub(crate) headers: [u128; BURST],
-    /// IPv4 source addresses, if the prefilter judged a burst of a guarded port.
+    /// IPv4 source addresses, if the prefilter tested a burst of a guarded port.
     pub(crate) sources: [[u8; 4]; BURST],
     /// Number of the decision.
     pub(crate) decisions: [u32; BURST],

@@ -91,7 +91,7 @@ fn actions(rig: &mut Rig, frames: &[Vec<u8>], reference: bool) -> Vec<(Vec<u8>, 
         classify(&mut classifier, &scope, &mut burst)
     };
     let action = |n| match classified {
-        Classified::Alike(alike) => alike.action,
+        Classified::Uniform(group) => group.action,
         Classified::Each => burst.results.action(n),
     };
     let bytes = burst.batch.as_slice().iter().map(bytes_of);

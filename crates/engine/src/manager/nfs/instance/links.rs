@@ -40,7 +40,7 @@ impl Nfs {
         let Some(group) = self.groups.get(&instance.group) else { return };
         let memories = workers.local(group.memories());
         let Some(memory) = memories.get(worker.index()) else { return };
-        let silent = instance.guest == Some(NotifyMode::Poll);
+        let poll_only = instance.guest == Some(NotifyMode::Poll);
         for (thread, (nf_thread, links)) in (0u16..).zip(instance.nf_threads.iter().zip(&instance.links)) {
             let Some(id) = links.get(worker.index()).copied() else { continue };
             let control = Arc::clone(&instance.control);
@@ -61,7 +61,7 @@ impl Nfs {
                 to_nf,
                 from_nf,
                 wake: Arc::clone(&group.wakes[nf_thread.index()]),
-                silent,
+                poll_only,
                 control,
             });
             workers.send(worker, Command::AddLink(Box::new(link), in_flight));

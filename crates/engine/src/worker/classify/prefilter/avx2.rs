@@ -1,11 +1,11 @@
-//! Judges eight packets at a time; a vector holds one field of all of them.
+//! Tests eight packets at a time; a vector holds one field of all of them.
 
 use core::arch::x86_64::*;
 
 use dpdk::Mbuf;
 use netvm_classifier::{BUCKETS, Part, Prefilter};
 
-use super::{ETHERNET_BITS, FRONT, Front, Fronts, Judged, Prefiltered, prefilter_by};
+use super::{ETHERNET_BITS, FRONT, Front, Fronts, GroupResult, Prefiltered, prefilter_by};
 
 /// As [`super::prefilter()`].
 #[target_feature(enable = "avx2")]
@@ -14,13 +14,13 @@ pub(super) fn prefilter(
     packets: &[Mbuf],
     see: impl FnMut(usize, u32, Front),
 ) -> Prefiltered {
-    prefilter_by(packets, see, |fronts, first| judge(prefilter, fronts, first))
+    prefilter_by(packets, see, |fronts, first| test_group(prefilter, fronts, first))
 }
 
-/// Judges eight packets.
+/// Tests eight packets.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn judge(prefilter: &Prefilter, fronts: &Fronts, first: u128) -> Judged {
+pub(super) fn test_group(prefilter: &Prefilter, fronts: &Fronts, first: u128) -> GroupResult {
     let starts = rows(fronts, 0);
     let [_, _, _, types] = columns(starts);
     let [lengths, fragments, sources, both] = columns(rows(fronts, 16));
@@ -77,7 +77,7 @@ pub(super) fn judge(prefilter: &Prefilter, fronts: &Fronts, first: u128) -> Judg
         }
         proven = wanted & bits(_mm256_cmpeq_epi32(left, zero));
     }
-    Judged { proven, alike: have_header(starts, first) }
+    GroupResult { proven, same_header: have_header(starts, first) }
 }
 
 /// Sixteen bytes of each packet: of the first and the fifth, the second and the sixth, and so on.

@@ -1,9 +1,10 @@
 //! The prefilter: finds packets of a burst that provably match no rule of their port. In: packets, and the prefilter of the
 //! rules. Out: a bit mask ([`Prefiltered`]), and the beginning of each packet.
 //!
-//! The prefilter copies the first 48 bytes of each packet once, and reads only the copy, because NFs and guests may write to
-//! packets at any time. It judges untagged, unfragmented IPv4 without options whose TCP or UDP lengths fit: frames that the
-//! parser accepts. Other packets (such as malformed packets and fragments) are not proven, and take the reference way.
+//! The prefilter copies the first 48 bytes of each packet once, and reads only the copy, because NFs and guests may
+//! write to packets at any time. It tests untagged, unfragmented IPv4 without options whose TCP or UDP lengths fit:
+//! frames that the parser accepts. Other packets (such as malformed packets and fragments) are not proven, and take the
+//! reference way.
 //!
 //! Predicted cost per packet at 2.3 GHz with AVX2, eight packets at a time: copies 1.5 cycles, turning rows into columns
 //! 1.5, checks 1, two gathers of 8 words from 16 KiB each 1.5, the mbuf's fields 1. If these do not prove all eight packets,
@@ -19,7 +20,7 @@ use netvm_classifier::Prefilter;
 use crate::worker::packet::packet_set::first_bits;
 use crate::worker::state::BURST;
 
-/// Packets judged at a time.
+/// Packets tested at a time.
 const LANES: usize = 8;
 /// Bytes read of each packet: up to the flags of TCP.
 const FRONT: usize = 48;
@@ -38,11 +39,11 @@ struct Fronts {
 
 /// The result for eight packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Judged {
+struct GroupResult {
     /// Packets that match no rule, one bit each.
     proven: u8,
     /// All eight have the Ethernet header with which they were compared.
-    alike: bool,
+    same_header: bool,
 }
 
 /// Ethernet header and source address of a packet.
@@ -65,10 +66,10 @@ pub(crate) struct Prefiltered {
     /// Packets that match no rule, one bit each.
     pub(crate) proven: u64,
     /// All packets have the Ethernet header of the first packet.
-    pub(crate) alike: bool,
+    pub(crate) same_header: bool,
 }
 
-/// Judges a burst, and calls `see` with the index, the length and the [`Front`] of each packet.
+/// Tests a burst, and calls `see` with the index, the length and the [`Front`] of each packet.
 #[inline]
 pub(crate) fn prefilter(
     table: &Prefilter,
@@ -80,18 +81,18 @@ pub(crate) fn prefilter(
         // SAFETY: the level is at most the processor's, and includes what the function is compiled for.
         return unsafe { avx2::prefilter(table, packets, see) };
     }
-    prefilter_by(packets, see, |fronts, first| scalar::judge(table, fronts, first))
+    prefilter_by(packets, see, |fronts, first| scalar::test_group(table, fronts, first))
 }
 
-/// As [`prefilter()`], with a function that judges eight packets and gets the first 16 bytes of the burst.
+/// As [`prefilter()`], with a function that tests eight packets and gets the first 16 bytes of the burst.
 #[inline(always)]
 fn prefilter_by(
     packets: &[Mbuf],
     mut see: impl FnMut(usize, u32, Front),
-    judge: impl Fn(&Fronts, u128) -> Judged,
+    test_group: impl Fn(&Fronts, u128) -> GroupResult,
 ) -> Prefiltered {
     let count = packets.len().min(BURST);
-    let mut prefiltered = Prefiltered { proven: 0, alike: true };
+    let mut prefiltered = Prefiltered { proven: 0, same_header: true };
     let mut first = 0;
     for start in (0..count).step_by(LANES) {
         let mut fronts = Fronts { bytes: [[0; FRONT]; LANES], rooms: [0; LANES] };
@@ -108,9 +109,9 @@ fn prefilter_by(
         if start == 0 {
             first = header(&fronts.bytes[0]);
         }
-        let judged = judge(&fronts, first);
-        prefiltered.proven |= u64::from(judged.proven) << start;
-        prefiltered.alike &= judged.alike;
+        let result = test_group(&fronts, first);
+        prefiltered.proven |= u64::from(result.proven) << start;
+        prefiltered.same_header &= result.same_header;
     }
     prefiltered.proven &= first_bits(count);
     prefiltered

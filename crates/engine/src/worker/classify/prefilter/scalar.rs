@@ -3,20 +3,20 @@
 use netvm_classifier::{Prefilter, Tuple};
 use netvm_wire::IpProto;
 
-use super::{ETHERNET_BITS, FRONT, Fronts, Judged, header};
+use super::{ETHERNET_BITS, FRONT, Fronts, GroupResult, header};
 
-/// Judges eight packets.
-pub(super) fn judge(prefilter: &Prefilter, fronts: &Fronts, first: u128) -> Judged {
-    let mut judged = Judged { proven: 0, alike: true };
+/// Tests eight packets.
+pub(super) fn test_group(prefilter: &Prefilter, fronts: &Fronts, first: u128) -> GroupResult {
+    let mut result = GroupResult { proven: 0, same_header: true };
     for (lane, (front, room)) in fronts.bytes.iter().zip(fronts.rooms).enumerate() {
         let excluded = tuple(front, room).is_some_and(|tuple| prefilter.excludes(&tuple));
-        judged.proven |= u8::from(excluded) << lane;
-        judged.alike &= (header(front) ^ first) & ETHERNET_BITS == 0;
+        result.proven |= u8::from(excluded) << lane;
+        result.same_header &= (header(front) ^ first) & ETHERNET_BITS == 0;
     }
-    judged
+    result
 }
 
-/// The tuple of a packet that prefilters can judge; `None` for any other or malformed packet.
+/// The tuple of a packet that prefilters can test; `None` for any other or malformed packet.
 fn tuple(front: &[u8; FRONT], room: u32) -> Option<Tuple> {
     let byte = |at: usize| u32::from(front[at]);
     let short = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);

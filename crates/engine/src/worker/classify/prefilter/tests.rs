@@ -73,20 +73,23 @@ fn check(entries: &[Vec<Cube>], frames: &[Vec<u8>]) -> Result<u32, TestCaseError
     for eight in frames.chunks_exact(LANES) {
         let fronts = fronts(eight);
         let first = header(&fronts.bytes[0]);
-        let judged = scalar::judge(&prefilter, &fronts, first);
+        let result = scalar::test_group(&prefilter, &fronts, first);
         #[cfg(target_arch = "x86_64")]
         if netvm_cpu::Level::of_processor() >= netvm_cpu::Level::Avx2 {
             // SAFETY: the processor has what the function is compiled for.
-            prop_assert_eq!(unsafe { avx2::judge(&prefilter, &fronts, first) }, judged);
+            prop_assert_eq!(unsafe { avx2::test_group(&prefilter, &fronts, first) }, result);
         }
-        prop_assert_eq!(judged.alike, fronts.bytes.iter().all(|front| front[..14] == fronts.bytes[0][..14]));
-        for (lane, frame) in eight.iter().enumerate().filter(|(lane, _)| judged.proven >> lane & 1 == 1) {
+        prop_assert_eq!(
+            result.same_header,
+            fronts.bytes.iter().all(|front| front[..14] == fronts.bytes[0][..14])
+        );
+        for (lane, frame) in eight.iter().enumerate().filter(|(lane, _)| result.proven >> lane & 1 == 1) {
             match FlowKey::of_frame(frame, frame.len()) {
                 Ok(key) => prop_assert_eq!(scan(entries, &key), prefilter.otherwise(), "{:?}", key),
                 Err(why) => prop_assert!(false, "packet {}: {} is proven: {:02x?}", lane, why, frame),
             }
         }
-        proven += judged.proven.count_ones();
+        proven += result.proven.count_ones();
     }
     Ok(proven)
 }
@@ -127,10 +130,10 @@ fn sound_packets_are_proven_and_others_are_not() {
         plain.dscp(46).udp(1, 2).payload(&[1; 9]).to_vec().unwrap(),
     ];
     let fronts = fronts(&frames);
-    let judged = scalar::judge(&prefilter, &fronts, header(&fronts.bytes[0]));
-    assert_eq!(judged, Judged { proven: 0b1000_0011, alike: false });
+    let result = scalar::test_group(&prefilter, &fronts, header(&fronts.bytes[0]));
+    assert_eq!(result, GroupResult { proven: 0b1000_0011, same_header: false });
     let burst = vec![frames[0].clone(); LANES];
     assert_eq!(check(&none, &burst).unwrap(), LANES as u32);
-    let alike = scalar::judge(&prefilter, &self::fronts(&burst), header(&fronts.bytes[0]));
-    assert_eq!(alike, Judged { proven: 0xff, alike: true });
+    let uniform = scalar::test_group(&prefilter, &self::fronts(&burst), header(&fronts.bytes[0]));
+    assert_eq!(uniform, GroupResult { proven: 0xff, same_header: true });
 }

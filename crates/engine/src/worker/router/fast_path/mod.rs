@@ -18,7 +18,7 @@ use netvm_wire::{EtherType, MacAddr, VlanId};
 
 use super::head::{ETHERNET, TAG};
 use super::{MAX, RouteVerdict, RouterBurst};
-use crate::router::{Here, InterfacePath, RouterPath};
+use crate::router::{InterfacePath, PortInterfaces, RouterPath};
 pub(super) use headers::Headers;
 use headers::word_of;
 
@@ -36,8 +36,8 @@ struct Ingress {
 impl Ingress {
     /// The interface of a packet, if the packet is addressed to it.
     #[inline(always)]
-    fn of(router: &RouterPath, here: Here<'_>, headers: &Headers) -> Option<Self> {
-        let number = here.with(headers.vlan())?;
+    fn of(router: &RouterPath, interfaces_here: PortInterfaces<'_>, headers: &Headers) -> Option<Self> {
+        let number = interfaces_here.with(headers.vlan())?;
         let interface = router.interface(number)?;
         let own = headers.to();
         let is_own = word_of(interface.mac) == own || is_also(interface, own);
@@ -53,7 +53,7 @@ fn is_also(interface: &InterfacePath, own: u64) -> bool {
 
 /// Where packets leave.
 #[derive(Clone, Copy)]
-struct Way {
+struct Adjacency {
     interface: u16,
     from: MacAddr,
     to: MacAddr,
@@ -61,15 +61,16 @@ struct Way {
     verdict: RouteVerdict,
 }
 
-impl Way {
+impl Adjacency {
     /// The way by a next hop of packets of up to `longest` bytes; `None` if they do not suit.
     #[inline(always)]
     fn by(router: &RouterPath, id: NextHopId, longest: u16) -> Option<Self> {
         let NextHop::Via(hop) = router.tables.next_hop(id) else { return None };
         let out = router.interface(hop.interface)?;
         let verdict = RouteVerdict::Out { port: out.port, interface: hop.interface };
-        let way = Self { interface: hop.interface, from: out.mac, to: hop.mac, vlan: out.vlan, verdict };
-        (u32::from(longest) <= out.mtu(true)).then_some(way)
+        let adjacency =
+            Self { interface: hop.interface, from: out.mac, to: hop.mac, vlan: out.vlan, verdict };
+        (u32::from(longest) <= out.mtu(true)).then_some(adjacency)
     }
 
     /// Whether a packet has room for the tag that it gets.
@@ -81,9 +82,9 @@ impl Way {
 
 /// The bytes of `count` packets that leave, of which `bytes` came in.
 #[inline(always)]
-fn sent_bytes<const TAGGED: bool>(bytes: u64, way: &Way, count: usize) -> u64 {
+fn sent_bytes<const TAGGED: bool>(bytes: u64, adjacency: &Adjacency, count: usize) -> u64 {
     let tags = |are_there| if are_there { (count * TAG) as u64 } else { 0 };
-    bytes + tags(way.vlan.is_some()) - tags(TAGGED)
+    bytes + tags(adjacency.vlan.is_some()) - tags(TAGGED)
 }
 
 impl RouterBurst {
@@ -93,7 +94,7 @@ impl RouterBurst {
     pub(super) fn decide_fast(
         &mut self,
         router: &RouterPath,
-        here: Here<'_>,
+        interfaces_here: PortInterfaces<'_>,
         batch: &mut Batch,
     ) -> Option<bool> {
         if self.skipped > 0 || router.checks_sources[0] {
@@ -104,9 +105,9 @@ impl RouterBurst {
         batch.as_slice().first()?.copy_first(&mut ethernet);
         let [.., high, low] = ethernet;
         if EtherType(u16::from_be_bytes([high, low])) == EtherType::VLAN {
-            self.decide_form::<true>(router, here, batch)
+            self.decide_form::<true>(router, interfaces_here, batch)
         } else {
-            self.decide_form::<false>(router, here, batch)
+            self.decide_form::<false>(router, interfaces_here, batch)
         }
     }
 
@@ -115,15 +116,15 @@ impl RouterBurst {
     fn decide_form<const TAGGED: bool>(
         &mut self,
         router: &RouterPath,
-        here: Here<'_>,
+        interfaces_here: PortInterfaces<'_>,
         batch: &mut Batch,
     ) -> Option<bool> {
         // Most bursts for the other way begin with a packet for it, for example of IPv6.
         let first = batch.as_slice().first()?;
         let headers = Headers::read::<TAGGED>(first)?;
-        let ingress = Ingress::of(router, here, &headers)?;
+        let ingress = Ingress::of(router, interfaces_here, &headers)?;
         headers.destination(first.pkt_len())?;
-        let decided = self.decide_all::<TAGGED>(router, here, ingress, batch);
+        let decided = self.decide_all::<TAGGED>(router, interfaces_here, ingress, batch);
         let penalty = self.penalty * 2 + 1;
         self.penalty = if decided.is_some() { 0 } else { penalty.min(MOST_SKIPPED) };
         self.skipped = self.penalty;
@@ -135,7 +136,7 @@ impl RouterBurst {
     fn decide_all<const TAGGED: bool>(
         &mut self,
         router: &RouterPath,
-        here: Here<'_>,
+        interfaces_here: PortInterfaces<'_>,
         ingress: Ingress,
         batch: &mut Batch,
     ) -> Option<bool> {
@@ -147,7 +148,7 @@ impl RouterBurst {
         for (mbuf, ((headers, address), head)) in batch.as_slice().iter().zip(places) {
             let read = Headers::read::<TAGGED>(mbuf)?;
             if TAGGED {
-                head.set_ingress(Ingress::of(router, here, &read)?.number, true);
+                head.set_ingress(Ingress::of(router, interfaces_here, &read)?.number, true);
             } else if read.to() != ingress.own {
                 return None;
             }
@@ -165,53 +166,53 @@ impl RouterBurst {
         let first = *found.first()?;
         // Without an early end, so that many are compared at once.
         if found.iter().fold(true, |all, id| all & (*id == first)) {
-            let way = Way::by(router, first, longest)?;
+            let adjacency = Adjacency::by(router, first, longest)?;
             let is_back = match TAGGED {
-                true => heads[..count].iter().any(|head| head.interface() == way.interface),
-                false => ingress.number == way.interface,
+                true => heads[..count].iter().any(|head| head.interface() == adjacency.interface),
+                false => ingress.number == adjacency.interface,
             };
-            if is_back || !batch.as_slice().iter().all(|mbuf| way.fits::<TAGGED>(mbuf)) {
+            if is_back || !batch.as_slice().iter().all(|mbuf| adjacency.fits::<TAGGED>(mbuf)) {
                 return None;
             }
             for (mbuf, headers) in batch.as_mut_slice().iter_mut().zip(headers) {
-                headers.forward(way.from, way.to, way.vlan);
+                headers.forward(adjacency.from, adjacency.to, adjacency.vlan);
                 headers.write::<TAGGED>(mbuf);
             }
             // Of packets that are alike and have one possible interface, the first stands for all.
-            let counted = if here.is_one() { 1 } else { count };
-            verdicts[..counted].fill(way.verdict);
+            let counted = if interfaces_here.is_one() { 1 } else { count };
+            verdicts[..counted].fill(adjacency.verdict);
             if !TAGGED {
                 heads[..counted].iter_mut().for_each(|head| head.set_ingress(ingress.number, false));
             }
-            self.bytes = Some(sent_bytes::<TAGGED>(bytes, &way, count));
+            self.bytes = Some(sent_bytes::<TAGGED>(bytes, &adjacency, count));
             return Some(true);
         }
         if router.has_many_interfaces() {
             v4.prefetch_interfaces(router);
         }
         let packets = batch.as_slice().iter().zip(&v4.found[..count]);
-        let (mut first, mut is_alike) = (None, true);
+        let (mut first, mut is_uniform) = (None, true);
         for ((mbuf, id), ((headers, verdict), head)) in
             packets.zip(headers.iter_mut().zip(&mut *verdicts).zip(&mut *heads))
         {
-            let way = Way::by(router, *id, headers.length())?;
+            let adjacency = Adjacency::by(router, *id, headers.length())?;
             if !TAGGED {
                 head.set_ingress(ingress.number, false);
             }
-            if way.interface == head.interface() || !way.fits::<TAGGED>(mbuf) {
+            if adjacency.interface == head.interface() || !adjacency.fits::<TAGGED>(mbuf) {
                 return None;
             }
-            headers.forward(way.from, way.to, way.vlan);
-            *verdict = way.verdict;
+            headers.forward(adjacency.from, adjacency.to, adjacency.vlan);
+            *verdict = adjacency.verdict;
             // The interface decides the whole verdict.
-            is_alike &= way.interface == first.get_or_insert(way).interface;
+            is_uniform &= adjacency.interface == first.get_or_insert(adjacency).interface;
         }
         for (mbuf, headers) in batch.as_mut_slice().iter_mut().zip(headers) {
             headers.write::<TAGGED>(mbuf);
         }
-        if is_alike {
-            self.bytes = first.map(|way| sent_bytes::<TAGGED>(bytes, &way, count));
+        if is_uniform {
+            self.bytes = first.map(|adjacency| sent_bytes::<TAGGED>(bytes, &adjacency, count));
         }
-        Some(is_alike)
+        Some(is_uniform)
     }
 }

@@ -58,21 +58,21 @@ fn decide(memory: &Memory, router: &RouterPath, frames: &[Vec<u8>], tries: bool)
     for frame in frames {
         batch.push(mbuf_of(memory, frame)).unwrap();
     }
-    let (mut burst, here) = (Box::new(RouterBurst::new()), router.on(PORT));
-    let fast = if tries { burst.decide_fast(router, here, &mut batch) } else { None };
-    let is_alike = fast.unwrap_or_else(|| {
+    let (mut burst, interfaces_here) = (Box::new(RouterBurst::new()), router.on(PORT));
+    let fast = if tries { burst.decide_fast(router, interfaces_here, &mut batch) } else { None };
+    let is_uniform = fast.unwrap_or_else(|| {
         burst.skipped = 1;
         let limit = DestinationLimit::of_redirects(1_000_000_000);
         let mut redirects = Redirects { limit: Some(&limit), now: 1 };
-        burst.decide(router, here, &mut redirects, &mut batch)
+        burst.decide(router, interfaces_here, &mut redirects, &mut batch)
     });
     let counters = WorkerCounters::new();
-    burst.count(router, &batch, is_alike && here.is_one(), &counters);
+    burst.count(router, &batch, is_uniform && interfaces_here.is_one(), &counters);
     let counts = |interface: &InterfacePath| {
         let c = counters_of(interface, &counters);
         [&c.rx_packets, &c.rx_bytes, &c.rx_dropped, &c.tx_packets, &c.tx_bytes].map(Counter::get)
     };
-    let verdicts = if is_alike && here.is_one() {
+    let verdicts = if is_uniform && interfaces_here.is_one() {
         vec![burst.verdicts[0]; frames.len()]
     } else {
         burst.verdicts[..frames.len()].to_vec()

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use dpdk::{Batch, Mbuf};
 
-use super::{Parcel, SLOTS, WAIT_ABOVE};
+use super::{HandoffPacket, SLOTS, WAIT_ABOVE};
 use crate::ids::PortId;
 
 /// They leave when it has arrived, in their order. As many as a ring to another worker holds.
 #[derive(Debug)]
 pub(crate) struct Held {
     port: PortId,
-    packets: VecDeque<Parcel>,
+    packets: VecDeque<HandoffPacket>,
 }
 
 impl Held {
@@ -31,14 +31,14 @@ impl Held {
     }
 
     /// Takes as many packets as there is room for; the others stay in the batch.
-    pub(crate) fn push(&mut self, batch: &mut Batch, parcel: impl Fn(Mbuf) -> Parcel) {
+    pub(crate) fn push(&mut self, batch: &mut Batch, packet: impl Fn(Mbuf) -> HandoffPacket) {
         let mut rest = batch.split_off(SLOTS.saturating_sub(self.packets.len()));
-        self.packets.extend(batch.drain().map(parcel));
+        self.packets.extend(batch.drain().map(packet));
         batch.append(&mut rest);
     }
 
     /// The next packet.
-    pub(crate) fn pop(&mut self) -> Option<Parcel> {
+    pub(crate) fn pop(&mut self) -> Option<HandoffPacket> {
         self.packets.pop_front()
     }
 }

@@ -44,9 +44,9 @@ const SLOTS: usize = 8192;
 /// Sources that can wait do so while more packets wait here.
 pub(crate) const WAIT_ABOVE: usize = SLOTS / 4;
 
-/// A packet on its way to a port of another worker.
+/// A packet that is handed to another worker.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct HandoffPacket {
     pub(crate) mbuf: Mbuf,
     pub(crate) memory: MemoryId,
     pub(crate) port: PortId,
@@ -55,7 +55,7 @@ pub(crate) struct Parcel {
 }
 
 /// A quarter of a cache line.
-const _: () = assert!(size_of::<Parcel>() == 16);
+const _: () = assert!(size_of::<HandoffPacket>() == 16);
 
 /// Whether a worker sleeps, and what wakes it.
 #[derive(Debug)]
@@ -81,29 +81,29 @@ impl Sleeper {
     }
 }
 
-/// The way to another worker.
+/// The tx ends of the rings to another worker.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct HandoffTx {
     /// The worker.
     pub(crate) to: WorkerId,
-    ring: Producer<Parcel>,
+    ring: Producer<HandoffPacket>,
     /// The ring for received packets.
-    received: Producer<Parcel>,
+    received: Producer<HandoffPacket>,
     peer: Arc<Sleeper>,
     /// Packets were pushed since the peer was last looked at.
     has_pushed: bool,
 }
 
-impl Lane {
+impl HandoffTx {
     /// Pushes as many packets as there is room for, and shows them to `before` first; the others stay in the batch.
     #[inline]
     pub(crate) fn push(
         &mut self,
         batch: &mut Batch,
         before: impl FnOnce(&Batch),
-        parcel: impl Fn(Mbuf) -> Parcel,
+        packet: impl Fn(Mbuf) -> HandoffPacket,
     ) {
-        self.has_pushed |= push_to(&mut self.ring, batch, before, parcel);
+        self.has_pushed |= push_to(&mut self.ring, batch, before, packet);
     }
 
     /// The same for received packets.
@@ -111,19 +111,19 @@ impl Lane {
         &mut self,
         batch: &mut Batch,
         before: impl FnOnce(&Batch),
-        parcel: impl Fn(Mbuf) -> Parcel,
+        packet: impl Fn(Mbuf) -> HandoffPacket,
     ) {
-        self.has_pushed |= push_to(&mut self.received, batch, before, parcel);
+        self.has_pushed |= push_to(&mut self.received, batch, before, packet);
     }
 }
 
 /// Pushes as many packets as there is room for, and shows them to `before` first. Returns whether it pushed any.
 #[inline]
 fn push_to(
-    ring: &mut Producer<Parcel>,
+    ring: &mut Producer<HandoffPacket>,
     batch: &mut Batch,
     before: impl FnOnce(&Batch),
-    parcel: impl Fn(Mbuf) -> Parcel,
+    packet: impl Fn(Mbuf) -> HandoffPacket,
 ) -> bool {
     let wanted = batch.len();
     let room = match ring.cached_slots() {
@@ -134,14 +134,14 @@ fn push_to(
     let count = batch.len();
     before(batch);
     if let Ok(chunk) = ring.write_chunk_uninit(count) {
-        chunk.fill_from_iter(batch.drain().map(parcel));
+        chunk.fill_from_iter(batch.drain().map(packet));
     }
     batch.append(&mut rest);
     count > 0
 }
 
 #[inline]
-fn is_filling(ring: &Producer<Parcel>) -> bool {
+fn is_filling(ring: &Producer<HandoffPacket>) -> bool {
     let least = ring.buffer().capacity() - WAIT_ABOVE;
     // The slots that are known to be free may be fewer than there are.
     ring.cached_slots() < least && ring.slots() < least
@@ -151,10 +151,10 @@ fn is_filling(ring: &Producer<Parcel>) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Handoff {
     /// By worker; `None` at this worker's own index.
-    to: Vec<Option<Lane>>,
-    from: Vec<Consumer<Parcel>>,
+    to: Vec<Option<HandoffTx>>,
+    from: Vec<Consumer<HandoffPacket>>,
     /// Received packets whose flows this worker owns.
-    arrivals: Vec<Consumer<Parcel>>,
+    arrivals: Vec<Consumer<HandoffPacket>>,
     /// By port: the worker that sends for workers that have no queue of the port.
     owners: Vec<Option<WorkerId>>,
     /// Packets for a port that no worker has now.
@@ -204,19 +204,19 @@ impl Handoff {
             || self.held.as_ref().is_some_and(|held| held.is_for(port))
     }
 
-    /// The way to the worker that sends for a port.
-    pub(crate) fn lane_for(&mut self, port: PortId) -> Option<&mut Lane> {
+    /// The rings to the worker that sends for a port.
+    pub(crate) fn tx_for(&mut self, port: PortId) -> Option<&mut HandoffTx> {
         let owner = self.owners.get(port.index()).copied().flatten()?;
         self.to.get_mut(owner.index())?.as_mut()
     }
 
-    /// The way to a worker; `None` for this one.
-    pub(crate) fn lane_to(&mut self, worker: WorkerId) -> Option<&mut Lane> {
+    /// The rings to a worker; `None` for this one.
+    pub(crate) fn tx_to(&mut self, worker: WorkerId) -> Option<&mut HandoffTx> {
         self.to.get_mut(worker.index())?.as_mut()
     }
 
     /// Takes up to a burst of packets that another worker, of [`Handoff::peers`], has received.
-    pub(crate) fn take_received(&mut self, peer: usize, each: impl FnMut(Parcel)) {
+    pub(crate) fn take_received(&mut self, peer: usize, each: impl FnMut(HandoffPacket)) {
         let Some(ring) = self.arrivals.get_mut(peer) else { return };
         if let Ok(chunk) = ring.read_chunk(ring.slots().min(BURST)) {
             chunk.into_iter().for_each(each);
@@ -241,12 +241,12 @@ impl Handoff {
 
     /// Whether a ring for received packets is filling up: ports that can wait should.
     pub(crate) fn has_full_owner(&self) -> bool {
-        self.to.iter().flatten().any(|lane| is_filling(&lane.received))
+        self.to.iter().flatten().any(|handoff_tx| is_filling(&handoff_tx.received))
     }
 
     /// Takes up to a burst of packets of one other worker, of [`Handoff::peers`]. Returns how many more wait.
     #[inline]
-    pub(crate) fn take(&mut self, peer: usize, mut each: impl FnMut(Parcel)) -> usize {
+    pub(crate) fn take(&mut self, peer: usize, mut each: impl FnMut(HandoffPacket)) -> usize {
         let Some(ring) = self.from.get_mut(peer) else { return 0 };
         let waiting = ring.slots();
         let count = waiting.min(BURST);
@@ -261,7 +261,7 @@ impl Handoff {
     /// Whether sources that can wait should: a ring to another worker is filling up.
     #[inline]
     pub(crate) fn is_filling(&self) -> bool {
-        self.to.iter().flatten().any(|lane| is_filling(&lane.ring))
+        self.to.iter().flatten().any(|handoff_tx| is_filling(&handoff_tx.ring))
     }
 
     /// The same of the room for packets of a port that moves. What NFs return, and what others have handed over, does
@@ -273,14 +273,14 @@ impl Handoff {
     /// Whether packets were pushed since [`Handoff::wake_sleepers`].
     #[inline(always)]
     pub(crate) fn has_pushed(&self) -> bool {
-        self.to.iter().flatten().any(|lane| lane.has_pushed)
+        self.to.iter().flatten().any(|handoff_tx| handoff_tx.has_pushed)
     }
 
     /// Wakes the workers that sleep while they have packets from this one. Call it after a full fence. Returns how many it woke.
     pub(crate) fn wake_sleepers(&mut self) -> u64 {
         let mut woken = 0;
-        for lane in self.to.iter_mut().flatten() {
-            woken += u64::from(std::mem::take(&mut lane.has_pushed) && lane.peer.wake());
+        for handoff_tx in self.to.iter_mut().flatten() {
+            woken += u64::from(std::mem::take(&mut handoff_tx.has_pushed) && handoff_tx.peer.wake());
         }
         woken
     }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use rtrb::{Consumer, RingBuffer};
 
-use super::{Handoff, Lane, Parcel, SLOTS, Sleeper};
+use super::{Handoff, HandoffPacket, HandoffTx, SLOTS, Sleeper};
 use crate::ids::{WorkerId, put};
 
 /// A worker's ends of the rings to and from another one.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    lane: Lane,
-    from: Consumer<Parcel>,
-    arrivals: Consumer<Parcel>,
+    handoff_tx: HandoffTx,
+    from: Consumer<HandoffPacket>,
+    arrivals: Consumer<HandoffPacket>,
 }
 
 impl Peer {
@@ -27,34 +27,38 @@ impl Peer {
     /// The same with rings of this size.
     pub(super) fn pair_of(ends: [(WorkerId, &Arc<Sleeper>); 2], slots: usize) -> [Self; 2] {
         let [(one, one_sleeper), (other, other_sleeper)] = ends;
-        let (to_other, from_one) = lane(other, other_sleeper, slots);
-        let (to_one, from_other) = lane(one, one_sleeper, slots);
-        let of_one = Self { lane: to_other, from: from_other.0, arrivals: from_other.1 };
-        let of_other = Self { lane: to_one, from: from_one.0, arrivals: from_one.1 };
+        let (to_other, from_one) = handoff_tx(other, other_sleeper, slots);
+        let (to_one, from_other) = handoff_tx(one, one_sleeper, slots);
+        let of_one = Self { handoff_tx: to_other, from: from_other.0, arrivals: from_other.1 };
+        let of_other = Self { handoff_tx: to_one, from: from_one.0, arrivals: from_one.1 };
         [of_one, of_other]
     }
 }
 
 /// The rings to a worker: the ends of those that write, and those of the worker.
-fn lane(to: WorkerId, sleeper: &Arc<Sleeper>, slots: usize) -> (Lane, (Consumer<Parcel>, Consumer<Parcel>)) {
+fn handoff_tx(
+    to: WorkerId,
+    sleeper: &Arc<Sleeper>,
+    slots: usize,
+) -> (HandoffTx, (Consumer<HandoffPacket>, Consumer<HandoffPacket>)) {
     let [(ring, from), (received, arrivals)] = [(); 2].map(|()| RingBuffer::new(slots));
-    (Lane { to, ring, received, peer: Arc::clone(sleeper), has_pushed: false }, (from, arrivals))
+    (HandoffTx { to, ring, received, peer: Arc::clone(sleeper), has_pushed: false }, (from, arrivals))
 }
 
 impl Handoff {
     /// Adds the worker with the next number.
     pub(crate) fn add(&mut self, peer: Peer) {
-        let Peer { lane, from, arrivals } = peer;
-        put(&mut self.to, lane.to.index(), lane);
+        let Peer { handoff_tx, from, arrivals } = peer;
+        put(&mut self.to, handoff_tx.to.index(), handoff_tx);
         self.from.push(from);
         self.arrivals.push(arrivals);
     }
 
     /// Removes the worker, which has the highest number. Returns the ends of its rings, which are empty.
     pub(crate) fn remove(&mut self, worker: WorkerId) -> Option<Box<Peer>> {
-        let lane = self.to.get_mut(worker.index())?.take()?;
+        let handoff_tx = self.to.get_mut(worker.index())?.take()?;
         self.to.truncate(worker.index());
         let (from, arrivals) = (self.from.pop()?, self.arrivals.pop()?);
-        Some(Box::new(Peer { lane, from, arrivals }))
+        Some(Box::new(Peer { handoff_tx, from, arrivals }))
     }
 }

@@ -44,22 +44,23 @@ fn workers_come_and_go_and_each_reaches_all_others() {
         let count = ends.len();
         for from in 0..count {
             assert_eq!(ends[from].peers(), count - 1);
-            assert!(ends[from].lane_to(WorkerId(from as u8)).is_none());
-            assert!(ends[from].lane_to(WorkerId(count as u8)).is_none());
+            assert!(ends[from].tx_to(WorkerId(from as u8)).is_none());
+            assert!(ends[from].tx_to(WorkerId(count as u8)).is_none());
             for to in (0..count).filter(|to| *to != from) {
                 let mut batch = Batch::new();
                 memory.pool.alloc_into(&mut batch, 2);
-                let parcel = |mbuf| Parcel { mbuf, memory: memory.id, port: PortId(from as u16), stamp: 0 };
+                let packet =
+                    |mbuf| HandoffPacket { mbuf, memory: memory.id, port: PortId(from as u16), stamp: 0 };
                 let mut received = batch.split_off(1);
-                let lane = ends[from].lane_to(WorkerId(to as u8)).unwrap();
-                assert_eq!(lane.to.index(), to);
-                lane.push(&mut batch, |_| {}, parcel);
-                lane.push_received(&mut received, |_| {}, parcel);
+                let handoff_tx = ends[from].tx_to(WorkerId(to as u8)).unwrap();
+                assert_eq!(handoff_tx.to.index(), to);
+                handoff_tx.push(&mut batch, |_| {}, packet);
+                handoff_tx.push_received(&mut received, |_| {}, packet);
                 // The number of the peer among the others.
                 let peer = if from < to { from } else { from - 1 };
                 let mut ports = Vec::new();
-                assert_eq!(ends[to].take(peer, |parcel| ports.push(parcel.port)), 0);
-                ends[to].take_received(peer, |parcel| ports.push(parcel.port));
+                assert_eq!(ends[to].take(peer, |packet| ports.push(packet.port)), 0);
+                ends[to].take_received(peer, |packet| ports.push(packet.port));
                 assert_eq!(ports, [PortId(from as u16); 2]);
             }
         }
@@ -82,8 +83,8 @@ fn workers_come_and_go_and_each_reaches_all_others() {
 fn push(handoff: &mut Handoff, memory: &Memory, count: usize) -> usize {
     let mut batch = Batch::new();
     memory.pool.alloc_into(&mut batch, count);
-    let parcel = |mbuf| Parcel { mbuf, memory: memory.id, port: PORT, stamp: 0 };
-    handoff.lane_for(PORT).unwrap().push(&mut batch, |_| {}, parcel);
+    let packet = |mbuf| HandoffPacket { mbuf, memory: memory.id, port: PORT, stamp: 0 };
+    handoff.tx_for(PORT).unwrap().push(&mut batch, |_| {}, packet);
     batch.len()
 }
 
@@ -108,7 +109,7 @@ fn a_full_ring_leaves_the_rest_and_a_burst_is_taken_at_a_time() {
     assert_eq!(take(&mut to), (64, 36));
     assert_eq!(push(&mut from, &memory, 64), 0);
     assert_eq!([take(&mut to), take(&mut to), take(&mut to)], [(64, 36), (36, 0), (0, 0)]);
-    assert!(from.lane_for(PortId(1)).is_none(), "no worker sends for it");
+    assert!(from.tx_for(PortId(1)).is_none(), "no worker sends for it");
     assert_eq!(memory.pool.in_use(), 0);
 }
 

@@ -154,7 +154,7 @@ impl Rig {
                 to_nf,
                 from_nf,
                 wake: Arc::new(new_eventfd().unwrap()),
-                silent: false,
+                poll_only: false,
                 control: Arc::clone(&control),
             });
             let in_flight = ThreadInFlight::new(link, nf_thread, Arc::clone(&self.memory.in_flight));

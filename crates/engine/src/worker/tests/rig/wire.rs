@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use dpdk::{Batch, HEADROOM, Mbuf, Oversized, Unfinished};
 use netvm_wire::partial::{Transport, transport};
 
-use crate::interface::{Device, Gathers, PortContext};
+use crate::interface::{Device, PortContext, TxBuffered};
 use crate::memory::Memory;
 
 /// Frames on the far side of a port.
@@ -32,7 +32,7 @@ impl WireDevice {
     }
 }
 
-impl Gathers for WireDevice {
+impl TxBuffered for WireDevice {
     fn unsent(&mut self) -> &mut Batch {
         &mut self.unsent
     }
@@ -52,7 +52,7 @@ impl Device for WireDevice {
     }
 
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, cx: &PortContext<'_>) {
-        self.gather(batch, cx);
+        self.buffer_tx(batch, cx);
     }
 
     fn flush(&mut self, cx: &PortContext<'_>) -> usize {
