@@ -9,7 +9,7 @@
 //! | `GET /v1/ports` | [`PortInfo`] of every port |
 //! | `GET /v1/nfs` | [`NfInfo`] of every instance of every NF |
 //! | `GET /v1/vms` | [`VmInfo`] of every virtual machine |
-//! | `GET /v1/vms/{vm}/by-hand` | [`VmByHand`]: how to run it without netvmd |
+//! | `GET /v1/vms/{vm}/manual-start` | [`VmManualStart`]: how to run it without netvmd |
 //! | `POST /v1/vms/{vm}/start` | [`Done`], when it runs |
 //! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], when it has ended |
 //! | `GET /v1/routers` | [`RouterInfo`] of every virtual router |
@@ -76,7 +76,7 @@ pub use router::{
     AddRoutes, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo, RouteQuery,
     RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
-pub use vm::{StopVm, VmByHand, VmInfo, VmState};
+pub use vm::{StopVm, VmInfo, VmManualStart, VmState};
 
 /// The default path of netvmd's API socket.
 pub const DEFAULT_SOCKET: &str = "/run/netvm/api.sock";
@@ -93,8 +93,8 @@ pub mod path {
     pub const NFS: &str = "/v1/nfs";
     /// [`VmInfo`](crate::VmInfo)s.
     pub const VMS: &str = "/v1/vms";
-    /// [`VmByHand`](crate::VmByHand); `{vm}` stands for the VM's name.
-    pub const VM_BY_HAND: &str = "/v1/vms/{vm}/by-hand";
+    /// [`VmManualStart`](crate::VmManualStart); `{vm}` stands for the VM's name.
+    pub const VM_MANUAL_START: &str = "/v1/vms/{vm}/manual-start";
     /// [`Done`](crate::Done).
     pub const VM_START: &str = "/v1/vms/{vm}/start";
     /// [`Done`](crate::Done); takes [`StopVm`](crate::StopVm).

@@ -15,7 +15,7 @@ use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
     ConfigReply, Done, Event, Flows, GroupInfo, HeldPackets, LatencyInfo, LiveTraceRequest, NeighbourInfo,
     NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
-    StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, TracedPacket, VmByHand, VmInfo,
+    StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, TracedPacket, VmInfo, VmManualStart,
 };
 
 const HEAD: &str = "# HTTP API
@@ -115,7 +115,7 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
         get(path::VMS, "Virtual machines", all.list::<VmInfo>()),
         post(path::VM_START, "Start a virtual machine and wait until it runs", Body::None, all.one::<Done>()),
         post(path::VM_STOP, "Shut a virtual machine down", all.one::<StopVm>(), all.one::<Done>()),
-        get(path::VM_BY_HAND, "How to run a virtual machine without netvmd", all.one::<VmByHand>()),
+        get(path::VM_MANUAL_START, "How to run a virtual machine without netvmd", all.one::<VmManualStart>()),
         get(path::ROUTERS, "Virtual routers", all.list::<RouterInfo>()),
         Operation {
             query: &[

@@ -73,7 +73,7 @@ pub struct VmInfo {
 
 /// How to run a virtual machine without netvmd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct VmByHand {
+pub struct VmManualStart {
     /// QEMU's program and arguments.
     pub command: Vec<String>,
     /// The same as one line for a shell.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use netvm_guest_socket::{BindError, Listener, Rival, Rivals};
+use netvm_guest_socket::{BindError, Listener, RefusedPeer, RefusedPeers};
 use rustix::io::Errno;
 
 use crate::files::{self, Files, Left};
@@ -61,7 +61,7 @@ pub struct Port {
     shared: Arc<Shared>,
     status: Arc<Mutex<Status>>,
     forgets: Arc<AtomicBool>,
-    rivals: Arc<Rivals>,
+    refused_peers: Arc<RefusedPeers>,
     unkept: Option<io::Error>,
     thread: Option<JoinHandle<()>>,
 }
@@ -92,12 +92,12 @@ impl Port {
         shared.note_activity(&shared.lock());
         let (stop, forgets) = (Arc::new(netvm_notify::new_eventfd().map_err(system_of)?), Arc::default());
         let status = Status { is_connected: client.is_ok(), ..Status::default() };
-        let (status, rivals) = (Arc::new(Mutex::new(status)), Arc::new(Rivals::default()));
+        let (status, refused_peers) = (Arc::new(Mutex::new(status)), Arc::new(RefusedPeers::default()));
         let server = Server {
             model: options.model,
             doorbells: options.doorbells,
             listener,
-            rivals: Arc::clone(&rivals),
+            refused_peers: Arc::clone(&refused_peers),
             stop: Arc::clone(&stop),
             shared: Arc::clone(&shared),
             status: Arc::clone(&status),
@@ -106,7 +106,7 @@ impl Port {
         let run = move || server.run(client);
         let thread = Some(Builder::new().name("netvm-e1000".to_owned()).spawn(run).map_err(system)?);
         let queue = Queue::new(Arc::clone(&shared));
-        Ok((Self { stop, shared, status, forgets, rivals, unkept, thread }, queue))
+        Ok((Self { stop, shared, status, forgets, refused_peers, unkept, thread }, queue))
     }
 
     /// Why its client cannot be left to another process, if it is to be ([`crate::keep_cards_in`]).
@@ -128,14 +128,14 @@ impl Port {
 
     /// How many clients were refused, because another one is connected, and the last one.
     #[must_use]
-    pub fn refused(&self) -> (u32, Option<Rival>) {
-        self.rivals.last()
+    pub fn refused(&self) -> (u32, Option<RefusedPeer>) {
+        self.refused_peers.last()
     }
 
     /// The client that was refused last, if that was a short time ago.
     #[must_use]
-    pub fn rival(&self) -> Option<Rival> {
-        self.rivals.recent()
+    pub fn refused_peer(&self) -> Option<RefusedPeer> {
+        self.refused_peers.recent()
     }
 
     /// Its counters.

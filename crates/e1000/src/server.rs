@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, Rivals, is_gone};
+use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, RefusedPeers, is_gone};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     pub(crate) doorbells: Doorbells,
     pub(crate) listener: Listener,
     /// Clients that were refused.
-    pub(crate) rivals: Arc<Rivals>,
+    pub(crate) refused_peers: Arc<RefusedPeers>,
     /// Readable when the thread is to end.
     pub(crate) stop: Arc<OwnedFd>,
     pub(crate) shared: Arc<Shared>,
@@ -191,7 +191,9 @@ impl Server {
                     return End::Gone;
                 }
                 match self.listener.accept() {
-                    Accepted::Connection(other) => self.rivals.note(Peer::of(&other), Peer::of(&*stream)),
+                    Accepted::Connection(other) => {
+                        self.refused_peers.note(Peer::of(&other), Peer::of(&*stream));
+                    }
                     Accepted::Failed => pause.begin(),
                     Accepted::Nothing | Accepted::Refused => {}
                 }

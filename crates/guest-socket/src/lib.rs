@@ -6,16 +6,16 @@
 //! | `listener` | listens in place of a socket that nothing serves; accepts without spinning when no descriptor is free |
 //! | `peer` | the process at the other end, as the kernel knows it |
 //! | `rights` | who may connect: owner and mode |
-//! | `rivals` | peers that were refused, because another one has the socket |
+//! | `refused_peers` | peers that were refused, because another one has the socket |
 
 #![forbid(unsafe_code)]
 
 mod listener;
 mod peer;
+mod refused_peers;
 mod rights;
-mod rivals;
 
 pub use listener::{Accepted, BindError, Listener, RETRY_INTERVAL, refused_for_files};
 pub use peer::{Peer, is_gone};
+pub use refused_peers::{RefusedPeer, RefusedPeers};
 pub use rights::Rights;
-pub use rivals::{Rival, Rivals};

@@ -20,7 +20,7 @@ use crate::{
     DEFAULT_SOCKET, Done, Event, Flows, GroupInfo, HeldPackets, LatencyInfo, NeighbourInfo, NfInfo,
     PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo,
     RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
-    VmByHand, VmInfo, path,
+    VmInfo, VmManualStart, path,
 };
 
 /// Time limit of requests that only read.
@@ -145,8 +145,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] if there is none of that name.
-    pub async fn vm_by_hand(&self, vm: &str) -> Result<VmByHand, ClientError> {
-        self.get(&path::VM_BY_HAND.replace("{vm}", &encode(vm, ""))).await
+    pub async fn vm_manual_start(&self, vm: &str) -> Result<VmManualStart, ClientError> {
+        self.get(&path::VM_MANUAL_START.replace("{vm}", &encode(vm, ""))).await
     }
 
     /// `GET /v1/routers/{router}/routes`: the routes that a query selects.

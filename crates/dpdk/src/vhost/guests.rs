@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dpdk_sys as sys;
-use netvm_guest_socket::Rivals;
+use netvm_guest_socket::RefusedPeers;
 use netvm_notify::EpollWaiter;
 use netvm_vhost_user::Refusal;
 use rustix::io::Errno;
@@ -114,7 +114,7 @@ pub(crate) struct Guests {
     pub(super) truncations: AtomicU32,
     pub(super) refused: Mutex<Refused>,
     /// Guests that were refused, because another one is connected.
-    pub(super) rivals: Rivals,
+    pub(super) refused_peers: RefusedPeers,
 }
 
 /// Why guests were disconnected.
@@ -150,7 +150,7 @@ impl Guests {
             in_flight_dma,
             truncations: AtomicU32::new(0),
             refused: Mutex::default(),
-            rivals: Rivals::default(),
+            refused_peers: RefusedPeers::default(),
         });
         served.push(Arc::clone(&guests));
         Ok(Some(guests))

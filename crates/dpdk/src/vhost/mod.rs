@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_guest_socket::{BindError, Rival};
+use netvm_guest_socket::{BindError, RefusedPeer};
 use netvm_vhost_user::Refusal;
 
 use crate::log::reason;
@@ -208,14 +208,14 @@ impl VhostPort {
 impl VhostPort {
     /// How many guests were refused, because another one is connected, and the last one.
     #[must_use]
-    pub fn rivals(&self) -> (u32, Option<Rival>) {
-        self.0.guests.rivals.last()
+    pub fn refused_peers(&self) -> (u32, Option<RefusedPeer>) {
+        self.0.guests.refused_peers.last()
     }
 
     /// The guest that was refused last, if that was a short time ago.
     #[must_use]
-    pub fn rival(&self) -> Option<Rival> {
-        self.0.guests.rivals.recent()
+    pub fn refused_peer(&self) -> Option<RefusedPeer> {
+        self.0.guests.refused_peers.recent()
     }
 }
 

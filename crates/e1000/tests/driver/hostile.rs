@@ -149,10 +149,10 @@ fn a_second_client_is_refused_by_name_while_the_first_one_lives() {
     let mut card = Card::new();
     let mut second = Client::raw(&card.path);
     assert!(matches!(second.socket.read(&mut [0; 16]), Ok(0) | Err(_)));
-    let (count, rival) = card.port.refused();
-    let rival = rival.filter(|_| count == 1).unwrap();
-    assert_eq!([rival.who.pid, rival.holder.pid], [std::process::id(); 2]);
-    assert_eq!(card.port.rival(), Some(rival));
+    let (count, refused_peer) = card.port.refused();
+    let refused_peer = refused_peer.filter(|_| count == 1).unwrap();
+    assert_eq!([refused_peer.who.pid, refused_peer.holder.pid], [std::process::id(); 2]);
+    assert_eq!(card.port.refused_peer(), Some(refused_peer));
     assert_eq!(card.client.get(RCTL), 0x8002, "the first goes on");
     // One that connects at the moment of the first one's end is served.
     for _ in 0..20 {

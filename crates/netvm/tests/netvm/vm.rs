@@ -9,7 +9,7 @@ use crate::common::{Run, Server, folder, program, run};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use netvm_api::{ApiError, Done, StopVm, VmByHand, VmInfo, VmState, path};
+use netvm_api::{ApiError, Done, StopVm, VmInfo, VmManualStart, VmState, path};
 use netvm_model::VmAccel;
 
 fn vm(name: &str, console: PathBuf) -> VmInfo {
@@ -46,7 +46,7 @@ fn server(console: PathBuf) -> Server {
         ..vm("scan", console.clone())
     };
     let vms = vec![vm("web1", console), nf];
-    let by_hand = VmByHand {
+    let manual_start = VmManualStart {
         command: vec!["qemu".into(), "-append".into(), "a b".into()],
         shell: "qemu -append 'a b'".into(),
         libvirt_xml: "<domain/>\n".into(),
@@ -55,7 +55,7 @@ fn server(console: PathBuf) -> Server {
     Server::start(
         Router::new()
             .route(path::VMS, get(|| async { Json(vms) }))
-            .route(path::VM_BY_HAND, get(|| async { Json(by_hand) }))
+            .route(path::VM_MANUAL_START, get(|| async { Json(manual_start) }))
             .route(path::VM_START, post(missing))
             .route(
                 path::VM_STOP,

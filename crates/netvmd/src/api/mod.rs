@@ -104,7 +104,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::VMS, get(vms::list))
         .route(path::VM_START, post(vms::start))
         .route(path::VM_STOP, post(vms::stop))
-        .route(path::VM_BY_HAND, get(vms::by_hand))
+        .route(path::VM_MANUAL_START, get(vms::manual_start))
         .route(path::ROUTERS, get(routers::list))
         .route(path::ROUTES, get(routers::routes).post(routers::add).delete(routers::remove))
         .route(path::NEIGHBOURS, get(routers::neighbours))
@@ -234,7 +234,7 @@ impl From<ApplyError> for Failure {
             ApplyError::Config(error) => {
                 return Self { status: StatusCode::UNPROCESSABLE_ENTITY, error: ApiError::of_config(error) };
             }
-            ApplyError::Recipe(_) | ApplyError::Vm(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ApplyError::ProcessSpec(_) | ApplyError::Vm(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ApplyError::ConfirmLimit => StatusCode::UNPROCESSABLE_ENTITY,
             ApplyError::NeedsRestart(_)
             | ApplyError::Busy

@@ -72,9 +72,9 @@ pub(super) fn port_named(host: &Host, name: &str) -> Result<PortId, Failure> {
 }
 
 fn with_warnings(mut message: String, warnings: &[String]) -> Json<Done> {
-    for doubt in warnings {
+    for warning in warnings {
         message.push_str("\nwarning: ");
-        message.push_str(doubt);
+        message.push_str(warning);
     }
     Json(Done { message })
 }

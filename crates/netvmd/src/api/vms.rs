@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, StringRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use netvm_api::{Done, StopVm, VmByHand, VmInfo, VmState};
+use netvm_api::{Done, StopVm, VmInfo, VmManualStart, VmState};
 use netvm_model::{Guest, Host, VmAccel, VmConfig};
 use tokio::time::timeout;
 
@@ -83,7 +83,7 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
 
 /// The accelerator that a VM uses: TCG if `kvm:tcg` found no KVM.
 fn accel(daemon: &Daemon, vm: &VmConfig) -> VmAccel {
-    let is_without = daemon.machines().recipe(&vm.name).is_some_and(|recipe| recipe.without_kvm.is_some());
+    let is_without = daemon.machines().spec(&vm.name).is_some_and(|spec| spec.without_kvm.is_some());
     if is_without { VmAccel::Tcg } else { vm.accel }
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn start(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Failure> {
     let Path(name) = name?;
-    if daemon.machines().recipe(&name).is_some_and(|recipe| recipe.is_manual) {
+    if daemon.machines().spec(&name).is_some_and(|spec| spec.is_manual) {
         let message =
             format!("vm {name} has `start = \"manual\"`: run the command that `netvm vm args {name}` prints");
         return Err(Failure::new(StatusCode::CONFLICT, message));
@@ -133,20 +133,20 @@ pub(super) async fn stop(
     Ok(Json(Done { message: format!("vm {name}: stopped") }))
 }
 
-pub(super) async fn by_hand(
+pub(super) async fn manual_start(
     State(daemon): State<Arc<Daemon>>,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Json<VmByHand>, Failure> {
+) -> Result<Json<VmManualStart>, Failure> {
     let Path(name) = name?;
-    let recipe = daemon.machines().recipe(&name).ok_or_else(|| unknown(&name))?;
-    if recipe.nf.is_some() && !recipe.is_manual {
+    let spec = daemon.machines().spec(&name).ok_or_else(|| unknown(&name))?;
+    if spec.nf.is_some() && !spec.is_manual {
         let message = format!(
             "vm {name} is an NF that netvmd starts itself: set `start = \"manual\"` to start it by hand"
         );
         return Err(Failure::new(StatusCode::CONFLICT, message));
     }
-    let found = daemon.machines().by_hand(&recipe).await?;
-    Ok(Json(VmByHand { command: found.command, shell: found.shell, libvirt_xml: found.libvirt_xml }))
+    let found = daemon.machines().manual_start(&spec).await?;
+    Ok(Json(VmManualStart { command: found.command, shell: found.shell, libvirt_xml: found.libvirt_xml }))
 }
 
 fn known(name: &str, startup: Option<VmStartup>) -> Result<VmStartup, Failure> {

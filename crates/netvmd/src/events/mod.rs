@@ -80,7 +80,7 @@ impl Class {
 
 /// Events of one class about one subject.
 #[derive(Debug)]
-struct Source {
+struct EventLimiter {
     bucket: Bucket,
     /// The last one that was suppressed.
     pending: Option<(EventKind, String)>,
@@ -91,7 +91,7 @@ struct Log {
     last: u64,
     history: VecDeque<Event>,
     by_severity: [u64; 3],
-    sources: BTreeMap<(String, Class), Source>,
+    limiters: BTreeMap<(String, Class), EventLimiter>,
 }
 
 impl Log {
@@ -99,26 +99,26 @@ impl Log {
     fn admit(&mut self, now: Instant, kind: EventKind, subject: &str, message: &str) -> Option<u64> {
         let Some(class) = Class::of(kind) else { return Some(0) };
         let key = (subject.to_owned(), class);
-        let is_full = self.sources.len() >= MOST_SOURCES && !self.sources.contains_key(&key);
+        let is_full = self.limiters.len() >= MOST_SOURCES && !self.limiters.contains_key(&key);
         let key = if is_full { (String::new(), class) } else { key };
-        let new = || Source { bucket: Bucket::new(class.rate(), now), pending: None };
-        let source = self.sources.entry(key).or_insert_with(new);
-        let allowed = source.bucket.allows(now);
-        source.pending = allowed.is_none().then(|| (kind, message.to_owned()));
+        let new = || EventLimiter { bucket: Bucket::new(class.rate(), now), pending: None };
+        let limiter = self.limiters.entry(key).or_insert_with(new);
+        let allowed = limiter.bucket.allows(now);
+        limiter.pending = allowed.is_none().then(|| (kind, message.to_owned()));
         allowed
     }
 
     /// Suppressed events that may be written now.
     fn due(&mut self, now: Instant) -> Vec<(EventKind, String, String)> {
         let mut due = Vec::new();
-        self.sources.retain(|(subject, _), source| {
-            if source.pending.is_some()
-                && let Some(suppressed) = source.bucket.takes(now)
-                && let Some((kind, message)) = source.pending.take()
+        self.limiters.retain(|(subject, _), limiter| {
+            if limiter.pending.is_some()
+                && let Some(suppressed) = limiter.bucket.takes(now)
+                && let Some((kind, message)) = limiter.pending.take()
             {
                 due.push((kind, subject.clone(), message + &more(suppressed.saturating_sub(1))));
             }
-            source.pending.is_some() || !source.bucket.is_full(now)
+            limiter.pending.is_some() || !limiter.bucket.is_full(now)
         });
         due
     }
@@ -149,7 +149,7 @@ pub(crate) struct Events(Arc<Shared>);
 impl Default for Events {
     fn default() -> Self {
         let history = VecDeque::with_capacity(KEPT);
-        let log = Log { last: 0, history, by_severity: [0; 3], sources: BTreeMap::new() };
+        let log = Log { last: 0, history, by_severity: [0; 3], limiters: BTreeMap::new() };
         let followers = broadcast::Sender::new(BEHIND);
         Self(Arc::new(Shared { log: Mutex::new(log), followers, lost: AtomicU64::new(0) }))
     }

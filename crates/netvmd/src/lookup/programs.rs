@@ -6,7 +6,7 @@ use netvm_model::{Host, NfConfig, NfStart, VmConfig};
 use super::Lookup;
 use crate::account::Account;
 use crate::process::program::Program;
-use crate::vms::{VmProblem, VmRecipe};
+use crate::vms::{VmProblem, VmSpec};
 
 impl Lookup {
     /// What an NF needs and this machine lacks.
@@ -40,7 +40,7 @@ impl Lookup {
 
     /// What a VM needs and this machine lacks.
     pub(super) fn vm(&self, item: usize, vm: &VmConfig, host: &Host) -> Vec<Missing> {
-        let problems = VmRecipe::find(host, vm, self.is_root, &self.cores).err().unwrap_or_default();
+        let problems = VmSpec::find(host, vm, self.is_root, &self.cores).err().unwrap_or_default();
         let missing = |problem: VmProblem| Missing {
             table: "vm",
             item,

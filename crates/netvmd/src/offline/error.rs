@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::limits::STALL_TIMEOUT;
 use crate::engine_thread::EngineThreadError;
-use crate::process::{FilterError, RecipeError};
+use crate::process::{FilterError, ProcessSpecError};
 
 /// A replay failed.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum ReplayError {
     },
     /// An NF cannot be started.
     #[error(transparent)]
-    Recipe(#[from] RecipeError),
+    ProcessSpec(#[from] ProcessSpecError),
     /// The sandbox cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] FilterError),

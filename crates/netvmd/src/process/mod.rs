@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use sandbox::{Confinement, FilterError};
-pub use spawn::RecipeError;
+pub use spawn::ProcessSpecError;
 
 /// A process that netvmd started; killed on drop if its command has `kill_on_drop`.
 #[derive(Debug)]

@@ -28,16 +28,16 @@ pub(crate) const INHERITED: [&str; 2] = ["PATH", "LANG"];
 /// An NF cannot be started as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("nf {role}: {problem}")]
-pub struct RecipeError {
+pub struct ProcessSpecError {
     /// Its role.
     pub role: String,
     /// The reason and the remedy.
-    pub problem: RecipeProblem,
+    pub problem: ProcessSpecProblem,
 }
 
 /// The reason why an NF cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum RecipeProblem {
+pub enum ProcessSpecProblem {
     /// Its program.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -89,7 +89,7 @@ pub enum SpawnError {
 
 /// Everything needed to start an NF, checked.
 #[derive(Debug)]
-pub struct Recipe {
+pub struct ProcessSpec {
     /// Its role.
     pub role: String,
     /// The program.
@@ -146,7 +146,7 @@ pub(crate) fn start(
     })
 }
 
-impl Recipe {
+impl ProcessSpec {
     /// Starts the process. Call on the daemon's main thread.
     ///
     /// # Errors

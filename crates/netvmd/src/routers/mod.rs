@@ -28,7 +28,7 @@ use crate::engine_thread::{EngineHandle, PortsClosed};
 use crate::grace::{Expedited, GracePeriods};
 use crate::runtime::{blocking, lock};
 use follow::{Follower, NetlinkSockets, ToFollow};
-use links::{LinkError, Silenced};
+use links::{Ipv6Disabled, LinkError};
 use managed::{
     DesiredRouter, ManagedRouter, announce, configure, keep_name, make, remove, remove_others, take_down,
 };
@@ -90,7 +90,7 @@ pub struct Routers {
     made: Arc<Mutex<BTreeMap<String, ManagedRouter>>>,
     /// MTUs of the ports' interfaces.
     mtus: Mutex<Mtus>,
-    silenced: Arc<Mutex<Silenced>>,
+    ipv6_disabled: Arc<Mutex<Ipv6Disabled>>,
     follower: Follower,
     grace_periods: GracePeriods,
     folder: PathBuf,
@@ -108,7 +108,7 @@ impl Routers {
         Ok(Self {
             made: Arc::default(),
             mtus: Mutex::default(),
-            silenced: Arc::default(),
+            ipv6_disabled: Arc::default(),
             follower: Follower::start(engine)?,
             grace_periods: GracePeriods::new(record_lock),
             folder: run_dir.join(FOLDER),
@@ -156,9 +156,9 @@ impl Routers {
         self.forget(|name, followed| find(host, name).is_some_and(|router| *followed != of_engine(router)))
             .await;
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
-        let silenced = Arc::clone(&self.silenced);
+        let ipv6_disabled = Arc::clone(&self.ipv6_disabled);
         blocking(move || {
-            lock(&silenced).add(wanted.iter().flat_map(|router| &router.port_interfaces));
+            lock(&ipv6_disabled).add(wanted.iter().flat_map(|router| &router.port_interfaces));
             let mut made = lock(&made);
             let failed =
                 |router: &DesiredRouter| Some((router.name.clone(), make(&mut made, &folder, router).err()?));
@@ -178,9 +178,10 @@ impl Routers {
             }
         }
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
-        let silenced = Arc::clone(&self.silenced);
+        let ipv6_disabled = Arc::clone(&self.ipv6_disabled);
         blocking(move || {
-            lock(&silenced).keep_only(&wanted.iter().flat_map(|router| &router.port_interfaces).collect());
+            lock(&ipv6_disabled)
+                .keep_only(&wanted.iter().flat_map(|router| &router.port_interfaces).collect());
             let mut made = lock(&made);
             remove_others(&mut made, &folder, &wanted);
             made.iter_mut().for_each(|(name, made)| announce(name, made));
@@ -321,7 +322,7 @@ impl Routers {
     /// Removes the routers (`purges`), or turns off their carriers and keeps them for the next netvmd, so that daemons inside
     /// notice that no packets pass. Does not change routers of an earlier netvmd that this one never served.
     pub(crate) fn end(&self, _: PortsClosed, purges: bool) {
-        lock(&self.silenced).keep_only(&BTreeSet::new());
+        lock(&self.ipv6_disabled).keep_only(&BTreeSet::new());
         let (mut left, mut over) = (Vec::new(), Vec::new());
         for (name, made) in std::mem::take(&mut *lock(&self.made)) {
             if made.is_inherited {

@@ -16,7 +16,7 @@ pub use replica::{Phase, Startup, Status};
 
 use crate::engine_thread::EngineHandle;
 use crate::process::Confinement;
-use crate::process::spawn::Recipe;
+use crate::process::spawn::ProcessSpec;
 use crate::runtime::lock;
 use prepare::{Identity, PreparedNf, Waiting};
 use replica::Replica;
@@ -29,7 +29,7 @@ const SHUTDOWN: Duration = Duration::from_secs(6);
 #[derive(Debug)]
 struct Role {
     identity: Identity,
-    recipe: Arc<Recipe>,
+    spec: Arc<ProcessSpec>,
     /// Whether a replacement may start before the old process ends.
     may_surge: bool,
     replicas: Vec<Replica>,

@@ -9,7 +9,7 @@ use super::{Role, Supervisor};
 use crate::account::Account;
 use crate::process::cores::CoreSet;
 use crate::process::program::Program;
-use crate::process::spawn::{Recipe, RecipeError, RecipeProblem};
+use crate::process::spawn::{ProcessSpec, ProcessSpecError, ProcessSpecProblem};
 use crate::runtime::{blocking, lock};
 
 /// The managed NFs of a configuration, with programs, users and cores looked up.
@@ -26,7 +26,7 @@ pub(super) type Waiting = BTreeMap<String, (NfStart, String)>;
 #[derive(Debug)]
 pub(super) struct PreparedNf {
     pub(super) identity: Identity,
-    pub(super) recipe: Arc<Recipe>,
+    pub(super) spec: Arc<ProcessSpec>,
     pub(super) count: u16,
     pub(super) may_surge: bool,
 }
@@ -45,7 +45,7 @@ struct Finder {
     /// Whether netvmd can start NFs as other users.
     is_root: bool,
     /// The running roles.
-    running: BTreeMap<String, (Identity, Arc<Recipe>)>,
+    running: BTreeMap<String, (Identity, Arc<ProcessSpec>)>,
     /// The roles that wait already.
     waiting: Waiting,
     /// Whether all may wait.
@@ -59,9 +59,9 @@ impl Supervisor {
     /// looked up again later.
     ///
     /// # Errors
-    /// [`RecipeError`] names the first NF that cannot be started, and the reason.
-    pub async fn prepare(&self, host: &Host, may_wait: bool) -> Result<Prepared, RecipeError> {
-        let (running, waiting) = (self.recipes(), lock(&self.waiting).clone());
+    /// [`ProcessSpecError`] names the first NF that cannot be started, and the reason.
+    pub async fn prepare(&self, host: &Host, may_wait: bool) -> Result<Prepared, ProcessSpecError> {
+        let (running, waiting) = (self.specs(), lock(&self.waiting).clone());
         let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running, waiting, may_wait };
         let host = host.clone();
         blocking(move || finder.all(&host)).await
@@ -72,14 +72,14 @@ impl Supervisor {
         lock(&self.waiting).iter().map(|(role, (_, problem))| (role.clone(), problem.clone())).collect()
     }
 
-    fn recipes(&self) -> BTreeMap<String, (Identity, Arc<Recipe>)> {
-        let recipe = |role: &Role| (role.identity.clone(), Arc::clone(&role.recipe));
-        lock(&self.roles).iter().map(|(name, role)| (name.clone(), recipe(role))).collect()
+    fn specs(&self) -> BTreeMap<String, (Identity, Arc<ProcessSpec>)> {
+        let spec = |role: &Role| (role.identity.clone(), Arc::clone(&role.spec));
+        lock(&self.roles).iter().map(|(name, role)| (name.clone(), spec(role))).collect()
     }
 }
 
 impl Finder {
-    fn all(&self, host: &Host) -> Result<Prepared, RecipeError> {
+    fn all(&self, host: &Host) -> Result<Prepared, ProcessSpecError> {
         let mut prepared = Prepared { nfs: Vec::new(), waiting: Waiting::new() };
         for nf in host.nfs.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. })) {
             match self.one(host, nf) {
@@ -98,36 +98,36 @@ impl Finder {
         self.waiting.get(&nf.role).is_some_and(|(start, _)| *start == nf.start)
     }
 
-    fn one(&self, host: &Host, nf: &NfConfig) -> Result<PreparedNf, RecipeError> {
-        let failed = |problem| RecipeError { role: nf.role.clone(), problem };
+    fn one(&self, host: &Host, nf: &NfConfig) -> Result<PreparedNf, ProcessSpecError> {
+        let failed = |problem| ProcessSpecError { role: nf.role.clone(), problem };
         let NfStart::Managed { replicas, standby, threads, .. } = &nf.start else {
-            return Err(failed(RecipeProblem::NoCommand));
+            return Err(failed(ProcessSpecProblem::NoCommand));
         };
         let mut start = nf.start.clone();
         if let NfStart::Managed { replicas, standby, .. } = &mut start {
             (*replicas, *standby) = (0, 0);
         }
         let identity = Identity { group: nf.group, start };
-        let recipe = match (self.recipe(host, nf), self.running.get(&nf.role)) {
-            (Ok(recipe), _) => Arc::new(recipe),
-            (Err(_), Some((running, recipe))) if *running == identity => Arc::clone(recipe),
+        let spec = match (self.spec(host, nf), self.running.get(&nf.role)) {
+            (Ok(spec), _) => Arc::new(spec),
+            (Err(_), Some((running, spec))) if *running == identity => Arc::clone(spec),
             (Err(problem), _) => return Err(failed(problem)),
         };
         // With a standby, the additional process would also be a standby and not take over.
         let may_surge =
             *standby == 0 && threads_of(host, nf.group) + usize::from(*threads) <= MAX_GROUP_THREADS;
         let count = replicas.saturating_add(*standby);
-        Ok(PreparedNf { identity, recipe, count, may_surge })
+        Ok(PreparedNf { identity, spec, count, may_surge })
     }
 
-    fn recipe(&self, host: &Host, nf: &NfConfig) -> Result<Recipe, RecipeProblem> {
+    fn spec(&self, host: &Host, nf: &NfConfig) -> Result<ProcessSpec, ProcessSpecProblem> {
         let NfStart::Managed { command, user, cores, environment, threads, limits, .. } = &nf.start else {
-            return Err(RecipeProblem::NoCommand);
+            return Err(ProcessSpecProblem::NoCommand);
         };
         let account = if self.is_root { Some(Account::find(user)?) } else { None };
-        let name = command.first().ok_or(RecipeProblem::NoCommand)?;
+        let name = command.first().ok_or(ProcessSpecProblem::NoCommand)?;
         let workers = host.engine.workers(&self.cores);
-        Ok(Recipe {
+        Ok(ProcessSpec {
             role: nf.role.clone(),
             program: Program::find(name, account)?,
             command: command.clone(),

@@ -9,7 +9,7 @@ use netvm_model::{NfStart, RoleId};
 use super::replica::{NewReplica, Phase, Replica, Startup};
 use super::{Prepared, PreparedNf, Role, Supervisor};
 use crate::engine_thread::{EngineGone, EngineHandle};
-use crate::process::spawn::Recipe;
+use crate::process::spawn::ProcessSpec;
 use crate::runtime::lock;
 
 /// The replacement of a replica's process.
@@ -43,10 +43,10 @@ impl Supervisor {
         let mut wanted = BTreeMap::new();
         *lock(&self.waiting) = prepared.waiting;
         for nf in prepared.nfs {
-            let name = nf.recipe.role.clone();
+            let name = nf.spec.role.clone();
             let mut role = roles.remove(&name).unwrap_or_else(|| Role {
                 identity: nf.identity.clone(),
-                recipe: Arc::clone(&nf.recipe),
+                spec: Arc::clone(&nf.spec),
                 may_surge: nf.may_surge,
                 replicas: Vec::new(),
             });
@@ -109,18 +109,18 @@ impl Supervisor {
 
 impl Replica {
     /// Goes on with a recipe that differs in nothing but the cores that its threads may use.
-    fn follow_cores(&self, recipe: &Arc<Recipe>) {
+    fn follow_cores(&self, spec: &Arc<ProcessSpec>) {
         let mut before = None;
         // Nobody is told: the process stays.
         self.desired.send_if_modified(|desired| {
-            before = desired.recipe.as_mut().map(|old| std::mem::replace(old, Arc::clone(recipe)));
+            before = desired.spec.as_mut().map(|old| std::mem::replace(old, Arc::clone(spec)));
             false
         });
         let pid = self.status.borrow().pid;
         if let (Some(before), Some(pid)) = (before, pid)
-            && let Err(error) = before.cores.replace_by(&recipe.cores, pid)
+            && let Err(error) = before.cores.replace_by(&spec.cores, pid)
         {
-            tracing::warn!("nf {}: process {pid} keeps its cores: {error}", recipe.role);
+            tracing::warn!("nf {}: process {pid} keeps its cores: {error}", spec.role);
         }
     }
 }
@@ -138,16 +138,16 @@ impl Role {
     /// Restarts an NF at once if its trust group changed, because the engine has dismissed it. Others wait for their turn.
     fn change(&mut self, nf: &PreparedNf, startups: &mut Vec<Startup>) {
         let leaves_group = self.identity.group != nf.identity.group;
-        if self.recipe.cores != nf.recipe.cores {
+        if self.spec.cores != nf.spec.cores {
             let stay = self.replicas.iter().filter(|replica| replica.identity == nf.identity);
-            stay.for_each(|replica| replica.follow_cores(&nf.recipe));
+            stay.for_each(|replica| replica.follow_cores(&nf.spec));
         }
-        self.recipe = Arc::clone(&nf.recipe);
+        self.spec = Arc::clone(&nf.spec);
         self.identity = nf.identity.clone();
         self.may_surge = nf.may_surge;
         if leaves_group {
             let all = self.replicas.iter_mut();
-            startups.extend(all.map(|replica| replica.renew(&nf.identity, &nf.recipe)));
+            startups.extend(all.map(|replica| replica.renew(&nf.identity, &nf.spec)));
         }
     }
 
@@ -161,7 +161,7 @@ impl Role {
         let old = self.replicas.get_mut(n)?;
         let role = name.to_owned();
         if !self.may_surge {
-            let startup = old.renew(&self.identity, &self.recipe);
+            let startup = old.renew(&self.identity, &self.spec);
             return Some(Renewal { role, startup, old: None });
         }
         let (slot, restarts) = (old.slot(), old.status.borrow().restarts);
@@ -176,7 +176,7 @@ impl Role {
             engine: supervisor.engine.clone(),
             confinement: Arc::clone(&supervisor.confinement),
             identity: self.identity.clone(),
-            recipe: Arc::clone(&self.recipe),
+            spec: Arc::clone(&self.spec),
             slot,
             restarts,
         })

@@ -28,7 +28,7 @@ use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
 use crate::process::Process;
 use crate::process::backoff::Backoff;
 use crate::process::sandbox::Confinement;
-use crate::process::spawn::{Recipe, Started};
+use crate::process::spawn::{ProcessSpec, Started};
 
 /// Time limit for a dismissed NF to end: the engine's grace period plus a margin.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
@@ -112,7 +112,7 @@ impl Startup {
 #[derive(Clone, Debug)]
 pub(super) struct DesiredState {
     /// The process to run; `None`: stop.
-    pub(super) recipe: Option<Arc<Recipe>>,
+    pub(super) spec: Option<Arc<ProcessSpec>>,
     /// Increases to request a restart.
     pub(super) generation: u64,
 }
@@ -132,7 +132,7 @@ pub(super) struct NewReplica {
     pub(super) engine: EngineHandle,
     pub(super) confinement: Arc<Confinement>,
     pub(super) identity: Identity,
-    pub(super) recipe: Arc<Recipe>,
+    pub(super) spec: Arc<ProcessSpec>,
     pub(super) slot: u16,
     /// How often it was restarted before.
     pub(super) restarts: u64,
@@ -140,9 +140,9 @@ pub(super) struct NewReplica {
 
 impl Replica {
     pub(super) fn start(new: NewReplica) -> Self {
-        let NewReplica { engine, confinement, identity, recipe, slot, restarts } = new;
+        let NewReplica { engine, confinement, identity, spec, slot, restarts } = new;
         let (status, status_view) = watch::channel(Status {
-            role: recipe.role.clone(),
+            role: spec.role.clone(),
             slot,
             pid: None,
             generation: 0,
@@ -153,7 +153,7 @@ impl Replica {
             last_exit: None,
             attached_at: None,
         });
-        let (desired, desired_states) = watch::channel(DesiredState { recipe: Some(recipe), generation: 0 });
+        let (desired, desired_states) = watch::channel(DesiredState { spec: Some(spec), generation: 0 });
         let controller =
             Controller { engine, confinement, desired_states, status, backoff: Backoff::default() };
         Self { identity, desired, status: status_view, task: tokio::spawn(controller.supervise()) }
@@ -162,7 +162,7 @@ impl Replica {
     /// Stops the process for good.
     pub(super) fn stop(&self) {
         self.desired.send_modify(|desired| {
-            desired.recipe = None;
+            desired.spec = None;
             desired.generation += 1;
         });
     }
@@ -173,11 +173,11 @@ impl Replica {
         self.startup()
     }
 
-    /// As [`Replica::restart`], with another recipe.
-    pub(super) fn renew(&mut self, identity: &Identity, recipe: &Arc<Recipe>) -> Startup {
+    /// As [`Replica::restart`], with another specification.
+    pub(super) fn renew(&mut self, identity: &Identity, spec: &Arc<ProcessSpec>) -> Startup {
         self.identity = identity.clone();
         self.desired.send_modify(|desired| {
-            desired.recipe = Some(Arc::clone(recipe));
+            desired.spec = Some(Arc::clone(spec));
             desired.generation += 1;
         });
         self.startup()
@@ -208,7 +208,7 @@ struct Controller {
 impl Controller {
     async fn supervise(mut self) {
         loop {
-            let DesiredState { recipe: Some(recipe), generation } =
+            let DesiredState { spec: Some(spec), generation } =
                 self.desired_states.borrow_and_update().clone()
             else {
                 break;
@@ -219,24 +219,24 @@ impl Controller {
                 status.generation = generation;
             });
             let started = Instant::now();
-            let end = self.run(&recipe).await;
+            let end = self.run(&spec).await;
             self.status.send_modify(|status| {
                 status.pid = None;
                 status.attached_at = None;
             });
             if let End::Failed(how) = end {
-                self.pause(&recipe, how, started.elapsed()).await;
+                self.pause(&spec, how, started.elapsed()).await;
             }
             self.status.send_modify(|status| status.restarts += 1);
         }
         self.status.send_modify(|status| status.phase = Phase::Stopped);
     }
 
-    async fn pause(&mut self, recipe: &Recipe, how: String, ran: Duration) {
+    async fn pause(&mut self, spec: &ProcessSpec, how: String, ran: Duration) {
         let pause = self.backoff.after(ran);
         let slot = self.status.borrow().slot;
-        let message = format!("nf {}/{slot}: {how}; restarting in {} ms", recipe.role, pause.as_millis());
-        self.engine.events().push(EventKind::NfDown, &recipe.role, message);
+        let message = format!("nf {}/{slot}: {how}; restarting in {} ms", spec.role, pause.as_millis());
+        self.engine.events().push(EventKind::NfDown, &spec.role, message);
         self.status.send_modify(|status| {
             status.phase = Phase::Backoff;
             status.failures += 1;
@@ -250,16 +250,16 @@ impl Controller {
         }
     }
 
-    async fn run(&mut self, recipe: &Arc<Recipe>) -> End {
+    async fn run(&mut self, spec: &Arc<ProcessSpec>) -> End {
         let slot = self.status.borrow().slot;
-        let Started { child, socket, cgroup } = match recipe.spawn(slot, &self.confinement) {
+        let Started { child, socket, cgroup } = match spec.spawn(slot, &self.confinement) {
             Ok(started) => started,
             Err(error) => return End::Failed(error.to_string()),
         };
-        let end = match self.serve(recipe, child, socket).await {
+        let end = match self.serve(spec, child, socket).await {
             End::Failed(how) if cgroup.ran_out_of_memory() => End::Failed(format!(
                 "{how}: it needed more than its {} MiB: raise `memory` of [[nf]] {}",
-                recipe.limits.memory, recipe.role
+                spec.limits.memory, spec.role
             )),
             end => end,
         };
@@ -267,19 +267,19 @@ impl Controller {
         end
     }
 
-    async fn serve(&mut self, recipe: &Arc<Recipe>, child: Child, socket: OwnedFd) -> End {
+    async fn serve(&mut self, spec: &Arc<ProcessSpec>, child: Child, socket: OwnedFd) -> End {
         let slot = self.status.borrow().slot;
-        let mut process = Process::new(child, &format!("nf {}/{slot}", recipe.role));
+        let mut process = Process::new(child, &format!("nf {}/{slot}", spec.role));
         self.status.send_modify(|status| status.pid = process.child.id());
         tracing::debug!(
             "nf {}/{slot}: started as process {}",
-            recipe.role,
+            spec.role,
             process.child.id().unwrap_or_default()
         );
         let failed = self.engine.failed();
         let nf = NfSocket { socket, pid: process.child.id() };
         let session = tokio::select! {
-            session = Session::establish(&self.engine, nf, policy(recipe), ()) => session,
+            session = Session::establish(&self.engine, nf, policy(spec), ()) => session,
             _ = self.desired_states.changed() => {
                 process.kill().await;
                 return End::Requested;
@@ -306,13 +306,13 @@ impl Controller {
         });
         let message = format!(
             "nf {}/{slot}: {} attached as instance {} (process {}, {} threads)",
-            recipe.role,
+            spec.role,
             session.name(),
             session.id(),
             process.child.id().unwrap_or_default(),
             session.threads()
         );
-        self.engine.events().push(EventKind::NfUp, &recipe.role, message);
+        self.engine.events().push(EventKind::NfUp, &spec.role, message);
         self.watch(&session, failed, process).await
     }
 
@@ -361,25 +361,25 @@ impl Controller {
     }
 }
 
-/// The attach policy for a process of `recipe`.
-fn policy(recipe: &Arc<Recipe>) -> Policy {
-    let recipe = Arc::clone(recipe);
+/// The attach policy for a process of `spec`.
+fn policy(spec: &Arc<ProcessSpec>) -> Policy {
+    let spec = Arc::clone(spec);
     Box::new(move |engine: &Engine, hello: &Hello| {
-        if hello.role != recipe.role {
+        if hello.role != spec.role {
             return Err(format!(
                 "netvmd started this NF as role `{}`, but it claims role `{}`: use the role in {}",
-                recipe.role,
+                spec.role,
                 hello.role,
                 netvm_attach::ROLE_VARIABLE
             ));
         }
-        if hello.threads > recipe.threads {
+        if hello.threads > spec.threads {
             return Err(format!(
                 "it has {} threads, but the configuration allows {}: set `threads = {}` for nf {}",
-                hello.threads, recipe.threads, hello.threads, recipe.role
+                hello.threads, spec.threads, hello.threads, spec.role
             ));
         }
-        Ok(is_standby(engine, &recipe.role))
+        Ok(is_standby(engine, &spec.role))
     })
 }
 

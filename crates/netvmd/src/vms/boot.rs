@@ -10,7 +10,7 @@ use super::instance::Instance;
 use super::links::has_driver;
 use super::qemu::console::Console;
 use super::qemu::process::Machine;
-use super::recipe::VmRecipe;
+use super::spec::VmSpec;
 use crate::engine_thread::EngineHandle;
 
 /// Interval of checks of a late VM.
@@ -73,16 +73,16 @@ impl Boot {
     }
 
     /// Checks an ordinary guest's ports. An NF reports by attaching.
-    pub(super) async fn check(&mut self, engine: &EngineHandle, recipe: &VmRecipe) -> Option<BootEvent> {
-        if recipe.nf.is_none() && has_driver(engine, recipe).await {
+    pub(super) async fn check(&mut self, engine: &EngineHandle, spec: &VmSpec) -> Option<BootEvent> {
+        if spec.nf.is_none() && has_driver(engine, spec).await {
             return self.finish().then_some(BootEvent::Up);
         }
         self.due = Some(Instant::now() + CHECK_INTERVAL);
         if std::mem::replace(&mut self.is_late, true) {
             return None;
         }
-        let (seconds, name) = (self.limit.as_secs(), &recipe.machine.name);
-        let what = match &recipe.nf {
+        let (seconds, name) = (self.limit.as_secs(), &spec.machine.name);
+        let what = match &spec.nf {
             Some(nf) => format!("its NF {} did not attach within {seconds} s", nf.role),
             None => format!("no driver came up at its ports within {seconds} s"),
         };

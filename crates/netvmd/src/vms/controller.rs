@@ -27,8 +27,8 @@ use super::qemu::console::Console;
 use super::qemu::folder::Folder;
 use super::qemu::launch::{Launch, launch, pin};
 use super::qemu::process::Machine;
-use super::recipe::VmRecipe;
 use super::report::{End, EventTarget, QemuReport, SHUT_DOWN};
+use super::spec::VmSpec;
 use super::status::{Attached, VmPhase, VmStatus};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::events::LogLimit;
@@ -62,10 +62,10 @@ impl Controller {
     pub(super) async fn supervise(mut self, mut adopted: Option<Machine>) {
         loop {
             let desired = self.desired_states.borrow_and_update().clone();
-            let (is_up, generation) = (desired.is_up && desired.recipe.is_some(), desired.generation);
-            let manual = desired.recipe.as_ref().filter(|recipe| recipe.is_manual && adopted.is_none());
-            if let Some(recipe) = manual {
-                self.receive(recipe, generation).await;
+            let (is_up, generation) = (desired.is_up && desired.spec.is_some(), desired.generation);
+            let manual = desired.spec.as_ref().filter(|spec| spec.is_manual && adopted.is_none());
+            if let Some(spec) = manual {
+                self.receive(spec, generation).await;
                 continue;
             }
             if !is_up && adopted.is_none() {
@@ -84,14 +84,14 @@ impl Controller {
                 status.generation = generation;
             });
             let started = Instant::now();
-            let end = match (adopted.take(), &desired.recipe) {
+            let end = match (adopted.take(), &desired.spec) {
                 (Some(machine), _) => {
                     // One that is to end is taken over first, so that its guest can shut down in order.
                     let generation = if desired.is_up { generation } else { generation.wrapping_sub(1) };
                     let desired = DesiredState { generation, ..desired.clone() };
                     self.run(machine, None, Boot::over(), &desired).await
                 }
-                (None, Some(recipe)) => self.start(recipe, &desired).await,
+                (None, Some(spec)) => self.start(spec, &desired).await,
                 (None, None) => End::Requested,
             };
             self.folder.clear();
@@ -107,8 +107,8 @@ impl Controller {
         }
     }
 
-    async fn start(&mut self, recipe: &VmRecipe, desired: &DesiredState) -> End {
-        let instance = match &recipe.nf {
+    async fn start(&mut self, spec: &VmSpec, desired: &DesiredState) -> End {
+        let instance = match &spec.nf {
             Some(nf) => match Instance::admit(&self.engine, nf).await {
                 Ok(instance) => Some(instance),
                 Err(error) => return End::Failed(error.to_string()),
@@ -116,7 +116,7 @@ impl Controller {
             None => None,
         };
         let (folder, confinement, label) = (&self.folder, &self.confinement, &self.label());
-        match launch(Launch { recipe, instance: instance.as_ref(), folder, confinement, label }) {
+        match launch(Launch { spec, instance: instance.as_ref(), folder, confinement, label }) {
             // Dropping the instance reclaims its buffers: only after the process has ended.
             Ok((machine, console)) => {
                 let boot = Boot::begin(desired.boot_timeout, Some(console));
@@ -218,8 +218,8 @@ impl Controller {
         let is_adopted = matches!(machine, Machine::Adopted { .. });
         let was = if is_adopted { "took over the running VM" } else { "started" };
         tracing::info!("{}: {was} (process {pid}, QEMU {version})", self.label());
-        let trouble = match &desired.recipe {
-            Some(recipe) if is_adopted => lost_card(&self.engine, recipe).await,
+        let trouble = match &desired.spec {
+            Some(spec) if is_adopted => lost_card(&self.engine, spec).await,
             _ => None,
         };
         self.status.send_modify(|status| {
@@ -231,7 +231,7 @@ impl Controller {
                 status.trouble = trouble;
             }
         });
-        let cores = desired.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);
+        let cores = desired.spec.as_ref().map_or(&[][..], |spec| &spec.pinned);
         if !cores.is_empty() {
             let threads = qmp.vcpu_threads().await?;
             if let Err(error) = pin(pid, &threads, cores) {
@@ -273,8 +273,8 @@ impl Controller {
                     machine.kill().await;
                     return End::Failed(format!("killed: {EVICTED}"));
                 }
-                () = boot.due() => match &desired.recipe {
-                    Some(recipe) => self.check(&mut boot, recipe).await,
+                () = boot.due() => match &desired.spec {
+                    Some(spec) => self.check(&mut boot, spec).await,
                     None => boot = Boot::over(),
                 },
                 () = another(&mut self.desired_states, desired.generation) => {
@@ -293,7 +293,7 @@ impl Controller {
     ) -> Option<String> {
         match ready_message {
             Ok(ReadyMessage::Ready { name, .. }) => {
-                let nf = self.desired_states.borrow().recipe.as_ref().and_then(|recipe| recipe.nf.clone());
+                let nf = self.desired_states.borrow().spec.as_ref().and_then(|spec| spec.nf.clone());
                 if let (Some(id), Some(nf)) = (id, nf) {
                     tracing::info!("{}: {name:?} attached as instance {id} of {}", self.label(), nf.role);
                     let attached = Attached { id, role: nf.role, at: Instant::now() };
@@ -315,8 +315,8 @@ impl Controller {
     }
 
     /// Checks a VM whose boot is late.
-    pub(super) async fn check(&self, boot: &mut Boot, recipe: &VmRecipe) {
-        match boot.check(&self.engine, recipe).await {
+    pub(super) async fn check(&self, boot: &mut Boot, spec: &VmSpec) {
+        match boot.check(&self.engine, spec).await {
             Some(BootEvent::Late(trouble)) => {
                 tracing::warn!("{}: {trouble}", self.label());
                 self.status.send_modify(|status| status.trouble = Some(trouble));

@@ -6,14 +6,14 @@ use std::time::Duration;
 use netvm_model::Restart;
 use tokio::sync::watch;
 
-use super::recipe::VmRecipe;
+use super::spec::VmSpec;
 use super::status::{VmPhase, VmStartup, VmStatus};
 
 /// The desired state of a VM.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DesiredState {
     /// How to start it; `None`: it was removed from the configuration.
-    pub(super) recipe: Option<Arc<VmRecipe>>,
+    pub(super) spec: Option<Arc<VmSpec>>,
     /// The restart policy.
     pub(super) restart: Restart,
     /// Time limit for booting.
@@ -31,7 +31,7 @@ pub(super) struct DesiredState {
 /// A VM of the configuration, checked.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    pub(super) recipe: Arc<VmRecipe>,
+    pub(super) spec: Arc<VmSpec>,
     pub(super) restart: Restart,
     pub(super) boot_timeout: Duration,
     pub(super) is_up: bool,
@@ -47,7 +47,7 @@ pub(super) struct VmHandle {
 impl Prepared {
     pub(super) fn desired(&self) -> DesiredState {
         DesiredState {
-            recipe: Some(Arc::clone(&self.recipe)),
+            spec: Some(Arc::clone(&self.spec)),
             restart: self.restart,
             boot_timeout: self.boot_timeout,
             is_started: self.is_up,
@@ -63,7 +63,7 @@ impl VmHandle {
         let mut starts = false;
         let pid = self.status.borrow().pid;
         self.desired.send_modify(|desired| {
-            let before = desired.recipe.replace(Arc::clone(&wanted.recipe));
+            let before = desired.spec.replace(Arc::clone(&wanted.spec));
             desired.restart = wanted.restart;
             desired.boot_timeout = wanted.boot_timeout;
             let was_started = std::mem::replace(&mut desired.is_started, wanted.is_up);
@@ -76,14 +76,14 @@ impl VmHandle {
                     desired.generation += 1;
                     starts = desired.is_up;
                 }
-                Some(before) if !before.runs_as(&wanted.recipe) || is_to_start && !desired.is_up => {
-                    let is_manual = before.is_manual || wanted.recipe.is_manual;
-                    desired.is_up = (desired.is_up || is_to_start) && !wanted.recipe.is_manual;
+                Some(before) if !before.runs_as(&wanted.spec) || is_to_start && !desired.is_up => {
+                    let is_manual = before.is_manual || wanted.spec.is_manual;
+                    desired.is_up = (desired.is_up || is_to_start) && !wanted.spec.is_manual;
                     desired.is_forced = false;
                     desired.generation += u64::from(desired.is_up || is_manual);
                     starts = desired.is_up;
                 }
-                Some(before) => before.follow_cores(&wanted.recipe, pid),
+                Some(before) => before.follow_cores(&wanted.spec, pid),
             }
         });
         starts.then(|| self.startup())
@@ -91,7 +91,7 @@ impl VmHandle {
 
     pub(super) fn dismiss(&self) {
         self.desired.send_if_modified(|desired| {
-            let is_news = desired.recipe.take().is_some() || desired.is_up;
+            let is_news = desired.spec.take().is_some() || desired.is_up;
             desired.generation += u64::from(is_news);
             desired.is_up = false;
             is_news
@@ -120,15 +120,15 @@ impl VmHandle {
 
     /// Whether the configuration has it, or it still runs.
     pub(super) fn is_known(&self) -> bool {
-        self.desired.borrow().recipe.is_some() || self.status.borrow().pid.is_some()
+        self.desired.borrow().spec.is_some() || self.status.borrow().pid.is_some()
     }
 
     pub(super) fn startup(&self) -> VmStartup {
         VmStartup { status: self.status.clone(), generation: self.desired.borrow().generation }
     }
 
-    pub(super) fn recipe_of_running(&self) -> Option<Arc<VmRecipe>> {
+    pub(super) fn running_spec(&self) -> Option<Arc<VmSpec>> {
         let desired = self.desired.borrow();
-        desired.recipe.clone().filter(|recipe| desired.is_up || recipe.is_manual)
+        desired.spec.clone().filter(|spec| desired.is_up || spec.is_manual)
     }
 }

@@ -11,7 +11,7 @@ use netvm_region::MapError;
 use netvm_vm::{GuestMemory, ServedMemory};
 use tokio::time::sleep;
 
-use super::recipe::NfRecipe;
+use super::spec::VmNfSpec;
 use crate::engine_thread::{EngineGone, EngineHandle};
 
 /// Poll interval for a guest's ready message.
@@ -49,14 +49,14 @@ type Make<M> = fn(&Fds<BorrowedFd<'_>>, NotifyMode) -> io::Result<M>;
 
 impl Instance<GuestMemory> {
     /// Admits an NF whose QEMU netvmd starts.
-    pub(super) async fn admit(engine: &EngineHandle, nf: &NfRecipe) -> Result<Self, InstanceError> {
+    pub(super) async fn admit(engine: &EngineHandle, nf: &VmNfSpec) -> Result<Self, InstanceError> {
         Self::let_in(engine, nf, |_, _| Ok(()), GuestMemory::new).await
     }
 }
 
 impl Instance<ServedMemory> {
     /// Admits an NF whose QEMU is started externally and maps all its memory writable.
-    pub(super) async fn admit_served(engine: &EngineHandle, nf: &NfRecipe) -> Result<Self, InstanceError> {
+    pub(super) async fn admit_served(engine: &EngineHandle, nf: &VmNfSpec) -> Result<Self, InstanceError> {
         Self::let_in(engine, nf, Engine::give_own_table, ServedMemory::new).await
     }
 }
@@ -64,7 +64,7 @@ impl Instance<ServedMemory> {
 impl<M: Send + 'static> Instance<M> {
     async fn let_in(
         engine: &EngineHandle,
-        nf: &NfRecipe,
+        nf: &VmNfSpec,
         table: fn(&mut Engine, InstanceId) -> Result<(), MapError>,
         make: Make<M>,
     ) -> Result<Self, InstanceError> {

@@ -11,18 +11,18 @@ use netvm_vm::{Domain, NfDevices, Sockets, shell_line};
 use tokio::sync::watch;
 
 mod boot;
-mod by_hand;
 mod controller;
 mod handle;
 mod instance;
 mod links;
+mod manual;
 mod qemu;
-mod recipe;
 mod report;
+mod spec;
 mod status;
 
-pub use recipe::VmRecipe;
-pub use recipe::problem::{VmProblem, VmRecipeError};
+pub use spec::VmSpec;
+pub use spec::problem::{VmProblem, VmSpecError};
 pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
 use crate::attach::{External, Externals};
@@ -46,7 +46,7 @@ pub struct PreparedVms {
 
 /// How to run a VM by hand.
 #[derive(Clone, Debug)]
-pub struct ByHand {
+pub struct ManualStart {
     /// QEMU's command line, quoted for a shell.
     pub shell: String,
     /// Its arguments.
@@ -91,26 +91,26 @@ impl Machines {
     /// other changes. If they `may_wait`, VMs that cannot be started do so, and are looked up again later.
     ///
     /// # Errors
-    /// [`VmRecipeError`] names the first VM that cannot be started, and the reasons.
+    /// [`VmSpecError`] names the first VM that cannot be started, and the reasons.
     pub async fn prepare(
         &self,
         host: &Host,
         running: &Host,
         may_wait: bool,
-    ) -> Result<PreparedVms, VmRecipeError> {
+    ) -> Result<PreparedVms, VmSpecError> {
         let is_same = |vm: &&VmConfig| host.has_same_vm(vm, running);
-        let recipe = |vm: &VmConfig| Some((vm.name.clone(), self.recipe(&vm.name)?));
-        let before: BTreeMap<_, _> = host.vms.iter().filter(is_same).filter_map(recipe).collect();
+        let spec = |vm: &VmConfig| Some((vm.name.clone(), self.spec(&vm.name)?));
+        let before: BTreeMap<_, _> = host.vms.iter().filter(is_same).filter_map(spec).collect();
         let (vms, host) = (host.vms.clone(), host.clone());
         let (is_root, cores) = (self.is_root, self.cores.clone());
         let waits = lock(&self.waiting).clone();
         let mut waiting = BTreeMap::new();
         let prepare = move |vm: &VmConfig, waiting: &mut BTreeMap<_, _>| {
-            let recipe = match (VmRecipe::find(&host, vm, is_root, &cores), before.get(&vm.name)) {
-                (Ok(recipe), _) => Arc::new(recipe),
+            let spec = match (VmSpec::find(&host, vm, is_root, &cores), before.get(&vm.name)) {
+                (Ok(spec), _) => Arc::new(spec),
                 (Err(_), Some(before)) => Arc::clone(before),
                 (Err(problems), None) => {
-                    let error = VmRecipeError { vm: vm.name.clone(), problems };
+                    let error = VmSpecError { vm: vm.name.clone(), problems };
                     if !may_wait && waits.get(&vm.name).is_none_or(|(before, _)| before != vm) {
                         return Err(error);
                     }
@@ -119,7 +119,7 @@ impl Machines {
                 }
             };
             Ok(Some(Prepared {
-                recipe,
+                spec,
                 restart: vm.restart,
                 boot_timeout: Duration::from_secs(vm.boot_timeout.into()),
                 is_up: vm.start == VmStart::WithNetvmd,
@@ -143,14 +143,14 @@ impl Machines {
         let mut handles = lock(&self.handles);
         let mut startups = Vec::new();
         for (name, one) in handles.iter() {
-            let is_wanted = prepared.vms.iter().any(|wanted| wanted.recipe.machine.name == *name);
+            let is_wanted = prepared.vms.iter().any(|wanted| wanted.spec.machine.name == *name);
             if !is_wanted && !prepared.waiting.contains_key(name) {
                 one.dismiss();
             }
         }
         *lock(&self.waiting) = prepared.waiting;
         for wanted in prepared.vms {
-            let name = wanted.recipe.machine.name.clone();
+            let name = wanted.spec.machine.name.clone();
             startups.extend(match handles.get(&name) {
                 Some(one) => one.change(&wanted),
                 None => {
@@ -163,9 +163,9 @@ impl Machines {
                 }
             });
         }
-        for recipe in handles.values().filter_map(VmHandle::recipe_of_running) {
-            if let Err(error) = qemu::launch::hand_over(&recipe) {
-                tracing::warn!("vm {}: {error}", recipe.machine.name);
+        for spec in handles.values().filter_map(VmHandle::running_spec) {
+            if let Err(error) = qemu::launch::hand_over(&spec) {
+                tracing::warn!("vm {}: {error}", spec.machine.name);
             }
         }
         startups
@@ -230,8 +230,8 @@ impl Machines {
         }
         let was_adopted = adopted.is_some();
         let mut status = VmStatus::new(name);
-        status.is_outdated = match (&record, &desired.recipe) {
-            (Some(record), Some(recipe)) => was_adopted && is_outdated(record, recipe),
+        status.is_outdated = match (&record, &desired.spec) {
+            (Some(record), Some(spec)) => was_adopted && is_outdated(record, spec),
             _ => false,
         };
         if status.is_outdated {
@@ -261,7 +261,7 @@ impl Machines {
     /// Starts a stopped VM; `None` if the name is unknown.
     #[must_use]
     pub fn start(&self, name: &str) -> Option<VmStartup> {
-        lock(&self.handles).get(name).filter(|one| one.desired.borrow().recipe.is_some()).map(VmHandle::start)
+        lock(&self.handles).get(name).filter(|one| one.desired.borrow().spec.is_some()).map(VmHandle::start)
     }
 
     /// Shuts a VM down, without asking the guest if `is_forced`; `None` if the name is unknown.
@@ -283,36 +283,36 @@ impl Machines {
         (number("-m").unwrap_or(0), number("-smp").and_then(|cpus| cpus.try_into().ok()).unwrap_or(0))
     }
 
-    /// The recipe of a VM; `None` if the name is unknown.
+    /// The specification of a VM; `None` if the name is unknown.
     #[must_use]
-    pub fn recipe(&self, name: &str) -> Option<Arc<VmRecipe>> {
-        lock(&self.handles).get(name)?.desired.borrow().recipe.clone()
+    pub fn spec(&self, name: &str) -> Option<Arc<VmSpec>> {
+        lock(&self.handles).get(name)?.desired.borrow().spec.clone()
     }
 
     /// How to start a VM by hand.
     ///
     /// # Errors
     /// [`EngineGone`].
-    pub async fn by_hand(&self, recipe: &VmRecipe) -> Result<ByHand, EngineGone> {
-        let folder = Folder::of(&self.run_dir, &recipe.machine.name);
-        let nf: Option<NfDevices> = match recipe.nf.as_ref().filter(|_| recipe.is_manual) {
+    pub async fn manual_start(&self, spec: &VmSpec) -> Result<ManualStart, EngineGone> {
+        let folder = Folder::of(&self.run_dir, &spec.machine.name);
+        let nf: Option<NfDevices> = match spec.nf.as_ref().filter(|_| spec.is_manual) {
             Some(nf) => qemu::listeners::devices(&self.engine, &folder, nf).await?,
             None => None,
         };
         let qmp = folder.qmp();
-        let qmp = recipe.is_manual.then_some(qmp.as_path());
-        let mut arguments = recipe.machine.arguments(recipe.version, Sockets::Terminal { qmp });
+        let qmp = spec.is_manual.then_some(qmp.as_path());
+        let mut arguments = spec.machine.arguments(spec.version, Sockets::Terminal { qmp });
         arguments.extend(nf.iter().flat_map(NfDevices::arguments));
-        let mut command = vec![recipe.qemu.display().to_string()];
+        let mut command = vec![spec.qemu.display().to_string()];
         command.extend(arguments.iter().map(|argument| argument.to_string_lossy().into_owned()));
-        let libvirt_xml = recipe.machine.libvirt_xml(&Domain {
-            emulator: &recipe.qemu,
-            version: recipe.version,
-            cores: &recipe.pinned,
+        let libvirt_xml = spec.machine.libvirt_xml(&Domain {
+            emulator: &spec.qemu,
+            version: spec.version,
+            cores: &spec.pinned,
             qmp,
             nf: nf.as_ref(),
         });
-        Ok(ByHand { shell: shell_line(command.iter().map(String::as_str)), command, libvirt_xml })
+        Ok(ManualStart { shell: shell_line(command.iter().map(String::as_str)), command, libvirt_xml })
     }
 
     /// Adds the NFs in VMs to `externals`.
@@ -332,7 +332,7 @@ impl Machines {
     pub async fn shut_down(&self) {
         let mut ending = Vec::new();
         for one in lock(&self.handles).values() {
-            let is_nf = one.desired.borrow().recipe.as_ref().is_some_and(|recipe| recipe.nf.is_some());
+            let is_nf = one.desired.borrow().spec.as_ref().is_some_and(|spec| spec.nf.is_some());
             if is_nf {
                 ending.push(one.stop(false));
             }
@@ -360,13 +360,13 @@ impl Machines {
 pub(crate) fn guests_run_on_kvm() -> bool {
     let qemu = Path::new(netvm_vm::QEMU);
     let has_device = Path::new("/dev/kvm").exists();
-    has_device && (recipe::find::check_kvm(qemu).is_ok() || !recipe::find::starts(qemu))
+    has_device && (spec::find::check_kvm(qemu).is_ok() || !spec::find::starts(qemu))
 }
 
-/// Whether a process was started with other arguments than the recipe has now, apart from descriptor numbers.
-fn is_outdated(record: &Record, recipe: &VmRecipe) -> bool {
+/// Whether a process was started with other arguments than the specification has now, apart from descriptor numbers.
+fn is_outdated(record: &Record, spec: &VmSpec) -> bool {
     let sockets = Sockets::Inherited { qmp: 0, serial: 0, log: Some(0) };
-    let now = recipe.machine.arguments(recipe.version, sockets);
+    let now = spec.machine.arguments(spec.version, sockets);
     let now = now.iter().map(|argument| without_descriptors(&argument.to_string_lossy())).collect::<Vec<_>>();
     record.arguments.iter().map(|argument| without_descriptors(argument)).collect::<Vec<_>>() != now
 }

@@ -79,7 +79,7 @@ impl Libvirt {
     /// Defines the domain that netvmd prints for this VM.
     pub fn define(&self, daemon: &Daemon, vm: &str) {
         let file = daemon.folder.0.join(format!("{vm}.xml"));
-        std::fs::write(&file, daemon.by_hand(vm).libvirt_xml).unwrap();
+        std::fs::write(&file, daemon.manual_start(vm).libvirt_xml).unwrap();
         let file = file.to_str().unwrap();
         let valid = command(&self.home, "virt-xml-validate").args([file, "domain"]).output().unwrap();
         assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));

@@ -15,11 +15,11 @@ use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
 use serde::de::DeserializeOwned;
 
-pub mod by_hand;
 pub mod download;
 pub mod guest;
 pub mod hosts;
 pub mod libvirt;
+pub mod user_program;
 pub mod vm_nf;
 
 /// Environment variable that makes the test binary an NF.

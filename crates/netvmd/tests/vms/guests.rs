@@ -3,11 +3,11 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use crate::common::by_hand::ByHand;
 use crate::common::guest::{Image, Reaper, Shell};
+use crate::common::user_program::UserProgram;
 use crate::common::{ADAPTIVE, Daemon, EngineText, engine, is_root, program, status_field, waited};
 use netlib::{NetworkFunction, Packet, Verdict};
-use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
+use netvm_api::{ApplyReply, Done, PortInfo, VmInfo, VmManualStart, VmState, path};
 use netvm_model::VmAccel;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -333,8 +333,10 @@ fn a_vm_that_cannot_start_is_refused_with_the_reason() {
         let (status, error) = daemon.post_failing(&path.replace("{vm}", "zz"), "{}");
         assert!(status == 404 || status == 415, "{error}");
     }
-    let by_hand: VmByHand = daemon.get(&path::VM_BY_HAND.replace("{vm}", "a"));
-    assert!(by_hand.shell.contains("memory-backend-memfd") && by_hand.libvirt_xml.contains("vhostuser"));
+    let manual_start: VmManualStart = daemon.get(&path::VM_MANUAL_START.replace("{vm}", "a"));
+    assert!(
+        manual_start.shell.contains("memory-backend-memfd") && manual_start.libvirt_xml.contains("vhostuser")
+    );
 }
 
 #[test]
@@ -343,7 +345,7 @@ fn an_externally_started_guest_is_followed_and_taken_over() {
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "start = \"manual\""));
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     daemon.until("it is awaited", |daemon| daemon.vm("a").state == VmState::Awaited);
-    let mut qemu = ByHand::shell(&daemon, "a");
+    let mut qemu = UserProgram::shell(&daemon, "a");
     daemon.until_slowly("it is running", |daemon| daemon.vm("a").state == VmState::Running);
     assert_eq!((daemon.vm("a").pid, daemon.vm("a").adopted), (Some(qemu.pid()), false));
     daemon.signal(Signal::TERM);

@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use crate::common::Daemon;
-use crate::common::by_hand::ByHand;
 use crate::common::guest::{Image, Reaper};
+use crate::common::user_program::UserProgram;
 use crate::common::vm_nf::{config, no_buffer_is_out, until_flowing};
 use netvm_api::{ApplyReply, Done, NfState, VmState, path};
 use rustix::process::Signal;
@@ -31,7 +31,7 @@ fn an_nf_in_a_vm_starts_and_restarts() {
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("killed by signal 9"));
 
-    let (status, error) = daemon.request("GET", &path::VM_BY_HAND.replace("{vm}", "box"), "");
+    let (status, error) = daemon.request("GET", &path::VM_MANUAL_START.replace("{vm}", "box"), "");
     assert!(status == 409 && error.contains("start = \\\"manual\\\""), "{error}");
 
     // Another kind of notification needs a new VM.
@@ -73,14 +73,14 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     let (status, error) = daemon.post_failing(&path::VM_START.replace("{vm}", "box"), "");
     assert!(status == 409 && error.message.contains("netvm vm args box"), "{error}");
 
-    let mut qemu = ByHand::shell(&daemon, "box");
+    let mut qemu = UserProgram::shell(&daemon, "box");
     until_flowing(&daemon);
     let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
     assert_eq!((vm.state, vm.pid, vm.last_exit), (VmState::Running, Some(qemu.pid()), None));
     assert_eq!((nf.state, nf.pid), (NfState::Running, vm.pid));
 
     // A second one is refused and does not disturb the first.
-    assert!(!ByHand::shell(&daemon, "box").until_ended(&daemon).success());
+    assert!(!UserProgram::shell(&daemon, "box").until_ended(&daemon).success());
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").pid, Some(qemu.pid()));
 
@@ -89,7 +89,7 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("ended"));
     no_buffer_is_out(&daemon);
-    qemu = ByHand::shell(&daemon, "box");
+    qemu = UserProgram::shell(&daemon, "box");
     until_flowing(&daemon);
     qemu.type_in(b"\x01csystem_reset\n");
     assert!(qemu.until_ended(&daemon).success());
@@ -98,7 +98,7 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     no_buffer_is_out(&daemon);
 
     // The next netvmd tells it to quit, because its memory was the previous one's. Stopped, it cannot quit before netvmd is asked.
-    qemu = ByHand::shell(&daemon, "box");
+    qemu = UserProgram::shell(&daemon, "box");
     until_flowing(&daemon);
     let pid = rustix::process::Pid::from_raw(qemu.pid() as i32).unwrap();
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
@@ -112,7 +112,7 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     );
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
     qemu.until_ended(&daemon);
-    qemu = ByHand::shell(&daemon, "box");
+    qemu = UserProgram::shell(&daemon, "box");
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").trouble, None);
 

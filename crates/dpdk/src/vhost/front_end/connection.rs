@@ -110,7 +110,7 @@ impl Connections {
                 Arc::clone(holder)
             };
             if !is_gone(&holder.stream) {
-                self.guests.rivals.note(Peer::of(&own.stream), Peer::of(&holder.stream));
+                self.guests.refused_peers.note(Peer::of(&own.stream), Peer::of(&holder.stream));
                 return Err(End::Closed);
             }
             // Its own thread has not noticed yet.

@@ -38,15 +38,17 @@ impl Control for Card {
     }
 
     fn new_fault(&mut self) -> Option<String> {
-        let (status, (rivals, rival)) = (self.port.status(), self.port.refused());
-        let now = [status.faults, rivals];
+        let (status, (refused_peers, refused_peer)) = (self.port.status(), self.port.refused());
+        let now = [status.faults, refused_peers];
         let before = std::mem::replace(&mut self.reported, now);
         let fault = status.fault.filter(|_| before[0] != now[0]).map(text_of);
-        fault.or_else(|| rival.filter(|_| before[1] != now[1]).map(|rival| rival.to_string()))
+        fault.or_else(|| {
+            refused_peer.filter(|_| before[1] != now[1]).map(|refused_peer| refused_peer.to_string())
+        })
     }
 
     fn notes(&self) -> Vec<String> {
-        self.port.rival().iter().map(ToString::to_string).collect()
+        self.port.refused_peer().iter().map(ToString::to_string).collect()
     }
 
     fn card(&self) -> Option<Counts> {

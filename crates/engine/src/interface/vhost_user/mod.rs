@@ -36,19 +36,22 @@ impl Control for VhostUser {
     }
 
     fn new_fault(&mut self) -> Option<String> {
-        let ((refusals, why), (rivals, rival)) = (self.port.refusals(), self.port.rivals());
-        let now = [self.port.truncations(), refusals, rivals];
+        let ((refusals, why), (refused_peers, refused_peer)) =
+            (self.port.refusals(), self.port.refused_peers());
+        let now = [self.port.truncations(), refusals, refused_peers];
         let before = std::mem::replace(&mut self.reported, now);
         if before[0] != now[0] {
             return Some(SHRUNK.to_owned());
         }
         let why = why.filter(|_| before[1] != now[1]).map(|why| refused(&why));
-        why.or_else(|| rival.filter(|_| before[2] != now[2]).map(|rival| rival.to_string()))
+        why.or_else(|| {
+            refused_peer.filter(|_| before[2] != now[2]).map(|refused_peer| refused_peer.to_string())
+        })
     }
 
     fn notes(&self) -> Vec<String> {
         let unshared = self.port.status().unshared.then(|| UNSHARED.to_owned());
-        self.port.rival().iter().map(ToString::to_string).chain(unshared).collect()
+        self.port.refused_peer().iter().map(ToString::to_string).chain(unshared).collect()
     }
 
     fn copies(&self) -> Option<DmaChannelStats> {

@@ -29,12 +29,12 @@ const WIDTH: u16 = 120;
 
 /// Shows the live view.
 pub async fn top(client: &Client, output: &Output, arguments: TopArgs) -> Result<(), CliError> {
-    let mut source =
-        Source { client, hz: client.status().await?.clock_hz as f64, last: client.stats().await? };
+    let mut reader =
+        StatsReader { client, hz: client.status().await?.clock_hz as f64, last: client.stats().await? };
     if output.json || arguments.once {
         loop {
             sleep(arguments.interval).await;
-            let view = source.read_or_wait().await?;
+            let view = reader.read_or_wait().await?;
             match (output.json, arguments.once) {
                 (true, true) => output.value(&view)?,
                 (true, false) => output.text(&(serde_json::to_string(&view)? + "\n"))?,
@@ -49,18 +49,18 @@ pub async fn top(client: &Client, output: &Output, arguments: TopArgs) -> Result
         return Err(CliError::NoTerminal);
     }
     let mut terminal = Restored(ratatui::try_init()?);
-    live(&mut terminal.0, &mut source, arguments.interval).await
+    live(&mut terminal.0, &mut reader, arguments.interval).await
 }
 
 /// Two consecutive readings.
-struct Source<'a> {
+struct StatsReader<'a> {
     client: &'a Client,
     /// Frequency of the clock that counts cycles.
     hz: f64,
     last: Stats,
 }
 
-impl Source<'_> {
+impl StatsReader<'_> {
     async fn read(&mut self) -> Result<View, CliError> {
         let now = self.client.stats().await?;
         let view = View::between(&self.last, &now, self.hz);
@@ -68,7 +68,7 @@ impl Source<'_> {
         Ok(view)
     }
 
-    /// As [`Source::read`], but `None` while no netvmd answers.
+    /// As [`StatsReader::read`], but `None` while no netvmd answers.
     async fn read_if_there(&mut self) -> Result<Option<View>, CliError> {
         match self.read().await {
             Err(CliError::Client(error)) if error.is_absence() => Ok(None),
@@ -76,7 +76,7 @@ impl Source<'_> {
         }
     }
 
-    /// As [`Source::read`]; waits while no netvmd answers.
+    /// As [`StatsReader::read`]; waits while no netvmd answers.
     async fn read_or_wait(&mut self) -> Result<View, CliError> {
         loop {
             match self.read_if_there().await? {
@@ -106,11 +106,11 @@ enum After {
 
 async fn live(
     terminal: &mut DefaultTerminal,
-    source: &mut Source<'_>,
+    reader: &mut StatsReader<'_>,
     interval: Duration,
 ) -> Result<(), CliError> {
     let mut screen = Screen::default();
-    let mut view = View::between(&source.last, &source.last, source.hz);
+    let mut view = View::between(&reader.last, &reader.last, reader.hz);
     let mut next = Instant::now() + interval.min(Duration::from_millis(300));
     loop {
         terminal.draw(|frame| screen.draw(&view, frame))?;
@@ -123,7 +123,7 @@ async fn live(
             }
             if Instant::now() >= next && !screen.is_paused {
                 next = Instant::now() + interval;
-                match source.read_if_there().await? {
+                match reader.read_if_there().await? {
                     Some(now) => (view, screen.is_away) = (now, false),
                     None => screen.is_away = true,
                 }

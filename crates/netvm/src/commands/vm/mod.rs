@@ -27,15 +27,19 @@ pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<
             Ok(console::attach(vm).await?)
         }
         VmCommand::Args { name } => {
-            let by_hand = client.vm_by_hand(&name).await?;
+            let manual_start = client.vm_manual_start(&name).await?;
             if output.json {
-                return output.value(&by_hand.command);
+                return output.value(&manual_start.command);
             }
-            output.text(&format!("{}\n", by_hand.shell))
+            output.text(&format!("{}\n", manual_start.shell))
         }
         VmCommand::LibvirtXml { name } => {
-            let by_hand = client.vm_by_hand(&name).await?;
-            if output.json { output.value(&by_hand.libvirt_xml) } else { output.text(&by_hand.libvirt_xml) }
+            let manual_start = client.vm_manual_start(&name).await?;
+            if output.json {
+                output.value(&manual_start.libvirt_xml)
+            } else {
+                output.text(&manual_start.libvirt_xml)
+            }
         }
     }
 }

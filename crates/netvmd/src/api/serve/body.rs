@@ -10,7 +10,7 @@ use axum::body::{Body as Whole, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::places::{ActiveRequest, Activity};
+use super::slots::{ActiveRequest, Activity};
 
 /// Time limits for the body of a request.
 #[derive(Clone, Copy, Debug)]

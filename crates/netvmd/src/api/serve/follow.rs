@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::guard::{Token, WebRights};
 use super::listen::Server;
-use super::places::Limits;
+use super::slots::Limits;
 use crate::account;
 use crate::daemon::Daemon;
 use crate::runtime::blocking;

@@ -24,7 +24,7 @@ use tokio_io_timeout::TimeoutStream;
 
 use super::super::Failure;
 use super::body::{BodyTimeouts, ReplyBody, TimedBody};
-use super::places::{HasPeer, Limits, Place, Places};
+use super::slots::{ConnectionSlot, ConnectionSlots, HasPeer, Limits};
 
 /// Limit for open requests to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ where
     L: Listener,
     L::Io: HasPeer,
 {
-    let places = Places::new(limits);
+    let slots = ConnectionSlots::new(limits);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let refusal = refusal(limits.connections);
     loop {
@@ -85,8 +85,8 @@ where
             // The sender sends nothing; dropping it stops the server.
             _ = stopped.changed() => break,
         };
-        if let Some(place) = places.take(io.peer()) {
-            tokio::spawn(connection(io, app.clone(), place, stopped.clone()));
+        if let Some(slot) = slots.take(io.peer()) {
+            tokio::spawn(connection(io, app.clone(), slot, stopped.clone()));
         } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
             let refusal = refusal.clone();
             tokio::spawn(async move {
@@ -96,16 +96,16 @@ where
         }
     }
     drop(listener);
-    places.until_empty().await;
+    slots.until_empty().await;
 }
 
-async fn connection<I>(io: I, app: Router, place: Place, mut stopped: watch::Receiver<()>)
+async fn connection<I>(io: I, app: Router, slot: ConnectionSlot, mut stopped: watch::Receiver<()>)
 where
     I: AsyncReadExt + AsyncWriteExt + Unpin + Send + 'static,
 {
     let mut io = TimeoutStream::new(io);
     io.set_write_timeout(Some(WRITE_TIMEOUT));
-    let (app, activity, peer) = (TowerToHyperService::new(app), Arc::clone(&place.activity), place.peer);
+    let (app, activity, peer) = (TowerToHyperService::new(app), Arc::clone(&slot.activity), slot.peer);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let (active, is_late) = (activity.request(), Arc::new(AtomicBool::new(false)));
@@ -128,8 +128,8 @@ where
     tokio::select! {
         // A client that breaks the protocol or goes away ends its connection, and nothing else.
         _ = serving.as_mut() => {}
-        // Another client needs the place.
-        () = place.activity.closed() => {}
+        // Another client needs the slot.
+        () = slot.activity.closed() => {}
         _ = stopped.changed() => {
             serving.as_mut().graceful_shutdown();
             let _ = serving.await;

@@ -6,10 +6,10 @@ mod follow;
 mod guard;
 mod listen;
 mod page;
-mod places;
+mod slots;
 
 pub(crate) use follow::follow;
 pub(super) use guard::{WebRights, local_origins, look_and_capture, web_only};
 pub(super) use listen::{Io, Server};
 pub(super) use page::{page, script};
-pub(super) use places::{Limits, Peer};
+pub(super) use slots::{Limits, Peer};

@@ -5,9 +5,9 @@ use netvm_config::ConfigError;
 use super::LONGEST;
 use super::saving::SaveError;
 use crate::engine_thread::EngineGone;
-use crate::process::RecipeError;
+use crate::process::ProcessSpecError;
 use crate::routers::RouterError;
-use crate::vms::VmRecipeError;
+use crate::vms::VmSpecError;
 
 /// A configuration was not applied; the previous one is in force.
 #[derive(Debug, thiserror::Error)]
@@ -17,10 +17,10 @@ pub enum ApplyError {
     Config(#[from] ConfigError),
     /// An NF cannot be started.
     #[error(transparent)]
-    Recipe(#[from] RecipeError),
+    ProcessSpec(#[from] ProcessSpecError),
     /// A VM cannot be started.
     #[error(transparent)]
-    Vm(#[from] VmRecipeError),
+    Vm(#[from] VmSpecError),
     /// A virtual router cannot be set up.
     #[error(transparent)]
     Router(#[from] RouterError),

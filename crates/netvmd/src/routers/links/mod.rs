@@ -1,7 +1,7 @@
 //! The interfaces of a router: veth pairs whose inner end is in its namespace and whose outer end is a netvm port.
 
+mod ipv6_disabled;
 mod outer;
-mod silenced;
 
 use std::fs;
 use std::io;
@@ -18,8 +18,8 @@ use super::namespace::Namespace;
 use super::offload::finish_packets;
 use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set_up};
 
+pub(super) use ipv6_disabled::Ipv6Disabled;
 pub(super) use outer::{OuterEnds, remove_all, set_carriers, take_down};
-pub(super) use silenced::Silenced;
 
 /// The desired state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

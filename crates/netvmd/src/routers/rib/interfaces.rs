@@ -12,14 +12,14 @@ use super::{Global, Link, Rib};
 
 /// Maps links to interfaces of the engine.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct InterfaceMap {
     /// The configured names, in the engine's order, and the indexes of the outer ends.
     wanted: Vec<(String, Option<u32>)>,
     /// The engine's interface by the index of its link.
     by_index: BTreeMap<u32, u16>,
 }
 
-impl Places {
+impl InterfaceMap {
     pub const fn new(wanted: Vec<(String, Option<u32>)>) -> Self {
         Self { wanted, by_index: BTreeMap::new() }
     }
@@ -66,7 +66,7 @@ impl Places {
 #[derive(Clone, Copy)]
 pub struct Interfaces<'a> {
     pub links: &'a BTreeMap<u32, Link>,
-    pub places: &'a Places,
+    pub interface_map: &'a InterfaceMap,
     pub global: &'a Global,
 }
 
@@ -74,8 +74,8 @@ impl Interfaces<'_> {
     /// The engine's interface for a link, or for the lower interface of a macvlan, and whether the link is up.
     pub fn find(self, index: u32) -> Option<(u16, bool)> {
         let link = self.links.get(&index)?;
-        let under = || self.places.of(link.macvlan?.0);
-        Some((self.places.of(index).or_else(under)?, link.is_up))
+        let under = || self.interface_map.of(link.macvlan?.0);
+        Some((self.interface_map.of(index).or_else(under)?, link.is_up))
     }
 
     /// Whether the kernel ignores routes by a link, because it has no carrier (`ignore_routes_with_linkdown`).
@@ -111,8 +111,8 @@ impl Rib {
         if !std::mem::take(&mut self.state_changed) {
             return None;
         }
-        let places = 0..self.places.wanted.len() as u16;
-        let interfaces = places.map(|place| self.state_of(place)).collect();
+        let numbers = 0..self.interface_map.wanted.len() as u16;
+        let interfaces = numbers.map(|place| self.state_of(place)).collect();
         let mut own_v4: Vec<u32> = self
             .addresses
             .keys()
@@ -132,7 +132,7 @@ impl Rib {
     }
 
     fn state_of(&self, place: u16) -> Option<RouterInterfaceState> {
-        let index = self.places.index_of(place)?;
+        let index = self.interface_map.index_of(place)?;
         let link = self.links.get(&index)?;
         let Global { v4: all, forwards_v6 } = self.global;
         let macvlans =

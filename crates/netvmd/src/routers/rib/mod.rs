@@ -32,7 +32,7 @@ use netvm_router::NextHopId;
 use netvm_wire::IpNet;
 
 use hops::{Hops, PUNT};
-use interfaces::{Interfaces, Places};
+use interfaces::{InterfaceMap, Interfaces};
 use lost::Lost;
 use nets::{as_host, host};
 use rules::Rules;
@@ -65,7 +65,7 @@ struct Route {
 #[derive(Debug, Default)]
 pub struct Rib {
     /// The router's netvm interfaces.
-    places: Places,
+    interface_map: InterfaceMap,
     links: BTreeMap<u32, Link>,
     global: Global,
     /// Addresses by interface, with their prefix lengths.
@@ -101,7 +101,7 @@ impl Rib {
     /// An empty RIB. `interfaces`: the names of the router's interfaces in the engine's order, with the index of the outer end
     /// of each, if it is known.
     pub fn new(interfaces: Vec<(String, Option<u32>)>) -> Self {
-        let mut rib = Self { places: Places::new(interfaces), ..Self::default() };
+        let mut rib = Self { interface_map: InterfaceMap::new(interfaces), ..Self::default() };
         rib.all_changed();
         rib
     }
@@ -127,7 +127,7 @@ impl Rib {
                 other => drop(self.apply(other)),
             }
         }
-        self.places.keep_only(&self.links);
+        self.interface_map.keep_only(&self.links);
         for key in known.into_keys() {
             if !self.neighbours.contains_key(&key) {
                 self.lose(key.0, key.1);
@@ -143,7 +143,7 @@ impl Rib {
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
             Change::Link(index, link) => {
-                self.places.see(index, &link);
+                self.interface_map.see(index, &link);
                 let Some(before) = self.links.insert(index, link.clone()) else {
                     self.links_changed();
                     return false;
@@ -157,7 +157,7 @@ impl Rib {
             }
             Change::LinkGone(index) => {
                 self.links.remove(&index);
-                self.places.forget(index);
+                self.interface_map.forget(index);
                 self.links_changed();
                 true
             }
@@ -346,6 +346,6 @@ impl Rib {
     }
 
     fn interfaces(&self) -> Interfaces<'_> {
-        Interfaces { links: &self.links, places: &self.places, global: &self.global }
+        Interfaces { links: &self.links, interface_map: &self.interface_map, global: &self.global }
     }
 }

@@ -57,7 +57,8 @@ impl Rib {
                 routes.push((net, now));
             }
         }
-        let interfaces = Interfaces { links: &self.links, places: &self.places, global: &self.global };
+        let interfaces =
+            Interfaces { links: &self.links, interface_map: &self.interface_map, global: &self.global };
         let neighbours = &self.neighbours;
         let resolve = |(index, address): Peer| {
             let (interface, is_up) = interfaces.find(index).ok_or(Unreachable)?;

@@ -14,7 +14,7 @@ impl Rib {
     pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, &str, Neighbour)> {
         self.neighbours.iter().filter_map(|((address, index), neighbour)| {
             let name = &self.links.get(index)?.name;
-            self.places.of(*index).map(|_| (*address, &**name, *neighbour))
+            self.interface_map.of(*index).map(|_| (*address, &**name, *neighbour))
         })
     }
 
@@ -90,7 +90,7 @@ impl Rib {
             let of = self.addresses.iter().filter(|((of, _), _)| of == index);
             let shown = of.filter(|((_, address), _)| !is_link_local(*address));
             let addresses = shown.map(|((_, address), length)| (*address, *length)).collect();
-            Some((self.places.of(*index)?, &*link.name, link.settings.mac, addresses))
+            Some((self.interface_map.of(*index)?, &*link.name, link.settings.mac, addresses))
         })
     }
 

@@ -18,8 +18,8 @@ use crate::vms::instance::{Instance, InstanceError};
 use crate::vms::qemu::console::Console;
 use crate::vms::qemu::folder::{Folder, FolderError, Record, started};
 use crate::vms::qemu::process::Machine;
-use crate::vms::recipe::problem::VmProblem;
-use crate::vms::recipe::{VmRecipe, memory};
+use crate::vms::spec::problem::VmProblem;
+use crate::vms::spec::{VmSpec, memory};
 
 /// A VM did not start.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub(in crate::vms) enum LaunchError {
 /// A VM to start.
 #[derive(Clone, Copy)]
 pub(in crate::vms) struct Launch<'a> {
-    pub(in crate::vms) recipe: &'a VmRecipe,
+    pub(in crate::vms) spec: &'a VmSpec,
     /// Its NF, if it is one.
     pub(in crate::vms) instance: Option<&'a Instance<GuestMemory>>,
     pub(in crate::vms) folder: &'a Folder,
@@ -50,26 +50,26 @@ pub(in crate::vms) struct Launch<'a> {
 
 /// Starts QEMU and reads its console. Call on the daemon's main thread.
 pub(in crate::vms) fn launch(new: Launch<'_>) -> Result<(Machine, Console), LaunchError> {
-    let Launch { recipe, instance, folder, confinement, label } = new;
-    let (required, available) = (recipe.machine.memory, memory("MemAvailable"));
+    let Launch { spec, instance, folder, confinement, label } = new;
+    let (required, available) = (spec.machine.memory, memory("MemAvailable"));
     if let Some(available) = available.filter(|available| *available < u64::from(required)) {
         return Err(VmProblem::Memory { required, available }.into());
     }
-    if let Some(reason) = &recipe.without_kvm {
+    if let Some(reason) = &spec.without_kvm {
         tracing::warn!("{label}: runs on QEMU's emulation (TCG), many times slower than KVM: {reason}");
     }
-    hand_over(recipe)?;
+    hand_over(spec)?;
     let (qmp, serial) = folder.listen()?;
-    for card in recipe.machine.cards.iter().filter(|card| !card.connects) {
+    for card in spec.machine.cards.iter().filter(|card| !card.connects) {
         // QEMU listens here, but could not remove another user's stale socket.
         let _ = std::fs::remove_file(&card.socket);
     }
     let (console, log) = Console::new().map_err(SpawnError::Descriptors)?;
     let sockets =
         Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log: Some(log.as_raw_fd()) };
-    let mut arguments = recipe.machine.arguments(recipe.version, sockets);
+    let mut arguments = spec.machine.arguments(spec.version, sockets);
     arguments.extend(instance.iter().flat_map(|instance| instance.memory.arguments()));
-    let mut command = Command::new(&recipe.qemu);
+    let mut command = Command::new(&spec.qemu);
     command.args(&arguments).env_clear();
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -78,12 +78,12 @@ pub(in crate::vms) fn launch(new: Launch<'_>) -> Result<(Machine, Console), Laun
     command.process_group(0).kill_on_drop(instance.is_some());
     let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd(), log.as_raw_fd()];
     keep.extend(instance.iter().flat_map(|instance| instance.memory.descriptors()).map(|fd| fd.as_raw_fd()));
-    let child = start(command, &recipe.qemu, |failed_step| Sandbox {
+    let child = start(command, &spec.qemu, |failed_step| Sandbox {
         keep,
         failed_step,
-        cores: recipe.cores.to_kernel(),
-        account: recipe.account,
-        groups: recipe.groups.clone(),
+        cores: spec.cores.to_kernel(),
+        account: spec.account,
+        groups: spec.groups.clone(),
         parent: instance.map(|_| rustix::process::getpid().as_raw_nonzero().get()),
         confinement: Arc::clone(confinement),
         is_nf: false,
@@ -101,17 +101,17 @@ pub(in crate::vms) fn launch(new: Launch<'_>) -> Result<(Machine, Console), Laun
 
 /// Gives QEMU's user the sockets on which netvm listens, so that it can connect, and creates the folders in which QEMU
 /// listens.
-pub(in crate::vms) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
-    let folders = recipe.machine.cards.iter().filter(|card| !card.connects);
+pub(in crate::vms) fn hand_over(spec: &VmSpec) -> Result<(), LaunchError> {
+    let folders = spec.machine.cards.iter().filter(|card| !card.connects);
     for folder in folders.filter_map(|card| card.socket.parent()).filter(|folder| !folder.exists()) {
-        let made = std::fs::create_dir_all(folder).and_then(|()| match recipe.account {
+        let made = std::fs::create_dir_all(folder).and_then(|()| match spec.account {
             Some(account) => std::os::unix::fs::chown(folder, Some(account.uid), Some(account.gid)),
             None => Ok(()),
         });
         made.map_err(|source| FolderError { path: folder.to_owned(), source })?;
     }
-    let Some(account) = recipe.account else { return Ok(()) };
-    for card in recipe.machine.cards.iter().filter(|card| card.connects) {
+    let Some(account) = spec.account else { return Ok(()) };
+    for card in spec.machine.cards.iter().filter(|card| card.connects) {
         let (user, group) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
         let (at, flags) = (rustix::fs::CWD, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         let given = rustix::fs::chownat(at, &card.socket, Some(user), Some(group), flags);

@@ -10,7 +10,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::vms::qemu::folder::{Folder, FolderError, QMP};
-use crate::vms::recipe::NfRecipe;
+use crate::vms::spec::VmNfSpec;
 
 /// netvmd cannot listen for a VM.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ impl Listeners {
 pub(in crate::vms) async fn devices(
     engine: &EngineHandle,
     folder: &Folder,
-    nf: &NfRecipe,
+    nf: &VmNfSpec,
 ) -> Result<Option<NfDevices>, EngineGone> {
     let (role, notify) = (nf.role.clone(), nf.notify);
     let shape = engine.call(move |engine| engine.guest_shape(&role)).await?;

@@ -259,8 +259,11 @@ fn a_second_guest_is_refused_while_the_first_one_lives() {
         let mut second = connect(&line.connections);
         second.write_all(&bytes(GET_FEATURES, 1, &[])).unwrap();
         assert!(is_over(&second));
-        let (count, rival) = line.guests.rivals.last();
-        assert_eq!((count, rival.map(|rival| rival.who.pid)), (n, Some(std::process::id())));
+        let (count, refused_peer) = line.guests.refused_peers.last();
+        assert_eq!(
+            (count, refused_peer.map(|refused_peer| refused_peer.who.pid)),
+            (n, Some(std::process::id()))
+        );
         assert!(line.status().connected, "the first guest stays");
     }
     (&silent).write_all(&bytes(GET_FEATURES, 1, &[])).unwrap();
@@ -273,7 +276,7 @@ fn a_second_guest_is_refused_while_the_first_one_lives() {
         (0..2).for_each(|ring| line.start(ring, 0));
         assert!(line.status().connected);
     }
-    assert_eq!(line.guests.rivals.last().0, 4);
+    assert_eq!(line.guests.refused_peers.last().0, 4);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use crate::account::AccountError;
 use crate::process::cores::CoresError;
-use crate::vms::recipe::find::QemuError;
+use crate::vms::spec::find::QemuError;
 
 /// A VM cannot be started as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("vm {vm}: {}", sentence(problems))]
-pub struct VmRecipeError {
+pub struct VmSpecError {
     /// Its name.
     pub vm: String,
     /// The reasons and the remedies.

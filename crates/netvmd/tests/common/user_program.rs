@@ -5,16 +5,16 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use netvm_api::{VmByHand, path};
+use netvm_api::{VmManualStart, path};
 
 use super::Daemon;
 
 /// A program of QEMU's user and its terminal; killed on drop.
-pub struct ByHand {
+pub struct UserProgram {
     pub child: Child,
 }
 
-impl ByHand {
+impl UserProgram {
     pub fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
         let mut command = Command::new(program);
         command.args(arguments).env("HOME", home).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -26,7 +26,7 @@ impl ByHand {
 
     /// Runs the command printed for this VM.
     pub fn shell(daemon: &Daemon, vm: &str) -> Self {
-        Self::start("sh", &["-c", &format!("exec {}", daemon.by_hand(vm).shell)], Path::new("/"))
+        Self::start("sh", &["-c", &format!("exec {}", daemon.manual_start(vm).shell)], Path::new("/"))
     }
 
     pub fn pid(&self) -> u32 {
@@ -47,7 +47,7 @@ impl ByHand {
     }
 }
 
-impl Drop for ByHand {
+impl Drop for UserProgram {
     fn drop(&mut self) {
         // It may have ended.
         let _ = self.child.kill();
@@ -56,7 +56,7 @@ impl Drop for ByHand {
 }
 
 impl Daemon {
-    pub fn by_hand(&self, vm: &str) -> VmByHand {
-        self.get(&path::VM_BY_HAND.replace("{vm}", vm))
+    pub fn manual_start(&self, vm: &str) -> VmManualStart {
+        self.get(&path::VM_MANUAL_START.replace("{vm}", vm))
     }
 }

@@ -24,7 +24,7 @@ const USUAL_MTU: u16 = 1500;
 
 /// The NF in a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NfRecipe {
+pub struct VmNfSpec {
     /// Its role.
     pub role: String,
     /// Its trust group.
@@ -37,9 +37,9 @@ pub struct NfRecipe {
 
 /// Everything needed to start a VM, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VmRecipe {
+pub struct VmSpec {
     /// The NF that it runs; `None`: an ordinary guest.
-    pub nf: Option<NfRecipe>,
+    pub nf: Option<VmNfSpec>,
     /// Whether it is started externally.
     pub is_manual: bool,
     /// The machine.
@@ -60,7 +60,7 @@ pub struct VmRecipe {
     pub pinned: Vec<u32>,
 }
 
-impl VmRecipe {
+impl VmSpec {
     /// Looks up everything that a VM needs. `allowed`: the cores that netvmd may use.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl VmRecipe {
                 };
                 let nf = |nf: &NfConfig| {
                     let (role, group, threads) = (nf.role.clone(), nf.group, *threads);
-                    NfRecipe { role, group, threads, notify }
+                    VmNfSpec { role, group, threads, notify }
                 };
                 (&[][..], host.nf(*role).map(nf))
             }

@@ -1,8 +1,9 @@
-//! The places of a listener's clients. In: a client that connects. Out: a place, or none.
+//! The slots for connections of a listener. In: a client that connects. Out: a slot, or none.
 //!
-//! Nobody can fill the places by connections that ask for nothing, or whose request does not come to its end: when they are taken, netvmd closes the one that has waited
-//! longest for its client, of the user or address that has most such connections. Clients that wait for netvmd keep their places.
-//! On a Unix socket, a user other than root has at most a share, and all of them leave some places free for root.
+//! Nobody can fill the slots by connections that ask for nothing, or whose request does not come to its end: when they
+//! are taken, netvmd closes the one that has waited longest for its client, of the user or address that has most such
+//! connections. Clients that wait for netvmd keep their slots. On a Unix socket, a user other than root has at most a
+//! share, and all of them leave some slots free for root.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -114,31 +115,31 @@ struct Table {
     held: Vec<Held>,
 }
 
-/// The places.
+/// The slots.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     limits: Limits,
     table: Mutex<Table>,
     /// A connection has ended.
     left: Notify,
 }
 
-/// A connection's place, until dropped.
+/// A connection's slot, until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     number: u64,
     pub(super) peer: Peer,
     pub(super) activity: Arc<Activity>,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self { limits, table: Mutex::default(), left: Notify::new() })
     }
 
-    /// A place for a client; `None` if all that it may have are taken by clients that wait for netvmd.
-    pub(super) fn take(self: &Arc<Self>, peer: Peer) -> Option<Place> {
+    /// A slot for a client; `None` if all that it may have are taken by clients that wait for netvmd.
+    pub(super) fn take(self: &Arc<Self>, peer: Peer) -> Option<ConnectionSlot> {
         let mut table = self.table();
         let Limits { connections, each, reserve } = self.limits;
         if peer.is_privileged() {
@@ -151,7 +152,7 @@ impl Places {
         table.last += 1;
         let (number, activity) = (table.last, Arc::new(Activity::default()));
         table.held.push(Held { number, peer, activity: Arc::clone(&activity) });
-        Some(Place { places: Arc::clone(self), number, peer, activity })
+        Some(ConnectionSlot { slots: Arc::clone(self), number, peer, activity })
     }
 
     /// Waits until no connection is left.
@@ -192,10 +193,10 @@ impl Table {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.table().remove(self.number);
-        self.places.left.notify_one();
+        self.slots.table().remove(self.number);
+        self.slots.left.notify_one();
     }
 }
 
@@ -207,39 +208,39 @@ mod tests {
     const USERS: [Peer; 3] =
         [Peer::User(4_000_000_001), Peer::User(4_000_000_002), Peer::User(4_000_000_003)];
 
-    fn places(connections: usize, each: usize, reserve: usize) -> Arc<Places> {
-        Places::new(Limits { connections, each, reserve })
+    fn slots(connections: usize, each: usize, reserve: usize) -> Arc<ConnectionSlots> {
+        ConnectionSlots::new(Limits { connections, each, reserve })
     }
 
     /// Whether a connection was told to close.
-    async fn is_closed(place: &Place) -> bool {
-        tokio::time::timeout(std::time::Duration::from_millis(1), place.activity.closed()).await.is_ok()
+    async fn is_closed(slot: &ConnectionSlot) -> bool {
+        tokio::time::timeout(std::time::Duration::from_millis(1), slot.activity.closed()).await.is_ok()
     }
 
     #[tokio::test]
     async fn silent_connections_shut_nobody_out() {
-        let places = places(4, 4, 0);
+        let slots = slots(4, 4, 0);
         let web = |last| Peer::Address(IpAddr::from([127, 0, 0, last]));
-        let silent: Vec<Place> = (0..3).map(|_| places.take(web(1)).unwrap()).collect();
-        let other = places.take(web(2)).unwrap();
+        let silent: Vec<ConnectionSlot> = (0..3).map(|_| slots.take(web(1)).unwrap()).collect();
+        let other = slots.take(web(2)).unwrap();
         // The oldest of the address with most of them makes room.
-        let busy = places.take(web(2)).unwrap();
+        let busy = slots.take(web(2)).unwrap();
         let request = busy.activity.request();
         assert!(is_closed(&silent[0]).await && !is_closed(&silent[1]).await && !is_closed(&other).await);
-        let more: Vec<Place> = (0..8).map(|_| places.take(web(1)).unwrap()).collect();
+        let more: Vec<ConnectionSlot> = (0..8).map(|_| slots.take(web(1)).unwrap()).collect();
         assert!(!is_closed(&busy).await, "it waits for netvmd");
         busy.activity.set_lacks_body(true);
-        let _more: Vec<Place> = (0..4).map(|_| places.take(web(1)).unwrap()).collect();
+        let _more: Vec<ConnectionSlot> = (0..4).map(|_| slots.take(web(1)).unwrap()).collect();
         assert!(!is_closed(&busy).await, "the other address has more of them");
-        let _third = (0..4).map(|_| places.take(web(2)).unwrap()).reduce(|_, last| last);
+        let _third = (0..4).map(|_| slots.take(web(2)).unwrap()).reduce(|_, last| last);
         assert!(is_closed(&busy).await, "its body does not come");
         drop((silent, other, more, request, busy));
     }
 
     #[tokio::test]
     async fn busy_clients_have_a_share_and_root_a_reserve() {
-        let places = places(6, 3, 2);
-        let busy = |peer: Peer| places.take(peer).map(|place| (place.activity.request(), place));
+        let slots = slots(6, 3, 2);
+        let busy = |peer: Peer| slots.take(peer).map(|slot| (slot.activity.request(), slot));
         let first: Vec<_> = (0..3).map(|_| busy(USERS[0]).unwrap()).collect();
         assert!(busy(USERS[0]).is_none(), "its share is 3");
         let second = busy(USERS[1]).unwrap();

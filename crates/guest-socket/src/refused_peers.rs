@@ -11,7 +11,7 @@ const RECENT: Duration = Duration::from_secs(30);
 
 /// The last peer that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rival {
+pub struct RefusedPeer {
     /// The refused one.
     pub who: Peer,
     /// The one that has the socket.
@@ -19,7 +19,7 @@ pub struct Rival {
     at: Instant,
 }
 
-impl Display for Rival {
+impl Display for RefusedPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { who, holder, .. } = self;
         write!(
@@ -31,24 +31,24 @@ impl Display for Rival {
 
 /// Refused peers of a socket.
 #[derive(Debug, Default)]
-pub struct Rivals(Mutex<(u32, Option<Rival>)>);
+pub struct RefusedPeers(Mutex<(u32, Option<RefusedPeer>)>);
 
-impl Rivals {
+impl RefusedPeers {
     /// Records a refused peer.
     pub fn note(&self, who: Peer, holder: Peer) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *noted = (noted.0.wrapping_add(1), Some(Rival { who, holder, at: Instant::now() }));
+        *noted = (noted.0.wrapping_add(1), Some(RefusedPeer { who, holder, at: Instant::now() }));
     }
 
     /// How many were refused, and the last one.
     #[must_use]
-    pub fn last(&self) -> (u32, Option<Rival>) {
+    pub fn last(&self) -> (u32, Option<RefusedPeer>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The last one, if it was refused a short time ago.
     #[must_use]
-    pub fn recent(&self) -> Option<Rival> {
-        self.last().1.filter(|rival| rival.at.elapsed() < RECENT)
+    pub fn recent(&self) -> Option<RefusedPeer> {
+        self.last().1.filter(|refused_peer| refused_peer.at.elapsed() < RECENT)
     }
 }

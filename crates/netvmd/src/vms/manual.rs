@@ -26,8 +26,8 @@ use super::links::lost_card;
 use super::qemu::folder::{Record, started};
 use super::qemu::listeners::{Listeners, ListenersError, VmSocket, devices};
 use super::qemu::monitor::{Monitor, MonitorEvent};
-use super::recipe::{NfRecipe, VmRecipe};
 use super::report::QemuReport;
+use super::spec::{VmNfSpec, VmSpec};
 use super::status::VmPhase;
 
 /// Pause after a failure.
@@ -83,11 +83,11 @@ impl Drop for Slot {
 
 impl Controller {
     /// Serves an externally started VM until the generation of its desired state changes.
-    pub(super) async fn receive(&mut self, recipe: &VmRecipe, generation: u64) {
+    pub(super) async fn receive(&mut self, spec: &VmSpec, generation: u64) {
         loop {
-            match self.listeners(recipe).await {
+            match self.listeners(spec).await {
                 Ok(listeners) => {
-                    while !self.host(&listeners, recipe, generation).await {}
+                    while !self.host(&listeners, spec, generation).await {}
                     self.folder.clear();
                     return;
                 }
@@ -103,20 +103,20 @@ impl Controller {
         }
     }
 
-    async fn listeners(&self, recipe: &VmRecipe) -> Result<Listeners, ListenersError> {
-        let devices = match &recipe.nf {
+    async fn listeners(&self, spec: &VmSpec) -> Result<Listeners, ListenersError> {
+        let devices = match &spec.nf {
             Some(nf) => {
                 let devices = devices(&self.engine, &self.folder, nf).await?;
                 Some(devices.ok_or_else(|| ListenersError::Role(nf.role.clone()))?)
             }
             None => None,
         };
-        Ok(Listeners::open(&self.folder, devices.as_ref(), recipe.account)?)
+        Ok(Listeners::open(&self.folder, devices.as_ref(), spec.account)?)
     }
 
     /// Waits for a QEMU and serves it to its end; true if the desired state changed.
-    async fn host(&mut self, listeners: &Listeners, recipe: &VmRecipe, generation: u64) -> bool {
-        let is_nf = recipe.nf.is_some();
+    async fn host(&mut self, listeners: &Listeners, spec: &VmSpec, generation: u64) -> bool {
+        let is_nf = spec.nf.is_some();
         let mut session = Session {
             monitor: Monitor::Absent,
             slot: None,
@@ -135,7 +135,7 @@ impl Controller {
                     return true;
                 }
                 event = session.monitor.next() => match event {
-                    MonitorEvent::Opened => self.qmp_ready(&mut session, recipe).await,
+                    MonitorEvent::Opened => self.qmp_ready(&mut session, spec).await,
                     MonitorEvent::Event(event) => self.events(None).handle_event(&event, &mut session.report),
                     MonitorEvent::Closed if is_nf => session.unknown_peer = None,
                     MonitorEvent::Closed => break session.report.reason(),
@@ -153,14 +153,14 @@ impl Controller {
                     }
                 }
                 (socket, stream) = listeners.next(session.slot.is_some()) => match stream {
-                    Ok(stream) => self.answer(socket, stream, &mut session, recipe).await,
+                    Ok(stream) => self.answer(socket, stream, &mut session, spec).await,
                     Err(error) => {
                         let label = self.label();
                         self.log.log(|more| tracing::warn!("{label}: cannot accept a connection: {error}{more}"));
                         sleep(PAUSE).await;
                     }
                 },
-                () = session.boot.due() => self.check(&mut session.boot, recipe).await,
+                () = session.boot.due() => self.check(&mut session.boot, spec).await,
                 () = at(session.unknown_peer) => self.dismiss_unknown_peer(&mut session).await,
             }
         };
@@ -199,13 +199,7 @@ impl Controller {
     }
 
     /// Handles a new connection.
-    async fn answer(
-        &mut self,
-        socket: VmSocket,
-        stream: UnixStream,
-        session: &mut Session,
-        recipe: &VmRecipe,
-    ) {
+    async fn answer(&mut self, socket: VmSocket, stream: UnixStream, session: &mut Session, spec: &VmSpec) {
         let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok()).unwrap_or(0);
         match (socket, &mut session.slot) {
             (VmSocket::Qmp, _) => {
@@ -215,7 +209,7 @@ impl Controller {
                 }
             }
             (VmSocket::Nf(NfSocket::Control), None) => {
-                let Some(nf) = &recipe.nf else { return };
+                let Some(nf) = &spec.nf else { return };
                 match self.slot(&stream, nf).await {
                     Ok(instance) => {
                         let label = self.label();
@@ -254,16 +248,16 @@ impl Controller {
         }
     }
 
-    async fn slot(&self, control: &UnixStream, nf: &NfRecipe) -> Result<Instance<ServedMemory>, SlotError> {
+    async fn slot(&self, control: &UnixStream, nf: &VmNfSpec) -> Result<Instance<ServedMemory>, SlotError> {
         let instance = Instance::admit_served(&self.engine, nf).await?;
         instance.memory.answer(NfSocket::Control, control.as_fd()).map_err(SlotError::Left)?;
         Ok(instance)
     }
 
     /// QEMU answers on its control channel.
-    async fn qmp_ready(&mut self, session: &mut Session, recipe: &VmRecipe) {
+    async fn qmp_ready(&mut self, session: &mut Session, spec: &VmSpec) {
         let Some((pid, qmp)) = session.monitor.pid().zip(session.monitor.open()) else { return };
-        if recipe.nf.is_some() {
+        if spec.nf.is_some() {
             session.unknown_peer = Some(tokio::time::Instant::now() + UNKNOWN_PEER_GRACE);
             return;
         }
@@ -277,7 +271,7 @@ impl Controller {
         };
         self.arrived(pid, is_adopted);
         if is_adopted {
-            let trouble = lost_card(&self.engine, recipe).await;
+            let trouble = lost_card(&self.engine, spec).await;
             self.status.send_modify(|status| status.trouble = trouble);
         }
         if let Ok(Ok(false)) = timeout(SHUTDOWN_TIMEOUT, qmp.is_running()).await {

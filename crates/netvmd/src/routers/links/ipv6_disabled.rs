@@ -8,9 +8,9 @@ use super::ipv6_switch;
 /// Interfaces of routers' ports on which netvmd turned off the host's own IPv6: AF_XDP takes received packets, but the host
 /// would still send on these interfaces.
 #[derive(Debug, Default)]
-pub(in crate::routers) struct Silenced(BTreeSet<String>);
+pub(in crate::routers) struct Ipv6Disabled(BTreeSet<String>);
 
-impl Silenced {
+impl Ipv6Disabled {
     /// Turns IPv6 off on these interfaces, if it is on. Skips an interface with addresses other than link-local ones, because
     /// they would be lost.
     pub(in crate::routers) fn add<'a>(&mut self, interfaces: impl IntoIterator<Item = &'a String>) {
