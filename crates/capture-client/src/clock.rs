@@ -6,34 +6,34 @@ use netvm_capture::Timestamp;
 use netvm_clock::{cycles, cycles_per_second};
 
 /// How often both clocks are compared.
-const EVERY: Duration = Duration::from_secs(1);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct ClockPair {
     cycles: u64,
     nanos: u64,
 }
 
-impl Moment {
+impl ClockPair {
     /// The best of some looks: the one that took the fewest cycles.
     fn now() -> Self {
-        let look = || {
+        let read = || {
             let before = cycles();
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let after = cycles();
             let took = after.wrapping_sub(before);
             (took, Self { cycles: before.wrapping_add(took / 2), nanos: now.as_nanos() as u64 })
         };
-        let looks = [look(), look(), look()];
-        looks.into_iter().min_by_key(|(took, _)| *took).map_or_else(|| look().1, |(_, moment)| moment)
+        let reads = [read(), read(), read()];
+        reads.into_iter().min_by_key(|(took, _)| *took).map_or_else(|| read().1, |(_, pair)| pair)
     }
 }
 
 /// Converts cycles to times. It follows a clock that is set or slewed within a second.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    anchor: Moment,
+    anchor: ClockPair,
     nanos_per_cycle: f64,
     next: Instant,
     last: (u64, Timestamp),
@@ -42,8 +42,8 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn new() -> Self {
         let nanos_per_cycle = 1e9 / cycles_per_second() as f64;
-        let anchor = Moment::now();
-        Self { anchor, nanos_per_cycle, next: Instant::now() + EVERY, last: (0, Timestamp(0)) }
+        let anchor = ClockPair::now();
+        Self { anchor, nanos_per_cycle, next: Instant::now() + COMPARE_INTERVAL, last: (0, Timestamp(0)) }
     }
 
     /// Compares both clocks if it is time to.
@@ -51,7 +51,7 @@ impl Clock {
         if Instant::now() < self.next {
             return;
         }
-        let now = Moment::now();
+        let now = ClockPair::now();
         let (cycles, nanos) =
             (now.cycles.wrapping_sub(self.anchor.cycles), now.nanos.wrapping_sub(self.anchor.nanos));
         let measured = nanos as f64 / cycles.max(1) as f64;
@@ -59,7 +59,7 @@ impl Clock {
         if (measured / self.nanos_per_cycle - 1.0).abs() < 1e-3 {
             self.nanos_per_cycle = measured;
         }
-        (self.anchor, self.next, self.last) = (now, Instant::now() + EVERY, (0, Timestamp(0)));
+        (self.anchor, self.next, self.last) = (now, Instant::now() + COMPARE_INTERVAL, (0, Timestamp(0)));
     }
 
     /// The time of a cycle count of the last seconds.

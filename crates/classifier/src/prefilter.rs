@@ -315,8 +315,8 @@ impl Prefix {
 /// Splits sorted outlines into groups: at least one for each set of protocols and narrowest field, the others where
 /// most outlines are.
 fn groups(outlines: &[Outline]) -> Vec<&[Outline]> {
-    let alike = |a: &Outline, b: &Outline| (a.protocols, a.place.0) == (b.protocols, b.place.0);
-    let kinds: Vec<&[Outline]> = outlines.chunk_by(alike).collect();
+    let same_group = |a: &Outline, b: &Outline| (a.protocols, a.place.0) == (b.protocols, b.place.0);
+    let kinds: Vec<&[Outline]> = outlines.chunk_by(same_group).collect();
     let spare = GROUPS.saturating_sub(kinds.len());
     let mut groups = Vec::with_capacity(GROUPS);
     for kind in kinds {

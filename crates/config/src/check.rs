@@ -2,8 +2,8 @@
 
 use netvm_model::Host;
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::Findings;
-use crate::syntax::place::Place;
 
 mod addresses;
 mod chains;
@@ -16,7 +16,7 @@ mod shares;
 mod vms;
 
 /// Runs every check.
-pub(crate) fn all(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(crate) fn all(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     devices::check(findings, file, host);
     addresses::check(findings, file, host);
     memory::check(findings, file, host);

@@ -12,9 +12,9 @@ use toml::de::DeTable;
 use crate::check;
 use crate::keys::{Routes, Rules};
 use crate::missing::Missing;
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Finding, Findings, Kind};
 use crate::syntax::names::{Names, read_rules};
-use crate::syntax::place::Place;
 use crate::syntax::table::{File, Numbered, Reader};
 
 /// Most syntax errors to show: one unclosed quote may cause many.
@@ -128,7 +128,7 @@ pub fn parse_on(
 pub fn parse_rules(name: &str, text: &str, host: &Host) -> Result<Vec<Rule>, ConfigError> {
     let findings = Findings::new(name, text);
     let rules = toml(&findings, text).map(|root| {
-        let place = Place::new(root.get_ref(), 0..0);
+        let place = FileTable::new(root.get_ref(), 0..0);
         read_rules(&findings, &place);
         let (names, mut rules) = (Names::of(host), Rules(vec![Rule::numbered(0)]));
         let file = File { findings: &findings, names: &names };
@@ -153,7 +153,7 @@ pub fn parse_routes(
 ) -> Result<Vec<StaticRoute>, ConfigError> {
     let findings = Findings::new(name, text);
     let routes = toml(&findings, text).map(|root| {
-        let place = Place::new(root.get_ref(), 0..0);
+        let place = FileTable::new(root.get_ref(), 0..0);
         let (names, mut routes) = (Names::of(host), Routes { of: router, routes: Vec::new() });
         Reader::new(place, "the routes", &File { findings: &findings, names: &names }).read(&mut routes);
         routes.routes
@@ -185,7 +185,7 @@ fn toml<'a>(findings: &Findings, text: &'a str) -> Option<Spanned<DeTable<'a>>> 
 
 fn read(findings: &Findings, text: &str, look_up: impl FnOnce(&Host) -> Vec<Missing>) -> Option<Host> {
     let root = toml(findings, text)?;
-    let place = Place::new(root.get_ref(), 0..0);
+    let place = FileTable::new(root.get_ref(), 0..0);
     let names = Names::read(findings, &place);
     let mut host = Host::default();
     Reader::new(place.clone(), "the file", &File { findings, names: &names }).read(&mut host);

@@ -1,8 +1,8 @@
 //! Things that a file names and that this machine does not have or that another program uses. Only the
 //! program that will use them can look them up; this crate knows their positions in the file.
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
-use crate::syntax::place::Place;
 
 /// Something that a key of the file names and that this machine does not have, or that another program uses,
 /// too.
@@ -32,7 +32,7 @@ pub enum Lack {
 }
 
 impl Missing {
-    pub(crate) fn note(self, findings: &Findings, file: &Place<'_>) {
+    pub(crate) fn note(self, findings: &Findings, file: &FileTable<'_>) {
         let place = file.items(self.table).into_iter().nth(self.item).or_else(|| file.table(self.table));
         let span = place.map_or_else(
             || file.header.clone(),

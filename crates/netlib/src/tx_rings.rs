@@ -20,7 +20,7 @@ mod waiting;
 use next_hop::NextHop;
 use pressure::{chains_from_to, clear_backpressure, set_backpressure};
 use tx_ring::TxRing;
-use waiting::Patience;
+use waiting::WaitTimes;
 
 use crate::packet::Verdict;
 use crate::shared::Shared;
@@ -59,7 +59,7 @@ pub(crate) struct TxRings {
     tick: u16,
     /// Bit mask of NF threads whose ring has pending descriptors or backpressure.
     active: u64,
-    patience: Patience,
+    wait_times: WaitTimes,
     detoured: u64,
     engine_is_gone: bool,
 }
@@ -76,7 +76,7 @@ impl TxRings {
             sticky: Vec::new(),
             tick: 0,
             active: 0,
-            patience: Patience::new(),
+            wait_times: WaitTimes::new(),
             detoured: 0,
             engine_is_gone: false,
         };

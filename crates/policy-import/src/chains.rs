@@ -113,7 +113,7 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
 
 /// A step, on one of the ways that lead to it.
 #[derive(Clone, Copy)]
-struct Place {
+struct StepPosition {
     base: usize,
     chain: usize,
     at: usize,
@@ -226,12 +226,12 @@ impl<'a> Writer<'a> {
             }
             self.reached[index][at] = true;
             let all = here == live;
-            let place = Place { base, chain: index, at, outermost };
+            let position = StepPosition { base, chain: index, at, outermost };
             if let Some((what, why)) = &step.unsure {
                 let effect = match why {
                     // The user forgot a port.
                     Why::Interface if step.end != End::Next => Effect::Wider,
-                    _ => self.effect_of_skipping(place, step.end, &here),
+                    _ => self.effect_of_skipping(position, step.end, &here),
                 };
                 self.note(Note::new(step.line, what, *why).with(effect));
                 continue;
@@ -246,8 +246,8 @@ impl<'a> Writer<'a> {
                     decided |= all;
                 }
                 End::Return if step.police.is_some() => {
-                    if outermost || !self.rest_drops(place, &here) {
-                        let effect = self.effect_of_skipping(place, step.end, &here);
+                    if outermost || !self.rest_drops(position, &here) {
+                        let effect = self.effect_of_skipping(position, step.end, &here);
                         self.note(Note::new(step.line, &step.what, Why::LimitUse).with(effect));
                         continue;
                     }
@@ -255,7 +255,7 @@ impl<'a> Writer<'a> {
                     let policing = Step { end: End::Next, ..step.clone() };
                     let origin = Some((index, at));
                     self.decide(base, Deciding { chain: index, step: &policing, origin, live: &here })?;
-                    live = self.leave(live, place, &here)?;
+                    live = self.leave(live, position, &here)?;
                     returned = true;
                 }
                 End::Next | End::Accept | End::Drop | End::Reject => {
@@ -268,7 +268,7 @@ impl<'a> Writer<'a> {
                     decided |= all;
                 }
                 End::Return => {
-                    live = self.leave(live, place, &here)?;
+                    live = self.leave(live, position, &here)?;
                     returned = true;
                 }
                 End::Jump(to) => decided |= self.walk(base, to, step.line, here)? && all,
@@ -280,13 +280,13 @@ impl<'a> Writer<'a> {
                         }
                         decided |= all;
                     } else {
-                        live = self.leave(live, place, &here)?;
+                        live = self.leave(live, position, &here)?;
                         decided |= all;
                         returned |= !done;
                     }
                 }
                 End::Unknown => {
-                    let effect = self.effect_of_skipping(place, step.end, &here);
+                    let effect = self.effect_of_skipping(position, step.end, &here);
                     self.note(Note::new(step.line, &step.what, Why::Action).with(effect));
                 }
             }
@@ -297,16 +297,22 @@ impl<'a> Writer<'a> {
     }
 
     /// The packets that remain in a chain after a step's packets, `here`, have left.
-    fn leave(&mut self, live: Vec<Match>, place: Place, here: &[Match]) -> Result<Vec<Match>, ExpandError> {
-        let step = &self.program.chains[place.chain].steps[place.at];
+    fn leave(
+        &mut self,
+        live: Vec<Match>,
+        position: StepPosition,
+        here: &[Match],
+    ) -> Result<Vec<Match>, ExpandError> {
+        let step = &self.program.chains[position.chain].steps[position.at];
         if live.iter().any(|live| live.ether_type.is_empty())
             && step.fits.iter().any(|fits| !fits.ether_type.is_empty())
         {
-            let effect = self.effect_of_skipping(place, End::Return, here);
+            let effect = self.effect_of_skipping(position, End::Return, here);
             self.note(Note::new(step.line, &step.what, Why::Opposite).with(effect));
             return Ok(live);
         }
-        without(&live, &step.fits, self.ports, MAX_LIVE).ok_or_else(|| self.too_large(step.line, place.chain))
+        without(&live, &step.fits, self.ports, MAX_LIVE)
+            .ok_or_else(|| self.too_large(step.line, position.chain))
     }
 
     /// Writes the rules of a deciding step.

@@ -96,7 +96,7 @@ fn bring_up(options: &TapOptions) -> io::Result<()> {
 
 /// What this kernel does for TAP devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct TapCapabilities {
     /// The offloads that it exchanges. Packet sockets learned them in the same versions.
     pub offloads: Offloads,
     /// A burst takes one system call, by io_uring.
@@ -109,11 +109,11 @@ pub struct Abilities {
 ///
 /// # Errors
 /// There is no `/dev/net/tun`, or this process lacks CAP_NET_ADMIN.
-pub fn probe() -> io::Result<Abilities> {
+pub fn probe() -> io::Result<TapCapabilities> {
     let (fd, _) = attach("nvprobe%d", false)?;
     let offloads = negotiate(&fd)?;
     let has_io_uring = Queue::new(fd, Kind::Tap).uses_io_uring();
-    Ok(Abilities {
+    Ok(TapCapabilities {
         offloads,
         has_io_uring,
         allows_io_uring: has_io_uring || io_uring::IoUring::new(1).is_ok(),

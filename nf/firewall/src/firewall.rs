@@ -87,7 +87,7 @@ impl Firewall {
     }
 
     /// The action of the first matching rule, by a linear scan.
-    fn judge(&self, subject: &Subject) -> Action {
+    fn action_for(&self, subject: &Subject) -> Action {
         let rules = self.rules.get().list().iter().zip(&self.ingress);
         let matching = rules
             .map(|(rule, ingress)| (rule, *ingress == Some(PortId(subject.ingress))))
@@ -95,13 +95,13 @@ impl Firewall {
         matching.map_or(self.args.default, |(rule, _)| rule.action)
     }
 
-    /// As [`Firewall::judge`], from the cache if possible.
+    /// As [`Firewall::action_for`], from the cache if possible.
     #[inline]
     fn decide(&mut self, subject: Subject) -> Action {
         if let Some(action) = self.decisions.get(&subject, 0) {
             return *action;
         }
-        let action = self.judge(&subject);
+        let action = self.action_for(&subject);
         self.count(Counter::Decided);
         self.decisions.insert(subject, action, 0);
         action

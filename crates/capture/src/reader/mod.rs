@@ -22,7 +22,7 @@ use crate::format::{Format, Frame, Precision, Timestamp};
 pub struct CaptureReader {
     path: PathBuf,
     window: Window,
-    source: Source,
+    source: FormatReader,
     frames: u64,
     /// An error found while opening, to be reported after the frames before it.
     pending: Option<ReadError>,
@@ -31,7 +31,7 @@ pub struct CaptureReader {
     rewritten: Vec<u8>,
 }
 
-enum Source {
+enum FormatReader {
     Pcap(Pcap),
     Pcapng(Box<Pcapng>),
 }
@@ -68,12 +68,12 @@ impl CaptureReader {
             Err(source) => return Err(OpenError::Io { path, source }),
         };
         let opened = match format {
-            Format::Pcap => Pcap::new(&mut window).map(Source::Pcap),
-            Format::Pcapng => Pcapng::new(&mut window).map(|it| Source::Pcapng(Box::new(it))),
+            Format::Pcap => Pcap::new(&mut window).map(FormatReader::Pcap),
+            Format::Pcapng => Pcapng::new(&mut window).map(|it| FormatReader::Pcapng(Box::new(it))),
         };
         let mut source = opened.map_err(|fault| open_error(&path, &window, fault))?;
         let mut pending = None;
-        if let Source::Pcapng(source) = &mut source {
+        if let FormatReader::Pcapng(source) = &mut source {
             // The interfaces described before the first packet tell the link type and the resolution.
             match source.advance(&mut window) {
                 Ok(_) => {}
@@ -88,8 +88,8 @@ impl CaptureReader {
     #[must_use]
     pub const fn format(&self) -> Format {
         match self.source {
-            Source::Pcap(_) => Format::Pcap,
-            Source::Pcapng(_) => Format::Pcapng,
+            FormatReader::Pcap(_) => Format::Pcap,
+            FormatReader::Pcapng(_) => Format::Pcapng,
         }
     }
 
@@ -97,8 +97,8 @@ impl CaptureReader {
     #[must_use]
     pub fn precision(&self) -> Precision {
         match &self.source {
-            Source::Pcap(source) => source.precision(),
-            Source::Pcapng(source) => source.precision(),
+            FormatReader::Pcap(source) => source.precision(),
+            FormatReader::Pcapng(source) => source.precision(),
         }
     }
 
@@ -141,8 +141,8 @@ impl CaptureReader {
             return Err(error);
         }
         let next = match &mut self.source {
-            Source::Pcap(source) => source.next(&mut self.window),
-            Source::Pcapng(source) => source.next(&mut self.window),
+            FormatReader::Pcap(source) => source.next(&mut self.window),
+            FormatReader::Pcapng(source) => source.next(&mut self.window),
         };
         match next {
             Ok(Some(Record { timestamp, orig_len, data, link })) => {
@@ -160,8 +160,8 @@ impl CaptureReader {
             }
             Err(fault) => {
                 self.is_done = !match &self.source {
-                    Source::Pcap(source) => source.resumes(),
-                    Source::Pcapng(source) => source.resumes(),
+                    FormatReader::Pcap(source) => source.resumes(),
+                    FormatReader::Pcapng(source) => source.resumes(),
                 };
                 Err(read_error(&self.path, self.frames, &self.window, fault))
             }

@@ -6,10 +6,10 @@ use std::hash::Hash;
 use netvm_model::{Forward, Guest, GuestCard, Host, PortConfig, PortId, VlanMode};
 use netvm_wire::MacAddr;
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::place::Place;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let (mut addresses, mut macs) = (Seen::new(), Seen::new());
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         // Ports that do not switch may repeat addresses: rules keep them apart.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use netvm_model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
-use crate::syntax::place::Place;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let led_to = led_to(host);
     for (chain, place) in host.chains.iter().zip(file.items("chain")) {
         let hops: Vec<&NfConfig> = chain.hops.iter().filter_map(|role| host.nf(*role)).collect();
@@ -37,7 +37,7 @@ fn led_to(host: &Host) -> BTreeSet<ChainId> {
     rules.chain(forward).collect()
 }
 
-fn standby(findings: &Findings, chain: &Chain, place: &Place<'_>, hops: &[&NfConfig]) {
+fn standby(findings: &Findings, chain: &Chain, place: &FileTable<'_>, hops: &[&NfConfig]) {
     let waits = |nf: &&&NfConfig| matches!(nf.start, NfStart::Managed { standby: 1.., .. });
     if chain.on_failure != OnFailure::Standby || hops.iter().any(|nf| waits(&nf)) {
         return;
@@ -66,7 +66,7 @@ fn standby(findings: &Findings, chain: &Chain, place: &Place<'_>, hops: &[&NfCon
 #[derive(Clone, Copy)]
 struct Placed<'a> {
     chain: &'a Chain,
-    place: &'a Place<'a>,
+    place: &'a FileTable<'a>,
 }
 
 fn crossing(findings: &Findings, host: &Host, placed: Placed<'_>, hops: &[&NfConfig]) {

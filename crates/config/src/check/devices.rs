@@ -8,10 +8,10 @@ use netvm_model::{
 };
 use netvm_wire::VlanId;
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::place::Place;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     devices(findings, file, host);
     patches(findings, file, host);
     bridges(findings, file, host);
@@ -39,7 +39,7 @@ fn exclusive(resource: Resource<'_>) -> Option<(&'static str, &'static str, Stri
     }
 }
 
-fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn devices(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let mut seen: HashMap<(&str, String), (Span, &str)> = HashMap::new();
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         for (what, key, name) in port.kind.info().resources().filter_map(exclusive) {
@@ -57,7 +57,7 @@ fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Patch ports whose peer has another peer.
-fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn patches(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let Some(other) = port.kind.peer().and_then(|peer| host.port(peer)) else { continue };
         if other.id != port.id && other.kind.peer() == Some(port.id) {
@@ -75,7 +75,7 @@ fn patches(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Interfaces of L2 switching that send what they get from it back to it.
-fn bridges(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn bridges(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let is_bridge = |port: &&PortConfig| port.kind.info().sends_to == Some(SendsTo::Bridge);
     let back = |port: &PortConfig, at| {
         findings
@@ -98,7 +98,7 @@ fn bridges(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Ports for a tag of a port that has another one for it, or that are behind themselves.
-fn vlans(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn vlans(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let parent = |port: &PortConfig| match port.kind.info().sends_to {
         Some(SendsTo::Parent { port, tag }) => Some((port, tag)),
         _ => None,
@@ -128,7 +128,7 @@ fn vlans(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Shapers that would let no long packet pass, or whose queues share a name.
-fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn shapers(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let Some(qos) = &port.policy.qos else { continue };
         let frame = u64::from(port.mtu) + u64::from(FRAME_HEADER);
@@ -158,7 +158,7 @@ fn shapers(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Cores outside the given nodes, and NFs that share a core with a worker that never sleeps.
-fn cores(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn cores(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let engine = &host.engine;
     for (n, core) in engine.cores.iter().enumerate() {
         if !engine.nodes.is_empty() && !engine.nodes.iter().any(|node| node.contains(core)) {
@@ -190,7 +190,7 @@ struct CoreUser<'a> {
     cores: &'a [u32],
 }
 
-fn shared_cores(findings: &Findings, engine: &EngineConfig, user: &CoreUser<'_>, place: &Place<'_>) {
+fn shared_cores(findings: &Findings, engine: &EngineConfig, user: &CoreUser<'_>, place: &FileTable<'_>) {
     let spins = |core: &u32| engine.idle == Idle::Poll && engine.cores.contains(core);
     for (n, core) in user.cores.iter().enumerate().filter(|(_, core)| spins(core)) {
         findings

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use netvm_model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, Receives};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::place::Place;
 
 /// Ethernet's header.
 const HEADER: u32 = 14;
 /// Largest buffer.
 const MAX_BUFFER: u32 = 65_472;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     headrooms(findings, file, host);
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         frames(findings, file, host, &Framed { port, place: place.of("mtu") });
@@ -38,7 +38,7 @@ struct Framed<'a> {
 }
 
 /// Checks that the frames of a port fit into the buffers of every group that they may enter.
-fn frames(findings: &Findings, file: &Place<'_>, host: &Host, framed: &Framed<'_>) {
+fn frames(findings: &Findings, file: &FileTable<'_>, host: &Host, framed: &Framed<'_>) {
     let port = framed.port;
     let landing = host.landing_group(port);
     if landing.is_none() && port.has_queues() && port.kind.info().receives == Receives::Packets {
@@ -84,7 +84,7 @@ fn shown_to(findings: &Findings, host: &Host, port: &PortConfig, place: Span) {
         .keep();
 }
 
-fn headrooms(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn headrooms(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     for (group, place) in host.groups.iter().zip(file.items("group")) {
         let (size, headroom) = (group.buffer_size, u32::from(group.headroom));
         if headroom * 2 > size {
@@ -133,7 +133,7 @@ struct Entered<'a> {
     is_landing: bool,
 }
 
-fn fits(findings: &Findings, file: &Place<'_>, framed: &Framed<'_>, entered: &Entered<'_>) {
+fn fits(findings: &Findings, file: &FileTable<'_>, framed: &Framed<'_>, entered: &Entered<'_>) {
     let (Framed { port, place }, group) = (framed, entered.group);
     let kernel_headroom = if entered.is_landing { port.kind.info().kernel_headroom } else { 0 };
     let headroom = u32::from(group.headroom).max(kernel_headroom);
@@ -174,7 +174,7 @@ fn fits(findings: &Findings, file: &Place<'_>, framed: &Framed<'_>, entered: &En
     note.help(format!("set {}", remedies.join(" or "))).keep();
 }
 
-fn threads(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn threads(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let places = file.items("nf");
     for group in &host.groups {
         let mut sum = 0;

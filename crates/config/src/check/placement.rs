@@ -2,10 +2,10 @@
 
 use netvm_model::{Host, PortConfig};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
-use crate::syntax::place::Place;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         worker(findings, host, port, &place);
         node(findings, host, port, &place);
@@ -14,7 +14,7 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// A worker that does not exist.
-fn worker(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
+fn worker(findings: &Findings, host: &Host, port: &PortConfig, place: &FileTable<'_>) {
     // Without `cores`, there is one worker.
     let workers = host.engine.cores.len().max(1);
     let Some(number) = port.worker.filter(|number| usize::from(*number) >= workers) else { return };
@@ -28,7 +28,7 @@ fn worker(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>
 }
 
 /// A node without a worker, or besides a worker.
-fn node(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) {
+fn node(findings: &Findings, host: &Host, port: &PortConfig, place: &FileTable<'_>) {
     let Some(node) = port.node else { return };
     if port.worker.is_some() {
         findings
@@ -52,7 +52,7 @@ fn node(findings: &Findings, host: &Host, port: &PortConfig, place: &Place<'_>) 
 }
 
 /// Keys about queues at a port whose packets pass it in one go.
-fn queues(findings: &Findings, port: &PortConfig, place: &Place<'_>) {
+fn queues(findings: &Findings, port: &PortConfig, place: &FileTable<'_>) {
     if port.kind.info().sends_to.is_none() {
         return;
     }

@@ -7,8 +7,8 @@ use netvm_model::{
 };
 use netvm_wire::{MacAddr, VlanId};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::place::Place;
 
 /// The fields that select an interface for a packet: within a router, and between routers.
 #[derive(PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ const ANY: (&str, &str) = (
     "give one of them another `mac`, `vlan` or `port`",
 );
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let mut seen = HashMap::new();
     for (router, place) in host.routers.iter().zip(file.items("router")) {
         for (interface, place) in router.interfaces.iter().zip(place.items("interface")) {

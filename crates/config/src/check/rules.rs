@@ -5,17 +5,17 @@ use std::collections::{BTreeSet, HashMap};
 
 use netvm_model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, Receives, Rule};
 use netvm_policy::Names;
-use netvm_policy::analyse::{Kind as Doubt, analyse};
+use netvm_policy::analyse::{Kind as RuleProblem, analyse};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
-use crate::syntax::place::Place;
 
-type Written<'a> = (&'a Rule, Place<'a>);
+type Written<'a> = (&'a Rule, FileTable<'a>);
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let rules: Vec<Written<'_>> = host.rules.iter().zip(file.items("rule")).collect();
     let reported = contradictions(findings, &rules);
-    doubtful(findings, host, &rules, &reported);
+    warn_of_problems(findings, host, &rules, &reported);
     ingress(findings, file, host, &rules);
     allowed(findings, host, &rules);
     queues(findings, host, &rules);
@@ -52,18 +52,18 @@ fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize>
 }
 
 /// Rules without the effect that they seem to have, except rules that contradict another rule.
-fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], reported: &BTreeSet<usize>) {
+fn warn_of_problems(findings: &Findings, host: &Host, rules: &[Written<'_>], reported: &BTreeSet<usize>) {
     let analysis = analyse(&host.rules);
     let mut overlapped = BTreeSet::new();
     for warning in analysis.warnings.iter().filter(|warning| !reported.contains(&warning.rule)) {
         // A wide rule overlaps with many: it gets one warning.
-        if warning.kind == Doubt::Overlap && !overlapped.insert(warning.other) {
+        if warning.kind == RuleProblem::Overlap && !overlapped.insert(warning.other) {
             findings.more(Kind::Overlap, 1);
             continue;
         }
         let Some((_, place)) = rules.get(warning.rule) else { continue };
         let other = warning.other.and_then(|other| rules.get(other)).map(|(_, other)| other);
-        doubt(findings, warning.kind, place, other);
+        warn(findings, warning.kind, place, other);
     }
     if analysis.more_overlaps > 0 {
         findings.more(Kind::Overlap, analysis.more_overlaps);
@@ -77,46 +77,46 @@ fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], reported: &
     }
 }
 
-fn doubt(findings: &Findings, kind: Doubt, place: &Place<'_>, other: Option<&Place<'_>>) {
+fn warn(findings: &Findings, kind: RuleProblem, place: &FileTable<'_>, other: Option<&FileTable<'_>>) {
     let line = other.map_or(0, |other| findings.line(other.header.start));
     let first = "the first rule that matches decides";
     let (kind, message, here, there, help) = match kind {
-        Doubt::Shadowed => (
+        RuleProblem::Shadowed => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} takes all of its packets"),
             "another rule takes all of these packets".to_owned(),
             "this rule",
             format!("{first}: put the narrower rule first, or remove it"),
         ),
-        Doubt::ShadowedTogether => (
+        RuleProblem::ShadowedTogether => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} and others take all of its packets"),
             "other rules take all of these packets".to_owned(),
             "this rule and others",
             format!("{first}: put the narrower rule first, or remove it"),
         ),
-        Doubt::Duplicate => (
+        RuleProblem::Duplicate => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} says the same"),
             "the same again".to_owned(),
             "first here",
             "remove one of them".to_owned(),
         ),
-        Doubt::Contradiction => (
+        RuleProblem::Contradiction => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} is for the same packets"),
             "the same packets again".to_owned(),
             "decided here",
             "remove one of them, or give them different matches".to_owned(),
         ),
-        Doubt::Overlap => (
+        RuleProblem::Overlap => (
             Kind::Overlap,
             format!("this [[rule]] and the one in line {line} decide differently on packets that fit both"),
             "another rule takes some of these packets".to_owned(),
             "this rule",
             format!("{first}: check that their order is what you want"),
         ),
-        Doubt::Impossible(why) => (
+        RuleProblem::Impossible(why) => (
             Kind::Impossible,
             "no packet can match this [[rule]]".to_owned(),
             why.to_string(),
@@ -187,7 +187,7 @@ fn in_order(matches: &Match) -> Match {
 }
 
 /// Ports whose packets no rule handles, and rules for ports that receive nothing.
-fn ingress(findings: &Findings, file: &Place<'_>, host: &Host, rules: &[Written<'_>]) {
+fn ingress(findings: &Findings, file: &FileTable<'_>, host: &Host, rules: &[Written<'_>]) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let silent = port.policy.forward == Forward::None && port.policy.acl_in == AclDefault::Allow;
         if silent && receives(port) && host.rules_from(port.id).next().is_none() {

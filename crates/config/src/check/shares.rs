@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 use netvm_model::{Host, MOST_RESERVED, PortId, RouterConfig};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
-use crate::syntax::place::Place;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     of_workers(findings, file, host);
     within_routers(findings, file, host);
     shared_ports(findings, file, host);
 }
 
 /// Reserves that leave too little for other ports. One worker may serve every port.
-fn of_workers(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn of_workers(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let routers = host.routers.iter().zip(file.items("router"));
     let routers = routers.map(|(router, place)| (router.reserve, place));
     let ports = host.ports.iter().zip(file.items("port"));
@@ -35,7 +35,7 @@ fn of_workers(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Ports that reserve more than their router.
-fn within_routers(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn within_routers(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let mut sums: HashMap<&str, u32> = HashMap::new();
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let Some(router) = host.sharing_router(port.id).filter(|_| port.policy.reserve > 0) else { continue };
@@ -54,7 +54,7 @@ fn within_routers(findings: &Findings, file: &Place<'_>, host: &Host) {
 }
 
 /// Routers with a share that have a port in common with another: a worker decides before it reads packets.
-fn shared_ports(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn shared_ports(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let users = |port: PortId| {
         let has_it = move |router: &&RouterConfig| router.ports().any(|own| own == port);
         host.routers.iter().filter(has_it)

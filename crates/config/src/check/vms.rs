@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use netvm_model::{Guest, GuestCard, Host, MAX_REPLICAS, NfStart, RoleId, VmStart};
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::place::Place;
 
-pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let mut reported = BTreeSet::new();
     for (vm, place) in host.vms.iter().zip(file.items("vm")) {
         if let Guest::Nf { role, .. } = vm.guest {
@@ -41,7 +41,7 @@ fn too_many(findings: &Findings, host: &Host, role: RoleId, place: Span) {
 }
 
 /// Cards whose port is of the wrong kind, and cards with the same port or address.
-fn cards(findings: &Findings, file: &Place<'_>, host: &Host) {
+fn cards(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let (mut ports, mut macs) = (HashMap::new(), HashMap::new());
     let ordinary = host.vms.iter().zip(file.items("vm")).flat_map(|(vm, place)| match &vm.guest {
         Guest::Ordinary { cards } => {

@@ -1,8 +1,8 @@
 //! The TOML form: places, names, tables, values, and findings about them.
 
 pub(crate) mod field;
+pub(crate) mod file_table;
 pub(crate) mod finding;
 pub(crate) mod form;
 pub(crate) mod names;
-pub(crate) mod place;
 pub(crate) mod table;

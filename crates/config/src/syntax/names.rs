@@ -11,8 +11,8 @@ use netvm_model::{
 };
 use netvm_policy::QueueId;
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::place::Place;
 
 /// The word for the ingress port in a chain's `output`.
 pub(crate) const INGRESS: &str = "ingress";
@@ -212,7 +212,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// The names in a file.
-    pub(crate) fn read(findings: &Findings, file: &Place<'_>) -> Self {
+    pub(crate) fn read(findings: &Findings, file: &FileTable<'_>) -> Self {
         let named = |table: &str, key: &str, check: Check| -> Vec<Named> {
             file.items(table).iter().map(|item| name(item, key, check)).collect()
         };
@@ -259,18 +259,18 @@ impl Names {
 }
 
 /// Checks that no two rules have the same name; rules need no name.
-pub(crate) fn read_rules(findings: &Findings, file: &Place<'_>) {
+pub(crate) fn read_rules(findings: &Findings, file: &FileTable<'_>) {
     let rules = file.items("rule").iter().map(|item| name(item, "name", any)).collect();
     Known::read(findings, Limited { what: "rule", limit: MAX_RULES, counted: "" }, rules);
 }
 
-fn name(item: &Place<'_>, key: &str, check: Check) -> Named {
+fn name(item: &FileTable<'_>, key: &str, check: Check) -> Named {
     let text = item.value(key).and_then(|value| value.get_ref().as_str());
     (text.filter(|text| check(text).is_ok()).map(str::to_owned), item.of(key))
 }
 
 /// The names of a port's queues.
-fn queue_names(port: &Place<'_>) -> Vec<Named> {
+fn queue_names(port: &FileTable<'_>) -> Vec<Named> {
     let queues = port.table("qos").map(|qos| qos.items("queues")).unwrap_or_default();
     queues.iter().map(|queue| name(queue, "name", any)).collect()
 }
@@ -284,10 +284,10 @@ fn different(mut items: Vec<Named>) -> Vec<Named> {
 
 /// The names of a router's punt ports, in the order of their numbers. A name that occurs twice in a router is left out:
 /// the router has a finding about it.
-fn punt_names(item: &Place<'_>) -> Vec<Named> {
+fn punt_names(item: &FileTable<'_>) -> Vec<Named> {
     let (of, _) = name(item, "name", router);
     let mut seen = Vec::new();
-    let mut punt = |item: &Place<'_>| {
+    let mut punt = |item: &FileTable<'_>| {
         let (name, place) = name(item, "name", interface);
         let name = name.filter(|name| !seen.contains(name));
         seen.extend(name.clone());

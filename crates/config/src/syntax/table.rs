@@ -9,9 +9,9 @@ use netvm_model::words::nearest;
 use toml::Value;
 use toml::de::DeValue;
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Note, Span};
 use crate::syntax::names::Names;
-use crate::syntax::place::Place;
 
 /// Keys that had another name in an earlier version, with their new name.
 const RENAMED: [(&str, &str); 2] = [("cells", "buffers"), ("cell_size", "buffer_size")];
@@ -201,7 +201,7 @@ impl<'a> At<'a> {
 
 /// A table that is being read.
 pub(crate) struct Reader<'a> {
-    pub(crate) place: Place<'a>,
+    pub(crate) place: FileTable<'a>,
     /// Its title in messages, such as `[[port]]`.
     title: &'static str,
     pub(crate) file: &'a File<'a>,
@@ -213,7 +213,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) const fn new(place: Place<'a>, title: &'static str, file: &'a File<'a>) -> Self {
+    pub(crate) const fn new(place: FileTable<'a>, title: &'static str, file: &'a File<'a>) -> Self {
         Self { place, title, file, known: Vec::new(), missing: Vec::new(), others: Vec::new() }
     }
 

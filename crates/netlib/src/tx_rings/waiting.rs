@@ -23,13 +23,13 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The times above in cycles.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct WaitTimes {
     detour_after: u64,
     yield_for: u64,
     yield_to_others_for: u64,
 }
 
-impl Patience {
+impl WaitTimes {
     pub(super) fn new() -> Self {
         let micros = [DETOUR_AFTER_MICROS, YIELD_MICROS, YIELD_TO_OTHERS_MICROS];
         let [detour_after, yield_for, yield_to_others_for] = micros.map(clock::cycles_in_micros);
@@ -49,11 +49,11 @@ impl TxRings {
         while !reader.is_stale() && !self.engine_is_gone {
             self.beat();
             let waited = clock::cycles().wrapping_sub(start);
-            if looped && waited > self.patience.detour_after {
+            if looped && waited > self.wait_times.detour_after {
                 return false;
             }
             let yields_for =
-                if others_ran { self.patience.yield_to_others_for } else { self.patience.yield_for };
+                if others_ran { self.wait_times.yield_to_others_for } else { self.wait_times.yield_for };
             if waited <= yields_for {
                 others_ran = sharing.yield_core().others_ran;
             } else {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvm_model::MAX_WORKERS;
 use netvm_vnet::Offloads;
-use netvm_vnet::tap::Abilities;
+use netvm_vnet::tap::TapCapabilities;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Check;
@@ -81,7 +81,7 @@ fn capabilities(root: &Root) -> Check {
 fn offloads() -> Check {
     const NAME: &str = "TAP offloads";
     match netvm_vnet::tap::probe() {
-        Ok(Abilities { offloads, has_io_uring, allows_io_uring }) => {
+        Ok(TapCapabilities { offloads, has_io_uring, allows_io_uring }) => {
             let bursts = match (has_io_uring, allows_io_uring) {
                 (true, _) => "a burst of packets takes one system call (io_uring)",
                 (false, true) => {

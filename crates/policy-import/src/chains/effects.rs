@@ -4,7 +4,7 @@
 //! Some of the packets that fit a step match it; the imported rules treat all of them as if they did not. So the effect depends on
 //! what the step would do, and on what the rest of its chain does in place of it.
 
-use super::{End, Place, Program, Step, Writer};
+use super::{End, Program, Step, StepPosition, Writer};
 use crate::Effect;
 use crate::algebra::{covers, product};
 use netvm_policy::Match;
@@ -49,24 +49,25 @@ pub(super) fn verdicts(program: &Program) -> Vec<Verdicts> {
 }
 
 impl Writer<'_> {
-    /// The effect of treating the packets `here`, some of which match the step at `place` and meet `end`, as if none did.
-    pub(super) fn effect_of_skipping(&self, place: Place, end: End, here: &[Match]) -> Effect {
-        let rest = self.rest(place, here);
-        let accepts_at_end = place.outermost && self.program.bases[place.base].accepts;
+    /// The effect of treating the packets `here`, some of which match the step at `position` and meet `end`, as if none
+    /// did.
+    pub(super) fn effect_of_skipping(&self, position: StepPosition, end: End, here: &[Match]) -> Effect {
+        let rest = self.rest(position, here);
+        let accepts_at_end = position.outermost && self.program.bases[position.base].accepts;
         match end {
             End::Next => Effect::Same,
-            End::Accept if self.rest_is(place, here) == Some(true) => Effect::Same,
+            End::Accept if self.rest_is(position, here) == Some(true) => Effect::Same,
             End::Accept => Effect::Stricter,
-            End::Drop | End::Reject if self.rest_drops(place, here) => Effect::Same,
+            End::Drop | End::Reject if self.rest_drops(position, here) => Effect::Same,
             End::Drop | End::Reject | End::Unknown => Effect::Wider,
             // Returning from the base chain is what its policy says.
-            End::Return if accepts_at_end => self.effect_of_skipping(place, End::Accept, here),
-            End::Return if place.outermost => self.effect_of_skipping(place, End::Drop, here),
+            End::Return if accepts_at_end => self.effect_of_skipping(position, End::Accept, here),
+            End::Return if position.outermost => self.effect_of_skipping(position, End::Drop, here),
             // Packets that return miss the rest of the chain.
             End::Return => effect(rest.accepts, rest.drops),
             End::Jump(to) => effect(self.verdicts[to].drops, self.verdicts[to].accepts),
             // Those that return from there miss the rest, too.
-            End::Goto(to) if place.outermost => effect(self.verdicts[to].drops || !accepts_at_end, true),
+            End::Goto(to) if position.outermost => effect(self.verdicts[to].drops || !accepts_at_end, true),
             End::Goto(to) => {
                 let target = self.verdicts[to];
                 effect(target.drops || rest.accepts, target.accepts || rest.drops)
@@ -75,20 +76,20 @@ impl Writer<'_> {
     }
 
     /// What the rules after a step may do to its packets.
-    fn rest(&self, place: Place, here: &[Match]) -> Verdicts {
-        let later = self.program.chains[place.chain].steps.iter().skip(place.at + 1);
+    fn rest(&self, position: StepPosition, here: &[Match]) -> Verdicts {
+        let later = self.program.chains[position.chain].steps.iter().skip(position.at + 1);
         let meets = later.filter(|step| !product(here, &step.fits).is_empty());
         meets.fold(Verdicts::default(), |sum, step| sum.or(Verdicts::of(step, &self.verdicts)))
     }
 
     /// Whether the rest of the chain drops all packets that reach it.
-    pub(super) fn rest_drops(&self, place: Place, here: &[Match]) -> bool {
-        self.rest_is(place, here) == Some(false)
+    pub(super) fn rest_drops(&self, position: StepPosition, here: &[Match]) -> bool {
+        self.rest_is(position, here) == Some(false)
     }
 
     /// Whether the rest of the chain accepts (`true`) or drops all packets that reach it; `None` if neither, or if unknown.
-    fn rest_is(&self, place: Place, here: &[Match]) -> Option<bool> {
-        let later = self.program.chains[place.chain].steps.iter().skip(place.at + 1);
+    fn rest_is(&self, position: StepPosition, here: &[Match]) -> Option<bool> {
+        let later = self.program.chains[position.chain].steps.iter().skip(position.at + 1);
         let mut only = None;
         for step in later.filter(|step| !product(here, &step.fits).is_empty()) {
             let accepts = match (step.end, step.police) {
@@ -106,7 +107,7 @@ impl Writer<'_> {
                 return only;
             }
         }
-        let policy = place.outermost.then(|| self.program.bases[place.base].accepts)?;
+        let policy = position.outermost.then(|| self.program.bases[position.base].accepts)?;
         only.is_none_or(|only| only == policy).then_some(policy)
     }
 }

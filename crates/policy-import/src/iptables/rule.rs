@@ -181,7 +181,7 @@ impl<'a> RuleReader<'a> {
         let mut notes = vec![];
         let mut note = |what: String, why| notes.push(Note::new(self.line, what, why));
         match &draft.target {
-            Some((what, Why::Answer)) if !answers_alike(what, &fits) => note(what.clone(), Why::Answer),
+            Some((what, Why::Answer)) if !is_same_answer(what, &fits) => note(what.clone(), Why::Answer),
             Some((what, why)) if *why != Why::Answer => return Err(Stop::Note(what.clone(), *why)),
             _ => {}
         }
@@ -345,7 +345,7 @@ fn rate(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Whether a reject rule answers as netvm does: TCP reset, else administratively prohibited.
-fn answers_alike(target: &str, fits: &[Match]) -> bool {
+fn is_same_answer(target: &str, fits: &[Match]) -> bool {
     let tcp = |fits: &Match| fits.protocol.is_empty() || fits.protocol.contains(&netvm_wire::IpProto::TCP);
     let prohibited = ["icmp-admin-prohibited", "icmp6-adm-prohibited", "adm-prohibited"];
     match target.rsplit(' ').next() {

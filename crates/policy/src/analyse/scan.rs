@@ -71,7 +71,7 @@ impl<'a> Scan<'a> {
                 break;
             }
             let together = self.meet(rule);
-            let firsts = self.judge(rule);
+            let firsts = self.compare(rule);
             if let Some((other, kind)) = firsts.same {
                 found.warn(kind, rule, Some(other));
             } else if let Some(other) = firsts.shadow {
@@ -145,7 +145,7 @@ impl<'a> Scan<'a> {
         all.then_some(first)
     }
 
-    fn judge(&self, rule: usize) -> Firsts {
+    fn compare(&self, rule: usize) -> Firsts {
         let mut firsts = Firsts::default();
         let actions = &self.rules[rule].actions;
         let least = |first: Option<usize>, other: usize| Some(first.map_or(other, |first| first.min(other)));

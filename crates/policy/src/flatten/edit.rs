@@ -13,10 +13,10 @@ pub struct Edit {
 impl Edit {
     /// The shortest edit from `old` to `new`. O(n): compares each element once.
     pub fn between<T>(old: &[T], new: &[T], same: impl Fn(&T, &T) -> bool) -> Self {
-        let alike = |(old, new): &(&T, &T)| same(old, new);
-        let start = old.iter().zip(new).take_while(alike).count();
+        let is_same = |(old, new): &(&T, &T)| same(old, new);
+        let start = old.iter().zip(new).take_while(is_same).count();
         let (old, new) = (&old[start..], &new[start..]);
-        let end = old.iter().rev().zip(new.iter().rev()).take_while(alike).count();
+        let end = old.iter().rev().zip(new.iter().rev()).take_while(is_same).count();
         Self { start, gone: old.len() - end, added: new.len() - end }
     }
 

@@ -46,7 +46,7 @@ pub enum Learned {
 type Slot = (usize, usize);
 
 /// A source address to learn, and the state of the attempt.
-struct Source<'a> {
+struct LearnRequest<'a> {
     pair: BucketPair,
     port: u16,
     limits: &'a PortLimits,
@@ -103,19 +103,19 @@ impl Fdb {
         if let Some(refusal) = limits.refusal(now).filter(|_| is_unknown) {
             return refusal;
         }
-        let mut source =
-            Source { pair, port, limits, now, stamp: self.ageing.stamp(now), is_admitted: false };
+        let mut request =
+            LearnRequest { pair, port, limits, now, stamp: self.ageing.stamp(now), is_admitted: false };
         // A retry means that another thread changed the entry meanwhile, so some thread makes progress.
         loop {
-            let scan = self.scan_buckets(&source.pair, port, source.stamp);
+            let scan = self.scan_buckets(&request.pair, port, request.stamp);
             let learned = match scan.entry {
-                None => self.insert(&mut source, &scan),
+                None => self.insert(&mut request, &scan),
                 Some((at, entry)) if entry.port() == port => {
-                    self.refresh(at, entry, &source);
+                    self.refresh(at, entry, &request);
                     return Learned::Known;
                 }
                 Some((_, entry)) if entry.is_static() => return Learned::Static { port: entry.port() },
-                Some((at, entry)) => self.take_over(&mut source, at, entry),
+                Some((at, entry)) => self.take_over(&mut request, at, entry),
             };
             if let Some(learned) = learned {
                 return learned;
@@ -124,21 +124,21 @@ impl Fdb {
     }
 
     /// Renews the stamp of the port's own entry.
-    fn refresh(&self, at: Slot, entry: Entry, source: &Source<'_>) {
-        if entry.is_learned() && self.ageing.is_older(entry, source.stamp) {
-            self.hold.withdraw(self.mixer.join(&source.pair));
+    fn refresh(&self, at: Slot, entry: Entry, request: &LearnRequest<'_>) {
+        if entry.is_learned() && self.ageing.is_older(entry, request.stamp) {
+            self.hold.withdraw(self.mixer.join(&request.pair));
             // If this fails, another thread refreshed the entry first, or it is gone and the next frame learns it again.
             let slot = &self.buckets[at.0].0[at.1];
-            let new = entry.with(source.port, source.stamp);
+            let new = entry.with(request.port, request.stamp);
             let _ = slot.compare_exchange(entry.0, new.0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     /// Moves an address here from another port; `None` if another thread changed the entry first.
-    fn take_over(&self, source: &mut Source<'_>, at: Slot, entry: Entry) -> Option<Learned> {
-        let Source { ref pair, port, limits, now, stamp, .. } = *source;
+    fn take_over(&self, request: &mut LearnRequest<'_>, at: Slot, entry: Entry) -> Option<Learned> {
+        let LearnRequest { ref pair, port, limits, now, stamp, .. } = *request;
         let expired = self.ageing.is_expired(entry, stamp);
-        if !source.is_admitted {
+        if !request.is_admitted {
             if limits.count.load(Ordering::Relaxed) >= limits.limit.load(Ordering::Relaxed) {
                 return Some(Learned::LimitReached);
             }
@@ -152,9 +152,9 @@ impl Fdb {
                 }
             };
             if !allowed {
-                return Some(if expired { Learned::OverQuota } else { self.hold_down(source, at, entry) });
+                return Some(if expired { Learned::OverQuota } else { self.hold_down(request, at, entry) });
             }
-            source.is_admitted = true;
+            request.is_admitted = true;
         }
         if !reserve(&limits.count, limits.limit.load(Ordering::Relaxed)) {
             return Some(Learned::LimitReached);
@@ -176,12 +176,12 @@ impl Fdb {
 
     /// Records a claim to an address that another port keeps for now. The entry is stamped as older, so that the next frame
     /// from its own port takes the slow path, which withdraws the claim.
-    fn hold_down(&self, source: &Source<'_>, at: Slot, entry: Entry) -> Learned {
-        let address = self.mixer.join(&source.pair);
-        source.limits.count_move(&source.limits.held, address, entry.port());
-        self.hold.claim(address, source.port);
-        let older = entry.with(entry.port(), Ageing::before(source.stamp));
-        if !self.ageing.is_older(entry, source.stamp) {
+    fn hold_down(&self, request: &LearnRequest<'_>, at: Slot, entry: Entry) -> Learned {
+        let address = self.mixer.join(&request.pair);
+        request.limits.count_move(&request.limits.held, address, entry.port());
+        self.hold.claim(address, request.port);
+        let older = entry.with(entry.port(), Ageing::before(request.stamp));
+        if !self.ageing.is_older(entry, request.stamp) {
             let slot = &self.buckets[at.0].0[at.1];
             // If this fails, another thread has changed the entry, so this claim may be out of date: a later one follows.
             let _ = slot.compare_exchange(entry.0, older.0, Ordering::Relaxed, Ordering::Relaxed);
@@ -190,11 +190,11 @@ impl Fdb {
     }
 
     /// Writes a new entry; `None` if another thread changed the slot first.
-    fn insert(&self, source: &mut Source<'_>, scan: &Scan) -> Option<Learned> {
-        let Source { ref pair, port, limits, now, stamp, .. } = *source;
+    fn insert(&self, request: &mut LearnRequest<'_>, scan: &Scan) -> Option<Learned> {
+        let LearnRequest { ref pair, port, limits, now, stamp, .. } = *request;
         let quota = limits.quota.load(Ordering::Relaxed);
         let limit = limits.limit.load(Ordering::Relaxed);
-        if let Some(refusal) = limits.refusal(now).filter(|_| !source.is_admitted) {
+        if let Some(refusal) = limits.refusal(now).filter(|_| !request.is_admitted) {
             return Some(refusal);
         }
         let target = scan.empty(pair).or(scan.victim);
@@ -208,11 +208,11 @@ impl Fdb {
             limits.count.fetch_sub(1, Ordering::Relaxed);
             return Some(Learned::TableFull);
         }
-        if !source.is_admitted && !limits.arrivals.admit(now, quota) {
+        if !request.is_admitted && !limits.arrivals.admit(now, quota) {
             self.release(port);
             return Some(Learned::OverQuota);
         }
-        source.is_admitted = true;
+        request.is_admitted = true;
         let new = Entry::new_learned(pair, at.0 == pair.secondary, port, stamp);
         if self.replace(at, old, new).is_err() {
             self.release(port);

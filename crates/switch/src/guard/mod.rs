@@ -1,10 +1,10 @@
 //! Anti-spoofing: a port sends only from its own addresses.
 //!
-//! [`Guard::check`] judges the flow key: source MAC address, source IP address, ARP sender address. The result holds
-//! for every packet of the flow, so the engine caches it. [`Guard::inspect`] judges the contents of ARP and neighbour
+//! [`Guard::check`] checks the flow key: source MAC address, source IP address, ARP sender address. The result holds
+//! for every packet of the flow, so the engine caches it. [`Guard::inspect`] checks the contents of ARP and neighbour
 //! discovery, for the packets for which [`Guard::needs_inspection`] is true. What the guard cannot read, it refuses.
 //!
-//! Frames that are neither IP nor ARP are judged by their source MAC address alone.
+//! Frames that are neither IP nor ARP are checked by their source MAC address alone.
 
 mod neighbour;
 #[cfg(test)]

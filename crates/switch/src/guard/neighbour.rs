@@ -1,6 +1,6 @@
 //! Claims of neighbour discovery messages (RFC 4861).
 //!
-//! Redirects are judged by their sender only, as their option names another host's address on purpose. Whether a port
+//! Redirects are checked by their sender only, as their option names another host's address on purpose. Whether a port
 //! may send router advertisements and redirects at all is up to the rules.
 
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr};

@@ -29,7 +29,7 @@ fn options() -> GuardOptions {
 }
 
 /// The combined result of `check` and `inspect`.
-fn judge(options: GuardOptions, frame: &[u8]) -> Result<(), Spoofed> {
+fn check(options: GuardOptions, frame: &[u8]) -> Result<(), Spoofed> {
     let guard = Guard::new(options).unwrap();
     let key = *parse(frame).unwrap().key();
     guard.check(&key)?;
@@ -47,7 +47,7 @@ fn from_with(options: GuardOptions, source: &str) -> Result<(), Spoofed> {
     let destination = if source.is_ipv4() { ip("10.0.0.1") } else { ip("2001:db8::1") };
     let frame =
         FrameBuilder::new(OWN, ROUTER).ip(source, destination).tcp(1, 2, TcpFlags::SYN).to_vec().unwrap();
-    judge(options, &frame)
+    check(options, &frame)
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn ip_sources_are_limited_to_the_port() {
 #[test]
 fn mac_sources_are_limited_to_the_port() {
     let frame = |source| FrameBuilder::new(source, ROUTER).to_vec().unwrap();
-    assert_eq!(judge(options(), &frame(OWN)), Ok(()));
-    assert_eq!(judge(options(), &frame(OTHER)), Err(Spoofed::Mac));
-    assert_eq!(judge(GuardOptions::default(), &frame(OTHER)), Ok(()));
+    assert_eq!(check(options(), &frame(OWN)), Ok(()));
+    assert_eq!(check(options(), &frame(OTHER)), Err(Spoofed::Mac));
+    assert_eq!(check(GuardOptions::default(), &frame(OTHER)), Ok(()));
     let group = MacAddr([3, 0, 0, 0, 0, 1]);
-    assert_eq!(judge(GuardOptions::default(), &frame(group)), Err(Spoofed::GroupMac));
+    assert_eq!(check(GuardOptions::default(), &frame(group)), Err(Spoofed::GroupMac));
     let macs = vec![OWN, group];
     assert_eq!(Guard::new(GuardOptions { macs, ..options() }).unwrap_err(), GuardError::GroupMac(group));
     let macs = vec![OWN; Guard::MAX + 1];
@@ -108,12 +108,12 @@ fn dhcp_requests_may_use_the_unspecified_address() {
         builder.udp(source, destination).to_vec().unwrap()
     };
     let discover = frame("255.255.255.255", 68, 67);
-    assert_eq!(judge(options(), &discover), Ok(()));
-    assert_eq!(judge(GuardOptions { dhcp: false, ..options() }, &discover), Err(Spoofed::Address));
+    assert_eq!(check(options(), &discover), Ok(()));
+    assert_eq!(check(GuardOptions { dhcp: false, ..options() }, &discover), Err(Spoofed::Address));
     for other in
         [frame("10.0.0.1", 68, 67), frame("255.255.255.255", 67, 68), frame("255.255.255.255", 68, 53)]
     {
-        assert_eq!(judge(options(), &other), Err(Spoofed::Address));
+        assert_eq!(check(options(), &other), Err(Spoofed::Address));
     }
 }
 
@@ -127,27 +127,27 @@ fn arp(source: &str, reply: bool) -> Vec<u8> {
 #[test]
 fn arp_senders_are_limited_to_the_port() {
     for reply in [false, true] {
-        assert_eq!(judge(options(), &arp("10.0.0.5", reply)), Ok(()));
-        assert_eq!(judge(options(), &arp("10.0.0.1", reply)), Err(Spoofed::Address));
-        assert_eq!(judge(options(), &arp("255.255.255.255", reply)), Err(Spoofed::GroupAddress));
+        assert_eq!(check(options(), &arp("10.0.0.5", reply)), Ok(()));
+        assert_eq!(check(options(), &arp("10.0.0.1", reply)), Err(Spoofed::Address));
+        assert_eq!(check(options(), &arp("255.255.255.255", reply)), Err(Spoofed::GroupAddress));
     }
-    assert_eq!(judge(options(), &arp("0.0.0.0", false)), Ok(()), "a probe");
-    assert_eq!(judge(options(), &arp("0.0.0.0", true)), Err(Spoofed::Address));
+    assert_eq!(check(options(), &arp("0.0.0.0", false)), Ok(()), "a probe");
+    assert_eq!(check(options(), &arp("0.0.0.0", true)), Err(Spoofed::Address));
     let silent = GuardOptions { probes: false, ..options() };
-    assert_eq!(judge(silent, &arp("0.0.0.0", false)), Err(Spoofed::Address));
+    assert_eq!(check(silent, &arp("0.0.0.0", false)), Err(Spoofed::Address));
 
     let mut frame = arp("10.0.0.5", true);
     let sender = 18 + 8;
     assert_eq!(frame[sender..sender + 6], OWN.octets());
     frame[sender + 5] ^= 1;
-    assert_eq!(judge(options(), &frame), Err(Spoofed::ArpMac));
+    assert_eq!(check(options(), &frame), Err(Spoofed::ArpMac));
     let guard = Guard::new(options()).unwrap();
     assert_eq!(guard.inspect(&frame[..sender + 5], frame.len()), Err(Spoofed::Truncated));
     // Hosts take ARP of IEEE 802 networks as that of Ethernet. Of another type, the guard cannot tell the address's owner.
     let of_type = |hardware, sender| {
         let mut frame = arp(sender, true);
         frame[18 + 1] = hardware;
-        judge(options(), &frame)
+        check(options(), &frame)
     };
     assert_eq!((of_type(6, "10.0.0.5"), of_type(6, "10.0.0.1")), (Ok(()), Err(Spoofed::Address)));
     assert_eq!(of_type(7, "10.0.0.5"), Err(Spoofed::ArpKind));
@@ -171,8 +171,8 @@ impl Discovery<'_> {
         builder.protocol(IpProto::ICMPV6).ttl(255).payload(&message).to_vec().unwrap()
     }
 
-    fn judge(&self) -> Result<(), Spoofed> {
-        judge(options(), &self.frame())
+    fn check(&self) -> Result<(), Spoofed> {
+        check(options(), &self.frame())
     }
 }
 
@@ -188,7 +188,7 @@ fn link_layer(kind: u8, mac: MacAddr) -> Vec<u8> {
 #[test]
 fn advertisements_claim_own_addresses_only() {
     let advertised =
-        |address, options| Discovery { source: EUI64, kind: 136, body: target(address), options }.judge();
+        |address, options| Discovery { source: EUI64, kind: 136, body: target(address), options }.check();
     for own in ["2001:db8::5", "2001:db8:1::77", EUI64] {
         assert_eq!(advertised(own, link_layer(2, OWN)), Ok(()), "{own}");
         assert_eq!(advertised(own, vec![]), Ok(()), "{own}");
@@ -211,7 +211,7 @@ fn advertisements_claim_own_addresses_only() {
 #[test]
 fn solicitations_come_from_own_addresses() {
     let solicited =
-        |source, address, options| Discovery { source, kind: 135, body: target(address), options }.judge();
+        |source, address, options| Discovery { source, kind: 135, body: target(address), options }.check();
     assert_eq!(
         solicited(EUI64, "2001:db8::1", link_layer(1, OWN)),
         Ok(()),
@@ -224,12 +224,12 @@ fn solicitations_come_from_own_addresses() {
     assert_eq!(solicited("::", "2001:db8::5", link_layer(1, OWN)), Err(Spoofed::NeighbourMalformed));
     let detection = Discovery { source: "::", kind: 135, body: target("2001:db8::5"), options: vec![] };
     let silent = GuardOptions { probes: false, ..options() };
-    assert_eq!(judge(silent, &detection.frame()), Err(Spoofed::Address));
+    assert_eq!(check(silent, &detection.frame()), Err(Spoofed::Address));
 }
 
 #[test]
 fn router_and_listener_messages_come_from_own_addresses() {
-    let message = |source, kind, body, options| Discovery { source, kind, body, options }.judge();
+    let message = |source, kind, body, options| Discovery { source, kind, body, options }.check();
     assert_eq!(message("::", 133, vec![], vec![]), Ok(()));
     assert_eq!(message("::", 143, vec![], vec![]), Ok(()));
     assert_eq!(message("::", 134, vec![0; 8], vec![]), Err(Spoofed::Address));
@@ -259,7 +259,7 @@ fn fragmented_and_truncated_discovery_is_refused() {
     message.extend(target("2001:db8::5"));
     let builder = FrameBuilder::new(OWN, OTHER).ip(ip(EUI64), ip("ff02::1"));
     let builder = builder.fragment(1, 0, true).protocol(IpProto::ICMPV6).payload(&message);
-    assert_eq!(judge(options(), &builder.to_vec().unwrap()), Err(Spoofed::NeighbourMalformed));
+    assert_eq!(check(options(), &builder.to_vec().unwrap()), Err(Spoofed::NeighbourMalformed));
 }
 
 proptest! {
@@ -328,7 +328,7 @@ proptest! {
             .into_iter()
             .flat_map(|(kind, length, own)| [vec![kind, length], if own { OWN } else { OTHER }.octets().to_vec()].concat())
             .collect();
-        let result = Discovery { source: EUI64, kind: 136, body: body.clone(), options: options.clone() }.judge();
+        let result = Discovery { source: EUI64, kind: 136, body: body.clone(), options: options.clone() }.check();
         let all = [body, options].concat();
         let mut expected = all.len() >= 16 && all[..16] == target("2001:db8::5");
         let mut rest = all.get(16..).unwrap_or_default();

@@ -7,8 +7,8 @@ use toml::Value;
 use toml::de::DeValue;
 
 use super::Text;
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::Kind;
-use crate::syntax::place::Place;
 use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Spanned, write};
 
 /// Texts in a list.
@@ -111,7 +111,7 @@ impl<T: Keys + Numbered> Form<Vec<T>> for Items {
         let read = |(number, item): (usize, &'a Spanned<'a>)| match item.get_ref() {
             DeValue::Table(table) => {
                 let mut read = T::numbered(number);
-                Reader::new(Place::new(table, item.span()), title, at.file).read(&mut read);
+                Reader::new(FileTable::new(table, item.span()), title, at.file).read(&mut read);
                 Some(read)
             }
             other => at.element(item.span()).wrong_type(other, &format!("a table: {title}")),

@@ -12,9 +12,9 @@ use netvm_wire::VlanId;
 use toml::Value;
 use toml::de::DeValue;
 
+use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::Kind;
 use crate::syntax::names::{BadName, Check};
-use crate::syntax::place::Place;
 use crate::syntax::table::{At, Form, Keys, Reader, write};
 
 pub(crate) use crate::syntax::table::Spanned;
@@ -280,7 +280,7 @@ impl<T: Keys + Default> Form<T> for Nested {
             return at.wrong_type(value.get_ref(), &format!("a table: {}", self.0));
         };
         let mut item = T::default();
-        Reader::new(Place::new(table, at.span.clone()), self.0, at.file).read(&mut item);
+        Reader::new(FileTable::new(table, at.span.clone()), self.0, at.file).read(&mut item);
         Some(item)
     }
 

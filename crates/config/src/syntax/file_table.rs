@@ -7,12 +7,12 @@ use crate::syntax::finding::Span;
 
 /// A table of the file, and its header.
 #[derive(Clone)]
-pub(crate) struct Place<'a> {
+pub(crate) struct FileTable<'a> {
     table: &'a DeTable<'a>,
     pub(crate) header: Span,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FileTable<'a> {
     pub(crate) const fn new(table: &'a DeTable<'a>, header: Span) -> Self {
         Self { table, header }
     }
