@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, is_root, lane, program};
+use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, forwarding_chain, is_root, program};
 use netlib::Options;
 use netvm_api::{ApplyReply, NfInfo, NfState, Status, path};
 use netvm_attach::{AttachError, Hello};
@@ -79,14 +79,14 @@ impl Drop for Outsider {
     }
 }
 
-/// A lane with an external NF.
-fn open_lane(name: &str, users: &str) -> String {
-    lane(name, &format!("attach_users = [{users}]\n"))
+/// A chain with an external NF.
+fn open_chain(name: &str, users: &str) -> String {
+    forwarding_chain(name, &format!("attach_users = [{users}]\n"))
 }
 
 #[test]
 fn an_external_nf_attaches_and_ends_with_the_daemon() {
-    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     let nf = daemon.nf("a-nf");
     assert_eq!((nf.state, nf.managed, nf.pid), (NfState::External, false, None));
     let mut first = Outsider::start(&daemon, "a-nf", None);
@@ -110,7 +110,7 @@ fn an_external_nf_attaches_and_ends_with_the_daemon() {
 
 #[test]
 fn a_stopping_daemon_dismisses_external_nfs() {
-    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     let mut nf = Outsider::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.signal(Signal::INT);
@@ -121,16 +121,17 @@ fn a_stopping_daemon_dismisses_external_nfs() {
 
 #[test]
 fn a_managed_nf_replaces_an_external_one() {
-    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     let mut nf = Outsider::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
-    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", lane("a", &program("forward"))));
+    let _: ApplyReply =
+        daemon.post(path::APPLY, &format!("{ENGINE}{}", forwarding_chain("a", &program("forward"))));
     nf.until_ended();
     assert!(daemon.nf("a-nf").managed);
     daemon.until_flowing("a");
     // And back: the managed NF ends, and external ones may attach.
-    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", open_lane("a", "")));
+    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", open_chain("a", "")));
     daemon.until("the managed NF has ended", |daemon| common::processes_below(daemon.child.id()).is_empty());
     let _nf = Outsider::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
@@ -142,9 +143,10 @@ fn a_refused_nf_gets_the_reason() {
     if !is_root() {
         return;
     }
-    let lanes =
-        open_lane("closed", "") + &open_lane("open", "\"nobody\"") + &lane("own", &program("forward"));
-    let daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
+    let chains = open_chain("closed", "")
+        + &open_chain("open", "\"nobody\"")
+        + &forwarding_chain("own", &program("forward"));
+    let daemon = Daemon::start(&format!("{ENGINE}{chains}"));
     daemon.until_running("own-nf");
     let refusal = |role: &str, user| Outsider::start(&daemon, role, user).refusal();
     let words = refusal("closed-nf", Some(NOBODY));
@@ -173,7 +175,7 @@ fn hello(layout: u32, role: &str) -> Hello {
 
 #[test]
 fn peers_that_violate_the_protocol_are_disconnected() {
-    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     let connect = || netvm_attach::connect(&daemon.attach_socket()).unwrap();
     let layout = netvm_region::LAYOUT_VERSION;
 
@@ -206,7 +208,7 @@ fn a_user_with_many_handshakes_does_not_block_others() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "\"nobody\"")));
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "\"nobody\"")));
     let silent: Vec<_> = (0..16).map(|_| netvm_attach::connect(&daemon.attach_socket()).unwrap()).collect();
     let one_more = netvm_attach::connect(&daemon.attach_socket()).unwrap();
     assert!(matches!(netvm_attach::receive::<Hello>(&one_more), Err(AttachError::Closed)));
@@ -239,7 +241,7 @@ fn a_user_with_many_handshakes_does_not_block_others() {
 
 #[test]
 fn a_standby_takes_over_and_a_new_standby_starts() {
-    let text = lane("a", &(program("forward") + "standby = 1\n"))
+    let text = forwarding_chain("a", &(program("forward") + "standby = 1\n"))
         .replace("hops = [\"a-nf\"]", "hops = [\"a-nf\"]\non_failure = \"standby\"");
     let mut daemon = Daemon::start(&format!("{ENGINE}{text}"));
     let in_state = |daemon: &Daemon, state| {
@@ -271,8 +273,9 @@ fn a_standby_takes_over_and_a_new_standby_starts() {
 
 #[test]
 fn an_idle_daemon_uses_little_cpu() {
-    let lanes = lane("a", &program("forward")).replace("rate = 5000", "rate = 5000\ncount = 1000");
-    let daemon = Daemon::start_in(Arc::new(Folder::new()), &format!("{ENGINE}{lanes}"));
+    let chains =
+        forwarding_chain("a", &program("forward")).replace("rate = 5000", "rate = 5000\ncount = 1000");
+    let daemon = Daemon::start_in(Arc::new(Folder::new()), &format!("{ENGINE}{chains}"));
     let nf = daemon.until_running("a-nf").pid.unwrap();
     daemon.until("the source has run dry", |daemon| {
         let ports = daemon.stats().ports;
@@ -306,7 +309,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 #[test]
 fn descriptors_that_are_slow_to_close_delay_nobody_else() {
-    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     // In a message that netvmd receives, in one after a refusal, and in one that netvmd never receives. The test does not wait
     // for these threads: closing a socket that netvmd did not take is as slow here.
     for (role, messages) in [("a-nf", 1), ("unknown", 2), ("a-nf", 5)] {
@@ -337,7 +340,7 @@ fn descriptors_that_are_slow_to_close_delay_nobody_else() {
 
 #[test]
 fn refused_nfs_fill_no_log() {
-    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     let before = daemon.log().len();
     let start = Instant::now();
     for _ in 0..200 {

@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::failure::{Failure, io};
 use crate::interfaces::ip;
 
-/// The calm chain must go on within this time.
+/// The steady chain must go on within this time.
 const STANDSTILL: Duration = Duration::from_secs(5);
 /// Limit for everything to come to rest.
 const REST: Duration = Duration::from_secs(60);
@@ -20,39 +20,39 @@ const MEMORY: u64 = 48 << 10;
 /// The same of descriptors: connections that end.
 const DESCRIPTORS: u64 = 16;
 
-/// The calm chain's progress.
+/// The steady chain's progress.
 #[derive(Debug, Default)]
-pub struct Calm {
+pub struct SteadyChain {
     left: u64,
     moved: Option<Instant>,
 }
 
-impl Calm {
-    /// netvmd answers, and the calm chain has lost nothing and moves.
+impl SteadyChain {
+    /// netvmd answers, and the steady chain has lost nothing and moves.
     pub fn check(&mut self, daemon: &Daemon) -> Result<(), Failure> {
         daemon.ask(daemon.client.status())?;
-        let Some(calm) = daemon.chain("calm")? else {
-            return Err(Failure::Broken("the calm chain is gone".to_owned()));
+        let Some(steady) = daemon.chain("steady")? else {
+            return Err(Failure::Broken("the steady chain is gone".to_owned()));
         };
-        let dropped = calm.dropped_at_entry + calm.dropped_inside;
+        let dropped = steady.dropped_at_entry + steady.dropped_inside;
         if dropped > 0 {
             return Err(Failure::Broken(format!(
-                "the calm chain lost {dropped} packets of {}",
-                calm.entered
+                "the steady chain lost {dropped} packets of {}",
+                steady.entered
             )));
         }
-        if calm.left < self.left {
+        if steady.left < self.left {
             return Err(Failure::Broken(format!(
-                "the calm chain's count fell from {} to {}",
-                self.left, calm.left
+                "the steady chain's count fell from {} to {}",
+                self.left, steady.left
             )));
         }
-        if calm.left > self.left || self.moved.is_none() {
-            (self.left, self.moved) = (calm.left, Some(Instant::now()));
+        if steady.left > self.left || self.moved.is_none() {
+            (self.left, self.moved) = (steady.left, Some(Instant::now()));
         }
         match self.moved.filter(|moved| moved.elapsed() > STANDSTILL) {
             Some(moved) => Err(Failure::Broken(format!(
-                "the calm chain has stood still for {} s",
+                "the steady chain has stood still for {} s",
                 moved.elapsed().as_secs()
             ))),
             None => Ok(()),
@@ -93,7 +93,7 @@ impl Footprint {
     }
 }
 
-/// Without packets for it, the calm chain has passed on each that it got; without ports, every buffer is free.
+/// Without packets for it, the steady chain has passed on each that it got; without ports, every buffer is free.
 pub fn at_rest(daemon: &mut Daemon) -> Result<(), Failure> {
     apply(daemon, &daemon.text(Variant { link: true, quiet: true, ..Variant::default() }))?;
     until(daemon, "the ports are open whose interface or namespace is back", |daemon| {
@@ -102,13 +102,13 @@ pub fn at_rest(daemon: &mut Daemon) -> Result<(), Failure> {
         Ok(!status.problems.iter().any(is_closed))
     })?;
     ip(&format!("-n {} route get 10.95.0.1", config::interface()))?;
-    let mut calm = None;
-    until(daemon, "the calm chain comes to rest", |daemon| {
-        calm = daemon.chain("calm")?;
-        Ok(calm.as_ref().is_some_and(|calm| calm.entered == calm.left))
+    let mut steady = None;
+    until(daemon, "the steady chain comes to rest", |daemon| {
+        steady = daemon.chain("steady")?;
+        Ok(steady.as_ref().is_some_and(|steady| steady.entered == steady.left))
     })?;
-    if let Some(calm) = calm {
-        println!("calm chain: {} packets entered, {} left", calm.entered, calm.left);
+    if let Some(steady) = steady {
+        println!("steady chain: {} packets entered, {} left", steady.entered, steady.left);
     }
     apply(daemon, &config::without_ports(daemon.program()))?;
     let mut lost = String::new();

@@ -1,4 +1,4 @@
-//! The configurations of a run: a calm chain that nothing touches, and everything else.
+//! The configurations of a run: a steady chain that nothing touches, and everything else.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub const UPLINK_PORTS: [&str; 2] = ["uplink-a", "uplink-b"];
 const STORM_CONTROL: &str =
     "storm_control = { broadcast = 10000, multicast = 10000, unknown_unicast = 10000 }";
 
-/// What a configuration has besides the calm chain and the disturbed ones.
+/// What a configuration has besides the steady chain and the disturbed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
     /// A second chain that comes and goes.
@@ -26,7 +26,7 @@ pub struct Variant {
     pub two_workers: bool,
     /// An NF that cannot start: the change must be undone.
     pub broken: bool,
-    /// The calm chain gets no packets.
+    /// The steady chain gets no packets.
     pub quiet: bool,
 }
 
@@ -64,18 +64,18 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
         let cores = format!("[engine]\ncores = {:?}\n", [first_core(), contended_core()]);
         text = text.replacen("[engine]\n", &cores, 1);
     }
-    // The calm source waits rather than lose a packet.
-    text += &lane(
-        "calm",
+    // The steady source waits rather than lose a packet.
+    text += &source_and_sink(
+        "steady",
         "lossless = true\nrate = 20000",
-        if variant.quiet { "drop = true" } else { "chain = \"calm\"" },
+        if variant.quiet { "drop = true" } else { "chain = \"steady\"" },
     );
-    text += &lane("wild", "rate = 50000", "chain = \"wild\"");
-    text += &lane("rogue", "rate = 20000", "chain = \"rogue\"");
-    text += &lane(STARVED_CHAIN, "rate = 5000", &format!("chain = {STARVED_CHAIN:?}"));
-    text += "\n[[chain]]\nname = \"calm\"\nhops = [\"calm-nf\"]\noutput = \"calm-out\"\n\
-             \n[[chain]]\nname = \"wild\"\nhops = [\"wild-nf\"]\non_failure = \"bypass\"\noutput = \"wild-out\"\n\
-             \n[[chain]]\nname = \"rogue\"\nhops = [\"rogue\"]\non_failure = \"bypass\"\noutput = \"rogue-out\"\n";
+    text += &source_and_sink("disturbed", "rate = 50000", "chain = \"disturbed\"");
+    text += &source_and_sink("hostile", "rate = 20000", "chain = \"hostile\"");
+    text += &source_and_sink(STARVED_CHAIN, "rate = 5000", &format!("chain = {STARVED_CHAIN:?}"));
+    text += "\n[[chain]]\nname = \"steady\"\nhops = [\"steady-nf\"]\noutput = \"steady-out\"\n\
+             \n[[chain]]\nname = \"disturbed\"\nhops = [\"disturbed-nf\"]\non_failure = \"bypass\"\noutput = \"disturbed-out\"\n\
+             \n[[chain]]\nname = \"hostile\"\nhops = [\"hostile\"]\non_failure = \"bypass\"\noutput = \"hostile-out\"\n";
     text += &format!(
         "\n[[chain]]\nname = {STARVED_CHAIN:?}\nhops = [{STARVED_NF:?}]\noutput = \"{STARVED_CHAIN}-out\"\n"
     );
@@ -103,8 +103,8 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
         );
     }
     if variant.spare {
-        text += &lane("spare", "rate = 5000", "chain = \"spare\"");
-        text += "\n[[nf]]\nrole = \"spare-nf\"\ngroup = \"wild\"\ncommand = [\"netvm-simple-forward\"]\n\
+        text += &source_and_sink("spare", "rate = 5000", "chain = \"spare\"");
+        text += "\n[[nf]]\nrole = \"spare-nf\"\ngroup = \"disturbed\"\ncommand = [\"netvm-simple-forward\"]\n\
                  \n[[chain]]\nname = \"spare\"\nhops = [\"spare-nf\"]\noutput = \"spare-out\"\n";
     }
     if variant.patch_loop {
@@ -115,24 +115,24 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
         }
     }
     if variant.broken {
-        text += "\n[[nf]]\nrole = \"broken\"\ngroup = \"wild\"\ncommand = [\"/bin/false\"]\n";
+        text += "\n[[nf]]\nrole = \"broken\"\ngroup = \"disturbed\"\ncommand = [\"/bin/false\"]\n";
     }
     text
 }
 
 const HEAD: &str = "[engine]\nidle = \"adaptive\"\n\
-    \n[[group]]\nname = \"calm\"\nbuffers = 4096\n\
-    \n[[group]]\nname = \"wild\"\nbuffers = 4096\n\
-    \n[[group]]\nname = \"rogue\"\nbuffers = 4096\n\
+    \n[[group]]\nname = \"steady\"\nbuffers = 4096\n\
+    \n[[group]]\nname = \"disturbed\"\nbuffers = 4096\n\
+    \n[[group]]\nname = \"hostile\"\nbuffers = 4096\n\
     \n[[group]]\nname = \"starved\"\nbuffers = 4096\n";
 
 fn nfs(program: &Path) -> String {
     format!(
-        "\n[[nf]]\nrole = \"calm-nf\"\ngroup = \"calm\"\ncommand = [\"netvm-simple-forward\"]\n\
-         \n[[nf]]\nrole = \"wild-nf\"\ngroup = \"wild\"\nreplicas = 2\ncommand = [\"netvm-simple-forward\"]\n\
-         \n[[nf]]\nrole = \"rogue\"\ngroup = \"rogue\"\n\
-         \n[[nf]]\nrole = \"glutton\"\ngroup = \"wild\"\nmemory = 64\ntasks = 32\n\
-         command = [{:?}, \"rogue\", \"glutton\"]\n\
+        "\n[[nf]]\nrole = \"steady-nf\"\ngroup = \"steady\"\ncommand = [\"netvm-simple-forward\"]\n\
+         \n[[nf]]\nrole = \"disturbed-nf\"\ngroup = \"disturbed\"\nreplicas = 2\ncommand = [\"netvm-simple-forward\"]\n\
+         \n[[nf]]\nrole = \"hostile\"\ngroup = \"hostile\"\n\
+         \n[[nf]]\nrole = \"hog\"\ngroup = \"disturbed\"\nmemory = 64\ntasks = 32\n\
+         command = [{:?}, \"hostile\", \"hog\"]\n\
          \n[[nf]]\nrole = {STARVED_NF:?}\ngroup = \"starved\"\nhang_timeout = 1\ncores = [{}]\ncpu_weight = 1\n\
          command = [\"netvm-simple-forward\"]\n",
         program.display().to_string(),
@@ -145,7 +145,7 @@ fn switched(name: &str, keys: &str) -> String {
     format!("\n[[port]]\nname = {name:?}\nforward = {{ normal = true }}\n{keys}\n")
 }
 
-fn lane(name: &str, source: &str, rule: &str) -> String {
+fn source_and_sink(name: &str, source: &str, rule: &str) -> String {
     format!(
         "\n[[port]]\nname = \"{name}-in\"\nkind = \"source\"\nflows = 64\n{source}\n\
          \n[[port]]\nname = \"{name}-out\"\nkind = \"sink\"\n\

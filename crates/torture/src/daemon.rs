@@ -73,7 +73,7 @@ impl Daemon {
             let runs = |nfs: &[NfInfo], role: &str| {
                 nfs.iter().any(|nf| nf.role == role && nf.state == NfState::Running)
             };
-            if self.nfs().is_ok_and(|nfs| runs(&nfs, "calm-nf") && runs(&nfs, "wild-nf")) {
+            if self.nfs().is_ok_and(|nfs| runs(&nfs, "steady-nf") && runs(&nfs, "disturbed-nf")) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -9,21 +9,21 @@ mod config;
 mod daemon;
 mod disturb;
 mod failure;
+mod hostile;
 mod huge_pages;
 mod interfaces;
-mod rogue;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 
-use checks::{Calm, Footprint};
+use checks::{Footprint, SteadyChain};
 use daemon::Daemon;
 use disturb::{Disturber, starve};
 use failure::Failure;
+use hostile::Mode;
 use huge_pages::HugePages;
-use rogue::Mode;
 
 /// Interval of checks.
 const CHECK: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ struct Arguments {
 enum Part {
     /// A part of a run: an NF that misbehaves
     #[command(hide = true)]
-    Rogue { mode: Mode },
+    Hostile { mode: Mode },
     /// A part of a run: threads that take a core from a process
     #[command(hide = true)]
     Hogs { pid: u32, core: usize },
@@ -59,7 +59,7 @@ enum Part {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.part {
-        Some(Part::Rogue { mode }) => return rogue::run(mode),
+        Some(Part::Hostile { mode }) => return hostile::run(mode),
         Some(Part::Hogs { pid, core }) => return starve::take_core(pid, core),
         None => {}
     }
@@ -92,13 +92,13 @@ fn run(length: Duration, seed: u64) -> Result<(), Failure> {
 
 fn torture(daemon: &mut Daemon, length: Duration, seed: u64) -> Result<(), Failure> {
     let mut disturber = Disturber::new(seed);
-    let mut calm = Calm::default();
+    let mut steady = SteadyChain::default();
     let (start, mut checked, mut said) = (Instant::now(), Instant::now(), Instant::now());
     let mut before = None;
     while start.elapsed() < length {
         disturber.disturb(daemon)?;
         if checked.elapsed() >= CHECK {
-            calm.check(daemon)?;
+            steady.check(daemon)?;
             disturber.check(daemon)?;
             checked = Instant::now();
         }

@@ -26,13 +26,13 @@ fn another_chain_comes_and_goes_and_the_first_loses_nothing() {
     for _ in 0..3 {
         rig.engine.apply(&more).unwrap();
         let b = rig.attach("b", "forward", false);
-        assert!(rig.until(SOON, |engine| engine.chains()[1].left > 0), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| engine.chains()[1].left > 0), "{}", rig.describe());
         rig.engine.apply(&host).unwrap();
         rig.await_end(b);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
     }
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
-    assert!(rig.engine.chains()[0].drops.is_empty(), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
+    assert!(rig.engine.chains()[0].drops.is_empty(), "{}", rig.describe());
     assert!(rig.until(SOON, nothing_is_out));
 }
 
@@ -61,7 +61,7 @@ fn what_cannot_be_leaves_everything_as_it_was() {
     host.engine = with_workers(&host.engine);
     assert_eq!(*rig.engine.host(), host);
     let before = rig.sent(1);
-    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > before + 1000), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > before + 1000), "{}", rig.describe());
 }
 
 #[test]

@@ -70,14 +70,14 @@ fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
     let (a, b, c) =
         (rig.attach("a", "pass", false), rig.attach("b", "skip=3600", false), rig.attach("c", "pass", false));
     let still = |engine: &Engine| received(engine, b);
-    assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.story());
+    assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.describe());
     let decided = thread(&rig.engine, b);
     assert!(decided.counts.flows_decided >= FLOWS.into() && decided.counts.flows_refused == 0, "{decided:?}");
     // The way from a to c is a ring of their own: the engine hands nothing to c.
     let before = (received(&rig.engine, a), received(&rig.engine, c), thread(&rig.engine, c).delivered);
     assert!(rig.until(SOON, |engine| received(engine, a) > before.0 + 1000
         && received(engine, c) > before.1 + 1000));
-    assert_eq!(thread(&rig.engine, c).delivered, before.2, "{}", rig.story());
+    assert_eq!(thread(&rig.engine, c).delivered, before.2, "{}", rig.describe());
     let flows = flows(&mut rig);
     assert_eq!(flows.len(), FLOWS as usize);
     for (flow, verdicts) in flows {
@@ -86,12 +86,12 @@ fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
         assert!(verdict.left > 50.0 && verdict.left <= 60.0, "bounded by the configuration: {verdict:?}");
     }
     let chain = rig.engine.chains()[0].clone();
-    assert!(chain.left <= chain.entered && chain.left + 2000 > chain.entered, "{}", rig.story());
+    assert!(chain.left <= chain.entered && chain.left + 2000 > chain.entered, "{}", rig.describe());
     // What it said goes with it.
     rig.kill(b);
     let next = rig.attach("b", "pass", false);
     let seen = |engine: &Engine| received(engine, next) > 1000;
-    assert!(rig.until(SOON, seen), "{}", rig.story());
+    assert!(rig.until(SOON, seen), "{}", rig.describe());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_first_and_the_last_hop_can_be_skipped_together() {
         rig.attach("c", "skip=60", false),
     );
     let still = |engine: &Engine| received(engine, a) + received(engine, c);
-    assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.story());
+    assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.describe());
     for (flow, verdicts) in flows(&mut rig) {
         assert_eq!(verdicts.len(), 2, "flow {flow}: {verdicts:?}");
     }
@@ -119,10 +119,10 @@ fn the_rest_of_a_flow_is_dropped_at_the_entry_until_the_nf_takes_it_back() {
     assert!(
         stands_still(&mut rig, still, |engine| dropped(engine, DropReason::FlowVerdict)),
         "{}",
-        rig.story()
+        rig.describe()
     );
     assert_eq!(rig.engine.chains()[0].left, 0);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.describe());
     assert!(flows(&mut rig).iter().all(|(_, verdicts)| verdicts.is_empty()));
 }
 
@@ -136,7 +136,7 @@ fn a_word_ends_when_its_flow_is_idle_for_longer() {
         let a = rig.attach("a", "drop=3600", false);
         assert!(rig.until(SOON, |engine| received(engine, a) >= u64::from(FLOWS) * 2
             || dropped(engine, DropReason::FlowVerdict) >= u64::from(FLOWS) * 2));
-        assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict) > 0, holds, "{}", rig.story());
+        assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict) > 0, holds, "{}", rig.describe());
         rig.kill(a);
     }
 }
@@ -146,10 +146,10 @@ fn an_nf_decides_about_the_flow_that_came_in_whatever_it_makes_of_the_packet() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&["a", "b"], 20_000, &[(0, 60)])).unwrap();
     let (a, b) = (rig.attach("a", "forge=7", false), rig.attach("b", "pass", false));
-    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 100), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 100), "{}", rig.describe());
     let told: Vec<u8> =
         flows(&mut rig).iter().filter(|(_, verdicts)| !verdicts.is_empty()).map(|(flow, _)| *flow).collect();
-    assert_eq!(told, [7], "{}", rig.story());
+    assert_eq!(told, [7], "{}", rig.describe());
     assert!(received(&rig.engine, b) > 0 && thread(&rig.engine, a).counts.flows_decided > 0);
 }
 
@@ -160,7 +160,7 @@ fn only_an_nf_that_may_and_that_is_at_that_hop_decides() {
     rig.engine.apply(&host(&["a", "b"], 20_000, &[(1, 60)])).unwrap();
     let (a, _) = (rig.attach("a", "drop-one=3", false), rig.attach("b", "pass", false));
     let refused = |engine: &Engine| thread(engine, a).counts.flows_refused > 100;
-    assert!(rig.until(SOON, refused), "{}", rig.story());
+    assert!(rig.until(SOON, refused), "{}", rig.describe());
     assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict), 0);
     assert!(dropped(&rig.engine, DropReason::Verdict) > 100);
     assert!(flows(&mut rig).iter().all(|(_, verdicts)| verdicts.is_empty()));
@@ -172,7 +172,7 @@ fn a_new_policy_leaves_what_nfs_said() {
     let host = host(&["a"], 20_000, &[(0, 60)]);
     rig.engine.apply(&host).unwrap();
     let a = rig.attach("a", "drop-one=9", false);
-    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.describe());
     let seen = thread(&rig.engine, a).counts.flows_decided;
     let mut other = host.clone();
     let mut more = crate::support::rule(1, 0);
@@ -183,7 +183,7 @@ fn a_new_policy_leaves_what_nfs_said() {
     assert!(
         rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > before + 100),
         "{}",
-        rig.story()
+        rig.describe()
     );
     assert_eq!(thread(&rig.engine, a).counts.flows_decided, seen, "it was not asked again");
 }

@@ -13,11 +13,11 @@ fn passes_all(roles: &[&str]) {
         rig.attach(role, "forward", false);
     }
     let done = rig.until(Duration::from_secs(30), |engine| engine.ports()[1].tx_packets == COUNT);
-    assert!(done, "{}", rig.story());
-    assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+    assert!(done, "{}", rig.describe());
+    assert_eq!(rig.buffers_out(), 0, "{}", rig.describe());
     for instance in rig.engine.instances() {
-        assert!(rig.until_received(instance.id, COUNT), "{}", rig.story());
-        assert!(instance.threads[0].violations.is_empty(), "{}", rig.story());
+        assert!(rig.until_received(instance.id, COUNT), "{}", rig.describe());
+        assert!(instance.threads[0].violations.is_empty(), "{}", rig.describe());
     }
 }
 

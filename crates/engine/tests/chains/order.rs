@@ -16,8 +16,8 @@ fn through(kind: &str) -> Rig {
     rig.engine.apply(&line(&["a"], Some(COUNT), true)).unwrap();
     rig.attach("a", kind, false);
     let done = |engine: &Engine| engine.instances()[0].threads[0].returned >= COUNT;
-    assert!(rig.until(SOON, done), "{}", rig.story());
-    assert!(rig.until(SOON, is_whole), "{}", rig.story());
+    assert!(rig.until(SOON, done), "{}", rig.describe());
+    assert!(rig.until(SOON, is_whole), "{}", rig.describe());
     rig
 }
 
@@ -29,8 +29,8 @@ fn is_whole(engine: &Engine) -> bool {
 fn every_packet_leaves_whatever_their_order() {
     for kind in ["reversed", "late"] {
         let rig = through(kind);
-        assert_eq!(rig.sent(1), COUNT, "{kind}: {}", rig.story());
-        assert!(rig.engine.instances()[0].threads[0].violations.is_empty(), "{kind}: {}", rig.story());
+        assert_eq!(rig.sent(1), COUNT, "{kind}: {}", rig.describe());
+        assert!(rig.engine.instances()[0].threads[0].violations.is_empty(), "{kind}: {}", rig.describe());
     }
 }
 
@@ -39,7 +39,7 @@ fn packets_leave_as_the_nf_left_them() {
     let rig = through("trimmed");
     let views = rig.engine.ports();
     let out = &views[1];
-    assert_eq!((out.tx_packets, out.tx_bytes), (COUNT, COUNT * u64::from(SIZE - 4)), "{}", rig.story());
+    assert_eq!((out.tx_packets, out.tx_bytes), (COUNT, COUNT * u64::from(SIZE - 4)), "{}", rig.describe());
 }
 
 /// As captures and guests may have them.
@@ -69,25 +69,25 @@ fn frames_without_a_whole_header_leave_as_they_came_whatever_their_order() {
 fn what_would_reach_out_of_its_buffer_is_dropped_and_counted() {
     let rig = through("stretched");
     let view = &rig.engine.instances()[0].threads[0];
-    let [(DropReason::BadSpan, dropped)] = view.drops[..] else { panic!("{}", rig.story()) };
-    assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.story());
+    let [(DropReason::BadSpan, dropped)] = view.drops[..] else { panic!("{}", rig.describe()) };
+    assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.describe());
 }
 
 #[test]
 fn what_is_returned_twice_leaves_once() {
     let mut rig = through("twice");
     let all = |engine: &Engine| engine.instances()[0].threads[0].returned >= 2 * COUNT;
-    assert!(rig.until(SOON, all), "{}", rig.story());
-    assert_eq!(rig.sent(1), COUNT, "{}", rig.story());
+    assert!(rig.until(SOON, all), "{}", rig.describe());
+    assert_eq!(rig.sent(1), COUNT, "{}", rig.describe());
     let violations = &rig.engine.instances()[0].threads[0].violations;
-    assert_eq!(violations[..], [(Violation::BufferNotOut, COUNT)], "{}", rig.story());
+    assert_eq!(violations[..], [(Violation::BufferNotOut, COUNT)], "{}", rig.describe());
 }
 
 #[test]
 fn drops_and_packets_that_go_on_take_turns() {
     let rig = through("dropping");
     let dropped = rig.engine.instances()[0].threads[0].drops.iter().map(|(_, count)| count).sum::<u64>();
-    assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.story());
+    assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.describe());
 }
 
 /// The first NF of a chain drops packets, so the last one returns fewer than the first received; and one NF returns
@@ -110,16 +110,16 @@ fn what_was_handed_to_others_comes_back_by_the_last() {
         let counted = |n: usize| chains[n].left + chains[n].drops.iter().map(|(_, count)| count).sum::<u64>();
         counted(0) == COUNT && counted(1) == COUNT && is_whole(engine)
     };
-    assert!(rig.until(SOON, done), "{}", rig.story());
+    assert!(rig.until(SOON, done), "{}", rig.describe());
     assert_eq!(
         rig.engine.chains()[0].drops[..],
         [(DropReason::Verdict, COUNT.div_ceil(3))],
         "{}",
-        rig.story()
+        rig.describe()
     );
     assert!(
         rig.engine.instances().iter().all(|view| view.threads[0].violations.is_empty()),
         "{}",
-        rig.story()
+        rig.describe()
     );
 }

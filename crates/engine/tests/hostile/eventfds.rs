@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::crowd::crowd;
+use crate::support::hostile_guest::HostileGuest;
 use crate::support::nf::raw::ends;
-use crate::support::rogue::Rogue;
 use crate::support::wakes::{Until, Woken, wakes};
 use crate::support::{Rig, chain, line, nf, port, source, two_lines};
 use netvm_attach::Hello;
@@ -79,7 +79,7 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
     let (control, worker) = (rig.control_of(id), worker_of(rig));
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
     let (mut consumer, mut producer) = unsafe { ends(&control, worker) };
-    assert!(rig.until(SOON, |_| consumer.available() as usize == ROUNDS), "{}", rig.story());
+    assert!(rig.until(SOON, |_| consumer.available() as usize == ROUNDS), "{}", rig.describe());
     let mut packets = [Descriptor::default(); ROUNDS];
     assert_eq!(consumer.pop(&mut packets), ROUNDS);
     let mut times = packets.map(|packet| {
@@ -91,7 +91,7 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
             rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
         }
         while rig.sent(port) == before {
-            assert!(start.elapsed() < SOON, "{}", rig.story());
+            assert!(start.elapsed() < SOON, "{}", rig.describe());
             thread::yield_now();
         }
         start.elapsed()
@@ -162,20 +162,20 @@ fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
     let (host, path) = with_guest(line(&["fw"], Some(1000), true));
     apply(&mut rig, &host);
     let id = rig.attach("fw", "spin=0", false);
-    let rogue = Rogue::connect(&path, 1 << 32);
+    let hostile = HostileGuest::connect(&path, 1 << 32);
     assert!(
         rig.until(SOON, |engine| engine.ports().iter().any(|port| port.tx_packets == 1000)),
         "{}",
-        rig.story()
+        rig.describe()
     );
     assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
     for eventfd in rig.engine.descriptors(id).unwrap().workers {
         make_blocking(eventfd);
     }
     rig.until(Duration::from_millis(300), |_| false);
-    rogue.offer(1, 1);
-    rogue.kick();
-    assert!(rig.until(SOON, |_| rogue.used(1) > 0), "{}", rig.story());
+    hostile.offer(1, 1);
+    hostile.kick();
+    assert!(rig.until(SOON, |_| hostile.used(1) > 0), "{}", rig.describe());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         let control = rig.control_of(id);
         // SAFETY: the only other ends of these rings, as nothing else plays this NF.
         let (mut consumer, _) = unsafe { ends(&control, worker_of(&rig)) };
-        let rogue = Rogue::connect(&path, 1 << 32);
+        let hostile = HostileGuest::connect(&path, 1 << 32);
         assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
         let mut turn: u16 = 0;
         let mut sent = 0;
@@ -203,9 +203,9 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
             thread::sleep(Duration::from_millis(if sent < 200 { 1 } else { 10 }));
             sent += 1;
             turn = (turn + 1) % 256;
-            rogue.offer(1, turn);
-            rogue.kick();
-            while rogue.used(1) != turn * 256 {
+            hostile.offer(1, turn);
+            hostile.kick();
+            while hostile.used(1) != turn * 256 {
                 thread::yield_now();
             }
         };
@@ -218,7 +218,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
                 &mut sends
             ) >= 11,
             "{}",
-            rig.story()
+            rig.describe()
         );
         assert!(start.elapsed() > Duration::from_millis(50), "{:?}", start.elapsed());
     });
@@ -234,13 +234,13 @@ fn a_worker_does_not_wait_for_the_eventfd_of_an_nf() {
         let (mut consumer, _) = unsafe { ends(&control, worker_of(&rig)) };
         // It announces that it sleeps, and makes room for packets: these must wake it.
         for _ in 0..3 {
-            assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.story());
+            assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.describe());
             let _ = consumer.prepare_wait();
             while consumer.pop(&mut [Descriptor::default(); 64]) > 0 {}
             let before = rig.sent(3);
             rig.until(Duration::from_millis(20), |_| false);
             let more = |engine: &netvm_engine::Engine| engine.ports()[3].tx_packets > before + 10_000;
-            assert!(rig.until(SOON, more), "{}", rig.story());
+            assert!(rig.until(SOON, more), "{}", rig.describe());
         }
     });
 }
@@ -260,7 +260,7 @@ fn the_manager_does_not_wait_for_the_eventfd_of_an_nf() {
         rig.engine.dismiss(id);
         rig.until(Duration::from_millis(100), |_| false);
         rig.engine.departed(id);
-        assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.describe());
         apply(&mut rig, &host);
     });
 }

@@ -32,13 +32,13 @@ fn a_hostile_nf_harms_nobody_else() {
     while start.elapsed() < Duration::from_secs(seconds) {
         assert!(!rig.until(Duration::from_millis(500), |_| false));
         let left = rig.engine.chains()[1].left;
-        assert!(left > last, "the honest chain stands still: {}", rig.story());
+        assert!(left > last, "the honest chain stands still: {}", rig.describe());
         last = left;
         // The hostile NF dies now and then, at any point, and another attaches.
         if start.elapsed() > Duration::from_secs(kills + 1) {
             kills += 1;
             rig.kill(hostile);
-            assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
+            assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.describe());
             hostile = rig.attach("hostile", "hostile", false);
         }
     }
@@ -48,12 +48,12 @@ fn a_hostile_nf_harms_nobody_else() {
     assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
     // The honest chain lost nothing, and only its own packets left by its port.
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(Duration::from_secs(10), nothing_is_out), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(10), nothing_is_out), "{}", rig.describe());
     let honest = &rig.engine.chains()[1];
-    assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
+    assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.describe());
     assert_eq!(rig.sent(3), honest.left);
     // The pools have all their buffers again.
-    assert!(rig.until(Duration::from_secs(5), all_is_free), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(5), all_is_free), "{}", rig.describe());
 }
 
 #[test]
@@ -71,25 +71,25 @@ fn buffers_of_a_liar_are_found_while_those_it_accuses_live_on() {
         let views = engine.instances();
         views[1].threads[0].delivered == 300 && views[1].threads[0].buffers == 0
     };
-    assert!(rig.until(Duration::from_secs(10), all_lost), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(10), all_lost), "{}", rig.describe());
     rig.kill(liar);
-    assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.describe());
     let audited = |notice: &Notice| if let Notice::Audited { buffers, .. } = notice { *buffers } else { 0 };
     assert_eq!(rig.notices.iter().map(audited).sum::<u64>(), 300, "{:?}", rig.notices);
     // The honest NF has lost nothing, and goes on.
     let honest = &rig.engine.instances()[0].threads[0];
-    assert!(honest.violations.is_empty(), "{}", rig.story());
+    assert!(honest.violations.is_empty(), "{}", rig.describe());
     let left = rig.engine.chains()[0].left;
     assert!(
         rig.until(Duration::from_secs(10), |engine| engine.chains()[0].left > left + 1000),
         "{}",
-        rig.story()
+        rig.describe()
     );
 }
 
 #[test]
 fn false_backpressure_ends_with_its_writer_and_needs_threads_of_the_chain() {
-    let mut host = line(&["a", "b", "rogue"], None, false);
+    let mut host = line(&["a", "b", "hostile"], None, false);
     host.chains[0].hops.pop();
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
@@ -101,14 +101,14 @@ fn false_backpressure_ends_with_its_writer_and_needs_threads_of_the_chain() {
         rig.until(Duration::from_secs(5), |engine| engine.chains()[0].left > left + 10_000)
     };
     // Bits of threads that the chain does not have: the NF threads 1 and 2 are `a` and `b`.
-    let rogue = rig.attach("rogue", "backpressure=3", false);
-    assert!(flows_on(&mut rig), "{}", rig.story());
-    rig.kill(rogue);
-    // Bits of all threads: they may close the chain while the rogue is there, but not for longer.
-    let rogue = rig.attach("rogue", "backpressure=0", false);
+    let hostile = rig.attach("hostile", "backpressure=3", false);
+    assert!(flows_on(&mut rig), "{}", rig.describe());
+    rig.kill(hostile);
+    // Bits of all threads: they may close the chain while the hostile NF is there, but not for longer.
+    let hostile = rig.attach("hostile", "backpressure=0", false);
     rig.until(Duration::from_millis(100), |_| false);
-    rig.kill(rogue);
-    assert!(flows_on(&mut rig), "{}", rig.story());
+    rig.kill(hostile);
+    assert!(flows_on(&mut rig), "{}", rig.describe());
 }
 
 /// Reserves huge pages for as long as it lives, if the machine lets it.
@@ -147,7 +147,7 @@ fn a_group_whose_nf_punches_holes_into_its_memory_starts_anew_and_others_flow_on
             println!("SKIP: no huge pages can be reserved here");
             continue;
         }
-        let host = two_lines([&["rogue"], &["a", "b"]], [source(60, None, false), source(60, None, true)]);
+        let host = two_lines([&["hostile"], &["a", "b"]], [source(60, None, false), source(60, None, true)]);
         let mut rig = Rig::new(&EngineConfig::default());
         rig.engine.apply(&host).unwrap();
         if huge {
@@ -160,25 +160,25 @@ fn a_group_whose_nf_punches_holes_into_its_memory_starts_anew_and_others_flow_on
             let left = rig.engine.chains()[chain].left;
             rig.until(Duration::from_secs(20), |engine| engine.chains()[chain].left > left + 10_000)
         };
-        assert!(until(&mut rig, 1), "{}", rig.story());
-        let rogue = rig.attach("rogue", "punch", false);
+        assert!(until(&mut rig, 1), "{}", rig.describe());
+        let hostile = rig.attach("hostile", "punch", false);
         assert!(
             rig.until(Duration::from_secs(20), |engine| engine.instances().len() == 2),
             "{}",
-            rig.story()
+            rig.describe()
         );
         assert!(rig.notices.iter().any(|n| matches!(n, Notice::GroupReset { group } if group.0 == 0)));
         assert!(
-            rig.notices.iter().any(|n| matches!(n, Notice::Evicted { instance, .. } if *instance == rogue))
+            rig.notices.iter().any(|n| matches!(n, Notice::Evicted { instance, .. } if *instance == hostile))
         );
-        assert!(until(&mut rig, 1), "{}", rig.story());
-        rig.kill(rogue);
+        assert!(until(&mut rig, 1), "{}", rig.describe());
+        rig.kill(hostile);
         // The group takes NFs again, over memory that it has not lost.
-        rig.attach("rogue", "forward", false);
-        assert!(until(&mut rig, 0) && until(&mut rig, 1), "{}", rig.story());
+        rig.attach("hostile", "forward", false);
+        assert!(until(&mut rig, 0) && until(&mut rig, 1), "{}", rig.describe());
         rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-        assert!(rig.until(Duration::from_secs(10), all_is_free), "{}", rig.story());
+        assert!(rig.until(Duration::from_secs(10), all_is_free), "{}", rig.describe());
         let honest = &rig.engine.chains()[1];
-        assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
+        assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.describe());
     }
 }

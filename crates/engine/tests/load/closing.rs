@@ -7,8 +7,8 @@ use netvm_engine::{DropReason, Engine, GroupId, PortId};
 use netvm_model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 
 use super::namespace::{Namespace, run};
-use crate::support::rogue::Rogue;
-use crate::support::rogues::{VERSION_1, is_up, socket, view};
+use crate::support::hostile_guest::HostileGuest;
+use crate::support::hostile_rig::{VERSION_1, is_up, socket, view};
 use crate::support::{Rig, all_is_free, group, port, source};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -35,11 +35,11 @@ fn check<T>(kind: PortKind, fill: impl FnOnce(&mut Rig) -> T) {
     host.ports[0].policy.forward = Forward::Port(PortId(1));
     rig.engine.apply(&host).unwrap();
     let is_full = rig.until(SOON, |engine| dropped(engine, 1, DropReason::TxFull) > 0);
-    assert!(is_full, "{}", rig.story());
+    assert!(is_full, "{}", rig.describe());
     rig.engine.reopen(&[PortId(1)]);
     assert!(view(&rig.engine, 0).rx_packets < PACKETS, "the source is too fast");
     let is_done = rig.until(SOON, |engine| view(engine, 0).rx_packets == PACKETS);
-    assert!(is_done, "{}", rig.story());
+    assert!(is_done, "{}", rig.describe());
     let reasons = [DropReason::TxFull, DropReason::HandoffFull, DropReason::NoPeer, DropReason::PortDown];
     let counted = |engine: &Engine| {
         view(engine, 1).tx_packets + reasons.map(|why| dropped(engine, 1, why)).iter().sum::<u64>()
@@ -47,10 +47,10 @@ fn check<T>(kind: PortKind, fill: impl FnOnce(&mut Rig) -> T) {
     // Packets may wait in the port that was opened in its place, too.
     rig.engine.reopen(&[PortId(1)]);
     // The last burst may still be on its way.
-    assert!(rig.until(Duration::from_secs(1), |engine| counted(engine) == PACKETS), "{}", rig.story());
-    assert!(dropped(&rig.engine, 1, DropReason::PortDown) > 0, "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(1), |engine| counted(engine) == PACKETS), "{}", rig.describe());
+    assert!(dropped(&rig.engine, 1, DropReason::PortDown) > 0, "{}", rig.describe());
     rig.engine.apply(&Host { ports: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn packets_for_a_guest_that_takes_none_are_counted_when_its_port_closes() {
     let kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
     check(kind, |rig| {
         // Its rings have no buffers.
-        let guest = Rogue::connect(&path, VERSION_1);
-        assert!(rig.until(SOON, |engine| is_up(engine, 1)), "{}", rig.story());
+        let guest = HostileGuest::connect(&path, VERSION_1);
+        assert!(rig.until(SOON, |engine| is_up(engine, 1)), "{}", rig.describe());
         guest
     });
 }

@@ -61,9 +61,9 @@ fn move_to_and_fro(frames: &[Vec<u8>], by_chain: bool) -> usize {
         moves += 1;
     }
     let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets >= u64::from(PACKETS);
-    assert!(rig.until(SOON, all), "{moves} moves; {}", rig.story());
+    assert!(rig.until(SOON, all), "{moves} moves; {}", rig.describe());
     let views = rig.engine.ports();
-    assert!(views.iter().all(|view| view.drops.is_empty()), "{}", rig.story());
+    assert!(views.iter().all(|view| view.drops.is_empty()), "{}", rig.describe());
     let moved = rig.notices.iter().filter(|notice| matches!(notice, Notice::QueueMoved { .. })).count();
     rig.engine.apply(&Host { engine: host.engine.clone(), ..Host::default() }).unwrap();
     let sent = read(&folder.file("out1.pcap"));
@@ -123,7 +123,7 @@ fn the_queues_of_an_overloaded_worker_move_to_one_that_has_time() {
     }
     rig.engine.apply(&host).unwrap();
     assert_eq!(places(&rig.engine), [0, 0], "nothing moves because the word is gone");
-    assert!(rig.until(SOON, |engine| places(engine) != [0, 0]), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| places(engine) != [0, 0]), "{}", rig.describe());
     let mut now = places(&rig.engine);
     now.sort_unstable();
     assert_eq!(now, [0, 1]);

@@ -133,7 +133,7 @@ fn a_thousand_rules_are_replaced_and_nothing_is_lost() {
         // They are in force.
         let seen = rig.engine.rule_counts()[&RuleId(0)].packets;
         let on = |engine: &Engine| engine.rule_counts()[&RuleId(0)].packets > seen;
-        assert!(rig.until(Duration::from_secs(10), on), "{}", rig.story());
+        assert!(rig.until(Duration::from_secs(10), on), "{}", rig.describe());
     }
     println!(
         "{RULES} rules replaced 20 times: compiled in {:.1?}, put into force in {:.1?}, longest turn {:.1?} (before {began:.1?})",
@@ -199,7 +199,7 @@ fn add_one_by_one(mut rules: Vec<Rule>) {
         applying.push(started.elapsed());
         while rig.engine.rule_count(RuleId(FIRST + n)).packets == 0 {
             rig.engine.service();
-            assert!(started.elapsed() < Duration::from_secs(10), "rule {n}: {}", rig.story());
+            assert!(started.elapsed() < Duration::from_secs(10), "rule {n}: {}", rig.describe());
             std::thread::sleep(Duration::from_micros(20));
         }
         took.push(started.elapsed());

@@ -168,7 +168,7 @@ fn connections_are_set_up_while_another_port_scans() {
     );
     assert!(scanned > 100_000, "{scanned}");
     for view in rig.engine.ports().iter().filter(|view| view.id != PortId(0)) {
-        assert!(view.drops.is_empty(), "{}", rig.story());
+        assert!(view.drops.is_empty(), "{}", rig.describe());
     }
     assert!(attacked_median <= calm_median * 2, "{calm_median:?}, attacked {attacked_median:?}");
 }

@@ -247,11 +247,11 @@ fn the_queues_of_a_source_share_its_rate_and_its_count() {
         let view = &engine.ports()[0];
         view.rx_packets + view.rx_dropped
     };
-    assert!(rig.until(Duration::from_secs(20), |engine| received(engine) >= 2001), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(20), |engine| received(engine) >= 2001), "{}", rig.describe());
     assert!(start.elapsed() > Duration::from_millis(95), "at the rate, not twice as fast");
     // It is over: nothing more is due.
     rig.until(Duration::from_millis(100), |_| false);
-    assert_eq!(received(&rig.engine), 2001, "{}", rig.story());
+    assert_eq!(received(&rig.engine), 2001, "{}", rig.describe());
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn the_shaper_of_a_port_holds_for_all_workers() {
     rig.engine.apply(&free).unwrap();
     let before = sent(&rig);
     let is_fast = |engine: &Engine| engine.ports()[1].tx_bytes * 8 > before + 10 * BITS.burst;
-    assert!(rig.until(Duration::from_secs(10), is_fast), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(10), is_fast), "{}", rig.describe());
     rig.engine.apply(&shaped).unwrap();
     // What was under way.
     rig.until(Duration::from_millis(50), |_| false);
@@ -303,9 +303,9 @@ fn a_lossless_source_loses_nothing_on_the_way_to_the_owners_of_its_flows() {
     rig.attach("a", "forward", false);
     rig.engine.apply(&host).unwrap();
     let all = |engine: &Engine| engine.chains()[0].left == COUNT;
-    assert!(rig.until(Duration::from_secs(60), all), "{}", rig.story());
-    assert_eq!(rig.engine.chains()[0].drops, [], "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(60), all), "{}", rig.describe());
+    assert_eq!(rig.engine.chains()[0].drops, [], "{}", rig.describe());
     // Both workers had flows.
     let busy = rig.engine.workers().filter(|worker| worker.counters.busy_packets.get() > COUNT / 8).count();
-    assert_eq!(busy, 2, "{}", rig.story());
+    assert_eq!(busy, 2, "{}", rig.describe());
 }

@@ -21,7 +21,7 @@ fn replicas_of_unequal_speed_are_equally_full_by_occupancy() {
         let instances = rig.engine.instances();
         replicas.map(|id| instances.iter().find(|view| view.id == id).unwrap().threads[0].returned)
     };
-    assert!(rig.until(Duration::from_secs(20), |engine| engine.chains()[0].left > 500), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(20), |engine| engine.chains()[0].left > 500), "{}", rig.describe());
     let before = processed(&rig);
     let mut sums = [0u64; 2];
     let mut apart = 0u64;

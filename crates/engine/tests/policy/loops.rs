@@ -54,7 +54,7 @@ fn a_loop_of_patch_ports_is_limited_and_reported() {
             };
         }
     }
-    assert!(wanted.is_empty(), "not reported: {wanted:?}\n{}", rig.story());
+    assert!(wanted.is_empty(), "not reported: {wanted:?}\n{}", rig.describe());
     let seconds = began.elapsed().as_secs() + 2;
     let views = rig.engine.ports();
     for reason in [DropReason::StormControl, DropReason::ForwardingLoop] {

@@ -193,10 +193,18 @@ fn a_new_rule_acts_on_what_was_proven_to_match_none() {
             rig.engine.apply_with(host.clone(), Arc::new(policy)).unwrap();
             // What was on its way when the rule came has left once a few thousand packets went the new way.
             let goal = sent(&rig.engine, out) + 5000;
-            assert!(rig.until(Duration::from_secs(30), |engine| sent(engine, out) > goal), "{}", rig.story());
+            assert!(
+                rig.until(Duration::from_secs(30), |engine| sent(engine, out) > goal),
+                "{}",
+                rig.describe()
+            );
             let stays = sent(&rig.engine, other);
             let goal = sent(&rig.engine, out) + 5000;
-            assert!(rig.until(Duration::from_secs(30), |engine| sent(engine, out) > goal), "{}", rig.story());
+            assert!(
+                rig.until(Duration::from_secs(30), |engine| sent(engine, out) > goal),
+                "{}",
+                rig.describe()
+            );
             assert_eq!(sent(&rig.engine, other), stays);
         }
     }

@@ -101,7 +101,7 @@ fn replicas_of_unequal_speed_are_equally_full_and_no_flow_is_reordered() {
         }
         left == all
     });
-    assert!(done, "{}", rig.story());
+    assert!(done, "{}", rig.describe());
     let shares = returned(&rig, ids);
     let means = sums.map(|sum| sum as f64 / samples.max(1) as f64);
     println!(
@@ -127,7 +127,11 @@ fn flows_stick_to_replicas_of_inner_hops_until_one_is_gone() {
     let ids = [50, 200].map(|sleep| rig.attach("b", &format!("sleep={sleep}"), false));
     rig.engine.apply(&host(&scratch, &["a", "b"], &frames)).unwrap();
     let all = u64::from(FLOWS * PACKETS);
-    assert!(rig.until(Duration::from_secs(120), |engine| engine.chains()[0].left == all), "{}", rig.story());
+    assert!(
+        rig.until(Duration::from_secs(120), |engine| engine.chains()[0].left == all),
+        "{}",
+        rig.describe()
+    );
     let shares = returned(&rig, ids);
     // What stuck to one that is gone goes to the other. The captures of ports that are closed are whole.
     rig.kill(ids[0]);
@@ -136,5 +140,5 @@ fn flows_stick_to_replicas_of_inner_hops_until_one_is_gone() {
     check_order(&scratch.sent(1));
     assert!(shares.iter().all(|share| *share > all / 20), "{shares:?}");
     let left = |engine: &Engine| engine.chains()[0].left == 2 * all;
-    assert!(rig.until(Duration::from_secs(120), left), "{}", rig.story());
+    assert!(rig.until(Duration::from_secs(120), left), "{}", rig.describe());
 }

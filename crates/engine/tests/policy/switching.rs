@@ -100,7 +100,7 @@ fn packets_are_switched_behind_a_chain() {
         let next = Scratch::new();
         rig.engine.apply(&switch_behind_nf(&next, 9, &[])).unwrap();
         let sent = [0, 1, 2].map(|port| scratch.sent(port).len());
-        assert_eq!(sent, *expected, "stage {n}: {}", rig.story());
+        assert_eq!(sent, *expected, "stage {n}: {}", rig.describe());
     }
     let drops: Vec<_> = rig.engine.ports().into_iter().flat_map(|port| port.drops).collect();
     assert!(drops.iter().all(|(reason, _)| *reason == DropReason::Filtered), "{drops:?}");
@@ -116,7 +116,7 @@ fn a_chain_that_ends_in_switching_from_now_on_has_its_ports_switched() {
     rig.engine.apply(&switch_behind_nf(&scratch, 0, &[frame(10, mac(11), 0)])).unwrap();
     finish(&mut rig);
     rig.engine.apply(&switch_behind_nf(&Scratch::new(), 9, &[])).unwrap();
-    assert_eq!([0, 1, 2].map(|port| scratch.sent(port).len()), [0, 1, 1], "{}", rig.story());
+    assert_eq!([0, 1, 2].map(|port| scratch.sent(port).len()), [0, 1, 1], "{}", rig.describe());
 }
 
 #[test]

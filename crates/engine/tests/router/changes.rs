@@ -39,7 +39,7 @@ fn start(host: &Host, first: Update) -> (Rig, Vec<u32>) {
     rig.engine.apply(&quiet(host)).unwrap();
     let routes = first.routes.len();
     rig.engine.update_router(RouterId(0), first).unwrap();
-    assert!(rig.until(LIMIT, |engine| routes_in_use(engine) == routes), "{}", rig.story());
+    assert!(rig.until(LIMIT, |engine| routes_in_use(engine) == routes), "{}", rig.describe());
     let free = rig.free_buffers();
     rig.engine.apply(host).unwrap();
     (rig, free)
@@ -87,7 +87,7 @@ fn routes_change_under_load_without_a_loss() {
                 engine.ports().iter().any(|port| port.id == PortId(out) && port.tx_packets > before + 32)
             }),
             "change {n}: {}",
-            rig.story()
+            rig.describe()
         );
         last = rig.engine.routers()[0].routes.0;
     }
@@ -142,7 +142,7 @@ fn packets_keep_to_their_route_while_thousands_beside_it_change() {
             rig.engine.update_router(RouterId(0), Update { routes, ..Update::default() }).unwrap();
         }
         let all = in_use(CHANGES);
-        assert!(rig.until(LIMIT, |engine| routes_in_use(engine) == all), "{}", rig.story());
+        assert!(rig.until(LIMIT, |engine| routes_in_use(engine) == all), "{}", rig.describe());
     }
     let took = begin.elapsed();
     let [sent, astray] = stop(&mut rig, &host, &free);
@@ -171,9 +171,9 @@ fn change_cores(frames: &[Vec<u8>]) -> usize {
     }
     finish(&mut rig);
     let ports = rig.engine.ports();
-    assert!(ports.iter().all(|port| port.drops.is_empty()), "{}", rig.story());
+    assert!(ports.iter().all(|port| port.drops.is_empty()), "{}", rig.describe());
     let router = rig.engine.routers()[0];
-    assert_eq!((router.forwarded, router.punted), (packets, 0), "{}", rig.story());
+    assert_eq!((router.forwarded, router.punted), (packets, 0), "{}", rig.describe());
     let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
     let of = |punt: u16| ports.iter().find(|port| port.id == PortId(punt)).unwrap().router_interface;
     let lan = InterfaceCounts { rx_packets: packets, rx_bytes: bytes, ..InterfaceCounts::default() };
@@ -182,7 +182,7 @@ fn change_cores(frames: &[Vec<u8>]) -> usize {
     // Closing the ports gives back what they hold.
     let (ports, routers) = Default::default();
     rig.engine.apply(&Host { ports, routers, ..host }).unwrap();
-    assert!(rig.free_buffers().iter().zip(&free).all(|(now, before)| now >= before), "{}", rig.story());
+    assert!(rig.free_buffers().iter().zip(&free).all(|(now, before)| now >= before), "{}", rig.describe());
     let sent = scratch.sent(WAN);
     assert_eq!(sent.len(), frames.len());
     let number = |frame: &[u8]| u32::from_be_bytes(*frame.last_chunk().unwrap());

@@ -154,7 +154,7 @@ fn packets_are_routed_behind_a_chain() {
     rig.engine.apply(&host(&frames)).unwrap();
     finish(&mut rig);
     let router = rig.engine.routers()[0];
-    assert_eq!((router.forwarded, router.punted), (20, 0), "{}", rig.story());
+    assert_eq!((router.forwarded, router.punted), (20, 0), "{}", rig.describe());
     rig.engine.apply(&Host { ports: Vec::new(), routers: Vec::new(), ..host(&[]) }).unwrap();
     let sent = scratch.sent(WAN);
     assert_eq!(sent.len(), 20);

@@ -150,7 +150,7 @@ pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     rig.engine.update_router(RouterId(0), update.clone()).unwrap();
     let routes = update.routes.iter().filter(|(net, _)| matches!(net, IpNet::V4(_))).count();
     let known = |engine: &netvm_engine::Engine| engine.routers()[0].routes.0 == routes;
-    assert!(rig.until(LIMIT, known), "{}", rig.story());
+    assert!(rig.until(LIMIT, known), "{}", rig.describe());
     let free = rig.free_buffers();
     rig.engine.apply(host).unwrap();
     free

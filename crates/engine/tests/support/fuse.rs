@@ -17,13 +17,13 @@ const OPEN: u32 = 14;
 const INIT: u32 = 26;
 
 /// A file without a server. A process that faults on its pages, stats it or closes it waits until this is dropped.
-pub struct Deaf {
+pub struct UnservedFile {
     // Dropped before the file, which cannot be closed otherwise.
     _server: File,
     pub file: File,
 }
 
-impl Deaf {
+impl UnservedFile {
     /// `None` where there is no FUSE, or this process may not mount.
     pub fn open(bytes: u64) -> Option<Self> {
         let known = |errno| matches!(errno, Errno::PERM | Errno::NODEV | Errno::NOSYS);

@@ -38,12 +38,12 @@ pub fn view(engine: &Engine, id: u16) -> PortView {
 }
 
 pub fn connected(rig: &mut Rig, id: u16) {
-    assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.describe());
 }
 
 /// All buffers come back to the pool once all traffic has stopped.
 pub fn no_buffer_is_lost(rig: &mut Rig) {
-    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
 }
 
 pub fn frames(count: u16) -> Vec<Vec<u8>> {
@@ -75,7 +75,7 @@ pub fn transfer(rig: &mut Rig, guests: Guests<'_>, frames: &[Vec<u8>], expected:
     connected(rig, 1);
     let sender = sender.capture(&input, &nothing).start();
     let came = rig.until(SOON, |engine| view(engine, 1).tx_packets >= expected);
-    assert!(came, "{}", rig.story());
+    assert!(came, "{}", rig.describe());
     // What is in the guest's ring is taken within a few milliseconds.
     std::thread::sleep(Duration::from_millis(300));
     quit(vec![sender, receiver]);
@@ -130,7 +130,7 @@ pub fn swallow_by(path: &Path, rings: &str) -> Running {
 /// More packets leave by port 1.
 pub fn goes_on(rig: &mut Rig) {
     let before = rig.sent(1);
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.describe());
 }
 
 /// The lock of guests, a folder, and sockets in it for two of them.

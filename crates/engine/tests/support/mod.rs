@@ -7,10 +7,10 @@ pub mod crowd;
 pub mod fuse;
 pub mod guest;
 pub mod guests;
+pub mod hostile_guest;
+pub mod hostile_rig;
 pub mod nf;
 pub mod pcap;
-pub mod rogue;
-pub mod rogues;
 pub mod vm;
 pub mod wakes;
 
@@ -179,7 +179,7 @@ impl Rig {
     pub fn await_end(&mut self, id: InstanceId) {
         let mut nf = self.take(id);
         let has_ended = self.until(Duration::from_secs(20), |_| nf.child.try_wait().unwrap().is_some());
-        assert!(has_ended, "{}", self.story());
+        assert!(has_ended, "{}", self.describe());
         self.engine.departed(id);
     }
 
@@ -205,7 +205,7 @@ impl Rig {
                 self.engine.stop_trace(trace);
                 return packets;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "{packets:#?}\n{}", self.story());
+            assert!(start.elapsed() < Duration::from_secs(20), "{packets:#?}\n{}", self.describe());
             self.until(Duration::from_millis(2), |_| false);
         }
     }
@@ -226,7 +226,7 @@ impl Rig {
     }
 
     /// All counters, for messages.
-    pub fn story(&self) -> String {
+    pub fn describe(&self) -> String {
         let drops: BTreeMap<_, _> = self.engine.chains().into_iter().map(|chain| (chain.id, chain)).collect();
         format!(
             "{drops:#?}\n{:#?}\n{:#?}\n{:#?}",

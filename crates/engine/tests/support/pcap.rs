@@ -107,17 +107,17 @@ pub fn start(rig: &mut Rig, host: &Host, nfs: &[&str]) {
 pub fn finish(rig: &mut Rig) {
     let limit = Duration::from_secs(60);
     let all = rig.until(limit, |engine| engine.ports().iter().all(|port| port.done != Some(false)));
-    assert!(all, "{}", rig.story());
+    assert!(all, "{}", rig.describe());
     // What was read last is on its way when a capture says that it is done: some turns more, in which workers also hand packets
     // to each other, before and after what is with NFs.
     let turns =
         |engine: &netvm_engine::Engine| engine.workers().map(|worker| worker.counters.turns.get()).min();
     let settle = |rig: &mut Rig| {
         let last = turns(&rig.engine).map(|turns| turns + 4);
-        assert!(rig.until(limit, |engine| turns(engine) >= last), "{}", rig.story());
+        assert!(rig.until(limit, |engine| turns(engine) >= last), "{}", rig.describe());
     };
     settle(rig);
-    assert!(rig.until(limit, nothing_is_out), "{}", rig.story());
+    assert!(rig.until(limit, nothing_is_out), "{}", rig.describe());
     settle(rig);
 }
 

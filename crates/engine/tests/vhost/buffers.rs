@@ -1,6 +1,6 @@
 //! Buffers of every shape that virtio allows (virtio 1.2, sections 2.7 and 2.8), and how a guest offers them.
 
-use crate::support::rogue::{AVAILABLE, Rogue, USED, descriptor};
+use crate::support::hostile_guest::{AVAILABLE, HostileGuest, USED, descriptor};
 
 /// Bytes of a virtio-net header (virtio 1.2, section 5.1.6).
 pub const HEADER: usize = 12;
@@ -48,7 +48,7 @@ pub fn place(buffer: usize, piece: usize) -> u64 {
 
 /// A ring of a guest.
 pub struct Ring<'a> {
-    pub rogue: &'a Rogue,
+    pub hostile: &'a HostileGuest,
     /// Its address.
     pub at: u64,
     pub packed: bool,
@@ -68,7 +68,7 @@ impl Ring<'_> {
             } else {
                 descriptor(place, length, flags, if last { 0 } else { first + piece as u16 + 1 })
             };
-            self.rogue.write(table + (u64::from(first) + piece as u64) * 16, word);
+            self.hostile.write(table + (u64::from(first) + piece as u64) * 16, word);
         }
     }
 
@@ -84,7 +84,7 @@ impl Ring<'_> {
         } else {
             descriptor(table, bytes, TABLE, 0)
         };
-        self.rogue.write(self.at + u64::from(head) * 16, word);
+        self.hostile.write(self.at + u64::from(head) * 16, word);
     }
 
     /// Offers the buffers, the first of a packed ring last. Returns their first descriptors.
@@ -94,18 +94,18 @@ impl Ring<'_> {
         for (number, buffer) in buffers.iter().enumerate() {
             self.describe(slot, number, buffer);
             if !self.packed {
-                self.rogue.write(self.at + AVAILABLE + 4 + number as u64 * 2, slot.to_ne_bytes());
+                self.hostile.write(self.at + AVAILABLE + 4 + number as u64 * 2, slot.to_ne_bytes());
             } else if first.is_none() {
                 // Not there yet.
-                first = Some(self.rogue.read::<2>(self.at + 14));
-                self.rogue.write(self.at + 14, [0; 2]);
+                first = Some(self.hostile.read::<2>(self.at + 14));
+                self.hostile.write(self.at + 14, [0; 2]);
             }
             heads.push(slot);
             slot += buffer.slots() as u16;
         }
         match first {
-            Some(flags) => self.rogue.write(self.at + 14, flags),
-            None => self.rogue.write(self.at + AVAILABLE + 2, (buffers.len() as u16).to_ne_bytes()),
+            Some(flags) => self.hostile.write(self.at + 14, flags),
+            None => self.hostile.write(self.at + AVAILABLE + 2, (buffers.len() as u16).to_ne_bytes()),
         }
         heads
     }
@@ -114,9 +114,9 @@ impl Ring<'_> {
     pub fn is_used(&self, heads: &[u16]) -> bool {
         if self.packed {
             let last = u64::from(*heads.last().unwrap());
-            u16::from_ne_bytes(self.rogue.read(self.at + last * 16 + 14)) & 0x8080 == 0
+            u16::from_ne_bytes(self.hostile.read(self.at + last * 16 + 14)) & 0x8080 == 0
         } else {
-            u16::from_ne_bytes(self.rogue.read(self.at + USED + 2)) == heads.len() as u16
+            u16::from_ne_bytes(self.hostile.read(self.at + USED + 2)) == heads.len() as u16
         }
     }
 }

@@ -57,10 +57,10 @@ fn what_the_device_copies_is_what_was_sent() {
             &sent,
             expected,
         );
-        assert!(got == sent, "{} of {} frames, or others: {}", got.len(), sent.len(), rig.story());
-        assert!(copies(&rig) >= before + copied, "{}", rig.story());
-        assert!(copied > 0 || copies(&rig) == before, "{}", rig.story());
-        assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.story());
+        assert!(got == sent, "{} of {} frames, or others: {}", got.len(), sent.len(), rig.describe());
+        assert!(copies(&rig) >= before + copied, "{}", rig.describe());
+        assert!(copied > 0 || copies(&rig) == before, "{}", rig.describe());
+        assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.describe());
     }
     no_buffer_is_lost(&mut rig);
 }
@@ -79,7 +79,7 @@ fn segments_in_several_buffers_are_copied_whole() {
     let payload = |frame: &Vec<u8>| frame[74..].to_vec();
     assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), sent.iter().map(Vec::len).collect::<Vec<_>>());
     assert_eq!(got.iter().map(payload).collect::<Vec<_>>(), sent.iter().map(payload).collect::<Vec<_>>());
-    assert!(copies(&rig) > 4, "{}", rig.story());
+    assert!(copies(&rig) > 4, "{}", rig.describe());
     no_buffer_is_lost(&mut rig);
 }
 
@@ -98,12 +98,12 @@ fn guests_and_ports_that_go_with_copies_under_way_lose_no_buffer() {
         connected(&mut rig, 1);
         let before = copies(&rig);
         goes_on(&mut rig);
-        assert!(copies(&rig) > before + 500, "{}", rig.story());
+        assert!(copies(&rig) > before + 500, "{}", rig.describe());
         receiver.kill();
         let counted = rig.until(SOON, |engine| {
             view(engine, 1).drops.iter().any(|(reason, _)| *reason == DropReason::NoPeer)
         });
-        assert!(counted, "{}", rig.story());
+        assert!(counted, "{}", rig.describe());
     }
     let receiver = swallow(&b);
     goes_on(&mut rig);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::rogues::{ROGUE, fault, is_up, rig, socket, view};
+use crate::support::hostile_rig::{HOSTILE, fault, is_up, rig, socket, view};
 use netvm_model::VhostDma;
 
 /// Its processor is translated.
@@ -49,8 +49,8 @@ fn memory_of_qemu_is_taken() {
     let path = socket("qemu-memfd");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
     let Some(_qemu) = boot(&path, "memory-backend-memfd") else { return };
-    let sends = |engine: &_| is_up(engine, ROGUE) && view(engine, ROGUE).rx_packets > 0;
-    assert!(rig.until(SOON, sends), "{}", rig.story());
+    let sends = |engine: &_| is_up(engine, HOSTILE) && view(engine, HOSTILE).rx_packets > 0;
+    assert!(rig.until(SOON, sends), "{}", rig.describe());
 }
 
 #[test]
@@ -61,10 +61,10 @@ fn a_file_on_a_disk_is_not_and_why_is_said() {
     let is_memory = rustix::fs::fcntl_get_seals(std::fs::File::create_new(&file).unwrap()).is_ok();
     let qemu = boot(&path, &format!("memory-backend-file,mem-path={}", file.display()));
     let is_told = |engine: &_| fault(engine).is_some_and(|fault| fault.contains("memory-backend-memfd"));
-    let told = qemu.is_none() || is_memory || rig.until(SOON, is_told);
+    let fault_notices = qemu.is_none() || is_memory || rig.until(SOON, is_told);
     std::fs::remove_file(&file).unwrap();
     if is_memory {
         println!("SKIP: the sources are in memory");
     }
-    assert!(told, "{}", rig.story());
+    assert!(fault_notices, "{}", rig.describe());
 }

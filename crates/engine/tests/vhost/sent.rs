@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::buffers::{Buffer, HEADER, Ring, place};
 use crate::support::Rig;
 use crate::support::guests::{SOON, host, no_buffer_is_lost, view};
+use crate::support::hostile_guest::HostileGuest;
+use crate::support::hostile_rig::{CSUM, INDIRECT, MERGEABLE, PACKED, TSO, VERSION_1};
 use crate::support::pcap::Scratch;
-use crate::support::rogue::Rogue;
-use crate::support::rogues::{CSUM, INDIRECT, MERGEABLE, PACKED, TSO, VERSION_1};
 use netvm_engine::DropReason;
 use netvm_model::{EngineConfig, Forward, Host};
 use netvm_wire::{FrameBuilder, MacAddr, checksum, parse};
@@ -30,11 +30,11 @@ fn sent(header: [u8; HEADER], frame: &[u8], pieces: &[usize], indirect: bool) ->
 }
 
 /// Writes what is in a buffer.
-fn fill(rogue: &Rogue, number: usize, sent: &Sent) {
+fn fill(hostile: &HostileGuest, number: usize, sent: &Sent) {
     let mut bytes = &sent.bytes[..];
     for (piece, length) in sent.buffer.pieces.iter().enumerate() {
         let (part, rest) = bytes.split_at(*length);
-        (place(number, piece)..).zip(part).for_each(|(place, byte)| rogue.write(place, [*byte]));
+        (place(number, piece)..).zip(part).for_each(|(place, byte)| hostile.write(place, [*byte]));
         bytes = rest;
     }
 }
@@ -58,17 +58,17 @@ fn send(name: &str, features: u64, sent: &[Sent], malformed: u64) -> Vec<Vec<u8>
     capture.policy.forward = Forward::Normal;
     host.ports.push(capture);
     rig.engine.apply(&host).unwrap();
-    let rogue = Rogue::connect(&path, features);
-    sent.iter().enumerate().for_each(|(number, sent)| fill(&rogue, number, sent));
-    let ring = Ring { rogue: &rogue, at: RING, packed: features & PACKED != 0, flags: 0 };
+    let hostile = HostileGuest::connect(&path, features);
+    sent.iter().enumerate().for_each(|(number, sent)| fill(&hostile, number, sent));
+    let ring = Ring { hostile: &hostile, at: RING, packed: features & PACKED != 0, flags: 0 };
     let heads = ring.offer(&sent.iter().map(|sent| sent.buffer.clone()).collect::<Vec<_>>());
-    rogue.kick();
-    assert!(rig.until(SOON, |_| ring.is_used(&heads)), "{}", rig.story());
+    hostile.kick();
+    assert!(rig.until(SOON, |_| ring.is_used(&heads)), "{}", rig.describe());
     let passed = sent.len() as u64 - malformed;
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets == passed), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets == passed), "{}", rig.describe());
     let drops = view(&rig.engine, 0).drops;
     let dropped = drops.iter().find(|(why, _)| *why == DropReason::Malformed).map_or(0, |(_, count)| *count);
-    assert_eq!(dropped, malformed, "{}", rig.story());
+    assert_eq!(dropped, malformed, "{}", rig.describe());
     std::thread::sleep(Duration::from_millis(20));
     no_buffer_is_lost(&mut rig);
     rig.engine.apply(&Host::default()).unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::buffers::{Buffer, HEADER, Ring, WRITE, place};
 use crate::support::Rig;
-use crate::support::rogue::{Rogue, USED};
-use crate::support::rogues::{INDIRECT, MERGEABLE, PACKED, VERSION_1, with_rig};
+use crate::support::hostile_guest::{HostileGuest, USED};
+use crate::support::hostile_rig::{INDIRECT, MERGEABLE, PACKED, VERSION_1, with_rig};
 use netvm_model::VhostDma;
 use netvm_wire::{checksum, parse};
 
@@ -34,18 +34,18 @@ fn shapes(mergeable: bool) -> Vec<Buffer> {
 }
 
 /// The content of a buffer.
-fn content(rogue: &Rogue, number: usize, buffer: &Buffer) -> Vec<u8> {
+fn content(hostile: &HostileGuest, number: usize, buffer: &Buffer) -> Vec<u8> {
     let pieces = buffer.pieces.iter().enumerate();
     let bytes = pieces.flat_map(|(piece, bytes)| {
-        (0..*bytes as u64).map(move |offset| rogue.read::<1>(place(number, piece) + offset)[0])
+        (0..*bytes as u64).map(move |offset| hostile.read::<1>(place(number, piece) + offset)[0])
     });
     bytes.collect()
 }
 
 /// The number and length of the `n`th used buffer, whose first slot is `slot`.
-fn given(rogue: &Rogue, n: usize, slot: usize, packed: bool) -> (u32, u32) {
+fn given(hostile: &HostileGuest, n: usize, slot: usize, packed: bool) -> (u32, u32) {
     let at = if packed { slot as u64 * 16 + 8 } else { USED + 4 + n as u64 * 8 };
-    let word: [u8; 8] = rogue.read(at);
+    let word: [u8; 8] = hostile.read(at);
     let (low, high) = (&word[..4], &word[4..]);
     let number = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
     if packed { (number(high) & 0xffff, number(low)) } else { (number(low), number(high)) }
@@ -54,21 +54,21 @@ fn given(rogue: &Rogue, n: usize, slot: usize, packed: bool) -> (u32, u32) {
 fn packets_come_whole(rig: &mut Rig, path: &Path, features: u64) {
     let packed = features & PACKED != 0;
     let mergeable = features & MERGEABLE != 0;
-    let rogue = Rogue::connect(path, features);
+    let hostile = HostileGuest::connect(path, features);
     let buffers = shapes(mergeable);
-    let ring = Ring { rogue: &rogue, at: 0, packed, flags: WRITE };
+    let ring = Ring { hostile: &hostile, at: 0, packed, flags: WRITE };
     let heads = ring.offer(&buffers);
     let done = rig.until(Duration::from_secs(30), |_| ring.is_used(&heads));
-    assert!(done, "{}", rig.story());
+    assert!(done, "{}", rig.describe());
 
     let mut packet = Vec::new();
     let mut frames = Vec::new();
     for (number, buffer) in buffers.iter().enumerate() {
         let slot = usize::from(heads[number]);
-        let (id, bytes) = given(&rogue, number, slot, packed);
+        let (id, bytes) = given(&hostile, number, slot, packed);
         // Split rings name a buffer by its first slot.
         assert_eq!(id as usize, if packed { number } else { slot });
-        packet.extend(&content(&rogue, number, buffer)[..bytes as usize]);
+        packet.extend(&content(&hostile, number, buffer)[..bytes as usize]);
         if packet.len() >= HEADER + FRAME {
             frames.push(std::mem::take(&mut packet));
         }

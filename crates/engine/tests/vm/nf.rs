@@ -73,14 +73,14 @@ fn every_capture_passes_a_vm_between_two_processes() {
         rig.engine.apply(&host).unwrap();
         let all = |engine: &Engine| engine.chains()[0].left == before + expected.len() as u64;
         let done = rig.until(SOON, all);
-        assert!(done, "{}: {}\n{}", path.display(), rig.story(), vm.console());
+        assert!(done, "{}: {}\n{}", path.display(), rig.describe(), vm.console());
         // Closing the port completes the capture.
         rig.engine.apply(&Host { ports: vec![quiet.clone()], ..idle.clone() }).unwrap();
         let same = || frames(&output).is_some_and(|frames| frames == *expected);
         assert!(rig.until(SOON, |_| same()), "{}: not byte for byte, in order", path.display());
     }
     let sent = captures.iter().map(|(_, frames)| frames.len() as u64).sum::<u64>();
-    assert!(rig.until_received(vm.id, sent), "{}", rig.story());
+    assert!(rig.until_received(vm.id, sent), "{}", rig.describe());
     std::fs::remove_dir_all(&space).unwrap();
 }
 
@@ -101,10 +101,10 @@ fn a_vm_that_is_killed_loses_no_buffer_and_a_standby_takes_over() {
     let vm = rig.attach_vm("b", &image, false);
     let standby = rig.attach("b", "forward", true);
     let passed = rig.engine.chains()[0].left;
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 10_000), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 10_000), "{}", rig.describe());
     let (id, others) = (vm.id, rig.engine.chains()[1].left);
     rig.kill_vm(vm);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
     let first_sweep = rig.notices.iter().find_map(|notice| match notice {
         Notice::Reclaimed { instance, first_sweep, .. } if *instance == id => Some(*first_sweep),
         _ => None,
@@ -114,8 +114,8 @@ fn a_vm_that_is_killed_loses_no_buffer_and_a_standby_takes_over() {
         |notice: &Notice| matches!(notice, Notice::StandbyTookOver { instance, .. } if *instance == standby);
     assert!(rig.notices.iter().any(took_over), "{:?}", rig.notices);
     let passed = rig.engine.chains()[0].left;
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000), "{}", rig.story());
-    assert!(rig.engine.chains()[1].left > others, "the other chain stood still: {}", rig.story());
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000), "{}", rig.describe());
+    assert!(rig.engine.chains()[1].left > others, "the other chain stood still: {}", rig.describe());
     // The process goes, a VM comes in its place.
     rig.kill(standby);
     let vm = rig.attach_vm("b", &image, false);
@@ -123,12 +123,12 @@ fn a_vm_that_is_killed_loses_no_buffer_and_a_standby_takes_over() {
     assert!(
         rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000),
         "{}\n{}",
-        rig.story(),
+        rig.describe(),
         vm.console()
     );
     rig.engine.apply(&Host { rules: Vec::new(), ..two_chains() }).unwrap();
-    assert!(rig.until(SOON, nothing_is_out), "{}", rig.story());
-    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+    assert!(rig.until(SOON, nothing_is_out), "{}", rig.describe());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_vm_sees_the_packets_of_its_own_group_only() {
     rig.attach("a", "forward", false);
     rig.attach("c", "forward", false);
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == 500), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == 500), "{}", rig.describe());
     for (role, sees) in [("other", false), ("own", true)] {
         let mut vm = rig.start_vm(role, &image, false);
         // The console is a file: what was written is there when QEMU has ended.
@@ -181,18 +181,18 @@ fn a_hostile_guest_stops_nobody_else() {
         assert!(!rig.until(Duration::from_millis(200), |_| false));
         // With patience: on a machine with much else to do a worker may have to wait for its core.
         let moves = rig.until(SOON, |engine| engine.chains()[1].left > last);
-        assert!(moves, "the honest chain stands still: {}", rig.story());
+        assert!(moves, "the honest chain stands still: {}", rig.describe());
         last = rig.engine.chains()[1].left;
     }
     rig.kill_vm(vm);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
     let chain = &rig.engine.chains()[0];
     assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(SOON, nothing_is_out), "{}", rig.story());
-    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+    assert!(rig.until(SOON, nothing_is_out), "{}", rig.describe());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
     let honest = &rig.engine.chains()[1];
-    assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
+    assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.describe());
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_vm_with_one_possible_processor_is_told_what_to_change() {
     let ReadyMessage::Failed { reason } = rig.ready_message(&mut vm) else { panic!("it attached") };
     assert!(reason.contains("maxcpus=2"), "{reason}");
     rig.kill_vm(vm);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
 }
 
 #[test]
@@ -228,8 +228,13 @@ fn a_vm_has_threads_and_regions_as_a_process_does() {
     let vm = rig.attach_vm("a", &image, false);
     rig.attach("b", "forward", false);
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}\n{}", rig.story(), vm.console());
-    assert!(rig.until_received(vm.id, COUNT), "{}", rig.story());
+    assert!(
+        rig.until(SOON, |engine| engine.chains()[0].left == COUNT),
+        "{}\n{}",
+        rig.describe(),
+        vm.console()
+    );
+    assert!(rig.until_received(vm.id, COUNT), "{}", rig.describe());
     let view = rig.engine.instances().into_iter().find(|view| view.id == vm.id).unwrap();
     assert_eq!(view.threads.len(), 2);
 }
@@ -247,16 +252,16 @@ fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
         assert!(
             rig.until(SOON, |engine| engine.chains()[0].left > 1000),
             "{}\n{}",
-            rig.story(),
+            rig.describe(),
             vm.console()
         );
         vm.press_enter();
         let ended = rig.until(SOON, |_| vm.child.try_wait().unwrap().is_some());
         assert!(ended, "{how}: QEMU goes on\n{}", vm.console());
         rig.engine.departed(vm.id);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
         rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-        assert!(rig.until(SOON, all_is_free), "{how}: {}", rig.story());
+        assert!(rig.until(SOON, all_is_free), "{how}: {}", rig.describe());
     }
 }
 
@@ -291,7 +296,12 @@ fn a_doorbell_wakes_workers_processes_and_the_vm() {
     assert!(idle.iter().all(|count| *count < 300), "sleeps of all that are idle for a second: {idle:?}");
     let before = sleeps(&rig);
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}\n{}", rig.story(), vm.console());
+    assert!(
+        rig.until(SOON, |engine| engine.chains()[0].left == COUNT),
+        "{}\n{}",
+        rig.describe(),
+        vm.console()
+    );
     // Asleep when each packet comes, every 50 ms; left alone, NFs would have slept for 100 ms each time.
     let [_, vm_sleeps, process_sleeps] = since(before, sleeps(&rig));
     assert!(vm_sleeps > COUNT * 3 / 4 && process_sleeps > COUNT * 3 / 4, "{vm_sleeps} {process_sleeps}");

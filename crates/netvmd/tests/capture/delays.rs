@@ -16,9 +16,10 @@ const BUFFER: u64 = 256 << 20;
 
 #[test]
 fn four_large_captures_delay_neither_the_api_nor_a_fail_over() {
-    let lane = common::lane("a", &format!("standby = 1\n{}", program("forward")));
-    let lane = lane.replace("size = 60", "size = 1500").replace("rate = 5000", "rate = 20000");
-    let daemon = Daemon::start(&format!("{}{lane}", common::ENGINE));
+    let forwarding_chain = common::forwarding_chain("a", &format!("standby = 1\n{}", program("forward")));
+    let forwarding_chain =
+        forwarding_chain.replace("size = 60", "size = 1500").replace("rate = 5000", "rate = 20000");
+    let daemon = Daemon::start(&format!("{}{forwarding_chain}", common::ENGINE));
     let is_standby = |nf: &NfInfo| nf.state == NfState::Standby;
     daemon.until("a standby waits", |daemon| daemon.get::<Vec<NfInfo>>(path::NFS).iter().any(is_standby));
     daemon.until_flowing("a");

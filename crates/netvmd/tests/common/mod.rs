@@ -308,7 +308,7 @@ pub fn engine(keys: &str) -> String {
 }
 
 /// A slow source, a chain of one NF, and a sink.
-pub fn lane(name: &str, program: &str) -> String {
+pub fn forwarding_chain(name: &str, program: &str) -> String {
     format!(
         "\n[[port]]\nname = \"{name}-in\"\nkind = \"source\"\nsize = 60\nflows = 8\nrate = 5000\n\
          \n[[port]]\nname = \"{name}-out\"\nkind = \"sink\"\n\

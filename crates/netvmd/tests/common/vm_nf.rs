@@ -1,14 +1,14 @@
-//! A lane whose NF runs in a VM, as this test binary.
+//! A chain whose NF runs in a VM, as this test binary.
 
 use super::guest::Image;
-use super::{Daemon, ENGINE, PROGRAM, lane};
+use super::{Daemon, ENGINE, PROGRAM, forwarding_chain};
 
-/// The configuration of lane `a` and VM `box`, with further keys.
+/// The configuration of chain `a` and VM `box`, with further keys.
 pub fn config(image: &Image, notify: &str) -> String {
     let folder = image.folder.0.display();
-    let lane = lane("a", "").replace("rate = 5000", "rate = 500");
+    let forwarding_chain = forwarding_chain("a", "").replace("rate = 5000", "rate = 500");
     format!(
-        r#"{ENGINE}{lane}
+        r#"{ENGINE}{forwarding_chain}
         [[vm]]
         name = "box"
         role = "a-nf"

@@ -3,7 +3,7 @@
 use netvm_api::{ApplyReply, Done, NfInfo, NfState, PlanReply, path};
 use rustix::process::Signal;
 
-use super::common::{Daemon, ENGINE, lane, processes_below, program};
+use super::common::{Daemon, ENGINE, forwarding_chain, processes_below, program};
 use super::config;
 
 #[test]
@@ -35,7 +35,7 @@ fn an_apply_adds_a_chain_without_loss_in_another() {
 #[test]
 fn replicas_are_replaced_one_by_one_and_stay_if_the_new_fail() {
     let two = |program_name: &str, more: &str| {
-        format!("{ENGINE}{}", lane("a", &(program(program_name) + "replicas = 2\n" + more)))
+        format!("{ENGINE}{}", forwarding_chain("a", &(program(program_name) + "replicas = 2\n" + more)))
     };
     let daemon = Daemon::start(&two("forward", ""));
     let pids = |daemon: &Daemon| {
@@ -78,7 +78,7 @@ fn a_new_version_of_an_nf_takes_over_without_loss() {
         drops.chains.get("a").map_or(0, |reasons| reasons.values().sum::<u64>())
     };
     let before = lost(&daemon);
-    let text = format!("{ENGINE}{}", lane("a", &program("probe")));
+    let text = format!("{ENGINE}{}", forwarding_chain("a", &program("probe")));
     let _: ApplyReply = daemon.post(path::APPLY, &text);
     let nf = daemon.nf("a-nf");
     assert!(nf.pid != old && nf.state == NfState::Running, "{nf:?}");
@@ -97,12 +97,12 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!((status, error.diagnostics.len()), (422, 1), "{error:?}");
     assert!(error.diagnostics[0].line > 0 && error.diagnostics[0].rendered.contains("rat"), "{error:?}");
 
-    let missing = config(&["a"]) + &lane("b", "command = [\"/nonexistent/nf\"]\n");
+    let missing = config(&["a"]) + &forwarding_chain("b", "command = [\"/nonexistent/nf\"]\n");
     let (status, error) = daemon.post_failing(path::APPLY, &missing);
     assert_eq!(status, 422);
     assert!(error.diagnostics[0].message.starts_with("no program `/nonexistent/nf`"), "{error:?}");
 
-    let crashing = config(&["a"]) + &lane("b", &program("crash"));
+    let crashing = config(&["a"]) + &forwarding_chain("b", &program("crash"));
     let (status, error) = daemon.post_failing(path::APPLY, &crashing);
     assert_eq!(status, 500);
     assert!(

@@ -14,7 +14,7 @@ mod watch;
 
 use std::time::Duration;
 
-use common::{ENGINE, Forward, PROGRAM, lane, program};
+use common::{ENGINE, Forward, PROGRAM, forwarding_chain, program};
 use netlib::Options;
 use rustix::process::Signal;
 
@@ -55,7 +55,7 @@ fn be_the_program() {
             eprintln!("folder: {:?}", std::env::current_dir().unwrap());
             netlib::run(&Options::new("probe"), |_| Forward).unwrap();
         }
-        "glutton" => {
+        "hog" => {
             let mut tasks = Vec::new();
             while let Ok(task) = std::thread::Builder::new()
                 .stack_size(64 << 10)
@@ -89,8 +89,8 @@ impl netlib::NetworkFunction for Shouter {
 }
 
 fn config(names: &[&str]) -> String {
-    let lanes: String = names.iter().map(|name| lane(name, &program("forward"))).collect();
-    format!("{ENGINE}{lanes}")
+    let chains: String = names.iter().map(|name| forwarding_chain(name, &program("forward"))).collect();
+    format!("{ENGINE}{chains}")
 }
 
 fn kill(pid: u32) {

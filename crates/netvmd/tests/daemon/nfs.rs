@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use netvm_api::{ApplyReply, GroupInfo, NfInfo, NfState, Status, path};
 use rustix::process::Signal;
 
-use super::common::{Daemon, ENGINE, Folder, is_root, lane, program, status_field};
+use super::common::{Daemon, ENGINE, Folder, forwarding_chain, is_root, program, status_field};
 use super::{config, kill};
 
 #[test]
@@ -65,8 +65,8 @@ fn repeated_kills_lose_no_buffer() {
 #[test]
 fn misbehaving_nfs_are_killed_and_restarted() {
     let programs = ["crash", "impostor", "turncoat"];
-    let lanes: String = programs.iter().map(|name| lane(name, &program(name))).collect();
-    let mut daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
+    let chains: String = programs.iter().map(|name| forwarding_chain(name, &program(name))).collect();
+    let mut daemon = Daemon::start(&format!("{ENGINE}{chains}"));
     for (role, word) in [
         ("crash-nf", "ended before it attached: exit status 3"),
         ("impostor-nf", "somebody-else"),
@@ -83,7 +83,7 @@ fn misbehaving_nfs_are_killed_and_restarted() {
 
 #[test]
 fn a_silent_nf_is_killed() {
-    let daemon = Daemon::start(&format!("{ENGINE}{}", lane("a", &program("silent"))));
+    let daemon = Daemon::start(&format!("{ENGINE}{}", forwarding_chain("a", &program("silent"))));
     daemon.until("it is killed", |daemon| {
         daemon.nf("a-nf").last_exit.is_some_and(|how| how.contains("no Hello within 5 s"))
     });
@@ -96,7 +96,7 @@ fn a_program_beside_netvmd_is_found_by_its_name() {
         println!("SKIP: netvm-simple-forward is not built (cargo build -p netvm-nf-simple-forward)");
         return;
     }
-    let text = format!("{ENGINE}{}", lane("a", "command = [\"netvm-simple-forward\"]\n"));
+    let text = format!("{ENGINE}{}", forwarding_chain("a", "command = [\"netvm-simple-forward\"]\n"));
     let daemon = Daemon::start(&text);
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
@@ -114,10 +114,11 @@ fn an_nf_that_takes_too_much_is_limited_alone() {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
     }
     let (open, closed) = (open.display(), closed.display());
-    let glutton = program("glutton")
+    let hog = program("hog")
         .replace("environment = {", &format!("environment = {{ FILES = \"{open}/x:{closed}/x:/dev/null\","))
         + &format!("memory = 128\ntasks = 20\ncpu_weight = 50\nwritable = [\"{open}\"]\n");
-    let config = format!("{ENGINE}{}{}", lane("a", &program("forward")), lane("g", &glutton));
+    let config =
+        format!("{ENGINE}{}{}", forwarding_chain("a", &program("forward")), forwarding_chain("g", &hog));
     let mut daemon = Daemon::start(&config);
     daemon.await_log("| now memory");
     daemon.until("it has ended", |daemon| daemon.nf("g-nf").last_exit.is_some());
@@ -144,7 +145,7 @@ fn an_nf_runs_in_a_sandbox() {
     if !is_root() {
         return;
     }
-    let text = format!("{ENGINE}{}", lane("a", &program("probe")));
+    let text = format!("{ENGINE}{}", forwarding_chain("a", &program("probe")));
     let mut daemon = Daemon::start(&text);
     daemon.await_log("| folder: ");
     let pid = daemon.until_running("a-nf").pid.unwrap();

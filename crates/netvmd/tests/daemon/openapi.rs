@@ -3,7 +3,7 @@
 use netvm_api::path;
 use serde_json::Value;
 
-use super::common::{Daemon, ENGINE, is_root, lane, program};
+use super::common::{Daemon, ENGINE, forwarding_chain, is_root, program};
 use super::watch::{HOSTILE, router};
 
 /// Routes of the source: path and method.
@@ -108,7 +108,8 @@ fn openapi_describes_every_route_and_what_it_answers() {
     let name = format!("o{}", std::process::id());
     let router = if is_root() { router(&name) } else { String::new() };
     let engine = ENGINE.replace("huge_pages", "flow_monitor = {}\nhuge_pages");
-    let mut daemon = Daemon::start(&format!("{engine}{}{router}", lane("a", &program("shouter"))));
+    let mut daemon =
+        Daemon::start(&format!("{engine}{}{router}", forwarding_chain("a", &program("shouter"))));
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
     let document: Value = daemon.get(path::OPENAPI);

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
-use super::common::{Daemon, ENGINE, Folder, lane, program};
+use super::common::{Daemon, ENGINE, Folder, forwarding_chain, program};
 use super::config;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,7 +73,7 @@ fn hex(bytes: &[u8]) -> String {
 fn a_change_and_its_steps_are_spans_of_the_callers_trace() {
     let (endpoint, received) = collector();
     let daemon = traced(&endpoint, &config(&["a"]));
-    let changed = format!("{}{}", config(&["a"]), lane("b", &program("forward")));
+    let changed = format!("{}{}", config(&["a"]), forwarding_chain("b", &program("forward")));
     let (status, answer) =
         daemon.request_with(&[&format!("traceparent: {CALLER}")], "POST", path::APPLY, &changed);
     assert_eq!(status, 200, "{answer}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use netvm_api::{ApplyReply, PortInfo, Severity, Status, path};
 
 use crate::common::hosts::{self, Host, run, within};
-use crate::common::{Daemon, ENGINE, Folder, lane, program};
+use crate::common::{Daemon, ENGINE, Folder, forwarding_chain, program};
 
 /// A source and a sink, which show that packets pass.
 const LANE: &str = "\n[[port]]\nname = \"s\"\nkind = \"source\"\nrate = 1000\nforward = { out = \"t\" }\n\
@@ -231,7 +231,14 @@ fn nfs_and_vms_that_cannot_start_do_not_keep_netvmd_from_starting() {
     let late = program("forward").replace(&own.display().to_string(), &link.display().to_string());
     let vm = "\n[[vm]]\nname = \"g\"\nports = [\"v\"]\nimage = \"/none.img\"\n";
     let guest = port("v", "vhost-user", &format!("path = \"{}\"", folder.0.join("v.sock").display()));
-    let text = [ENGINE.as_str(), &lane("a", &late), &lane("b", &program("forward")), &guest, vm].concat();
+    let text = [
+        ENGINE.as_str(),
+        &forwarding_chain("a", &late),
+        &forwarding_chain("b", &program("forward")),
+        &guest,
+        vm,
+    ]
+    .concat();
     let daemon = Daemon::start_in(folder, &text);
     daemon.until_flowing("b");
     let found = problems_of(&daemon, "nf a-nf cannot be started:");
@@ -239,7 +246,7 @@ fn nfs_and_vms_that_cannot_start_do_not_keep_netvmd_from_starting() {
     let found = problems_of(&daemon, "vm g cannot be started:");
     assert!(matches!(&found[..], [one] if one.contains("/none.img")), "{found:?}");
     // It does not prevent other changes, either.
-    let _: ApplyReply = daemon.post(path::APPLY, &(text + &lane("c", &program("forward"))));
+    let _: ApplyReply = daemon.post(path::APPLY, &(text + &forwarding_chain("c", &program("forward"))));
     daemon.until_flowing("c");
     std::os::unix::fs::symlink(&own, &link).unwrap();
     daemon.until_flowing("a");

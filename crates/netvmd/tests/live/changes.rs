@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::hosts::Host;
-use crate::common::{Daemon, ENGINE, Folder, is_root, lane, program};
+use crate::common::{Daemon, ENGINE, Folder, forwarding_chain, is_root, program};
 use netvm_api::{
     ApplyReply, ChainInfo, Diagnostic, Done, Drift, Revision, RevisionInfo, Severity, Status, path,
 };
@@ -15,8 +15,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 fn config(names: &[&str]) -> String {
-    let lanes: String = names.iter().map(|name| lane(name, &program("forward"))).collect();
-    format!("{ENGINE}{lanes}")
+    let chains: String = names.iter().map(|name| forwarding_chain(name, &program("forward"))).collect();
+    format!("{ENGINE}{chains}")
 }
 
 /// One item for each kind of thing that this machine lacks, with its keys and the words of its findings.
@@ -215,11 +215,12 @@ fn a_lost_program_does_not_prevent_other_changes() {
     let own = std::env::current_exe().unwrap();
     std::os::unix::fs::symlink(&own, &link).unwrap();
     let through_link = program("forward").replace(&own.display().to_string(), &link.display().to_string());
-    let lost = format!("{ENGINE}{}", lane("a", &through_link));
+    let lost = format!("{ENGINE}{}", forwarding_chain("a", &through_link));
     let daemon = Daemon::start_in(folder, &lost);
     let before = daemon.until_running("a-nf");
     std::fs::remove_file(&link).unwrap();
-    let _: ApplyReply = daemon.post(path::APPLY, &(lost.clone() + &lane("b", &program("forward"))));
+    let _: ApplyReply =
+        daemon.post(path::APPLY, &(lost.clone() + &forwarding_chain("b", &program("forward"))));
     daemon.until_flowing("b");
     assert_eq!(daemon.nf("a-nf").pid, before.pid);
     // A change of that NF itself is refused.

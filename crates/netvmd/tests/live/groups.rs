@@ -1,6 +1,6 @@
 //! Trust groups are added and removed under traffic.
 
-use crate::common::{Daemon, ENGINE, lane, program};
+use crate::common::{Daemon, ENGINE, forwarding_chain, program};
 use netvm_api::{ApplyReply, GroupInfo, NfState, Status, path};
 
 fn groups(daemon: &Daemon) -> Vec<GroupInfo> {
@@ -21,8 +21,8 @@ fn held(pid: u32) -> (usize, u64) {
 
 #[test]
 fn groups_are_added_and_removed_while_others_forward() {
-    let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
-    let second = lane("b", &program("forward")).replace("group = \"edge\"", "group = \"guest\"");
+    let with_one = format!("{ENGINE}{}", forwarding_chain("a", &program("forward")));
+    let second = forwarding_chain("b", &program("forward")).replace("group = \"edge\"", "group = \"guest\"");
     // Bound to the group: the port receives into its memory.
     let second = second.replace("name = \"b-in\"\n", "name = \"b-in\"\ngroup = \"guest\"\n");
     let with_two =
@@ -63,7 +63,7 @@ fn groups_are_added_and_removed_while_others_forward() {
 
 #[test]
 fn a_group_without_enough_memory_is_refused() {
-    let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
+    let with_one = format!("{ENGINE}{}", forwarding_chain("a", &program("forward")));
     let daemon = Daemon::start(&with_one);
     daemon.until_running("a-nf");
     // Half a terabyte.
@@ -76,7 +76,7 @@ fn a_group_without_enough_memory_is_refused() {
 
 #[test]
 fn an_nf_changes_its_trust_group() {
-    let config = format!("{ENGINE}{}", lane("a", &program("forward")));
+    let config = format!("{ENGINE}{}", forwarding_chain("a", &program("forward")));
     let daemon = Daemon::start(&config);
     let before = daemon.until_running("a-nf").pid;
     let other = "\n[[group]]\nname = \"other\"\nbuffers = 2048\n";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Daemon, Folder, lane, program};
+use crate::common::{Daemon, Folder, forwarding_chain, program};
 use netvm_api::{ApplyReply, Event, EventKind, PlanReply, PortInfo, Status, path};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -64,7 +64,7 @@ fn chain_on(cores: &str) -> String {
     format!(
         "[engine]\ncores = {cores}\nidle = \"adaptive\"\nhuge_pages = false\n\
          \n[[group]]\nname = \"edge\"\nbuffers = 2048\n{}",
-        lane("a", &program("forward"))
+        forwarding_chain("a", &program("forward"))
     )
 }
 

@@ -15,14 +15,14 @@ use crate::abuse;
 use crate::config::{Variant, contended_core, first_core};
 use crate::daemon::{Daemon, signal};
 use crate::failure::{Failure, io};
+use crate::hostile::Mode;
 use crate::huge_pages;
 use crate::interfaces;
-use crate::rogue::Mode;
 use starve::Starvation;
 use storm::Storm;
 
 /// Most hostile NFs at once.
-const ROGUES: usize = 4;
+const HOSTILE_NFS: usize = 4;
 /// Longest time for which a container that restarts is away in milliseconds.
 const AWAY: u64 = 400;
 /// Longest pause between two disturbances in milliseconds.
@@ -36,7 +36,7 @@ const END: Duration = Duration::from_secs(60);
 enum Kind {
     Kill,
     Stop,
-    Rogue,
+    Hostile,
     Link,
     Container,
     Apply,
@@ -55,7 +55,7 @@ enum Kind {
 const KINDS: [Kind; 16] = [
     Kind::Kill,
     Kind::Stop,
-    Kind::Rogue,
+    Kind::Hostile,
     Kind::Link,
     Kind::Container,
     Kind::Apply,
@@ -75,7 +75,7 @@ const KINDS: [Kind; 16] = [
 pub struct Disturber {
     random: fastrand::Rng,
     counts: BTreeMap<Kind, u64>,
-    rogues: Vec<Child>,
+    hostile_nfs: Vec<Child>,
     has_link: bool,
     has_container: bool,
     /// Processes that hold huge pages for a moment.
@@ -89,7 +89,7 @@ impl Disturber {
         Self {
             random: fastrand::Rng::with_seed(seed),
             counts: BTreeMap::new(),
-            rogues: Vec::new(),
+            hostile_nfs: Vec::new(),
             // netvmd has started without them.
             has_link: false,
             has_container: false,
@@ -108,13 +108,13 @@ impl Disturber {
     /// Disturbs once, and pauses.
     pub fn disturb(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
         let kind = KINDS[self.random.usize(..KINDS.len())];
-        self.rogues.retain_mut(|rogue| !matches!(rogue.try_wait(), Ok(Some(_))));
+        self.hostile_nfs.retain_mut(|hostile| !matches!(hostile.try_wait(), Ok(Some(_))));
         self.hoarders.retain_mut(|hoarder| !matches!(hoarder.try_wait(), Ok(Some(_))));
         let mut disturbs = true;
         match kind {
             Kind::Kill => self.signal_one(daemon, Signal::KILL)?,
             Kind::Stop => self.signal_one(daemon, Signal::STOP)?,
-            Kind::Rogue => self.start_rogue(daemon)?,
+            Kind::Hostile => self.start_hostile(daemon)?,
             Kind::Link => self.change_link()?,
             Kind::Container => self.change_container()?,
             Kind::Apply => self.apply(daemon, false, None)?,
@@ -123,7 +123,7 @@ impl Disturber {
             Kind::Invalid => {
                 refused(daemon.ask(daemon.client.apply("t", "[[port]]\nname = 7\n", ApplyHow::default())))?;
             }
-            Kind::Restart => refused(daemon.ask(daemon.client.restart("wild-nf")))?,
+            Kind::Restart => refused(daemon.ask(daemon.client.restart("disturbed-nf")))?,
             Kind::Api => abuse::api(&daemon.socket("api.sock"), &mut self.random),
             Kind::Attach => abuse::attach(&daemon.socket("attach.sock"), &mut self.random),
             Kind::Guest => abuse::guest(&daemon.folder().join("guest.sock"), &mut self.random),
@@ -137,34 +137,34 @@ impl Disturber {
         Ok(())
     }
 
-    /// An NF of the wild chain dies, or stands still.
+    /// An NF of the disturbed chain dies, or stands still.
     fn signal_one(&mut self, daemon: &mut Daemon, what: Signal) -> Result<(), Failure> {
-        let wild = |role: &str| role == "wild-nf" || role == "spare-nf";
+        let disturbed = |role: &str| role == "disturbed-nf" || role == "spare-nf";
         let pids: Vec<u32> =
-            daemon.nfs()?.iter().filter(|nf| wild(&nf.role)).filter_map(|nf| nf.pid).collect();
+            daemon.nfs()?.iter().filter(|nf| disturbed(&nf.role)).filter_map(|nf| nf.pid).collect();
         if let Some(pid) = self.random.choice(pids) {
             signal(pid, what);
         }
         Ok(())
     }
 
-    fn start_rogue(&mut self, daemon: &Daemon) -> Result<(), Failure> {
-        if self.rogues.len() >= ROGUES {
-            let oldest = self.rogues.remove(0);
+    fn start_hostile(&mut self, daemon: &Daemon) -> Result<(), Failure> {
+        if self.hostile_nfs.len() >= HOSTILE_NFS {
+            let oldest = self.hostile_nfs.remove(0);
             end(oldest);
         }
         let modes = [Mode::Scribble, Mode::Punch, Mode::Idle, Mode::Crash];
         let mode = modes[self.random.usize(..modes.len())];
         let name = mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let rogue = Command::new(daemon.program())
-            .args(["rogue", &name])
+        let hostile = Command::new(daemon.program())
+            .args(["hostile", &name])
             .env(netvm_attach::PATH_VARIABLE, daemon.socket("attach.sock"))
-            .env(netvm_attach::ROLE_VARIABLE, "rogue")
+            .env(netvm_attach::ROLE_VARIABLE, "hostile")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        self.rogues.push(rogue.map_err(io("cannot start a hostile NF"))?);
+        self.hostile_nfs.push(hostile.map_err(io("cannot start a hostile NF"))?);
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Disturber {
         while !self.check(daemon)? && start.elapsed() < END {
             std::thread::sleep(CHECK);
         }
-        std::mem::take(&mut self.rogues).into_iter().for_each(end);
+        std::mem::take(&mut self.hostile_nfs).into_iter().for_each(end);
         std::mem::take(&mut self.hoarders).into_iter().for_each(end);
         interfaces::make_link()?;
         interfaces::make_namespace()?;

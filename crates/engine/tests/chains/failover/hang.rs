@@ -35,21 +35,21 @@ fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
         rig.attach("a", "forward", false);
         let b = rig.attach("b", "forward", false);
         let standby = (policy == OnFailure::Standby).then(|| rig.attach("b", "forward", true));
-        assert!(flows_on(&mut rig), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.describe());
         signal(&rig, b, Signal::STOP);
-        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Hung)), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Hung)), "{}", rig.describe());
         assert_eq!(hangs(&rig), [b], "only the stopped one: `a` waits for it");
         if policy == OnFailure::Drop {
             let before = down(&rig.engine);
-            assert!(rig.until(SOON, |engine| down(engine) > before), "{}", rig.story());
+            assert!(rig.until(SOON, |engine| down(engine) > before), "{}", rig.describe());
         } else {
-            assert!(flows_on(&mut rig), "{policy:?}: {}", rig.story());
+            assert!(flows_on(&mut rig), "{policy:?}: {}", rig.describe());
         }
         signal(&rig, b, Signal::CONT);
-        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Active)), "{}", rig.story());
-        assert!(flows_on(&mut rig), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Active)), "{}", rig.describe());
+        assert!(flows_on(&mut rig), "{}", rig.describe());
         if let Some(standby) = standby {
-            assert!(is_in(&rig.engine, standby, InstanceState::Active), "{}", rig.story());
+            assert!(is_in(&rig.engine, standby, InstanceState::Active), "{}", rig.describe());
         }
         // What the stopped one had is back, too.
         all_come_home(&mut rig, host);
@@ -60,11 +60,11 @@ fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
 fn an_nf_that_loops_on_a_packet_is_found() {
     let mut rig = rig_of(&chain_of(&["a"], OnFailure::Bypass));
     let a = rig.attach("a", "hang=1000", false);
-    assert!(rig.until(SOON, |engine| is_in(engine, a, InstanceState::Hung)), "{}", rig.story());
-    assert!(flows_on(&mut rig), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| is_in(engine, a, InstanceState::Hung)), "{}", rig.describe());
+    assert!(flows_on(&mut rig), "{}", rig.describe());
     rig.kill(a);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
-    assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert_eq!(rig.buffers_out(), 0, "{}", rig.describe());
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_slow_nf_one_that_waits_for_it_and_one_without_packets_do_not_hang() {
     rig.attach("b", "sleep=40000", false);
     rig.attach("idle", "forward", false);
     rig.until(Duration::from_secs(4), |_| false);
-    assert_eq!(hangs(&rig), [], "{}", rig.story());
+    assert_eq!(hangs(&rig), [], "{}", rig.describe());
 }
 
 /// Loops that take a core from the NF that runs there at the lowest priority: its share is a thousandth of a tenth.
@@ -112,16 +112,16 @@ fn an_nf_without_a_core_is_starved_and_does_not_hang() {
     let a = rig.attach("a", "forward", false);
     let pid = rig.nfs[0].child.id();
     rig.engine.set_process(a, pid);
-    assert!(flows_on(&mut rig), "{}", rig.story());
+    assert!(flows_on(&mut rig), "{}", rig.describe());
     let loops = Loops::beside(&rig, a);
     let is_starved = |engine: &Engine| {
         engine.instances().iter().any(|nf| nf.is_starved && nf.state == InstanceState::Active)
     };
-    assert!(rig.until(SOON, is_starved), "{}", rig.story());
+    assert!(rig.until(SOON, is_starved), "{}", rig.describe());
     rig.until(Duration::from_secs(1), |_| false);
-    assert_eq!(hangs(&rig), [], "{}", rig.story());
+    assert_eq!(hangs(&rig), [], "{}", rig.describe());
     drop(loops);
-    assert!(flows_on(&mut rig), "{}", rig.story());
-    assert!(rig.until(SOON, |engine| !is_starved(engine)), "{}", rig.story());
-    assert!(rig.notices.iter().any(|notice| matches!(notice, Notice::Starved { .. })), "{}", rig.story());
+    assert!(flows_on(&mut rig), "{}", rig.describe());
+    assert!(rig.until(SOON, |engine| !is_starved(engine)), "{}", rig.describe());
+    assert!(rig.notices.iter().any(|notice| matches!(notice, Notice::Starved { .. })), "{}", rig.describe());
 }

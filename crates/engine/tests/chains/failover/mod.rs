@@ -53,5 +53,5 @@ fn takeovers(rig: &Rig) -> Vec<InstanceId> {
 /// The sources stop, and everything that is out comes home.
 fn all_come_home(rig: &mut Rig, host: Host) {
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(SOON, nothing_is_out), "{}", rig.story());
+    assert!(rig.until(SOON, nothing_is_out), "{}", rig.describe());
 }

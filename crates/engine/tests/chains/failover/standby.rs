@@ -29,7 +29,7 @@ fn a_standby_takes_the_place_of_one_that_is_dismissed_at_once() {
         let mut rig = rig_of(&host);
         let first = rig.attach("a", "forward", false);
         let (second, third) = (rig.attach("a", "forward", true), rig.attach("a", "forward", true));
-        assert!(flows_on(&mut rig), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.describe());
         rig.engine.dismiss(first);
         let states = [first, second, third].map(|id| state(&rig.engine, id));
         let expected = [InstanceState::Leaving, InstanceState::Active, InstanceState::Standby];
@@ -37,7 +37,7 @@ fn a_standby_takes_the_place_of_one_that_is_dismissed_at_once() {
         // Asked twice, it makes no other standby take over; nor does its end.
         rig.engine.dismiss(first);
         rig.await_end(first);
-        assert!(flows_on(&mut rig), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.describe());
         assert_eq!(state(&rig.engine, third), Some(InstanceState::Standby));
         assert_eq!(takeovers(&rig), [second]);
     }

@@ -157,21 +157,25 @@ fn change_cores(frames: &[Vec<u8>], case: Case) -> usize {
     while !all(&rig.engine) && changes < 200 {
         host.engine.cores = CHANGES[changes % CHANGES.len()].to_vec();
         rig.engine.apply(&host).unwrap();
-        assert_eq!(rig.engine.workers().count(), host.engine.cores.len(), "{}", rig.story());
+        assert_eq!(rig.engine.workers().count(), host.engine.cores.len(), "{}", rig.describe());
         records.extend(rig.engine.take_flow_records());
         changes += 1;
     }
-    assert!(rig.until(LIMIT, all), "{case:?}, {changes} changes; {}", rig.story());
-    assert!(rig.until(LIMIT, nothing_is_out), "{case:?}, {changes} changes; {}", rig.story());
+    assert!(rig.until(LIMIT, all), "{case:?}, {changes} changes; {}", rig.describe());
+    assert!(rig.until(LIMIT, nothing_is_out), "{case:?}, {changes} changes; {}", rig.describe());
     let cores: Vec<u32> = rig.engine.workers().map(|worker| worker.core).collect();
     assert_eq!(cores, host.engine.cores);
     let (views, packets) = (rig.engine.ports(), u64::from(PACKETS));
-    assert!(views.iter().all(|view| view.drops.is_empty()), "{case:?}, {changes} changes; {}", rig.story());
+    assert!(
+        views.iter().all(|view| view.drops.is_empty()),
+        "{case:?}, {changes} changes; {}",
+        rig.describe()
+    );
     let sent = packets - overflowed(&rig.engine, case);
     assert_eq!((views[0].rx_packets, views[1].tx_packets), (packets, sent));
     for (id, got) in ids.into_iter().zip([packets, sent]) {
         // The NF publishes its counts after a burst.
-        assert!(rig.until(LIMIT, |engine| counted(engine, id) == [got; 3]), "{}", rig.story());
+        assert!(rig.until(LIMIT, |engine| counted(engine, id) == [got; 3]), "{}", rig.describe());
     }
     if case.by_chain {
         assert_eq!(rig.engine.chains()[0].left, sent);
@@ -190,7 +194,7 @@ fn change_cores(frames: &[Vec<u8>], case: Case) -> usize {
     // Closes the ports, which hold buffers, and the captures.
     let (ports, chains, rules) = Default::default();
     rig.engine.apply(&Host { ports, chains, rules, ..host }).unwrap();
-    assert!(rig.until(LIMIT, all_is_free), "{case:?}, {changes} changes; {}", rig.story());
+    assert!(rig.until(LIMIT, all_is_free), "{case:?}, {changes} changes; {}", rig.describe());
     drop(rig);
     assert_eq!(recorded(&mut records), expected);
     let arrived = read(&folder.file("out1.pcap"));

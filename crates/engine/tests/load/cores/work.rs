@@ -44,7 +44,7 @@ fn a_new_worker_gets_its_part_of_the_queues_and_totals_never_decrease() {
         assert_eq!(queues(&rig.engine), expected, "{cores:?}");
         assert!(sent(&rig.engine) >= before, "{cores:?}");
         before = sent(&rig.engine) + 10_000;
-        assert!(rig.until(LIMIT, |engine| sent(engine) >= before), "{}", rig.story());
+        assert!(rig.until(LIMIT, |engine| sent(engine) >= before), "{}", rig.describe());
     }
     rig.until(Duration::ZERO, |_| true);
     let is_of_workers = |notice: &&Notice| {
@@ -66,7 +66,7 @@ fn a_new_worker_gets_its_part_of_the_queues_and_totals_never_decrease() {
     );
     // A source misses packets if its worker gets no CPU time.
     let is_late = |(why, _): &(DropReason, u64)| *why == DropReason::RxMissed;
-    assert!(rig.engine.ports().iter().all(|view| view.drops.iter().all(is_late)), "{}", rig.story());
+    assert!(rig.engine.ports().iter().all(|view| view.drops.iter().all(is_late)), "{}", rig.describe());
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn a_flow_that_an_nf_has_dropped_stays_dropped_when_its_owner_changes() {
     let dropped = |engine: &Engine| -> u64 { engine.chains()[0].drops.iter().map(|(_, count)| count).sum() };
     let pass = |rig: &mut Rig| {
         let enough = dropped(&rig.engine) + 20 * u64::from(NF_FLOWS);
-        assert!(rig.until(LIMIT, |engine| dropped(engine) >= enough), "{}", rig.story());
+        assert!(rig.until(LIMIT, |engine| dropped(engine) >= enough), "{}", rig.describe());
     };
-    assert!(rig.until(LIMIT, |engine| received(engine) >= u64::from(NF_FLOWS)), "{}", rig.story());
+    assert!(rig.until(LIMIT, |engine| received(engine) >= u64::from(NF_FLOWS)), "{}", rig.describe());
     // Until the NF has had what was under way before its verdicts.
     pass(&mut rig);
     pass(&mut rig);
@@ -122,22 +122,22 @@ fn a_worker_waits_for_packets_of_an_nf_that_hangs_and_ends_when_they_are_back() 
     let hangs = |engine: &Engine| {
         engine.instances().iter().any(|view| view.id == id && view.state == InstanceState::Hung)
     };
-    assert!(rig.until(LIMIT, hangs), "{}", rig.story());
+    assert!(rig.until(LIMIT, hangs), "{}", rig.describe());
     host.engine.cores = vec![0];
     rig.engine.apply(&host).unwrap();
     let leaving: Vec<bool> = rig.engine.workers().map(|worker| worker.is_leaving).collect();
     assert_eq!(leaving, [false, true], "the NF has packets of both");
     // Attempts to move its queue take two seconds.
-    assert!(rig.until(LIMIT, |engine| queues(engine) == [2, 0]), "{}", rig.story());
+    assert!(rig.until(LIMIT, |engine| queues(engine) == [2, 0]), "{}", rig.describe());
     // The others pass.
     let sent = |engine: &Engine| engine.ports().last().unwrap().tx_packets;
     let enough = sent(&rig.engine) + 10_000;
-    assert!(rig.until(LIMIT, |engine| sent(engine) >= enough), "{}", rig.story());
+    assert!(rig.until(LIMIT, |engine| sent(engine) >= enough), "{}", rig.describe());
     assert!(rig.buffers_out() > 0);
     rig.kill(id);
-    assert!(rig.until(LIMIT, |engine| engine.workers().count() == 1), "{}", rig.story());
-    assert!(rig.until(LIMIT, |engine| !engine.is_settling()), "{}", rig.story());
-    assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+    assert!(rig.until(LIMIT, |engine| engine.workers().count() == 1), "{}", rig.describe());
+    assert!(rig.until(LIMIT, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert_eq!(rig.buffers_out(), 0, "{}", rig.describe());
     // And it can come back.
     host.engine.cores = vec![0, 1];
     rig.engine.apply(&host).unwrap();
@@ -171,7 +171,7 @@ fn cores_that_no_worker_can_follow_are_refused_and_nothing_changes() {
     assert!(matches!(refused(&mut rig, &[4000]), CoresError::Start(_)));
     let sent = |engine: &Engine| engine.ports().last().unwrap().tx_packets;
     let enough = sent(&rig.engine) + 10_000;
-    assert!(rig.until(LIMIT, |engine| sent(engine) >= enough), "{}", rig.story());
+    assert!(rig.until(LIMIT, |engine| sent(engine) >= enough), "{}", rig.describe());
 
     // A configuration that fails for another reason takes the worker back that it had added.
     let mut rig = Rig::new(&on(&[0]));

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::Rig;
 use crate::support::crowd::crowd;
-use crate::support::rogue::Rogue;
-use crate::support::rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
+use crate::support::hostile_guest::HostileGuest;
+use crate::support::hostile_rig::{
+    HOSTILE, SOON, VERSION_1, fault, fault_notices, goes_on, is_up, rig, socket, view,
+};
 use crate::support::wakes::{Until, Woken, wakes};
 use netvm_engine::Engine;
 use netvm_model::VhostDma;
@@ -58,16 +60,16 @@ fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Dura
         }
         end.is_some_and(|end| end.elapsed() > Duration::from_millis(500))
     });
-    assert!(over, "silent for {longest:?}: {}", rig.story());
+    assert!(over, "silent for {longest:?}: {}", rig.describe());
     longest
 }
 
-/// A rogue that has such a descriptor as the call of a ring.
-fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> Rogue {
-    let rogue = Rogue::connect(path, VERSION_1);
-    rogue.send(SET_VRING_CALL, &[ring], Some(fd.as_fd()));
-    rogue.offer(ring, 1);
-    rogue
+/// A hostile guest that has such a descriptor as the call of a ring.
+fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> HostileGuest {
+    let hostile = HostileGuest::connect(path, VERSION_1);
+    hostile.send(SET_VRING_CALL, &[ring], Some(fd.as_fd()));
+    hostile.offer(ring, 1);
+    hostile
 }
 
 /// What a full eventfd of a ring does to netvm and to other guests.
@@ -75,14 +77,18 @@ fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
     let fd = full_eventfd();
-    let rogue = connect(&path, ring, &fd);
-    rogue.wait_to_be_heard();
+    let hostile = connect(&path, ring, &fd);
+    hostile.wait_until_handled();
     for turn in 1..=9 {
-        assert!(rig.until(SOON, |_| rogue.used(ring) == 256 * turn), "{}", rig.story());
-        rogue.offer(ring, turn + 1);
+        assert!(rig.until(SOON, |_| hostile.used(ring) == 256 * turn), "{}", rig.describe());
+        hostile.offer(ring, turn + 1);
         assert!(goes_on(&mut rig));
     }
-    assert!(is_up(&rig.engine, ROGUE) && fault(&rig.engine).is_none() && told(&rig) == 0, "{}", rig.story());
+    assert!(
+        is_up(&rig.engine, HOSTILE) && fault(&rig.engine).is_none() && fault_notices(&rig) == 0,
+        "{}",
+        rig.describe()
+    );
     // It was notified.
     let mut count = [0; 8];
     rustix::io::read(&fd, &mut count).unwrap();
@@ -109,19 +115,19 @@ fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
     let path = socket("call-crowd");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
     let fd = new_eventfd().unwrap();
-    let rogue = connect(&path, 0, &fd);
+    let hostile = connect(&path, 0, &fd);
     let mut turn = 1u16;
     let mut take = || {
         let offered = turn.wrapping_mul(256);
-        if rogue.used(0) == offered {
+        if hostile.used(0) == offered {
             turn = turn.wrapping_add(1);
-            rogue.offer(0, turn % 256);
+            hostile.offer(0, turn % 256);
         }
     };
     assert!(
         wakes(&mut rig, Woken { eventfd: &fd, port: 1 }, Until { time: SOON, wakes: 100 }, &mut take) >= 100,
         "{}",
-        rig.story()
+        rig.describe()
     );
     let (crowd, cost) = crowd(fd.as_fd(), Duration::from_millis(8));
     let time = Duration::from_secs(3);
@@ -136,7 +142,7 @@ fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
             &mut take
         ) >= 100,
         "{}",
-        rig.story()
+        rig.describe()
     );
 }
 
@@ -145,20 +151,20 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
     for ring in [0, 1] {
         let path = socket(name);
         let mut rig = rig(&path, VhostDma::Off).unwrap();
-        let mut rogue = connect(&path, ring, fd);
-        let silence = longest_silence(&mut rig, |_| rogue.is_alone());
+        let mut hostile = connect(&path, ring, fd);
+        let silence = longest_silence(&mut rig, |_| hostile.is_alone());
         assert!(silence < Duration::from_secs(1), "{silence:?}");
         let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("not an eventfd"));
-        assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE) && says(engine)), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| !is_up(engine, HOSTILE) && says(engine)), "{}", rig.describe());
         // It connects again once it has a real eventfd.
         let _rogue = connect(&path, ring, &new_eventfd().unwrap());
-        assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
         assert_eq!(fault(&rig.engine), None);
     }
 }
 
 #[test]
-fn a_guest_that_wants_to_be_told_by_a_pipe_is_hung_up_on() {
+fn a_guest_with_a_pipe_as_call_is_disconnected() {
     no_eventfd("call-pipe", &full_pipe());
 }
 

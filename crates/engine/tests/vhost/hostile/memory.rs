@@ -5,9 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::support::fuse::Deaf;
-use crate::support::rogue::{BUFFERS, ENTRIES, MEMORY, Rogue};
-use crate::support::rogues::{OTHER, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, rig_of, socket};
+use crate::support::fuse::UnservedFile;
+use crate::support::hostile_guest::{BUFFERS, ENTRIES, HostileGuest, MEMORY};
+use crate::support::hostile_rig::{
+    HOSTILE, OTHER, SOON, VERSION_1, fault, goes_on, is_up, rig, rig_of, socket,
+};
 use netvm_model::VhostDma;
 use netvm_vhost_user::request::{
     SET_BACKEND_REQ_FD, SET_FEATURES, SET_LOG_BASE, SET_PROTOCOL_FEATURES, SET_VRING_CALL, SET_VRING_ERR,
@@ -19,41 +21,41 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A guest that shares a file of a FUSE server that does not answer delays only itself.
-fn unserved(name: &str, says: impl Fn(&Rogue, BorrowedFd<'_>), why: &str) {
+fn unserved(name: &str, says: impl Fn(&HostileGuest, BorrowedFd<'_>), why: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(deaf) = Deaf::open(MEMORY as u64) else { return };
+    let Some(unserved_file) = UnservedFile::open(MEMORY as u64) else { return };
     let paths = [socket(name), socket(&format!("{name}-other"))];
     let mut rig = rig_of(vec![(&paths[0], VhostDma::Off), (&paths[1], VhostDma::Off)]).unwrap();
-    let mut rogue = Rogue::connect(&paths[0], VERSION_1);
-    assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
-    rogue.offer(0, 1);
-    says(&rogue, deaf.file.as_fd());
+    let mut hostile = HostileGuest::connect(&paths[0], VERSION_1);
+    assert!(rig.until(SOON, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
+    hostile.offer(0, 1);
+    says(&hostile, unserved_file.file.as_fd());
     let says_why = rig.until(SOON, |engine| fault(engine).is_some_and(|fault| fault.contains(why)));
-    assert!(says_why, "{}", rig.story());
-    assert!(rogue.is_hung_up_on());
-    assert!(goes_on(&mut rig), "{}", rig.story());
+    assert!(says_why, "{}", rig.describe());
+    assert!(hostile.is_disconnected());
+    assert!(goes_on(&mut rig), "{}", rig.describe());
     // The thread that closes the file waits for its server; no other thread waits for that one.
-    let _again = Rogue::connect(&paths[0], VERSION_1);
-    let _guest = Rogue::connect(&paths[1], VERSION_1);
-    let both_up = |engine: &_| is_up(engine, ROGUE) && is_up(engine, OTHER);
-    assert!(rig.until(SOON, both_up), "{}", rig.story());
+    let _again = HostileGuest::connect(&paths[0], VERSION_1);
+    let _guest = HostileGuest::connect(&paths[1], VERSION_1);
+    let both_up = |engine: &_| is_up(engine, HOSTILE) && is_up(engine, OTHER);
+    assert!(rig.until(SOON, both_up), "{}", rig.describe());
 }
 
 #[test]
 fn memory_that_a_process_serves_is_refused() {
-    unserved("served-memory", Rogue::replace_by, "memory-backend-memfd");
+    unserved("served-memory", HostileGuest::replace_by, "memory-backend-memfd");
 }
 
 #[test]
 fn so_is_an_eventfd_that_is_such_a_file() {
-    unserved("served-kick", |rogue, file| rogue.send(SET_VRING_KICK, &[0], Some(file)), "not an eventfd");
+    unserved("served-kick", |hostile, file| hostile.send(SET_VRING_KICK, &[0], Some(file)), "not an eventfd");
 }
 
 #[test]
 fn so_is_one_that_nobody_asked_for() {
     unserved(
         "served-else",
-        |rogue, file| rogue.send(SET_FEATURES, &[VERSION_1], Some(file)),
+        |hostile, file| hostile.send(SET_FEATURES, &[VERSION_1], Some(file)),
         "violate the protocol",
     );
 }
@@ -79,17 +81,17 @@ fn nothing_that_is_refused_stays_open() {
     let before = open();
     for _ in 0..10 {
         for (request, words, fd) in messages {
-            let mut rogue = Rogue::reach(&path);
-            rogue.begin(VERSION_1);
-            rogue.send(request, words, Some(fd));
-            assert!(rogue.is_hung_up_on(), "{request} {}", rig.story());
+            let mut hostile = HostileGuest::reach(&path);
+            hostile.begin(VERSION_1);
+            hostile.send(request, words, Some(fd));
+            assert!(hostile.is_disconnected(), "{request} {}", rig.describe());
         }
     }
     assert!(rig.until(SOON, |_| open() <= before), "{before} before, {} now", open());
 }
 
 /// userfaultfd(2): faults in these pages of this process's mapping wait for the reader of the descriptor.
-fn catch_faults(rogue: &Rogue) -> Option<OwnedFd> {
+fn catch_faults(hostile: &HostileGuest) -> Option<OwnedFd> {
     const API: libc::c_ulong = 0xc018_aa3f;
     const REGISTER: libc::c_ulong = 0xc020_aa00;
 
@@ -101,7 +103,7 @@ fn catch_faults(rogue: &Rogue) -> Option<OwnedFd> {
     }
     // SAFETY: a new descriptor, which has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let (at, bytes) = rogue.buffers(0);
+    let (at, bytes) = hostile.buffers(0);
     let mut api = [0xaau64, 0, 0];
     // Missing pages.
     let mut register = [at as u64, bytes as u64, 1, 0];
@@ -125,26 +127,26 @@ fn nobody_waits_for_a_guest_that_catches_faults_in_its_own_mapping() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = socket("catches");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
-    let rogue = Rogue::connect(&path, VERSION_1);
-    rogue.offer(0, 1);
-    assert!(rig.until(SOON, |_| rogue.used(0) == ENTRIES as u16), "{}", rig.story());
-    let Some(faults) = catch_faults(&rogue) else { return };
+    let hostile = HostileGuest::connect(&path, VERSION_1);
+    hostile.offer(0, 1);
+    assert!(rig.until(SOON, |_| hostile.used(0) == ENTRIES as u16), "{}", rig.describe());
+    let Some(faults) = catch_faults(&hostile) else { return };
     for turn in 2..=20 {
         // The pages are gone for both mappings.
-        rogue.punch(BUFFERS, BUFFERS);
-        rogue.offer(0, turn);
-        let filled = rig.until(SOON, |_| rogue.used(0) == turn * ENTRIES as u16);
-        assert!(filled, "turn {turn}: {}", rig.story());
+        hostile.punch(BUFFERS, BUFFERS);
+        hostile.offer(0, turn);
+        let filled = rig.until(SOON, |_| hostile.used(0) == turn * ENTRIES as u16);
+        assert!(filled, "turn {turn}: {}", rig.describe());
     }
     assert!(!is_readable(&faults, Duration::ZERO));
     // The descriptor would report the faults of this process.
-    rogue.punch(BUFFERS, BUFFERS);
-    let at = rogue.buffers(0).0 as usize;
-    // SAFETY: mapped for as long as the rogue lives, which is until the thread has ended.
+    hostile.punch(BUFFERS, BUFFERS);
+    let at = hostile.buffers(0).0 as usize;
+    // SAFETY: mapped for as long as the hostile guest lives, which is until the thread has ended.
     let reader =
         std::thread::spawn(move || unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() });
     assert!(is_readable(&faults, SOON));
     drop(faults);
     reader.join().unwrap();
-    assert!(goes_on(&mut rig), "{}", rig.story());
+    assert!(goes_on(&mut rig), "{}", rig.describe());
 }

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::Rig;
-use crate::support::rogue::random::Generator;
-use crate::support::rogue::{ENTRIES, MEMORY, Rogue, descriptor};
-use crate::support::rogues::{
-    ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, told, view,
-    with_rig,
+use crate::support::hostile_guest::random::Generator;
+use crate::support::hostile_guest::{ENTRIES, HostileGuest, MEMORY, descriptor};
+use crate::support::hostile_rig::{
+    ANY, HOSTILE, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, SOON, VERSION_1, fault, fault_notices, goes_on,
+    is_up, view, with_rig,
 };
 use netvm_engine::{DropReason, Engine};
 use netvm_model::VhostDma;
@@ -42,22 +42,22 @@ fn noise(rig: &mut Rig, path: &Path) {
                     1 => ANY,
                     _ => (ANY | MULTIQUEUE | PROTOCOL) & generator.roll(),
                 };
-                let mut rogue = Rogue::connect(path, features);
+                let mut hostile = HostileGuest::connect(path, features);
                 if visits.is_multiple_of(3) {
                     // Some valid packets, so that a worker uses its rings.
-                    rogue.offer(1, 1);
+                    hostile.offer(1, 1);
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 for _ in 0..200 {
-                    rogue.scribble(&mut generator);
+                    hostile.write_random(&mut generator);
                     std::thread::sleep(Duration::from_micros(500));
                 }
                 match visits % 4 {
-                    1 => (0..20).for_each(|_| rogue.babble(&mut generator)),
+                    1 => (0..20).for_each(|_| hostile.send_random(&mut generator)),
                     2 | 3 => {
                         for _ in 0..60 {
-                            rogue.rearrange(&mut generator, features);
-                            rogue.scribble(&mut generator);
+                            hostile.move_rings(&mut generator, features);
+                            hostile.write_random(&mut generator);
                         }
                     }
                     _ => {}
@@ -71,13 +71,13 @@ fn noise(rig: &mut Rig, path: &Path) {
         while start.elapsed() < Duration::from_secs(seconds) || !has_tried(taken) && start.elapsed() < SOON {
             if !goes_on(rig) {
                 stop.store(true, Ordering::Relaxed);
-                panic!("{}", rig.story());
+                panic!("{}", rig.describe());
             }
-            taken = view(&rig.engine, ROGUE).rx_packets;
+            taken = view(&rig.engine, HOSTILE).rx_packets;
         }
         stop.store(true, Ordering::Relaxed);
-        println!("{} visits, {taken} packets taken from the rogue", done.load(Ordering::Relaxed));
-        assert!(has_tried(taken), "{}", rig.story());
+        println!("{} visits, {taken} packets taken from the hostile guest", done.load(Ordering::Relaxed));
+        assert!(has_tried(taken), "{}", rig.describe());
     });
 }
 
@@ -96,25 +96,25 @@ fn shrink(rig: &mut Rig, path: &Path) {
     let mut generator = Generator(u64::from(std::process::id()));
     for visit in 0..6 {
         let packed = if visit % 2 == 0 { 0 } else { PACKED };
-        let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE | packed);
+        let hostile = HostileGuest::connect(path, VERSION_1 | MERGEABLE | packed);
         for _ in 0..50 {
-            rogue.scribble(&mut generator);
+            hostile.write_random(&mut generator);
             std::thread::sleep(Duration::from_micros(500));
         }
         // Pages vanish under a worker; or those of a new memory are not there when netvm first looks.
         if visit == 4 {
-            rogue.move_to_nothing();
+            hostile.move_to_nothing();
         } else {
-            rogue.shrink(0);
+            hostile.shrink(0);
         }
-        assert!(rig.until(SOON, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.story());
-        assert!(fault(&rig.engine).unwrap().contains("truncated memory"), "{}", rig.story());
-        assert!(!is_up(&rig.engine, ROGUE));
-        assert!(goes_on(rig), "{}", rig.story());
-        drop(rogue);
-        assert!(rig.until(SOON, |engine| fault(engine).is_none()), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.describe());
+        assert!(fault(&rig.engine).unwrap().contains("truncated memory"), "{}", rig.describe());
+        assert!(!is_up(&rig.engine, HOSTILE));
+        assert!(goes_on(rig), "{}", rig.describe());
+        drop(hostile);
+        assert!(rig.until(SOON, |engine| fault(engine).is_none()), "{}", rig.describe());
     }
-    assert_eq!(told(rig), 6);
+    assert_eq!(fault_notices(rig), 6);
 }
 
 #[test]
@@ -128,35 +128,35 @@ fn so_does_one_to_which_a_dma_engine_copies() {
 }
 
 fn replace(rig: &mut Rig, path: &Path) {
-    let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE);
-    rogue.offer(0, 1);
+    let hostile = HostileGuest::connect(path, VERSION_1 | MERGEABLE);
+    hostile.offer(0, 1);
     let turned_away = |engine: &Engine| {
-        let port = view(engine, ROGUE);
+        let port = view(engine, HOSTILE);
         port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
     };
-    assert!(rig.until(SOON, |_| rogue.used(0) == ENTRIES as u16));
+    assert!(rig.until(SOON, |_| hostile.used(0) == ENTRIES as u16));
     let before = turned_away(&rig.engine);
     for turn in 2..=250u16 {
         // A page less, or as much as before.
-        rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
-        rogue.offer(0, turn);
-        let all = rig.until(SOON, |_| rogue.used(0) == turn * ENTRIES as u16);
-        assert!(all, "turn {turn}: {}", rig.story());
+        hostile.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
+        hostile.offer(0, turn);
+        let all = rig.until(SOON, |_| hostile.used(0) == turn * ENTRIES as u16);
+        assert!(all, "turn {turn}: {}", rig.describe());
     }
     assert_eq!(turned_away(&rig.engine), before);
 }
 
 #[test]
-fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
+fn a_guest_whose_new_memory_cannot_be_mapped_is_disconnected() {
     with_rig("unmappable", VhostDma::Off, |rig, path| {
         let mut generator = Generator(u64::from(std::process::id()));
         for visit in 0..400 {
-            let rogue = Rogue::connect(path, if visit % 2 == 0 { ANY & !PACKED } else { ANY });
-            rogue.scribble(&mut generator);
+            let hostile = HostileGuest::connect(path, if visit % 2 == 0 { ANY & !PACKED } else { ANY });
+            hostile.write_random(&mut generator);
             std::thread::sleep(Duration::from_millis(2));
-            rogue.replace_by_unmappable();
+            hostile.replace_by_unmappable();
         }
-        assert!(goes_on(rig), "{}", rig.story());
+        assert!(goes_on(rig), "{}", rig.describe());
     });
 }
 
@@ -166,16 +166,16 @@ fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
         let mut generator = Generator(u64::from(std::process::id()));
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(4) {
-            let rogue = Rogue::connect(path, ANY & !PACKED);
-            rogue.scribble(&mut generator);
+            let hostile = HostileGuest::connect(path, ANY & !PACKED);
+            hostile.write_random(&mut generator);
             std::thread::sleep(Duration::from_millis(2));
             for _ in 0..8 {
                 // Messages come between the worker's bursts, which then find many new descriptors.
-                rogue.send(SET_VRING_ERR, &[generator.roll() & 1, generator.roll() & 3], None);
-                rogue.scribble(&mut generator);
+                hostile.send(SET_VRING_ERR, &[generator.roll() & 1, generator.roll() & 3], None);
+                hostile.write_random(&mut generator);
             }
         }
-        assert!(goes_on(rig), "{}", rig.story());
+        assert!(goes_on(rig), "{}", rig.describe());
     });
 }
 
@@ -193,20 +193,20 @@ fn nor_do_they_if_a_dma_engine_copies() {
 fn chains(rig: &mut Rig, path: &Path) {
     for _ in 0..5 {
         let at = MEMORY as u64 - 4096;
-        let rogue = Rogue::reach(path);
-        rogue.begin(VERSION_1 | PACKED | MERGEABLE);
+        let hostile = HostileGuest::reach(path);
+        hostile.begin(VERSION_1 | PACKED | MERGEABLE);
         for n in 0..u64::from(ENTRIES) {
             let flags = 0x82 | u16::from(n % 128 != 127);
-            rogue.write(at + 16 * n, descriptor(0x1000, u32::from(n % 128 == 0), 0, flags));
+            hostile.write(at + 16 * n, descriptor(0x1000, u32::from(n % 128 == 0), 0, flags));
         }
-        rogue.size(0, ENTRIES);
-        rogue.base(0, 1 << 15);
-        rogue.place(0, at, 0x10_0000, 0x20_0000);
-        rogue.call(0);
-        rogue.run(0);
-        rogue.start(1);
-        assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
+        hostile.size(0, ENTRIES);
+        hostile.base(0, 1 << 15);
+        hostile.place(0, at, 0x10_0000, 0x20_0000);
+        hostile.call(0);
+        hostile.run(0);
+        hostile.start(1);
+        assert!(rig.until(SOON, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
         std::thread::sleep(Duration::from_millis(100));
-        assert!(goes_on(rig), "{}", rig.story());
+        assert!(goes_on(rig), "{}", rig.describe());
     }
 }

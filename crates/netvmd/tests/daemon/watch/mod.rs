@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::common::{Daemon, ENGINE, lane, program};
+use super::common::{Daemon, ENGINE, forwarding_chain, program};
 
 /// A name that an NF gives a counter of its own.
 pub const HOSTILE: &str = "<img src=x onerror=document.title='broken'>";
@@ -22,13 +22,13 @@ fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A lane, a rule that drops, and the web page.
+/// A chain, a rule that drops, and the web page.
 fn watched(address: SocketAddr) -> String {
     format!(
         "{ENGINE}\n[api]\nweb = \"{address}\"\n{}\
          \n[[port]]\nname = \"noise\"\nkind = \"source\"\nsize = 60\nrate = 500\n\
          \n[[rule]]\nname = \"no-noise\"\nfrom = \"noise\"\ndrop = true\n",
-        lane("a", &program("shouter"))
+        forwarding_chain("a", &program("shouter"))
     )
 }
 

@@ -1,4 +1,4 @@
-//! An engine with a port for a rogue, and honest traffic beside it.
+//! An engine with a port for a hostile guest, and honest traffic beside it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -11,8 +11,8 @@ use netvm_model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 use super::{Rig, all_is_free, group, port, source};
 
 pub const SOON: Duration = Duration::from_secs(30);
-/// The port of a rogue, and of another guest if there is one.
-pub const ROGUE: u16 = 2;
+/// The port of a hostile guest, and of another guest if there is one.
+pub const HOSTILE: u16 = 2;
 pub const OTHER: u16 = 3;
 
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
@@ -32,7 +32,7 @@ pub fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()))
 }
 
-/// Source, sink, and a port for a rogue, which gets flooded packets.
+/// Source, sink, and a port for a hostile guest, which gets flooded packets.
 pub fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
     rig_of(vec![(path, dma)])
 }
@@ -41,7 +41,7 @@ pub fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
 pub fn rig_of(guests: Vec<(&Path, VhostDma)>) -> Option<Rig> {
     let mut rig = Rig::new(&EngineConfig::default());
     let mut ports = vec![port(0, "in", source(60, None, false)), port(1, "out", PortKind::Sink)];
-    for (id, (path, dma)) in (ROGUE..).zip(guests) {
+    for (id, (path, dma)) in (HOSTILE..).zip(guests) {
         let kind = PortKind::VhostUser { path: path.to_owned(), mode: VhostMode::Server, dma };
         ports.push(port(id, &format!("guest{id}"), kind));
     }
@@ -60,12 +60,13 @@ pub fn rig_of(guests: Vec<(&Path, VhostDma)>) -> Option<Rig> {
     }
 }
 
-/// Runs a test on an engine with a port for a rogue on this socket. Afterwards every buffer must be back in its pool.
+/// Runs a test on an engine with a port for a hostile guest on this socket. Afterwards every buffer must be back in its
+/// pool.
 pub fn with_rig(name: &str, dma: VhostDma, body: impl FnOnce(&mut Rig, &Path)) {
     let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
     body(&mut rig, &path);
-    all_come_home(&mut rig);
+    assert_all_free(&mut rig);
 }
 
 pub fn view(engine: &Engine, id: u16) -> PortView {
@@ -76,13 +77,13 @@ pub fn is_up(engine: &Engine, id: u16) -> bool {
     view(engine, id).link == Some(true)
 }
 
-/// The fault of the rogue's port.
+/// The fault of the hostile guest's port.
 pub fn fault(engine: &Engine) -> Option<String> {
-    view(engine, ROGUE).fault
+    view(engine, HOSTILE).fault
 }
 
 /// How many port faults the engine has reported.
-pub fn told(rig: &Rig) -> usize {
+pub fn fault_notices(rig: &Rig) -> usize {
     rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count()
 }
 
@@ -93,9 +94,9 @@ pub fn goes_on(rig: &mut Rig) -> bool {
 }
 
 /// Stops the source, and checks that every buffer is back.
-pub fn all_come_home(rig: &mut Rig) {
+pub fn assert_all_free(rig: &mut Rig) {
     let mut host = rig.engine.host().clone();
     host.ports.retain(|port| port.id.0 == 1);
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
 }

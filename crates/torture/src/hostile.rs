@@ -40,13 +40,13 @@ pub fn run(mode: Mode) -> ExitCode {
             let _ = rustix::fs::fallocate(fd, flags, at & !0xfff, random.u64(1..64) << 12);
         }),
         Mode::Idle => attack(|_, _| std::thread::sleep(Duration::from_millis(50))),
-        Mode::Crash => netlib::run(&Options::new("rogue"), |_| Crash(0)).map_err(|error| error.to_string()),
+        Mode::Crash => netlib::run(&Options::new("hostile"), |_| Crash(0)).map_err(|error| error.to_string()),
         Mode::Glutton => gorge(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rogue: {error}");
+            eprintln!("hostile: {error}");
             ExitCode::FAILURE
         }
     }
@@ -58,8 +58,8 @@ fn attack(mut once: impl FnMut(&Fds<OwnedFd>, &mut fastrand::Rng)) -> Result<(),
     let socket = netvm_attach::connect(path.as_ref()).map_err(|error| error.to_string())?;
     let hello = Hello {
         layout: netvm_region::LAYOUT_VERSION,
-        role: "rogue".to_owned(),
-        name: "rogue".to_owned(),
+        role: "hostile".to_owned(),
+        name: "hostile".to_owned(),
         threads: 1,
         counters: Vec::new(),
         offloads: false,

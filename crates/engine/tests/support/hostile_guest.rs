@@ -39,29 +39,29 @@ const RING: u64 = 0x1_0000;
 pub const AVAILABLE: u64 = 0x4000;
 pub const USED: u64 = 0x8000;
 
-/// A rogue and its memory.
-pub struct Rogue {
+/// A hostile guest and its memory.
+pub struct HostileGuest {
     socket: UnixStream,
     memory: *mut u8,
     kick: OwnedFd,
     memfd: OwnedFd,
 }
 
-impl Rogue {
+impl HostileGuest {
     /// One region, which is not where the guest's memory was.
     const ELSEWHERE: [u64; 5] = [1, 1 << 30, MEMORY as u64, USER, 0];
 
     /// Connects and negotiates virtio features of its choice.
     pub fn connect(path: &Path, features: u64) -> Self {
-        let rogue = Self::reach(path);
-        rogue.begin(features);
-        (0..2).for_each(|ring| rogue.start(ring));
-        rogue
+        let hostile = Self::reach(path);
+        hostile.begin(features);
+        (0..2).for_each(|ring| hostile.start(ring));
+        hostile
     }
 
     /// Connects, and sends nothing yet.
     pub fn reach(path: &Path) -> Self {
-        let memfd = memfd_create("rogue", MemfdFlags::CLOEXEC).unwrap();
+        let memfd = memfd_create("hostile", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memfd, MEMORY as u64).unwrap();
         // SAFETY: new mappings: one at an address of the kernel's choice, the other in the upper part of it.
         let memory = unsafe {
@@ -141,7 +141,7 @@ impl Rogue {
     }
 
     /// Whether the other side hangs up before long.
-    pub fn is_hung_up_on(&mut self) -> bool {
+    pub fn is_disconnected(&mut self) -> bool {
         let mut answers = [0; 512];
         loop {
             match self.socket.read(&mut answers) {
@@ -153,7 +153,7 @@ impl Rogue {
     }
 
     /// Waits until the other side has handled all messages.
-    pub fn wait_to_be_heard(&self) {
+    pub fn wait_until_handled(&self) {
         self.send(GET_FEATURES, &[], None);
         let _ = (&self.socket).read(&mut [0; 20]);
     }
@@ -296,7 +296,7 @@ fn unmappable() -> OwnedFd {
     file
 }
 
-impl Drop for Rogue {
+impl Drop for HostileGuest {
     fn drop(&mut self) {
         let _ = self.socket.flush();
         // SAFETY: made by `connect`, and not used afterwards.

@@ -1,11 +1,11 @@
-//! Random messages and writes of a rogue guest.
+//! Random messages and writes of a hostile guest.
 
 use std::io::Read;
 use std::os::fd::AsFd;
 
 use netvm_vhost_user::request::SET_VRING_ENABLE;
 
-use super::{AVAILABLE, ENTRIES, MEMORY, RING, Rogue, USED, descriptor};
+use super::{AVAILABLE, ENTRIES, HostileGuest, MEMORY, RING, USED, descriptor};
 
 /// A stream of numbers (splitmix64).
 pub struct Generator(pub u64);
@@ -23,9 +23,9 @@ impl Generator {
     }
 }
 
-impl Rogue {
+impl HostileGuest {
     /// What no guest would say.
-    pub fn babble(&mut self, generator: &mut Generator) {
+    pub fn send_random(&mut self, generator: &mut Generator) {
         let words: Vec<u64> =
             (0..generator.below(40)).map(|_| generator.roll() >> generator.below(64)).collect();
         let fd = (generator.below(2) == 0).then(|| self.kick.as_fd());
@@ -35,7 +35,7 @@ impl Rogue {
     }
 
     /// What guests say, in an order in which none does, or nearly right: most of it right, as that gets furthest.
-    pub fn rearrange(&mut self, generator: &mut Generator, features: u64) {
+    pub fn move_rings(&mut self, generator: &mut Generator, features: u64) {
         let ring = generator.below(3);
         let entries = [32, 64, 256, 256, 256, 1024, 1 << 15][generator.below(7) as usize];
         let at = (ring & 1) * RING;
@@ -54,14 +54,14 @@ impl Rogue {
         } else {
             generator.below(64) as u32 | 1 << 15
         };
-        let again = |rogue: &Self| {
-            rogue.stop(ring);
-            rogue.size(ring, entries);
-            rogue.base(ring, base);
-            rogue.place(ring, descriptors, available, used);
-            rogue.call(ring);
-            rogue.run(ring);
-            rogue.enable(ring);
+        let again = |hostile: &Self| {
+            hostile.stop(ring);
+            hostile.size(ring, entries);
+            hostile.base(ring, base);
+            hostile.place(ring, descriptors, available, used);
+            hostile.call(ring);
+            hostile.run(ring);
+            hostile.enable(ring);
         };
         match generator.below(24) {
             0 => self.size(ring, generator.below(300) as u32),
@@ -95,7 +95,7 @@ impl Rogue {
     }
 
     /// Some hundred writes to its rings: some of them nonsense, most nearly right, as these get furthest.
-    pub fn scribble(&self, generator: &mut Generator) {
+    pub fn write_random(&self, generator: &mut Generator) {
         for _ in 0..300 {
             let ring = generator.below(2) * RING;
             match generator.below(8) {
