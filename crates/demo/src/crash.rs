@@ -11,7 +11,7 @@ use crate::daemon::{Daemon, nf};
 use crate::failure::{Failure, io};
 use crate::host::interrupt::Interrupt;
 use crate::host::names::Names;
-use crate::story::Story;
+use crate::log::ProgressLog;
 use crate::traffic::{Ping, Pings};
 
 /// The NF to kill.
@@ -64,7 +64,7 @@ pub struct Setup<'a> {
 ///
 /// # Errors
 /// [`Failure::TooLate`] if netvmd does not restart it.
-pub fn crash(setup: Setup<'_>, story: &Story, interrupt: &Interrupt) -> Result<Crash, Failure> {
+pub fn crash(setup: Setup<'_>, log: &ProgressLog, interrupt: &Interrupt) -> Result<Crash, Failure> {
     let Setup { names, daemon, folder } = setup;
     let before = daemon.stats()?;
     let reclaimed_before: u64 = before.groups.iter().map(|group| group.reclaimed_total).sum();
@@ -81,7 +81,7 @@ pub fn crash(setup: Setup<'_>, story: &Story, interrupt: &Interrupt) -> Result<C
     interrupt.sleep(FREEZE)?;
     send(Signal::KILL)?;
     let killed = Instant::now();
-    story.say(&format!("kill -9 {pid_before}: the {VICTIM}, during a ping, while it holds packets"));
+    log.say(&format!("kill -9 {pid_before}: the {VICTIM}, during a ping, while it holds packets"));
     let (pid_after, restarts, last_exit) = interrupt.wait_for("the restart", RESTART_LIMIT, || {
         let stats = daemon.stats()?;
         let Some(nf) = nf(&stats, VICTIM) else { return Ok(None) };

@@ -9,10 +9,10 @@ mod crash;
 mod daemon;
 mod failure;
 mod host;
+mod log;
 mod report;
 mod show;
 mod stage;
-mod story;
 mod traffic;
 
 use std::os::unix::process::CommandExt;

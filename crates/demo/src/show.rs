@@ -13,10 +13,10 @@ use crate::host::cleanup;
 use crate::host::interrupt::Interrupt;
 use crate::host::names::{Names, Side};
 use crate::host::namespaces::Bridge;
+use crate::log::ProgressLog;
 use crate::report::tables;
 use crate::report::{Check, Forbidden, Summary, checks};
 use crate::stage::{Stage, Testbed};
-use crate::story::Story;
 use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings, Servers};
 
 /// Requests of the first ping, and their interval.
@@ -28,12 +28,12 @@ const PING_INTERVAL: Duration = Duration::from_millis(20);
 /// # Errors
 /// [`Failure`] if a step fails. Everything created is removed in any case.
 pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
-    let (names, mut story) = (Names::own(), Story::new(options.json));
+    let (names, mut log) = (Names::own(), ProgressLog::new(options.json));
     for dead in cleanup::dead_runs() {
-        story.say(&format!("removed the remains of demo {}, which was killed", dead.0));
+        log.say(&format!("removed the remains of demo {}, which was killed", dead.0));
     }
-    let stage = build(options, names, &story, interrupt)?;
-    let summary = act(&stage, names, &mut story, interrupt)?;
+    let stage = build(options, names, &log, interrupt)?;
+    let summary = act(&stage, names, &mut log, interrupt)?;
     let mut checks = checks(&summary);
     let until = format!("until the {VICTIM} is killed");
     for (title, table) in [
@@ -51,32 +51,32 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
             tables::stages(&summary.before_crash, summary.status.clock_hz),
         ),
     ] {
-        story.add(&format!("\n{title}\n{table}"));
+        log.add(&format!("\n{title}\n{table}"));
     }
-    story.add("`engine to port` is mostly the kernel here: sending to a veth runs the other host's TCP.");
-    story.add("Costs are wall-clock time: they include other processes on a shared core.");
-    story.add("");
-    checks.iter().for_each(|check| story.add(&check.to_string()));
+    log.add("`engine to port` is mostly the kernel here: sending to a veth runs the other host's TCP.");
+    log.add("Costs are wall-clock time: they include other processes on a shared core.");
+    log.add("");
+    checks.iter().for_each(|check| log.add(&check.to_string()));
     if options.keep {
         stage.daemon.restore()?;
-        keep(&stage, names, &story, interrupt)?;
+        keep(&stage, names, &log, interrupt)?;
     }
     let last = take_down(stage, names);
-    story.add(&last.to_string());
+    log.add(&last.to_string());
     checks.push(last);
     let holds = checks.iter().all(|check| check.holds);
-    story.say(if holds { "every promise held" } else { "NOT every promise held" });
+    log.say(if holds { "every promise held" } else { "NOT every promise held" });
     if options.json {
-        let seconds = story.elapsed().as_secs_f64();
+        let seconds = log.elapsed().as_secs_f64();
         let all = json!({ "ok": holds, "seconds": seconds, "checks": checks, "summary": summary });
         writeln!(std::io::stdout(), "{all}").map_err(io("cannot write to standard output"))?;
     }
     Ok(holds)
 }
 
-fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -> Result<Stage, Failure> {
+fn build(options: Options, names: Names, log: &ProgressLog, interrupt: &Interrupt) -> Result<Stage, Failure> {
     let testbed = Testbed::make(names, interrupt)?;
-    story.say(&format!(
+    log.say(&format!(
         "two hosts: client {} and server {}, network namespaces joined only by netvm",
         Side::Client.address(),
         Side::Server.address()
@@ -84,9 +84,9 @@ fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -
     let kind = if options.af_xdp { PortKind::AfXdp } else { PortKind::AfPacket };
     let stage = testbed.connect(names, kind, interrupt)?;
     let (status, stats) = (stage.daemon.status()?, stage.daemon.stats()?);
-    story.say(&format!("netvmd {} is up, process {}, {}", status.version, status.pid, status.dpdk));
+    log.say(&format!("netvmd {} is up, process {}, {}", status.version, status.pid, status.dpdk));
     for port in &stats.ports {
-        story.add(&format!("port {}: {}", port.name, port.driver_mode));
+        log.add(&format!("port {}: {}", port.name, port.driver_mode));
     }
     let processes: Vec<String> = CHAIN
         .into_iter()
@@ -95,26 +95,32 @@ fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -
             pid.map_or_else(|| role.to_owned(), |pid| format!("{role} (process {pid})"))
         })
         .collect();
-    story.add(&format!("chain:  {}, all in trust group {GROUP}", processes.join(" > ")));
+    log.add(&format!("chain:  {}, all in trust group {GROUP}", processes.join(" > ")));
     Ok(stage)
 }
 
-fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) -> Result<Summary, Failure> {
+fn act(
+    stage: &Stage,
+    names: Names,
+    log: &mut ProgressLog,
+    interrupt: &Interrupt,
+) -> Result<Summary, Failure> {
     let (daemon, folder) = (&stage.daemon, stage.testbed.folder.path());
     let at_start = daemon.stats_at_rest(interrupt)?;
     let ping = Ping::start(names, folder, PINGS, PING_INTERVAL)?.finish(interrupt)?;
-    story.say(&format!("ping, client to server through the chain: {}", in_words(&ping)));
+    log.say(&format!("ping, client to server through the chain: {}", in_words(&ping)));
     let servers = &stage.testbed.servers;
-    let chain = Source { servers, address: Side::Server.address(), way: "HTTP download through the chain" };
-    let download_by_chain = download(names, &chain, story, interrupt)?;
+    let chain =
+        DownloadSource { servers, address: Side::Server.address(), label: "HTTP download through the chain" };
+    let download_by_chain = download(names, &chain, log, interrupt)?;
     let download_by_bridge = {
         let _bridge = Bridge::make(names)?;
         let address = Side::Server.bridge_address();
-        let way = "the same through the kernel's bridge, without NFs";
-        download(names, &Source { servers, address, way }, story, interrupt)?
+        let label = "the same through the kernel's bridge, without NFs";
+        download(names, &DownloadSource { servers, address, label }, log, interrupt)?
     };
     let forbidden = forbidden(stage, names, interrupt)?;
-    story.say(&format!(
+    log.say(&format!(
         "TCP port {FORBIDDEN_PORT} answers without netvm; through netvm {}, and a rule dropped {} packets",
         match forbidden.through_the_chain {
             Connection::Made => "it answers, too",
@@ -122,14 +128,14 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
         },
         forbidden.denied
     ));
-    story.add(&forbidden.trace);
+    log.add(&forbidden.trace);
     let before_crash = daemon.stats_at_rest(interrupt)?;
-    let crash = crash(Setup { names, daemon, folder }, story, interrupt)?;
-    story.add(&format!(
+    let crash = crash(Setup { names, daemon, folder }, log, interrupt)?;
+    log.add(&format!(
         "netvmd reclaimed {} buffers in {:.1} ms and started process {}: ready after {:.0} ms",
         crash.reclaimed, crash.reclaim_ms, crash.pid_after, crash.restart_ms
     ));
-    story.add(&format!("ping: {}", in_words(&crash.pings)));
+    log.add(&format!("ping: {}", in_words(&crash.pings)));
     let (at_end, status) = (daemon.stats_at_rest(interrupt)?, daemon.status()?);
     Ok(Summary {
         status,
@@ -146,34 +152,34 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
 }
 
 /// What is downloaded from.
-struct Source<'a> {
+struct DownloadSource<'a> {
     servers: &'a Servers,
     address: String,
-    /// The way there, in words.
-    way: &'a str,
+    /// What is downloaded by, for the output.
+    label: &'a str,
 }
 
 fn download(
     names: Names,
-    source: &Source<'_>,
-    story: &mut Story,
+    source: &DownloadSource<'_>,
+    log: &mut ProgressLog,
     interrupt: &Interrupt,
 ) -> Result<Download, Failure> {
     let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
-    let Source { servers, address, way } = source;
+    let DownloadSource { servers, address, label } = source;
     let download = servers.download(names, address, interrupt, |bytes, time| {
-        story.progress(|| format!("{} MB, {:.0} Mbit/s", bytes / 1_000_000, megabits(bytes, time)));
+        log.progress(|| format!("{} MB, {:.0} Mbit/s", bytes / 1_000_000, megabits(bytes, time)));
     });
-    story.end_progress();
+    log.end_progress();
     let download = download?;
-    story.say(&format!(
-        "{way}: {} MB in {:.2} s, {:.0} Mbit/s, {}",
+    log.say(&format!(
+        "{label}: {} MB in {:.2} s, {:.0} Mbit/s, {}",
         download.bytes / 1_000_000,
         download.seconds,
         download.mbit_per_s,
         if download.intact { "intact" } else { "NOT intact" }
     ));
-    download.complaint.iter().for_each(|complaint| story.add(complaint));
+    download.complaint.iter().for_each(|complaint| log.add(complaint));
     Ok(download)
 }
 
@@ -201,10 +207,10 @@ fn in_words(pings: &Pings) -> String {
 }
 
 /// Keeps everything running until a signal.
-fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) -> Result<(), Failure> {
+fn keep(stage: &Stage, names: Names, log: &ProgressLog, interrupt: &Interrupt) -> Result<(), Failure> {
     let programs = programs()?;
     let (client, server) = (names.namespace(Side::Client), Side::Server.address());
-    story.add(&format!(
+    log.add(&format!(
         "\nAll of it runs on until Ctrl-C. In another terminal, as root:\n\
          \x20 {netvm} --socket {socket} status\n\
          \x20 {netvm} --socket {socket} stats\n\

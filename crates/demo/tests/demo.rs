@@ -80,13 +80,13 @@ fn an_interrupted_demo_leaves_nothing() {
     }
     let mut child = Command::new(DEMO).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
-    let mut story = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let up = story.find(|line| line.contains("netvmd") && line.contains("is up"));
+    let mut log = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let up = log.find(|line| line.contains("netvmd") && line.contains("is up"));
     if up.is_some() {
         assert_eq!(traces(pid).len(), 5, "{:?}", traces(pid));
         kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     }
-    story.for_each(drop);
+    log.for_each(drop);
     let output = child.wait_with_output().unwrap();
     assert!(up.is_some(), "{}", errors(&output));
     assert_eq!(output.status.code(), Some(130), "{}", errors(&output));

@@ -88,9 +88,9 @@ pub struct Condition<'a> {
 }
 
 /// Figures are comparable if the condition around them differs by less than this factor.
-const ALIKE: f64 = 2.0;
+const COMPARABLE_WITHIN: f64 = 2.0;
 /// Limit for rounds in search of comparable figures, as a multiple of the planned runs.
-const MOST_ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 
 /// Figures of a case with the numbers of their measurements.
 struct Series {
@@ -125,7 +125,7 @@ impl Record {
         let find = |case: &str| self.series.iter().find(|series| series.case == case);
         let (ours, other) = (find(&comparison.ours)?, find(&comparison.other)?);
         let pairs = ours.figures.iter().zip(&other.figures);
-        let like = pairs.filter(|((n, _), (m, _))| are_alike(self.around(*n).chain(self.around(*m))));
+        let like = pairs.filter(|((n, _), (m, _))| are_comparable(self.around(*n).chain(self.around(*m))));
         Some(like.map(|((_, ours), (_, other))| ours / other).collect())
     }
 
@@ -135,9 +135,9 @@ impl Record {
     }
 }
 
-fn are_alike(conditions: impl Iterator<Item = f64>) -> bool {
+fn are_comparable(conditions: impl Iterator<Item = f64>) -> bool {
     let (least, most) = conditions.fold((f64::INFINITY, 0.0_f64), |(a, b), c| (a.min(c), b.max(c)));
-    most < least * ALIKE
+    most < least * COMPARABLE_WITHIN
 }
 
 /// Measures all subjects in rotation, `plan.runs` times, and summarises. Comparisons use figures of the same run; those
@@ -168,7 +168,7 @@ pub fn alternate_under(
     let mut measure_condition = || condition.as_mut().map(|condition| (condition.measure)()).transpose();
     let (started, mut longest) = (Instant::now(), Duration::ZERO);
     let mut record = Record { conditions: measure_condition()?.into_iter().collect(), ..Record::default() };
-    for run in 1..=plan.runs * MOST_ROUNDS {
+    for run in 1..=plan.runs * MAX_ROUNDS {
         let mut ratios = comparisons.iter().filter_map(|comparison| record.ratios(comparison));
         if run > plan.runs && ratios.all(|ratios| ratios.len() >= plan.runs) {
             break;

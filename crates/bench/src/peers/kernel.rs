@@ -118,12 +118,12 @@ fn failed(error: impl std::error::Error) -> BenchError {
 }
 
 /// The source of packets.
-struct Source {
+struct FrameSource {
     loaded: Ebpf,
     context: Vec<u8>,
 }
 
-impl Source {
+impl FrameSource {
     /// Packets to these destinations, in network order, that this interface receives.
     fn load(to: &[u32], interface: u32) -> Result<Self, BenchError> {
         let count = to.len() as u32;
@@ -138,9 +138,9 @@ impl Source {
         }
         // struct xdp_md of include/uapi/linux/bpf.h: data, its end, metadata, ingress interface and queue, egress interface.
         let context = [0, FRAME, 0, interface, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
-        let mut source = Self { loaded, context };
-        source.program().and_then(Xdp::load).map_err(failed)?;
-        Ok(source)
+        let mut frame_source = Self { loaded, context };
+        frame_source.program().and_then(Xdp::load).map_err(failed)?;
+        Ok(frame_source)
     }
 
     fn program(&mut self) -> Result<&mut Xdp, ProgramError> {
@@ -215,10 +215,10 @@ pub fn run(spec: &KernelSpec) -> Result<(), BenchError> {
     batch(&SETUP.join("\n"))?;
     batch(&routes(&table))?;
     let to = destinations(&table, spec.destinations as usize);
-    let mut source = Source::load(&to, network::index("in")?)?;
+    let mut frame_source = FrameSource::load(&to, network::index("in")?)?;
     let millis = |millis: u32| Duration::from_millis(millis.into());
-    source.run(millis(spec.warm_up_millis))?;
-    let (forwarded, spent) = source.run(millis(spec.window_millis))?;
+    frame_source.run(millis(spec.warm_up_millis))?;
+    let (forwarded, spent) = frame_source.run(millis(spec.window_millis))?;
     println!("{}", serde_json::json!(Outcome { rate: forwarded as f64 / spent.as_secs_f64() }));
     Ok(())
 }

@@ -39,7 +39,7 @@ use crate::measure::report::{Row, Unit};
 use crate::setup::layout::{Layout, paced};
 use crate::setup::network;
 use crate::setup::rig::Rig;
-use card::{Card, Driver, Nic, Place};
+use card::{Card, Driver, GuestCard, Nic};
 use guest::{Guest, Image};
 use receive::{Capacity, Offered, Received};
 
@@ -178,8 +178,8 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn start(image: &'a Image, cores: Cores, guests: usize) -> Result<Self, BenchError> {
-        let places = (0..guests).flat_map(|guest| Card::ALL.map(|card| Place { guest, card }));
-        for tap in places.filter_map(Place::tap) {
+        let guest_cards = (0..guests).flat_map(|guest| Card::ALL.map(|card| GuestCard { guest, card }));
+        for tap in guest_cards.filter_map(GuestCard::tap) {
             ip(&["tuntap", "add", &tap, "mode", "tap"])?;
             ip(&["link", "set", &tap, "up"])?;
         }
@@ -224,13 +224,13 @@ impl<'a> Bench<'a> {
             .ok_or_else(|| BenchError::Guest { problem: format!("malformed answer: received {answer}") })
     }
 
-    fn counts(&mut self, place: Place) -> Counts {
-        if let Some(tap) = place.tap() {
+    fn counts(&mut self, guest_card: GuestCard) -> Counts {
+        if let Some(tap) = guest_card.tap() {
             let count = |name: &str| network::counter(&tap, name);
             return Counts { sent: count("rx_packets"), received: count("tx_packets"), card: None };
         }
         // The ports are in the same order.
-        let number = place.guest * Card::NETVM.len() + place.card as usize;
+        let number = guest_card.guest * Card::NETVM.len() + guest_card.card as usize;
         let view = self.rig.engine().ports().into_iter().nth(number);
         view.map_or_else(Counts::default, |view| Counts {
             sent: view.rx_packets,
@@ -243,7 +243,7 @@ impl<'a> Bench<'a> {
     fn direct(&mut self, traffic: Traffic) -> Result<(), BenchError> {
         for guest in 0..self.guests.len() {
             for card in Card::ALL {
-                let Some(tap) = (Place { guest, card }).tap() else { continue };
+                let Some(tap) = (GuestCard { guest, card }).tap() else { continue };
                 match traffic {
                     Traffic::Between(between) if between == card => {
                         ip(&["link", "set", &tap, "master", &self.bridge])?;
@@ -260,12 +260,12 @@ impl<'a> Bench<'a> {
 /// The configuration: netvm's cards for this number of guests, with their sockets in `folder`, and a worker on `core`.
 fn host(folder: &Path, core: u32, guests: usize, traffic: Traffic) -> netvm_model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
-    let places: Vec<Place> =
-        (0..guests).flat_map(|guest| Card::NETVM.map(|card| Place { guest, card })).collect();
+    let guest_cards: Vec<GuestCard> =
+        (0..guests).flat_map(|guest| Card::NETVM.map(|card| GuestCard { guest, card })).collect();
     let mut ports = Vec::new();
-    for place in &places {
-        let (path, mac) = (folder.join(place.socket()), Some(place.mac()));
-        let kind = match place.card {
+    for guest_card in &guest_cards {
+        let (path, mac) = (folder.join(guest_card.socket()), Some(guest_card.mac()));
+        let kind = match guest_card.card {
             Card::VhostUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
             card => {
                 let model = if card == Card::E1000e { CardModel::E1000e } else { CardModel::E1000 };
@@ -274,15 +274,16 @@ fn host(folder: &Path, core: u32, guests: usize, traffic: Traffic) -> netvm_mode
                 PortKind::E1000 { path, mac, model, doorbells }
             }
         };
-        ports.push(layout.port(&format!("{}-{}", place.card.name(), place.guest), kind, 1500));
+        ports.push(layout.port(&format!("{}-{}", guest_card.card.name(), guest_card.guest), kind, 1500));
     }
     let port_of = |guest, card| {
-        let number = places.iter().position(|place| *place == Place { guest, card });
+        let number = guest_cards.iter().position(|guest_card| *guest_card == GuestCard { guest, card });
         number.and_then(|number| ports.get(number)).map_or(Action::Drop, |port| Action::Port(*port))
     };
-    for (place, port) in places.iter().zip(&ports) {
-        let goes_on = place.guest == 0 && matches!(traffic, Traffic::Between(card) if card == place.card);
-        layout.rule(*port, if goes_on { port_of(1, place.card) } else { Action::Drop });
+    for (guest_card, port) in guest_cards.iter().zip(&ports) {
+        let goes_on =
+            guest_card.guest == 0 && matches!(traffic, Traffic::Between(card) if card == guest_card.card);
+        layout.rule(*port, if goes_on { port_of(1, guest_card.card) } else { Action::Drop });
     }
     if let Traffic::Load(card, rate) = traffic {
         let source = layout.port("load", paced(SHORTEST, rate), 1500);

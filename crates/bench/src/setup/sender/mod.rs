@@ -82,10 +82,10 @@ impl Sender {
         let (commands, inbox) = channel::<(Vec<f64>, Duration)>();
         let (outbox, results) = channel();
         let work = move || match set_up(&streams, core) {
-            Ok(mut lanes) => {
+            Ok(mut sockets) => {
                 let _ = outbox.send(Ok(Vec::new()));
                 while let Ok((rates, time)) = inbox.recv() {
-                    let _ = outbox.send(send(&mut lanes, &rates, time));
+                    let _ = outbox.send(send(&mut sockets, &rates, time));
                 }
             }
             Err(error) => drop(outbox.send(Err(error))),
@@ -104,10 +104,10 @@ impl Sender {
         let _ = self.commands.send((rates.to_vec(), time));
     }
 
-    /// Waits up to `patience` for the thread to finish sending; returns what it sent.
-    fn result(&self, patience: Duration) -> Result<Vec<Sent>, BenchError> {
+    /// Waits up to `timeout` for the thread to finish sending; returns what it sent.
+    fn result(&self, timeout: Duration) -> Result<Vec<Sent>, BenchError> {
         let ended = |_| BenchError::system("the sending thread")(io::Error::other("it ended or hangs"));
-        self.results.recv_timeout(patience).map_err(ended)?
+        self.results.recv_timeout(timeout).map_err(ended)?
     }
 
     /// What the thread has sent of each stream; `None` while it is still sending.
@@ -124,31 +124,31 @@ impl Sender {
 }
 
 /// A stream and its socket.
-struct Lane {
+struct StreamSocket {
     socket: OwnedFd,
     frames: Frames,
 }
 
-fn set_up(streams: &[Stream], core: u32) -> Result<Vec<Lane>, BenchError> {
+fn set_up(streams: &[Stream], core: u32) -> Result<Vec<StreamSocket>, BenchError> {
     pin(core).map_err(BenchError::system(format!("cannot pin to core {core}")))?;
     leave_network()?;
     // Turns off router solicitations, so that the kernel sends no packets. A kernel without IPv6 lacks the file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     let (home, queues) = (std::process::id(), "numtxqueues 1 numrxqueues 1");
-    let lane = |(n, stream): (usize, &Stream)| -> Result<Lane, BenchError> {
+    let open_stream = |(n, stream): (usize, &Stream)| -> Result<StreamSocket, BenchError> {
         let (far, near) = (format!("far{n}"), &stream.interface);
         let add = format!("link add {far} {queues} type veth peer name {near} {queues} netns {home}");
         ip(&add.split_whitespace().collect::<Vec<_>>())?;
         ip(&["link", "set", &far, "arp", "off", "up"])?;
         let socket = open(&far).map_err(BenchError::system("a packet socket to send"))?;
-        Ok(Lane { socket, frames: Frames::new(stream) })
+        Ok(StreamSocket { socket, frames: Frames::new(stream) })
     };
-    streams.iter().enumerate().map(lane).collect()
+    streams.iter().enumerate().map(open_stream).collect()
 }
 
 /// Sends each stream at its rate for a time. The streams take turns: one burst of each stream that has a burst due.
-fn send(lanes: &mut [Lane], rates: &[f64], time: Duration) -> Result<Vec<Sent>, BenchError> {
-    let (start, mut sent) = (Instant::now(), vec![Sent::default(); lanes.len()]);
+fn send(sockets: &mut [StreamSocket], rates: &[f64], time: Duration) -> Result<Vec<Sent>, BenchError> {
+    let (start, mut sent) = (Instant::now(), vec![Sent::default(); sockets.len()]);
     loop {
         let elapsed = start.elapsed();
         if elapsed >= time {
@@ -156,7 +156,7 @@ fn send(lanes: &mut [Lane], rates: &[f64], time: Duration) -> Result<Vec<Sent>, 
             return Ok(sent);
         }
         let mut next = Some(time);
-        for ((Lane { socket, frames }, rate), sent) in lanes.iter_mut().zip(rates).zip(&mut sent) {
+        for ((StreamSocket { socket, frames }, rate), sent) in sockets.iter_mut().zip(rates).zip(&mut sent) {
             let due = (elapsed.as_secs_f64() * rate) as u64;
             let count = due.saturating_sub(sent.packets).min(BURST as u64) as usize;
             if count == 0 {

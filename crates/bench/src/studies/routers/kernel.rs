@@ -1,6 +1,6 @@
 //! Routers in namespaces of the kernel.
 
-use super::{Kind, Lanes, OUT, SETTINGS, SINK, mac, run};
+use super::{InterfacePairs, Kind, OUT, SETTINGS, SINK, mac, run};
 use crate::error::BenchError;
 use crate::measure::probe::ip;
 use crate::setup::routes::RouteTable;
@@ -9,7 +9,7 @@ use crate::setup::routes::RouteTable;
 pub(super) fn start(
     kind: Kind,
     near: &[String],
-    lanes: Lanes,
+    pairs: InterfacePairs,
     table: Option<&RouteTable>,
 ) -> Result<(), BenchError> {
     if kind == Kind::KernelVeth {
@@ -24,14 +24,23 @@ pub(super) fn start(
             bridge(&format!("fdb replace {SINK} dev {out} master static"))?;
         }
     }
-    for of_router in lanes.by_router() {
+    for of_router in pairs.by_router() {
         let Some(first) = of_router.first() else { continue };
-        let name = format!("router{}", lanes.router_of(*first));
+        let name = format!("router{}", pairs.router_of(*first));
         run(&format!("netns add {name}"))?;
         ip(&["netns", "exec", &name, "sh", "-c", SETTINGS])?;
-        for lane in &of_router {
-            let pair = lanes.pair_of(*lane);
-            add(kind, &RouterLane { router: &name, n: *lane, near: &near[pair], out: OUT[pair], pair })?;
+        for pair in &of_router {
+            let host_pair = pairs.host_pair_of(*pair);
+            add(
+                kind,
+                &RouterPair {
+                    router: &name,
+                    n: *pair,
+                    near: &near[host_pair],
+                    out: OUT[host_pair],
+                    host_pair,
+                },
+            )?;
         }
         if let Some(table) = table {
             load(&name, &of_router, table)?;
@@ -40,26 +49,26 @@ pub(super) fn start(
     Ok(())
 }
 
-/// A lane of a router.
-struct RouterLane<'a> {
+/// A pair of interfaces of a router.
+struct RouterPair<'a> {
     router: &'a str,
     n: u8,
     /// The interfaces below its own two.
     near: &'a str,
     out: &'a str,
-    pair: usize,
+    host_pair: usize,
 }
 
-/// Creates a router's two interfaces of a lane.
-fn add(kind: Kind, lane: &RouterLane<'_>) -> Result<(), BenchError> {
-    let RouterLane { router, n, near, out, pair } = *lane;
+/// Creates a router's two interfaces of a pair.
+fn add(kind: Kind, pair: &RouterPair<'_>) -> Result<(), BenchError> {
+    let RouterPair { router, n, near, out, host_pair } = *pair;
     for (side, (interface, end)) in (0..).zip([(near, "in"), (out, "out")]) {
         let (mac, network, inner) = (mac(n, side), 100 + side, format!("{end}{n}"));
         match kind {
             Kind::KernelVeth => {
                 let outer = format!("{inner}x");
                 run(&format!("link add {outer} type veth peer name {inner} netns {router} address {mac}"))?;
-                run(&format!("link set {outer} master bridge-{end}{pair} up"))?;
+                run(&format!("link set {outer} master bridge-{end}{host_pair} up"))?;
                 bridge(&format!("fdb replace {mac} dev {outer} master static"))?;
             }
             _ => run(&format!(
@@ -74,13 +83,13 @@ fn add(kind: Kind, lane: &RouterLane<'_>) -> Result<(), BenchError> {
     run(&format!("-n {router} route add 10.200.{n}.0/24 via {via}"))
 }
 
-/// Loads the table into a router; the routes use its lanes in turn.
-fn load(router: &str, lanes: &[u8], table: &RouteTable) -> Result<(), BenchError> {
+/// Loads the table into a router; the routes use its pairs in turn.
+fn load(router: &str, pairs: &[u8], table: &RouteTable) -> Result<(), BenchError> {
     let file = format!("/run/netns/.{router}");
     let nets = table.possible().map(|(net, _)| net);
     let lines: String = nets
-        .zip(lanes.iter().cycle())
-        .map(|(net, lane)| format!("route replace {net} via 10.101.{lane}.2\n"))
+        .zip(pairs.iter().cycle())
+        .map(|(net, pair)| format!("route replace {net} via 10.101.{pair}.2\n"))
         .collect();
     std::fs::write(&file, lines).map_err(BenchError::system(format!("cannot write {file}")))?;
     run(&format!("-n {router} -batch {file}"))

@@ -9,12 +9,13 @@
 //!
 //! With `--beside`, a second router has its own pair of interfaces and its own stream at its own rate (section 4.4, table 1).
 //!
-//! Every router has an interface on `near` and one on `out`, each with its own MAC address; this pair is a lane. The sender
-//! sends a burst to each router in turn (Rathore, Hidell and Sjödin, sections 3 and 4.3). With `--interfaces`, a single
-//! router has that many interfaces, half of them on each side. Each packet then enters by the next interface and leaves by
-//! a random one (figure 8). netvm distinguishes the interfaces of a router by VLAN, so its packets are tagged in this case.
-//! A packet counts when it leaves by `out`. The kernel's routers have static routes and neighbours. netvm's routers have
-//! a forwarding table without a kernel behind it, because no packet is addressed to the router itself.
+//! Every router has an interface on `near` and one on `out`, each with its own MAC address (an interface pair). The
+//! sender sends a burst to each router in turn (Rathore, Hidell and Sjödin, sections 3 and 4.3). With `--interfaces`, a
+//! single router has that many interfaces, half of them on each side. Each packet then enters by the next interface and
+//! leaves by a random one (figure 8). netvm distinguishes the interfaces of a router by VLAN, so its packets are tagged
+//! in this case. A packet counts when it leaves by `out`. The kernel's routers have static routes and neighbours.
+//! netvm's routers have a forwarding table without a kernel behind it, because no packet is addressed to the router
+//! itself.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -74,7 +75,7 @@ pub struct RoutersArgs {
     /// Interfaces of a single router, an even number; packets enter by half of them [default: two for each router]
     #[arg(long, value_parser = interface_count, conflicts_with_all = ["routers", "beside"])]
     pub interfaces: Option<u16>,
-    /// Routes of each router. With 1, each lane has one route; more routes come from the full table, and packets go to
+    /// Routes of each router. With 1, each pair has one route; more routes come from the full table, and packets go to
     /// random addresses in them
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "1")]
     pub routes: u32,
@@ -103,63 +104,63 @@ fn interface_count(text: &str) -> Result<u16, String> {
     }
 }
 
-/// The lanes, and the routers that they belong to. A lane is a pair of interfaces, one on `near` and one on `out`.
+/// Pairs of interfaces, and the routers that they belong to. A pair has one on `near` and one on `out`.
 #[derive(Clone, Copy, Debug)]
-struct Lanes {
+struct InterfacePairs {
     count: u16,
-    /// All lanes belong to one router, instead of one router each.
+    /// All pairs belong to one router, instead of one router each.
     are_of_one: bool,
-    /// Pairs of host interfaces that the lanes share.
-    pairs: usize,
+    /// Pairs of host interfaces that they share.
+    host_pairs: usize,
 }
 
-impl Lanes {
+impl InterfacePairs {
     fn of(args: &RoutersArgs) -> Self {
-        let pairs = if args.beside.is_some() { 2 } else { 1 };
+        let host_pairs = if args.beside.is_some() { 2 } else { 1 };
         match args.interfaces {
-            Some(interfaces) => Self { count: interfaces / 2, are_of_one: true, pairs },
+            Some(interfaces) => Self { count: interfaces / 2, are_of_one: true, host_pairs },
             // The router beside comes last.
             None => {
-                let count = if pairs > 1 { 2 } else { args.routers.into() };
-                Self { count, are_of_one: false, pairs }
+                let count = if host_pairs > 1 { 2 } else { args.routers.into() };
+                Self { count, are_of_one: false, host_pairs }
             }
         }
     }
 
-    /// All lanes, by number.
+    /// All pairs, by number.
     fn all(self) -> impl Iterator<Item = u8> + Clone {
         (0..=u8::MAX).take(self.count.into())
     }
 
-    /// The router that a lane belongs to.
-    const fn router_of(self, lane: u8) -> u8 {
-        if self.are_of_one { 0 } else { lane }
+    /// The router that a pair belongs to.
+    const fn router_of(self, pair: u8) -> u8 {
+        if self.are_of_one { 0 } else { pair }
     }
 
-    /// The lanes of each router.
+    /// The pairs of each router.
     fn by_router(self) -> Vec<Vec<u8>> {
-        if self.are_of_one { vec![self.all().collect()] } else { self.all().map(|lane| vec![lane]).collect() }
+        if self.are_of_one { vec![self.all().collect()] } else { self.all().map(|pair| vec![pair]).collect() }
     }
 
-    /// The pair of host interfaces that a lane uses.
-    const fn pair_of(self, lane: u8) -> usize {
-        lane as usize % self.pairs
+    /// The pair of host interfaces that a pair uses.
+    const fn host_pair_of(self, pair: u8) -> usize {
+        pair as usize % self.host_pairs
     }
 
-    /// The VLAN of a lane's interfaces, if netvm routes.
-    const fn vlan_of(self, lane: u8) -> Option<u16> {
-        if self.are_of_one { Some(lane as u16 + 1) } else { None }
+    /// The VLAN of a pair's interfaces, if netvm routes.
+    const fn vlan_of(self, pair: u8) -> Option<u16> {
+        if self.are_of_one { Some(pair as u16 + 1) } else { None }
     }
 }
 
-/// The MAC address of a lane's interface at `near` (0) or `out` (1).
-const fn mac(lane: u8, side: u8) -> MacAddr {
-    MacAddr([2, 0, 0, 1, side, lane])
+/// The MAC address of a pair's interface at `near` (0) or `out` (1).
+const fn mac(pair: u8, side: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 1, side, pair])
 }
 
-/// The destination behind the second interface of a lane.
-const fn destination(lane: u8) -> [u8; 4] {
-    [10, 200, lane, 1]
+/// The destination behind the second interface of a pair.
+const fn destination(pair: u8) -> [u8; 4] {
+    [10, 200, pair, 1]
 }
 
 /// Runs the trials.
@@ -168,19 +169,19 @@ const fn destination(lane: u8) -> [u8; 4] {
 /// [`BenchError`] if the routers cannot be set up.
 pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
     let [sending, receiving] = two_cores(&args.trials)?;
-    let lanes = Lanes::of(args);
+    let pairs = InterfacePairs::of(args);
     network::enter()?;
-    let near: Vec<String> = (0..lanes.pairs as u32).map(network::interface).collect();
+    let near: Vec<String> = (0..pairs.host_pairs as u32).map(network::interface).collect();
     let table = table(args)?;
     let stream = |(n, interface): (u8, &String)| Stream {
         interface: interface.clone(),
         size: args.size,
         is_multi: true,
-        is_spread: lanes.are_of_one || table.is_some(),
+        is_spread: pairs.are_of_one || table.is_some(),
         is_timed: args.delays,
         destinations: match args.beside {
-            Some(_) => to(args.kind, lanes, table.as_ref(), &[n]),
-            None => to(args.kind, lanes, table.as_ref(), &lanes.all().collect::<Vec<_>>()),
+            Some(_) => to(args.kind, pairs, table.as_ref(), &[n]),
+            None => to(args.kind, pairs, table.as_ref(), &pairs.all().collect::<Vec<_>>()),
         },
     };
     let sender = Sender::start((0..).zip(&near).map(stream).collect(), sending)?;
@@ -196,9 +197,9 @@ pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
         network::bring_up(near, receiving)?;
     }
     let rig = match args.kind {
-        Kind::Netvm => Some(netvm::start(&near, lanes, table.as_ref(), receiving)?),
+        Kind::Netvm => Some(netvm::start(&near, pairs, table.as_ref(), receiving)?),
         Kind::KernelMacvlan | Kind::KernelVeth => {
-            kernel::start(args.kind, &near, lanes, table.as_ref())?;
+            kernel::start(args.kind, &near, pairs, table.as_ref())?;
             None
         }
     };
@@ -218,26 +219,26 @@ fn table(args: &RoutersArgs) -> Result<Option<RouteTable>, BenchError> {
     Ok(Some(table.some(args.routes)))
 }
 
-/// Destinations of packets that enter by these lanes in turn: one burst for each router, or one packet for each interface
-/// of a single router.
-fn to(kind: Kind, lanes: Lanes, table: Option<&RouteTable>, by: &[u8]) -> Vec<Destination> {
+/// Destinations of packets that enter by these pairs in turn: one burst for each router, or one packet for each
+/// interface of a single router.
+fn to(kind: Kind, pairs: InterfacePairs, table: Option<&RouteTable>, by: &[u8]) -> Vec<Destination> {
     const COUNT: usize = 1 << 16;
     let by = by.iter().copied();
-    let vlan = |lane: u8| lanes.vlan_of(lane).filter(|_| kind == Kind::Netvm);
-    let to = |lane: u8, address| Destination { mac: mac(lane, 0), vlan: vlan(lane), address };
-    let in_turn = if lanes.are_of_one { 1 } else { BURST };
-    let enter = by.clone().cycle().flat_map(|lane| std::iter::repeat_n(lane, in_turn));
+    let vlan = |pair: u8| pairs.vlan_of(pair).filter(|_| kind == Kind::Netvm);
+    let to = |pair: u8, address| Destination { mac: mac(pair, 0), vlan: vlan(pair), address };
+    let in_turn = if pairs.are_of_one { 1 } else { BURST };
+    let enter = by.clone().cycle().flat_map(|pair| std::iter::repeat_n(pair, in_turn));
     match table {
         Some(table) => {
             let addresses = destinations(table, COUNT).into_iter().map(u32::to_ne_bytes);
-            enter.zip(addresses).map(|(lane, address)| to(lane, address)).collect()
+            enter.zip(addresses).map(|(pair, address)| to(pair, address)).collect()
         }
-        None if lanes.are_of_one => {
+        None if pairs.are_of_one => {
             // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4).
-            let leaves = (0..COUNT).map(|n| ((n * 0x9e37_79b1) >> 16) % usize::from(lanes.count));
-            enter.zip(leaves).map(|(lane, out)| to(lane, destination(out as u8))).collect()
+            let leaves = (0..COUNT).map(|n| ((n * 0x9e37_79b1) >> 16) % usize::from(pairs.count));
+            enter.zip(leaves).map(|(pair, out)| to(pair, destination(out as u8))).collect()
         }
-        None => by.map(|lane| to(lane, destination(lane))).collect(),
+        None => by.map(|pair| to(pair, destination(pair))).collect(),
     }
 }
 

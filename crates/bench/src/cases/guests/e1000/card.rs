@@ -49,12 +49,12 @@ impl Card {
 
 /// A card of one of the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct GuestCard {
     pub guest: usize,
     pub card: Card,
 }
 
-impl Place {
+impl GuestCard {
     /// Its MAC address.
     pub const fn mac(self) -> MacAddr {
         MacAddr([2, 0, 0, 0, 0x20 + self.guest as u8, self.card as u8])

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvm_vm::{Accel, Boot, CardKind, Machine, Sockets, Version};
 
-use super::card::{Card, Place};
+use super::card::{Card, GuestCard};
 use crate::error::BenchError;
 use crate::setup::guest::{BOOT, beside, make_image, version_of, vfio_user_client};
 use crate::setup::rig::Rig;
@@ -59,10 +59,10 @@ impl Image {
     }
 
     /// A card that netvm serves.
-    fn card(&self, place: Place) -> netvm_vm::Card {
-        let kind = if place.card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
-        let (name, mac) = (place.card.name().to_owned(), place.mac().to_string());
-        let socket = self.folder().join(place.socket());
+    fn card(&self, guest_card: GuestCard) -> netvm_vm::Card {
+        let kind = if guest_card.card == Card::VhostUser { CardKind::VhostUser } else { CardKind::VfioUser };
+        let (name, mac) = (guest_card.card.name().to_owned(), guest_card.mac().to_string());
+        let socket = self.folder().join(guest_card.socket());
         netvm_vm::Card { name, kind, socket, connects: true, mac, queues: 1, mtu: None }
     }
 
@@ -79,7 +79,7 @@ impl Image {
             node: None,
             accel: Accel::Tcg,
             boot,
-            cards: Card::NETVM.map(|card| self.card(Place { guest, card })).to_vec(),
+            cards: Card::NETVM.map(|card| self.card(GuestCard { guest, card })).to_vec(),
         };
         let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
         let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
@@ -87,10 +87,10 @@ impl Image {
         for (card, model) in
             [(Card::QemuE1000e, "e1000e"), (Card::QemuVirtio, "virtio-net-pci"), (Card::QemuE1000, "e1000")]
         {
-            let place = Place { guest, card };
-            let (name, tap) = (card.name(), place.tap().unwrap_or_default());
+            let guest_card = GuestCard { guest, card };
+            let (name, tap) = (card.name(), guest_card.tap().unwrap_or_default());
             pair("-netdev", format!("tap,id={name},ifname={tap},script=no,downscript=no,vhost=off"));
-            pair("-device", format!("{model},netdev={name},mac={},romfile=", place.mac()));
+            pair("-device", format!("{model},netdev={name},mac={},romfile=", guest_card.mac()));
         }
         arguments
     }
@@ -100,7 +100,7 @@ impl Image {
 #[derive(Clone, Copy)]
 pub struct Stream {
     /// The card.
-    pub receiver: Place,
+    pub receiver: GuestCard,
     /// The length of a frame.
     pub bytes: u16,
     /// Frames per second.

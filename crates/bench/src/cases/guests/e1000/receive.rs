@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::card::{Nic, Place};
+use super::card::{GuestCard, Nic};
 use super::guest::{Stream, sender};
 use super::{Bench, Counts, SHORTEST, Traffic};
 use crate::cli::Load;
@@ -131,7 +131,7 @@ impl Bench<'_> {
         rate: u64,
         plan: &Plan,
     ) -> Result<(Received, Counts, Counts), BenchError> {
-        let receiver = Place { guest: 0, card: nic.card };
+        let receiver = GuestCard { guest: 0, card: nic.card };
         let time = plan.warm_up + plan.window;
         let before = self.counts(receiver);
         self.command(0, &format!("receive {} {}", receiver.mac(), time.as_millis()))?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use netvm_wire::MacAddr;
 
-use super::card::{Nic, Place};
+use super::card::{GuestCard, Nic};
 use super::{Bench, PATIENCE, Traffic};
 use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan};
@@ -19,7 +19,7 @@ impl Bench<'_> {
     /// The first guest sends frames of `bytes` bytes, without FCS, which the engine or the kernel drops.
     pub(super) fn send_to_host(&mut self, name: &str, nic: Nic, bytes: u16, plan: &Plan) -> Measured {
         self.use_driver(nic)?;
-        let sender = Place { guest: 0, card: nic.card };
+        let sender = GuestCard { guest: 0, card: nic.card };
         let time = plan.warm_up + plan.window + Duration::from_millis(300);
         self.begin_sending(sender, NOBODY, bytes, time)?;
         self.rig.run(plan.warm_up)?;
@@ -36,7 +36,7 @@ impl Bench<'_> {
     /// The first guest sends to the second one, which receives.
     pub(super) fn send_to_guest(&mut self, name: &str, nic: Nic, bytes: u16, plan: &Plan) -> Measured {
         self.use_driver(nic)?;
-        let [sender, receiver] = [0, 1].map(|guest| Place { guest, card: nic.card });
+        let [sender, receiver] = [0, 1].map(|guest| GuestCard { guest, card: nic.card });
         self.direct(Traffic::Between(nic.card))?;
         let begun = self.begin_sending(sender, receiver.mac(), bytes, plan.warm_up + plan.window + MARGIN);
         let measured = begun.and_then(|()| self.measure_receiver(sender, receiver, name, plan));
@@ -44,7 +44,13 @@ impl Bench<'_> {
         measured
     }
 
-    fn measure_receiver(&mut self, sender: Place, receiver: Place, name: &str, plan: &Plan) -> Measured {
+    fn measure_receiver(
+        &mut self,
+        sender: GuestCard,
+        receiver: GuestCard,
+        name: &str,
+        plan: &Plan,
+    ) -> Measured {
         self.rig.run(plan.warm_up)?;
         let command = format!("receive {} {}", receiver.mac(), plan.window.as_millis());
         self.command(1, &command)?;
@@ -66,7 +72,7 @@ impl Bench<'_> {
     /// Lets a guest send, and waits for the first frame.
     fn begin_sending(
         &mut self,
-        sender: Place,
+        sender: GuestCard,
         to: MacAddr,
         bytes: u16,
         time: Duration,

@@ -8,14 +8,14 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// The progress output.
 #[derive(Debug)]
-pub struct Story {
+pub struct ProgressLog {
     start: Instant,
     /// Write to standard error, as standard output gets JSON.
     to_stderr: bool,
     redrawn: Option<Instant>,
 }
 
-impl Story {
+impl ProgressLog {
     /// Starts the clock.
     pub fn new(to_stderr: bool) -> Self {
         Self { start: Instant::now(), to_stderr, redrawn: None }
