@@ -21,7 +21,7 @@ demo_packages=(
 test_packages=(
     build-essential
     dpdk-dev # dpdk-testpmd, which the benchmarks compare with
-    clang    # compiles the XDP programs of netvm-bench and netvm-bench-way
+    clang    # compiles the XDP programs of netvm-bench and netvm-bench-receive
     ethtool
     git
     qemu-system-x86 # guests: the tests boot some

@@ -15,8 +15,8 @@ use crate::peers::guests::Rings;
 use crate::peers::kernel::KernelSpec;
 use crate::peers::ring::RingSpec;
 use crate::setup::routes::ALL;
+use crate::studies::receive::ReceiveArgs;
 use crate::studies::routers::RoutersArgs;
-use crate::studies::way::WayArgs;
 
 /// Run netvm's benchmarks
 #[derive(Clone, Debug, PartialEq, Parser)]
@@ -68,8 +68,8 @@ pub enum Bench {
     E1000(E1000Args),
     /// A benchmark of this build and of another build in alternation
     Compare(CompareArgs),
-    /// Packets into a program by one way, at rates from standard input (`./dev study capture`)
-    Way(WayArgs),
+    /// Packets into a program by one method, at rates from standard input (`./dev study capture`)
+    Receive(ReceiveArgs),
     /// Packets through virtual routers, at rates from standard input (`./dev study routers`)
     Routers(RoutersArgs),
     /// Run as an NF of a benchmark

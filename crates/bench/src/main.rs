@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Bench::E1000(args) => bench("e1000", &args.bench, |_| cases::guests::e1000::measure(&args)),
         Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::guests::vhost::measure(&args)),
         Bench::Compare(args) => compare(&args),
-        Bench::Way(args) => studies::way::measure(&args),
+        Bench::Receive(args) => studies::receive::measure(&args),
         Bench::Routers(args) => studies::routers::measure(&args),
         Bench::Nf(spec) => nf::run(&spec),
         Bench::RingPeer(spec) => peers::ring::run(&spec),

@@ -91,7 +91,7 @@ fn trials_count_every_packet() {
         return;
     }
     for measurement in [
-        "way --way=netvm-port --monitor=flow --flows=multi --size=64",
+        "receive --method=netvm-port --monitor=flow --flows=multi --size=64",
         "routers --kind=netvm --routers=3 --size=1518",
         "routers --kind=kernel-macvlan --routers=3",
         "routers --kind=kernel-veth --routers=3",
@@ -117,7 +117,7 @@ fn trials_count_every_packet() {
             assert!((500.0..=1100.0).contains(&offered), "{measurement}: {trial}");
         }
     }
-    let output = bench("way --platform=guest --way=netvm-port --rate=1").unwrap();
+    let output = bench("receive --platform=guest --method=netvm-port --rate=1").unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("choose the platform host"), "{said}");
 }

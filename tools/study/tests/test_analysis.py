@@ -68,9 +68,9 @@ class AllocationOfVariation(unittest.TestCase):
         self.assertAlmostEqual({effect.name: effect.share for effect in found.effects}["a × b"], 0)
 
     def test_zeros_stay_among_logarithms(self) -> None:
-        study = study_of(way=("a", "b"))
+        study = study_of(method=("a", "b"))
         study = replace(study, responses=(replace(RESPONSE, scale="log"),))
-        data = pd.DataFrame([{"way": way, "y": y, "status": "ok"} for way, y in [("a", 0), ("a", 8), ("b", 0), ("b", 0)]])
+        data = pd.DataFrame([{"method": method, "y": y, "status": "ok"} for method, y in [("a", 0), ("a", 8), ("b", 0), ("b", 0)]])
         table = analysis.usable(study, data, study.responses[0])
         self.assertEqual(list(table["value"]), [0, 8, 0, 0])
         # Half of the least value that was measured.

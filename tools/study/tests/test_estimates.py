@@ -22,44 +22,44 @@ def table_of(study: Study, rows: list[dict[str, object]], response: Response = R
     return analysis.usable(study, data, response)
 
 
-def ways(host: dict[str, float], guest: dict[str, float], replications: int = 1) -> pd.DataFrame:
-    """Rows of a study whose guests lack a way."""
+def methods(host: dict[str, float], guest: dict[str, float], replications: int = 1) -> pd.DataFrame:
+    """Rows of a study whose guests lack a method."""
     rows = [
-        {"platform": platform, "way": way, "replication": n, "y": y * (1 + n / 100)}
+        {"platform": platform, "method": method, "replication": n, "y": y * (1 + n / 100)}
         for platform, means in (("host", host), ("guest", guest))
-        for way, y in means.items()
+        for method, y in means.items()
         for n in range(replications)
     ]
-    return table_of(WAYS, rows, LOG)
+    return table_of(METHODS, rows, LOG)
 
 
-WAYS = replace(study_of(platform=("host", "guest"), way=("a", "b", "port")), responses=(LOG,))
+METHODS = replace(study_of(platform=("host", "guest"), method=("a", "b", "port")), responses=(LOG,))
 
 
 class MarginalMeans(unittest.TestCase):
     """What is compared with what."""
 
     def test_a_way_that_ran_on_the_fast_platform_only_does_not_look_fast(self) -> None:
-        # On the host all ways are alike; the guest is 20 times slower, and has no `port`.
-        table = ways({"a": 100, "b": 100, "port": 100}, {"a": 5, "b": 5})
-        found = estimates.compare(WAYS, table, LOG, ["way"])
+        # On the host all methods are alike; the guest is 20 times slower, and has no `port`.
+        table = methods({"a": 100, "b": 100, "port": 100}, {"a": 5, "b": 5})
+        found = estimates.compare(METHODS, table, LOG, ["method"])
         assert found is not None
         self.assertEqual({key[0]: round(level.mean, 6) for key, level in found.levels.items()}, {"a": 100, "b": 100, "port": 100})
         self.assertEqual(found.within, "platform host")
-        found = estimates.compare(WAYS, table, LOG, ["platform"])
+        found = estimates.compare(METHODS, table, LOG, ["platform"])
         assert found is not None
         self.assertEqual({key[0]: round(level.mean, 6) for key, level in found.levels.items()}, {"host": 100, "guest": 5})
-        self.assertEqual(found.within, "way a or b")
+        self.assertEqual(found.within, "method a or b")
 
     def test_pairs_are_compared_where_all_pairs_were_measured(self) -> None:
-        study = study_of(platform=("host", "guest"), way=("a", "port"), size=(1, 2))
+        study = study_of(platform=("host", "guest"), method=("a", "port"), size=(1, 2))
         measured = [("host", "a"), ("host", "port"), ("guest", "a")]
         rows = [
-            {"platform": platform, "way": way, "size": size, "y": size * (100 if platform == "host" else 1)}
-            for platform, way in measured
+            {"platform": platform, "method": method, "size": size, "y": size * (100 if platform == "host" else 1)}
+            for platform, method in measured
             for size in (1, 2)
         ]
-        found = estimates.compare(study, table_of(study, rows), RESPONSE, ["way", "size"])
+        found = estimates.compare(study, table_of(study, rows), RESPONSE, ["method", "size"])
         assert found is not None
         self.assertEqual({key: level.mean for key, level in found.levels.items()}[("a", "2")], 200)
         self.assertEqual(found.within, "platform host")
@@ -74,15 +74,15 @@ class MarginalMeans(unittest.TestCase):
         self.assertIn("model", found.within)
 
     def test_zeros_are_counted_and_get_no_interval(self) -> None:
-        table = ways({"a": 100, "b": 100, "port": 0}, {"a": 5, "b": 5}, 5)
-        cells = {cell.key: cell for cell in estimates.cells(WAYS, table, LOG)}
+        table = methods({"a": 100, "b": 100, "port": 0}, {"a": 5, "b": 5}, 5)
+        cells = {cell.key: cell for cell in estimates.cells(METHODS, table, LOG)}
         port = cells["host", "port"]
         self.assertEqual((port.median, port.zeros, port.runs), (0, 5, 5))
         self.assertEqual(port.spread, estimates.Spread(0, 0, False))
         spread = cells["host", "a"].spread
         assert spread is not None
         self.assertTrue(spread.is_interval)
-        found = estimates.compare(WAYS, table, LOG, ["way"])
+        found = estimates.compare(METHODS, table, LOG, ["method"])
         assert found is not None
         self.assertEqual((found.levels["port",].zeros, found.levels["port",].spread), (5, None))
 
@@ -92,24 +92,24 @@ class Spreads(unittest.TestCase):
 
     def test_fewer_than_five_replications_give_a_range(self) -> None:
         for replications, is_interval in ((2, False), (4, False), (5, True)):
-            table = ways({"a": 100, "b": 120, "port": 90}, {"a": 5, "b": 6}, replications)
-            for cell in estimates.cells(WAYS, table, LOG):
+            table = methods({"a": 100, "b": 120, "port": 90}, {"a": 5, "b": 6}, replications)
+            for cell in estimates.cells(METHODS, table, LOG):
                 assert cell.spread is not None
                 self.assertEqual(cell.spread.is_interval, is_interval)
                 self.assertEqual(str(cell.spread), "95 % interval" if is_interval else "range")
-            found = estimates.compare(WAYS, table, LOG, ["way"])
+            found = estimates.compare(METHODS, table, LOG, ["method"])
             assert found is not None
             for level in found.levels.values():
                 assert level.spread is not None
                 self.assertEqual(level.spread.is_interval, is_interval)
-        one = estimates.cells(WAYS, ways({"a": 1}, {"a": 2}), LOG)
+        one = estimates.cells(METHODS, methods({"a": 1}, {"a": 2}), LOG)
         self.assertEqual([cell.spread for cell in one], [None, None])
 
     def test_bars_do_not_span_the_levels_of_other_factors(self) -> None:
         # The platforms differ by 20 times, the replications by a percent: so do the bars.
         for replications in (3, 5):
-            table = ways({"a": 100, "b": 100, "port": 100}, {"a": 5, "b": 5, "port": 5}, replications)
-            found = estimates.compare(WAYS, table, LOG, ["way"])
+            table = methods({"a": 100, "b": 100, "port": 100}, {"a": 5, "b": 5, "port": 5}, replications)
+            found = estimates.compare(METHODS, table, LOG, ["method"])
             assert found is not None
             for level in found.levels.values():
                 assert level.spread is not None

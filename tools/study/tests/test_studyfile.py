@@ -15,19 +15,19 @@ replications = 2
 name = "size"
 levels = [64, 1518]
 [[factor]]
-name = "way"
+name = "method"
 levels = ["a", "b"]
 [[exclude]]
-when = { size = 64, way = "b" }
+when = { size = 64, method = "b" }
 reason = "too small"
 [measure]
-command = ["measure", "--size={size}", "{way}", "{seconds}"]
+command = ["measure", "--size={size}", "{method}", "{seconds}"]
 variables = { seconds = 2 }
 [[response]]
 name = "rate"
 unit = "pps"
 [quick]
-levels = { way = ["a"] }
+levels = { method = ["a"] }
 variables = { seconds = 0.1 }
 """
 
@@ -51,7 +51,7 @@ class Reading(unittest.TestCase):
 
     def test_quick_takes_some_levels_and_one_replication(self) -> None:
         study = load(GOOD, quick=True)
-        self.assertEqual((study.factor("way").levels, study.replications), (("a",), 1))
+        self.assertEqual((study.factor("method").levels, study.replications), (("a",), 1))
         self.assertEqual(study.variables, {"seconds": 0.1})
 
     def test_every_study_here_is_read(self) -> None:
@@ -92,23 +92,23 @@ class Mistakes(unittest.TestCase):
 
     def test_names_of_columns(self) -> None:
         self.check('name = "size"', 'name = "seconds"', 6, "column of the results")
-        self.check('name = "rate"', 'name = "way"', 18, "there already")
+        self.check('name = "rate"', 'name = "method"', 18, "there already")
 
     def test_level(self) -> None:
-        self.check("size = 64, way", "size = 65, way", 12, "no level 65", "64, 1518")
+        self.check("size = 64, method", "size = 65, method", 12, "no level 65", "64, 1518")
 
     def test_factor(self) -> None:
-        self.check("size = 64, way", "length = 64, way", 12, "no factor 'length'", "size, way")
+        self.check("size = 64, method", "length = 64, method", 12, "no factor 'length'", "size, method")
 
     def test_placeholder(self) -> None:
         self.check("{seconds}", "{secs}", 15, "{secs}", "seconds")
 
     def test_level_of_quick(self) -> None:
-        self.check('way = ["a"]', 'way = ["z"]', 21, "no level 'z'")
+        self.check('method = ["a"]', 'method = ["z"]', 21, "no level 'z'")
 
     def test_generators_need_two_levels(self) -> None:
-        text = GOOD.replace("replications = 2", 'kind = "fractional"\ngenerators = { way = ["size", "size"] }')
-        with self.assertRaisesRegex(StudyError, r"loss.toml:5: design.generators: 'way' must be the product"):
+        text = GOOD.replace("replications = 2", 'kind = "fractional"\ngenerators = { method = ["size", "size"] }')
+        with self.assertRaisesRegex(StudyError, r"loss.toml:5: design.generators: 'method' must be the product"):
             load(text)
 
     def test_file(self) -> None:

@@ -22,13 +22,13 @@ replications = 2
 name = "size"
 levels = [64, 1518]
 [[factor]]
-name = "way"
+name = "method"
 levels = ["a", "b", "c"]
 [[exclude]]
-when = { size = 64, way = "c" }
+when = { size = 64, method = "c" }
 reason = "there is < none"
 [measure]
-command = ["PYTHON", "-c", '''PROGRAM''', "{size}", "{way}"]
+command = ["PYTHON", "-c", '''PROGRAM''', "{size}", "{method}"]
 timeout = 20
 [[response]]
 name = "rate"
@@ -37,12 +37,12 @@ unit = "pps"
 # Fails for (1518, "b") while the file `broken` is there.
 PROGRAM = """
 import json, os, sys
-size, way = int(sys.argv[1]), sys.argv[2]
-if (size, way) == (1518, "b") and os.path.exists("BROKEN"):
+size, method = int(sys.argv[1]), sys.argv[2]
+if (size, method) == (1518, "b") and os.path.exists("BROKEN"):
     print("first\\\\nno such interface", file=sys.stderr)
     sys.exit(3)
 print("not a result")
-print(json.dumps(dict(rate=1e6 / size * (1 + ord(way)))))
+print(json.dumps(dict(rate=1e6 / size * (1 + ord(method)))))
 """
 
 
@@ -79,7 +79,7 @@ class Whole(unittest.TestCase):
         self.assertIn("[10/10]", said)
         rows = self.rows()
         self.assertEqual(len(rows), 10)
-        self.assertEqual({row["rate"] for row in rows if row["size"] == "1518" and row["way"] == "a"}, {str(1e6 / 1518 * 98)})
+        self.assertEqual({row["rate"] for row in rows if row["size"] == "1518" and row["method"] == "a"}, {str(1e6 / 1518 * 98)})
         page = (self.out / "report.html").read_text(encoding="utf-8")
         for part in ("Small &amp; whole", "there is &lt; none", "main effects".capitalize(), "Analysis of variance", "prefers-color-scheme"):
             self.assertIn(part, page)
@@ -105,7 +105,7 @@ class Whole(unittest.TestCase):
         self.assertIn("10 runs, 4 done", said)
         after = path.read_text(encoding="utf-8").splitlines(keepends=True)
         self.assertEqual(after[:5], lines[:5])
-        orders = [[(row["size"], row["way"], row["replication"]) for row in csv.DictReader(some)] for some in (after, lines)]
+        orders = [[(row["size"], row["method"], row["replication"]) for row in csv.DictReader(some)] for some in (after, lines)]
         self.assertEqual(orders[0], orders[1])
         with self.assertRaisesRegex(StudyError, "another seed"):
             self.run_study("--resume", "--seed", "9")
@@ -129,7 +129,7 @@ class Whole(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("2 runs failed", said)
         failed = [row for row in self.rows() if row["status"] == "failed"]
-        self.assertEqual({(row["size"], row["way"]) for row in failed}, {("1518", "b")})
+        self.assertEqual({(row["size"], row["method"]) for row in failed}, {("1518", "b")})
         for row in failed:
             self.assertIn("ended with status 3", row["error"])
             self.assertIn("no such interface", row["error"])

@@ -2,6 +2,6 @@
 //! the result of each as a JSON object on one line.
 
 mod delays;
+pub mod receive;
 pub mod routers;
 mod trial;
-pub mod way;

@@ -27,8 +27,8 @@ use netvm_wire::MacAddr;
 use rustix::mount::{MountFlags, mount};
 
 use super::delays::{Delays, Summary};
+use super::receive::two_cores;
 use super::trial::{self, Counts, Sink, Streams, TrialArgs};
-use super::way::two_cores;
 use crate::error::BenchError;
 use crate::measure::probe::ip;
 use crate::setup::network;

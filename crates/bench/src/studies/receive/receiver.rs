@@ -1,4 +1,4 @@
-//! The receiver of `way`: a program, netvm's engine or an NF, on the host or in a guest.
+//! The receiver of `receive`: a program, netvm's engine or an NF, on the host or in a guest.
 
 use std::io::{BufRead, BufReader, PipeReader};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use netvm_model::{Action, CardModel, Doorbells, Idle, Output, PortId, PortKind, 
 use netvm_vm::{Card, CardKind};
 use serde::Deserialize;
 
-use super::{GUEST_MAC, MonitorKind, PROGRAM, Way, WayArgs, arguments, card, program};
+use super::{GUEST_MAC, Method, MonitorKind, PROGRAM, ReceiveArgs, arguments, card, program};
 use crate::error::BenchError;
 use crate::setup::guest::{Guest, Running, pinned};
 use crate::setup::layout::Layout;
@@ -19,11 +19,11 @@ use crate::setup::rig::Rig;
 use crate::studies::trial::{self, Counts, Sink};
 
 /// The NF's role, as in the program.
-const ROLE: &str = "way";
+const ROLE: &str = "receive";
 /// Buffers of the NF's group.
 const BUFFERS: u32 = 8192;
 
-/// A line of the program's output (`crates/bench-way/src/report.rs`).
+/// A line of the program's output (`crates/bench-receive/src/report.rs`).
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Report {
     received: u64,
@@ -61,7 +61,7 @@ impl Drop for Process {
 impl Receiver {
     /// With a guest, the program runs in it.
     pub(super) fn start(
-        args: &WayArgs,
+        args: &ReceiveArgs,
         interface: &str,
         core: u32,
         guest: Option<Guest>,
@@ -80,7 +80,7 @@ impl Receiver {
         let words = arguments(args, interface);
         if let Some(guest) = guest {
             let guest = guest.with_console(output);
-            if args.way == Way::NETVM_NF {
+            if args.method == Method::NETVM_NF {
                 let mut rig = nf_rig(interface, core)?;
                 rig.launch_guest(ROLE, &guest)?;
                 receiver.rig = Some(rig);
@@ -91,8 +91,8 @@ impl Receiver {
             receiver._guest = Some(guest);
             return Ok(receiver);
         }
-        match args.way {
-            Way::NetvmPort => {
+        match args.method {
+            Method::NetvmPort => {
                 let (mut layout, port) = port(interface, core);
                 if args.monitor == MonitorKind::Flow {
                     layout.monitor_flows();
@@ -101,7 +101,7 @@ impl Receiver {
                 receiver.rig = Some(Rig::start(&layout.build(), &[])?);
                 receiver.port = Some(port);
             }
-            Way::NETVM_NF => {
+            Method::NETVM_NF => {
                 let mut command = pinned(core, &program()?);
                 command.args(words).stdout(output);
                 let mut rig = nf_rig(interface, core)?;

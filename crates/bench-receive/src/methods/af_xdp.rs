@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::{Consumer, IDLE};
-use crate::error::WayError;
+use crate::error::MethodError;
 use crate::monitor::Monitor;
 
 /// Bytes of a buffer.
@@ -20,8 +20,8 @@ const BURST: usize = 64;
 /// Bursts between two readings of the kernel's drop counter.
 const STATS_EVERY: u32 = 256;
 
-pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), WayError> {
-    let base = map().map_err(WayError::system("cannot map packet memory"))?;
+pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), MethodError> {
+    let base = map().map_err(MethodError::system("cannot map packet memory"))?;
     let memory = Memory {
         base,
         len: STRIDE * BUFFERS,
@@ -58,12 +58,12 @@ pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) ->
         free.drain(..filled);
         unchecked += 1;
         if count == 0 {
-            wait(&xsk).map_err(WayError::system("cannot wait for packets"))?;
+            wait(&xsk).map_err(MethodError::system("cannot wait for packets"))?;
             unchecked = STATS_EVERY;
         }
         if unchecked >= STATS_EVERY {
             unchecked = 0;
-            let stats = xsk.stats().map_err(WayError::system("AF_XDP statistics"))?;
+            let stats = xsk.stats().map_err(MethodError::system("AF_XDP statistics"))?;
             consumer.counters.dropped.set(stats.rx_dropped + stats.rx_ring_full);
         }
     }

@@ -1,4 +1,4 @@
-//! Each way of packets into the program, to the packet: in a network namespace, from a packet socket at the other end of a
+//! Each method, to the packet: in a network namespace, from a packet socket at the other end of a
 //! veth pair.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -42,9 +42,11 @@ impl Drop for Program {
 }
 
 impl Program {
-    fn start(way: &str, monitor: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netvm-bench-way"));
-        command.args(["--way", way, "--monitor", monitor, "--interface", "near"]).stdout(Stdio::piped());
+    fn start(method: &str, monitor: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netvm-bench-receive"));
+        command
+            .args(["--method", method, "--monitor", monitor, "--interface", "near"])
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self(child, output)
@@ -93,22 +95,22 @@ fn socket_on(interface: &CStr) -> OwnedFd {
 }
 
 /// Counts the test's packets, of `monitor`.
-fn check(way: &str, monitor: &str) {
-    let mut program = Program::start(way, monitor);
-    let before = program.report().unwrap_or_else(|| panic!("{way} ended"));
+fn check(method: &str, monitor: &str) {
+    let mut program = Program::start(method, monitor);
+    let before = program.report().unwrap_or_else(|| panic!("{method} ended"));
     send_packets();
     let start = Instant::now();
     loop {
-        let report = program.report().unwrap_or_else(|| panic!("{way} ended"));
+        let report = program.report().unwrap_or_else(|| panic!("{method} ended"));
         let counted = |key: &str| report[key].as_u64().unwrap() - before[key].as_u64().unwrap();
         if counted("received") >= PACKETS {
-            assert_eq!(counted("received"), PACKETS, "{way}");
-            assert_eq!(counted("bytes"), PACKETS * LENGTH as u64, "{way}");
-            assert_eq!(counted("flows"), if monitor == "flow" { FLOWS } else { 0 }, "{way}");
-            assert_eq!(report["dropped"], 0, "{way}");
+            assert_eq!(counted("received"), PACKETS, "{method}");
+            assert_eq!(counted("bytes"), PACKETS * LENGTH as u64, "{method}");
+            assert_eq!(counted("flows"), if monitor == "flow" { FLOWS } else { 0 }, "{method}");
+            assert_eq!(report["dropped"], 0, "{method}");
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{way}: {report}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{method}: {report}");
     }
 }
 
@@ -146,10 +148,10 @@ fn xdp_counts_every_packet() {
 
 #[test]
 fn a_missing_interface_is_named() {
-    for way in ["libpcap", "tpacket-v3", "af-xdp", "xdp"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netvm-bench-way"));
-        let output = command.args(["--way", way, "--interface", "no-such-if"]).output().unwrap();
+    for method in ["libpcap", "tpacket-v3", "af-xdp", "xdp"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netvm-bench-receive"));
+        let output = command.args(["--method", method, "--interface", "no-such-if"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("no-such-if"), "{way}: {said}");
+        assert!(!output.status.success() && said.contains("no-such-if"), "{method}: {said}");
     }
 }

@@ -3,15 +3,15 @@
 use netlib::{Burst, NetworkFunction, Options, Packet, Verdict, Waiting};
 
 use super::Consumer;
-use crate::error::WayError;
+use crate::error::MethodError;
 use crate::monitor::Monitor;
 
-/// The role under which `netvm-bench way` finds this NF.
-const ROLE: &str = "way";
+/// The role under which `netvm-bench receive` finds this NF.
+const ROLE: &str = "receive";
 
-pub(super) fn run<M: Monitor>(consumer: Consumer<'_, M>) -> Result<(), WayError> {
+pub(super) fn run<M: Monitor>(consumer: Consumer<'_, M>) -> Result<(), MethodError> {
     let options =
-        Options { role: ROLE.to_owned(), waiting: Waiting::Adaptive, ..Options::new("netvm-bench-way") };
+        Options { role: ROLE.to_owned(), waiting: Waiting::Adaptive, ..Options::new("netvm-bench-receive") };
     let attachment = netlib::attach(&options)?;
     consumer.counters.ready.set(1);
     let mut function = Function(consumer);

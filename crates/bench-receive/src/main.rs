@@ -1,16 +1,16 @@
-//! Receives packets by one of the ways that Linux and netvm offer, gives each to a monitor, and drops it.
+//! Receives packets by one of the methods that Linux and netvm offer, gives each to a monitor, and drops it.
 //!
-//! `netvm-bench way` starts it, in a network namespace or in a guest. Ten times a second it prints its counters as a
-//! JSON object on one line ([`report::Report`]). It runs until it is killed, or until the engine ends.
+//! `netvm-bench receive` starts it, in a network namespace or in a guest. Ten times a second it prints its counters as
+//! a JSON object on one line ([`report::Report`]). It runs until it is killed, or until the engine ends.
 //!
 //! No DPDK: the program also runs in a guest without huge pages.
 
 mod counters;
 mod error;
+mod methods;
 mod monitor;
 mod options;
 mod report;
-mod ways;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use std::sync::Arc;
 use clap::Parser;
 
 use counters::Counters;
-use error::WayError;
+use error::MethodError;
+use methods::Consumer;
 use monitor::{Flow, Null};
-use options::{MonitorKind, Way};
-use ways::Consumer;
+use options::{Method, MonitorKind};
 
-/// Receive packets by one way, and count them
+/// Receive packets by one method, and count them
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Args {
-    /// The way of packets into this program
+    /// How packets get into this program
     #[arg(long)]
-    way: Way,
+    method: Method,
     /// What is done with each packet
     #[arg(long, default_value = "null")]
     monitor: MonitorKind,
@@ -45,27 +45,27 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("netvm-bench-way: {error}");
+            eprintln!("netvm-bench-receive: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(args: &Args) -> Result<(), WayError> {
+fn run(args: &Args) -> Result<(), MethodError> {
     let counters = Arc::new(Counters::default());
     // Started before this thread is pinned: a new thread inherits the affinity.
-    report::start(Arc::clone(&counters)).map_err(WayError::system("cannot start a thread"))?;
+    report::start(Arc::clone(&counters)).map_err(MethodError::system("cannot start a thread"))?;
     if let Some(core) = args.core {
-        pin(core).map_err(WayError::system(format!("cannot pin to core {core}")))?;
+        pin(core).map_err(MethodError::system(format!("cannot pin to core {core}")))?;
     }
     let is_flow = args.monitor == MonitorKind::Flow;
-    if args.way == Way::Xdp {
-        return ways::xdp::run(&args.interface, is_flow, &counters);
+    if args.method == Method::Xdp {
+        return methods::xdp::run(&args.interface, is_flow, &counters);
     }
     if is_flow {
-        ways::run(args.way, &args.interface, Consumer::new(&counters, Flow::default()))
+        methods::run(args.method, &args.interface, Consumer::new(&counters, Flow::default()))
     } else {
-        ways::run(args.way, &args.interface, Consumer::new(&counters, Null))
+        methods::run(args.method, &args.interface, Consumer::new(&counters, Null))
     }
 }
 

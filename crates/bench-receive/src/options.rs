@@ -1,10 +1,11 @@
-//! Ways and monitors, as options of this program and of `netvm-bench way`, which starts it and includes this file.
+//! Methods and monitors, as options of this program and of `netvm-bench receive`, which starts it and includes this
+//! file.
 
 use clap::ValueEnum;
 
-/// A way of packets into a program.
+/// A method of receiving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum Method {
     /// libpcap
     Libpcap,
     /// The mapped ring of a packet socket, version 3

@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::af_xdp::wait;
 use super::{BUFFER, Consumer};
-use crate::error::WayError;
+use crate::error::MethodError;
 use crate::monitor::Monitor;
 
 const BLOCK: usize = 1 << 17;
@@ -25,8 +25,8 @@ const BLOCKS: usize = BUFFER / BLOCK;
 /// Milliseconds after which the kernel passes on a block that is not full.
 const RETIRE: u32 = 5;
 
-pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), WayError> {
-    let failed = || WayError::system::<io::Error>(format!("packet socket on {interface}"));
+pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), MethodError> {
+    let failed = || MethodError::system::<io::Error>(format!("packet socket on {interface}"));
     let (socket, ring) = open(interface).map_err(failed())?;
     consumer.counters.ready.set(1);
     for index in (0..BLOCKS).cycle() {

@@ -4,7 +4,7 @@ use pcap::{Capture, Error};
 
 use super::af_xdp::wait;
 use super::{BUFFER, Consumer, IDLE};
-use crate::error::WayError;
+use crate::error::MethodError;
 use crate::monitor::Monitor;
 
 /// Packets after which the counters are published.
@@ -12,8 +12,8 @@ const BURST: u32 = 32;
 /// Packets between two readings of the kernel's drop counter.
 const STATS_EVERY: u32 = 4096;
 
-pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), WayError> {
-    let failed = |source| WayError::Pcap { interface: interface.to_owned(), source };
+pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) -> Result<(), MethodError> {
+    let failed = |source| MethodError::Pcap { interface: interface.to_owned(), source };
     let capture = Capture::from_device(interface)
         .map_err(failed)?
         .promisc(true)
@@ -38,7 +38,7 @@ pub(super) fn run<M: Monitor>(interface: &str, mut consumer: Consumer<'_, M>) ->
             Err(Error::TimeoutExpired) => {
                 consumer.publish();
                 unchecked = STATS_EVERY;
-                wait(&capture).map_err(WayError::system("cannot wait for packets"))?;
+                wait(&capture).map_err(MethodError::system("cannot wait for packets"))?;
             }
             Err(error) => return Err(failed(error)),
         }

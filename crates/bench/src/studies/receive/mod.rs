@@ -1,19 +1,19 @@
-//! `way`: packets from a sender in a namespace into a program, by one of the ways that Linux and netvm offer.
+//! `receive`: packets from a sender in a namespace into a program, by one of the methods that Linux and netvm offer.
 //!
 //! ```text
 //!  core A                core B
-//!  sender ── far veth ── near: libpcap, TPACKET_V3, AF_XDP or XDP, and netvm-bench-way     platform host
-//!                        near: netvm's AF_XDP port ── rule that drops                      host, netvm-port
-//!                        near: netvm's AF_XDP port ── NF process                           host, netvm-nf
-//!                        near: netvm's AF_XDP port ── vhost-user ── guest: the same ways   platform guest
-//!                        near: netvm's AF_XDP port ── e1000 ── guest: the same ways        platform guest-e1000
-//!                        near: netvm's AF_XDP port ── ivshmem ── NF in a VM                guest, netvm-nf
+//!  sender ── far veth ── near: libpcap, TPACKET_V3, AF_XDP or XDP, and netvm-bench-receive     platform host
+//!                        near: netvm's AF_XDP port ── rule that drops                          host, netvm-port
+//!                        near: netvm's AF_XDP port ── NF process                               host, netvm-nf
+//!                        near: netvm's AF_XDP port ── vhost-user ── guest: the same            platform guest
+//!                        near: netvm's AF_XDP port ── e1000 ── guest: the same                 platform guest-e1000
+//!                        near: netvm's AF_XDP port ── ivshmem ── NF in a VM                    guest, netvm-nf
 //! ```
 //!
-//! The whole receiving side, kernel included, shares one core (Schultz and Crowley, section IV). Every way has a buffer of
-//! about 2 MB or 2,048 packets, so that none gains by a longer queue.
+//! The whole receiving side, kernel included, shares one core (Schultz and Crowley, section IV). Every method has a
+//! buffer of about 2 MB or 2,048 packets, so that none gains by a longer queue.
 
-#[path = "../../../../bench-way/src/options.rs"]
+#[path = "../../../../bench-receive/src/options.rs"]
 mod options;
 mod receiver;
 
@@ -34,7 +34,7 @@ use crate::setup::sender::{Destination, Sender, Stream};
 use options::MonitorKind;
 use receiver::Receiver;
 
-const PROGRAM: &str = "netvm-bench-way";
+const PROGRAM: &str = "netvm-bench-receive";
 const GUEST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const DESTINATION: [u8; 4] = [10, 255, 0, 1];
 
@@ -50,32 +50,32 @@ pub enum Platform {
     GuestE1000,
 }
 
-/// The way of packets.
+/// How packets are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Into the program.
-    Program(options::Way),
+    Program(options::Method),
     /// Only into netvm's engine, which counts at its AF_XDP port.
     NetvmPort,
 }
 
-impl Way {
+impl Method {
     /// Into the program as an NF of netvm.
-    const NETVM_NF: Self = Self::Program(options::Way::NetvmNf);
+    const NETVM_NF: Self = Self::Program(options::Method::NetvmNf);
 }
 
-impl ValueEnum for Way {
+impl ValueEnum for Method {
     fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<Way>> = LazyLock::new(|| {
-            let program = options::Way::value_variants().iter().copied().map(Way::Program);
-            program.chain([Way::NetvmPort]).collect()
+        static ALL: LazyLock<Vec<Method>> = LazyLock::new(|| {
+            let program = options::Method::value_variants().iter().copied().map(Method::Program);
+            program.chain([Method::NetvmPort]).collect()
         });
         &ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
-            Self::Program(way) => way.to_possible_value(),
+            Self::Program(method) => method.to_possible_value(),
             Self::NetvmPort => {
                 let help = "Counted by netvm's engine at its AF_XDP port";
                 Some(PossibleValue::new("netvm-port").help(help))
@@ -93,15 +93,15 @@ pub enum Flows {
     Multi,
 }
 
-/// Options of `way`.
+/// Options of `receive`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct WayArgs {
+pub struct ReceiveArgs {
     /// Where the program runs
     #[arg(long, default_value = "host")]
     pub platform: Platform,
-    /// The way of packets into it
+    /// How packets get into it
     #[arg(long)]
-    pub way: Way,
+    pub method: Method,
     /// What it does with each packet
     #[arg(long, default_value = "null")]
     pub monitor: MonitorKind,
@@ -122,8 +122,8 @@ pub struct WayArgs {
 /// Runs the trials.
 ///
 /// # Errors
-/// [`BenchError`] if the way cannot be set up.
-pub fn measure(args: &WayArgs) -> Result<(), BenchError> {
+/// [`BenchError`] if the method cannot be set up.
+pub fn measure(args: &ReceiveArgs) -> Result<(), BenchError> {
     let [sending, receiving] = two_cores(&args.trials)?;
     // Outside the namespace, because the script may have to download the guest's kernel.
     let guest = image(args, receiving)?;
@@ -161,31 +161,31 @@ fn program() -> Result<PathBuf, BenchError> {
 }
 
 /// Options of the program.
-fn arguments(args: &WayArgs, interface: &str) -> Vec<String> {
+fn arguments(args: &ReceiveArgs, interface: &str) -> Vec<String> {
     let word =
         |value: Option<PossibleValue>| value.map_or(String::new(), |value| value.get_name().to_owned());
     vec![
-        format!("--way={}", word(args.way.to_possible_value())),
+        format!("--method={}", word(args.method.to_possible_value())),
         format!("--monitor={}", word(args.monitor.to_possible_value())),
         format!("--interface={interface}"),
     ]
 }
 
 /// The image of the guest that runs the program; `None` if the program runs on the host.
-fn image(args: &WayArgs, core: u32) -> Result<Option<Guest>, BenchError> {
+fn image(args: &ReceiveArgs, core: u32) -> Result<Option<Guest>, BenchError> {
     let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
     let words = arguments(args, "eth0");
-    match (args.platform, args.way) {
+    match (args.platform, args.method) {
         (Platform::Host, _) => Ok(None),
-        (Platform::Guest | Platform::GuestE1000, Way::NetvmPort) => {
+        (Platform::Guest | Platform::GuestE1000, Method::NetvmPort) => {
             let problem = "the engine does not run in a guest: choose the platform host".to_owned();
             Err(BenchError::Guest { problem })
         }
-        (Platform::GuestE1000, Way::NETVM_NF) => {
+        (Platform::GuestE1000, Method::NETVM_NF) => {
             let problem = "an NF in a VM has no network card: choose the platform guest".to_owned();
             Err(BenchError::Guest { problem })
         }
-        (Platform::Guest, Way::NETVM_NF) => {
+        (Platform::Guest, Method::NETVM_NF) => {
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             Guest::nf(&program()?, &words, accel, core).map(Some)
         }

@@ -1,4 +1,4 @@
-//! The ways in which the program can receive packets, one file each.
+//! The methods by which the program can receive packets, one file each.
 
 mod af_xdp;
 mod libpcap;
@@ -9,9 +9,9 @@ pub mod xdp;
 use std::time::Duration;
 
 use crate::counters::Counters;
-use crate::error::WayError;
+use crate::error::MethodError;
 use crate::monitor::Monitor;
-use crate::options::Way;
+use crate::options::Method;
 
 /// Bytes of the kernel's receive buffer: libpcap's default. An AF_XDP socket has a ring of 2,048 packets instead.
 const BUFFER: usize = 2 << 20;
@@ -54,14 +54,18 @@ impl<'a, M: Monitor> Consumer<'a, M> {
 /// Receives packets from an interface, or as an NF, until the process is killed or the engine ends.
 ///
 /// # Errors
-/// [`WayError`] if the way cannot be opened, or the interface goes away.
-pub fn run<M: Monitor>(way: Way, interface: &str, consumer: Consumer<'_, M>) -> Result<(), WayError> {
-    match way {
-        Way::Libpcap => libpcap::run(interface, consumer),
-        Way::TpacketV3 => tpacket::run(interface, consumer),
-        Way::AfXdp => af_xdp::run(interface, consumer),
-        Way::NetvmNf => nf::run(consumer),
+/// [`MethodError`] if the method cannot be opened, or the interface goes away.
+pub fn run<M: Monitor>(
+    method: Method,
+    interface: &str,
+    consumer: Consumer<'_, M>,
+) -> Result<(), MethodError> {
+    match method {
+        Method::Libpcap => libpcap::run(interface, consumer),
+        Method::TpacketV3 => tpacket::run(interface, consumer),
+        Method::AfXdp => af_xdp::run(interface, consumer),
+        Method::NetvmNf => nf::run(consumer),
         // The caller has no monitor for it.
-        Way::Xdp => xdp::run(interface, false, consumer.counters),
+        Method::Xdp => xdp::run(interface, false, consumer.counters),
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 /// Why packets cannot be received.
 #[derive(Debug, thiserror::Error)]
-pub enum WayError {
+pub enum MethodError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
@@ -49,8 +49,8 @@ pub enum WayError {
     Nf(#[from] netlib::Error),
 }
 
-impl WayError {
-    /// For `map_err`: a [`WayError::System`] with the step that failed.
+impl MethodError {
+    /// For `map_err`: a [`MethodError::System`] with the step that failed.
     pub fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         |error| Self::System { what, source: error.into() }

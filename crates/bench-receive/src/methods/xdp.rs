@@ -8,7 +8,7 @@ use aya::{EbpfLoader, Pod, include_bytes_aligned};
 
 use super::IDLE;
 use crate::counters::Counters;
-use crate::error::WayError;
+use crate::error::MethodError;
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/count.o"));
 
@@ -27,12 +27,12 @@ unsafe impl Pod for KernelCounters {}
 /// Counts until the process is killed.
 ///
 /// # Errors
-/// [`WayError`] if the kernel refuses the program.
-pub fn run(interface: &str, is_flow: bool, counters: &Counters) -> Result<(), WayError> {
+/// [`MethodError`] if the kernel refuses the program.
+pub fn run(interface: &str, is_flow: bool, counters: &Counters) -> Result<(), MethodError> {
     let mut loaded =
         EbpfLoader::new().override_global("MONITOR_FLOW", &u32::from(is_flow), true).load(PROGRAM)?;
     attach(&mut loaded, interface)
-        .map_err(|source| WayError::Attach { interface: interface.to_owned(), source })?;
+        .map_err(|source| MethodError::Attach { interface: interface.to_owned(), source })?;
     let missing = || aya::maps::MapError::InvalidName { name: "COUNTERS".to_owned() };
     let map = loaded.map("COUNTERS").ok_or_else(missing)?;
     let map = PerCpuArray::<_, KernelCounters>::try_from(map)?;
