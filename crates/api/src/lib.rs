@@ -13,7 +13,7 @@
 //! | `POST /v1/vms/{vm}/start` | [`Done`], when it runs |
 //! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], when it has ended |
 //! | `GET /v1/routers` | [`RouterInfo`] of every virtual router |
-//! | `GET /v1/routers/{router}/routes?…` | [`RouterRoutes`]: its routes as the engine has them, those that a [`RouteQuery`] selects, at most [`MOST_ROUTES`] |
+//! | `GET /v1/routers/{router}/routes?…` | [`RouterRoutes`]: its routes as the engine has them, those that a [`RouteQuery`] selects, at most [`MAX_ROUTES`] |
 //! | `POST /v1/routers/{router}/routes`, body [`AddRoutes`] | [`Done`], when the router's kernel has them |
 //! | `DELETE /v1/routers/{router}/routes?…` | [`Done`]; the static routes that a [`RemoveRoutes`] selects |
 //! | `GET /v1/routers/{router}/neighbours` | [`NeighbourInfo`] of every neighbour with a known MAC address |
@@ -29,7 +29,7 @@
 //! | `DELETE /v1/policy/rules/{rule}` | [`Done`]; by name or number |
 //! | `POST /v1/policy/trace`, body [`TraceRequest`] | [`TraceReply`]; nothing is sent |
 //! | `POST /v1/trace`, body [`LiveTraceRequest`] | [`TracedPacket`]s, one a line, as they end |
-//! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
+//! | `GET /v1/flows` | [`Flows`], at most [`MAX_FLOWS`] |
 //! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
@@ -163,10 +163,10 @@ pub mod path {
 }
 
 /// Most flows in an answer.
-pub const MOST_FLOWS: usize = 10_000;
+pub const MAX_FLOWS: usize = 10_000;
 
 /// Most routes in an answer.
-pub const MOST_ROUTES: usize = 10_000;
+pub const MAX_ROUTES: usize = 10_000;
 
 /// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for diagnostics.
 pub const FILE_HEADER: &str = "netvm-file";

@@ -10,7 +10,7 @@ mod traffic;
 
 pub use capture::{
     CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
-    FilterProgram, HeldPacket, HeldPackets, LONGEST_FILTER,
+    FilterProgram, HeldPacket, HeldPackets, MAX_FILTER,
 };
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};

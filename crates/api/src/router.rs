@@ -138,7 +138,7 @@ pub struct NeighbourInfo {
 /// Selects routes of a router; the default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteQuery {
-    /// Most routes in the answer; at most, and by default, [`MOST_ROUTES`](crate::MOST_ROUTES).
+    /// Most routes in the answer; at most, and by default, [`MAX_ROUTES`](crate::MAX_ROUTES).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<usize>,
     /// Only those of IPv4 (4) or IPv6 (6).

@@ -32,7 +32,7 @@
 
 #include "ring.h"
 
-#define MOST 64 /* largest burst */
+#define MAX_BURST 64 /* largest burst */
 #define SLOTS 512
 #define CACHE 256
 
@@ -73,7 +73,7 @@ static int pin(unsigned core)
 static void *second_thread(void *argument)
 {
 	struct paths *paths = argument;
-	struct rte_mbuf *burst[MOST];
+	struct rte_mbuf *burst[MAX_BURST];
 
 	if (pin(paths->core_b) != 0 || rte_thread_register() != 0) {
 		atomic_store(&paths->failed, true);
@@ -116,7 +116,7 @@ first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait,
 	uint64_t end = rte_rdtsc() + cycles, packets = 0;
 
 	while (rte_rdtsc() < end) {
-		struct rte_mbuf *burst[MOST];
+		struct rte_mbuf *burst[MAX_BURST];
 		unsigned count;
 
 		if (!wait || rte_ring_free_count(paths->there) >= paths->burst) {
@@ -201,7 +201,7 @@ int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netv
 		return error;
 	paths.core_b = options->core_b;
 	paths.blind = options->blind;
-	paths.burst = RTE_MIN(options->burst, (uint32_t)MOST);
+	paths.burst = RTE_MIN(options->burst, (uint32_t)MAX_BURST);
 	error = pthread_create(&second, NULL, second_thread, &paths);
 	if (error != 0)
 		return -error;

@@ -1,6 +1,6 @@
 //! libpcap's language for filters, compiled by libpcap to classic BPF. A text that does not compile is pointed at.
 
-use netvm_api::{FilterProgram, LONGEST_FILTER};
+use netvm_api::{FilterProgram, MAX_FILTER};
 
 use crate::libpcap;
 
@@ -9,7 +9,7 @@ use crate::libpcap;
 pub enum FilterError {
     /// It is longer than libpcap should get.
     #[error(
-        "the filter has {0} bytes, the limit is {LONGEST_FILTER}: use networks in place of hosts, or filter the file later"
+        "the filter has {0} bytes, the limit is {MAX_FILTER}: use networks in place of hosts, or filter the file later"
     )]
     Long(usize),
     /// A word where there cannot be one.
@@ -33,7 +33,7 @@ pub enum FilterError {
 }
 
 /// What may follow a beginning that makes sense.
-const GOES_ON: &[&str] = &[
+const CONTINUATIONS: &[&str] = &[
     "",
     " 1",
     " 1.2.3.4",
@@ -60,7 +60,7 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    if text.len() > LONGEST_FILTER {
+    if text.len() > MAX_FILTER {
         return Err(FilterError::Long(text.len()));
     }
     let why = match libpcap::compile(text) {
@@ -72,7 +72,7 @@ pub fn compile(text: &str) -> Result<FilterProgram, FilterError> {
         return Err(FilterError::Meaning { why, text });
     }
     let can_go_on = |front: &str| {
-        GOES_ON.iter().any(|more| match libpcap::compile(&format!("{front}{more}")) {
+        CONTINUATIONS.iter().any(|more| match libpcap::compile(&format!("{front}{more}")) {
             Ok(_) => true,
             // The words fit; what they mean does not.
             Err(why) => !why.contains("syntax error"),

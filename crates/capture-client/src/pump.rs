@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::session::Session;
 
 /// Between two looks at empty rings.
-const PAUSE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How long records that stay few are gathered.
 const GATHER: u32 = 20;
 
@@ -82,7 +82,7 @@ pub fn run(mut session: Session, output: &mut Output, limits: Limits<'_>) -> Res
                 outcome = Err(CaptureError::Ended(pump.summary.packets));
             }
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     pump.finish(&session.rings, output);
     let written = pump.write(output);

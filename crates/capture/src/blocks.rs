@@ -20,7 +20,7 @@ const RESOLUTION: u16 = 9;
 const FLAGS: u16 = 2;
 const DROP_COUNT: u16 = 4;
 const RECEIVED: u16 = 4;
-const LOST: u16 = 5;
+const IF_DROP: u16 = 5;
 const ACCEPTED: u16 = 6;
 
 /// Nanoseconds: 10 to the power of minus 9.
@@ -159,7 +159,7 @@ pub fn statistics(out: &mut Vec<u8>, interface: u32, time: Timestamp, counts: In
         out.extend((nanos as u32).to_le_bytes());
         option(out, RECEIVED, &counts.received.to_le_bytes());
         option(out, ACCEPTED, &counts.accepted.to_le_bytes());
-        option(out, LOST, &counts.lost.to_le_bytes());
+        option(out, IF_DROP, &counts.lost.to_le_bytes());
         option(out, END, &[]);
     });
 }

@@ -8,11 +8,11 @@ use netvm_policy::{Cube, Family, Masked, Span};
 use netvm_wire::{FlowKey, MacAddr};
 
 /// Lists up to this length are not cut.
-const FEW: usize = 8;
+const UNCUT_UP_TO: usize = 8;
 /// Most lists per cube, on average.
-const MOST_PLACES: usize = 32;
+const MAX_LISTS_PER_CUBE: usize = 32;
 /// Average list length at which the search for a field stops.
-const SHORT: usize = 4;
+const SHORT_ENOUGH_LIST: usize = 4;
 
 /// Ordered cubes with numbers.
 #[derive(Debug)]
@@ -126,14 +126,14 @@ impl Cuts {
             .map(|(place, _)| place)
             .collect();
         let mut best: Option<(Field, Box<[u128]>, usize)> = None;
-        if all.len() > FEW {
+        if all.len() > UNCUT_UP_TO {
             for field in FIELDS {
                 let ranges = || all.iter().map(|place| field.range(&cubes[*place as usize].0));
                 let Some((bounds, length)) = cut(ranges) else { continue };
                 if best.as_ref().is_none_or(|(_, _, shortest)| length < *shortest) {
                     best = Some((field, bounds, length));
                 }
-                if length <= SHORT {
+                if length <= SHORT_ENOUGH_LIST {
                     break;
                 }
             }
@@ -187,7 +187,7 @@ fn cut<I: Iterator<Item = (u128, u128)>>(ranges: impl Fn() -> I) -> Option<(Box<
     bounds.dedup();
     let places: usize = ranges().map(|range| spanned(&bounds, range).len()).sum();
     let count = ranges().count();
-    let fits = places <= MOST_PLACES * count && bounds.len() > 2;
+    let fits = places <= MAX_LISTS_PER_CUBE * count && bounds.len() > 2;
     fits.then(|| (bounds.as_slice().into(), places / bounds.len()))
 }
 

@@ -19,10 +19,10 @@ pub(crate) const MAX_GONE: usize = 1024;
 /// Most cubes that replace removed entries, in all: some 30 MB.
 pub(crate) const MAX_INSTEAD: usize = 1 << 17;
 /// Edits of up to this many entries are assumed to be the shortest.
-const FEW: usize = 8;
+const SMALL_EDIT: usize = 8;
 
 /// In [`Overlay::numbers`]: the entry was removed, and the other bits are its index in [`Overlay::gone`].
-const GONE: u32 = 1 << 31;
+const REMOVED: u32 = 1 << 31;
 
 /// Maps numbers of the compiled list to the new one. An entry that moves is removed and added.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<T: ?Sized + AsRef<[Cube]>> std::hash::Hash for Same<'_, T> {
 
 /// A new list, by what it keeps and adds.
 struct New {
-    /// New numbers of kept entries, [`GONE`] for removed ones.
+    /// New numbers of kept entries, [`REMOVED`] for removed ones.
     numbers: Box<[u32]>,
     added: Box<[(Cube, u32)]>,
     added_entries: usize,
@@ -81,7 +81,7 @@ impl Overlay {
         }
         let kept =
             common(&old.iter().map(Same).collect::<Vec<_>>(), &new.iter().map(Same).collect::<Vec<_>>());
-        let mut numbers = vec![GONE; old_count];
+        let mut numbers = vec![REMOVED; old_count];
         let mut is_kept = vec![false; new_count];
         let added_entries = new_count - kept.len();
         for (before, now) in kept {
@@ -100,20 +100,20 @@ impl Overlay {
         new: &[Arc<T>],
         edit: Edit,
     ) -> Option<Self> {
-        if edit.len() > FEW {
+        if edit.len() > SMALL_EDIT {
             return None;
         }
         let now = |number: u32| edit.now(number as usize).map(|number| number as u32);
         let numbers: Box<[u32]> = match before {
-            None => (0..old.len() as u32).map(|n| now(n).unwrap_or(GONE)).collect(),
+            None => (0..old.len() as u32).map(|n| now(n).unwrap_or(REMOVED)).collect(),
             Some(before) => {
                 let numbers = before.numbers.iter();
-                let moved = |number: &u32| if *number & GONE == 0 { now(*number) } else { None };
-                numbers.map(|number| moved(number).unwrap_or(GONE)).collect()
+                let moved = |number: &u32| if *number & REMOVED == 0 { now(*number) } else { None };
+                numbers.map(|number| moved(number).unwrap_or(REMOVED)).collect()
             }
         };
         // Every entry of the new list is compiled or added.
-        let kept = numbers.iter().filter(|number| **number != GONE).count();
+        let kept = numbers.iter().filter(|number| **number != REMOVED).count();
         let first = edit.added().start as u32;
         let earlier = before.map_or(&[][..], |before| before.added.cubes());
         let (ahead, behind) = earlier.split_at(earlier.partition_point(|(_, number)| *number < first));
@@ -127,14 +127,14 @@ impl Overlay {
 
     fn new<T: ?Sized + AsRef<[Cube]>>(old: &[Arc<T>], new: New, before: Option<&Self>) -> Option<Self> {
         let New { mut numbers, added, added_entries } = new;
-        let gone = numbers.iter().filter(|number| **number == GONE).count();
+        let gone = numbers.iter().filter(|number| **number == REMOVED).count();
         if gone > MAX_GONE || added_entries > MAX_ADDED || added.len() > MAX_ADDED_CUBES {
             return None;
         }
         let known = |n: u32| before.and_then(|before| before.instead_of(n));
         let mut gone_ones = Vec::with_capacity(gone);
         let mut instead_cubes = 0;
-        for (n, number) in (0u32..).zip(&mut numbers).filter(|(_, number)| **number == GONE) {
+        for (n, number) in (0u32..).zip(&mut numbers).filter(|(_, number)| **number == REMOVED) {
             *number |= gone_ones.len() as u32;
             let instead = known(n).unwrap_or_else(|| Arc::new(instead(old, n as usize)));
             instead_cubes += instead.len();
@@ -161,7 +161,7 @@ impl Overlay {
     pub(crate) fn correct(&self, keys: &[FlowKey], found: &mut [u32]) {
         for (key, found) in keys.iter().zip(found) {
             let known = self.numbers.get(*found as usize).map_or(NONE, |number| {
-                if number & GONE == 0 { *number } else { self.find_instead(*number & !GONE, key) }
+                if number & REMOVED == 0 { *number } else { self.find_instead(*number & !REMOVED, key) }
             });
             let mut earlier = self.added.candidates(key).take_while(|(_, n)| *n < known);
             *found = earlier.find(|(cube, _)| cube.contains(key)).map_or(known, |(_, n)| *n);
@@ -178,10 +178,10 @@ impl Overlay {
                     continue;
                 }
                 let number = self.numbers[*entry as usize];
-                if number & GONE == 0 {
+                if number & REMOVED == 0 {
                     return number;
                 }
-                after = Some(number & !GONE);
+                after = Some(number & !REMOVED);
             }
             // The list may have ended with one that took all and is gone, too: then it goes on behind that one, and
             // what is there is all that is behind the others.

@@ -29,9 +29,9 @@ const LAST: u16 = (BUCKETS - 1) as u16;
 /// Number of groups, a bit each.
 const GROUPS: usize = u32::BITS as usize - 1;
 /// The group of cubes added later.
-const LATER: u32 = 1 << GROUPS;
+const ADDED_LATER: u32 = 1 << GROUPS;
 /// Edits of up to this many entries do not rebuild the tables.
-const FEW: usize = 8;
+const SMALL_EDIT: usize = 8;
 /// Number of tables, in the order of [`Part`].
 const PARTS: usize = 6;
 
@@ -94,7 +94,7 @@ pub struct Prefilter {
 
 /// The buckets of a cube in a table, inclusive.
 type Reach = (u16, u16);
-const EVERYWHERE: Reach = (0, LAST);
+const ALL_BUCKETS: Reach = (0, LAST);
 
 /// A cube reduced to buckets.
 struct Outline {
@@ -140,7 +140,7 @@ impl Prefilter {
             entry => edit.now(entry as usize).map(|entry| entry as u32),
         };
         // Entries after one that contained everything are in no table.
-        let (Some(otherwise), true) = (otherwise, edit.len() <= FEW) else { return rebuild() };
+        let (Some(otherwise), true) = (otherwise, edit.len() <= SMALL_EDIT) else { return rebuild() };
         let mut made = Self { otherwise, ..self.clone() };
         for place in edit.added().take_while(|place| *place < otherwise as usize) {
             let cubes = (*entries[place]).as_ref().iter().filter(|cube| cube.family == Family::V4);
@@ -159,12 +159,12 @@ impl Prefilter {
 
     /// Adds an outline to the tables.
     fn add(&mut self, outline: &Outline) {
-        self.tcp |= if outline.protocols & 1 == 0 { 0 } else { LATER };
-        self.udp |= if outline.protocols & 2 == 0 { 0 } else { LATER };
+        self.tcp |= if outline.protocols & 1 == 0 { 0 } else { ADDED_LATER };
+        self.udp |= if outline.protocols & 2 == 0 { 0 } else { ADDED_LATER };
         let tables = Arc::make_mut(&mut self.tables);
         for (table, reach) in tables.iter_mut().zip(outline.reaches) {
             let buckets = &mut table[usize::from(reach.0)..=usize::from(reach.1)];
-            buckets.iter_mut().for_each(|groups| *groups |= LATER);
+            buckets.iter_mut().for_each(|groups| *groups |= ADDED_LATER);
         }
     }
 
@@ -179,7 +179,7 @@ impl Prefilter {
                 self.tcp |= if outline.protocols & 1 == 0 { 0 } else { bit };
                 self.udp |= if outline.protocols & 2 == 0 { 0 } else { bit };
                 for (part, reach) in outline.reaches.into_iter().enumerate() {
-                    if reach == EVERYWHERE {
+                    if reach == ALL_BUCKETS {
                         everywhere[part] |= bit;
                     } else if reach != before[part] {
                         let buckets = &mut tables[part][usize::from(reach.0)..=usize::from(reach.1)];
@@ -301,7 +301,7 @@ impl Prefix {
 
     const fn middle(&self) -> Reach {
         if self.first >> 20 != self.last >> 20 {
-            return EVERYWHERE;
+            return ALL_BUCKETS;
         }
         ((self.first >> 8) as u16 & LAST, (self.last >> 8) as u16 & LAST)
     }

@@ -4,7 +4,7 @@
 //! other thread of the core has used up its time slice of milliseconds (EEVDF: a yield forfeits the rest of the slice, so the
 //! thread is picked last). Beside one thread that does not yield, such as a compiler, a thread that yields after 2 µs runs 200
 //! times a second and gets half a percent of the core; a thread that sleeps for 5 µs instead gets its half. So a thread whose
-//! yields take that long is on a crowded core, where it must not yield, but sleep until it is woken.
+//! yields take that long is on a contended core, where it must not yield, but sleep until it is woken.
 
 use crate::{cycles, cycles_in_micros};
 
@@ -13,10 +13,10 @@ const ALONE_MICROS: u64 = 3;
 /// A yield that took longer gave the core to threads that do not yield. NFs yield after 200 µs; a time slice lasts 1.4 ms or
 /// longer.
 const SLICE_MICROS: u64 = 1300;
-/// For how long a core counts as crowded before the thread tries to yield again. Doubles if that takes long again: yields right
-/// after a sleep may return at once.
-const FIRST_CROWDED_MICROS: u64 = 20_000;
-const LONGEST_CROWDED_MICROS: u64 = 1_280_000;
+/// For how long a core counts as contended before the thread tries to yield again. Doubles if that takes long again:
+/// yields right after a sleep may return at once.
+const FIRST_CONTENDED_MICROS: u64 = 20_000;
+const MAX_CONTENDED_MICROS: u64 = 1_280_000;
 
 /// How a yield ended.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Yielded {
 /// What a thread knows of the other threads on its core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreSharing {
-    /// The end of the time for which the core counts as crowded, and its length.
+    /// The end of the time for which the core counts as contended, and its length.
     until: u64,
     micros: u64,
 }
@@ -39,7 +39,7 @@ impl CoreSharing {
     /// Whether threads that do not yield share the core: sleep instead of yielding to them.
     #[inline]
     #[must_use]
-    pub const fn is_crowded(&self, now: u64) -> bool {
+    pub const fn is_contended(&self, now: u64) -> bool {
         now < self.until
     }
 
@@ -59,9 +59,9 @@ impl CoreSharing {
         if taken <= cycles_in_micros(SLICE_MICROS) {
             return;
         }
-        let is_still_crowded = at < self.until.saturating_add(cycles_in_micros(self.micros));
-        let micros = if is_still_crowded { self.micros * 2 } else { 0 };
-        self.micros = micros.clamp(FIRST_CROWDED_MICROS, LONGEST_CROWDED_MICROS);
+        let is_still_contended = at < self.until.saturating_add(cycles_in_micros(self.micros));
+        let micros = if is_still_contended { self.micros * 2 } else { 0 };
+        self.micros = micros.clamp(FIRST_CONTENDED_MICROS, MAX_CONTENDED_MICROS);
         self.until = at.saturating_add(cycles_in_micros(self.micros));
     }
 }
@@ -71,11 +71,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yields_that_take_a_time_slice_make_a_core_crowded_for_longer_and_longer() {
+    fn yields_that_take_a_time_slice_make_a_core_contended_for_longer_and_longer() {
         let (short, long) = (cycles_in_micros(900), cycles_in_micros(4000));
         let mut sharing = CoreSharing::default();
         let mut at = 1 << 50;
-        // A yield, `pause` after the core was crowded; for how long it is crowded then, in milliseconds.
+        // A yield, `pause` after the core was contended; for how long it is contended then, in milliseconds.
         let mut yields = |taken, pause| {
             at = at.max(sharing.until) + cycles_in_micros(pause);
             sharing.note(at, taken);

@@ -24,7 +24,7 @@ pub const GROUP: &str = "demo";
 /// Limit for netvmd and its NFs to start.
 const START_LIMIT: Duration = Duration::from_secs(15);
 /// Limit for netvmd to stop.
-const GRACE: Duration = Duration::from_secs(8);
+const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// Limit for all buffers to be free without ports.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(3);
 /// Log lines shown with an error.
@@ -286,7 +286,7 @@ impl Daemon {
 
     /// Stops netvmd; false if it had to be killed.
     pub fn end(&mut self) -> bool {
-        self.process.end(GRACE)
+        self.process.end(STOP_LIMIT)
     }
 }
 

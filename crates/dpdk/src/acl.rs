@@ -23,7 +23,7 @@ use crate::log::{c_string, reason};
 use crate::{Eal, NumaNode};
 
 /// Locked while rules are compiled: one compilation at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static COMPILING: Mutex<()> = Mutex::new(());
 
 /// Bytes of all freed ACLs. Locked while an ACL is freed, so that the number stays consistent with the heap's statistics.
 static FREED: Mutex<usize> = Mutex::new(0);
@@ -242,7 +242,7 @@ impl AclBuilder {
         };
         let mut context = std::ptr::null_mut();
         // One compilation at a time, so that memory allocated in the meantime belongs to this ACL.
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
         let before = heap_used();
         // SAFETY: the arrays have the lengths given; `rule` has added a value for each field of each rule. DPDK copies
         // them. The name is unique.

@@ -37,7 +37,7 @@ pub use ids::{NumaNode, PortNumber, QueueId};
 pub use log::LogLevel;
 pub use netvm_vhost_user::Refusal as VhostRefusal;
 pub use packet::{
-    Batch, BoundsError, Drain, LONGEST_HEADERS, MOST_PARTS, Mbuf, MbufPtr, Oversized, Part, RawMbuf,
+    Batch, BoundsError, Drain, MAX_HEADER_LENGTHS, MAX_PARTS, Mbuf, MbufPtr, Oversized, Part, RawMbuf,
     Unfinished,
 };
 pub use pool::{

@@ -39,11 +39,11 @@ impl LogLevel {
 static CONTROL: Mutex<()> = Mutex::new(());
 
 /// Whether to discard the log of a successful call: drivers also log errors that they recover from.
-static QUIET: AtomicBool = AtomicBool::new(true);
+static DISCARDS_LOG: AtomicBool = AtomicBool::new(true);
 
 /// Sets the level of the log that goes to standard error.
 pub(crate) fn set_level(level: LogLevel) {
-    QUIET.store(level == LogLevel::Error, Ordering::Relaxed);
+    DISCARDS_LOG.store(level == LogLevel::Error, Ordering::Relaxed);
     // RTE_LOG_ERR is 4, and each further level one more.
     // SAFETY: sets a variable under a lock.
     unsafe { dpdk_sys::netvm_log_print_up_to(4 + level as u32) };
@@ -85,7 +85,7 @@ impl Drop for Control {
     /// Called after success: the log is not part of an error.
     fn drop(&mut self) {
         let text = self.take();
-        if !text.is_empty() && !QUIET.load(Ordering::Relaxed) {
+        if !text.is_empty() && !DISCARDS_LOG.load(Ordering::Relaxed) {
             // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "{text}");
         }

@@ -44,4 +44,4 @@ pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Turn, finish_h
 pub use status::{Counts, Fault, Status};
 
 /// Most bytes of a packet that the card sends: a TCP segment of 64 KB behind an Ethernet header with two tags.
-pub const LONGEST: usize = 65_535 + 22;
+pub const MAX_PACKET: usize = 65_535 + 22;

@@ -18,11 +18,11 @@ use rustix::net::{
 use crate::message::{Message, receive, send};
 
 /// Connections that wait for the store at a time.
-const WAITING: i32 = 64;
+const MAX_WAITING: i32 = 64;
 /// How long to wait for a store that does not run, though it lives.
-const LIMIT: Duration = Duration::from_secs(2);
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Starts of the store before an error counts: it may end at the same time.
-const TRIES: usize = 3;
+const MAX_STARTS: usize = 3;
 
 /// Where the store is, and how it is started.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Store {
     /// The store does not run and cannot be started.
     pub fn open(&self, name: &[u8]) -> io::Result<(Kept, Vec<(u32, OwnedFd)>)> {
         let mut error = io::Error::from(Errno::CONNREFUSED);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_STARTS {
             match self.connect().and_then(|socket| opened(socket, name)) {
                 Ok(opened) => return Ok(opened),
                 Err(gone)
@@ -79,7 +79,7 @@ impl Store {
     fn connect(&self) -> io::Result<OwnedFd> {
         let socket = new_socket()?;
         for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, direction, Some(LIMIT))?;
+            set_socket_timeout(&socket, direction, Some(START_TIMEOUT))?;
         }
         connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
         Ok(socket)
@@ -98,7 +98,7 @@ impl Store {
         bind(&listener, &SocketAddrUnix::new(&self.socket)?)?;
         // Nobody can connect before it listens.
         fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
-        listen(&listener, WAITING)?;
+        listen(&listener, MAX_WAITING)?;
         let spawned = process.command.stdin(Stdio::from(listener)).spawn();
         // The command must not keep the socket open.
         process.command.stdin(Stdio::null());

@@ -21,5 +21,5 @@ mod message;
 mod server;
 
 pub use client::{Kept, Store};
-pub use message::MOST_FILES;
+pub use message::MAX_FILES;
 pub use server::serve;

@@ -7,7 +7,7 @@ use netvm_attach::AttachError;
 use serde::{Deserialize, Serialize};
 
 /// Most files under one name.
-pub const MOST_FILES: usize = 1024;
+pub const MAX_FILES: usize = 1024;
 
 /// What a message asks for, or answers.
 #[derive(Debug, Serialize, Deserialize)]

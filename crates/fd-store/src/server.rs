@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::setsid;
 
-use crate::message::{MOST_FILES, Message, receive, send};
+use crate::message::{MAX_FILES, Message, receive, send};
 
 /// Between attempts to accept a connection that the kernel refuses.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Files of one name.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Server {
                 Ok(socket) => self.new.push(socket),
                 Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => {}
                 // Such as EMFILE: the connection waits in the queue, of which poll would tell again at once.
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) => std::thread::sleep(ACCEPT_RETRY_INTERVAL),
             }
         }
         if !self.bundles.is_empty() {
@@ -135,7 +135,7 @@ impl Bundle {
         {
             match receive(owner) {
                 Ok((Message::Put(number), Some(file)))
-                    if self.files.len() < MOST_FILES || self.files.contains_key(&number) =>
+                    if self.files.len() < MAX_FILES || self.files.contains_key(&number) =>
                 {
                     self.files.insert(number, file);
                 }

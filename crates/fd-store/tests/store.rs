@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netvm_fd_store::{MOST_FILES, Store};
+use netvm_fd_store::{MAX_FILES, Store};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -173,11 +173,11 @@ fn what_is_too_much_is_not_kept() {
     let store = store(&folder);
     let (kept, _) = store.open(b"a").unwrap();
     let (here, _there) = pair();
-    for number in 0..MOST_FILES as u32 + 5 {
+    for number in 0..MAX_FILES as u32 + 5 {
         kept.put(number, &here).unwrap();
     }
     drop(kept);
-    assert_eq!(store.open(b"a").unwrap().1.len(), MOST_FILES);
+    assert_eq!(store.open(b"a").unwrap().1.len(), MAX_FILES);
     assert!(store.open(&[b'x'; 5000]).is_err());
     let nowhere = Store::new(folder.path().join("none/store.sock"), Command::new("/nowhere"));
     assert_eq!(nowhere.open(b"a").unwrap_err().kind(), std::io::ErrorKind::NotFound);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use netvm_e1000::{Card, LONGEST, Model, Pieces, Queue, finish_headers};
+use netvm_e1000::{Card, MAX_PACKET, Model, Pieces, Queue, finish_headers};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::input::Input;
@@ -114,7 +114,7 @@ fn handshake(card: &mut Card, memory: &File) {
 fn transmit(queue: &mut Queue) {
     let Some(mut turn) = queue.turn() else { return };
     turn.transmit(32, |sent| {
-        assert!((14..=LONGEST).contains(&sent.length));
+        assert!((14..=MAX_PACKET).contains(&sent.length));
         let mut bytes = vec![0; sent.length];
         // SAFETY: the vector has as many bytes.
         let is_whole = unsafe { sent.copy(std::iter::once((bytes.as_mut_ptr(), sent.length))) };

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 
 /// Longest name of a program (proc(5), "comm"), with room for replaced characters.
-const LONGEST: usize = 32;
+const MAX_NAME_CHARS: usize = 32;
 
 /// A process that has connected, as the kernel says (`SO_PEERCRED`). It may have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Peer {
 /// For a log or a terminal: visible ASCII only.
 fn printable(name: &[u8]) -> String {
     let visible = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
-    name.trim_ascii_end().iter().take(LONGEST).map(visible).collect()
+    name.trim_ascii_end().iter().take(MAX_NAME_CHARS).map(visible).collect()
 }
 
 impl Display for Peer {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::peer::Peer;
 
 /// For how long after its last attempt a refused peer is a problem of the port.
-const RECENT: Duration = Duration::from_secs(30);
+const REPORT_FOR: Duration = Duration::from_secs(30);
 
 /// The last peer that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,6 @@ impl RefusedPeers {
     /// The last one, if it was refused a short time ago.
     #[must_use]
     pub fn recent(&self) -> Option<RefusedPeer> {
-        self.last().1.filter(|refused_peer| refused_peer.at.elapsed() < RECENT)
+        self.last().1.filter(|refused_peer| refused_peer.at.elapsed() < REPORT_FOR)
     }
 }

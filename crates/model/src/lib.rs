@@ -39,7 +39,7 @@ pub use netvm_policy::{Action, Actions, Masked, Match, Police, Rate, Rule, RuleP
 pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
-    Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MOST_RESERVED, OneQueue, PortConfig, PortKind,
+    Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MAX_RESERVED, OneQueue, PortConfig, PortKind,
     PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig,
     StormLimits, VhostDma, VhostMode, VlanMode,
 };

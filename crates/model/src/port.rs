@@ -20,7 +20,7 @@ pub use keys::{Choice, Key, KeyValue};
 pub use kind::PortKind;
 pub use managed::{ContainerConfig, HostConfig};
 pub use policy::{
-    AclDefault, Forward, Guard, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
+    AclDefault, Forward, Guard, MAX_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };
 pub use socket::{SocketIds, SocketRights};
 pub use source::SourceConfig;

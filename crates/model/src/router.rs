@@ -121,13 +121,13 @@ pub const PUNT_RATE: u32 = 10_000;
 /// A burst is a tenth of a second of the rate,
 const BURSTS_PER_SECOND: u32 = 10;
 /// but at least this: two bursts of a worker.
-const LEAST_BURST: u32 = 64;
+const MIN_BURST: u32 = 64;
 
 impl RouterInterface {
     /// The limit on punted packets.
     #[must_use]
     pub fn punt_limit(&self) -> Rate {
-        let burst = (self.punt_rate / BURSTS_PER_SECOND).max(LEAST_BURST);
+        let burst = (self.punt_rate / BURSTS_PER_SECOND).max(MIN_BURST);
         Rate { per_second: self.punt_rate.into(), burst: burst.into() }
     }
 

@@ -47,7 +47,7 @@ macro_rules! words {
 pub(crate) use words;
 
 /// Letters that a part of a known word must have to stand for it.
-const PART: usize = 3;
+const MIN_PART_LETTERS: usize = 3;
 
 /// The nearest of `known`, if it is near enough for a typing error (one edit in three characters), else the
 /// only known word that contains it.
@@ -61,7 +61,8 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone)
         .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).clamp(1, 4))
         .min_by_key(|(distance, _)| *distance);
     let part = || {
-        let mut whole = known.into_iter().filter(|known| folded.len() >= PART && known.contains(&folded));
+        let mut whole =
+            known.into_iter().filter(|known| folded.len() >= MIN_PART_LETTERS && known.contains(&folded));
         whole.next().filter(|_| whole.next().is_none())
     };
     slip.map(|(_, candidate)| candidate).or_else(part)

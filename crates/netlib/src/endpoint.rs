@@ -18,7 +18,7 @@ mod burst;
 
 pub use burst::{Burst, ThreadContext};
 
-use self::backoff::{Backoff, LONGEST_SLEEP, PRESSED_SLEEP, Step};
+use self::backoff::{Backoff, MAX_SLEEP, MAX_SLEEP_WHILE_FULL, Step};
 use crate::packet::Verdict;
 use crate::rx_rings::RxRings;
 use crate::shared::{Shared, Stop, Waiting};
@@ -31,7 +31,7 @@ pub const BURST: usize = 32;
 const CHECK_MICROS: u64 = 10_000;
 
 /// Longest timeout: a day.
-const LONGEST_TIMEOUT_MICROS: u64 = 86_400_000_000;
+const MAX_TIMEOUT_MICROS: u64 = 86_400_000_000;
 
 /// The rings of one thread of an NF.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Endpoint {
 
     /// As [`Endpoint::receive`], but also returns `None` after `timeout`; [`Endpoint::ended`] distinguishes the two.
     pub fn receive_for(&mut self, timeout: Duration) -> Option<Burst<'_>> {
-        let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(LONGEST_TIMEOUT_MICROS);
+        let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(MAX_TIMEOUT_MICROS);
         let until = clock::cycles().saturating_add(clock::cycles_in_micros(micros));
         let count = self.wait(Some(until), |_| {});
         Burst::of(self, count)
@@ -121,7 +121,7 @@ impl Endpoint {
                 continue;
             }
             let left = match until.map(|until| until.checked_sub(clock::cycles())) {
-                None => LONGEST_SLEEP,
+                None => MAX_SLEEP,
                 Some(Some(cycles)) => Duration::from_micros(cycles / clock::cycles_in_micros(1).max(1)),
                 Some(None) => return 0,
             };
@@ -310,7 +310,7 @@ impl Endpoint {
 
     fn sleep(&mut self, longest: Duration) {
         // Under backpressure the thread wakes early to clear it, in case that the ring's reader missed it.
-        let most = if self.tx_rings.update_backpressure() { PRESSED_SLEEP } else { LONGEST_SLEEP };
+        let most = if self.tx_rings.update_backpressure() { MAX_SLEEP_WHILE_FULL } else { MAX_SLEEP };
         let longest = longest.min(most);
         let Some(wake) = self.shared.eventfds.of_nf_thread(self.nf_thread()) else {
             return self.sleep_unwoken(longest);

@@ -12,7 +12,7 @@ pub struct Idle(pub u16);
 
 impl Idle {
     /// The longest timeout that the configuration allows.
-    pub const LONGEST: Self = Self(u16::MAX);
+    pub const MAX: Self = Self(u16::MAX);
 }
 
 /// What to do with a packet (NetVM, section 4.3: discard, send out, forward to another NF by role).

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 /// Longest datagram of the kernel (`NLMSG_GOODSIZE`, at most doubled in dumps).
 const DATAGRAM: usize = 64 << 10;
 /// Receive buffer for events: some 50,000 routes.
-const EVENTS_KEPT: usize = 16 << 20;
+const EVENT_BUFFER_BYTES: usize = 16 << 20;
 /// Receive timeout; the kernel normally answers at once.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// `RTM_NEWNEXTHOP` and `RTM_DELNEXTHOP`, which `netlink-packet-route` does not know.
@@ -169,8 +169,8 @@ impl Events {
     pub fn open(groups: u32) -> io::Result<Self> {
         let socket = socket(groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         // Exceeds net.core.rmem_max if CAP_NET_ADMIN allows. A smaller buffer loses events sooner, which costs dumps.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, EVENTS_KEPT).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, EVENTS_KEPT)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, EVENT_BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, EVENT_BUFFER_BYTES)?;
         }
         Ok(Self { socket, buffer: vec![0; DATAGRAM] })
     }

@@ -15,7 +15,7 @@ use netvm_api::{Client, ClientError};
 /// The variable that says for which shell netvm shall complete.
 pub const VARIABLE: &str = "NETVM_COMPLETE";
 /// Time limit for netvmd's answer: a shell waits for it.
-const SOON: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The script for a shell.
 ///
@@ -94,7 +94,7 @@ impl Names {
 /// Asks the netvmd that the words so far name.
 fn ask(names: Names) -> Option<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let client = Client::new(socket().as_deref()).for_capture().with_timeouts(SOON, SOON);
+    let client = Client::new(socket().as_deref()).for_capture().with_timeouts(ANSWER_TIMEOUT, ANSWER_TIMEOUT);
     runtime.block_on(names.of(&client)).ok()
 }
 

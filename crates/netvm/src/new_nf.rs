@@ -13,7 +13,7 @@ use crate::error::{CliError, NewNfError};
 use crate::output::Output;
 
 /// Longest name of a role; the error says so.
-const LONGEST: usize = 32;
+const MAX_ROLE_CHARS: usize = 32;
 
 /// Names that compilers refuse for a program: keywords of Rust and Go, and libraries that the project uses.
 const RESERVED: [&str; 26] = [
@@ -190,7 +190,7 @@ fn make(arguments: &NewNfArgs) -> Result<(PathBuf, String), NewNfError> {
 }
 
 fn check_name(name: &str) -> Result<(), NewNfError> {
-    let is_right = (1..=LONGEST).contains(&name.len())
+    let is_right = (1..=MAX_ROLE_CHARS).contains(&name.len())
         && name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if !is_right {

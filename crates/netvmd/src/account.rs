@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 
 /// Longest entry of the user database in bytes.
-const LONGEST_ENTRY: usize = 64 * 1024;
+const MAX_ENTRY_BYTES: usize = 64 * 1024;
 
 /// A user cannot be looked up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,7 +73,7 @@ pub fn group(name: &str) -> Result<Option<u32>, AccountError> {
             // Some databases report a missing group with these errors.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::EINTR => {}
-            libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),
+            libc::ERANGE if space.len() < MAX_ENTRY_BYTES => space.resize(space.len() * 2, 0),
             errno => return Err(AccountError::Database { name: name.to_owned(), errno }),
         }
     }
@@ -109,7 +109,7 @@ fn look_up(name: &str, key: Key<'_>) -> Result<Option<Account>, AccountError> {
             // Some databases report a missing user with these errors.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::EINTR => {}
-            libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),
+            libc::ERANGE if space.len() < MAX_ENTRY_BYTES => space.resize(space.len() * 2, 0),
             errno => return Err(AccountError::Database { name: name.to_owned(), errno }),
         }
     }

@@ -11,7 +11,7 @@ const SEPARATION: u64 = 128;
 /// Bytes of a large buffer: what a descriptor's 16-bit offset and length can address.
 const LARGE: u32 = u16::MAX as u32;
 /// Most numbers of buffers.
-const MOST: u32 = 1 << 24;
+const MAX_BUFFER_NUMBERS: u32 = 1 << 24;
 
 /// The contents of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Geometry {
         }
         let large_numbers = LARGE.div_ceil(stride);
         let numbers = u64::from(buffers) + u64::from(large) * u64::from(large_numbers);
-        if buffers == 0 || numbers > u64::from(MOST) {
+        if buffers == 0 || numbers > u64::from(MAX_BUFFER_NUMBERS) {
             return Err(GeometryError::Buffers(numbers));
         }
         if u32::from(headroom) * 2 > stride {

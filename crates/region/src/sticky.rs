@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Ticks by which the clocks of two threads may differ.
-const SLACK: u16 = 16;
+const MAX_CLOCK_DIFFERENCE: u16 = 16;
 
 /// The replica of each bucket, and the time of its last packet. Threads that share a table choose the same replica for a flow.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Sticky {
             let last = (held >> 16) as u16;
             let idle = now.wrapping_sub(last);
             // Another thread's clock may be ahead.
-            let is_ahead = idle > u16::MAX - SLACK;
+            let is_ahead = idle > u16::MAX - MAX_CLOCK_DIFFERENCE;
             let replica = (held as u16).checked_sub(1);
             let kept = replica.filter(|replica| (is_ahead || idle <= self.idle) && is_available(*replica));
             let chosen = kept.unwrap_or_else(&best);

@@ -12,9 +12,9 @@ use crate::failure::{Failure, io};
 use crate::interfaces::ip;
 
 /// The steady chain must go on within this time.
-const STANDSTILL: Duration = Duration::from_secs(5);
+const STALL_LIMIT: Duration = Duration::from_secs(5);
 /// Limit for everything to come to rest.
-const REST: Duration = Duration::from_secs(60);
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Growth of netvmd's private memory in KiB that is not yet a leak: caches of the allocator and threads.
 const MEMORY: u64 = 48 << 10;
 /// The same of descriptors: connections that end.
@@ -50,7 +50,7 @@ impl SteadyChain {
         if steady.left > self.left || self.moved.is_none() {
             (self.left, self.moved) = (steady.left, Some(Instant::now()));
         }
-        match self.moved.filter(|moved| moved.elapsed() > STANDSTILL) {
+        match self.moved.filter(|moved| moved.elapsed() > STALL_LIMIT) {
             Some(moved) => Err(Failure::Broken(format!(
                 "the steady chain has stood still for {} s",
                 moved.elapsed().as_secs()
@@ -147,21 +147,21 @@ fn until(
     mut is_so: impl FnMut(&mut Daemon) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    while start.elapsed() < REST {
+    while start.elapsed() < QUIESCE_TIMEOUT {
         if is_so(daemon)? {
             return Ok(());
         }
         daemon.check_alive()?;
         std::thread::sleep(Duration::from_millis(100));
     }
-    Err(Failure::Broken(format!("not within {} s: {what}", REST.as_secs())))
+    Err(Failure::Broken(format!("not within {} s: {what}", QUIESCE_TIMEOUT.as_secs())))
 }
 
 /// netvmd ends in order, and no NF is left.
 pub fn ended(daemon: &mut Daemon) -> Result<(), Failure> {
     daemon.nfs()?;
     daemon.ask(daemon.client.stop(StopDaemon { purge: true }))?;
-    if !daemon.wait(REST)? {
+    if !daemon.wait(QUIESCE_TIMEOUT)? {
         return Err(Failure::Broken("netvmd did not end in order".to_owned()));
     }
     let is_nf = |pid: &u32| {

@@ -30,7 +30,7 @@ const CHECK: Duration = Duration::from_secs(1);
 /// Interval of progress lines.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Footprints are compared from then on.
-const WARM: Duration = Duration::from_secs(8);
+const WARM_UP: Duration = Duration::from_secs(8);
 
 /// Disturb a netvmd at random, and check that nothing is lost
 #[derive(Debug, Parser)]
@@ -102,7 +102,7 @@ fn torture(daemon: &mut Daemon, length: Duration, seed: u64) -> Result<(), Failu
             disturber.check(daemon)?;
             checked = Instant::now();
         }
-        if before.is_none() && start.elapsed() >= WARM.min(length / 2) {
+        if before.is_none() && start.elapsed() >= WARM_UP.min(length / 2) {
             before = Some(Footprint::of(daemon.pid())?);
         }
         if said.elapsed() >= PROGRESS {

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 
-use crate::protocol::{MOST_BYTES, REGIONS};
+use crate::protocol::{MAX_BYTES, REGIONS};
 use crate::{End, Refusal};
 
 /// Time limit for the rest of a message.
@@ -24,14 +24,14 @@ const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Request, flags and bytes of payload (vhost-user, "Message Specification").
 const HEADER: usize = 12;
 /// Descriptors that a message can have: one for each region of memory.
-pub(crate) const MOST_FDS: usize = REGIONS;
+pub(crate) const MAX_FDS: usize = REGIONS;
 /// The only version.
 const VERSION: u32 = 1;
 
 /// A message being read, or complete.
 #[derive(Debug)]
 pub struct Message {
-    bytes: [u8; HEADER + MOST_BYTES],
+    bytes: [u8; HEADER + MAX_BYTES],
     have: usize,
     /// Its descriptors.
     pub fds: Vec<OwnedFd>,
@@ -49,7 +49,7 @@ impl Message {
     /// Nothing is read yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: [0; HEADER + MOST_BYTES], have: 0, fds: Vec::new(), end: None }
+        Self { bytes: [0; HEADER + MAX_BYTES], have: 0, fds: Vec::new(), end: None }
     }
 
     /// Closes its descriptors, and reads the next message.
@@ -104,7 +104,7 @@ impl Message {
     /// Reads more of this message; returns whether it is complete.
     fn read(&mut self, from: impl AsFd) -> Result<bool, End> {
         loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let expected = self.expected();
             // Longer than any valid message.
@@ -126,7 +126,7 @@ impl Message {
             if received.bytes == 0 {
                 return Err(End::Closed);
             }
-            if received.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > MOST_FDS {
+            if received.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > MAX_FDS {
                 return Err(End::Refused(Refusal::Protocol));
             }
             self.have += received.bytes;

@@ -37,13 +37,13 @@ pub const PACKED: u64 = 1 << 34;
 /// Rings that a device can have, two a queue pair.
 pub const RINGS: u32 = 128;
 /// Entries of the longest ring and of the shortest one served.
-pub const LONGEST: u32 = 32_768;
-/// See [`LONGEST`].
-pub const SHORTEST: u32 = 32;
+pub const MAX_RING: u32 = 32_768;
+/// See [`MAX_RING`].
+pub const MIN_RING: u32 = 32;
 /// Regions in one message at most.
 pub const REGIONS: usize = 8;
 /// Bytes of the longest message, which has these regions.
-pub(crate) const MOST_BYTES: usize = 8 + 32 * REGIONS;
+pub(crate) const MAX_BYTES: usize = 8 + 32 * REGIONS;
 
 /// A region of shared memory: its addresses in the guest and in the front-end, and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl Protocol {
 
     fn set_size(&mut self, &VhostUserVringState { index, num: size }: &VhostUserVringState) -> Option<()> {
         let packed = self.features & PACKED != 0;
-        if !(SHORTEST..=LONGEST).contains(&size) || !(packed || size.is_power_of_two()) {
+        if !(MIN_RING..=MAX_RING).contains(&size) || !(packed || size.is_power_of_two()) {
             return None;
         }
         let ring = self.ring(index).filter(|ring| !ring.started)?;

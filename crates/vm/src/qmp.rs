@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 /// Longest line. QEMU's longest answers are below a tenth of this.
-const LONGEST_LINE: usize = 1 << 20;
+const MAX_LINE_BYTES: usize = 1 << 20;
 /// Limit for an answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Unread events to keep; further events push out the oldest.
@@ -226,7 +226,7 @@ impl Qmp {
                 self.unread.drain(..=end);
                 return message.map_err(|_| QmpError::Protocol("it sends a line that is not JSON"));
             }
-            if self.unread.len() > LONGEST_LINE {
+            if self.unread.len() > MAX_LINE_BYTES {
                 return Err(QmpError::Protocol("it sends a line that is too long"));
             }
             // Cancel safe: either reads into our own buffer or not at all.
@@ -302,7 +302,7 @@ mod tests {
             for lines in [&["hello"][..], &["{}"], &[GREETING, "]"]] {
                 assert!(matches!(against(lines).await, Err(QmpError::Protocol(_))), "{lines:?}");
             }
-            let endless = "x".repeat(LONGEST_LINE + 2);
+            let endless = "x".repeat(MAX_LINE_BYTES + 2);
             let error = against(&[&endless]).await.unwrap_err();
             assert!(matches!(error, QmpError::Protocol(_)), "{error}");
             let (ours, theirs) = UnixStream::pair().unwrap();

@@ -25,11 +25,11 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const BLOCK: usize = 4;
 const ACTIVE: usize = 2;
 /// Most features that are looked at; Linux has some 64.
-const MOST: usize = 128;
+const MAX_FEATURES: usize = 128;
 
 /// Longest segments, and most packets of one, that the kernel hands to a driver without a limit of its own.
-const LONGEST: u32 = 65_536;
-const MOST_PACKETS: u32 = 65_535;
+const DEFAULT_GSO_MAX_SIZE: u32 = 65_536;
+const DEFAULT_GSO_MAX_SEGS: u32 = 65_535;
 
 /// What an interface does to packets that it sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,8 +71,8 @@ fn read(interface: &str) -> io::Result<Features> {
         Some(numbers) => *numbers,
         None => *NUMBERS.get_or_init(|| numbers(interface).unwrap_or_default()),
     };
-    let mut words = [0u32; 2 + BLOCK * MOST / 32];
-    (words[0], words[1]) = (GET_FEATURES, (MOST / 32) as u32);
+    let mut words = [0u32; 2 + BLOCK * MAX_FEATURES / 32];
+    (words[0], words[1]) = (GET_FEATURES, (MAX_FEATURES / 32) as u32);
     ask(interface, &mut words)?;
     let is_on = |number: Option<usize>| {
         let word = |number: usize| words.get(2 + number / 32 * BLOCK + ACTIVE).copied();
@@ -93,8 +93,8 @@ fn is_unlimited(interface: &str) -> bool {
     let link = Requests::open().and_then(|mut requests| by_name(&mut requests, interface));
     let Ok(Some(link)) = link else { return false };
     link.attributes.iter().all(|attribute| match attribute {
-        LinkAttribute::GsoMaxSize(bytes) => *bytes >= LONGEST,
-        LinkAttribute::GsoMaxSegs(packets) => *packets >= MOST_PACKETS,
+        LinkAttribute::GsoMaxSize(bytes) => *bytes >= DEFAULT_GSO_MAX_SIZE,
+        LinkAttribute::GsoMaxSegs(packets) => *packets >= DEFAULT_GSO_MAX_SEGS,
         _ => true,
     })
 }
@@ -103,8 +103,8 @@ fn numbers(interface: &str) -> io::Result<Numbers> {
     // The mask of the set is 64 bits long.
     let mut count = [GET_COUNT, 0, 1 << FEATURES, 0, 0];
     ask(interface, &mut count)?;
-    let count = (count[4] as usize).min(MOST);
-    let mut words = [0u32; 3 + MOST * NAME_BYTES / 4];
+    let count = (count[4] as usize).min(MAX_FEATURES);
+    let mut words = [0u32; 3 + MAX_FEATURES * NAME_BYTES / 4];
     (words[0], words[1], words[2]) = (GET_NAMES, FEATURES, count as u32);
     ask(interface, &mut words)?;
     let bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();

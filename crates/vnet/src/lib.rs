@@ -38,8 +38,7 @@ pub use managed::container::ContainerOptions;
 pub use managed::{Addressing, LinkEvent, LinkEvents, ManagedInterface, container, host};
 pub use packet_socket::SocketOptions;
 pub use queue::{
-    Drops, MOST_PARTS, MOST_RECEIVED, Queue, ReceiveBurst, ReceiveError, Received, SendBurst, SendError,
-    Watch,
+    Drops, MAX_PARTS, MAX_RECEIVED, Queue, ReceiveBurst, ReceiveError, Received, SendBurst, SendError, Watch,
 };
 pub use tap::TapOptions;
 

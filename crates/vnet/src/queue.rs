@@ -12,7 +12,7 @@ mod receive_burst;
 mod ring;
 mod send_burst;
 
-pub use receive_burst::{MOST_PARTS, MOST_RECEIVED, ReceiveBurst};
+pub use receive_burst::{MAX_PARTS, MAX_RECEIVED, ReceiveBurst};
 pub use send_burst::SendBurst;
 
 use ring::{Operation, Ring};

@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// Time limit of requests that only read.
-const SHORT: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of changes, which start NFs and wait for them.
-const LONG: Duration = Duration::from_secs(120);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Environment variable with the trace that requests belong to.
 const TRACE_VARIABLE: &str = "TRACEPARENT";
@@ -49,7 +49,7 @@ impl Client {
         let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(|| DEFAULT_SOCKET.into());
         let trace = std::env::var(TRACE_VARIABLE).ok().and_then(|trace| HeaderValue::from_str(&trace).ok());
-        Self { socket, short: SHORT, long: LONG, trace }
+        Self { socket, short: READ_TIMEOUT, long: CHANGE_TIMEOUT, trace }
     }
 
     /// The same. If this user may not use the API's socket, by the one of `capture_group`.

@@ -12,7 +12,7 @@ pub const CAPTURE_PROTOCOL: &str = "netvm-capture";
 pub type FilterProgram = Vec<(u16, u8, u8, u32)>;
 
 /// Longest filter in libpcap's language, in bytes: libpcap's memory grows with the square of it, to some 30 MB here.
-pub const LONGEST_FILTER: usize = 8192;
+pub const MAX_FILTER: usize = 8192;
 
 /// The socket of `capture_group`, beside the API's: its clients may look and capture, but change nothing.
 pub const CAPTURE_SOCKET: &str = "capture.sock";
@@ -52,17 +52,17 @@ pub struct CaptureFile {
     pub filter: String,
     /// Bytes to copy of each packet; 0: all.
     pub snaplen: u32,
-    /// The file ends after so many packets: 1 to [`CaptureFile::MOST_PACKETS`].
+    /// The file ends after so many packets: 1 to [`CaptureFile::MAX_PACKETS`].
     pub packets: u64,
-    /// The file ends after so many seconds: 1 to [`CaptureFile::MOST_SECONDS`].
+    /// The file ends after so many seconds: 1 to [`CaptureFile::MAX_SECONDS`].
     pub seconds: u64,
 }
 
 impl CaptureFile {
     /// Most packets of a file.
-    pub const MOST_PACKETS: u64 = 1_000_000;
+    pub const MAX_PACKETS: u64 = 1_000_000;
     /// Most seconds of a file.
-    pub const MOST_SECONDS: u64 = 600;
+    pub const MAX_SECONDS: u64 = 600;
 }
 
 impl Default for CaptureFile {

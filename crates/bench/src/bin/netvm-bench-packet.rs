@@ -19,9 +19,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const BURST: usize = 32;
-const LONGEST: usize = 2048;
+const MAX_FRAME: usize = 2048;
 /// Time limit for the first packet.
-const PATIENCE: Duration = Duration::from_secs(20);
+const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a receiving socket's queue. The default, 208 KiB, has room for fewer packets of 64 bytes than a ring and a
 /// poll of it, so that a guest with time to spare would lose some.
 const QUEUE: libc::c_int = 4 << 20;
@@ -66,7 +66,7 @@ fn send(addresses: [&str; 2], bytes: usize, time: Duration, rate: Option<u64>) -
     let header: Vec<u8> = addresses.chain(ETHERTYPE).collect();
     for (frame, part) in burst.frames.iter_mut().zip(&mut *burst.parts) {
         frame[..header.len()].copy_from_slice(&header);
-        part.iov_len = bytes.clamp(header.len(), LONGEST);
+        part.iov_len = bytes.clamp(header.len(), MAX_FRAME);
     }
     let (start, mut sent, mut offered) = (Instant::now(), 0, 0);
     while start.elapsed() < time {
@@ -92,7 +92,7 @@ fn receive(mac: &str, time: Duration) -> io::Result<String> {
     option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &QUEUE)?;
     println!("receiving");
     let (asked, mut start, mut received) = (Instant::now(), None, 0);
-    while start.map_or(asked.elapsed() < PATIENCE, |start: Instant| start.elapsed() < time) {
+    while start.map_or(asked.elapsed() < FIRST_PACKET_TIMEOUT, |start: Instant| start.elapsed() < time) {
         match burst.receive(&socket) {
             Ok(count) => {
                 start.get_or_insert_with(Instant::now);
@@ -128,7 +128,7 @@ fn load_driver(file: &str, parameters: &str) -> io::Result<String> {
     let status = std::process::Command::new("/bin/sh").args(["-c", &script]).status()?;
     let asked = Instant::now();
     while !status.success() || !are_up()? {
-        if !status.success() || asked.elapsed() > PATIENCE {
+        if !status.success() || asked.elapsed() > FIRST_PACKET_TIMEOUT {
             return Err(io::Error::other(format!("{status}; its interfaces are not up")));
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -155,7 +155,7 @@ fn forward(name: &str) -> io::Result<()> {
     loop {
         let count = burst.receive(&socket)?;
         for (part, message) in burst.parts.iter_mut().zip(&burst.messages[..count]) {
-            part.iov_len = (message.msg_len as usize).min(LONGEST);
+            part.iov_len = (message.msg_len as usize).min(MAX_FRAME);
         }
         burst.send(&socket, count);
     }
@@ -163,14 +163,14 @@ fn forward(name: &str) -> io::Result<()> {
 
 /// Packets of one system call. The messages point to the `iovec`s, and these to the frames, whose addresses never change.
 struct Burst {
-    frames: Vec<[u8; LONGEST]>,
+    frames: Vec<[u8; MAX_FRAME]>,
     parts: Box<[libc::iovec; BURST]>,
     messages: Box<[libc::mmsghdr; BURST]>,
 }
 
 impl Burst {
     fn new() -> Self {
-        let mut frames = vec![[0u8; LONGEST]; BURST];
+        let mut frames = vec![[0u8; MAX_FRAME]; BURST];
         // SAFETY: all zeros are valid structures of numbers and null pointers.
         let mut parts: Box<[libc::iovec; BURST]> = Box::new(unsafe { zeroed() });
         // SAFETY: as above.
@@ -186,7 +186,7 @@ impl Burst {
     /// Receives packets, at least one.
     fn receive(&mut self, socket: &OwnedFd) -> io::Result<usize> {
         for part in &mut *self.parts {
-            part.iov_len = LONGEST;
+            part.iov_len = MAX_FRAME;
         }
         let (fd, wait) = (socket.as_raw_fd(), libc::MSG_WAITFORONE);
         // SAFETY: every message has one part, a frame's memory; all live as long as `self`.

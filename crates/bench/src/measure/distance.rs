@@ -19,7 +19,7 @@ use crate::measure::stats::median;
 const SAMPLES: usize = 5;
 const SAMPLE_MICROS: u64 = 2000;
 /// Round trips between two readings of the clock.
-const TRIPS: u32 = 16;
+const ROUND_TRIPS: u32 = 16;
 /// Polls without an answer between two readings of the clock.
 const POLLS: u32 = 1000;
 /// A thread that does not answer within this time counts as preempted.
@@ -77,7 +77,7 @@ fn sample(word: &AtomicU32) -> f64 {
     let (start, mut trips) = (clock::cycles(), 0u32);
     let passed = || clock::cycles().wrapping_sub(start);
     loop {
-        for _ in 0..TRIPS {
+        for _ in 0..ROUND_TRIPS {
             // The previous number may not have been answered.
             let odd = word.load(Ordering::Relaxed).wrapping_add(1) | 1;
             word.store(odd, Ordering::Release);
@@ -87,7 +87,7 @@ fn sample(word: &AtomicU32) -> f64 {
                 }
             }
         }
-        trips += TRIPS;
+        trips += ROUND_TRIPS;
         let cycles = passed();
         if cycles > enough {
             return cycles as f64 / f64::from(trips) / 2.0;

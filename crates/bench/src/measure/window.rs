@@ -13,7 +13,7 @@ use crate::measure::report::Unit;
 use crate::nf::NfProcess;
 
 /// Reasons for drops in a benchmark whose NFs behave correctly.
-const HARMLESS: [DropReason; 4] =
+const EXPECTED_DROPS: [DropReason; 4] =
     [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoBuffer, DropReason::NfDown];
 
 /// A thread that waits for its core for less than this percentage waits for kernel housekeeping only.
@@ -258,7 +258,7 @@ impl Window {
             0 => {}
             count => return Err(unsound("violation of the ring protocol", count)),
         }
-        for reason in DropReason::ALL.into_iter().filter(|reason| !HARMLESS.contains(reason)) {
+        for reason in DropReason::ALL.into_iter().filter(|reason| !EXPECTED_DROPS.contains(reason)) {
             match self.dropped(reason) {
                 0 => {}
                 count => return Err(unsound(reason.name(), count)),

@@ -17,7 +17,7 @@ const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 const INTERVAL: u64 = 0;
 const WORDS: usize = 3 + BUCKETS;
 /// The longest latency in the histogram, in nanoseconds.
-const LONGEST: u64 = 10_000_000_000;
+const MAX_LATENCY_NANOS: u64 = 10_000_000_000;
 
 /// The shared file.
 #[derive(Debug)]
@@ -100,12 +100,14 @@ impl Reading {
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Option<Times> {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64();
-        let mut histogram = Histogram::new_with_bounds(1, LONGEST, 2).ok()?;
+        let mut histogram = Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 2).ok()?;
         for (n, (now, before)) in self.buckets.iter().zip(&earlier.buckets).enumerate() {
             let cycles = value_of(n as u64);
             let nanos = u128::from(cycles) * 1_000_000_000 / u128::from(clock::cycles_per_second().max(1));
-            histogram
-                .saturating_record_n(u64::try_from(nanos).unwrap_or(LONGEST), now.saturating_sub(*before));
+            histogram.saturating_record_n(
+                u64::try_from(nanos).unwrap_or(MAX_LATENCY_NANOS),
+                now.saturating_sub(*before),
+            );
         }
         (!histogram.is_empty()).then(|| Times {
             offered: self.sent.saturating_sub(earlier.sent) as f64 / seconds,

@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of a packet of 64 bytes without FCS.
 const FRAME: usize = 60;
 /// More packets than any run sends.
-const ENDLESS: u64 = 1_000_000_000_000;
+const NO_LIMIT: u64 = 1_000_000_000_000;
 /// The node whose time does not count, and the one that every forwarded packet passes once.
 const GENERATOR: &str = "pg-input";
 const REWRITE: &str = "ip4-rewrite";
@@ -95,7 +95,7 @@ impl Vpp {
         own.ask(&format!("exec {}", own.path("commands")))?;
         let traffic = own.path("traffic.pcap");
         own.ask(&format!(
-            "packet-generator new {{ name traffic limit {ENDLESS} node ethernet-input interface pg0 worker 0 pcap {traffic} }}"
+            "packet-generator new {{ name traffic limit {NO_LIMIT} node ethernet-input interface pg0 worker 0 pcap {traffic} }}"
         ))?;
         own.ask("packet-generator enable-stream traffic")?;
         Ok(own)

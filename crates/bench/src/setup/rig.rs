@@ -21,11 +21,11 @@ use crate::setup::guest::{BOOT, Guest};
 /// Time limit for an NF to attach or to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the workers to adopt a new routing table.
-const ADOPTION: Duration = Duration::from_secs(30);
+const ADOPTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for all packets of the NFs to come back at the end.
-const RECLAIM: Duration = Duration::from_secs(1);
+const RECLAIM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which the manager runs.
-const TICK: Duration = Duration::from_millis(5);
+const MANAGER_INTERVAL: Duration = Duration::from_millis(5);
 
 /// An engine and its NFs.
 pub struct Rig {
@@ -82,7 +82,7 @@ impl Rig {
         self.nfs.push(NfProcess { child, instance, role: role.to_owned(), _socket: None });
         let start = Instant::now();
         while start.elapsed() < BOOT {
-            self.run(TICK)?;
+            self.run(MANAGER_INTERVAL)?;
             match self.engine.guest_ready(instance) {
                 Some(ReadyMessage::Ready { .. }) => return Ok(()),
                 Some(ReadyMessage::Failed { reason }) => return Err(fail(reason)),
@@ -113,13 +113,13 @@ impl Rig {
         self.engine.update_router(id, update.clone())?;
         let is_adopted = |router: &RouterView| router.id == id && router.routes.0 == update.routes.len();
         let start = Instant::now();
-        while start.elapsed() < ADOPTION {
+        while start.elapsed() < ADOPTION_TIMEOUT {
             if self.engine.routers().iter().any(is_adopted) {
                 return Ok(());
             }
-            self.run(TICK)?;
+            self.run(MANAGER_INTERVAL)?;
         }
-        Err(BenchError::NoRoutes { routes: update.routes.len(), seconds: ADOPTION.as_secs_f64() })
+        Err(BenchError::NoRoutes { routes: update.routes.len(), seconds: ADOPTION_TIMEOUT.as_secs_f64() })
     }
 
     /// The process of an NF.
@@ -150,7 +150,7 @@ impl Rig {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(TICK));
+            std::thread::sleep(left.min(MANAGER_INTERVAL));
         }
     }
 
@@ -199,7 +199,7 @@ impl Drop for Rig {
             self.engine.departed(nf.instance);
         }
         let (mut left, start) = (self.nfs.len(), Instant::now());
-        while left > 0 && start.elapsed() < RECLAIM {
+        while left > 0 && start.elapsed() < RECLAIM_TIMEOUT {
             self.engine.service();
             let is_reclaimed = |notice: &Notice| matches!(notice, Notice::Reclaimed { .. });
             left = left.saturating_sub(self.engine.notices().filter(is_reclaimed).count());

@@ -19,7 +19,7 @@ pub const ALL: u32 = u32::MAX;
 /// Number of next hops, which are assigned to routes at random.
 const NEXT_HOPS: u64 = 64;
 /// Number of routes in the small table.
-const FEW: u16 = 16;
+const SMALL_TABLE_ROUTES: u16 = 16;
 /// Number of addresses to look up.
 const ADDRESSES: usize = 1 << 20;
 
@@ -219,8 +219,9 @@ fn read(path: &Path) -> Result<Vec<IpNet>, RoutesError> {
 
 /// 10.0.0.0/16 to 10.15.0.0/16, and as many of 2001:db8::/48.
 fn few() -> Vec<IpNet> {
-    let v4 = (0..FEW).filter_map(|n| Ipv4Net::new(Ipv4Addr::new(10, n as u8, 0, 0), 16).ok());
-    let v6 = (0..FEW).filter_map(|n| Ipv6Net::new(Ipv6Addr::new(0x2001, 0xdb8, n, 0, 0, 0, 0, 0), 48).ok());
+    let v4 = (0..SMALL_TABLE_ROUTES).filter_map(|n| Ipv4Net::new(Ipv4Addr::new(10, n as u8, 0, 0), 16).ok());
+    let v6 = (0..SMALL_TABLE_ROUTES)
+        .filter_map(|n| Ipv6Net::new(Ipv6Addr::new(0x2001, 0xdb8, n, 0, 0, 0, 0, 0), 48).ok());
     v4.map(IpNet::V4).chain(v6.map(IpNet::V6)).collect()
 }
 
@@ -248,7 +249,7 @@ mod tests {
     fn addresses_lie_in_the_routes() {
         for family in [IpFamily::V4, IpFamily::V6] {
             let table = RouteTable::load(family, Size::Few, None).unwrap();
-            assert_eq!(table.routes.len(), usize::from(FEW));
+            assert_eq!(table.routes.len(), usize::from(SMALL_TABLE_ROUTES));
             let mut tables = Tables::new();
             tables.apply(&table.update());
             let found = table.addresses(family, Pattern::Routes).look_up(&tables);

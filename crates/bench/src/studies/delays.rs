@@ -15,7 +15,7 @@ use crate::measure::probe::bind;
 use crate::setup::sender::STAMP;
 
 /// Room for what arrives between two readings, in bytes.
-const ROOM: libc::c_int = 16 << 20;
+const RECEIVE_BUFFER: libc::c_int = 16 << 20;
 
 /// Delays of a trial, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -111,7 +111,7 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     set(&socket, libc::SO_ATTACH_FILTER, &program)?;
-    set(&socket, libc::SO_RCVBUFFORCE, &ROOM)?;
+    set(&socket, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER)?;
     let index = rustix::net::netdevice::name_to_index(&socket, interface)?;
     bind(&socket, libc::ETH_P_ALL as u16, index)?;
     Ok(socket)

@@ -12,14 +12,14 @@ use crate::error::BenchError;
 use crate::setup::sender::{Sender, Sent};
 
 /// Interval between two readings of a receiver's counters.
-pub const TICK: Duration = Duration::from_millis(5);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A trial ends when the counters have not changed for this long: a guest's program reports ten times a second.
-const STILL: Duration = Duration::from_millis(250);
+const UNCHANGED_FOR: Duration = Duration::from_millis(250);
 /// Time limit for the counters to settle.
-const SETTLES: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a receiver's first packet, and rate and duration of one attempt.
-const PATIENCE: Duration = Duration::from_secs(120);
-const TRY: (f64, Duration) = (1000.0, Duration::from_millis(20));
+const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(120);
+const PROBE: (f64, Duration) = (1000.0, Duration::from_millis(20));
 
 /// Options of the measurements of studies.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
@@ -154,12 +154,12 @@ fn wait_for_first(has_beside: bool, sender: &Sender, sink: &mut impl Sink) -> Re
     let start = Instant::now();
     let has_come = |counts: Counts| counts.received > 0 && (counts.beside > 0 || !has_beside);
     while !has_come(sink.counts()?) {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > FIRST_PACKET_TIMEOUT {
             let what = "from the sender to the receiver".to_owned();
             return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
         }
-        send(&[TRY.0; 2], TRY.1, sender, sink)?;
-        sink.pause(STILL)?;
+        send(&[PROBE.0; 2], PROBE.1, sender, sink)?;
+        sink.pause(UNCHANGED_FOR)?;
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn send(
 ) -> Result<Vec<Sent>, BenchError> {
     sender.send(rates, time);
     loop {
-        sink.pause(TICK)?;
+        sink.pause(POLL_INTERVAL)?;
         if let Some(sent) = sender.poll()? {
             return Ok(sent);
         }
@@ -183,8 +183,8 @@ fn send(
 fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
     let start = Instant::now();
     let (mut counts, mut since) = (sink.counts()?, Instant::now());
-    while since.elapsed() < STILL && start.elapsed() < SETTLES {
-        sink.pause(TICK)?;
+    while since.elapsed() < UNCHANGED_FOR && start.elapsed() < SETTLE_TIMEOUT {
+        sink.pause(POLL_INTERVAL)?;
         let now = sink.counts()?;
         if (now.received, now.beside) != (counts.received, counts.beside) {
             since = Instant::now();

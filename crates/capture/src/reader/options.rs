@@ -13,7 +13,7 @@ const INTERFACE: usize = 16;
 /// Bytes of the length at the end of a block.
 const TRAILER: usize = 4;
 /// Options that are kept: code and length (`if_tsresol`, `if_tsoffset`).
-const KEPT: [(u16, usize); 2] = [(9, 1), (14, 8)];
+const KEPT_OPTIONS: [(u16, usize); 2] = [(9, 1), (14, 8)];
 
 /// A section header without options.
 pub(super) fn section(block: &[u8], endianness: Endianness) -> Result<Vec<u8>, ReadFault> {
@@ -32,7 +32,7 @@ pub(super) fn described(block: &[u8], endianness: Endianness) -> Result<Vec<u8>,
         if code == 0 || rest.len() < length {
             break;
         }
-        if KEPT.contains(&(code, length)) {
+        if KEPT_OPTIONS.contains(&(code, length)) {
             plain.extend([*a, *b, *c, *d]);
             plain.extend(rest.get(..length).unwrap_or_default());
             plain.resize(plain.len() + padded - length, 0);

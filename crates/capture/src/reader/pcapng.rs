@@ -13,7 +13,7 @@ use pcap_file::pcapng::{PcapNgFormatError, PcapNgParseError, PcapNgParser};
 
 use super::Record;
 use super::options::{described, number, section};
-use super::window::{LONGEST, Window};
+use super::window::{MAX_BLOCK, Window};
 use crate::MAX_FRAME;
 use crate::error::ReadFault;
 use crate::ethernet::Link;
@@ -23,7 +23,7 @@ use crate::link_type::LinkType;
 /// Type and length at the start of a block, and the length again at its end.
 const HEADER: usize = 8;
 const TRAILER: usize = 4;
-const SHORTEST: usize = HEADER + TRAILER;
+const MIN_BLOCK: usize = HEADER + TRAILER;
 /// Interface descriptions are kept, so these limits bound the memory that a file can make the reader use.
 const MAX_INTERFACES: usize = 1024;
 const MAX_DESCRIPTION: usize = 16 * 1024;
@@ -57,7 +57,7 @@ impl Pcapng {
         let bytes = window.look(16)?;
         let endianness = section_endianness(bytes)?;
         let length = block_length(bytes, endianness)?;
-        let bytes = look_within(window, length, LONGEST)?;
+        let bytes = look_within(window, length, MAX_BLOCK)?;
         let (_, parser) = PcapNgParser::new(&section(bytes, endianness)?)?;
         check_version(&parser)?;
         window.take(length);
@@ -87,12 +87,12 @@ impl Pcapng {
             return Ok(None);
         }
         let Some(block) = self.peek(window)? else { return Ok(None) };
-        if block.length > LONGEST {
+        if block.length > MAX_BLOCK {
             self.resumes = self.skip(window, &block).is_ok();
-            return Err(ReadFault::TooLong { length: block.length, limit: LONGEST });
+            return Err(ReadFault::TooLong { length: block.length, limit: MAX_BLOCK });
         }
         let Block { kind, length } = block;
-        let bytes = look_within(window, length, LONGEST)?;
+        let bytes = look_within(window, length, MAX_BLOCK)?;
         let (_, block) = self.parser.next_raw_block(bytes)?;
         let packet = match kind {
             SIMPLE_PACKET_BLOCK => self.simple(&block.body),
@@ -121,12 +121,12 @@ impl Pcapng {
     /// Header of the next block; `None` at the end of the file.
     fn peek(&self, window: &mut Window) -> Result<Option<Block>, ReadFault> {
         window.begin();
-        let bytes = window.look(SHORTEST)?;
+        let bytes = window.look(MIN_BLOCK)?;
         if bytes.is_empty() {
             return Ok(None);
         }
-        let Some(header) = bytes.first_chunk::<SHORTEST>() else {
-            return Err(ReadFault::Truncated { missing: (SHORTEST - bytes.len()) as u64 });
+        let Some(header) = bytes.first_chunk::<MIN_BLOCK>() else {
+            return Err(ReadFault::Truncated { missing: (MIN_BLOCK - bytes.len()) as u64 });
         };
         let kind = number(self.endianness(), [header[0], header[1], header[2], header[3]]);
         // A new section has its own byte order; its type is the same in both.
@@ -144,7 +144,7 @@ impl Pcapng {
         if !is_section && self.parser.interfaces().len() == MAX_INTERFACES {
             return Err(ReadFault::Interfaces(MAX_INTERFACES));
         }
-        let bytes = look_within(window, block.length, if is_section { LONGEST } else { MAX_DESCRIPTION })?;
+        let bytes = look_within(window, block.length, if is_section { MAX_BLOCK } else { MAX_DESCRIPTION })?;
         let plain = if is_section {
             section(bytes, section_endianness(bytes)?)?
         } else {
@@ -170,7 +170,7 @@ impl Pcapng {
         if missing > 0 {
             return Err(ReadFault::Truncated { missing: missing + TRAILER as u64 });
         }
-        let bytes = look_within(window, TRAILER, LONGEST)?;
+        let bytes = look_within(window, TRAILER, MAX_BLOCK)?;
         let trailer = bytes.first_chunk().map_or(0, |bytes| number(self.endianness(), *bytes));
         if trailer as usize != block.length {
             let mismatch = PcapNgFormatError::BlockLengthMismatch(block.length as u32, trailer);
@@ -245,8 +245,8 @@ fn block_length(bytes: &[u8], endianness: Endianness) -> Result<usize, ReadFault
     };
     let length = number(endianness, [*a, *b, *c, *d]) as usize;
     let fault = |fault: PcapNgFormatError| Err(PcapNgParseError::from(fault).into());
-    if length < SHORTEST {
-        return fault(PcapNgFormatError::BlockTooShort(SHORTEST, length));
+    if length < MIN_BLOCK {
+        return fault(PcapNgFormatError::BlockTooShort(MIN_BLOCK, length));
     }
     if !length.is_multiple_of(4) {
         return fault(PcapNgFormatError::BlockNotAligned(length));
@@ -254,7 +254,7 @@ fn block_length(bytes: &[u8], endianness: Endianness) -> Result<usize, ReadFault
     Ok(length)
 }
 
-/// The next `length` bytes, if within a limit of at most [`LONGEST`].
+/// The next `length` bytes, if within a limit of at most [`MAX_BLOCK`].
 fn look_within(window: &mut Window, length: usize, limit: usize) -> Result<&[u8], ReadFault> {
     if length > limit {
         return Err(ReadFault::TooLong { length, limit });
@@ -266,7 +266,7 @@ fn look_within(window: &mut Window, length: usize, limit: usize) -> Result<&[u8]
 
 fn fixed_part<const N: usize>(body: &[u8]) -> Result<&[u8; N], ReadFault> {
     let short =
-        || PcapNgParseError::from(PcapNgFormatError::BlockTooShort(SHORTEST + N, SHORTEST + body.len()));
+        || PcapNgParseError::from(PcapNgFormatError::BlockTooShort(MIN_BLOCK + N, MIN_BLOCK + body.len()));
     body.first_chunk().ok_or_else(|| short().into())
 }
 

@@ -6,9 +6,9 @@ use std::ops::Range;
 use crate::MAX_FRAME;
 
 /// Longest record or block that the window holds whole. A pcapng block has a header and options besides its frame.
-pub(super) const LONGEST: usize = 2 * MAX_FRAME;
+pub(super) const MAX_BLOCK: usize = 2 * MAX_FRAME;
 
-/// Reads ahead into one buffer of [`LONGEST`] bytes.
+/// Reads ahead into one buffer of [`MAX_BLOCK`] bytes.
 pub(super) struct Window {
     source: Box<dyn Read + Send>,
     buffer: Box<[u8]>,
@@ -22,7 +22,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(source: Box<dyn Read + Send>) -> Self {
-        Self { source, buffer: vec![0; LONGEST].into(), start: 0, end: 0, position: 0, mark: 0 }
+        Self { source, buffer: vec![0; MAX_BLOCK].into(), start: 0, end: 0, position: 0, mark: 0 }
     }
 
     /// Marks the start of a header, record or block.
@@ -35,7 +35,7 @@ impl Window {
         self.mark
     }
 
-    /// At least the next `wanted` bytes, at most [`LONGEST`]; fewer only at the end of the stream.
+    /// At least the next `wanted` bytes, at most [`MAX_BLOCK`]; fewer only at the end of the stream.
     pub(super) fn look(&mut self, wanted: usize) -> io::Result<&[u8]> {
         if self.end - self.start < wanted && self.start + wanted > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -64,7 +64,7 @@ impl Window {
     /// Skips `count` bytes and returns how many of them the stream lacked.
     pub(super) fn skip(&mut self, mut count: u64) -> io::Result<u64> {
         while count > 0 {
-            let step = usize::try_from(count).unwrap_or(LONGEST).min(LONGEST);
+            let step = usize::try_from(count).unwrap_or(MAX_BLOCK).min(MAX_BLOCK);
             let step = self.look(step.min(4096))?.len().min(step);
             if step == 0 {
                 break;
@@ -108,7 +108,8 @@ mod tests {
     fn bytes_arrive_in_order_for_any_access_pattern() {
         let mut window = Window::new(Box::new(Drip(0, 0)));
         let mut place = 0;
-        for (step, skipped) in [(1, 0), (1000, 3), (LONGEST, LONGEST as u64 + 1), (0, 700_000), (LONGEST, 0)]
+        for (step, skipped) in
+            [(1, 0), (1000, 3), (MAX_BLOCK, MAX_BLOCK as u64 + 1), (0, 700_000), (MAX_BLOCK, 0)]
         {
             assert!(window.look(step).unwrap().len() >= step);
             let range = window.take(step);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use netvm_model::{Host, MOST_RESERVED, PortId, RouterConfig};
+use netvm_model::{Host, MAX_RESERVED, PortId, RouterConfig};
 
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
@@ -23,11 +23,11 @@ fn of_workers(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let mut sum = 0;
     for (reserve, place) in ports.chain(routers) {
         sum += u32::from(reserve);
-        if reserve > 0 && sum > u32::from(MOST_RESERVED) {
+        if reserve > 0 && sum > u32::from(MAX_RESERVED) {
             findings
                 .note(Kind::Conflict, format!("ports and routers reserve {sum} percent of a worker"))
                 .at(place.of("reserve"), "more than there is from here on")
-                .help(format!("lower some `reserve`: all together reserve {MOST_RESERVED} percent at most"))
+                .help(format!("lower some `reserve`: all together reserve {MAX_RESERVED} percent at most"))
                 .keep();
             return;
         }

@@ -22,7 +22,7 @@ const LAST_CORE: u64 = 1023;
 /// Seconds of a day, the longest time to keep an unused entry.
 const DAY: u64 = 86_400;
 /// Most MAC addresses of a port, or of all ports together.
-pub(super) const MOST_MACS: u64 = 1 << 20;
+pub(super) const MAX_MACS: u64 = 1 << 20;
 
 impl Keys for EngineConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
@@ -149,7 +149,7 @@ impl Keys for ApiConfig {
 
 impl Keys for SwitchConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("macs", &mut self.macs, Number(64..=MOST_MACS));
+        table.key("macs", &mut self.macs, Number(64..=MAX_MACS));
         table.key("mac_age", &mut self.mac_age, Number(1..=DAY));
         table.key("mac_hold", &mut self.mac_hold, Number(0..=60));
         table.key("forward_bpdu", &mut self.forward_bpdu, Flag);

@@ -1,13 +1,13 @@
 //! `[[port]]`: the keys about packets.
 
 use netvm_model::{
-    Forward, Guard, MAX_TX_QUEUES, MOST_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
+    Forward, Guard, MAX_RESERVED, MAX_TX_QUEUES, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };
 use netvm_policy::{Action, Span};
 use netvm_wire::VlanId;
 
 use super::action;
-use super::engine::MOST_MACS;
+use super::engine::MAX_MACS;
 use crate::syntax::field;
 use crate::syntax::form::{
     Flag, Items, Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, When, Word,
@@ -21,7 +21,7 @@ impl Keys for PortPolicy {
         table.key("acl_in", &mut self.acl_in, Word);
         table.key("acl_out", &mut self.acl_out, Word);
         table.key("vlan", &mut self.vlan, Sparse(Nested("vlan")));
-        table.key("mac_limit", &mut self.mac_limit, Number(0..=MOST_MACS));
+        table.key("mac_limit", &mut self.mac_limit, Number(0..=MAX_MACS));
         table.key("storm_control", &mut self.storm_control, Sparse(Nested("storm_control")));
         table.key("split_horizon", &mut self.split_horizon, Maybe(Name(names::any)));
         table.key("guard", &mut self.guard, Maybe(Nested("guard")));
@@ -30,7 +30,7 @@ impl Keys for PortPolicy {
         table.key("qos", &mut self.qos, Maybe(Nested("qos")));
         table.key("monitor", &mut self.monitor, Flag);
         table.key("weight", &mut self.weight, Number(1..=1000));
-        table.key("reserve", &mut self.reserve, Number(0..=MOST_RESERVED.into()));
+        table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
     }
 }
 
@@ -92,7 +92,7 @@ impl Keys for StormLimits {
             ("multicast", &mut self.multicast),
             ("unknown_unicast", &mut self.unknown_unicast),
         ] {
-            table.key(key, limit, Number(0..=MOST_FLOODED));
+            table.key(key, limit, Number(0..=MAX_FLOOD_RATE));
         }
     }
 }
@@ -113,16 +113,16 @@ impl Keys for Guard {
 }
 
 /// Highest limit of storm control, in frames per second.
-const MOST_FLOODED: u64 = 100_000_000;
+const MAX_FLOOD_RATE: u64 = 100_000_000;
 /// Slowest and fastest shaper.
 const RATES: std::ops::RangeInclusive<u64> = 8_000..=1_000_000_000_000;
 /// By default, a shaper's burst is what it sends in 1 / `BURSTS_PER_SECOND` of a second,
 const BURSTS_PER_SECOND: u64 = 200;
 /// but at least a dozen Ethernet frames.
-const LEAST_BURST: u64 = 150_000;
+const MIN_BURST: u64 = 150_000;
 /// Packets of a queue: default, and maximum.
 const QUEUE_PACKETS: u32 = 1000;
-const MOST_QUEUE_PACKETS: u64 = 65_536;
+const MAX_QUEUE_PACKETS: u64 = 65_536;
 /// RFC 8289 section 4.4.
 const CODEL_MS: u32 = 5;
 
@@ -132,7 +132,7 @@ impl Keys for QosConfig {
         let help = "give the port's rate in bits a second, such as `bits = 100_000_000`";
         table.required("bits", help, &mut self.bits.per_second, Number(RATES));
         table.key("bit_burst", &mut burst, Maybe(Number(1..=*RATES.end())));
-        self.bits.burst = burst.unwrap_or_else(|| LEAST_BURST.max(self.bits.per_second / BURSTS_PER_SECOND));
+        self.bits.burst = burst.unwrap_or_else(|| MIN_BURST.max(self.bits.per_second / BURSTS_PER_SECOND));
         let help = "list the queues, such as `queues = [{ name = \"voice\", dscp = \"ef\", priority = true }, { name = \"rest\" }]`";
         if let Some(at) = table.required("queues", help, &mut self.queues, Items("a queue"))
             && !(1..=MAX_TX_QUEUES).contains(&self.queues.len())
@@ -168,7 +168,7 @@ impl Keys for QueueConfig {
                 .help("queues without `priority` share what those with it leave: remove one of the two keys")
                 .keep();
         }
-        table.key("packets", &mut self.packets, Number(1..=MOST_QUEUE_PACKETS));
+        table.key("packets", &mut self.packets, Number(1..=MAX_QUEUE_PACKETS));
         table.key("codel_ms", &mut self.codel_ms, Number(0..=10_000));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use netvm_model::{MOST_RESERVED, PUNT_RATE, RouterConfig, RouterInterface};
+use netvm_model::{MAX_RESERVED, PUNT_RATE, RouterConfig, RouterInterface};
 use netvm_policy::{PortId, RouterId};
 use netvm_wire::MacAddr;
 
@@ -32,7 +32,7 @@ impl Keys for RouterConfig {
         table.required("interface", help, &mut self.interfaces, Items("[[router.interface]]"));
         table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
         table.key("weight", &mut self.weight, Number(1..=1000));
-        table.key("reserve", &mut self.reserve, Number(0..=MOST_RESERVED.into()));
+        table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
         let Some(reader) = table.reader() else { return };
         super::static_route::check(reader, &self.interfaces, &self.routes);
         let mut seen = BTreeMap::new();

@@ -20,7 +20,7 @@ use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
 /// Keys for where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
 /// The actions of a rule, for messages.
-const HOW: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`";
+const ACTIONS: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`";
 
 impl Numbered for Rule {
     fn numbered(number: usize) -> Self {
@@ -93,13 +93,13 @@ impl Form<QueueId> for ToQueue<'_> {
 fn check_actions(reader: &Reader<'_>) {
     let actions = reader.given(&TERMINAL);
     if let [first, second, ..] = actions[..] {
-        reader.conflict(first, second).help(format!("keep one of {HOW}")).keep();
+        reader.conflict(first, second).help(format!("keep one of {ACTIONS}")).keep();
     }
     if actions.is_empty() && reader.given(&["set_vlan", "queue", "mirror", "police", "count"]).is_empty() {
         reader
             .note(Kind::MissingKey, "[[rule]] does not say what to do with the packets")
             .at(reader.place.header.clone(), "has no effect")
-            .help(format!("add {HOW}; `count = true` for a rule that only counts"))
+            .help(format!("add {ACTIONS}; `count = true` for a rule that only counts"))
             .keep();
     }
     let Some(to) = reader.place.key("to") else { return };
@@ -182,19 +182,19 @@ fn check_layers(reader: &Reader<'_>, matches: &Match) {
 }
 
 /// Highest rate and burst, in bits or packets.
-const MOST: u64 = 1_000_000_000_000;
+const MAX_RATE: u64 = 1_000_000_000_000;
 /// By default, a burst is a tenth of a second of the rate,
 const BURSTS_PER_SECOND: u64 = 10;
 /// but at least two bursts of a worker,
-const LEAST_PACKETS: u64 = 64;
+const MIN_PACKET_BURST: u64 = 64;
 /// or more than the longest frame and a dozen Ethernet frames.
-const LEAST_BITS: u64 = 600_000;
+const MIN_BIT_BURST: u64 = 600_000;
 
 impl Keys for Police {
     fn keys(&mut self, table: &mut Table<'_>) {
-        let packets = RateKeys { rate: "packets", burst: "packet_burst", least_burst: LEAST_PACKETS };
+        let packets = RateKeys { rate: "packets", burst: "packet_burst", least_burst: MIN_PACKET_BURST };
         rate(&mut self.packets, table, packets);
-        let bits = RateKeys { rate: "bits", burst: "bit_burst", least_burst: LEAST_BITS };
+        let bits = RateKeys { rate: "bits", burst: "bit_burst", least_burst: MIN_BIT_BURST };
         rate(&mut self.bits, table, bits);
         if let Some(reader) = table.reader()
             && reader.given(&["packets", "bits"]).is_empty()
@@ -219,8 +219,8 @@ struct RateKeys {
 fn rate(rate: &mut Option<Rate>, table: &mut Table<'_>, keys: RateKeys) {
     let RateKeys { rate: key, burst: burst_key, least_burst } = keys;
     let (mut per_second, mut burst) = (rate.map(|rate| rate.per_second), rate.map(|rate| rate.burst));
-    table.key(key, &mut per_second, Maybe(Number(1..=MOST)));
-    table.key(burst_key, &mut burst, Maybe(Number(1..=MOST)));
+    table.key(key, &mut per_second, Maybe(Number(1..=MAX_RATE)));
+    table.key(burst_key, &mut burst, Maybe(Number(1..=MAX_RATE)));
     if let Some(reader) = table.reader()
         && !reader.has(key)
         && let Some(place) = reader.place.key(burst_key)

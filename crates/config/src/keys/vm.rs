@@ -22,13 +22,13 @@ use crate::syntax::names;
 use crate::syntax::table::{At, Form, Keys, Numbered, Table};
 
 /// Most MiB of a VM: a TiB.
-const MOST_MEMORY: u64 = 1 << 20;
+const MAX_MEMORY_MIB: u64 = 1 << 20;
 /// Least MiB: with less, not even a small kernel boots.
-const LEAST_MEMORY: u64 = 32;
+const MIN_MEMORY_MIB: u64 = 32;
 /// Most virtual processors of QEMU's q35 without an IOMMU.
-const MOST_CPUS: u64 = 255;
+const MAX_CPUS: u64 = 255;
 /// Most seconds of `boot_timeout`: an hour.
-const LONGEST_BOOT_TIMEOUT: u64 = 3600;
+const MAX_BOOT_TIMEOUT: u64 = 3600;
 /// Most network cards that fit on QEMU's root bus with the other devices.
 const MAX_CARDS: usize = 16;
 
@@ -57,8 +57,8 @@ impl Keys for VmConfig {
         table.name("name", "web1", &mut self.name, Name(names::any));
         guest(&mut self.guest, &self.name, table);
         boot(&mut self.boot, table);
-        table.key("memory", &mut self.memory, Number(LEAST_MEMORY..=MOST_MEMORY));
-        table.key("cpus", &mut self.cpus, Number(1..=MOST_CPUS));
+        table.key("memory", &mut self.memory, Number(MIN_MEMORY_MIB..=MAX_MEMORY_MIB));
+        table.key("cpus", &mut self.cpus, Number(1..=MAX_CPUS));
         table.key("cores", &mut self.cores, Cores);
         table.key("node", &mut self.node, Maybe(Number(0..=MAX_NODES as u64 - 1)));
         table.key("accel", &mut self.accel, Word);
@@ -66,7 +66,7 @@ impl Keys for VmConfig {
         table.key("user", &mut self.user, Text(field::user, String::clone));
         table.key("start", &mut self.start, Start);
         table.key("restart", &mut self.restart, Word);
-        table.key("boot_timeout", &mut self.boot_timeout, Number(1..=LONGEST_BOOT_TIMEOUT));
+        table.key("boot_timeout", &mut self.boot_timeout, Number(1..=MAX_BOOT_TIMEOUT));
     }
 }
 

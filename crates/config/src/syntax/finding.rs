@@ -215,7 +215,7 @@ fn line(text: &str, at: usize) -> usize {
 }
 
 /// Findings of one kind to show; further ones are only counted.
-const MOST_OF_A_KIND: usize = 50;
+const MAX_OF_A_KIND: usize = 50;
 
 /// Collects the findings of readers and checks.
 pub(crate) struct Findings {
@@ -271,7 +271,7 @@ impl Findings {
 
     fn keep(&self, finding: Finding) {
         self.more(finding.kind, 1);
-        if self.counts.borrow().get(&finding.kind).is_some_and(|count| *count <= MOST_OF_A_KIND) {
+        if self.counts.borrow().get(&finding.kind).is_some_and(|count| *count <= MAX_OF_A_KIND) {
             self.list.borrow_mut().push(finding);
         }
     }

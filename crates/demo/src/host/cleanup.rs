@@ -12,7 +12,7 @@ use crate::host::names::{Names, Side};
 use crate::host::namespaces::{self, interface, named};
 
 /// Limit for netvmd to end on SIGTERM.
-const GRACE: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Removes the remains of dead runs; returns those runs.
 pub fn dead_runs() -> Vec<Names> {
@@ -83,7 +83,7 @@ fn end(pids: &[Pid]) {
     for pid in pids {
         let _ = kill_process(*pid, Signal::TERM);
     }
-    let limit = Instant::now() + GRACE;
+    let limit = Instant::now() + STOP_LIMIT;
     while pids.iter().any(|pid| test_kill_process(*pid).is_ok()) {
         if Instant::now() >= limit {
             for pid in pids {

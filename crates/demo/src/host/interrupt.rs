@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::failure::Failure;
 
 /// Poll interval of a wait.
-const STEP: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Whether a signal has arrived.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ impl Interrupt {
             if left.is_zero() {
                 return Ok(());
             }
-            thread::sleep(left.min(STEP));
+            thread::sleep(left.min(POLL_INTERVAL));
         }
     }
 
@@ -71,7 +71,7 @@ impl Interrupt {
             if Instant::now() >= end {
                 return Err(Failure::TooLate { what: what.to_owned(), seconds: limit.as_secs() });
             }
-            self.sleep(STEP)?;
+            self.sleep(POLL_INTERVAL)?;
         }
     }
 }

@@ -7,5 +7,5 @@ mod parts;
 
 pub use batch::{Batch, Drain};
 pub use mbuf::{BoundsError, Mbuf, MbufPtr, RawMbuf};
-pub use offload::{LONGEST_HEADERS, Oversized, Unfinished};
-pub use parts::{MOST_PARTS, Part};
+pub use offload::{MAX_HEADER_LENGTHS, Oversized, Unfinished};
+pub use parts::{MAX_PARTS, Part};

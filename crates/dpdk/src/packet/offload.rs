@@ -43,7 +43,7 @@ pub struct Unfinished {
 }
 
 /// Most bytes that [`Oversized`] and [`Unfinished`] can give as `l2`, `l3` and `l4`.
-pub const LONGEST_HEADERS: [u16; 3] = [(1 << L2_BITS) - 1, (1 << L3_BITS) - 1, (1 << L4_BITS) - 1];
+pub const MAX_HEADER_LENGTHS: [u16; 3] = [(1 << L2_BITS) - 1, (1 << L3_BITS) - 1, (1 << L4_BITS) - 1];
 
 impl Oversized {
     /// Bytes of all headers.
@@ -118,7 +118,7 @@ impl Mbuf {
 
     /// Marks a packet without pending offloads as one to be split.
     ///
-    /// Lengths must be within [`LONGEST_HEADERS`]; their upper bits are lost.
+    /// Lengths must be within [`MAX_HEADER_LENGTHS`]; their upper bits are lost.
     pub fn set_oversized(&mut self, cut: Oversized) {
         let transport = if cut.udp {
             sys::NETVM_OFFLOAD_UDP_SEGMENT | sys::NETVM_OFFLOAD_UDP

@@ -8,7 +8,7 @@ use crate::{Batch, BoundsError, Mbuf};
 pub type Part = sys::netvm_part;
 
 /// Most parts that a packet is sent in: `UIO_MAXIOV` is 1,024.
-pub const MOST_PARTS: usize = Batch::CAPACITY;
+pub const MAX_PARTS: usize = Batch::CAPACITY;
 
 impl Mbuf {
     /// Builds one packet from buffers that were filled in order with `length` bytes in total. Unused buffers stay in the batch.

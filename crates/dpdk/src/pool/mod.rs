@@ -22,7 +22,7 @@ use dma_mapping::Dma;
 pub use dma_mapping::DmaError;
 pub(crate) use dma_mapping::DmaPort;
 pub use memory::{HeapMemory, PacketMemory};
-use options::{LARGEST_STRIDE, cache_limit};
+use options::{MAX_STRIDE, cache_limit};
 pub use options::{PoolError, PoolOptions, Store};
 
 /// Addresses of the existing pools. A thread that ends its registration returns the contents of its caches to them.
@@ -305,7 +305,7 @@ fn check(
     if buffers == 0 {
         return Err(PoolError::Empty(own()));
     }
-    if stride < u32::from(HEADROOM) + 64 || stride > LARGEST_STRIDE {
+    if stride < u32::from(HEADROOM) + 64 || stride > MAX_STRIDE {
         return Err(PoolError::Stride { name: own(), stride });
     }
     if headroom > HEADROOM {

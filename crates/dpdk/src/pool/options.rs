@@ -54,7 +54,7 @@ pub enum PoolError {
     #[error("pool {0}: no buffers; a pool needs at least one")]
     Empty(String),
     /// Buffers too small for a packet, or too far apart.
-    #[error("pool {name}: buffers of {stride} bytes; use {} to {LARGEST_STRIDE}", HEADROOM + 64)]
+    #[error("pool {name}: buffers of {stride} bytes; use {} to {MAX_STRIDE}", HEADROOM + 64)]
     Stride {
         /// The pool.
         name: String,
@@ -122,7 +122,7 @@ pub enum PoolError {
 }
 
 /// Largest distance of buffers. An mbuf uses 65,535 bytes of it.
-pub(super) const LARGEST_STRIDE: u32 = 128 << 10;
+pub(super) const MAX_STRIDE: u32 = 128 << 10;
 
 /// Largest cache for this many buffers: DPDK lets a cache grow to 1.5 times its size, and the pool must have so many.
 pub(super) const fn cache_limit(buffers: u32) -> u32 {

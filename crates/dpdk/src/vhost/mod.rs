@@ -37,7 +37,7 @@ use in_flight_dma::InFlightDma;
 pub use queue::{Accepts, VhostQueue};
 
 /// Longest path of a socket, with its NUL byte.
-const MOST_PATH: usize = 108;
+const MAX_PATH: usize = 108;
 
 /// Which side creates the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct DmaChannelStatus {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VhostError {
     /// The path is too long for a socket, or has a NUL byte in it.
-    #[error("{path}: a socket's path has 1 to {} bytes and no NUL byte", MOST_PATH - 1)]
+    #[error("{path}: a socket's path has 1 to {} bytes and no NUL byte", MAX_PATH - 1)]
     Path {
         /// The socket.
         path: PathBuf,
@@ -141,7 +141,7 @@ impl VhostPort {
     ) -> Result<(Self, Vec<VhostQueue>), VhostError> {
         let path = options.path.clone();
         let bytes = path.as_os_str().as_bytes();
-        if bytes.is_empty() || bytes.contains(&0) || bytes.len() >= MOST_PATH {
+        if bytes.is_empty() || bytes.contains(&0) || bytes.len() >= MAX_PATH {
             return Err(VhostError::Path { path });
         }
         if options.queues == 0 || options.queues > MAX_PAIRS {

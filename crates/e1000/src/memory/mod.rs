@@ -17,7 +17,7 @@ use range::Range;
 pub(crate) use range::{MapError, MapRequest, WORDS_OF_RANGE};
 
 /// Most ranges at a time. QEMU's firmware makes a few dozen.
-pub(crate) const MOST_RANGES: usize = 512;
+pub(crate) const MAX_RANGES: usize = 512;
 /// Ranges begin and end at multiples of this.
 const PAGE: u64 = 4096;
 
@@ -91,7 +91,7 @@ impl GuestMemory {
                 range.request() == *request && known.is_some_and(|(number, _)| number == range.file);
             return if is_there { Ok(None) } else { Err(MapError::Overlap) };
         }
-        if self.ranges.len() >= MOST_RANGES {
+        if self.ranges.len() >= MAX_RANGES {
             return Err(MapError::TooMany);
         }
         if let Some((number, file)) = known {
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!((memory.count(), memory.take_unused()), (1, vec![0]));
         assert_eq!(memory.unmap(16 * PAGE, 4 * PAGE), Ok(()));
         assert_eq!((memory.count(), memory.take_unused()), (0, vec![1]));
-        for n in 0..MOST_RANGES as u64 {
+        for n in 0..MAX_RANGES as u64 {
             assert!(memory.map(&request(2 * n, 1), &sealed).is_ok());
         }
         assert_eq!(memory.map(&request(1, 1), &sealed), Err(MapError::TooMany));

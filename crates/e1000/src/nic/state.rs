@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::Model;
 use super::registers::END;
-use crate::memory::{MOST_RANGES, WORDS_OF_RANGE};
+use crate::memory::{MAX_RANGES, WORDS_OF_RANGE};
 use crate::words::Words;
 
 const VERSION: u32 = 0x6e76_0001;
@@ -34,7 +34,7 @@ const COPIES: usize = 16;
 const COPY: usize = 128;
 const TABLES: usize = COPIES + 2 * COPY;
 /// Words of a table.
-const TABLE: usize = MOST_RANGES * WORDS_OF_RANGE;
+const TABLE: usize = MAX_RANGES * WORDS_OF_RANGE;
 const REGISTERS: usize = TABLES + 2 * TABLE;
 const PAGE: usize = 4096;
 const BYTES: u32 = ((REGISTERS * 4 + END as usize).div_ceil(PAGE) * PAGE) as u32;
@@ -197,7 +197,7 @@ impl Loader<'_> {
 
     /// The words of a range.
     pub(crate) fn range(&self, number: usize) -> [u32; WORDS_OF_RANGE] {
-        let place = place_of_table(self.current) + number.min(MOST_RANGES - 1) * WORDS_OF_RANGE;
+        let place = place_of_table(self.current) + number.min(MAX_RANGES - 1) * WORDS_OF_RANGE;
         std::array::from_fn(|n| self.state.load(place + n))
     }
 }

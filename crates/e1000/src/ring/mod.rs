@@ -53,8 +53,8 @@ impl Shared {
     /// For the port's thread. The worker holds the lock for a burst at most; this spins before it waits in the kernel,
     /// so that the worker need not make a system call to wake this thread.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Device> {
-        const TRIES: usize = 2000;
-        for _ in 0..TRIES {
+        const MAX_TRIES: usize = 2000;
+        for _ in 0..MAX_TRIES {
             if let Some(device) = self.try_lock() {
                 return device;
             }

@@ -18,11 +18,11 @@ use crate::nic::registers::{
 use crate::nic::{Device, Direction, FRONT, Model};
 
 /// Shortest packet on a wire, without FCS.
-const SHORTEST: usize = 60;
+const MIN_PACKET: usize = 60;
 /// Longest packet that is not "long" (RCTL.LPE), without FCS: with a VLAN tag.
-const LONGEST_NORMAL: usize = 1518;
+const MAX_STANDARD_PACKET: usize = 1518;
 /// Longest of all (RCTL.LPE), with FCS.
-const LONGEST_LONG: usize = 16_384;
+const MAX_LONG_PACKET: usize = 16_384;
 const FCS: usize = 4;
 /// Both addresses.
 const ADDRESSES: usize = 12;
@@ -166,7 +166,7 @@ impl Device {
             return Err(NotTaken::Filtered);
         }
         let control = self.register(RCTL);
-        let longest = if control & RCTL_LPE == 0 { LONGEST_NORMAL } else { LONGEST_LONG - FCS };
+        let longest = if control & RCTL_LPE == 0 { MAX_STANDARD_PACKET } else { MAX_LONG_PACKET - FCS };
         if length > longest {
             self.count(statistic::ROC, 1);
             return Err(NotTaken::TooLong);
@@ -175,7 +175,7 @@ impl Device {
             self.register(CTRL) & CTRL_VME != 0 && front[ADDRESSES..ADDRESSES + 2] == [0x81, 0x00];
         let kept = length - if is_tagged { TAG } else { 0 };
         let fcs = if control & RCTL_SECRC == 0 { FCS } else { 0 };
-        let whole = kept.max(SHORTEST) + fcs;
+        let whole = kept.max(MIN_PACKET) + fcs;
         let (buffer, room) = (self.buffer_bytes(), ring.filled() as usize);
         if whole.div_ceil(buffer) > room {
             return Err(NotTaken::Full);
@@ -263,7 +263,7 @@ impl Device {
         match self.memory.load(ring.address(before)) {
             // Its buffer's address is gone.
             Some([0, UNFINISHED]) => {
-                let words = (SHORTEST as u64) << 32 | ERROR | END_OF_PACKET | DONE;
+                let words = (MIN_PACKET as u64) << 32 | ERROR | END_OF_PACKET | DONE;
                 self.memory.store_second(ring.address(before), words);
             }
             Some([_, UNFINISHED]) => self.pages.store(RECEIVE + ring::HEAD, before),

@@ -10,13 +10,13 @@
 use arrayvec::ArrayVec;
 
 use super::{Ring, TRANSMIT, Turn, delays, is_sending};
-use crate::LONGEST;
+use crate::MAX_PACKET;
 use crate::memory::GuestMemory;
 use crate::nic::registers::{CTRL, CTRL_VME, cause, ring, statistic};
 use crate::nic::{Delays, Device, Direction, FRONT, Sum, TxContext};
 
 /// Most descriptors of a packet: Linux needs 18 for a segment of 64 KB, and one more for each fragment.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 const END_OF_PACKET: u8 = 1;
 /// Insert a checksum (legacy); segment (data, context).
@@ -32,7 +32,7 @@ const OPTION_TRANSPORT: u8 = 1 << 1;
 const CONTEXT_TCP: u8 = 1;
 const DONE: u8 = 1;
 /// Shortest packet: a header.
-const LEAST: usize = 14;
+const MIN_PACKET: usize = 14;
 
 /// A transmit descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ fn request_of(context: &TxContext, first: Descriptor) -> Request {
 pub struct Sent<'a> {
     memory: &'a GuestMemory,
     parts: &'a [(u64, usize)],
-    /// Bytes; at least 14 and at most [`LONGEST`].
+    /// Bytes; at least 14 and at most [`MAX_PACKET`].
     pub length: usize,
     /// A VLAN tag to be inserted.
     pub tag: Option<[u8; 4]>,
@@ -229,7 +229,7 @@ impl Device {
         reports: &mut Reports,
         take: &mut impl FnMut(&Sent<'_>) -> Option<bool>,
     ) -> Step {
-        let mut parts: ArrayVec<(u64, usize), MOST_PARTS> = ArrayVec::new();
+        let mut parts: ArrayVec<(u64, usize), MAX_PARTS> = ArrayVec::new();
         let (mut first, mut length, mut is_good) = (None, 0usize, true);
         let mut place = ring.head;
         let last = loop {
@@ -258,7 +258,7 @@ impl Device {
             }
             first = first.or(Some(descriptor));
             length = length.saturating_add(descriptor.length());
-            is_good &= length <= LONGEST;
+            is_good &= length <= MAX_PACKET;
             if descriptor.length() > 0 {
                 is_good &= parts.try_push((descriptor.0[0], descriptor.length())).is_ok();
             }
@@ -267,7 +267,7 @@ impl Device {
             }
         };
         let taken = match (first, last) {
-            (Some(first), Some(last)) if is_good && length >= LEAST => {
+            (Some(first), Some(last)) if is_good && length >= MIN_PACKET => {
                 let tags = last.command() & INSERT_VLAN != 0 && self.register(CTRL) & CTRL_VME != 0;
                 let tag = tags.then(|| {
                     let ([a, b], [c, d]) = ([0x81, 0x00], last.special().to_be_bytes());

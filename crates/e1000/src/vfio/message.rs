@@ -8,9 +8,9 @@
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 16;
 /// Most data that one message transfers to or from a region.
-pub(crate) const MOST_DATA: usize = 4096;
+pub(crate) const MAX_DATA: usize = 4096;
 /// Most bytes of a body: those of a write, or the client's capabilities.
-pub(crate) const MOST_BODY: usize = MOST_DATA + 64;
+pub(crate) const MAX_BODY: usize = MAX_DATA + 64;
 
 const REPLY: u32 = 1;
 const TYPE: u32 = 0xf;
@@ -56,7 +56,7 @@ impl Header {
     pub(crate) fn read(bytes: &[u8; HEADER]) -> Option<Self> {
         let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         let (size, flags) = (word(bytes, 4)?, word(bytes, 8)?);
-        let body = (size as usize).checked_sub(HEADER).filter(|body| *body <= MOST_BODY)?;
+        let body = (size as usize).checked_sub(HEADER).filter(|body| *body <= MAX_BODY)?;
         let wants_reply = flags & NO_REPLY == 0;
         (flags & TYPE == 0).then_some(Self { id: half(0), command: half(2), body, wants_reply })
     }

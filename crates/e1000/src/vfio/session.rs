@@ -8,7 +8,7 @@ use netvm_notify::{EpollWaiter, is_eventfd};
 use super::info::{
     BAR0, BAR1, BAR2, CONFIG, EINVAL, INTX, MSIX, device_info, irq_info, region_bytes, region_info,
 };
-use super::message::{MOST_DATA, Reply, command, long, word};
+use super::message::{MAX_DATA, Reply, command, long, word};
 use super::pci_config::PciConfig;
 use super::stream::Message;
 use crate::files::{CONNECTION, FIRST_MEMORY, FIRST_VECTOR, Files, LINE, Left, PAGES, STATE, UNMASK};
@@ -188,7 +188,7 @@ impl Session {
         }
         self.has_version = true;
         let capabilities = format!(
-            "{{\"capabilities\":{{\"max_msg_fds\":1,\"max_data_xfer_size\":{MOST_DATA},\"pgsizes\":4096}}}}\0"
+            "{{\"capabilities\":{{\"max_msg_fds\":1,\"max_data_xfer_size\":{MAX_DATA},\"pgsizes\":4096}}}}\0"
         );
         Ok([&VERSION[..], capabilities.as_bytes()].concat())
     }
@@ -289,7 +289,7 @@ impl Session {
     fn read(&self, device: &mut Device, body: &[u8]) -> Result<Reply, u32> {
         let (region, at, count) = access(self.model, body)?;
         let mut reply = body.get(..16).unwrap_or_default().to_vec();
-        let mut data = [0; MOST_DATA];
+        let mut data = [0; MAX_DATA];
         let data = data.get_mut(..count).ok_or(EINVAL)?;
         match region {
             CONFIG => self.config.read(at as usize, data),
@@ -334,7 +334,7 @@ fn access(model: Model, body: &[u8]) -> Result<(u32, u64, usize), u32> {
     let (at, region, count) = (long(body, 0), word(body, 8), word(body, 12));
     let (Some(at), Some(region), Some(count)) = (at, region, count) else { return Err(EINVAL) };
     let end = at.checked_add(count.into()).ok_or(EINVAL)?;
-    if count as usize > MOST_DATA || end > region_bytes(model, region) {
+    if count as usize > MAX_DATA || end > region_bytes(model, region) {
         return Err(EINVAL);
     }
     Ok((region, at, count as usize))

@@ -13,7 +13,7 @@ use rustix::net::{
     SendFlags, recv, recvmsg, sendmsg,
 };
 
-use super::message::{HEADER, Header, MOST_BODY, NoRequest};
+use super::message::{HEADER, Header, MAX_BODY, NoRequest};
 
 /// A message with its descriptor.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl From<NoRequest> for StreamError {
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: UnixStream,
-    bytes: Box<[u8; HEADER + MOST_BODY]>,
+    bytes: Box<[u8; HEADER + MAX_BODY]>,
     /// Bytes of a request that the client sends in pieces. They are not in the socket any more.
     length: usize,
     fd: Option<OwnedFd>,
@@ -67,7 +67,7 @@ impl Stream {
     /// Takes a connection over, and makes it non-blocking.
     pub(crate) fn new(socket: UnixStream) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let bytes = Box::new([0; HEADER + MOST_BODY]);
+        let bytes = Box::new([0; HEADER + MAX_BODY]);
         Ok(Self { socket, bytes, length: 0, fd: None, unfinished: 0, unsent: Vec::new() })
     }
 
@@ -165,13 +165,13 @@ impl Stream {
 
     /// Whether the client sends more than the message that was peeked.
     fn has_more_within(&mut self, mut limit: Timespec) -> Result<bool, StreamError> {
-        const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         while limit.tv_nsec > 0 {
             if self.read(0, self.bytes.len(), RecvFlags::PEEK)? > self.unfinished {
                 return Ok(true);
             }
-            let _ = rustix::thread::nanosleep(&STEP);
-            limit.tv_nsec -= STEP.tv_nsec;
+            let _ = rustix::thread::nanosleep(&WAIT);
+            limit.tv_nsec -= WAIT.tv_nsec;
         }
         Ok(false)
     }

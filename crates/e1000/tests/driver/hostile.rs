@@ -221,7 +221,7 @@ proptest! {
         let (packets, malformed) = card.transmit(64);
         prop_assert!(packets.len() as u64 + malformed <= COUNT.into());
         for packet in &packets {
-            prop_assert!((14..=netvm_e1000::LONGEST).contains(&packet.bytes.len()));
+            prop_assert!((14..=netvm_e1000::MAX_PACKET).contains(&packet.bytes.len()));
             let mut front = packet.bytes.clone();
             front.truncate(256);
             let _ = netvm_e1000::finish_headers(&mut front, packet.bytes.len(), &packet.request);

@@ -2,21 +2,21 @@
 //! run.
 //!
 //! Any member of `capture_group` may send a filter of thousands of instructions. The filters of all captures together
-//! take at most [`SHARE`] of a worker's time, each of them the same part of it, and so do those of all traces; beyond
-//! it, packets pass unfiltered.
+//! take at most [`TIME_SHARE`] of a worker's time, each of them the same part of it, and so do those of all traces;
+//! beyond it, packets pass unfiltered.
 
 use netvm_clock as clock;
 
 /// The share of a worker's time that the filters of captures, or of traces, have: one part of so many.
-const SHARE: u64 = 4;
+const TIME_SHARE: u64 = 4;
 /// Most cycles that the filters can have saved up: some 0.2 ms, which is how long they can delay other packets at once.
-const SAVED: i64 = 1 << 19;
+const MAX_SAVED_CYCLES: i64 = 1 << 19;
 /// Most cycles that an instruction takes.
-const FOR_INSTRUCTION: usize = 32;
+const MAX_INSTRUCTION_CYCLES: usize = 32;
 /// Most cycles that the copy of a whole packet takes.
-const FOR_COPY: usize = 1 << 17;
+const MAX_COPY_CYCLES: usize = 1 << 17;
 /// Instructions to run between two looks at the clock.
-const UNTIL_LOOK: usize = 4096;
+const INSTRUCTIONS_PER_CHECK: usize = 4096;
 
 /// One filter's budget on one worker.
 #[derive(Debug)]
@@ -30,17 +30,17 @@ pub(super) struct Budget {
 impl Budget {
     /// A full one, from `now` on, in cycles.
     pub(super) const fn new(now: u64) -> Self {
-        Self { left: SAVED, filled: now }
+        Self { left: MAX_SAVED_CYCLES, filled: now }
     }
 
     /// Adds the share of the time that has passed, if so many filters share it.
     #[inline]
     pub(super) fn fill(&mut self, now: u64, filters: usize) {
-        let parts = SHARE * filters.max(1) as u64;
+        let parts = TIME_SHARE * filters.max(1) as u64;
         let earned = now.saturating_sub(self.filled) / parts;
         self.filled = now;
-        let most = SAVED / filters.max(1) as i64;
-        self.left = self.left.saturating_add(i64::try_from(earned).unwrap_or(SAVED)).min(most);
+        let most = MAX_SAVED_CYCLES / filters.max(1) as i64;
+        self.left = self.left.saturating_add(i64::try_from(earned).unwrap_or(MAX_SAVED_CYCLES)).min(most);
     }
 
     /// Whether the filter may run.
@@ -53,9 +53,9 @@ impl Budget {
     /// thread.
     #[inline]
     pub(super) fn spend(&mut self, from: u64, work: Work) {
-        let most = work.instructions * FOR_INSTRUCTION + work.copies * FOR_COPY;
+        let most = work.instructions * MAX_INSTRUCTION_CYCLES + work.copies * MAX_COPY_CYCLES;
         let taken = clock::cycles().saturating_sub(from).min(most as u64);
-        self.left = self.left.saturating_sub(i64::try_from(taken).unwrap_or(SAVED));
+        self.left = self.left.saturating_sub(i64::try_from(taken).unwrap_or(MAX_SAVED_CYCLES));
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Work {
 
 /// Packets that a filter of so many instructions reads before the next look at the clock.
 pub(super) fn packets_at_once(instructions: usize) -> usize {
-    (UNTIL_LOOK / instructions.max(1)).clamp(1, 64)
+    (INSTRUCTIONS_PER_CHECK / instructions.max(1)).clamp(1, 64)
 }
 
 #[cfg(test)]
@@ -88,10 +88,10 @@ mod tests {
         budget.fill(2000, 2);
         assert_eq!(budget.left, 375);
         budget.fill(u64::MAX, 2);
-        assert_eq!(budget.left, SAVED / 2);
+        assert_eq!(budget.left, MAX_SAVED_CYCLES / 2);
         // A thread that did not run has not spent its time.
         budget.spend(0, Work { instructions: 10, copies: 0 });
-        assert_eq!(budget.left, SAVED / 2 - 10 * FOR_INSTRUCTION as i64);
+        assert_eq!(budget.left, MAX_SAVED_CYCLES / 2 - 10 * MAX_INSTRUCTION_CYCLES as i64);
     }
 
     #[test]

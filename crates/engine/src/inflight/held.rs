@@ -20,7 +20,7 @@ use super::InFlightTable;
 use crate::ids::{PortId, WorkerId};
 
 /// Most packets that are copied: a burst.
-pub(crate) const MOST: usize = Batch::CAPACITY;
+pub(crate) const MAX_HELD_PACKETS: usize = Batch::CAPACITY;
 /// Bytes that are copied of each packet.
 const SNAPLEN: usize = 2048;
 
@@ -72,8 +72,8 @@ impl HeldPacketCollector {
             waiting: Vec::new(),
             taken: Vec::new(),
             is_marked: false,
-            packets: Vec::with_capacity(MOST),
-            bytes: vec![0; MOST * SNAPLEN],
+            packets: Vec::with_capacity(MAX_HELD_PACKETS),
+            bytes: vec![0; MAX_HELD_PACKETS * SNAPLEN],
         }
     }
 
@@ -110,7 +110,7 @@ impl HeldPacketCollector {
         let taken = self.taken.get(buffer as usize).copied().unwrap_or(0);
         let mut copied =
             CopiedPacket { port: PortId(mbuf.port().0), length: mbuf.pkt_len(), copied: 0, taken };
-        let place = if self.packets.len() < MOST {
+        let place = if self.packets.len() < MAX_HELD_PACKETS {
             self.packets.push(copied);
             self.packets.len() - 1
         } else {

@@ -39,7 +39,7 @@
 //! - A thread returns the packets that it got, or, as the last hop of a chain, the packets that the first hop got. Its
 //!   *source* is the NF thread with whose queue the engine compares what it returns. If the next descriptor is neither in
 //!   the source's queue nor in the table, the engine searches for a queue with this packet at its front, and makes it the
-//!   source, up to [`MOST_CHANGES`] times in a tick.
+//!   source, up to [`MAX_CHANGES`] times in a tick.
 //! - If no queue has the packet at its front, or the source changes too often, the engine *gives up order* in this memory:
 //!   every queue spills and closes until the next tick. A reordering NF then costs a table access for each packet, but no
 //!   search.
@@ -77,7 +77,7 @@ use table::OwnerWriter;
 pub(crate) use take_back::{Returned, Turn};
 
 /// Source changes of one NF thread in a tick before the engine gives up order: more changes cost more than the table.
-const MOST_CHANGES: u8 = 16;
+const MAX_CHANGES: u8 = 16;
 
 /// Packets that one worker has handed to one NF thread. The manager creates it, the worker owns it.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl InFlight {
         let source = self.active.iter().copied().find(is_first);
         let Some(thread) = self.threads[link.index()].as_deref_mut() else { return false };
         match source {
-            Some(source) if source != thread.source && thread.changes < MOST_CHANGES => {
+            Some(source) if source != thread.source && thread.changes < MAX_CHANGES => {
                 thread.source = source;
                 thread.changes += 1;
                 true

@@ -258,7 +258,7 @@ impl Engine {
             self.pin_workers();
             let moves = self.ports.spread(before..now, &self.host);
             self.resizes.run(Resize::of_added(&self.workers, moves));
-            self.serve_until_resized(resize::FOLLOW_WITHIN);
+            self.serve_until_resized(resize::FOLLOW_TIMEOUT);
         }
     }
 
@@ -272,12 +272,12 @@ impl Engine {
     fn end_workers_from(&mut self, target: usize) {
         self.ports.keep_workers(target);
         self.resizes.run(Resize::of_leaving(&self.workers, target));
-        self.serve_until_resized(resize::FOLLOW_WITHIN);
+        self.serve_until_resized(resize::FOLLOW_TIMEOUT);
     }
 
     /// Waits until the workers of an earlier change have ended.
     fn await_resize(&mut self) -> Result<(), CoresError> {
-        match self.serve_until_resized(resize::END_WITHIN) {
+        match self.serve_until_resized(resize::END_TIMEOUT) {
             true => Ok(()),
             false => Err(self.resizes.busy(&self.nfs, &self.memory)),
         }

@@ -10,7 +10,7 @@ use crate::ids::{GroupId, InstanceId, PortId, RoleId, WorkerId};
 use crate::policy::SwitchingEvent;
 
 /// Connections that are refused after such a time without any are reported again.
-const QUIET: Duration = Duration::from_mins(1);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 /// An event since the last call of [`Engine::notices`](super::Engine::notices).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Notices {
         let (before, last) = self.refused;
         if refused != before {
             self.refused = (refused, Some(now));
-            if last.is_none_or(|last| now.duration_since(last) >= QUIET) {
+            if last.is_none_or(|last| now.duration_since(last) >= REPORT_AGAIN_AFTER) {
                 self.push(Notice::OutOfFiles);
             }
         }

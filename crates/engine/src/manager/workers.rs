@@ -33,10 +33,10 @@ use crate::worker::handoff::Sleeper;
 use crate::worker::{Command, Event, LatencySample, WorkerHandle};
 
 /// Time limit for workers to answer, which they do between two turns.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which events that are waited for are looked for.
-const LOOK_EVERY: Duration = Duration::from_micros(20);
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Tickets of commands that workers have not answered yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -262,14 +262,14 @@ impl Workers {
             if Instant::now() >= deadline {
                 return None;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Waits until every worker has handled the commands so far.
     pub(crate) fn wait_for_all(&mut self) {
         let mut pending = self.barrier();
-        self.wait_for(ANSWER_WITHIN, |_, event| match event {
+        self.wait_for(COMMAND_TIMEOUT, |_, event| match event {
             Event::Passed(ticket) if pending.answer(ticket) => match pending.is_empty() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(None),

@@ -37,7 +37,7 @@ struct InterfaceIndex {
 }
 
 /// The state of so many interfaces, four lines for each, takes a quarter of a first cache of 32 KiB.
-const FEW: usize = 32;
+const CACHED_INTERFACES: usize = 32;
 /// No interface has this index.
 const NONE: u16 = u16::MAX;
 
@@ -112,7 +112,7 @@ impl RouterPath {
     /// Whether it has more interfaces than a core's first cache holds beside the packets.
     #[inline(always)]
     pub(crate) fn has_many_interfaces(&self) -> bool {
-        self.interfaces.len() > FEW
+        self.interfaces.len() > CACHED_INTERFACES
     }
 
     /// The interface with this index.

@@ -32,7 +32,7 @@ pub enum PuntClass {
 /// table sends thousands of packets at once.
 const SHARES: [(u64, u64); PuntClass::COUNT] = [(40, 100), (15, 5), (15, 5), (20, 5), (5, 2), (5, 2)];
 /// The smallest burst: two of a worker.
-const LEAST_BURST: u64 = 64;
+const MIN_BURST: u64 = 64;
 
 impl PuntClass {
     /// All, in the order of their numbers.
@@ -218,7 +218,7 @@ impl PuntLimits {
     pub(crate) fn new(rate: Rate, unresolved: Arc<UnresolvedLimit>, hz: u64) -> Result<Self, PolicerError> {
         let share = |(percent, burst): (u64, u64)| {
             let part = |percent: u64| rate.per_second * percent / 100;
-            let limit = (part(percent).max(1), part(burst).max(LEAST_BURST));
+            let limit = (part(percent).max(1), part(burst).max(MIN_BURST));
             Meter::new(Some(limit), None, hz)
         };
         let [routing, neighbour, local, kernel, miss, relearn] = SHARES.map(share);

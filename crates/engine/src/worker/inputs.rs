@@ -5,10 +5,10 @@
 //! ports little: a virtual router has a punt port for each interface, which rarely has packets. Quiet ports that the kernel
 //! watches (`idle/port_events`) are polled when they have packets, and otherwise one at a time, to take back their buffers.
 //!
-//! Predicted cost: an empty poll takes 30 to 100 cycles, because the port's rings are not in the L1 cache. With 512 quiet ports
-//! and two busy ones that receive full bursts, polling all ports would cost 250 cycles per packet. The rotation costs 6 to 12
-//! without a watch, and polls a quiet port every 0.1 ms; with a watch, less than one. With up to [`FEW`] ports, each turn polls
-//! all of them in order: no masks, nothing is counted.
+//! Predicted cost: an empty poll takes 30 to 100 cycles, because the port's rings are not in the L1 cache. With 512
+//! quiet ports and two busy ones that receive full bursts, polling all ports would cost 250 cycles per packet. The
+//! rotation costs 6 to 12 without a watch, and polls a quiet port every 0.1 ms; with a watch, less than one. With up to
+//! [`POLL_ALL_UP_TO`] ports, each turn polls all of them in order: no masks, nothing is counted.
 
 use arrayvec::ArrayVec;
 use netvm_region::MAX_PORTS;
@@ -19,15 +19,15 @@ use crate::port_bits::PortBits;
 const WORDS: usize = MAX_PORTS / 64;
 
 /// With up to this many ports, each turn polls all of them.
-const FEW: usize = 16;
+const POLL_ALL_UP_TO: usize = 16;
 /// A port is quiet after this many consecutive polls without a packet.
 const QUIET_AFTER: u8 = 32;
 /// The least number of quiet ports that a turn polls while other ports receive packets.
-const LEAST: usize = 4;
+const MIN_QUIET_POLLS: usize = 4;
 /// A turn polls one more quiet port for each of this many packets of the turn before.
-const PACKETS: usize = 32;
+const PACKETS_PER_QUIET_POLL: usize = 32;
 /// Quiet ports that a turn polls after a turn without packets: few, so that busy ports are polled again soon.
-const WITHOUT_PACKETS: usize = 16;
+const IDLE_QUIET_POLLS: usize = 16;
 
 /// The ports by which a worker receives. The size is fixed, because a worker does not allocate.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Inputs {
     /// Begins a turn. `moved`: packets of the turn before.
     #[inline]
     pub(crate) fn begin_turn(&mut self, moved: usize) {
-        if self.ports.len() > FEW {
+        if self.ports.len() > POLL_ALL_UP_TO {
             self.choose_due(moved);
         }
     }
@@ -151,7 +151,8 @@ impl Inputs {
         for n in 0..self.words {
             self.due[n] = self.busy[n] | std::mem::take(&mut self.found[n]);
         }
-        let rotated = if moved == 0 { WITHOUT_PACKETS } else { LEAST + moved / PACKETS };
+        let rotated =
+            if moved == 0 { IDLE_QUIET_POLLS } else { MIN_QUIET_POLLS + moved / PACKETS_PER_QUIET_POLL };
         for _ in 0..rotated.min(self.ports.len()) {
             let Some(n) = following(&self.rotating[..self.words], self.next) else { break };
             self.due[n / 64] |= 1 << (n % 64);
@@ -162,7 +163,7 @@ impl Inputs {
     /// The next port to poll in this turn, and its index. `cursor` is 0 at the start of a turn.
     #[inline(always)]
     pub(crate) fn next_due(&mut self, cursor: &mut usize) -> Option<(usize, PortId)> {
-        if self.ports.len() > FEW {
+        if self.ports.len() > POLL_ALL_UP_TO {
             return self.next_in_mask(cursor);
         }
         let n = *cursor;
@@ -187,7 +188,7 @@ impl Inputs {
     /// Records the number of packets of a poll of the `n`th port.
     #[inline]
     pub(crate) fn polled(&mut self, n: usize, packets: usize) {
-        if self.ports.len() <= FEW {
+        if self.ports.len() <= POLL_ALL_UP_TO {
             return;
         }
         let bit = 1 << (n % 64);
@@ -263,7 +264,7 @@ mod tests {
             for _ in 0..100 {
                 turn(&mut inputs, 64, &busy);
             }
-            let most = LEAST + 64 / PACKETS;
+            let most = MIN_QUIET_POLLS + 64 / PACKETS_PER_QUIET_POLL;
             let mut seen = vec![0; count.into()];
             let turns = usize::from(count).div_ceil(most);
             for _ in 0..turns {
@@ -294,9 +295,9 @@ mod tests {
         }
         inputs.found(&[900, 31, 30].map(|n| PortId(2 * n)));
         let polled = turn(&mut inputs, 0, &[]);
-        assert!(polled.len() <= WITHOUT_PACKETS + 3, "{polled:?}");
+        assert!(polled.len() <= IDLE_QUIET_POLLS + 3, "{polled:?}");
         assert!([30, 31, 900].iter().all(|n| polled.contains(n)), "{polled:?}");
-        assert_eq!(turn(&mut inputs, 0, &[]).len(), WITHOUT_PACKETS);
+        assert_eq!(turn(&mut inputs, 0, &[]).len(), IDLE_QUIET_POLLS);
         // One that had to wait for its share is looked at again.
         inputs.left_out(900);
         assert!(turn(&mut inputs, 64, &[]).contains(&900));

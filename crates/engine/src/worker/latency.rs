@@ -29,7 +29,7 @@ use crate::ids::{ChainId, PortId};
 /// Shortest interval between the choices of two packets.
 const INTERVAL_MICROS: u64 = 20;
 /// A worker gives up on a packet that has not left within this time.
-const LONGEST_MICROS: u64 = 1_000_000;
+const MAX_MICROS: u64 = 1_000_000;
 
 /// What a sample measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,7 +106,7 @@ impl Latency {
             next: u64::MAX,
             missed: 0,
             interval: clock::cycles_in_micros(INTERVAL_MICROS),
-            longest: clock::cycles_in_micros(LONGEST_MICROS),
+            longest: clock::cycles_in_micros(MAX_MICROS),
             count: 0,
             skip: 0,
             samples,

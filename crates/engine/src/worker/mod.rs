@@ -136,7 +136,7 @@ impl Worker {
             self.dp.start_turn(before);
             self.inputs.begin_turn(moved);
             moved = if self.turn.is_multiple_of(TIMED_EVERY) {
-                self.backoff.ports.look(&mut self.dp.ports, &mut self.inputs, before);
+                self.backoff.ports.check(&mut self.dp.ports, &mut self.inputs, before);
                 self.turn::<true>()
             } else {
                 self.turn::<false>()

@@ -8,11 +8,11 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a TCP connection.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A TCP collector that takes nothing for so long is away.
-const STALLED: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shortest and longest pause between attempts to connect.
-const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+const RETRY_INTERVALS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
 /// Transport protocol of an IPFIX session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Collector {
             unsent: Vec::new(),
             progress: now,
             retry_at: now,
-            pause: RETRY[0],
+            pause: RETRY_INTERVALS[0],
             began: false,
         })
     }
@@ -141,7 +141,7 @@ impl Collector {
         }
         match self.open() {
             Ok(socket) => {
-                (self.socket, self.began, self.pause) = (Some(socket), true, RETRY[0]);
+                (self.socket, self.began, self.pause) = (Some(socket), true, RETRY_INTERVALS[0]);
                 self.progress = Instant::now();
                 Sent::Taken
             }
@@ -161,7 +161,7 @@ impl Collector {
                         Ok(Socket::Udp(socket))
                     })
                 }
-                Transport::Tcp => TcpStream::connect_timeout(address, CONNECT).and_then(|stream| {
+                Transport::Tcp => TcpStream::connect_timeout(address, CONNECT_TIMEOUT).and_then(|stream| {
                     stream.set_nonblocking(true)?;
                     Ok(Socket::Tcp(stream))
                 }),
@@ -178,7 +178,7 @@ impl Collector {
         self.socket = None;
         self.unsent.clear();
         self.retry_at = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(RETRY[1]);
+        self.pause = (self.pause * 2).min(RETRY_INTERVALS[1]);
         Sent::Away(error)
     }
 
@@ -218,7 +218,7 @@ impl Collector {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.progress.elapsed() > STALLED {
+                    if self.progress.elapsed() > STALL_TIMEOUT {
                         return self.lose(io::Error::new(ErrorKind::TimedOut, "it takes no data"));
                     }
                     return Sent::Busy;

@@ -13,7 +13,7 @@ use rtrb::Consumer;
 use super::collector::{Collector, Target};
 use super::eve::{Drops, Eve};
 use super::ipfix::Ipfix;
-use super::options::{LATEST, Options, PAUSE};
+use super::options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY, Options};
 use super::view::{Heaviest, Shared, Totals, View};
 use crate::entry::Record;
 
@@ -153,7 +153,7 @@ impl Task {
             if let Some(ipfix) = &mut self.ipfix {
                 ipfix.work();
             }
-            if published.elapsed() > LATEST {
+            if published.elapsed() > MAX_MESSAGE_DELAY {
                 published = Instant::now();
                 self.publish();
             }
@@ -161,7 +161,7 @@ impl Task {
                 if self.incoming.is_none() && self.rings.is_empty() {
                     break;
                 }
-                thread::sleep(PAUSE);
+                thread::sleep(IDLE_INTERVAL);
             }
         }
         if let Some(ipfix) = &mut self.ipfix {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::collector::{Collector, Sent, Transport};
 use super::message::Messages;
-use super::options::{LATEST, Options, PAUSE};
+use super::options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY, Options};
 use super::view::Shared;
 use crate::entry::Record;
 
@@ -122,7 +122,7 @@ impl Ipfix {
         }
         loop {
             let Some(record) = self.waiting.front() else {
-                if self.messages.is_empty() || self.begun.elapsed() < LATEST {
+                if self.messages.is_empty() || self.begun.elapsed() < MAX_MESSAGE_DELAY {
                     return false;
                 }
                 break;
@@ -213,10 +213,10 @@ impl Ipfix {
             if progress.0.elapsed() > LAST_WAIT {
                 break;
             }
-            thread::sleep(PAUSE / 5);
+            thread::sleep(IDLE_INTERVAL / 5);
         }
         while matches!(self.collector.flush(), Sent::Busy) && progress.0.elapsed() <= LAST_WAIT {
-            thread::sleep(PAUSE);
+            thread::sleep(IDLE_INTERVAL);
         }
         let rest = self.waiting.len() as u64
             + u64::from(self.messages.records())

@@ -9,9 +9,9 @@ use super::collector::Target;
 use super::message::Clock;
 
 /// Pause when there is nothing to do.
-pub(super) const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(5);
 /// A message goes at the latest so long after its first record.
-pub(super) const LATEST: Duration = Duration::from_secs(1);
+pub(super) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
 /// Where records go.
 #[derive(Clone, Debug)]

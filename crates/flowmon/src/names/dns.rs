@@ -5,9 +5,9 @@ use crate::entry::{Name, NameKind};
 /// Bytes of a message's header.
 const HEADER: usize = 12;
 /// A name has fewer bytes than these, with the lengths of its labels and without the root's.
-const LONGEST: usize = 255;
+const MAX_NAME: usize = 255;
 /// More compression pointers than these are an attack on the reader's time.
-const MOST_POINTERS: u32 = 255;
+const MAX_POINTERS: u32 = 255;
 /// Bytes of type and class, which follow the name of a question.
 const TYPE_AND_CLASS: usize = 4;
 
@@ -28,7 +28,7 @@ pub fn question(message: &[u8]) -> Option<Name> {
             0 => break,
             1..0x40 => {
                 length += 1 + first;
-                if length >= LONGEST {
+                if length >= MAX_NAME {
                     return None;
                 }
                 let label = message.get(at + 1..)?.get(..first)?;
@@ -43,7 +43,7 @@ pub fn question(message: &[u8]) -> Option<Name> {
                 after.get_or_insert(at + 2);
                 pointers += 1;
                 // Pointers point back. Between two that make a circle lies a label, so the length ends it.
-                if to >= at || pointers > MOST_POINTERS {
+                if to >= at || pointers > MAX_POINTERS {
                     return None;
                 }
                 at = to;

@@ -6,7 +6,7 @@ use super::{FlowTable, SlotLookup, Slots};
 use crate::entry::Sample;
 
 /// Subtables.
-const WAYS: usize = 4;
+const SUBTABLES: usize = 4;
 /// Entries of a bucket.
 const WIDTH: usize = 4;
 
@@ -23,23 +23,23 @@ impl DLeft {
     /// A table for at least `capacity` flows: a third more slots, so that random flows find room.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let buckets = (capacity.max(12) * 4 / 3).div_ceil(WAYS * WIDTH).next_power_of_two();
-        Self { slots: Slots::new((WAYS * WIDTH * buckets).ilog2()), buckets }
+        let buckets = (capacity.max(12) * 4 / 3).div_ceil(SUBTABLES * WIDTH).next_power_of_two();
+        Self { slots: Slots::new((SUBTABLES * WIDTH * buckets).ilog2()), buckets }
     }
 
-    /// First slot of the bucket in subtable `way`: each takes 16 bits of its own of the hash, mixed with the rest.
+    /// First slot of the bucket in a subtable: each takes 16 bits of its own of the hash, mixed with the rest.
     #[inline(always)]
-    fn bucket(&self, hash: u64, way: usize) -> usize {
-        let own = hash.rotate_right(16 * way as u32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        WIDTH * (way * self.buckets + (own as usize & (self.buckets - 1)))
+    fn bucket(&self, hash: u64, subtable: usize) -> usize {
+        let own = hash.rotate_right(16 * subtable as u32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        WIDTH * (subtable * self.buckets + (own as usize & (self.buckets - 1)))
     }
 }
 
 impl FlowTable for DLeft {
     fn look_up(&self, sample: &Sample) -> SlotLookup {
         let (mut free, mut most, mut oldest, mut age) = (None, 0, 0, u64::MAX);
-        for way in 0..WAYS {
-            let first = self.bucket(sample.hash, way);
+        for subtable in 0..SUBTABLES {
+            let first = self.bucket(sample.hash, subtable);
             let mut empty = 0;
             for slot in first..first + WIDTH {
                 let entry = self.slots.at(slot);

@@ -94,7 +94,7 @@ impl Default for QosConfig {
 }
 
 /// Most percent of a worker that ports reserve together; the rest is for ports that reserve nothing.
-pub const MOST_RESERVED: u8 = 90;
+pub const MAX_RESERVED: u8 = 90;
 
 /// Storm control: most received frames per second that L2 switching floods; 0: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -204,7 +204,7 @@ fn every_thread_calls_the_callback() {
         Verdict::Role(RoleId(0)),
         Verdict::Drop,
         Verdict::DropFlow(Idle(3)),
-        Verdict::SkipFlow(Idle::LONGEST),
+        Verdict::SkipFlow(Idle::MAX),
     ];
     assert_eq!(verdicts, expected);
     assert!(outcomes.iter().any(|o| o.hash == 1) && outcomes.iter().any(|o| o.hash == 2));

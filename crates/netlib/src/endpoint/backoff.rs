@@ -37,10 +37,10 @@ pub(super) struct Backoff {
 }
 
 /// Longest sleep before a thread checks its rings and the control memory by itself.
-pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+pub(super) const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// The same while a ring that the thread writes to is too full. The ring's reader opens the chain again; only what it missed
 /// waits for so long.
-pub(super) const PRESSED_SLEEP: Duration = Duration::from_millis(1);
+pub(super) const MAX_SLEEP_WHILE_FULL: Duration = Duration::from_millis(1);
 /// Shortest and longest sleep of a thread without wake-ups.
 const MIN_SLEEP: Duration = Duration::from_micros(20);
 const MAX_UNWOKEN_SLEEP: Duration = Duration::from_millis(1);
@@ -78,10 +78,10 @@ impl Backoff {
         }
         let now = clock::cycles();
         let idle = now.wrapping_sub(*self.idle_since.get_or_insert(now));
-        let is_crowded = self.sharing.is_crowded(now);
-        if idle < self.spin && (is_crowded || !self.is_shared) {
+        let is_contended = self.sharing.is_contended(now);
+        if idle < self.spin && (is_contended || !self.is_shared) {
             Step::Spin
-        } else if idle < self.yielding && !is_crowded {
+        } else if idle < self.yielding && !is_contended {
             Step::Yield
         } else {
             Step::Sleep
@@ -94,7 +94,7 @@ impl Backoff {
     pub(super) fn end_turn_if_over(&mut self, now: u64) {
         if now.wrapping_sub(self.turn_since) > self.turn
             && self.waiting != Waiting::Poll
-            && !self.sharing.is_crowded(now)
+            && !self.sharing.is_contended(now)
         {
             self.yield_core();
         }

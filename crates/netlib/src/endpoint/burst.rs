@@ -11,7 +11,7 @@ use crate::packet::{Packet, Verdict};
 
 /// Packets of a burst after which the heartbeat moves: an NF that takes less than an eighth of its `hang_timeout` for a
 /// packet never counts as hung.
-const BEAT_EVERY: usize = 8;
+const PACKETS_PER_HEARTBEAT: usize = 8;
 
 /// Most bytes of a packet that are written to standard error when the NF panics.
 const DUMPED: usize = 2048;
@@ -83,7 +83,7 @@ impl Burst<'_> {
         if let Some(slot) = self.endpoint.verdicts[..self.count].get_mut(n) {
             *slot = verdict;
             self.decided |= 1 << n;
-            if n.is_multiple_of(BEAT_EVERY) {
+            if n.is_multiple_of(PACKETS_PER_HEARTBEAT) {
                 self.endpoint.beat(n);
             }
         }

@@ -19,7 +19,7 @@ const YIELD_MICROS: u64 = 20;
 const YIELD_TO_OTHERS_MICROS: u64 = 2000;
 /// The first sleep, and the longest. Each is twice the one before.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+const MAX_SLEEP: Duration = Duration::from_millis(1);
 
 /// The times above in cycles.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl TxRings {
             if waited <= yields_for {
                 others_ran = sharing.yield_core().others_ran;
             } else {
-                let next = sleep.map_or(FIRST_SLEEP, |last: Duration| (last * 2).min(LONGEST_SLEEP));
+                let next = sleep.map_or(FIRST_SLEEP, |last: Duration| (last * 2).min(MAX_SLEEP));
                 std::thread::sleep(next);
                 sleep = Some(next);
                 self.engine_is_gone = self.shared.engine_is_gone();
@@ -79,7 +79,7 @@ impl TxRings {
         while !self.engine_is_gone {
             for _ in 0..64 {
                 self.beat();
-                if sharing.is_crowded(clock::cycles()) {
+                if sharing.is_contended(clock::cycles()) {
                     std::thread::sleep(FIRST_SLEEP);
                 } else {
                     sharing.yield_core();

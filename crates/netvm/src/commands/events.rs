@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::output::{Output, Tone};
 
 /// Interval between attempts to reach a netvmd that starts.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Prints the events after a number and, with `follow`, new ones.
 pub async fn events(client: &Client, output: &Output, follow: bool, after: u64) -> Result<(), CliError> {
@@ -36,7 +36,7 @@ pub async fn events(client: &Client, output: &Output, follow: bool, after: u64) 
 /// Waits for a netvmd. Returns its process.
 async fn until_there(client: &Client) -> Result<u32, CliError> {
     loop {
-        sleep(AGAIN).await;
+        sleep(RETRY_INTERVAL).await;
         match client.status().await {
             Err(error) if error.is_absence() => {}
             status => return Ok(status?.pid),

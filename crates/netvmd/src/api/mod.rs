@@ -38,9 +38,9 @@ mod traffic;
 mod vms;
 
 /// Largest configuration in bytes.
-const LARGEST_BODY: usize = 64 << 20;
+const MAX_BODY_BYTES: usize = 64 << 20;
 /// Largest request on the loopback address in bytes: a packet to trace.
-const LARGEST_WEB_BODY: usize = 256 << 10;
+const MAX_WEB_BODY_BYTES: usize = 256 << 10;
 /// Clients of the Unix socket at a time.
 const CLIENTS: Limits = Limits { connections: 256, each: 96, reserve: 64 };
 
@@ -82,7 +82,7 @@ fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
 fn capture_router(daemon: Arc<Daemon>) -> Router {
     router(daemon)
         .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
-        .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
+        .layer(DefaultBodyLimit::max(MAX_WEB_BODY_BYTES))
         .layer(middleware::from_fn(serve::look_and_capture))
         .layer(middleware::from_fn(serve::local_origins))
 }
@@ -91,7 +91,7 @@ fn capture_router(daemon: Arc<Daemon>) -> Router {
 fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
     router(daemon)
         .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
-        .layer(DefaultBodyLimit::max(LARGEST_WEB_BODY))
+        .layer(DefaultBodyLimit::max(MAX_WEB_BODY_BYTES))
         .layer(middleware::from_fn_with_state(rights, serve::web_only))
         .layer(middleware::from_fn(serve::local_origins))
 }
@@ -139,7 +139,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/web/{file}", get(serve::script))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(daemon)
 }
 
@@ -185,7 +185,8 @@ fn optional<T: Default + serde::de::DeserializeOwned>(body: &str, example: &str)
 
 impl From<StringRejection> for Failure {
     fn from(rejection: StringRejection) -> Self {
-        let text = format!("a configuration must be UTF-8 text of at most {LARGEST_BODY} bytes: {rejection}");
+        let text =
+            format!("a configuration must be UTF-8 text of at most {MAX_BODY_BYTES} bytes: {rejection}");
         Self::new(rejection.status(), text)
     }
 }

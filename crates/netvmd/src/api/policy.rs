@@ -9,7 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
     AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
-    MOST_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
+    MAX_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
 };
 use netvm_engine::{FlowCounts, FlowView, RuleCount, Step};
 use netvm_flowmon::export::{NamedBytes, Talker};
@@ -140,7 +140,7 @@ async fn read_flows(daemon: &Daemon) -> Result<(Vec<FlowView>, Vec<FlowCounts>),
     let (sender, reply) = oneshot::channel();
     let read = move |engine: &mut netvm_engine::Engine| {
         // The caller may have been cancelled.
-        engine.read_flows(MOST_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
+        engine.read_flows(MAX_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
     };
     daemon.engine().call(read).await?;
     reply.await.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended"))

@@ -10,7 +10,7 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    AddRoutes, Done, MOST_ROUTES, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
+    AddRoutes, Done, MAX_ROUTES, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
     RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
 use netvm_counters::filled;
@@ -44,7 +44,7 @@ pub(super) async fn routes(
     query: Result<Query<RouteQuery>, QueryRejection>,
 ) -> Result<Json<RouterRoutes>, Failure> {
     let (Path(name), Query(query)) = (name?, query?);
-    let most = query.most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
+    let most = query.most.unwrap_or(MAX_ROUTES).min(MAX_ROUTES);
     let select = Select::of(&query)?;
     let views = views(&daemon).await?;
     let router = named(&views.host, &name)?;

@@ -22,9 +22,9 @@ use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::runtime::{blocking, in_background};
 
 /// Compile all rules this long after the last change,
-const QUIET: Duration = Duration::from_millis(200);
+const COMPILE_DELAY: Duration = Duration::from_millis(200);
 /// but at most this long after the first,
-const LONGEST_DELAY: Duration = Duration::from_secs(1);
+const MAX_COMPILE_DELAY: Duration = Duration::from_secs(1);
 /// or at once after so many.
 const URGENT: usize = 128;
 
@@ -232,8 +232,8 @@ impl Rules {
             loop {
                 tokio::select! {
                     () = self.urgent.notified() => break,
-                    more = timeout(QUIET, self.changed.notified()) => {
-                        if more.is_err() || first.elapsed() > LONGEST_DELAY {
+                    more = timeout(COMPILE_DELAY, self.changed.notified()) => {
+                        if more.is_err() || first.elapsed() > MAX_COMPILE_DELAY {
                             break;
                         }
                     }
@@ -243,7 +243,7 @@ impl Rules {
             self.compiled.notify_waiters();
             if let Err(error) = outcome {
                 tracing::warn!("the rules are in force, but compiling them failed: {error}");
-                sleep(QUIET).await;
+                sleep(COMPILE_DELAY).await;
             }
         }
     }

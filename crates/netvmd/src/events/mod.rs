@@ -16,14 +16,14 @@ use tokio::sync::broadcast;
 pub(crate) use limit::{Bucket, LogLimit, Rate, more};
 
 /// Events that are kept.
-const KEPT: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 /// Events that are queued for a follower.
-const BEHIND: usize = 256;
+const MAX_QUEUED: usize = 256;
 /// Events about a port, which its guest can cause, and about an NF.
 const PORT_RATE: Rate = Rate { burst: 20, interval: Duration::from_secs(5) };
 const NF_RATE: Rate = Rate { burst: 100, interval: Duration::from_secs(1) };
 /// Subjects that are limited each by itself; others together.
-const MOST_SOURCES: usize = 4096;
+const MAX_LIMITERS: usize = 4096;
 /// How often suppressed events are looked for.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -99,7 +99,7 @@ impl Log {
     fn admit(&mut self, now: Instant, kind: EventKind, subject: &str, message: &str) -> Option<u64> {
         let Some(class) = Class::of(kind) else { return Some(0) };
         let key = (subject.to_owned(), class);
-        let is_full = self.limiters.len() >= MOST_SOURCES && !self.limiters.contains_key(&key);
+        let is_full = self.limiters.len() >= MAX_LIMITERS && !self.limiters.contains_key(&key);
         let key = if is_full { (String::new(), class) } else { key };
         let new = || EventLimiter { bucket: Bucket::new(class.rate(), now), pending: None };
         let limiter = self.limiters.entry(key).or_insert_with(new);
@@ -148,9 +148,9 @@ pub(crate) struct Events(Arc<Shared>);
 
 impl Default for Events {
     fn default() -> Self {
-        let history = VecDeque::with_capacity(KEPT);
+        let history = VecDeque::with_capacity(MAX_EVENTS);
         let log = Log { last: 0, history, by_severity: [0; 3], limiters: BTreeMap::new() };
-        let followers = broadcast::Sender::new(BEHIND);
+        let followers = broadcast::Sender::new(MAX_QUEUED);
         Self(Arc::new(Shared { log: Mutex::new(log), followers, lost: AtomicU64::new(0) }))
     }
 }
@@ -199,7 +199,7 @@ impl Events {
         log.by_severity[severity as usize] += 1;
         let event =
             Event { number: log.last, at: now(), severity, kind, subject: subject.to_owned(), message };
-        if log.history.len() == KEPT {
+        if log.history.len() == MAX_EVENTS {
             log.make_room();
         }
         log.history.push_back(event.clone());
@@ -251,25 +251,25 @@ mod tests {
         let events = Events::default();
         let (_, mut slow) = events.follow(0);
         let (_, mut quick) = events.follow(0);
-        for n in 0..KEPT as u64 + 50 {
+        for n in 0..MAX_EVENTS as u64 + 50 {
             events.push(EventKind::Applied, "x", format!("event {n}"));
             assert_eq!(quick.try_recv().unwrap().number, n + 1);
         }
         let kept = events.after(0);
-        assert_eq!((kept.len(), kept[0].number), (KEPT, 51));
-        assert_eq!(events.after(KEPT as u64 + 49).len(), 1);
+        assert_eq!((kept.len(), kept[0].number), (MAX_EVENTS, 51));
+        assert_eq!(events.after(MAX_EVENTS as u64 + 49).len(), 1);
         let broadcast::error::TryRecvError::Lagged(lost) = slow.try_recv().unwrap_err() else { panic!() };
-        assert_eq!(lost, (KEPT + 50 - BEHIND) as u64);
+        assert_eq!(lost, (MAX_EVENTS + 50 - MAX_QUEUED) as u64);
         assert_eq!(events.lost(lost).kind, EventKind::Lost);
         assert_eq!(events.counts().lost, lost);
-        assert_eq!(events.counts().by_severity[0], (EventSeverity::Info, KEPT as u64 + 50));
+        assert_eq!(events.counts().by_severity[0], (EventSeverity::Info, MAX_EVENTS as u64 + 50));
     }
 
     #[test]
     fn a_port_that_floods_is_limited_and_pushes_out_only_its_own() {
         let events = Events::default();
         events.push(EventKind::LinkDown, "quiet", "port quiet: link down".to_owned());
-        for n in 0..3 * KEPT {
+        for n in 0..3 * MAX_EVENTS {
             let kind = if n % 2 == 0 { EventKind::LinkUp } else { EventKind::LinkDown };
             events.push(kind, "loud", format!("port loud: change {n}"));
             events.push(EventKind::PortFault, "loud", format!("port loud: fault {n}"));
@@ -279,21 +279,21 @@ mod tests {
         // The last state comes, late, and says what was left out.
         events.flush(Instant::now() + PORT_RATE.interval);
         let messages: Vec<String> = events.after(0).into_iter().map(|event| event.message).collect();
-        let left_out = 3 * KEPT - burst - 1;
+        let left_out = 3 * MAX_EVENTS - burst - 1;
         assert_eq!(
             messages[messages.len() - 2..],
             [
-                format!("port loud: change {} ({left_out} more suppressed)", 3 * KEPT - 1),
-                format!("port loud: fault {} ({left_out} more suppressed)", 3 * KEPT - 1),
+                format!("port loud: change {} ({left_out} more suppressed)", 3 * MAX_EVENTS - 1),
+                format!("port loud: fault {} ({left_out} more suppressed)", 3 * MAX_EVENTS - 1),
             ]
         );
         events.flush(Instant::now() + 2 * PORT_RATE.interval);
         assert_eq!(events.after(0).len(), 3 + 2 * burst, "there is nothing more to say");
-        for n in 0..2 * KEPT {
+        for n in 0..2 * MAX_EVENTS {
             events.push(EventKind::Applied, "operator", format!("{n}"));
         }
         let kept = events.after(0);
-        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept.len(), MAX_EVENTS);
         assert_eq!((kept[0].subject.as_str(), kept[1].subject.as_str()), ("quiet", "loud"));
     }
 }

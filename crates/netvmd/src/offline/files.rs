@@ -10,7 +10,7 @@ use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use tempfile::{Builder, NamedTempFile, TempPath};
 
 use super::error::ReplayError;
-use super::limits::{HEADROOM, LARGEST_BUFFER};
+use super::limits::{HEADROOM, MAX_BUFFER};
 
 /// What a replay does with frames of which the capture has only the beginning (`tcpdump -s`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -102,7 +102,7 @@ impl Output {
 }
 
 /// The longest frame that a buffer holds.
-const LONGEST: usize = (LARGEST_BUFFER - HEADROOM as u32) as usize;
+const MAX_FRAME: usize = (MAX_BUFFER - HEADROOM as u32) as usize;
 
 /// Frames of one kind: how many there are, and where the first one is.
 #[derive(Debug, Default)]
@@ -175,7 +175,7 @@ impl Contents {
             let place = || format!("frame {}, at byte {}", reader.frames(), reader.offset());
             let on_wire = original as usize;
             let length = if cut_frames == CutFrames::Pad { on_wire.max(data.len()) } else { data.len() };
-            if length > LONGEST {
+            if length > MAX_FRAME {
                 contents.too_long.add(|| format!("{}, with {length}", place()));
                 continue;
             }
@@ -197,7 +197,7 @@ impl Contents {
         finished.map_err(|error| ReplayError::Capture(error.to_string()))?;
         let around = usize::from(HEADROOM) + 64;
         let size = (longest + around).next_multiple_of(64).max(2048);
-        contents.buffer_size = u32::try_from(size).unwrap_or(LARGEST_BUFFER).min(LARGEST_BUFFER);
+        contents.buffer_size = u32::try_from(size).unwrap_or(MAX_BUFFER).min(MAX_BUFFER);
         Ok(contents)
     }
 
@@ -236,7 +236,7 @@ impl Contents {
         let Self { too_long, bad, cut, end, .. } = self;
         if too_long.count > 0 {
             warnings.push(format!(
-                "{file}: skipped {} of more than {LONGEST} bytes, the most that a buffer holds (the first is {})",
+                "{file}: skipped {} of more than {MAX_FRAME} bytes, the most that a buffer holds (the first is {})",
                 frames(too_long.count),
                 too_long.first
             ));

@@ -31,7 +31,7 @@ use crate::supervisor::Supervisor;
 /// Number of buffers; enough to fill every ring of a chain.
 const BUFFERS: u32 = 8192;
 /// Time for attached NFs to read the next-hop table.
-const SETTLE: Duration = Duration::from_millis(150);
+const TABLE_READ_TIME: Duration = Duration::from_millis(150);
 /// Interval of progress checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -120,7 +120,7 @@ async fn run(
     engine.call(move |engine| engine.apply(&idle)).await??;
     supervisor.reconcile(prepared);
     let mut waited = Duration::ZERO;
-    while waited < SETTLE && supervisor.status().iter().all(|status| status.failures == 0) {
+    while waited < TABLE_READ_TIME && supervisor.status().iter().all(|status| status.failures == 0) {
         tokio::time::sleep(POLL_INTERVAL).await;
         let active = |engine: &mut Engine| {
             engine.instances().iter().filter(|nf| nf.state == netvm_engine::InstanceState::Active).count()

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 /// The first pause.
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// After a run of this length, the next pause is the first again.
 const RESET_AFTER: Duration = Duration::from_secs(10);
 
@@ -17,7 +17,7 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { next: FIRST }
+        Self { next: FIRST_PAUSE }
     }
 }
 
@@ -25,10 +25,10 @@ impl Backoff {
     /// The pause after a run of `ran`.
     pub fn after(&mut self, ran: Duration) -> Duration {
         if ran >= RESET_AFTER {
-            self.next = FIRST;
+            self.next = FIRST_PAUSE;
         }
         let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
+        self.next = (pause * 2).min(MAX_PAUSE);
         pause
     }
 }
@@ -42,7 +42,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let millis: Vec<u128> = (0..9).map(|_| backoff.after(Duration::ZERO).as_millis()).collect();
         assert_eq!(millis, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
-        assert_eq!(backoff.after(RESET_AFTER), FIRST);
-        assert_eq!(backoff.after(Duration::from_secs(9)), 2 * FIRST);
+        assert_eq!(backoff.after(RESET_AFTER), FIRST_PAUSE);
+        assert_eq!(backoff.after(Duration::from_secs(9)), 2 * FIRST_PAUSE);
     }
 }

@@ -33,7 +33,7 @@ const SHARES: u64 = 1024;
 /// Prefix of the names of netvmds' folders.
 const PREFIX: &str = "netvm-";
 /// Most netvmds with the same process id in different PID namespaces.
-const MOST_NETVMDS: usize = 64;
+const MAX_NETVMDS: usize = 64;
 
 /// The folder of a hierarchy in which cgroups are made, and its controllers.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ fn own_folder(above: &Path) -> io::Result<(PathBuf, File)> {
     remove_unlocked(above)?;
     let pid = std::process::id();
     // Another netvmd may have the same process id in its own PID namespace.
-    for n in 0..MOST_NETVMDS {
+    for n in 0..MAX_NETVMDS {
         let folder = above.join(if n == 0 { format!("{PREFIX}{pid}") } else { format!("{PREFIX}{pid}.{n}") });
         // Others may look up files in it, but not open it: else they could lock it.
         if let Err(error) = DirBuilder::new().mode(0o711).create(&folder) {
@@ -244,7 +244,7 @@ fn own_folder(above: &Path) -> io::Result<(PathBuf, File)> {
             return Ok((folder, lock));
         }
     }
-    Err(io::Error::other(format!("{MOST_NETVMDS} folders of other netvmds with the same process id exist")))
+    Err(io::Error::other(format!("{MAX_NETVMDS} folders of other netvmds with the same process id exist")))
 }
 
 fn remove_unlocked(above: &Path) -> io::Result<()> {

@@ -8,9 +8,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::events::{Bucket, Rate};
 
 /// Longest logged line in bytes.
-const LONGEST_LINE: usize = 1024;
+const MAX_LINE_BYTES: usize = 1024;
 /// Longest reported error line in characters.
-const LONGEST_ERROR: usize = 200;
+const MAX_ERROR_CHARS: usize = 200;
 /// Logged lines: so many at once, then ten a second.
 const LINES: Rate = Rate { burst: 200, interval: Duration::from_millis(100) };
 
@@ -41,7 +41,7 @@ impl ErrorLine {
             line.contains("error") || line.contains("panicked")
         };
         if is_error(line) || self.0.as_deref().is_none_or(|known| !is_error(known)) {
-            self.0 = Some(line.chars().take(LONGEST_ERROR).collect());
+            self.0 = Some(line.chars().take(MAX_ERROR_CHARS).collect());
         }
     }
 }
@@ -57,7 +57,7 @@ impl Lines {
         for byte in bytes {
             match byte {
                 b'\n' => self.finish(now, log),
-                _ if self.line.len() < LONGEST_LINE => self.line.push(*byte),
+                _ if self.line.len() < MAX_LINE_BYTES => self.line.push(*byte),
                 _ => {}
             }
         }
@@ -115,7 +115,7 @@ mod tests {
         lines.take(b"later\nlost\nunfinished", now + LINES.interval, &mut log);
         lines.end(&mut log);
         assert_eq!(seen[..3], ["first", "second", "\u{fffd}[2Jclear"]);
-        assert_eq!(seen[3].len(), LONGEST_LINE);
+        assert_eq!(seen[3].len(), MAX_LINE_BYTES);
         assert_eq!(seen[4..200], vec!["again"; 196]);
         assert_eq!(
             seen[200..],

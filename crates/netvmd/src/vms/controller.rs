@@ -38,7 +38,7 @@ use crate::process::backoff::Backoff;
 /// Time limit for QEMU's first answer. QEMU first waits for the sockets of its ports.
 const QMP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a guest to shut down after the power button.
-pub(super) const GRACE: Duration = Duration::from_secs(20);
+pub(super) const POWER_BUTTON_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a dismissed NF and its guest to end.
 pub(super) const NF_GRACE: Duration = Duration::from_secs(5);
 /// Time limit for QEMU to end after `quit`, or after its control socket closed.
@@ -338,7 +338,7 @@ impl Controller {
     ) {
         self.status.send_modify(|status| status.phase = VmPhase::Stopping);
         let is_forced = self.desired_states.borrow_and_update().is_forced;
-        let grace = if instance.is_some() { NF_GRACE } else { GRACE };
+        let grace = if instance.is_some() { NF_GRACE } else { POWER_BUTTON_TIMEOUT };
         let is_asked = match instance {
             _ if is_forced => false,
             // The NF forwards the packets that it holds, then its guest ends.

@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, at};
-use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another};
+use super::controller::{Controller, NF_GRACE, POWER_BUTTON_TIMEOUT, SHUTDOWN_TIMEOUT, another};
 use super::instance::{EVICTED, Instance, InstanceError, evicted, ready_message};
 use super::links::lost_card;
 use super::qemu::folder::{Record, started};
@@ -31,11 +31,11 @@ use super::spec::{VmNfSpec, VmSpec};
 use super::status::VmPhase;
 
 /// Pause after a failure.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Time limit for a QEMU with a control channel to request its memory.
 const UNKNOWN_PEER_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, for example because no descriptor is free.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A QEMU does not get an NF's memory.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ impl Controller {
                     tracing::warn!("{}: cannot listen for it: {error}", self.label());
                     self.status.send_modify(|status| status.last_exit = Some(error.to_string()));
                     tokio::select! {
-                        () = sleep(RETRY) => {}
+                        () = sleep(RETRY_INTERVAL) => {}
                         () = another(&mut self.desired_states, generation) => return,
                     }
                 }
@@ -157,7 +157,7 @@ impl Controller {
                     Err(error) => {
                         let label = self.label();
                         self.log.log(|more| tracing::warn!("{label}: cannot accept a connection: {error}{more}"));
-                        sleep(PAUSE).await;
+                        sleep(ACCEPT_RETRY_INTERVAL).await;
                     }
                 },
                 () = session.boot.due() => self.check(&mut session.boot, spec).await,
@@ -324,13 +324,15 @@ impl Controller {
         self.status.send_modify(|status| status.phase = VmPhase::Stopping);
         let is_forced = self.desired_states.borrow_and_update().is_forced;
         let (is_asked, grace) = match (&session.slot, session.monitor.open()) {
-            _ if is_forced => (false, GRACE),
+            _ if is_forced => (false, POWER_BUTTON_TIMEOUT),
             (Some(slot), _) => {
                 slot.instance.dismiss();
                 (true, NF_GRACE)
             }
-            (None, Some(qmp)) => (qmp.execute("system_powerdown", Value::Null).await.is_ok(), GRACE),
-            (None, None) => (false, GRACE),
+            (None, Some(qmp)) => {
+                (qmp.execute("system_powerdown", Value::Null).await.is_ok(), POWER_BUTTON_TIMEOUT)
+            }
+            (None, None) => (false, POWER_BUTTON_TIMEOUT),
         };
         if is_asked {
             let desired_states = &mut self.desired_states;

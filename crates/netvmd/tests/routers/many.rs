@@ -17,12 +17,12 @@ const ROUTERS: u32 = 32;
 const INTERFACES: u32 = 4;
 /// Both take 0.6 to 0.8 s on a quiet machine, and up to 2.2 s at load 6. Without expedited grace periods they took 1.5 s and
 /// 3.6 s on a quiet machine.
-const MOST_START: Duration = Duration::from_secs(4);
-const MOST_GAP: Duration = Duration::from_millis(3200);
+const MAX_START: Duration = Duration::from_secs(4);
+const MAX_GAP: Duration = Duration::from_millis(3200);
 /// Kernel memory of the interfaces: 13 MB each when their sockets held the packet memory of the whole engine.
-const MOST_KERNEL_KIB: u64 = 300 << 10;
+const MAX_KERNEL_KIB: u64 = 300 << 10;
 /// Of a core. It was above 10 % when the worker had to poll.
-const MOST_IDLE_PERCENT: u128 = 5;
+const MAX_IDLE_PERCENT: u128 = 5;
 /// Generous: other tests run beside this one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -133,16 +133,16 @@ fn many_interfaces_cost_little() {
     let cost = measure(&config(&host), |daemon| is_expedited = expedites_exit(daemon));
     println!("{} interfaces: {cost:?}", ROUTERS * INTERFACES);
     if is_expedited {
-        assert!(cost.start < MOST_START && cost.gap < MOST_GAP, "{cost:?}");
+        assert!(cost.start < MAX_START && cost.gap < MAX_GAP, "{cost:?}");
     }
-    assert!(cost.kib < MOST_KERNEL_KIB, "{cost:?}");
-    assert!(cost.percent <= MOST_IDLE_PERCENT, "{cost:?}");
+    assert!(cost.kib < MAX_KERNEL_KIB, "{cost:?}");
+    assert!(cost.percent <= MAX_IDLE_PERCENT, "{cost:?}");
 }
 
 /// Of one router.
-const MOST_INTERFACES: u32 = 512;
+const MAX_INTERFACES: u32 = 512;
 /// Kernel memory of those: 1.6 GB for 128 once.
-const MOST_KERNEL_KIB_OF_512: u64 = 400 << 10;
+const MAX_KERNEL_KIB_OF_512: u64 = 400 << 10;
 /// Descriptors of an interface: its socket and the one by which netvmd sees that it is closed, the drop counter's, those of its
 /// XDP program, the map and the link.
 const DESCRIPTORS: usize = 9;
@@ -154,7 +154,7 @@ fn a_router_has_512_interfaces() {
     }
     let address = |n: u32| format!("10.{}.{}", 64 + n / 256, n % 256);
     // The first and the last have a host each, the others are on one port by VLAN.
-    let last = MOST_INTERFACES - 1;
+    let last = MAX_INTERFACES - 1;
     let host =
         |name: &str, n| Host::new(name, &[&format!("{}.2/24", address(n))], &[&format!("{}.1", address(n))]);
     let (first, second, wire) = (host("wa", 0), host("wb", last), Host::new("ww", &[], &[]));
@@ -170,7 +170,7 @@ fn a_router_has_512_interfaces() {
         .unwrap();
     }
     write!(config, "\n[[router]]\nname = \"{router}\"\n").unwrap();
-    for n in 0..MOST_INTERFACES {
+    for n in 0..MAX_INTERFACES {
         let at = match n {
             0 => "port = \"first\"".to_owned(),
             n if n == last => "port = \"second\"".to_owned(),
@@ -189,14 +189,14 @@ fn a_router_has_512_interfaces() {
         assert!(second.pings(&format!("{}.1", address(300))), "it has all addresses\n{}", daemon.log());
         let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
         let own = routers.iter().find(|own| own.name == router).unwrap();
-        assert_eq!(own.interfaces.len(), MOST_INTERFACES as usize);
+        assert_eq!(own.interfaces.len(), MAX_INTERFACES as usize);
         let passed = |n: usize| own.interfaces[n].rx_packets.min(own.interfaces[n].tx_packets);
         assert!(passed(0) > 0 && passed(last as usize) > 0 && passed(300) == 0, "{own:?}");
         until_forwarded(daemon, &first, &format!("{}.2", address(last)));
     });
-    println!("{MOST_INTERFACES} interfaces of a router: {cost:?}");
+    println!("{MAX_INTERFACES} interfaces of a router: {cost:?}");
     assert!(cost.start < PATIENCE && cost.gap < 2 * PATIENCE, "{cost:?}");
-    assert!(cost.kib < MOST_KERNEL_KIB_OF_512, "{cost:?}");
-    assert!(cost.percent <= 2 * MOST_IDLE_PERCENT, "{cost:?}");
-    assert!(cost.descriptors < DESCRIPTORS * MOST_INTERFACES as usize, "{cost:?}");
+    assert!(cost.kib < MAX_KERNEL_KIB_OF_512, "{cost:?}");
+    assert!(cost.percent <= 2 * MAX_IDLE_PERCENT, "{cost:?}");
+    assert!(cost.descriptors < DESCRIPTORS * MAX_INTERFACES as usize, "{cost:?}");
 }

@@ -289,7 +289,7 @@ fn is_harmless(options: &[Word<'_>], chains: &[String]) -> bool {
     let Some([_, target]) = target else { return true };
     chains.iter().any(|chain| **chain == *target.text)
         || ENDS.contains(&&*target.text)
-        || rule::GOES_ON.contains(&&*target.text)
+        || rule::CONTINUING_TARGETS.contains(&&*target.text)
 }
 
 /// `[PACKETS:BYTES]`.

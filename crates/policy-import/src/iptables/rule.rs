@@ -12,7 +12,7 @@ use crate::{Interfaces, IpVersion, Note, Why};
 use netvm_policy::Match;
 
 /// Targets without equivalent after which packets go on to the next rule, with the fields that rules match as they are.
-pub(super) const GOES_ON: [&str; 24] = [
+pub(super) const CONTINUING_TARGETS: [&str; 24] = [
     "AUDIT",
     "CHECKSUM",
     "CLASSIFY",
@@ -147,7 +147,7 @@ impl<'a> RuleReader<'a> {
             (None, "DROP") => End::Drop,
             (None, "REJECT") => End::Reject,
             (None, "RETURN") => End::Return,
-            (None, name) if GOES_ON.contains(&name) => End::Next,
+            (None, name) if CONTINUING_TARGETS.contains(&name) => End::Next,
             (None, _) => End::Unknown,
         }
     }

@@ -12,8 +12,8 @@ use crate::rule::Rule;
 use super::{Analysis, Kind, possible};
 
 /// Most cubes of a rule, and of all rules; larger ones are not compared.
-const MOST_OF_ONE: usize = 1 << 12;
-const MOST: usize = 1 << 18;
+const MAX_CUBES_OF_RULE: usize = 1 << 12;
+const MAX_CUBES_OF_ALL: usize = 1 << 18;
 
 /// The cubes of matchable rules.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Lowered {
         let mut places = HashMap::new();
         for (n, rule) in rules.iter().enumerate() {
             let start = lowered.cubes.len();
-            match rule.matches.cubes_within(MOST_OF_ONE.min(MOST - start)) {
+            match rule.matches.cubes_within(MAX_CUBES_OF_RULE.min(MAX_CUBES_OF_ALL - start)) {
                 Ok(cubes) => match nothing_fits(&cubes) {
                     Some(why) => found.warn(Kind::Impossible(why), n, None),
                     None => lowered.cubes.extend(cubes),

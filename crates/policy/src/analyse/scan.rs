@@ -10,7 +10,7 @@ use super::{Analysis, Kind, MAX_OVERLAPS, subtract};
 /// Most comparisons of cubes.
 const BUDGET: u64 = 20_000_000;
 /// Most earlier cubes considered to cover a cube together.
-const MOST_TOGETHER: usize = 32;
+const MAX_TOGETHER: usize = 32;
 
 /// The rules, and scratch memory for the current one.
 pub(super) struct Scan<'a> {
@@ -128,7 +128,7 @@ impl<'a> Scan<'a> {
                 if all && self.rules[other].actions.terminal.is_some() && lowered.ports_cover(other, rule) {
                     if covers {
                         whole = Some(whole.map_or(other, |first: usize| first.min(other)));
-                    } else if parts.len() <= MOST_TOGETHER {
+                    } else if parts.len() <= MAX_TOGETHER {
                         parts.push(place);
                     }
                 }
@@ -138,7 +138,7 @@ impl<'a> Scan<'a> {
             } else if all {
                 parts.sort_unstable();
                 let by: Vec<_> = parts.iter().map(|place| &lowered.cubes[*place]).collect();
-                all = (2..=MOST_TOGETHER).contains(&by.len()) && subtract::covered(cube, &by);
+                all = (2..=MAX_TOGETHER).contains(&by.len()) && subtract::covered(cube, &by);
                 first = parts.first().map_or(first, |place| first.min(lowered.owners[*place]));
             }
         }

@@ -7,7 +7,7 @@ use super::{Kind, Warning, analyse};
 use crate::rule::Rule;
 
 /// Most intersecting rules that are compared.
-const MOST: usize = 1024;
+const MAX_COMPARED: usize = 1024;
 
 /// Warnings about the rule at `place` and about later rules because of it, each for a pair of rules, in the order of
 /// the other rules. Does not find effects of several rules together.
@@ -30,7 +30,7 @@ pub fn about(rules: &[Rule], place: usize) -> Vec<Warning> {
     };
     let others = rules.iter().enumerate().filter(|(n, other)| *n != place && has_packets_of(other));
     let mut warnings = Vec::new();
-    for (n, other) in others.take(MOST) {
+    for (n, other) in others.take(MAX_COMPARED) {
         let (earlier, later) = (n.min(place), n.max(place));
         let pair = if n < place { [other, rule] } else { [rule, other] }.map(Clone::clone);
         let found = analyse(&pair).warnings.into_iter().find(|found| found.other.is_some());

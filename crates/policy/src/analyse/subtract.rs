@@ -4,7 +4,7 @@ use crate::cubes::{Cube, Fields};
 use crate::span::{Masked, Span};
 
 /// Most pieces; a cube that splits into more counts as not covered.
-const MOST_PIECES: usize = 128;
+const MAX_PIECES: usize = 128;
 
 /// Whether every packet of `cube` is in one of `by`. May return false if the proof takes too many pieces.
 pub(super) fn covered(cube: &Cube, by: &[&Cube]) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn covered(cube: &Cube, by: &[&Cube]) -> bool {
                 left.push(*piece);
             }
         }
-        if left.len() > MOST_PIECES {
+        if left.len() > MAX_PIECES {
             return false;
         }
         pieces = left;

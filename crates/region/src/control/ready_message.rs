@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::{MAX_COUNTERS, Mapping};
 
-const AT: u64 = 2560;
+const OFFSET: u64 = 2560;
 const TEXT_BYTES: usize = 4096 - 2560 - 8;
 const READY: u32 = 1;
 const FAILED: u32 = 2;
@@ -26,7 +26,7 @@ struct Block {
     text: [AtomicU8; TEXT_BYTES],
 }
 
-const _: () = assert!(AT as usize + size_of::<Block>() == 4096);
+const _: () = assert!(OFFSET as usize + size_of::<Block>() == 4096);
 
 /// The ready message of an NF in a VM; written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) fn read(control: &Mapping) -> Option<ReadyMessage> {
 
 fn block(control: &Mapping) -> &Block {
     // SAFETY: within the first page, which every mapping has; all fields are atomics.
-    unsafe { control.at::<Block>(AT).as_ref() }
+    unsafe { control.at::<Block>(OFFSET).as_ref() }
 }
 
 #[cfg(test)]

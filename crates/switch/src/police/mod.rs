@@ -23,7 +23,7 @@ const FRACTION: u32 = 20;
 const SECOND_BITS: u32 = 42;
 /// Longest burst in steps, 68 to 136 minutes: far below the wrap, which may make a bucket idle for that long look
 /// partly empty.
-const LONGEST: u64 = 1 << 54;
+const MAX_BURST_STEPS: u64 = 1 << 54;
 
 /// A token bucket.
 ///
@@ -95,7 +95,7 @@ impl Policer {
         };
         // Half a unit more, so that a burst may arrive in parts, each of which rounds up by less than a step.
         policer.depth = policer.cost_of(burst).saturating_add(policer.cost >> (FRACTION + 1));
-        if policer.depth > LONGEST {
+        if policer.depth > MAX_BURST_STEPS {
             return Err(PolicerError::BurstTooLong { rate, burst });
         }
         // Another worker may have seen a time up to a second later than ours.

@@ -24,9 +24,9 @@ use storm::Storm;
 /// Most hostile NFs at once.
 const HOSTILE_NFS: usize = 4;
 /// Longest time for which a container that restarts is away in milliseconds.
-const AWAY: u64 = 400;
+const MAX_ABSENCE_MILLIS: u64 = 400;
 /// Longest pause between two disturbances in milliseconds.
-const PAUSE: u64 = 150;
+const MAX_PAUSE_MILLIS: u64 = 150;
 /// Interval of checks while the last disturbances come to their end.
 const CHECK: Duration = Duration::from_millis(500);
 /// Limit for that; each disturbance has its own, which is shorter.
@@ -133,7 +133,7 @@ impl Disturber {
         }
         *self.counts.entry(kind).or_default() += u64::from(disturbs);
         daemon.check_alive()?;
-        std::thread::sleep(Duration::from_millis(self.random.u64(..PAUSE)));
+        std::thread::sleep(Duration::from_millis(self.random.u64(..MAX_PAUSE_MILLIS)));
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Disturber {
     fn change_container(&mut self) -> Result<(), Failure> {
         if self.has_container {
             interfaces::remove_namespace()?;
-            std::thread::sleep(Duration::from_millis(self.random.u64(..AWAY)));
+            std::thread::sleep(Duration::from_millis(self.random.u64(..MAX_ABSENCE_MILLIS)));
             self.has_container = self.random.bool();
         } else {
             self.has_container = true;

@@ -13,9 +13,9 @@ use crate::interfaces;
 /// Storm and flapping addresses must be reported within this time.
 const REPORT: Duration = Duration::from_secs(15);
 /// No packets and no problems after this time without a loop: problems are listed for 10 s after the last packet.
-const REST: Duration = Duration::from_secs(30);
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Packets between two checks that are no storm: the kernel's own.
-const FEW: u64 = 100;
+const MAX_KERNEL_PACKETS: u64 = 100;
 
 /// The loop.
 #[derive(Debug, Default)]
@@ -76,13 +76,13 @@ impl Storm {
                 let now = received(daemon)?;
                 let problems = problems(daemon)?;
                 let new = now.saturating_sub(before);
-                if new <= FEW && problems.is_empty() {
+                if new <= MAX_KERNEL_PACKETS && problems.is_empty() {
                     *self = Self::Over;
-                } else if since.elapsed() > REST {
+                } else if since.elapsed() > QUIESCE_TIMEOUT {
                     return Err(Failure::Broken(format!(
                         "a storm was not over {} s after its loop was cut: {new} packets since the last check, \
                          {problems:?}",
-                        REST.as_secs()
+                        QUIESCE_TIMEOUT.as_secs()
                     )));
                 } else {
                     *self = Self::Ends { since, received: now };

@@ -53,10 +53,10 @@ fn messages_are_whole_with_what_belongs_to_them() {
 fn what_is_longer_than_any_message_is_refused() {
     let header = |bytes: u32| [SET_FEATURES, 1, bytes].iter().flat_map(|word| word.to_ne_bytes()).collect();
     let event = numbered(1);
-    let fds = vec![event.as_fd(); MOST_FDS + 1];
+    let fds = vec![event.as_fd(); MAX_FDS + 1];
     let messages: [(Vec<u8>, &[BorrowedFd<'_>]); 3] = [
         (header(u32::MAX), &[]),
-        (header(MOST_BYTES as u32 + 1), &[]),
+        (header(MAX_BYTES as u32 + 1), &[]),
         (bytes(SET_FEATURES, 1, &[0; 8]), &fds),
     ];
     for (bytes, fds) in messages {

@@ -13,7 +13,7 @@ const RTM_NEWLINK: u16 = 16;
 /// Longest datagram.
 const DATAGRAM: usize = 64 << 10;
 /// Receive buffer: thousands of events.
-const KEPT: libc::c_int = 4 << 20;
+const RECEIVE_BUFFER: libc::c_int = 4 << 20;
 
 /// A change of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl LinkEvents {
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // If these fail, there are fewer events; callers look for themselves at intervals.
         let _ = set(&socket, libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID, 1);
-        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, KEPT);
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER);
         // SAFETY: a structure of integers: zeros are valid.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as libc::sa_family_t;

@@ -8,16 +8,16 @@ use crate::queue::{Kind, Operation};
 use crate::{Header, Queue, ReceiveError, Received};
 
 /// Most packets of a burst.
-pub const MOST_RECEIVED: usize = 8;
-const _: () = assert!(MOST_RECEIVED <= crate::queue::ring::OPERATIONS);
+pub const MAX_RECEIVED: usize = 8;
+const _: () = assert!(MAX_RECEIVED <= crate::queue::ring::OPERATIONS);
 /// Most parts of a packet.
-pub const MOST_PARTS: usize = 64;
+pub const MAX_PARTS: usize = 64;
 
 /// Places for packets to be received. Its memory is allocated once.
 #[derive(Debug)]
 pub struct ReceiveBurst {
-    headers: Box<[Header; MOST_RECEIVED]>,
-    controls: Box<[Control; MOST_RECEIVED]>,
+    headers: Box<[Header; MAX_RECEIVED]>,
+    controls: Box<[Control; MAX_RECEIVED]>,
     /// For each place, its header and its parts.
     parts: Vec<libc::iovec>,
     /// Where the parts of each place begin.
@@ -30,22 +30,22 @@ unsafe impl Send for ReceiveBurst {}
 impl Default for ReceiveBurst {
     fn default() -> Self {
         Self {
-            headers: Box::new([Header::default(); MOST_RECEIVED]),
-            controls: Box::new([Control([0; 64]); MOST_RECEIVED]),
-            parts: Vec::with_capacity(MOST_RECEIVED * (MOST_PARTS + 1)),
-            starts: Vec::with_capacity(MOST_RECEIVED),
+            headers: Box::new([Header::default(); MAX_RECEIVED]),
+            controls: Box::new([Control([0; 64]); MAX_RECEIVED]),
+            parts: Vec::with_capacity(MAX_RECEIVED * (MAX_PARTS + 1)),
+            starts: Vec::with_capacity(MAX_RECEIVED),
         }
     }
 }
 
 impl ReceiveBurst {
-    /// Adds a place: parts that are filled one after the other, at most [`MOST_PARTS`]. More than [`MOST_RECEIVED`]
+    /// Adds a place: parts that are filled one after the other, at most [`MAX_PARTS`]. More than [`MAX_RECEIVED`]
     /// places are left out.
     pub fn push(&mut self, parts: impl Iterator<Item = libc::iovec>) {
         let Some(header) = self.headers.get_mut(self.starts.len()) else { return };
         self.starts.push(self.parts.len());
         self.parts.push(libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<Header>() });
-        self.parts.extend(parts.take(MOST_PARTS));
+        self.parts.extend(parts.take(MAX_PARTS));
     }
 
     /// Receives packets into the places, in order, as long as there are any; has no places afterwards. Gives the outcome of
@@ -127,7 +127,7 @@ impl ReceiveBurst {
         mut each: impl FnMut(&Header, Result<Received, ReceiveError>),
     ) -> usize {
         // SAFETY: structures of integers and pointers: zeros are valid.
-        let mut messages: [libc::mmsghdr; MOST_RECEIVED] = unsafe { std::mem::zeroed() };
+        let mut messages: [libc::mmsghdr; MAX_RECEIVED] = unsafe { std::mem::zeroed() };
         let count = self.starts.len();
         for (place, message) in messages.iter_mut().take(count).enumerate() {
             let control = &raw mut self.controls[place].0;

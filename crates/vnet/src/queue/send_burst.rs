@@ -9,7 +9,7 @@ use crate::{Header, Queue, SendError};
 /// Most packets of a burst.
 const BURST: usize = 64;
 /// Most parts of all packets of a burst, their headers included.
-const PARTS: usize = 512;
+const MAX_BURST_PARTS: usize = 512;
 
 const _: () = assert!(BURST <= crate::queue::ring::OPERATIONS);
 
@@ -30,7 +30,7 @@ impl Default for SendBurst {
     fn default() -> Self {
         Self {
             headers: Box::new([Header::default(); BURST]),
-            parts: Vec::with_capacity(PARTS),
+            parts: Vec::with_capacity(MAX_BURST_PARTS),
             starts: Vec::with_capacity(BURST),
         }
     }
@@ -40,7 +40,7 @@ impl SendBurst {
     /// Whether there is room for a packet of so many parts; there always is if the burst is empty.
     #[must_use]
     pub fn has_room(&self, parts: usize) -> bool {
-        self.starts.len() < BURST && self.parts.len() + 1 + parts <= PARTS
+        self.starts.len() < BURST && self.parts.len() + 1 + parts <= MAX_BURST_PARTS
     }
 
     /// Adds a packet, for which there is room.

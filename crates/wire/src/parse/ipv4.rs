@@ -7,7 +7,7 @@ use crate::values::{Address, IpProto};
 /// Bytes of a header without options.
 const HEADER: usize = 20;
 /// Longest datagram.
-const LONGEST: usize = 65_535;
+const MAX_DATAGRAM: usize = 65_535;
 
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
@@ -48,7 +48,7 @@ pub(super) fn read(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Resul
 #[cold]
 fn fragment_of(field: u16, total_len: usize, protocol: IpProto) -> Result<Fragment, Malformed> {
     let offset = usize::from(field & OFFSET) * 8;
-    if offset + total_len > LONGEST {
+    if offset + total_len > MAX_DATAGRAM {
         return Err(Malformed::FragmentTooLong);
     }
     match offset {

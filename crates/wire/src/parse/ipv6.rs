@@ -10,7 +10,7 @@ pub const MAX_IPV6_EXTENSIONS: usize = 8;
 /// Bytes of the fixed header.
 const HEADER: usize = 40;
 /// Longest payload.
-const LONGEST: usize = 65_535;
+const MAX_PAYLOAD: usize = 65_535;
 
 #[inline]
 pub(super) fn read(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malformed> {
@@ -106,7 +106,7 @@ fn fragment_of(field: u16, before: usize, length: usize, protocol: IpProto) -> R
     const MORE_FRAGMENTS: u16 = 1;
     const FRAGMENT_HEADER: usize = 8;
     let offset = usize::from(field & OFFSET);
-    if before - FRAGMENT_HEADER + offset + length > LONGEST {
+    if before - FRAGMENT_HEADER + offset + length > MAX_PAYLOAD {
         return Err(Malformed::FragmentTooLong);
     }
     match offset {

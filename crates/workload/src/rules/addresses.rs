@@ -4,7 +4,7 @@ use crate::random::{Random, mix};
 
 /// Share of 1,000 draws that take the heavier of two branches: between an even split and a single path (the paper's
 /// skew).
-const HEAVIER: u64 = 600;
+const HEAVIER_BRANCH_SHARE: u64 = 600;
 
 /// A binary tree of IPv4 addresses, of which only the walked nodes exist.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl Tree {
             let hash = mix(self.seed ^ u64::from(path) << 6 ^ u64::from(level));
             let has_both = level < self.wide || hash % 1000 < u64::from(self.branching[level as usize / 4]);
             let heavier = (hash >> 32) as u32 & 1;
-            let takes_heavier = !has_both || random.per_mille(HEAVIER);
+            let takes_heavier = !has_both || random.per_mille(HEAVIER_BRANCH_SHARE);
             path = path << 1 | if takes_heavier { heavier } else { heavier ^ 1 };
         }
         match path >> 24 {

@@ -18,17 +18,17 @@ pub struct Holders(pub Vec<Holder>);
 
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 4;
+        const MAX_SHOWN: usize = 4;
         if self.0.is_empty() {
             return f.write_str("no process visible from here");
         }
-        for (index, Holder { pid, command }) in self.0.iter().take(SHOWN).enumerate() {
+        for (index, Holder { pid, command }) in self.0.iter().take(MAX_SHOWN).enumerate() {
             let comma = if index == 0 { "" } else { ", " };
             let own = if *pid == std::process::id() { ", this process" } else { "" };
             write!(f, "{comma}{command} (pid {pid}{own})")?;
         }
-        if self.0.len() > SHOWN {
-            write!(f, " and {} more", self.0.len() - SHOWN)?;
+        if self.0.len() > MAX_SHOWN {
+            write!(f, " and {} more", self.0.len() - MAX_SHOWN)?;
         }
         Ok(())
     }

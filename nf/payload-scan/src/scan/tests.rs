@@ -210,7 +210,7 @@ fn the_engine_gets_verdicts_for_the_rest_of_a_flow() {
     let (mut simulator, mut nf) = with(text, &["--skip-after", "1", "--default", "port:wan"]);
     assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "evil"]), [WAN, Verdict::Drop]);
     let (mut simulator, mut nf) = with(text, &["--skip-after", "1", "--whole-frame"]);
-    assert_eq!(verdicts(&mut simulator, &mut nf, &["a"]), [Verdict::SkipFlow(Idle::LONGEST)]);
+    assert_eq!(verdicts(&mut simulator, &mut nf, &["a"]), [Verdict::SkipFlow(Idle::MAX)]);
 }
 
 #[test]

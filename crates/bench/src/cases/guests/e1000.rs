@@ -45,9 +45,9 @@ use receive::{Capacity, Offered, Received};
 
 const FCS: u16 = 4;
 /// Length of the frames that the guest receives, without FCS.
-const SHORTEST: u16 = 60;
+const MIN_FRAME: u16 = 60;
 /// Time limit for the guest's answer, in addition to the duration of the command.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs the benchmark.
 ///
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
 
     fn answer(&mut self, guest: usize, start: &str) -> Result<String, BenchError> {
         let guest = self.guests.get_mut(guest);
-        guest.map_or(Ok(String::new()), |guest| guest.answer(&mut self.rig, start, PATIENCE))
+        guest.map_or(Ok(String::new()), |guest| guest.answer(&mut self.rig, start, ANSWER_TIMEOUT))
     }
 
     /// Waits for a guest's report of what it has received.
@@ -286,7 +286,7 @@ fn host(folder: &Path, core: u32, guests: usize, traffic: Traffic) -> netvm_mode
         layout.rule(*port, if goes_on { port_of(1, guest_card.card) } else { Action::Drop });
     }
     if let Traffic::Load(card, rate) = traffic {
-        let source = layout.port("load", paced(SHORTEST, rate), 1500);
+        let source = layout.port("load", paced(MIN_FRAME, rate), 1500);
         layout.rule(source, port_of(0, card));
     }
     layout.build()

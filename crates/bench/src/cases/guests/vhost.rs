@@ -27,7 +27,7 @@ use crate::setup::traffic::Traffic;
 const BUFFERS: u32 = 4096;
 const FCS: u16 = 4;
 /// The frame size without a suffix in the case's name.
-const SHORTEST: u16 = 64;
+const MIN_FRAME: u16 = 64;
 
 /// Runs the benchmark.
 ///
@@ -49,7 +49,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
     {
         let load =
             Load { bytes: size - FCS, traffic: Traffic::of(flows), rings: args.rings, is_timed: false };
-        let suffix = if size == SHORTEST { String::new() } else { format!("-{size}B") };
+        let suffix = if size == MIN_FRAME { String::new() } else { format!("-{size}B") };
         let [ours, peer, least] =
             ["netvm-normal", "ovs-normal", "floor"].map(|name| format!("{name}-{flows}{suffix}"));
         let name = ours.clone();

@@ -26,7 +26,7 @@ use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 
 /// Interval between single packets: many times any spin time before a sleep.
-const PAUSE: Duration = Duration::from_millis(50);
+const PACKET_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the benchmark.
 ///
@@ -71,7 +71,7 @@ fn idle(case: Case, packets: usize, cores: Cores, plan: &Plan) -> Result<Vec<Fig
     let mut probe = Probe::open()?;
     let (mut first, mut next, mut delay) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..packets {
-        rig.run(PAUSE)?;
+        rig.run(PACKET_INTERVAL)?;
         let (asleep, awake) = (probe.round_trip()?, probe.round_trip()?);
         first.push(asleep);
         next.push(awake);

@@ -27,10 +27,10 @@ const FRAME: u16 = 60;
 /// Offered loads in multiples of the slow chain's capacity.
 const LOADS: [f64; 7] = [0.5, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0];
 /// Factor by which the slow NF slows the chain.
-const SLOWED: f64 = 10.0;
+const SLOWDOWN: f64 = 10.0;
 /// A window of one load, and the time before it for the rings to fill or empty.
-const SLICE: Duration = Duration::from_millis(100);
-const SETTLE: Duration = Duration::from_millis(30);
+const LOAD_WINDOW: Duration = Duration::from_millis(100);
+const SETTLE_TIME: Duration = Duration::from_millis(30);
 /// Work per packet used to calibrate the cost of a unit.
 const PROBE_WORK: u32 = 400;
 
@@ -49,7 +49,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     };
     let fast = rate("overload, no slow NF", 0)?;
     let probe = rate("overload, calibration", PROBE_WORK)?;
-    let work = work_for(fast, probe, fast / SLOWED);
+    let work = work_for(fast, probe, fast / SLOWDOWN);
     eprintln!("without slow NF {fast:.3} Mpps; slow NF: {work} multiplications per packet");
     let mut subjects = [Subject::new("loads", move |plan| loads(work, cores, plan))];
     let mut rows = alternate(&plan, &mut subjects, &[])?;
@@ -152,9 +152,9 @@ impl Chain {
     /// A short window with another source.
     fn slice(&mut self, what: &str, port: PortKind) -> Result<Window, BenchError> {
         self.rig.engine().apply(&host(port, self.cores))?;
-        self.rig.run(SETTLE)?;
+        self.rig.run(SETTLE_TIME)?;
         let start = self.rig.sample();
-        self.rig.run(SLICE)?;
+        self.rig.run(LOAD_WINDOW)?;
         let window = Window::between(start, self.rig.sample());
         window.check_sound(what)?;
         window.check_forwarded(what)?;

@@ -24,7 +24,7 @@ use crate::measure::report::{Row, Unit};
 use crate::setup::guest::beside;
 
 /// Time limit for netvmd to start, to answer and to end.
-const PATIENCE: Duration = Duration::from_secs(15);
+const NETVMD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Interval of each watcher.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Windows of a run: with watchers (`true`) or without. The order cancels a steady drift.
@@ -97,7 +97,7 @@ impl Netvmd {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let process =
             command.spawn().map_err(BenchError::system(format!("cannot run {}", program.display())))?;
-        let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+        let agent = ureq::Agent::config_builder().timeout_global(Some(NETVMD_TIMEOUT)).build().into();
         let mut netvmd = Self { process, folder, address, agent, authorization: String::new() };
         netvmd.wait()?;
         Ok(netvmd)
@@ -114,11 +114,11 @@ impl Netvmd {
                     return Ok(());
                 }
             }
-            if start.elapsed() > PATIENCE || self.process.try_wait().is_ok_and(|end| end.is_some()) {
+            if start.elapsed() > NETVMD_TIMEOUT || self.process.try_wait().is_ok_and(|end| end.is_some()) {
                 let log = std::fs::read_to_string(log_path(self.folder.path())).unwrap_or_default();
                 return Err(failure(format!(
                     "no packet left within {} s; its log:\n{log}",
-                    PATIENCE.as_secs()
+                    NETVMD_TIMEOUT.as_secs()
                 )));
             }
             sleep(Duration::from_millis(20));
@@ -173,7 +173,7 @@ impl Drop for Netvmd {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
         let start = Instant::now();
-        while matches!(self.process.try_wait(), Ok(None)) && start.elapsed() < PATIENCE {
+        while matches!(self.process.try_wait(), Ok(None)) && start.elapsed() < NETVMD_TIMEOUT {
             sleep(Duration::from_millis(10));
         }
         let _ = self.process.kill();

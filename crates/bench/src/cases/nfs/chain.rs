@@ -39,7 +39,7 @@ use crate::setup::layout::{Layout, lossless};
 use crate::setup::rig::Rig;
 
 const LENGTHS: [usize; 4] = [1, 2, 4, 8];
-const LONGEST: usize = 8;
+const MAX_LENGTH: usize = 8;
 /// Slices of a window at fixed rate.
 const SLICES: u32 = 10;
 /// Frame size in bytes, without FCS.
@@ -67,7 +67,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         subjects
             .push(Subject::new(engine_case(length), move |plan| at_rate(length, cores, rate.get(), plan)));
     }
-    let flat = |case: fn(usize) -> String| Comparison::new(case(LONGEST), case(1));
+    let flat = |case: fn(usize) -> String| Comparison::new(case(MAX_LENGTH), case(1));
     alternate(&args.plan(), &mut subjects, &[flat(engine_case), flat(flat_out_case)])
 }
 
@@ -100,7 +100,7 @@ fn flat_out(length: usize, cores: Cores, rate: &Cell<u64>, plan: &Plan) -> Resul
     let mut figures = vec![Figure::new(what.as_str(), Unit::Mpps, window.mpps())];
     figures.push(cycles(flat_out_case(length), sum_of_stages(&window)));
     figures.push(cycles(format!("engine-busy-cycles-chain-{length}"), window.engine_cycles_per_packet()));
-    if length == LONGEST {
+    if length == MAX_LENGTH {
         rate.set((window.mpps() * 0.75e6) as u64);
         let medians: Vec<f64> =
             window.own_counters(0).into_iter().map(|hundredths| hundredths as f64 / 100.0).collect();
@@ -132,7 +132,7 @@ fn at_rate(length: usize, cores: Cores, rate: u64, plan: &Plan) -> Result<Vec<Fi
 
     let mut figures = vec![Figure::new(engine_case(length), Unit::CyclesPerPacket, middle(&sum_of_stages))];
     figures.push(Figure::new(what.as_str(), Unit::Mpps, middle(&Window::mpps)));
-    if length == 1 || length == LONGEST {
+    if length == 1 || length == MAX_LENGTH {
         for (n, stage) in slices[0].stages(&what).into_iter().enumerate() {
             let value = middle(&|slice| slice.stages(&what).get(n).map_or(0.0, |stage| stage.value));
             figures.push(Figure { value, ..stage });

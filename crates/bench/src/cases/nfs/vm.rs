@@ -38,7 +38,7 @@ const ROLE: &str = "forward";
 const PROGRAM: &str = "netvm-simple-forward";
 /// The ordinary guest's program.
 const FORWARDER: &str = "netvm-bench-packet";
-const TICK: Duration = Duration::from_millis(20);
+const MANAGER_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the benchmark.
 ///
@@ -122,7 +122,7 @@ fn circulate(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, Be
             let problem = format!("the ordinary guest sent no packet within {} s", BOOT.as_secs());
             return Err(BenchError::Guest { problem });
         }
-        rig.run(TICK)?;
+        rig.run(MANAGER_INTERVAL)?;
     }
     let (start, before) = (Instant::now(), from_guest(&mut rig));
     let window = rig.watch(plan)?;

@@ -32,10 +32,10 @@ const MEMORY: &str = "256";
 /// Ids of testpmd's lcores, for forwarding and for the prompt. They are too high to collide with ids of the other process.
 const LCORES: (u32, u32) = (126, 127);
 /// Once its file is this long, a tool has stored packets.
-const FIRST: u64 = 4096;
+const FIRST_FILE_BYTES: u64 = 4096;
 /// Time limit for a tool to store its first packet, and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-const TICK: Duration = Duration::from_millis(5);
+const TOOL_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A program that captures beside testpmd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +101,11 @@ impl Dpdk {
         };
         let bytes = || fs::metadata(&file).map_or(0, |data| data.len());
         let start = Instant::now();
-        while bytes() < FIRST {
-            if start.elapsed() > PATIENCE || process.has_ended() {
+        while bytes() < FIRST_FILE_BYTES {
+            if start.elapsed() > TOOL_TIMEOUT || process.has_ended() {
                 return Err(failed("stored no packet"));
             }
-            sleep(TICK);
+            sleep(POLL_INTERVAL);
         }
         sleep(plan.warm_up);
         let (begin, passed, first) = (Instant::now(), testpmd.sent(1)?.0, bytes());
@@ -115,10 +115,10 @@ impl Dpdk {
         process.interrupt();
         let end = Instant::now();
         while !process.has_ended() {
-            if end.elapsed() > PATIENCE {
+            if end.elapsed() > TOOL_TIMEOUT {
                 return Err(failed("does not end"));
             }
-            sleep(TICK);
+            sleep(POLL_INTERVAL);
         }
         // All its records have the same length.
         let share = (last - first) as f64 / bytes().max(1) as f64;

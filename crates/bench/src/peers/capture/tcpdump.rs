@@ -23,10 +23,10 @@ const RING: u32 = 32 << 10;
 /// Number of files in rotation and their size in millions of bytes, the same as netvm's.
 const FILES: (u32, u32) = (2, 268);
 /// Time limit for tcpdump to start and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TCPDUMP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which all sent packets have arrived.
-const SETTLES: Duration = Duration::from_millis(200);
-const TICK: Duration = Duration::from_millis(5);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A rate that no sender reaches, in packets per second.
 pub const LINE_RATE: f64 = 1e9;
 
@@ -93,26 +93,26 @@ impl Tcpdump {
         let read = || std::fs::read_to_string(&log).unwrap_or_default();
         let start = Instant::now();
         while !read().contains("listening on") {
-            if start.elapsed() > PATIENCE || child.has_ended() {
+            if start.elapsed() > TCPDUMP_TIMEOUT || child.has_ended() {
                 return Err(failed(format!("did not start: {}", read().trim())));
             }
-            sleep(TICK);
+            sleep(POLL_INTERVAL);
         }
         self.sender.send(&[rate], time);
         let sent = loop {
-            sleep(TICK);
+            sleep(POLL_INTERVAL);
             if let Some(sent) = self.sender.poll()? {
                 break sent.into_iter().next().unwrap_or_default();
             }
         };
-        sleep(SETTLES);
+        sleep(SETTLE_TIME);
         child.interrupt();
         let end = Instant::now();
         while !child.has_ended() {
-            if end.elapsed() > PATIENCE {
+            if end.elapsed() > TCPDUMP_TIMEOUT {
                 return Err(failed("does not end".to_owned()));
             }
-            sleep(TICK);
+            sleep(POLL_INTERVAL);
         }
         let text = read();
         let packets = captured(&text).ok_or_else(|| failed(format!("no count in: {}", text.trim())))?;

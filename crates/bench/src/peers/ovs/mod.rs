@@ -44,9 +44,9 @@ const GUESTS_MEMORY_MIB: u32 = 2560;
 /// Time limit for Open vSwitch to start, and to add its ports.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the rate to become stable, while caches and datapath fill.
-const SETTLING: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The rate is stable if two consecutive readings differ by less than this.
-const SETTLED: f64 = 0.03;
+const MAX_RATE_DIFFERENCE: f64 = 0.03;
 /// A thread that waits for its core for less than this percentage waits for kernel housekeeping only.
 const DISTURBED_PERCENT: f64 = 2.0;
 
@@ -271,16 +271,16 @@ impl Ovs {
         Ok(())
     }
 
-    /// Runs until the rate is stable, or for [`SETTLING`].
+    /// Runs until the rate is stable, or for [`SETTLE_TIMEOUT`].
     fn settle(&self, plan: &Plan) -> Result<(), BenchError> {
         let start = Instant::now();
         sleep(plan.warm_up);
         let (mut last, mut rate) = (self.forwarded()?, 0.0);
-        while start.elapsed() < SETTLING {
+        while start.elapsed() < SETTLE_TIMEOUT {
             sleep(plan.warm_up);
             let now = self.forwarded()?;
             let new = now.since(&last).map_or(0.0, |outcome| outcome.mpps);
-            if new > 0.0 && (new / rate - 1.0).abs() < SETTLED {
+            if new > 0.0 && (new / rate - 1.0).abs() < MAX_RATE_DIFFERENCE {
                 break;
             }
             (last, rate) = (now, new);

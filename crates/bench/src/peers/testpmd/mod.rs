@@ -19,7 +19,7 @@ pub const NAME: &str = "dpdk-testpmd";
 /// Time limit for testpmd to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that testpmd has to start.
-const STARTING: Duration = Duration::from_millis(1500);
+const START_TIME: Duration = Duration::from_millis(1500);
 
 /// Checks that testpmd is installed.
 ///
@@ -98,7 +98,7 @@ fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
         sleep(then);
         Ok(())
     };
-    sleep(STARTING);
+    sleep(START_TIME);
     type_line("start\n", plan.warm_up)?;
     type_line("show port stats 0\n", plan.window)?;
     type_line("show port stats 0\n", Duration::ZERO)?;

@@ -25,7 +25,7 @@ const SEND_BUFFER: libc::c_int = 64 << 20;
 /// Where a packet without a tag has the time at which it was sent, in nanoseconds since 1970, big-endian; 0 without one.
 pub const STAMP: usize = frames::ETHERNET + frames::IP + frames::UDP;
 /// If no burst is due within this time, the sender sleeps.
-const NAP: Duration = Duration::from_micros(100);
+const SLEEP_ABOVE: Duration = Duration::from_micros(100);
 
 /// A destination of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +170,8 @@ fn send(sockets: &mut [StreamSocket], rates: &[f64], time: Duration) -> Result<V
             sent.refused += (count - passed) as u64;
             next = None;
         }
-        if let Some(next) = next.filter(|next| *next > elapsed + NAP) {
-            thread::sleep(next - elapsed - NAP / 2);
+        if let Some(next) = next.filter(|next| *next > elapsed + SLEEP_ABOVE) {
+            thread::sleep(next - elapsed - SLEEP_ABOVE / 2);
         }
     }
 }

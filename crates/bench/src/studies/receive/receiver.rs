@@ -126,7 +126,7 @@ impl Receiver {
             if self.reported().is_some() {
                 return Ok(());
             }
-            std::thread::sleep(trial::TICK);
+            std::thread::sleep(trial::POLL_INTERVAL);
         }
         let problem = "did not begin to receive; its message is above".to_owned();
         Err(BenchError::Peer { peer: PROGRAM, problem })

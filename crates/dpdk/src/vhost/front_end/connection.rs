@@ -16,7 +16,7 @@ use super::super::lock;
 use super::device::{Device, changes_rings};
 
 /// Threads of a port's connections, including those that close descriptors of ended ones.
-pub(super) const MOST_THREADS: usize = 16;
+pub(super) const MAX_THREADS: usize = 16;
 /// A guest that has taken workers from its rings waits so long: each time costs all cores an interrupt.
 const PAUSE_INTERVAL: Duration = Duration::from_micros(50);
 
@@ -69,7 +69,7 @@ impl Connections {
 
     /// Serves a new guest in a thread of its own, or hangs up if that is impossible.
     pub(super) fn begin(self: &Arc<Self>, stream: UnixStream) {
-        if self.threads() >= MOST_THREADS {
+        if self.threads() >= MAX_THREADS {
             return;
         }
         let Some(device) = Device::new(self.guests.in_flight_dma.is_some()) else { return };

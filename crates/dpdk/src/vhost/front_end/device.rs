@@ -10,7 +10,7 @@ use ::vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVringStat
 use dpdk_sys as sys;
 use netvm_vhost_user::memory::GuestMemory;
 use netvm_vhost_user::payload::{number, structure};
-use netvm_vhost_user::protocol::{Addresses, LONGEST, PACKED, Protocol, REGIONS, RINGS, Region, SHORTEST};
+use netvm_vhost_user::protocol::{Addresses, MAX_RING, MIN_RING, PACKED, Protocol, REGIONS, RINGS, Region};
 use netvm_vhost_user::request::{
     GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
     SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK,
@@ -24,8 +24,8 @@ use super::super::{calls, lock, truncated};
 // What the state machine allows, the ring code serves.
 const _: () = assert!(
     RINGS == 2 * sys::NETVM_VHOST_MAX_PAIRS
-        && LONGEST == sys::NETVM_VHOST_MAX_ENTRIES
-        && SHORTEST == sys::NETVM_VHOST_MIN_ENTRIES
+        && MAX_RING == sys::NETVM_VHOST_MAX_ENTRIES
+        && MIN_RING == sys::NETVM_VHOST_MIN_ENTRIES
         && REGIONS == sys::NETVM_VHOST_MAX_REGIONS as usize
 );
 

@@ -130,7 +130,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixListener;
 
-    use super::super::connection::MOST_THREADS;
+    use super::super::connection::MAX_THREADS;
     use super::super::connection::tests::soon;
     use super::*;
 
@@ -147,16 +147,16 @@ mod tests {
         let connections = Arc::clone(&listener.connections);
         let connect = || UnixStream::connect(&guests.path).unwrap();
         let mut open: Vec<UnixStream> = Vec::new();
-        for number in 0..MOST_THREADS {
+        for number in 0..MAX_THREADS {
             open.push(connect());
             assert!(soon(|| connections.threads() == number + 1));
         }
         assert_eq!(connect().read(&mut [0]).unwrap(), 0);
         // One goes, and there is room for another.
         open.pop();
-        assert!(soon(|| connections.threads() < MOST_THREADS));
+        assert!(soon(|| connections.threads() < MAX_THREADS));
         open.push(connect());
-        assert!(soon(|| connections.threads() == MOST_THREADS));
+        assert!(soon(|| connections.threads() == MAX_THREADS));
         drop(listener);
         assert!(!guests.path.exists() && connections.is_empty());
         assert!(soon(|| connections.threads() == 0));

@@ -6,12 +6,12 @@ use netvm_clock as clock;
 use netvm_notify::{RateLimit, Signaller, Wake};
 
 /// From this number of packets received since the last interrupt, the guest's progress sets the interval.
-const MANY: u32 = 2;
+const MIN_PACKETS_TO_PACE: u32 = 2;
 /// Longest interval that follows from the guest's progress, if packets were received. A guest for which register accesses are
 /// expensive takes half a millisecond for an interrupt with few packets, so a shorter one would leave it no time.
-const LONGEST_MICROS: u64 = 4000;
+const MAX_MICROS: u64 = 4000;
 /// The same, if packets were only sent: their ring must not fill up meanwhile.
-const LONGEST_SENT_MICROS: u64 = 1000;
+const MAX_SENT_MICROS: u64 = 1000;
 
 /// One line.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Line {
     /// The driver has enabled its interrupts, after it had them disabled.
     pub(super) fn note_service(&mut self, now: u64) {
         if std::mem::take(&mut self.is_served) {
-            let took = now.wrapping_sub(self.last).min(clock::cycles_in_micros(LONGEST_MICROS));
+            let took = now.wrapping_sub(self.last).min(clock::cycles_in_micros(MAX_MICROS));
             self.service = self.service - self.service / 8 + took / 8;
         }
     }
@@ -60,8 +60,8 @@ impl Line {
     /// announce than sent packets. Returns whether it signalled.
     pub(super) fn signal(&mut self, least: u64, is_urgent: bool, now: u64) -> bool {
         let Some(eventfd) = &self.eventfd else { return false };
-        let follows = if self.packets >= MANY || !is_urgent { 2 * self.service } else { 0 };
-        let longest = if is_urgent { LONGEST_MICROS } else { LONGEST_SENT_MICROS };
+        let follows = if self.packets >= MIN_PACKETS_TO_PACE || !is_urgent { 2 * self.service } else { 0 };
+        let longest = if is_urgent { MAX_MICROS } else { MAX_SENT_MICROS };
         let least = least.max(follows.min(clock::cycles_in_micros(longest)));
         if self.last != 0 && now.wrapping_sub(self.last) < least {
             return false;

@@ -32,7 +32,7 @@ const SENT: u32 = cause::TXDW | cause::TXQE;
 /// An entry of IVAR is valid.
 const VALID: u32 = 1 << 3;
 /// Causes that are not those of a queue.
-const OTHERS: u32 = cause::LSC | cause::RXO | cause::MDAC;
+const OTHER_CAUSES: u32 = cause::LSC | cause::RXO | cause::MDAC;
 /// Shortest time between two announcements of lost packets. The driver of an 82574 handles each in an interrupt of its own,
 /// which takes the time that it would need to empty its ring.
 const OVERRUN_MICROS: u64 = 100_000;
@@ -233,7 +233,7 @@ impl Interrupts {
             for (some, bit) in [
                 (cause::RXT0 | cause::RXDMT0, cause::RXQ0),
                 (cause::TXDW, cause::TXQ0),
-                (OTHERS, cause::OTHER),
+                (OTHER_CAUSES, cause::OTHER),
             ] {
                 self.causes |= if causes & some == 0 { 0 } else { bit };
             }

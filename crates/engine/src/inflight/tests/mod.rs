@@ -9,7 +9,7 @@ use netvm_ring::Span;
 use steps::{Manner, Step};
 
 use super::sweep::SweepScope;
-use super::{MOST_CHANGES, queue};
+use super::{MAX_CHANGES, queue};
 use crate::ids::LinkId;
 
 fn give_back(rig: &mut Rig, of: usize, by: usize, manner: Manner) {
@@ -79,12 +79,12 @@ fn order_is_given_up_for_a_tick() {
 fn a_source_that_changes_often_is_given_up() {
     let mut rig = Rig::new();
     rig.step(Step::Tick);
-    for n in 0..=usize::from(MOST_CHANGES) + 1 {
+    for n in 0..=usize::from(MAX_CHANGES) + 1 {
         rig.hand_out(0, n % 2, 1);
         give_back(&mut rig, n % 2, 0, Manner::InOrder);
     }
     let thread = rig.thread(0, 0);
-    assert_eq!((thread.changes, thread.order_given_up), (MOST_CHANGES, true));
+    assert_eq!((thread.changes, thread.order_given_up), (MAX_CHANGES, true));
 }
 
 #[test]

@@ -9,10 +9,10 @@ use crate::ids::PortId;
 
 /// Ring entries of a router's punt port: the kernel gets thousands of packets a second, not millions.
 const PUNT_RING: u32 = 256;
-/// Ring entries of all punt ports together, two buffers of 2 KB each, as far as [`LEAST_RING`] allows.
+/// Ring entries of all punt ports together, two buffers of 2 KB each, as far as [`MIN_RING`] allows.
 const PUNT_RINGS: u32 = 16_384;
 /// The fewest entries of a ring.
-const LEAST_RING: u32 = 64;
+const MIN_RING: u32 = 64;
 
 /// The memory into which an AF_XDP port receives.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl XskQueues {
     /// The memory of an AF_XDP port that receives into a memory of `buffers` buffers. All ports in the engine's own
     /// memory share half of it; punt ports copy.
     pub(crate) fn memory(&self, host: &Host, config: &PortConfig, buffers: u32) -> XskMemory {
-        let within = |share: u32, most: u32| (1 << share.max(LEAST_RING).ilog2()).min(most);
+        let within = |share: u32, most: u32| (1 << share.max(MIN_RING).ilog2()).min(most);
         let is_private = self.punts.contains(&config.id);
         let full = RingSizes::default().fill;
         let entries = if is_private {

@@ -1,6 +1,6 @@
 //! Buffers of received packets: large buffers for segments, and marks of pending offloads.
 
-use dpdk::{Batch, LONGEST_HEADERS, Mbuf, Oversized, Unfinished};
+use dpdk::{Batch, MAX_HEADER_LENGTHS, Mbuf, Oversized, Unfinished};
 use netvm_region::Geometry;
 use netvm_vnet::{Header, Pending, Segments, pending};
 
@@ -43,7 +43,7 @@ pub(crate) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
     match pending {
         Pending::Nothing => {}
         Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, .. }) => {
-            let [most2, most3, most4] = LONGEST_HEADERS;
+            let [most2, most3, most4] = MAX_HEADER_LENGTHS;
             if l2 > most2 || l3 > most3 || l4 > most4 {
                 return None;
             }
@@ -53,7 +53,7 @@ pub(crate) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
             const L2: u16 = 14;
             let l3 = from - L2;
             match at - from {
-                6 | 16 if l3 <= LONGEST_HEADERS[1] => {
+                6 | 16 if l3 <= MAX_HEADER_LENGTHS[1] => {
                     packet.set_unfinished(Unfinished { l2: L2, l3, udp: at - from == 6 }, false);
                 }
                 _ => return packet.finish_checksum_at(from, at).then_some(()),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dpdk::{Batch, MOST_PARTS, Mbuf, Part};
+use dpdk::{Batch, MAX_PARTS, Mbuf, Part};
 use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
 
 use crate::drop_reason::DropReason;
@@ -19,7 +19,7 @@ use crate::memory::Memory;
 /// Bytes of a packet's beginning that offload requests may refer to.
 const FRONT: usize = 256;
 /// Most packets received at once, because other ports wait in the meantime.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 /// Buffers taken from the pool at once.
 const SPARE: usize = 32;
 /// A VLAN tag that may be inserted.
@@ -74,7 +74,7 @@ fn take_long(sent: &Sent<'_>, memory: &Memory) -> Option<Option<Mbuf>> {
     let mut place = Batch::new();
     let first = if begin_large(&mut place, memory, headroom) { geometry.large_room() as usize } else { 0 };
     let missing = sent.length.saturating_sub(first).div_ceil(room.max(1));
-    if missing >= MOST_PARTS || memory.pool.alloc_frames_into(&mut place, missing, headroom, 0) < missing {
+    if missing >= MAX_PARTS || memory.pool.alloc_frames_into(&mut place, missing, headroom, 0) < missing {
         return None;
     }
     let pieces = place.as_slice().iter().map(|buffer| {
@@ -120,7 +120,7 @@ impl Device for E1000Device {
         }
         let (queue, spare) = (&mut self.queue, &mut self.spare);
         let Some(mut turn) = queue.turn() else { return };
-        let malformed = turn.transmit(wanted.min(MOST_AT_ONCE), |sent| {
+        let malformed = turn.transmit(wanted.min(MAX_AT_ONCE), |sent| {
             let packet = take(sent, spare, memory)?;
             // `out` has room for `wanted` packets.
             Some(packet.is_some_and(|packet| out.push(packet).is_ok()))
@@ -147,13 +147,13 @@ impl Device for E1000Device {
         let mut receiving = turn.receive();
         let (mut sent, mut bytes, mut done, mut is_full) = (0, 0, 0, false);
         for packet in self.unsent.as_slice() {
-            let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
+            let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MAX_PARTS];
             let Some(parts) = packet.parts(&mut parts) else {
                 cx.note_drop(DropReason::TooLong, packet);
                 done += 1;
                 continue;
             };
-            let pieces: ArrayVec<(*const u8, usize), MOST_PARTS> =
+            let pieces: ArrayVec<(*const u8, usize), MAX_PARTS> =
                 parts.iter().map(|part| (part.bytes.cast_const().cast(), part.length)).collect();
             // SAFETY: the parts are of a packet that the device owns.
             match unsafe { receiving.put(Pieces(&pieces)) } {

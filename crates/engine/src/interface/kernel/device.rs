@@ -9,9 +9,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use dpdk::{Accepts, Batch, MOST_PARTS, Mbuf, Oversized, Part, Unfinished};
+use dpdk::{Accepts, Batch, MAX_PARTS, Mbuf, Oversized, Part, Unfinished};
 use netvm_vnet::{
-    Header, MOST_RECEIVED, Offloads, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments,
+    Header, MAX_RECEIVED, Offloads, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments,
     SendBurst, SendError, header_of,
 };
 
@@ -21,9 +21,9 @@ use crate::interface::device::{Arrival, Device, PortContext, TxBuffered};
 use crate::memory::Memory;
 
 /// The longest packet: a segment of 64 KB behind an Ethernet header with two tags.
-const LONGEST: usize = 65_535 + 22;
+const MAX_PACKET: usize = 65_535 + 22;
 /// Most packets received at once, because other ports wait in the meantime.
-const MOST_AT_ONCE: usize = 32;
+const MAX_AT_ONCE: usize = 32;
 
 /// What the interface of packet sockets does to packets that are sent by it; the manager follows it.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ pub(super) struct KernelDevice {
     /// What sent packets may.
     sent: SentOffloads,
     /// Buffers that the next packets are received into, each with room for the longest.
-    places: [Batch; MOST_RECEIVED],
+    places: [Batch; MAX_RECEIVED],
     /// Number of places for the next burst: as many as the last burst filled, or twice as many if it filled all.
     depth: usize,
     incoming: ReceiveBurst,
@@ -90,7 +90,7 @@ impl KernelDevice {
             queue,
             offloads,
             sent,
-            places: [const { Batch::new() }; MOST_RECEIVED],
+            places: [const { Batch::new() }; MAX_RECEIVED],
             depth: 1,
             incoming: ReceiveBurst::default(),
             unsent: Batch::new(),
@@ -104,13 +104,13 @@ impl KernelDevice {
     fn refill(&mut self, memory: &Memory, wanted: usize) -> usize {
         let geometry = memory.region().geometry();
         let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
-        let longest = if self.offloads.tcp { LONGEST } else { room };
+        let longest = if self.offloads.tcp { MAX_PACKET } else { room };
         let is_full = |place: &mut Batch| {
             let has_large = place.as_slice().first().is_some_and(|first| is_large(first, geometry));
             let begins_large = longest > room && (has_large || begin_large(place, memory, headroom));
             let (first, rest) =
                 if begins_large { (1, longest - geometry.large_room() as usize) } else { (0, longest) };
-            let needed = first + rest.div_ceil(room.max(1)).min(MOST_PARTS - 1);
+            let needed = first + rest.div_ceil(room.max(1)).min(MAX_PARTS - 1);
             let missing = needed.saturating_sub(place.len());
             missing == 0 || memory.pool.alloc_frames_into(place, missing, headroom, 0) == missing
         };
@@ -182,7 +182,7 @@ impl Device for KernelDevice {
             return;
         }
         self.was_empty = false;
-        let mut left = wanted.min(MOST_AT_ONCE);
+        let mut left = wanted.min(MAX_AT_ONCE);
         while left > 0 {
             // Without free buffers the kernel keeps its packets.
             let places = self.refill(memory, self.depth.min(left));
@@ -205,7 +205,7 @@ impl Device for KernelDevice {
             };
             // SAFETY: the places are buffers that this device owns.
             let used = unsafe { self.incoming.receive(&mut self.queue, each) };
-            self.depth = if used == self.depth { 2 * used } else { used.max(1) }.min(MOST_RECEIVED);
+            self.depth = if used == self.depth { 2 * used } else { used.max(1) }.min(MAX_RECEIVED);
             if used < places {
                 self.was_empty = true;
                 return;
@@ -223,7 +223,7 @@ impl Device for KernelDevice {
         let (packets, mut sent) = (self.unsent.as_slice(), 0);
         let (mut first, mut bytes) = (0, 0);
         for (n, packet) in packets.iter().enumerate() {
-            let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MOST_PARTS];
+            let mut parts = [const { Part { bytes: std::ptr::null_mut(), length: 0 } }; MAX_PARTS];
             let parts = packet.parts(&mut parts);
             if !parts.is_some_and(|parts| self.burst.has_room(parts.len())) {
                 let outcome = send(&mut self.burst, &mut self.queue, &packets[first..n], cx);

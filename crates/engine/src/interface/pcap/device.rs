@@ -41,7 +41,7 @@ impl Progress {
 const FLUSH_MICROS: u64 = 100_000;
 
 /// Most frames that a port reads for one burst, skipped ones included.
-const MOST_READS: usize = 64;
+const MAX_READS: usize = 64;
 
 /// A capture port.
 pub(super) struct Capture {
@@ -173,7 +173,7 @@ impl Device for Capture {
         while out.len() < wanted {
             if self.held.is_none() && self.input.is_some() {
                 // Frames that are skipped take no longer than others.
-                if reads == MOST_READS {
+                if reads == MAX_READS {
                     return;
                 }
                 reads += 1;

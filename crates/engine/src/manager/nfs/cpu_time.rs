@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Threads of a process that are read: it may have as many as it likes.
-const MOST_THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 /// Place of the scheduling policy among the fields of `stat` after the thread's name.
 const POLICY_FIELD: usize = 38;
 /// A thread of this policy runs only when no other wants the core: it is expected to wait.
@@ -40,7 +40,7 @@ impl CpuTime {
     pub(super) fn granted(&mut self, step: Duration) -> Duration {
         let Some(tasks) = self.tasks.as_ref().and_then(|tasks| fs::read_dir(tasks).ok()) else { return step };
         let (mut granted, mut ran) = (step, BTreeMap::new());
-        for task in tasks.flatten().take(MOST_THREADS) {
+        for task in tasks.flatten().take(MAX_THREADS) {
             let Some(thread) = Thread::read(&task.path()) else { continue };
             let Ok(id) = task.file_name().into_string() else { continue };
             if thread.wants_core {

@@ -24,7 +24,7 @@ use crate::manager::workers::{Pending, Workers};
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Pause after a reset that failed because no memory was free.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A group's old memory and NFs, until all buffers are back.
 pub(crate) struct Reset {
@@ -60,7 +60,7 @@ impl Nfs {
 
     /// Looks for damaged memory again after a pause, because there is none to replace it.
     pub(crate) fn pause_resets(&mut self) {
-        self.looked_at_memory = Instant::now() + RETRY;
+        self.looked_at_memory = Instant::now() + RETRY_INTERVAL;
     }
 
     /// The same group as one that is damaged, with new memory.

@@ -20,15 +20,15 @@ use netvm_model::{Host, NfStart};
 use super::Nfs;
 use super::instance::{Instance, InstanceState};
 use crate::ids::{InstanceId, NfThreadId, RoleId};
-use crate::inflight::held::{HeldPacket, HeldPacketCollector, MOST};
+use crate::inflight::held::{HeldPacket, HeldPacketCollector, MAX_HELD_PACKETS};
 use crate::inflight::sweep::{SweepScope, Swept};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::workers::{Pending, Workers};
 
 /// Time limit for a leaving NF to send on the packets that it holds.
-const GRACE: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time after which every worker certainly uses a new snapshot.
-const SETTLE: Duration = Duration::from_millis(10);
+const SNAPSHOT_SETTLE_TIME: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -93,7 +93,7 @@ impl Teardown {
                 && let Some(held) = held.take()
             {
                 self.last.packets.extend(held.into_packets());
-                self.last.packets.truncate(MOST);
+                self.last.packets.truncate(MAX_HELD_PACKETS);
             }
             if self.phase == Phase::FirstSweep {
                 self.first_sweep = self.first_sweep.max(done.at.duration_since(self.since));
@@ -285,7 +285,7 @@ impl Nfs {
     fn stop_leaving(&mut self, workers: &mut Workers) {
         let leaving = self.instances.values().filter(|nf| nf.state == InstanceState::Leaving);
         for (id, age) in leaving.map(|nf| (nf.id, nf.since.elapsed())).collect::<Vec<_>>() {
-            if age <= GRACE && (age <= SETTLE || !self.holds_nothing(id, workers)) {
+            if age <= LEAVE_TIMEOUT && (age <= SNAPSHOT_SETTLE_TIME || !self.holds_nothing(id, workers)) {
                 continue;
             }
             if let Some(instance) = self.instances.get(&id) {

@@ -1,8 +1,9 @@
 //! Moves queues from an overloaded worker to one that has time. In: the loads, once a second. Out: at most one move.
 //!
-//! A queue moves if its worker has been busy for over [`BUSY`] for [`SECONDS`] seconds, another worker of its NUMA node
-//! would be clearly less busy with it, and no queue has moved for [`PAUSE`]. Ports whose configuration names a worker
-//! stay, as do ports that follow another port and ports that have a queue on each worker.
+//! A queue moves if its worker has been busy for over [`OVERLOAD_THRESHOLD`] for [`OVERLOAD_SECONDS`] seconds, another
+//! worker of its NUMA node would be clearly less busy with it, and no queue has moved for [`MIN_MOVE_INTERVAL`]. Ports
+//! whose configuration names a worker stay, as do ports that follow another port and ports that have a queue on each
+//! worker.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,13 @@ use super::{Move, Placement};
 use crate::ids::{PortId, WorkerId};
 
 /// A worker that is busy for more thousandths of its time is overloaded.
-const BUSY: u32 = 900;
+const OVERLOAD_THRESHOLD: u32 = 900;
 /// A move has to make the busier of the two workers less busy by so many thousandths.
-const GAIN: u32 = 150;
+const MIN_GAIN: u32 = 150;
 /// Seconds for which a worker has to be overloaded.
-const SECONDS: u8 = 3;
+const OVERLOAD_SECONDS: u8 = 3;
 /// Time between two moves.
-const PAUSE: Duration = Duration::from_secs(5);
+const MIN_MOVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is known of overloaded workers.
 #[derive(Debug, Default)]
@@ -33,14 +34,14 @@ impl Balance {
         let workers = placement.nodes.len();
         self.overloaded.resize(workers, 0);
         for (n, seconds) in self.overloaded.iter_mut().enumerate() {
-            let is_busy = loads.of_worker(WorkerId(n as u8)) > BUSY;
+            let is_busy = loads.of_worker(WorkerId(n as u8)) > OVERLOAD_THRESHOLD;
             *seconds = if is_busy { seconds.saturating_add(1) } else { 0 };
         }
-        if self.last.is_some_and(|last| last.elapsed() < PAUSE) {
+        if self.last.is_some_and(|last| last.elapsed() < MIN_MOVE_INTERVAL) {
             return None;
         }
         let all = || (0..workers as u8).map(WorkerId);
-        let overloaded = all().filter(|worker| self.overloaded[worker.index()] >= SECONDS);
+        let overloaded = all().filter(|worker| self.overloaded[worker.index()] >= OVERLOAD_SECONDS);
         let from = overloaded.max_by_key(|worker| loads.of_worker(*worker))?;
         let node = placement.nodes[from.index()];
         let others = all().filter(|worker| *worker != from && placement.nodes[worker.index()] == node);
@@ -55,7 +56,7 @@ impl Balance {
         let candidates = movable.iter().filter(|port| placement.queues_of(**port, from) > 0);
         let (port, load) =
             candidates.filter_map(|port| Some((*port, after(*port)?))).min_by_key(|(_, load)| *load)?;
-        (load + GAIN <= busy).then_some(Move { port, from, to })
+        (load + MIN_GAIN <= busy).then_some(Move { port, from, to })
     }
 
     /// Notes that a move was tried.

@@ -14,7 +14,7 @@ use crate::counters::WorkerCounters;
 use crate::ids::{PortId, WorkerId};
 
 /// Interval of the measurements.
-const PERIOD: Duration = Duration::from_secs(1);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The measured loads; 0 before the first measurement.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Loads {
     ) -> bool {
         let began = *self.began.get_or_insert(now);
         let time = now.duration_since(began);
-        if time < PERIOD && now != began {
+        if time < MEASURE_INTERVAL && now != began {
             return false;
         }
         self.began = Some(now);

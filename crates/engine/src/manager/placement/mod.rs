@@ -3,9 +3,9 @@
 //!
 //! Ports that name a worker come first, then the others in the order of the configuration, then ports that share
 //! another port's worker. Each queue gets the worker with the fewest queues of the same port, then the least load in
-//! steps of [`STEP`], then the fewest queues; then the one that it had, then the first. Only workers on the port's NUMA
-//! node are candidates, if there are any. Nothing here is random, and a start knows no load: the same configuration
-//! always has the same workers.
+//! steps of [`MIN_LOAD_DIFFERENCE`], then the fewest queues; then the one that it had, then the first. Only workers on
+//! the port's NUMA node are candidates, if there are any. Nothing here is random, and a start knows no load: the same
+//! configuration always has the same workers.
 
 pub(crate) mod balance;
 pub(crate) mod load;
@@ -22,7 +22,7 @@ use load::Loads;
 use request::Request;
 
 /// Differences in load below this many thousandths of a worker do not count.
-const STEP: u32 = 100;
+const MIN_LOAD_DIFFERENCE: u32 = 100;
 
 /// The workers of a port's queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl<'a> Round<'a> {
         let former = self.former.get(&port).and_then(|place| place.workers.get(workers.len()));
         candidates.iter().copied().min_by_key(|worker| {
             let own = workers.iter().filter(|other| *other == worker).count();
-            let load = self.load.get(worker.index()).copied().unwrap_or_default() / STEP;
+            let load = self.load.get(worker.index()).copied().unwrap_or_default() / MIN_LOAD_DIFFERENCE;
             (own, load, self.placement.queues(*worker), former != Some(worker), *worker)
         })
     }

@@ -238,13 +238,13 @@ fn a_queue_moves_from_a_worker_that_stays_overloaded_to_the_one_with_most_time()
 fn a_short_peak_moves_nothing_and_moves_keep_their_distance() {
     let placement = placed(&[0, 0], &[pinned(0, 0), pinned(1, 0)]);
     let busy = Loads::given(&[990, 0], &[(PortId(0), WorkerId(0), 500), (PortId(1), WorkerId(0), 490)]);
-    let calm = Loads::given(&[890, 0], &[(PortId(0), WorkerId(0), 450), (PortId(1), WorkerId(0), 440)]);
+    let steady = Loads::given(&[890, 0], &[(PortId(0), WorkerId(0), 450), (PortId(1), WorkerId(0), 440)]);
     let movable = [PortId(0), PortId(1)];
     let mut balance = Balance::default();
     for _ in 0..5 {
         assert_eq!(balance.next(&placement, &busy, &movable), None);
         assert_eq!(balance.next(&placement, &busy, &movable), None);
-        assert_eq!(balance.next(&placement, &calm, &movable), None);
+        assert_eq!(balance.next(&placement, &steady, &movable), None);
     }
     assert!(first_move(&mut balance, &placement, &busy, &movable).1.is_some());
     balance.tried();

@@ -20,14 +20,14 @@ use crate::ids::{PortId, WorkerId};
 use crate::manager::notice::Notice;
 use crate::manager::placement::Move;
 use crate::manager::placement::request::Request;
-use crate::manager::workers::{ANSWER_WITHIN, Workers};
+use crate::manager::workers::{COMMAND_TIMEOUT, Workers};
 use crate::worker::handoff::Held;
 use crate::worker::{Command, Event};
 
 /// Time for NFs to return the old worker's packets. A device has room for what arrives meanwhile.
-const RETURN_WITHIN: Duration = Duration::from_millis(2);
+const RETURN_TIMEOUT: Duration = Duration::from_millis(2);
 /// The same, if the configuration names the worker: otherwise the port has to be closed and opened again.
-const RETURN_TO_NAMED_WITHIN: Duration = Duration::from_secs(1);
+const RETURN_TO_NAMED_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Ports {
     /// Moves a queue, if a worker is overloaded and another one is not.
@@ -38,7 +38,7 @@ impl Ports {
         let movable = self.movable(context.in_force.host);
         if let Some(wanted) = self.balance.next(&self.placement, &self.loads, &movable) {
             self.balance.tried();
-            self.move_queue(wanted, RETURN_WITHIN, context);
+            self.move_queue(wanted, RETURN_TIMEOUT, context);
         }
     }
 
@@ -61,7 +61,7 @@ impl Ports {
             let placed = self.placement.workers_of(port).to_vec();
             for from in placed.into_iter().filter(|from| *from != to) {
                 if self.open.contains_key(&port)
-                    && !self.move_queue(Move { port, from, to }, RETURN_TO_NAMED_WITHIN, context)
+                    && !self.move_queue(Move { port, from, to }, RETURN_TO_NAMED_TIMEOUT, context)
                 {
                     stuck.push(port);
                     break;
@@ -103,7 +103,7 @@ impl Ports {
         let Move { port, from, to } = wanted;
         workers.send(from, Command::TakeQueue(port, Held::new(port)));
         // A queue that does not come back in time would be lost.
-        let taken = workers.wait_for(ANSWER_WITHIN, |_, event| match event {
+        let taken = workers.wait_for(COMMAND_TIMEOUT, |_, event| match event {
             Event::QueueTaken(queue) => ControlFlow::Break(queue),
             other => ControlFlow::Continue(Some(other)),
         });

@@ -20,7 +20,7 @@ use crate::memory::Memory;
 use crate::worker::{Command, Event};
 
 /// Time limit for workers to return a port's queues.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An open port, and its queues, which no worker has yet.
 pub(super) type Opened = (PortState, Vec<(WorkerId, PortQueue)>);
@@ -118,8 +118,8 @@ impl Ports {
         };
         // A port without a device has no queues.
         let has_queues = !state.workers.is_empty();
-        if has_queues && context.workers.wait_for(CLOSING, take).is_none() {
-            return Err(state.error(OpenProblem::NotReturned { within: CLOSING }));
+        if has_queues && context.workers.wait_for(CLOSE_TIMEOUT, take).is_none() {
+            return Err(state.error(OpenProblem::NotReturned { within: CLOSE_TIMEOUT }));
         }
         let fault = self.open.remove(&id).and_then(|state| state.control.close());
         if let Some(fault) = fault {

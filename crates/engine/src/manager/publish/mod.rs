@@ -24,7 +24,7 @@ use crate::worker::Command;
 use snapshot::{Sources, View};
 
 /// Time limit for NFs to confirm a new table.
-const CONFIRMATION: Duration = Duration::from_millis(50);
+const CONFIRM_TIMEOUT: Duration = Duration::from_millis(50);
 /// Buckets of flows per sticky role, as a power of two: 256 KiB.
 const STICKY_ORDER: u32 = 16;
 /// Ticks without packets after which a flow may get another replica: longer than a packet can wait in a full ring of a
@@ -77,10 +77,10 @@ impl<'a> Publisher<'a> {
 
     /// As [`Publisher::publish`], but waits until NFs have confirmed the new tables before workers get new snapshots.
     /// An NF that does not know its next hop yet sends packets through the engine, and packets that it later sends
-    /// directly would overtake them. Waits at most [`CONFIRMATION`].
+    /// directly would overtake them. Waits at most [`CONFIRM_TIMEOUT`].
     pub(crate) fn publish_in_order(mut self) {
         let published = self.publish_tables();
-        let deadline = Instant::now() + CONFIRMATION;
+        let deadline = Instant::now() + CONFIRM_TIMEOUT;
         while !self.nfs.have_confirmed(&published) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }

@@ -14,7 +14,7 @@ use crate::snapshot::Shortened;
 
 /// Limit of such chains, which use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their
 /// chain.
-const MOST: usize = 64;
+const MAX_SHORTENED: usize = 64;
 
 impl Chains {
     /// The chains with bypassed hops.
@@ -52,7 +52,7 @@ impl Chains {
         }
         let is_free =
             |id: &ChainId| host.chain(*id).is_none() && self.shortened.iter().all(|short| short.id != *id);
-        let numbers = (MAX_CHAINS - MOST..MAX_CHAINS).map(|number| ChainId(number as u16));
+        let numbers = (MAX_CHAINS - MAX_SHORTENED..MAX_CHAINS).map(|number| ChainId(number as u16));
         let id = numbers.rev().find(is_free)?;
         Some(Shortened { id, of, without })
     }

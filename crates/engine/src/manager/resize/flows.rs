@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::ids::{LinkId, WorkerId};
 use crate::manager::nfs::Nfs;
-use crate::manager::workers::{ANSWER_WITHIN, Workers};
+use crate::manager::workers::{COMMAND_TIMEOUT, Workers};
 use crate::snapshot::FlowOwners;
 use crate::worker::{Command, Event, MovedFlow, MovedFlows};
 
@@ -41,7 +41,7 @@ pub(crate) fn move_verdicts(owners: &Arc<FlowOwners>, nfs: &Nfs, workers: &mut W
 /// A part of a worker's flows that others own now.
 fn take(from: WorkerId, flows: Box<MovedFlows>, workers: &mut Workers) -> Option<Box<MovedFlows>> {
     workers.send(from, Command::TakeFlows(flows));
-    workers.wait_for(ANSWER_WITHIN, |_, event| match event {
+    workers.wait_for(COMMAND_TIMEOUT, |_, event| match event {
         Event::FlowsTaken(flows) => ControlFlow::Break(flows),
         other => ControlFlow::Continue(Some(other)),
     })

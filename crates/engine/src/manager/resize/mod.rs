@@ -36,11 +36,11 @@ const ATTEMPTS: u32 = 10;
 /// Attempts to give a new worker its queues, which is not urgent.
 const ATTEMPTS_TO_SPREAD: u32 = 6;
 /// Interval at which the packets that are out are counted.
-const COUNT_EVERY: Duration = Duration::from_millis(5);
+const COUNT_INTERVAL: Duration = Duration::from_millis(5);
 /// Time that a change of the configuration waits for the workers to follow it. Then they go on by themselves.
-pub(super) const FOLLOW_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const FOLLOW_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that the next change waits for them.
-pub(super) const END_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The cores of the workers, the owners of flows, and the resize that is not done yet.
 pub(super) struct Resizes {
@@ -208,7 +208,7 @@ impl Resize {
     /// Whether NFs have returned the packets of workers that are to end, and these have passed them on; looks for them
     /// at intervals.
     pub(super) fn is_drained(&mut self, nfs: &Nfs, memory: &Memories, workers: &mut Workers) -> bool {
-        if self.counted.elapsed() < COUNT_EVERY {
+        if self.counted.elapsed() < COUNT_INTERVAL {
             return false;
         }
         self.counted = Instant::now();

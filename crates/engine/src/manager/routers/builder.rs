@@ -12,7 +12,7 @@ use std::time::Duration;
 use netvm_router::{Tables, Update, Versions};
 
 /// Interval at which the thread checks whether workers have released a version.
-const RETRY: Duration = Duration::from_millis(2);
+const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The builder's thread.
 pub(crate) struct Builder {
@@ -47,7 +47,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for commands; with `retry`, at most [`RETRY`]. `None` at the end.
+    /// Waits for commands; with `retry`, at most [`RELEASE_CHECK_INTERVAL`]. `None` at the end.
     fn wait(&self, retry: bool) -> Option<BTreeMap<u64, Command>> {
         let mut state = self.lock();
         state.is_working = retry;
@@ -60,8 +60,10 @@ impl Shared {
                 return Some(mem::take(&mut state.commands));
             }
             if retry {
-                let (mut state, _) =
-                    self.wake.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner);
+                let (mut state, _) = self
+                    .wake
+                    .wait_timeout(state, RELEASE_CHECK_INTERVAL)
+                    .unwrap_or_else(PoisonError::into_inner);
                 return (!state.is_ending).then(|| mem::take(&mut state.commands));
             }
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +172,7 @@ mod tests {
             {
                 return tables;
             }
-            std::thread::sleep(RETRY);
+            std::thread::sleep(RELEASE_CHECK_INTERVAL);
         }
     }
 
@@ -183,7 +185,7 @@ mod tests {
         let second = wait_for(&builder, 1, 2);
         builder.change(1, update("12.0.0.0/8"));
         builder.change(1, update("13.0.0.0/8"));
-        std::thread::sleep(10 * RETRY);
+        std::thread::sleep(10 * RELEASE_CHECK_INTERVAL);
         assert!(builder.take().is_empty());
         assert_eq!((first.routes().0, second.routes().0), (1, 2));
         drop(first);

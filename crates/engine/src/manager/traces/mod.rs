@@ -25,7 +25,7 @@ use history::History;
 
 /// Longest time for which records of a packet wait for the others: longer than a worker follows it. A worker that has
 /// ended has not sent its own.
-const LONGEST_WAIT: Duration = Duration::from_secs(7);
+const MAX_WAIT: Duration = Duration::from_secs(7);
 
 /// Which packets to trace.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +107,7 @@ impl Session {
 
     /// The records of a packet that has waited for too long for the others.
     fn incomplete(&mut self) -> Option<Vec<TraceRecord>> {
-        let (number, _) = self.parts.iter().find(|(_, parts)| parts.since.elapsed() > LONGEST_WAIT)?;
+        let (number, _) = self.parts.iter().find(|(_, parts)| parts.since.elapsed() > MAX_WAIT)?;
         let number = *number;
         self.parts.remove(&number).map(|parts| parts.records)
     }

@@ -11,11 +11,11 @@ use crate::manager::workers::Workers;
 use crate::worker::{LatencySample, Span};
 
 /// Most spans with a histogram. Further ones, for example after many changes of chains, are not measured.
-const SPANS: usize = 1024;
+const MAX_SPANS: usize = 1024;
 /// Workers measure for this long after a request.
-const ASKED: Duration = Duration::from_secs(60);
+const MEASURE_FOR: Duration = Duration::from_secs(60);
 /// The longest latency in the histogram, in nanoseconds.
-const LONGEST: u64 = 10_000_000_000;
+const MAX_LATENCY_NANOS: u64 = 10_000_000_000;
 
 /// Latencies of one span, in nanoseconds.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Latencies {
             self.histograms.clear();
             set_measuring(workers, true);
         }
-        self.until = Some(Instant::now() + ASKED);
+        self.until = Some(Instant::now() + MEASURE_FOR);
     }
 
     /// Has workers that were added measure, too, if the others do.
@@ -78,11 +78,11 @@ impl Latencies {
 
     fn record(&mut self, sample: LatencySample) {
         let nanos = u128::from(sample.cycles) * 1_000_000_000 / u128::from(clock::cycles_per_second().max(1));
-        let nanos = u64::try_from(nanos).unwrap_or(LONGEST);
+        let nanos = u64::try_from(nanos).unwrap_or(MAX_LATENCY_NANOS);
         let is_known = self.histograms.contains_key(&sample.span);
         if !is_known
-            && self.histograms.len() < SPANS
-            && let Ok(histogram) = Histogram::new_with_bounds(1, LONGEST, 2)
+            && self.histograms.len() < MAX_SPANS
+            && let Ok(histogram) = Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 2)
         {
             self.histograms.insert(sample.span, histogram);
         }

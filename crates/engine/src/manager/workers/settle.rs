@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use netvm_model::Host;
 
-use super::{LOOK_EVERY, Workers};
+use super::{POLL_INTERVAL, Workers};
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
 use crate::worker::Command;
@@ -87,7 +87,7 @@ impl Workers {
             if Instant::now() > deadline {
                 return false;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         true
     }

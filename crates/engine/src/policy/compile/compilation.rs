@@ -20,7 +20,7 @@ use crate::policy::switching::Switching;
 use crate::policy::{MeterOf, Policy};
 
 /// Limit of cubes per side.
-const MOST_CUBES: usize = 1 << 18;
+const MAX_CUBES: usize = 1 << 18;
 
 /// A compilation. `build` builds the table of a rule list, or changes an existing one.
 pub(super) struct Compilation<'a, F> {
@@ -124,9 +124,9 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let list = match old {
             Some(old) => {
                 let edited = Edited { before: &like.rules, rules, edit: self.edit };
-                old.list.changed(edited, side, MOST_CUBES)?
+                old.list.changed(edited, side, MAX_CUBES)?
             }
-            None => flatten(rules, side, MOST_CUBES)?,
+            None => flatten(rules, side, MAX_CUBES)?,
         };
         let base = self.decisions.len() as u32;
         self.decide(old, list.flats())?;

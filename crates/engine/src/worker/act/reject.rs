@@ -19,7 +19,7 @@ use crate::worker::next::{Dispatch, Next, Step};
 use crate::worker::packet::keys::HEADER_BYTES;
 
 /// Longest answer: ICMPv6 with the quoted part of the rejected packet.
-const LONGEST: usize = 54 + 8 + QUOTED;
+const MAX_ANSWER: usize = 54 + 8 + QUOTED;
 /// Most bytes of a rejected packet that an answer quotes.
 const QUOTED: usize = 128;
 /// Destination unreachable, communication administratively prohibited (RFC 1812 section 5.2.7.1).
@@ -34,7 +34,7 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
     let answers = &mut split.copies;
     if let Some(memory) = dp.memories.get(cx.memory) {
         for mbuf in batch.as_slice() {
-            let mut answer = [0u8; LONGEST];
+            let mut answer = [0u8; MAX_ANSWER];
             let length = answer_for(mbuf, &mut answer);
             let Some(length) = length.filter(|_| admits(dp.limits.rejects.as_ref(), dp.clock.now)) else {
                 continue;
@@ -54,7 +54,7 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
 
 /// Whether the sender of a rejected packet gets an answer, if the limit of answers admits it.
 pub(crate) fn has_answer(packet: &Mbuf) -> bool {
-    answer_for(packet, &mut [0; LONGEST]).is_some()
+    answer_for(packet, &mut [0; MAX_ANSWER]).is_some()
 }
 
 /// Writes the answer to a packet; `None` if it gets no answer.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn answered(frame: &[u8]) -> Option<Vec<u8>> {
-        let mut answer = [0; LONGEST];
+        let mut answer = [0; MAX_ANSWER];
         let length = answer_to(&frame[..frame.len().min(HEADER_BYTES)], frame.len(), &mut answer)?;
         Some(answer[..length].to_vec())
     }

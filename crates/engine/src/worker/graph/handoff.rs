@@ -1,7 +1,7 @@
 //! In: packets that other workers handed over, for ports for which only this worker has a tx queue. Out: to the tx stage.
 //!
 //! A turn takes one burst from each other worker, as it does from each port. From a worker whose packets fill the ring it takes
-//! up to [`MOST_BURSTS`]: these packets have cost more than those that still wait at a port.
+//! up to [`MAX_BURSTS`]: these packets have cost more than those that still wait at a port.
 //!
 //! Packets that other workers have received and whose flows this worker owns go to the same place as those that it has received
 //! itself. For their cost see [`owner`](crate::worker::owner).
@@ -24,13 +24,13 @@ use crate::worker::state::handoff::{HandoffPacket, Held, WAIT_ABOVE};
 use crate::worker::state::{BURST, Datapath};
 
 /// Bursts that a turn takes from a ring that is filling up.
-const MOST_BURSTS: usize = 4;
+const MAX_BURSTS: usize = 4;
 
 /// Sends packets that other workers handed over. Returns their number.
 pub(crate) fn take_handoffs(dp: &mut Datapath) -> usize {
     let mut count = 0;
     for peer in 0..dp.ports.handoff.peers() {
-        for _ in 0..MOST_BURSTS {
+        for _ in 0..MAX_BURSTS {
             let mut packets = ArrayVec::<HandoffPacket, BURST>::new();
             let waiting = dp.ports.handoff.take(peer, |packet| packets.push(packet));
             count += packets.len();

@@ -38,10 +38,10 @@ const SPIN_FOR_WOKEN_MICROS: u64 = 200;
 /// Time for which a worker spins before it yields its core to NFs that have packets.
 const SPIN_BEFORE_YIELDS_MICROS: u64 = 2;
 /// First and longest sleep while a port or an NF can only be polled.
-const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
-const LONGEST_POLLED_SLEEP: Duration = Duration::from_micros(400);
+const MIN_SLEEP: Duration = Duration::from_micros(20);
+const MAX_POLLED_SLEEP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 pub(crate) struct Backoff {
     mode: Idle,
@@ -78,7 +78,7 @@ impl Backoff {
             interval,
             is_shared: false,
             sharing: CoreSharing::default(),
-            polled_sleep: SHORTEST_SLEEP,
+            polled_sleep: MIN_SLEEP,
             wake,
             waiter,
             ports,
@@ -103,13 +103,13 @@ impl Backoff {
 
     pub(crate) const fn reset(&mut self) {
         self.since = None;
-        self.polled_sleep = SHORTEST_SLEEP;
+        self.polled_sleep = MIN_SLEEP;
     }
 
     fn spin_cycles(&self, awaited: Awaited, now: u64) -> u64 {
         let usual = clock::cycles_in_micros(SPIN_MICROS);
         match awaited {
-            _ if self.sharing.is_crowded(now) => clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS),
+            _ if self.sharing.is_contended(now) => clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS),
             Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
             Awaited::Nothing | Awaited::WokenAhead if self.shares_with_kernel => {
                 clock::cycles_in_micros(SHARED_SPIN_MICROS)
@@ -124,7 +124,7 @@ impl Backoff {
     /// Whether to yield the core after `idle` cycles without packets: NFs that share it could not return theirs otherwise.
     fn yields(&self, awaited: Awaited, idle: u64, now: u64) -> bool {
         self.mode != Idle::Poll
-            && !self.sharing.is_crowded(now)
+            && !self.sharing.is_contended(now)
             && matches!(awaited, Awaited::OfAwake | Awaited::OfWoken)
             && (self.is_shared || idle >= clock::cycles_in_micros(SPIN_BEFORE_YIELDS_MICROS))
     }
@@ -150,12 +150,12 @@ impl Backoff {
             return false;
         }
         dp.nfs.awaited = Awaited::Nothing;
-        let mut longest = LONGEST_SLEEP;
+        let mut longest = MAX_SLEEP;
         let mut empty = true;
         dp.nfs.each(|link| {
             empty &= link.from_nf.prepare_wait();
             if link.is_wake_pending() {
-                longest = SHORTEST_SLEEP;
+                longest = MIN_SLEEP;
             } else if link.is_poll_only() {
                 longest = longest.min(self.polled_sleep);
             }
@@ -177,7 +177,7 @@ impl Backoff {
     /// Sleeps, at most for `longest`.
     fn sleep(&mut self, dp: &mut Datapath, longest: Duration) {
         let limits = Limits { longest, polled: self.polled_sleep };
-        self.polled_sleep = (self.polled_sleep * 2).min(LONGEST_POLLED_SLEEP);
+        self.polled_sleep = (self.polled_sleep * 2).min(MAX_POLLED_SLEEP);
         let others = [self.wake.as_fd(), self.waiter.as_fd()];
         let [by_eventfd, by_nf] = self.ports.sleep(&mut dp.ports, others, limits);
         if by_eventfd {

@@ -9,16 +9,16 @@ use crate::drop_reason::DropReason;
 use crate::router::{Ingress, InterfacePath, PortInterfaces, PuntReason, RouterPath};
 
 /// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
-const COPY: usize = 64;
+const COPY_BYTES: usize = 64;
 /// Free bytes before them, for a tag.
-const ROOM: usize = 8;
+const TAG_ROOM: usize = 8;
 pub(super) const ETHERNET: usize = 14;
 pub(super) const TAG: usize = 4;
 /// The length of an IPv4 header without options; others are punted.
 pub(crate) const V4: usize = 20;
 /// The length of an IPv6 header.
 pub(crate) const V6: usize = 40;
-const _: () = assert!(ETHERNET + TAG + V6 <= COPY && TAG <= ROOM);
+const _: () = assert!(ETHERNET + TAG + V6 <= COPY_BYTES && TAG <= TAG_ROOM);
 
 /// The class of a packet by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum Class {
 /// Private copy of a packet's first bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Head {
-    bytes: [u8; ROOM + COPY],
+    bytes: [u8; TAG_ROOM + COPY_BYTES],
     /// Bytes of the packet in the copy.
     copied: u8,
     /// Of these, bytes before the IP header.
@@ -53,12 +53,13 @@ pub(crate) struct Head {
 const NO_INTERFACE: u16 = u16::MAX;
 
 impl Head {
-    pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM + COPY], copied: 0, l2: 0, start: 0, interface: 0 };
+    pub(crate) const EMPTY: Self =
+        Self { bytes: [0; TAG_ROOM + COPY_BYTES], copied: 0, l2: 0, start: 0, interface: 0 };
 
     /// Copies the headers of a packet.
     #[inline(always)]
     pub(super) fn read(&mut self, mbuf: &Mbuf) {
-        let Some(line) = self.bytes.last_chunk_mut::<COPY>() else { return };
+        let Some(line) = self.bytes.last_chunk_mut::<COPY_BYTES>() else { return };
         let copied = match mbuf.copy_first(line) {
             0 => mbuf.copy_to(line),
             copied => copied,
@@ -69,9 +70,9 @@ impl Head {
     /// Copies the headers from bytes.
     #[cfg(test)]
     pub(crate) fn of(packet: &[u8]) -> Self {
-        let copied = packet.len().min(COPY);
+        let copied = packet.len().min(COPY_BYTES);
         let mut head = Self { copied: copied as u8, ..Self::EMPTY };
-        head.bytes[ROOM..ROOM + copied].copy_from_slice(&packet[..copied]);
+        head.bytes[TAG_ROOM..TAG_ROOM + copied].copy_from_slice(&packet[..copied]);
         head
     }
 
@@ -107,7 +108,7 @@ impl Head {
     }
 
     fn ip_bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.bytes.get(ROOM + usize::from(self.l2) + at..)?.first_chunk().copied()
+        self.bytes.get(TAG_ROOM + usize::from(self.l2) + at..)?.first_chunk().copied()
     }
 
     /// Finds the ingress interface of a packet of `length` bytes, of those on its port, and checks the packet.
@@ -119,8 +120,8 @@ impl Head {
         length: u32,
     ) -> Class {
         (self.interface, self.l2) = (NO_INTERFACE, 0);
-        let end = ROOM + usize::from(self.copied).min(COPY);
-        let packet = &self.bytes[ROOM..end];
+        let end = TAG_ROOM + usize::from(self.copied).min(COPY_BYTES);
+        let packet = &self.bytes[TAG_ROOM..end];
         let Some(ethernet) = packet.first_chunk::<ETHERNET>() else {
             return Class::Drop(DropReason::BadIpHeader);
         };
@@ -196,10 +197,10 @@ impl Head {
     /// first [`Self::old`] bytes of the packet; `None` if its TTL expires here.
     #[inline(always)]
     pub(crate) fn forward(&mut self, out: &InterfacePath, to: MacAddr, header: usize) -> Option<&[u8]> {
-        let ip = ROOM + usize::from(self.l2);
+        let ip = TAG_ROOM + usize::from(self.l2);
         let counted = self.bytes.get_mut(ip..ip + header)?;
         if header == V4 { forward_v4(counted) } else { forward_v6(counted) }.ok()?;
-        let priority = if self.is_tagged() { self.bytes[ROOM + ETHERNET] & 0xf0 } else { 0 };
+        let priority = if self.is_tagged() { self.bytes[TAG_ROOM + ETHERNET] & 0xf0 } else { 0 };
         let tag = if out.vlan.is_some() { TAG } else { 0 };
         let start = ip - ETHERNET - tag;
         let link = self.bytes.get_mut(start..start + ETHERNET + 2)?;
@@ -218,7 +219,7 @@ impl Head {
     /// The bytes that [`Head::forward`] returned.
     #[inline(always)]
     pub(super) fn rewritten(&self, header: usize) -> &[u8] {
-        let end = ROOM + usize::from(self.l2) + header;
+        let end = TAG_ROOM + usize::from(self.l2) + header;
         self.bytes.get(usize::from(self.start)..end).unwrap_or_default()
     }
 }

@@ -5,9 +5,9 @@ use crate::policy::Share;
 /// The whole worker, or an owner's whole share.
 pub(super) const WHOLE: u64 = 1 << 16;
 /// The smallest share, which bounds how far a virtual time goes ahead.
-const LEAST: u64 = WHOLE / 4096;
+const MIN_SHARE: u64 = WHOLE / 4096;
 /// How far a port may be ahead: one or two bursts of forwarded packets, so that a turn serves all ports with similar shares.
-const AHEAD: u64 = 1 << 15;
+const MAX_LEAD: u64 = 1 << 15;
 
 /// The worker's time that an owner, or a port of an owner, has used.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl VirtualClock {
 
     #[inline(always)]
     pub(super) const fn is_ahead(&self, account: &Account) -> bool {
-        self.is_contended && is_later(account.finish, self.now.wrapping_add(AHEAD))
+        self.is_contended && is_later(account.finish, self.now.wrapping_add(MAX_LEAD))
     }
 
     #[inline(always)]
@@ -100,7 +100,7 @@ impl Demand {
         let all = if account.has_backlog { self } else { self.with(account, &reserve) };
         let rest = WHOLE.saturating_sub(all.reserved);
         (reserve(account) + rest * u64::from(account.configured.weight) / all.weights.max(1))
-            .clamp(LEAST, WHOLE)
+            .clamp(MIN_SHARE, WHOLE)
     }
 }
 

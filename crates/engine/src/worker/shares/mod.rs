@@ -28,7 +28,7 @@ use account::{Account, Demand, VirtualClock, WHOLE, reserve};
 
 /// Most cycles charged for a burst, some 16,000 per packet. If the worker loses its core, it is away for longer, which must not
 /// be charged to a port.
-const MOST: u64 = 1 << 20;
+const MAX_CHARGE: u64 = 1 << 20;
 /// A burst of this many packets means that the port has a backlog: a TAP or packet socket never returns more at once.
 const BACKLOG: usize = BURST / 2;
 
@@ -163,7 +163,7 @@ impl Shares {
         let Some(port) = self.ports.get_mut(n) else { return };
         let cycles = if packets == 0 { 0 } else { cycles };
         counters.ports[port.port.index()].cycles.add(cycles);
-        let cycles = cycles.min(MOST);
+        let cycles = cycles.min(MAX_CHARGE);
         let owner = &mut self.owners[port.owner];
         owner.ports.charge(&mut port.account, cycles);
         self.virtual_clock.charge(&mut owner.account, cycles);

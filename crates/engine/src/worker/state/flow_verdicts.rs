@@ -30,7 +30,7 @@ const FLOWS: u32 = 16_384;
 /// Most verdicts on one flow.
 pub(crate) const MAX_VERDICTS: usize = 4;
 /// The generation of all entries: verdicts do not depend on the policy's generation.
-pub(super) const ALWAYS: u32 = 0;
+pub(super) const ANY_GENERATION: u32 = 0;
 
 /// A verdict of one NF thread on one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl FlowVerdicts {
         }
         let slot = slot.unwrap_or_else(|| {
             let new = New { decision: 0, extra: 0, lifetime: Options::NEVER };
-            let slot = self.table.insert(port.0, &key, new, Validity { generation: ALWAYS, now });
+            let slot = self.table.insert(port.0, &key, new, Validity { generation: ANY_GENERATION, now });
             self.verdicts[slot.index()] = [None; MAX_VERDICTS];
             slot
         });
@@ -148,8 +148,12 @@ impl FlowVerdicts {
         for (masked, key) in masked.iter_mut().zip(keys) {
             *masked = UsedFields::default().mask(*key);
         }
-        let found =
-            self.table.find(port.0, &masked[..keys.len()], Validity { generation: ALWAYS, now }, slots);
+        let found = self.table.find(
+            port.0,
+            &masked[..keys.len()],
+            Validity { generation: ANY_GENERATION, now },
+            slots,
+        );
         let mut left = found;
         while left != 0 {
             let slot = slots[left.trailing_zeros() as usize];

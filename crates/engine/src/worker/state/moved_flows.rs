@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use netvm_flow::{New, Options, Slot, Validity};
 use netvm_wire::FlowKey;
 
-use super::flow_verdicts::{ALWAYS, FlowVerdicts, MAX_VERDICTS, Verdict};
+use super::flow_verdicts::{ANY_GENERATION, FlowVerdicts, MAX_VERDICTS, Verdict};
 use crate::ids::{PortId, WorkerId};
 use crate::snapshot::FlowOwners;
 use crate::worker::packet::keys::owner_hash;
@@ -78,7 +78,7 @@ impl FlowVerdicts {
         if !self.any() {
             return false;
         }
-        let validity = Validity { generation: ALWAYS, now };
+        let validity = Validity { generation: ANY_GENERATION, now };
         let entries = self.table.entries_from(slots.start, slots.len(), validity);
         let used: ArrayVec<Slot, SLOTS> = entries.map(|(slot, _)| slot).take(SLOTS).collect();
         for slot in used {
@@ -99,7 +99,8 @@ impl FlowVerdicts {
     pub(crate) fn add_moved(&mut self, moved: &MovedFlows, now: u32) {
         for flow in &moved.flows {
             let new = New { decision: 0, extra: 0, lifetime: Options::NEVER };
-            let slot = self.table.insert(flow.port.0, &flow.key, new, Validity { generation: ALWAYS, now });
+            let slot =
+                self.table.insert(flow.port.0, &flow.key, new, Validity { generation: ANY_GENERATION, now });
             self.table.hit(slot, 0, 0, flow.last_used);
             self.verdicts[slot.index()] = flow.verdicts.map(|verdict| Some(self.renewed(verdict?)));
             self.any = true;

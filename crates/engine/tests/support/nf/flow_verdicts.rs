@@ -38,13 +38,13 @@ impl NetworkFunction for FlowVerdicts {
         match self.kind {
             "skip" => Verdict::SkipFlow(Idle(self.number)),
             "drop" => Verdict::DropFlow(Idle(self.number)),
-            "drop-one" if flow == self.number => Verdict::DropFlow(Idle::LONGEST),
+            "drop-one" if flow == self.number => Verdict::DropFlow(Idle::MAX),
             // The returned packet looks as if it belonged to the next flow.
             "forge" if flow == self.number => {
                 packet.data_mut()[FLOW_BYTE] += 1;
-                Verdict::DropFlow(Idle::LONGEST)
+                Verdict::DropFlow(Idle::MAX)
             }
-            "withdraw" if !self.withdrawn => Verdict::DropFlow(Idle::LONGEST),
+            "withdraw" if !self.withdrawn => Verdict::DropFlow(Idle::MAX),
             _ => Verdict::Next,
         }
     }

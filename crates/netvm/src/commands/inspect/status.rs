@@ -12,7 +12,7 @@ use crate::format::{count, duration, plural};
 use crate::output::{Output, lines};
 
 /// Interval between attempts to reach a netvmd that starts.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Prints the state of netvmd and its workers, after waiting at most `wait` seconds for a netvmd that starts, and for the NFs that
 /// it starts for its chains.
@@ -20,8 +20,8 @@ pub async fn status(client: &Client, output: &Output, wait: Option<u64>) -> Resu
     let end = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     let status = loop {
         match client.status().await {
-            Err(ClientError::NotRunning { .. }) if Instant::now() < end => sleep(AGAIN).await,
-            Ok(_) if Instant::now() < end && lacks_nfs(client).await? => sleep(AGAIN).await,
+            Err(ClientError::NotRunning { .. }) if Instant::now() < end => sleep(RETRY_INTERVAL).await,
+            Ok(_) if Instant::now() < end && lacks_nfs(client).await? => sleep(RETRY_INTERVAL).await,
             status => break status?,
         }
     };

@@ -3,7 +3,7 @@
 mod lookup;
 
 use netvm_api::{
-    AddRoutes, Client, MOST_ROUTES, NeighbourInfo, RemoveRoutes, RouteAction, RouteInfo, RouteQuery,
+    AddRoutes, Client, MAX_ROUTES, NeighbourInfo, RemoveRoutes, RouteAction, RouteInfo, RouteQuery,
     RouterInfo, RouterRoutes,
 };
 
@@ -95,11 +95,11 @@ async fn pages(
     mut query: RouteQuery,
     limit: usize,
 ) -> Result<RouterRoutes, CliError> {
-    query.most = Some(limit.min(MOST_ROUTES));
+    query.most = Some(limit.min(MAX_ROUTES));
     let mut shown = client.routes(name, &query).await?;
     while shown.more > 0 && shown.routes.len() < limit {
         query.after = shown.routes.last().map(|route| route.prefix.clone());
-        query.most = Some((limit - shown.routes.len()).min(MOST_ROUTES));
+        query.most = Some((limit - shown.routes.len()).min(MAX_ROUTES));
         let page = client.routes(name, &query).await?;
         shown.more = page.more;
         if page.routes.is_empty() {

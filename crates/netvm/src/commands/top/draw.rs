@@ -13,7 +13,7 @@ use crate::format::{count, duration, rate};
 /// Parts: ports, chains, NFs, drops.
 pub(super) const PARTS: usize = 4;
 /// Minimum lines of a part: its title and head, and two rows.
-const LEAST: u16 = 4;
+const MIN_PART_LINES: u16 = 4;
 
 const HELP: &str = "q, Esc   end
 Tab      the next part is large
@@ -42,7 +42,7 @@ pub(super) struct Screen {
 /// Lines for all rows of a view.
 pub(super) fn height(view: &View) -> u16 {
     let rows = view.ports.len() + view.chains.len() + view.nfs.len() + view.drops.len();
-    u16::try_from(rows + 2 * PARTS + 2).unwrap_or(u16::MAX).max(PARTS as u16 * LEAST + 2)
+    u16::try_from(rows + 2 * PARTS + 2).unwrap_or(u16::MAX).max(PARTS as u16 * MIN_PART_LINES + 2)
 }
 
 impl Screen {
@@ -129,7 +129,7 @@ fn workers(view: &View) -> Line<'static> {
 /// The height of each part: what it needs, if all fit; else the minimum, with the rest for the `large` part
 /// first.
 fn heights(wanted: &[u16], room: u16, large: usize) -> Vec<u16> {
-    let mut heights: Vec<u16> = wanted.iter().map(|wanted| (*wanted).min(LEAST)).collect();
+    let mut heights: Vec<u16> = wanted.iter().map(|wanted| (*wanted).min(MIN_PART_LINES)).collect();
     let mut left = room.saturating_sub(heights.iter().sum());
     let order = std::iter::once(large).chain((0..wanted.len()).filter(|n| *n != large));
     for n in order {

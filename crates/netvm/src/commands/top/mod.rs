@@ -23,7 +23,7 @@ use view::View;
 /// How often keys are read.
 const KEYS: Duration = Duration::from_millis(40);
 /// Interval between attempts to reach a netvmd that starts.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Columns of a view that is printed.
 const WIDTH: u16 = 120;
 
@@ -81,7 +81,7 @@ impl StatsReader<'_> {
         loop {
             match self.read_if_there().await? {
                 Some(view) => return Ok(view),
-                None => sleep(AGAIN).await,
+                None => sleep(RETRY_INTERVAL).await,
             }
         }
     }

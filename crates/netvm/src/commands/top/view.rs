@@ -6,11 +6,11 @@ use netvm_api::{ChainInfo, ChainState, NfInfo, NfState, PortInfo, Stats};
 use serde::Serialize;
 
 /// From this share of a ring's slots on, an NF is too slow, in percent.
-const FULL: f64 = 25.0;
+const FULL_PERCENT: f64 = 25.0;
 /// From this load on, an NF is nearly too slow, in percent of its cores.
-const BUSY: f64 = 80.0;
+const BUSY_PERCENT: f64 = 80.0;
 /// Load in percent below which an NF does nothing.
-const AT_WORK: f64 = 1.0;
+const MIN_LOAD: f64 = 1.0;
 
 /// Everything that is shown. Rates are per second.
 #[derive(Debug, Default, Serialize)]
@@ -217,11 +217,11 @@ fn chain_row(chain: &ChainInfo, before: &Stats, span: Span, nfs: &[NfRow]) -> Ch
 /// does nothing is none: its NF hangs, or gets no core.
 fn bottleneck(hops: &[HopRow]) -> Option<usize> {
     let most = |of: fn(&HopRow) -> f64, limit: f64| {
-        let working = hops.iter().enumerate().filter(|(_, hop)| hop.load_percent >= AT_WORK);
+        let working = hops.iter().enumerate().filter(|(_, hop)| hop.load_percent >= MIN_LOAD);
         let most = working.max_by(|(_, a), (_, b)| of(a).total_cmp(&of(b)));
         most.filter(|(_, hop)| of(hop) >= limit).map(|(n, _)| n)
     };
-    most(|hop| hop.ring_percent, FULL).or_else(|| most(|hop| hop.load_percent, BUSY))
+    most(|hop| hop.ring_percent, FULL_PERCENT).or_else(|| most(|hop| hop.load_percent, BUSY_PERCENT))
 }
 
 /// Drops, those with most per second first.

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use netvm_api::{CaptureFile, LONGEST_FILTER};
+use netvm_api::{CaptureFile, MAX_FILTER};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc::{Sender, channel};
@@ -71,12 +71,12 @@ pub(in crate::api) async fn start(
 }
 
 fn check(request: &CaptureFile) -> Result<(), Failure> {
-    if request.filter.len() > LONGEST_FILTER {
-        let message = format!("`filter` has {} bytes: the limit is {LONGEST_FILTER}", request.filter.len());
+    if request.filter.len() > MAX_FILTER {
+        let message = format!("`filter` has {} bytes: the limit is {MAX_FILTER}", request.filter.len());
         return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
     }
-    within("packets", request.packets, CaptureFile::MOST_PACKETS)?;
-    within("seconds", request.seconds, CaptureFile::MOST_SECONDS)
+    within("packets", request.packets, CaptureFile::MAX_PACKETS)?;
+    within("seconds", request.seconds, CaptureFile::MAX_SECONDS)
 }
 
 /// Starts `netvm capture` with the API's socket. It ends when its handle is dropped.

@@ -22,7 +22,7 @@ use super::super::{Failure, routers, status, traffic};
 use crate::daemon::Daemon;
 
 /// Scrapes within this time get the same reply, so that many scrapers cost as much as one.
-const KEPT: Duration = Duration::from_millis(200);
+const CACHE_TIME: Duration = Duration::from_millis(200);
 
 pub(in crate::api) async fn metrics(
     State(daemon): State<Arc<Daemon>>,
@@ -42,7 +42,7 @@ pub(in crate::api) async fn metrics(
 }
 
 async fn registry(daemon: &Arc<Daemon>) -> Result<Arc<Registry>, Failure> {
-    if let Some(registry) = daemon.statistics().last_scrape(KEPT) {
+    if let Some(registry) = daemon.statistics().last_scrape(CACHE_TIME) {
         return Ok(registry);
     }
     let views = traffic::views(daemon).await?;

@@ -22,7 +22,7 @@ const WEB_CLIENTS: Limits = Limits { connections: 512, each: 512, reserve: 0 };
 /// Clients of the socket of `capture_group` at a time.
 const CAPTURE_CLIENTS: Limits = Limits { connections: 64, each: 16, reserve: 16 };
 /// Pause before another attempt.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The address of the web page, and whether it may capture.
 type Web = (SocketAddr, bool);
@@ -58,7 +58,7 @@ pub(crate) async fn follow(daemon: &Arc<Daemon>) {
         let has_failed = (wanted.is_some() && running.is_none()) || (group.is_some() && captures.is_none());
         tokio::select! {
             () = daemon.applied() => {}
-            () = sleep(RETRY), if has_failed => {}
+            () = sleep(RETRY_INTERVAL), if has_failed => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use netvm_config::ConfigError;
 
-use super::LONGEST;
+use super::MAX_CONFIRM_SECONDS;
 use super::saving::SaveError;
 use crate::engine_thread::EngineGone;
 use crate::process::ProcessSpecError;
@@ -69,7 +69,7 @@ pub enum ApplyError {
         left: u64,
     },
     /// The limit for a confirmation is out of range.
-    #[error("the time limit for a confirmation must be from 1 to {LONGEST} s")]
+    #[error("the time limit for a confirmation must be from 1 to {MAX_CONFIRM_SECONDS} s")]
     ConfirmLimit,
     /// The state directory cannot be written.
     #[error(

@@ -15,10 +15,10 @@ use tempfile::NamedTempFile;
 use crate::runtime::lock;
 
 /// Most revisions to keep.
-const MOST: usize = 100;
+const MAX_REVISIONS: usize = 100;
 /// Largest number of a revision: the largest integer that every reader of JSON reads exactly. Files with larger numbers are not
 /// netvmd's.
-const LARGEST: u64 = (1 << 53) - 1;
+const MAX_NUMBER: u64 = (1 << 53) - 1;
 const FOLDER: &str = "history";
 const UNCONFIRMED: &str = "unconfirmed.json";
 
@@ -55,7 +55,7 @@ impl History {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let is_same =
             before.as_ref().is_some_and(|before| before.toml == toml && before.info.source == source);
-        let number = if is_same { last } else { (last + 1).min(LARGEST) };
+        let number = if is_same { last } else { (last + 1).min(MAX_NUMBER) };
         let info = RevisionInfo {
             number,
             source: source.to_owned(),
@@ -68,7 +68,7 @@ impl History {
                 tracing::warn!("cannot record the configuration in {}: {error}", self.folder.display());
             }
             let numbers = self.numbers();
-            for old in &numbers[..numbers.len().saturating_sub(MOST)] {
+            for old in &numbers[..numbers.len().saturating_sub(MAX_REVISIONS)] {
                 // If this fails, the next revision tries again.
                 let _ = fs::remove_file(self.path(*old));
             }
@@ -122,7 +122,7 @@ impl History {
     fn numbers(&self) -> Vec<u64> {
         let entries = fs::read_dir(self.folder.join(FOLDER)).into_iter().flatten().flatten();
         let number =
-            |name: &str| name.strip_suffix(".json")?.parse().ok().filter(|number| *number <= LARGEST);
+            |name: &str| name.strip_suffix(".json")?.parse().ok().filter(|number| *number <= MAX_NUMBER);
         let mut numbers: Vec<u64> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
         numbers.sort_unstable();
         numbers
@@ -151,12 +151,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let history = History::open(folder.path()).unwrap();
         assert!(history.all().is_empty() && history.last().is_none());
-        for n in 0..MOST + 5 {
+        for n in 0..MAX_REVISIONS + 5 {
             history.record("a.toml", "apply", &format!("# {n}"));
             history.record("a.toml", "restart", &format!("# {n}"));
         }
         let all = history.all();
-        assert_eq!((all.len(), all[0].number, all[MOST - 1].number), (MOST, 105, 6));
+        assert_eq!((all.len(), all[0].number, all[MAX_REVISIONS - 1].number), (MAX_REVISIONS, 105, 6));
         assert_eq!((history.get(6).unwrap().toml.as_str(), history.get(5)), ("# 5", None));
         assert_eq!(history.last().unwrap().how, "restart");
         // Another daemon goes on from there; damaged files are skipped.

@@ -30,7 +30,7 @@ use saving::{SaveError, Saving};
 pub(crate) use error::ApplyError;
 
 /// The longest time to wait for a confirmation in seconds.
-const LONGEST: u64 = 86_400;
+const MAX_CONFIRM_SECONDS: u64 = 86_400;
 
 /// The configuration to start with.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Configuration {
             return Err(ApplyError::Unconfirmed { left: left.as_secs() });
         }
         match how.confirm {
-            Some(seconds @ 1..=LONGEST) => Ok(Some(Duration::from_secs(seconds))),
+            Some(seconds @ 1..=MAX_CONFIRM_SECONDS) => Ok(Some(Duration::from_secs(seconds))),
             Some(_) => Err(ApplyError::ConfirmLimit),
             None => Ok(None),
         }

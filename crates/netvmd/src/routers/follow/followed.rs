@@ -13,17 +13,17 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_model::RouterId;
 use netvm_netlink::{Event, ReadOutcome};
 
-use super::{NetlinkSockets, ROUND, ToFollow};
+use super::{NetlinkSockets, ROUND_INTERVAL, ToFollow};
 use crate::engine_thread::EngineHandle;
 use crate::routers::kernel;
 use crate::routers::rib::{Change, Peer, Rib};
 
 /// Most datagrams read from one router before the next router's turn.
-const TURN: usize = 256;
+const MAX_DATAGRAMS: usize = 256;
 /// Most updates that the engine may have pending; later changes are merged into one update.
 const MAX_PENDING: usize = 2;
 /// Delay of a resynchronisation after an unclear change.
-const SETTLING: Duration = Duration::from_millis(20);
+const RESYNC_DELAY: Duration = Duration::from_millis(20);
 /// Resynchronisations take at most this fraction (1/n) of the time.
 const SHARE: u32 = 10;
 /// Interval at which a router is compared with a dump even without an event, in case the kernel lost one.
@@ -35,7 +35,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Most probes in a round.
 const ROUND_PROBES: usize = 100;
 /// Neighbours without an answer that stay in the kernel's table.
-const KEPT_FAILED: usize = 64;
+const MAX_FAILED: usize = 64;
 
 /// A router's kernel, and what is known of it.
 pub struct Followed {
@@ -96,7 +96,7 @@ impl Followed {
     pub fn read_events(&mut self) {
         let (rib, failed) = (&mut self.rib, &mut self.failed);
         let (mut is_unclear, mut has_settings) = (false, false);
-        let outcome = self.sockets.events.read(TURN, |event| {
+        let outcome = self.sockets.events.read(MAX_DATAGRAMS, |event| {
             has_settings |= event == Event::Setting;
             failed.extend(kernel::failed(&event));
             if let Some(change) = kernel::event_change(event) {
@@ -119,7 +119,7 @@ impl Followed {
             }
         }
         if is_unclear {
-            self.resync_at.get_or_insert(self.not_before.max(Instant::now() + SETTLING));
+            self.resync_at.get_or_insert(self.not_before.max(Instant::now() + RESYNC_DELAY));
         }
     }
 
@@ -133,14 +133,14 @@ impl Followed {
             self.rib.apply(change) | is_unclear
         });
         if is_unclear {
-            self.resync_at.get_or_insert(self.not_before.max(Instant::now() + SETTLING));
+            self.resync_at.get_or_insert(self.not_before.max(Instant::now() + RESYNC_DELAY));
         }
     }
 
     /// Removes neighbours that did not answer from the kernel's table, but for the last ones: those of a scan would take the place
     /// of others, because the kernel makes room by the age of entries.
     fn remove_failed(&mut self) {
-        while self.failed.len() > KEPT_FAILED {
+        while self.failed.len() > MAX_FAILED {
             let Some(peer) = self.failed.pop_front() else { break };
             if self.rib.peer(peer).0.is_some() || self.failed.contains(&peer) {
                 continue;
@@ -157,7 +157,7 @@ impl Followed {
             Ok(all) => self.rib.resync(all.into_iter().chain([Change::Global(self.sockets.global.read())])),
             Err(error) => {
                 tracing::warn!("router {}: cannot dump its routes: {error}", self.name);
-                self.resync_at = Some(Instant::now() + ROUND);
+                self.resync_at = Some(Instant::now() + ROUND_INTERVAL);
             }
         }
         let now = Instant::now();

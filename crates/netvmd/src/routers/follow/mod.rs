@@ -24,9 +24,9 @@ use global::GlobalFiles;
 use netvm_netlink::{Events, NatChains, Requests};
 
 /// Poll interval while the engine has the most pending updates.
-const BUSY: Duration = Duration::from_millis(2);
+const BUSY_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Interval at which neighbours are probed, and settings without events read.
-const ROUND: Duration = Duration::from_secs(1);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The netlink sockets of a router.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Following {
             let now = Instant::now();
             let is_round = now >= self.round;
             if is_round {
-                self.round = now + ROUND;
+                self.round = now + ROUND_INTERVAL;
             }
             busy = false;
             for (id, router) in &mut self.routers {
@@ -186,7 +186,7 @@ impl Following {
         let now = Instant::now();
         let resyncs = self.routers.values().filter_map(Followed::due_at);
         let round = (!self.routers.is_empty()).then_some(self.round);
-        let until = resyncs.chain(round).chain(busy.then_some(now + BUSY)).min();
+        let until = resyncs.chain(round).chain(busy.then_some(now + BUSY_POLL_INTERVAL)).min();
         let timeout = until.map(|until| Timespec::try_from(until.saturating_duration_since(now)));
         let timeout = timeout.and_then(Result::ok);
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];

@@ -31,7 +31,7 @@ pub use link::links;
 pub const GROUPS: u32 =
     0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 31;
 /// Ticks in a second of the times that the kernel tells (`USER_HZ`).
-const TICK: Duration = Duration::from_millis(10);
+const USER_HZ_TICK: Duration = Duration::from_millis(10);
 
 /// `RT_TABLE_DEFAULT`, `_MAIN` and `_LOCAL`.
 const TABLE_DEFAULT: u32 = 253;
@@ -172,7 +172,7 @@ fn expires(message: &RouteMessage) -> Option<Result<Instant, Expired>> {
         0 => None,
         ticks => {
             let ticks = u32::try_from(ticks).map_err(|_| Expired);
-            Some(ticks.map(|ticks| Instant::now() + TICK * (ticks + 3)))
+            Some(ticks.map(|ticks| Instant::now() + USER_HZ_TICK * (ticks + 3)))
         }
     }
 }

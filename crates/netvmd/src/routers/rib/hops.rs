@@ -11,7 +11,7 @@ pub const PUNT: NextHopId = NextHopId(0);
 /// Next hop 1: drop.
 pub const BLACKHOLE: NextHopId = NextHopId(1);
 /// Most entries of a [`NextHop::Ecmp`].
-const WIDEST: usize = 16;
+const MAX_ECMP_ENTRIES: usize = 16;
 
 /// A neighbour: interface index and address.
 pub type Peer = (u32, IpAddr);
@@ -214,7 +214,7 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
     match &known[..] {
         [] => NextHop::Punt,
         [(hop, _)] => NextHop::Via(*hop),
-        _ if known.len() > WIDEST => NextHop::Punt,
+        _ if known.len() > MAX_ECMP_ENTRIES => NextHop::Punt,
         _ => {
             let entries = entries(&known.iter().map(|(_, weight)| *weight).collect::<Vec<_>>());
             let spread =
@@ -224,15 +224,15 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
     }
 }
 
-/// Entries of each gateway by its weight: at least one each, at most [`WIDEST`] together.
+/// Entries of each gateway by its weight: at least one each, at most [`MAX_ECMP_ENTRIES`] together.
 fn entries(weights: &[u16]) -> Vec<usize> {
     let total: usize = weights.iter().map(|weight| usize::from(*weight)).sum();
-    if total <= WIDEST {
+    if total <= MAX_ECMP_ENTRIES {
         return weights.iter().map(|weight| usize::from(*weight).max(1)).collect();
     }
     let mut entries: Vec<usize> =
-        weights.iter().map(|weight| (usize::from(*weight) * WIDEST / total).max(1)).collect();
-    while entries.iter().sum::<usize>() > WIDEST {
+        weights.iter().map(|weight| (usize::from(*weight) * MAX_ECMP_ENTRIES / total).max(1)).collect();
+    while entries.iter().sum::<usize>() > MAX_ECMP_ENTRIES {
         let Some(most) = entries.iter_mut().max() else { break };
         *most -= 1;
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 /// Most neighbours that are remembered: as many as a kernel's table has by default.
-const MOST: usize = 1024;
+const MAX_LOST: usize = 1024;
 
 /// A neighbour's address, and the index of its interface.
 type Key = (IpAddr, u32);
@@ -28,7 +28,7 @@ impl Lost {
         self.all.insert(key, self.last);
         self.order.push_back((self.last, key));
         let mut forgotten = None;
-        while self.order.len() > MOST {
+        while self.order.len() > MAX_LOST {
             let Some((number, key)) = self.order.pop_front() else { break };
             if self.all.get(&key) == Some(&number) {
                 self.all.remove(&key);
@@ -73,7 +73,7 @@ mod tests {
     fn the_neighbours_lost_of_late_are_remembered() {
         let key = |n: u32| (IpAddr::from((0x0a00_0000 | n).to_be_bytes()), 2);
         let mut lost = Lost::default();
-        assert!((0..MOST as u32).all(|n| lost.add(key(n)).is_none()));
+        assert!((0..MAX_LOST as u32).all(|n| lost.add(key(n)).is_none()));
         lost.remove(key(0));
         // What was found needs no other to be forgotten.
         assert_eq!(lost.add(key(5000)), None);
@@ -83,10 +83,10 @@ mod tests {
         assert_eq!(lost.add(key(5002)), None);
         assert!(lost.has(key(3)) && lost.has_address(key(3).0) && !lost.has(key(2)) && !lost.has(key(1)));
         // One that comes and goes all the time takes the place of few others.
-        for _ in 0..10 * MOST {
+        for _ in 0..10 * MAX_LOST {
             lost.add(key(7));
             lost.remove(key(7));
         }
-        assert!(lost.order.len() <= MOST);
+        assert!(lost.order.len() <= MAX_LOST);
     }
 }

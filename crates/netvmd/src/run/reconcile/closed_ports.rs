@@ -17,7 +17,7 @@ use rustix::fs::statfs;
 /// Pause after the first attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// `NSFS_MAGIC` (`linux/magic.h`).
 const NSFS: u64 = 0x6e73_6673;
 
@@ -66,7 +66,7 @@ impl ClosedPorts {
         if last.needed.is_none() || now < last.next {
             return false;
         }
-        last.pause = (last.pause * 2).min(LONGEST_PAUSE);
+        last.pause = (last.pause * 2).min(MAX_PAUSE);
         last.next = now + last.pause;
         true
     }

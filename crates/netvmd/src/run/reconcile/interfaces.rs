@@ -23,15 +23,15 @@ use crate::engine_thread::EngineGone;
 use netvm_vnet::{LinkEvent, LinkEvents};
 
 /// Most datagrams to read at once.
-const MOST: usize = 256;
+const MAX_DATAGRAMS: usize = 256;
 /// Pause after an event, because events come in groups.
-const SETTLING: Duration = Duration::from_millis(20);
+const EVENT_DELAY: Duration = Duration::from_millis(20);
 /// Interval of comparisons without an event: for guests, NICs and processes, which send none.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The interval is at least this multiple of the duration of a comparison, which is long if there are many ports.
-const REST: u32 = 100;
+const MIN_IDLE_FACTOR: u32 = 100;
 /// Limit for the interval.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The state of a port in the last log line about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,11 @@ pub(super) async fn follow(daemon: &Daemon) {
             // The engine has ended, and the daemon ends with it.
             Err(EngineGone) => return std::future::pending().await,
         }
-        let interval = (began.elapsed() * REST).clamp(INTERVAL, LONGEST_INTERVAL);
+        let interval = (began.elapsed() * MIN_IDLE_FACTOR).clamp(INTERVAL, MAX_INTERVAL);
         tokio::select! {
             () = sleep(interval) => {}
-            () = next(&mut events, &mut known.changed) => sleep(SETTLING).await,
-            () = changed(&mut files) => sleep(SETTLING).await,
+            () = next(&mut events, &mut known.changed) => sleep(EVENT_DELAY).await,
+            () = changed(&mut files) => sleep(EVENT_DELAY).await,
         }
     }
 }
@@ -83,7 +83,7 @@ async fn next(events: &mut Option<AsyncFd<LinkEvents>>, changed: &mut Vec<LinkEv
             changed.push(event);
         }
     };
-    match ready.get_inner_mut().read(MOST, note) {
+    match ready.get_inner_mut().read(MAX_DATAGRAMS, note) {
         // The comparison covers all interfaces whose events were lost, except for addresses.
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),

@@ -12,7 +12,7 @@ use tokio::net::unix::pipe::Receiver;
 /// Number of lines.
 const LINES: usize = 4;
 /// Longest line in characters.
-const LONGEST: usize = 120;
+const MAX_LINE_CHARS: usize = 120;
 
 /// The last lines of a console.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +64,7 @@ impl Lines {
                 '@'..='~' if self.is_escaped && c != '[' => self.is_escaped = false,
                 _ if self.is_escaped => {}
                 '\n' => self.finish(),
-                ' '..='~' if self.line.len() < LONGEST => self.line.push(c),
+                ' '..='~' if self.line.len() < MAX_LINE_CHARS => self.line.push(c),
                 _ => {}
             }
         }
@@ -92,7 +92,7 @@ mod tests {
         lines.handle_event(b"one\r\ntwo\r\n\r\n\x1b[2J\x1b[31mthree\x1b[0m\xff\x07\r\nfour\r\nfive\r\n");
         lines.handle_event(&[b'x'; 5000]);
         assert_eq!(lines.whole, ["two", "three", "four", "five"]);
-        assert_eq!(lines.line.len(), LONGEST);
+        assert_eq!(lines.line.len(), MAX_LINE_CHARS);
         let console = Console(Arc::new(Mutex::new(lines)));
         assert!(console.last_output().starts_with("last console output: two | three | four | five | xxx"));
         assert!(Console::default().last_output().contains("console=ttyS0"));

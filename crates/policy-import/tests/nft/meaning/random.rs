@@ -12,8 +12,8 @@ use super::{
 
 /// Flags in rules and packets, and their names.
 const FLAGS: [(&str, u8); 3] = [("fin", 1), ("syn", 2), ("ack", 16)];
-/// Most values of small fields.
-const FEW: u16 = 6;
+/// Values of small fields.
+const VALUES: u16 = 6;
 
 impl Rule {
     pub(super) fn statements(&self) -> Value {
@@ -126,7 +126,7 @@ fn field() -> impl Strategy<Value = Field> {
 
 /// Ranges that do not overlap, as nft demands.
 fn ranges() -> impl Strategy<Value = Vec<(u16, u16)>> {
-    let ends = subsequence((0..2 * FEW).collect::<Vec<u16>>(), 2..=6);
+    let ends = subsequence((0..2 * VALUES).collect::<Vec<u16>>(), 2..=6);
     ends.prop_map(|ends| ends.chunks_exact(2).map(|ends| (ends[0] / 2, ends[1] / 2)).collect()).prop_map(
         |mut ranges: Vec<(u16, u16)>| {
             ranges.dedup_by(|next, before| next.0 <= before.1);
@@ -139,8 +139,8 @@ fn comparison() -> impl Strategy<Value = Fit> {
     let equal = |negated| if negated { "!=" } else { "==" };
     let operators = select(&["==", "!=", "<", "<=", ">", ">="][..]);
     let values = prop_oneof![
-        3 => (0..FEW, operators).prop_map(|(one, operator)| (Values::One(one), operator)),
-        1 => (0..FEW, 1..3u16, any::<bool>())
+        3 => (0..VALUES, operators).prop_map(|(one, operator)| (Values::One(one), operator)),
+        1 => (0..VALUES, 1..3u16, any::<bool>())
             .prop_map(move |(first, more, negated)| (Values::Range(first, first + more), equal(negated))),
         2 => (ranges(), any::<bool>()).prop_map(move |(list, negated)| (Values::Set(list), equal(negated))),
     ];
@@ -155,7 +155,7 @@ fn flags() -> impl Strategy<Value = u8> {
 fn fit() -> impl Strategy<Value = Fit> {
     let negated = any::<bool>;
     let protocols = subsequence(vec![1u8, 6, 17, 58], 1..=2);
-    let pairs = prop::collection::btree_set((0..FEW, 0..FEW), 1..3);
+    let pairs = prop::collection::btree_set((0..VALUES, 0..VALUES), 1..3);
     prop_oneof![
         8 => comparison(),
         2 => (any::<bool>(), protocols, negated())
@@ -246,9 +246,9 @@ pub(super) fn files() -> impl Strategy<Value = File> {
 }
 
 pub(super) fn packets() -> impl Strategy<Value = Vec<(Packet, World)>> {
-    let addresses = (any::<bool>(), 0..FEW, 0..FEW);
-    let header = (0..3usize, 0..8u8, 0..2 * FEW, any::<u8>(), 0..3u8);
-    let packet = (addresses, header, 0..FEW as u8, 0..3u16, 0..3u16, any::<World>());
+    let addresses = (any::<bool>(), 0..VALUES, 0..VALUES);
+    let header = (0..3usize, 0..8u8, 0..2 * VALUES, any::<u8>(), 0..3u8);
+    let packet = (addresses, header, 0..VALUES as u8, 0..3u16, 0..3u16, any::<World>());
     let packet = packet.prop_map(|((v6, source, destination), header, dscp, from, to, world)| {
         let (protocol, fragment, port, flags, kind) = header;
         let icmp = if v6 { IpProto::ICMPV6 } else { IpProto::ICMP };

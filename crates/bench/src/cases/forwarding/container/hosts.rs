@@ -161,13 +161,13 @@ impl Drop for Hosts {
 /// program chooses another. Where the kernel refuses it (outside the first namespace it takes only those that
 /// `tcp_allowed_congestion_control` lists), the namespace keeps its default, and standard error says so once.
 fn set_congestion(namespace: &str, congestion: &str) {
-    static SAID: Once = Once::new();
+    static REPORTED: Once = Once::new();
     let script = format!("echo {congestion} >{CONGESTION}");
     if let Err(error) = probe::ip(&["netns", "exec", namespace, "sh", "-c", &script]) {
         // A new namespace takes the default of the first one.
         let [default, allowed] =
             [CONGESTION, ALLOWED].map(|path| std::fs::read_to_string(path).unwrap_or_default());
-        SAID.call_once(|| {
+        REPORTED.call_once(|| {
             eprintln!(
                 "warning: the kernel refuses TCP's congestion control {congestion} in a network namespace ({error}): all \
                  cases have its default, {}; to allow it: \

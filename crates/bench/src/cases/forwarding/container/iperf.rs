@@ -13,9 +13,9 @@ use crate::measure::report::Unit;
 
 const PROGRAM: &str = "iperf3";
 /// Interval at which the engine's manager runs during a measurement.
-const TICK: Duration = Duration::from_millis(5);
+const MANAGER_INTERVAL: Duration = Duration::from_millis(5);
 /// Time limit for interfaces to come up and for address resolution.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub fn figures(
             match client(hosts, flow, plan, &mut pause)? {
                 Ok(result) => break result,
                 // The interfaces are not up yet, or the server is still finishing its last test.
-                Err(_) if began.elapsed() < PATIENCE => pause(TICK)?,
+                Err(_) if began.elapsed() < SETUP_TIMEOUT => pause(MANAGER_INTERVAL)?,
                 Err(problem) => return Err(BenchError::Peer { peer: PROGRAM, problem }),
             }
         };
@@ -130,7 +130,7 @@ fn client(
         output.as_mut().map_or(Ok(0), |output| output.read_to_string(&mut text)).map(|_| text)
     });
     while child.try_wait().map_err(BenchError::system("cannot wait for iperf3"))?.is_none() {
-        pause(TICK)?;
+        pause(MANAGER_INTERVAL)?;
     }
     let text = reader.join().map_err(|_| std::io::Error::other("a thread panicked")).flatten();
     let text = text.map_err(BenchError::system("cannot read iperf3's output"))?;

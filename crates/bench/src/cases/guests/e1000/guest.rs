@@ -16,7 +16,7 @@ use crate::setup::rig::Rig;
 /// MiB of memory.
 const MEMORY: u32 = 192;
 /// Interval at which the engine's manager runs while the benchmark waits for the guest.
-const TICK: Duration = Duration::from_millis(5);
+const MANAGER_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A kernel, an initramfs, and the QEMU that boots them.
 pub struct Image {
@@ -190,7 +190,7 @@ impl Guest {
         let (asked, mut last) = (Instant::now(), String::new());
         while asked.elapsed() < limit {
             rig.run(Duration::ZERO)?;
-            match self.lines.recv_timeout(TICK) {
+            match self.lines.recv_timeout(MANAGER_INTERVAL) {
                 Ok(line) if line.starts_with("failed: ") => return Err(BenchError::Guest { problem: line }),
                 Ok(line) => match line.strip_prefix(start) {
                     Some(rest) => return Ok(rest.to_owned()),

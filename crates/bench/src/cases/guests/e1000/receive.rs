@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::card::{GuestCard, Nic};
 use super::guest::{Stream, sender};
-use super::{Bench, Counts, SHORTEST, Traffic};
+use super::{Bench, Counts, MIN_FRAME, Traffic};
 use crate::cli::Load;
 use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan};
 use crate::measure::report::{Row, Unit};
 
 /// Packets are sent for this much longer than the guest counts them.
-const MARGIN: Duration = Duration::from_millis(500);
+const SEND_LONGER_BY: Duration = Duration::from_millis(500);
 /// First and last load of the search for a guest's capacity, in packets per second.
-const FEWEST: u64 = 4000;
-const MOST: u64 = 4_000_000;
+const MIN_LOAD: u64 = 4000;
+const MAX_LOAD: u64 = 4_000_000;
 /// A guest that receives less than this share of the load is overloaded.
 const TAKEN: f64 = 0.8;
 
@@ -113,8 +113,8 @@ impl Bench<'_> {
 
     /// Doubles the load until the guest is overloaded twice in a row.
     fn find_capacity(&mut self, nic: Nic, plan: &Plan) -> Result<Capacity, BenchError> {
-        let (mut best, mut beyond, mut offered): (f64, _, _) = (0.0, 0, FEWEST);
-        while beyond < 2 && offered <= MOST {
+        let (mut best, mut beyond, mut offered): (f64, _, _) = (0.0, 0, MIN_LOAD);
+        while beyond < 2 && offered <= MAX_LOAD {
             let rate = self.receive(nic, offered, plan)?.0.rate();
             best = best.max(rate);
             beyond = if rate * 1e6 < offered as f64 * TAKEN { beyond + 1 } else { 0 };
@@ -136,9 +136,9 @@ impl Bench<'_> {
         let before = self.counts(receiver);
         self.command(0, &format!("receive {} {}", receiver.mac(), time.as_millis()))?;
         self.answer(0, "receiving")?;
-        let sending = time + MARGIN;
+        let sending = time + SEND_LONGER_BY;
         let process = match receiver.tap() {
-            Some(tap) => Some(sender(&tap, Stream { receiver, bytes: SHORTEST, rate }, sending)?),
+            Some(tap) => Some(sender(&tap, Stream { receiver, bytes: MIN_FRAME, rate }, sending)?),
             None => {
                 self.direct(Traffic::Load(nic.card, rate))?;
                 None

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use netvm_wire::MacAddr;
 
 use super::card::{GuestCard, Nic};
-use super::{Bench, PATIENCE, Traffic};
+use super::{ANSWER_TIMEOUT, Bench, Traffic};
 use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan};
 use crate::measure::report::Unit;
 
 /// Frames go to this address, which no interface has.
-const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
+const UNUSED_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0xfe, 0xfe]);
 /// A guest sends for this much longer than planned, because its peer needs time to start.
-const MARGIN: Duration = Duration::from_millis(1500);
+const SEND_LONGER_BY: Duration = Duration::from_millis(1500);
 
 impl Bench<'_> {
     /// The first guest sends frames of `bytes` bytes, without FCS, which the engine or the kernel drops.
@@ -21,7 +21,7 @@ impl Bench<'_> {
         self.use_driver(nic)?;
         let sender = GuestCard { guest: 0, card: nic.card };
         let time = plan.warm_up + plan.window + Duration::from_millis(300);
-        self.begin_sending(sender, NOBODY, bytes, time)?;
+        self.begin_sending(sender, UNUSED_MAC, bytes, time)?;
         self.rig.run(plan.warm_up)?;
         let (start, before) = (Instant::now(), self.counts(sender));
         self.rig.run(plan.window)?;
@@ -38,7 +38,8 @@ impl Bench<'_> {
         self.use_driver(nic)?;
         let [sender, receiver] = [0, 1].map(|guest| GuestCard { guest, card: nic.card });
         self.direct(Traffic::Between(nic.card))?;
-        let begun = self.begin_sending(sender, receiver.mac(), bytes, plan.warm_up + plan.window + MARGIN);
+        let begun =
+            self.begin_sending(sender, receiver.mac(), bytes, plan.warm_up + plan.window + SEND_LONGER_BY);
         let measured = begun.and_then(|()| self.measure_receiver(sender, receiver, name, plan));
         self.direct(Traffic::None)?;
         measured
@@ -82,9 +83,9 @@ impl Bench<'_> {
         self.command(sender.guest, &command)?;
         let start = Instant::now();
         while self.counts(sender).sent == before {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > ANSWER_TIMEOUT {
                 let what = format!("{} of guest {}", sender.card.name(), sender.guest);
-                return Err(BenchError::Nothing { what, seconds: PATIENCE.as_secs_f64() });
+                return Err(BenchError::Nothing { what, seconds: ANSWER_TIMEOUT.as_secs_f64() });
             }
             self.rig.run(Duration::from_millis(5))?;
         }

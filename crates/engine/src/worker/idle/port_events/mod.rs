@@ -1,10 +1,10 @@
 //! Finds the ports that have packets: during a sleep of the worker, and now and then for ports that turns do not poll.
 //!
-//! A sleep polls (poll(2)) the descriptors of ports that send, and asks devices without a lasting descriptor. With more ports
-//! than [`FEW`], those that have not sent for a second wait in an epoll set, where they cost nothing; the worker reads the set
-//! after a sleep and every [`LOOK_MICROS`]. So a virtual router with 512 interfaces pays for those that it uses. A port that
-//! sends leaves the set, because the kernel would look for the set's waiters after each packet that it has sent (150 ns a packet
-//! for an AF_XDP socket in copy mode).
+//! A sleep polls (poll(2)) the descriptors of ports that send, and asks devices without a lasting descriptor. With more
+//! ports than [`POLL_ALL_UP_TO`], those that have not sent for a second wait in an epoll set, where they cost nothing;
+//! the worker reads the set after a sleep and every [`CHECK_MICROS`]. So a virtual router with 512 interfaces pays for
+//! those that it uses. A port that sends leaves the set, because the kernel would look for the set's waiters after each
+//! packet that it has sent (150 ns a packet for an AF_XDP socket in copy mode).
 //!
 //! Predicted cost of a sleep in addition to two system calls: 50 ns and a cache miss for each port outside the set. With all of
 //! 512 ports outside, 50 µs. A look at the set: a system call, 0.3 µs.
@@ -28,11 +28,11 @@ use crate::worker::state::ports::Ports;
 /// Descriptors that can end a sleep: the set, two others, and one for each port outside the set.
 const MAX_FDS: usize = MAX_PORTS + 3;
 /// So many ports stay outside the set.
-const FEW: usize = 16;
+const POLL_ALL_UP_TO: usize = 16;
 /// A port that has not sent for as long enters the set.
 const QUIET_MICROS: u64 = 1_000_000;
 /// How often a worker that does not sleep looks at the set.
-const LOOK_MICROS: u64 = 100;
+const CHECK_MICROS: u64 = 100;
 
 /// Limits of a sleep: at most `longest`, and at most `polled` if something can only be polled.
 #[derive(Clone, Copy, Debug)]
@@ -91,19 +91,19 @@ impl PortEvents {
 
     /// Looks at the set, if it is time.
     #[inline]
-    pub(crate) fn look(&mut self, ports: &mut Ports, inputs: &mut Inputs, now: u64) {
-        if now.wrapping_sub(self.looked) >= clock::cycles_in_micros(LOOK_MICROS) {
+    pub(crate) fn check(&mut self, ports: &mut Ports, inputs: &mut Inputs, now: u64) {
+        if now.wrapping_sub(self.looked) >= clock::cycles_in_micros(CHECK_MICROS) {
             self.looked = now;
-            self.look_now(ports, inputs, now);
+            self.check_now(ports, inputs, now);
         }
     }
 
     #[inline(never)]
-    fn look_now(&mut self, ports: &mut Ports, inputs: &mut Inputs, now: u64) {
+    fn check_now(&mut self, ports: &mut Ports, inputs: &mut Inputs, now: u64) {
         self.release_senders(ports, inputs);
         if now.wrapping_sub(self.entered) >= clock::cycles_in_micros(QUIET_MICROS) {
             self.entered = now;
-            if self.outside.len() > FEW {
+            if self.outside.len() > POLL_ALL_UP_TO {
                 self.admit_quiet(ports, inputs);
             }
             ports.sent = PortBits::default();

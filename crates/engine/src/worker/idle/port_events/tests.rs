@@ -84,9 +84,9 @@ impl Rig {
     }
 
     /// Looks at the set so much later.
-    fn look_after(&mut self, micros: u64) {
+    fn check_after(&mut self, micros: u64) {
         self.now += clock::cycles_in_micros(micros);
-        self.events.look(&mut self.ports, &mut self.inputs, self.now);
+        self.events.check(&mut self.ports, &mut self.inputs, self.now);
     }
 
     /// The ports of the next turn, while others have packets.
@@ -104,13 +104,13 @@ impl Rig {
 #[test]
 fn quiet_ports_are_polled_only_when_they_have_packets() {
     let mut rig = Rig::new();
-    rig.look_after(0);
+    rig.check_after(0);
     assert_eq!((rig.events.outside.len(), rig.events.in_set.is_empty()), (0, false));
     // Ports are busy at first.
     (0..40).for_each(|_| _ = rig.turn());
     assert!(rig.turn().is_empty());
     rig.send_by([7, 70]);
-    rig.look_after(LOOK_MICROS);
+    rig.check_after(CHECK_MICROS);
     let turn = rig.turn();
     assert!(turn.contains(&7) && turn.contains(&70) && turn.len() <= 3, "{turn:?}");
     assert_eq!(rig.sleep(), [7, 70]);
@@ -123,23 +123,23 @@ fn quiet_ports_are_polled_only_when_they_have_packets() {
 #[test]
 fn ports_that_send_leave_the_set_and_wake_the_worker_all_the_same() {
     let mut rig = Rig::new();
-    rig.look_after(0);
+    rig.check_after(0);
     rig.ports.mark_unsent(PortId(3));
-    rig.look_after(LOOK_MICROS);
+    rig.check_after(CHECK_MICROS);
     assert_eq!(rig.events.outside[..], [PortId(3)]);
     rig.send_by([3, 4]);
     assert_eq!(rig.sleep(), [3, 4]);
     // A few stay outside for good.
-    rig.look_after(2 * QUIET_MICROS);
-    rig.look_after(2 * QUIET_MICROS);
+    rig.check_after(2 * QUIET_MICROS);
+    rig.check_after(2 * QUIET_MICROS);
     assert_eq!(rig.events.outside[..], [PortId(3)]);
     // Many return after a second without a packet sent.
     (0..COUNT).for_each(|n| rig.ports.mark_unsent(PortId(n)));
-    rig.look_after(LOOK_MICROS);
+    rig.check_after(CHECK_MICROS);
     assert_eq!(rig.events.outside.len(), usize::from(COUNT));
-    rig.look_after(QUIET_MICROS);
+    rig.check_after(QUIET_MICROS);
     assert_eq!(rig.events.outside.len(), usize::from(COUNT), "they sent within the last second");
-    rig.look_after(QUIET_MICROS);
+    rig.check_after(QUIET_MICROS);
     assert!(rig.events.outside.is_empty());
     assert_eq!(rig.sleep(), [3, 4]);
 }
@@ -147,11 +147,11 @@ fn ports_that_send_leave_the_set_and_wake_the_worker_all_the_same() {
 #[test]
 fn a_removed_port_is_not_reported_though_its_socket_is_open() {
     let mut rig = Rig::new();
-    rig.look_after(0);
+    rig.check_after(0);
     for n in [5, 6] {
         rig.senders[usize::from(n)].send(&[0]).unwrap();
         rig.ports.mark_unsent(PortId(6));
-        rig.look_after(LOOK_MICROS);
+        rig.check_after(CHECK_MICROS);
         let queue = rig.ports.get(PortId(n)).unwrap();
         rig.events.remove(queue);
         rig.inputs.remove(PortId(n));

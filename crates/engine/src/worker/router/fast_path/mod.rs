@@ -23,7 +23,7 @@ pub(super) use headers::Headers;
 use headers::word_of;
 
 /// The most bursts that take the other way after one that has to: 1 after the first, then 3, 7 and 15.
-const MOST_SKIPPED: u8 = 15;
+const MAX_SKIPPED: u8 = 15;
 
 /// An interface by which packets come in.
 #[derive(Clone, Copy)]
@@ -126,7 +126,7 @@ impl RouterBurst {
         headers.destination(first.pkt_len())?;
         let decided = self.decide_all::<TAGGED>(router, interfaces_here, ingress, batch);
         let penalty = self.penalty * 2 + 1;
-        self.penalty = if decided.is_some() { 0 } else { penalty.min(MOST_SKIPPED) };
+        self.penalty = if decided.is_some() { 0 } else { penalty.min(MAX_SKIPPED) };
         self.skipped = self.penalty;
         decided
     }
