@@ -18,12 +18,12 @@ const DEVICE: &str = "dma_skeleton0";
 /// The device's number: it is the only one.
 const NUMBER: i32 = 0;
 const BUFFERS: u32 = 1024;
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn soon(what: &str, mut done: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < SOON, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_micros(100));
     }
 }
@@ -78,7 +78,7 @@ impl Bench {
     /// Waits until the guest forwards, so that it has set up its rings.
     fn wait_for_guest(&mut self) {
         let mut batch = Batch::new();
-        soon("no guest", || {
+        wait_until("no guest", || {
             self.queue.receive(&self.pool, &mut batch, 32, |_, _| true);
             !batch.is_empty()
         });
@@ -104,7 +104,7 @@ impl Bench {
         let mut batch = Batch::new();
         for _ in 0..count / 32 {
             self.make(&mut batch, 32);
-            soon("a burst is not taken", || {
+            wait_until("a burst is not taken", || {
                 self.queue.reap();
                 self.queue.send(&mut batch);
                 batch.is_empty()
@@ -136,7 +136,7 @@ impl Bench {
 fn a_ring_shorter_than_a_burst_loses_nothing_and_keeps_the_order() {
     let Some(mut bench) = Bench::new("short") else { return };
     bench.send(3200);
-    soon("copies do not end", || {
+    wait_until("copies do not end", || {
         bench.queue.reap();
         !bench.queue.is_copying()
     });
@@ -150,7 +150,7 @@ fn a_ring_shorter_than_a_burst_loses_nothing_and_keeps_the_order() {
 fn the_processor_copies_what_a_device_refuses() {
     let Some(mut bench) = Bench::new("refuse") else { return };
     bench.send(320);
-    soon("copies do not end", || {
+    wait_until("copies do not end", || {
         bench.queue.reap();
         !bench.queue.is_copying()
     });
@@ -167,7 +167,7 @@ fn the_processor_copies_what_a_device_refuses() {
 fn a_device_that_never_finishes_is_given_up_and_every_buffer_is_back() {
     let Some(mut bench) = Bench::new("stuck") else { return };
     bench.send(32);
-    soon("copies do not end", || {
+    wait_until("copies do not end", || {
         bench.queue.reap();
         !bench.queue.is_copying()
     });
@@ -180,7 +180,7 @@ fn a_device_that_never_finishes_is_given_up_and_every_buffer_is_back() {
     bench.queue.reap();
     assert_eq!(bench.pool.available(), BUFFERS - 20);
     bench.guest.kill();
-    soon("buffers are kept", || bench.pool.available() == BUFFERS);
+    wait_until("buffers are kept", || bench.pool.available() == BUFFERS);
     assert!(bench.port.dma().unwrap().stuck);
     bench.queue.reap();
     assert!(!bench.queue.is_copying());

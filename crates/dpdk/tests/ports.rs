@@ -16,7 +16,7 @@ use dpdk::{
 
 /// Local experimental EtherType 1 (IEEE 802): separates our frames from those of the kernel.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
@@ -49,7 +49,7 @@ fn send(tx: &mut TxQueue, packet: Mbuf) {
     batch.push(packet).unwrap();
     let start = Instant::now();
     while tx.burst(&mut batch) == 0 {
-        assert!(start.elapsed() < PATIENCE, "not sent");
+        assert!(start.elapsed() < TIMEOUT, "not sent");
     }
 }
 
@@ -57,7 +57,7 @@ fn send(tx: &mut TxQueue, packet: Mbuf) {
 fn receive(queues: &mut [RxQueue], count: usize) -> Vec<Vec<u8>> {
     let (mut frames, mut batch, start) = (Vec::new(), Batch::new(), Instant::now());
     while frames.len() < count {
-        assert!(start.elapsed() < PATIENCE, "{} of {count} frames came", frames.len());
+        assert!(start.elapsed() < TIMEOUT, "{} of {count} frames came", frames.len());
         for queue in &mut *queues {
             queue.burst(&mut batch);
             for packet in batch.drain() {
@@ -220,7 +220,7 @@ fn drivers_descriptors_are_not_inherited() {
     let start = Instant::now();
     // Other tests open ports meanwhile.
     while inherited().len() > before.len() {
-        assert!(start.elapsed() < PATIENCE, "{:?}", inherited());
+        assert!(start.elapsed() < TIMEOUT, "{:?}", inherited());
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -28,20 +28,20 @@ struct Server {
     new: Vec<OwnedFd>,
     bundles: Vec<Bundle>,
     /// How long it keeps files without an owner.
-    patience: Duration,
+    keep_time: Duration,
     /// Until when it waits for its first owner.
     first: Option<Instant>,
 }
 
-/// Keeps files, without an owner for as long as `patience`, and ends when it has nothing to keep.
+/// Keeps files, without an owner for as long as `keep_time`, and ends when it has nothing to keep.
 ///
 /// # Errors
 /// `listener` is not a listening socket, or the kernel has no memory.
-pub fn serve(listener: impl AsFd, patience: Duration) -> Result<(), Errno> {
+pub fn serve(listener: impl AsFd, keep_time: Duration) -> Result<(), Errno> {
     // A terminal's signals are for its owner. An error means that it leads a session already.
     let _ = setsid();
     let mut server =
-        Server { new: Vec::new(), bundles: Vec::new(), patience, first: Some(Instant::now() + patience) };
+        Server { new: Vec::new(), bundles: Vec::new(), keep_time, first: Some(Instant::now() + keep_time) };
     while server.turn(&listener)? {}
     Ok(())
 }
@@ -63,7 +63,7 @@ impl Server {
         let now = Instant::now();
         self.bundles.retain(|bundle| match bundle.owner {
             Ok(_) => true,
-            Err(since) => !bundle.files.is_empty() && now.duration_since(since) < self.patience,
+            Err(since) => !bundle.files.is_empty() && now.duration_since(since) < self.keep_time,
         });
         if comes {
             match accept_with(listener, SocketFlags::CLOEXEC) {

@@ -15,13 +15,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Not a test: the store's process.
 #[test]
 fn be_the_store() {
     if std::env::args().any(|argument| argument == "be_the_store") {
-        netvm_fd_store::serve(std::io::stdin(), PATIENCE).unwrap();
+        netvm_fd_store::serve(std::io::stdin(), TIMEOUT).unwrap();
     }
 }
 
@@ -117,9 +117,9 @@ fn files_and_the_process_go_when_nobody_comes() {
     let since = Instant::now();
     assert!(is_closed(&there));
     let after = since.elapsed();
-    assert!(after > PATIENCE / 2 && after < 3 * PATIENCE, "{after:?}");
+    assert!(after > TIMEOUT / 2 && after < 3 * TIMEOUT, "{after:?}");
     let socket = folder.path().join("store.sock");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while listens(&socket) {
         assert!(Instant::now() < deadline, "the process stays");
         std::thread::sleep(Duration::from_millis(10));

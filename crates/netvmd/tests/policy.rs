@@ -12,7 +12,7 @@ use netvm_api::{AddRule, ApplyReply, Client, Position, RuleInfo, path};
 
 /// Number of rules added and deleted.
 const CHANGES: u32 = 50;
-const SOON: Duration = Duration::from_millis(10);
+const MAX_RULE_DELAY: Duration = Duration::from_millis(10);
 
 /// One test at a time: each keeps a core busy.
 fn alone() -> MutexGuard<'static, ()> {
@@ -104,9 +104,9 @@ fn among(rules: u32) {
     assert!(sent(&daemon, "diverted") >= CHANGES.into());
     assert_eq!(stats.drops.total, 0, "{:?}", stats.drops);
     assert!(daemon.get::<netvm_api::PolicyInfo>(path::POLICY).rules.len() == rules as usize);
-    if delayed > SOON / 10 {
+    if delayed > MAX_RULE_DELAY / 10 {
         println!("SKIP: times of rule changes: netvmd waited {delayed:.1?} for a CPU each time");
         return;
     }
-    assert!(acknowledged < SOON && deleted < SOON, "{acknowledged:?} {deleted:?}");
+    assert!(acknowledged < MAX_RULE_DELAY && deleted < MAX_RULE_DELAY, "{acknowledged:?} {deleted:?}");
 }

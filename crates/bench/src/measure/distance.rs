@@ -73,7 +73,7 @@ fn answer(core: u32, word: &AtomicU32, stop: &AtomicBool) -> std::io::Result<()>
 
 /// Writes odd numbers and waits for the answers. Returns the cycles of a one-way transfer.
 fn sample(word: &AtomicU32) -> f64 {
-    let [enough, patience] = [SAMPLE_MICROS, TIMEOUT_MICROS].map(clock::cycles_in_micros);
+    let [enough, timeout] = [SAMPLE_MICROS, TIMEOUT_MICROS].map(clock::cycles_in_micros);
     let (start, mut trips) = (clock::cycles(), 0u32);
     let passed = || clock::cycles().wrapping_sub(start);
     loop {
@@ -82,7 +82,7 @@ fn sample(word: &AtomicU32) -> f64 {
             let odd = word.load(Ordering::Relaxed).wrapping_add(1) | 1;
             word.store(odd, Ordering::Release);
             while (0..POLLS).all(|_| word.load(Ordering::Acquire) == odd) {
-                if passed() > patience {
+                if passed() > timeout {
                     return f64::INFINITY;
                 }
             }

@@ -7,7 +7,7 @@ use netvm_attach::Hello;
 use netvm_engine::{AdmitError, ApplyError};
 use netvm_model::{EngineConfig, OnFailure, PortKind};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn another_chain_comes_and_goes_and_the_first_loses_nothing() {
@@ -26,14 +26,14 @@ fn another_chain_comes_and_goes_and_the_first_loses_nothing() {
     for _ in 0..3 {
         rig.engine.apply(&more).unwrap();
         let b = rig.attach("b", "forward", false);
-        assert!(rig.until(SOON, |engine| engine.chains()[1].left > 0), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| engine.chains()[1].left > 0), "{}", rig.describe());
         rig.engine.apply(&host).unwrap();
         rig.await_end(b);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     }
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
     assert!(rig.engine.chains()[0].drops.is_empty(), "{}", rig.describe());
-    assert!(rig.until(SOON, nothing_is_out));
+    assert!(rig.until(TIMEOUT, nothing_is_out));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn what_cannot_be_leaves_everything_as_it_was() {
     host.engine = with_workers(&host.engine);
     assert_eq!(*rig.engine.host(), host);
     let before = rig.sent(1);
-    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > before + 1000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.ports()[1].tx_packets > before + 1000), "{}", rig.describe());
 }
 
 #[test]
@@ -95,6 +95,6 @@ fn nfs_that_cannot_be_let_in_are_told_why() {
     for id in let_in {
         rig.engine.departed(id);
     }
-    assert!(rig.until(SOON, |engine| !engine.is_settling()));
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()));
     assert!(rig.engine.admit(&hello(layout, "a", 16), false).is_ok());
 }

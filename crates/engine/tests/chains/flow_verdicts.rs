@@ -8,9 +8,9 @@ use netvm_engine::{DropReason, Engine, FlowVerdict, InstanceId, RoleId, ThreadVi
 use netvm_model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// For what must not happen.
-const MEANWHILE: Duration = Duration::from_millis(400);
+const QUIET_TIME: Duration = Duration::from_millis(400);
 /// The source's flows, by the last byte of their address.
 const FLOWS: u32 = 64;
 
@@ -41,7 +41,7 @@ fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowVerdict>)> {
     let (tell, told) = std::sync::mpsc::channel();
     rig.engine.read_flows(1000, move |flows, _| tell.send(flows).unwrap());
     let mut flows = Vec::new();
-    assert!(rig.until(SOON, |_| told.try_recv().is_ok_and(|read| {
+    assert!(rig.until(TIMEOUT, |_| told.try_recv().is_ok_and(|read| {
         flows = read;
         true
     })));
@@ -55,11 +55,11 @@ fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowVerdict>)> {
 /// Waits until a counter has not changed for a while in which `moves` has.
 fn stands_still(rig: &mut Rig, still: impl Fn(&Engine) -> u64, moves: impl Fn(&Engine) -> u64) -> bool {
     let (mut last, mut since, mut moved) = (u64::MAX, Instant::now(), 0);
-    rig.until(SOON, |engine| {
+    rig.until(TIMEOUT, |engine| {
         if still(engine) != last {
             (last, since, moved) = (still(engine), Instant::now(), moves(engine));
         }
-        since.elapsed() > MEANWHILE && moves(engine) > moved
+        since.elapsed() > QUIET_TIME && moves(engine) > moved
     })
 }
 
@@ -75,7 +75,7 @@ fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
     assert!(decided.counts.flows_decided >= FLOWS.into() && decided.counts.flows_refused == 0, "{decided:?}");
     // The way from a to c is a ring of their own: the engine hands nothing to c.
     let before = (received(&rig.engine, a), received(&rig.engine, c), thread(&rig.engine, c).delivered);
-    assert!(rig.until(SOON, |engine| received(engine, a) > before.0 + 1000
+    assert!(rig.until(TIMEOUT, |engine| received(engine, a) > before.0 + 1000
         && received(engine, c) > before.1 + 1000));
     assert_eq!(thread(&rig.engine, c).delivered, before.2, "{}", rig.describe());
     let flows = flows(&mut rig);
@@ -91,7 +91,7 @@ fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
     rig.kill(b);
     let next = rig.attach("b", "pass", false);
     let seen = |engine: &Engine| received(engine, next) > 1000;
-    assert!(rig.until(SOON, seen), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, seen), "{}", rig.describe());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn the_rest_of_a_flow_is_dropped_at_the_entry_until_the_nf_takes_it_back() {
         rig.describe()
     );
     assert_eq!(rig.engine.chains()[0].left, 0);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left > 1000), "{}", rig.describe());
     assert!(flows(&mut rig).iter().all(|(_, verdicts)| verdicts.is_empty()));
 }
 
@@ -134,7 +134,7 @@ fn a_word_ends_when_its_flow_is_idle_for_longer() {
         rig.engine.apply(&Host::default()).unwrap();
         rig.engine.apply(&host(&["a"], rate, &[(0, 1)])).unwrap();
         let a = rig.attach("a", "drop=3600", false);
-        assert!(rig.until(SOON, |engine| received(engine, a) >= u64::from(FLOWS) * 2
+        assert!(rig.until(TIMEOUT, |engine| received(engine, a) >= u64::from(FLOWS) * 2
             || dropped(engine, DropReason::FlowVerdict) >= u64::from(FLOWS) * 2));
         assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict) > 0, holds, "{}", rig.describe());
         rig.kill(a);
@@ -146,7 +146,11 @@ fn an_nf_decides_about_the_flow_that_came_in_whatever_it_makes_of_the_packet() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&["a", "b"], 20_000, &[(0, 60)])).unwrap();
     let (a, b) = (rig.attach("a", "forge=7", false), rig.attach("b", "pass", false));
-    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 100), "{}", rig.describe());
+    assert!(
+        rig.until(TIMEOUT, |engine| dropped(engine, DropReason::FlowVerdict) > 100),
+        "{}",
+        rig.describe()
+    );
     let told: Vec<u8> =
         flows(&mut rig).iter().filter(|(_, verdicts)| !verdicts.is_empty()).map(|(flow, _)| *flow).collect();
     assert_eq!(told, [7], "{}", rig.describe());
@@ -160,7 +164,7 @@ fn only_an_nf_that_may_and_that_is_at_that_hop_decides() {
     rig.engine.apply(&host(&["a", "b"], 20_000, &[(1, 60)])).unwrap();
     let (a, _) = (rig.attach("a", "drop-one=3", false), rig.attach("b", "pass", false));
     let refused = |engine: &Engine| thread(engine, a).counts.flows_refused > 100;
-    assert!(rig.until(SOON, refused), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, refused), "{}", rig.describe());
     assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict), 0);
     assert!(dropped(&rig.engine, DropReason::Verdict) > 100);
     assert!(flows(&mut rig).iter().all(|(_, verdicts)| verdicts.is_empty()));
@@ -172,7 +176,7 @@ fn a_new_policy_leaves_what_nfs_said() {
     let host = host(&["a"], 20_000, &[(0, 60)]);
     rig.engine.apply(&host).unwrap();
     let a = rig.attach("a", "drop-one=9", false);
-    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.describe());
     let seen = thread(&rig.engine, a).counts.flows_decided;
     let mut other = host.clone();
     let mut more = crate::support::rule(1, 0);
@@ -181,7 +185,7 @@ fn a_new_policy_leaves_what_nfs_said() {
     rig.engine.apply(&other).unwrap();
     let before = dropped(&rig.engine, DropReason::FlowVerdict);
     assert!(
-        rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > before + 100),
+        rig.until(TIMEOUT, |engine| dropped(engine, DropReason::FlowVerdict) > before + 100),
         "{}",
         rig.describe()
     );

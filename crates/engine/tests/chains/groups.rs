@@ -9,7 +9,7 @@ use netvm_engine::{ChainId, DropReason, PortId, Span};
 use netvm_model::{Action, Actions, EngineConfig, Host, Match, OnFailure, PortKind, Rule, RuleParts};
 use netvm_wire::{FrameBuilder, MacAddr, PortRange};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const COUNT: u64 = 50_000;
 
 #[test]
@@ -32,7 +32,7 @@ fn a_chain_through_two_groups_copies_every_packet_once() {
             let chain = &engine.chains()[0];
             chain.left + chain.drops.iter().map(|(_, count)| count).sum::<u64>() == COUNT
         };
-        assert!(rig.until(SOON, all), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, all), "{}", rig.describe());
         let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
         let bytes: u64 = rig.engine.workers().map(|worker| worker.counters.copied_bytes.get()).sum();
         assert_eq!((copies, bytes), (COUNT, COUNT * u64::from(size)), "{}", rig.describe());
@@ -60,7 +60,7 @@ fn an_nf_sends_only_to_ports_that_its_group_may_use() {
             let thread = &engine.instances()[0].threads[0];
             thread.returned == COUNT
         };
-        assert!(rig.until(SOON, settled), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, settled), "{}", rig.describe());
         assert_eq!(rig.sent(1), if denied { 0 } else { COUNT });
         let drops = &rig.engine.instances()[0].threads[0].drops;
         assert_eq!(drops.contains(&(DropReason::PortDenied, COUNT)), denied, "{}", rig.describe());
@@ -82,7 +82,7 @@ fn a_layout_of_two_nodes_works_on_a_machine_with_one() {
     rig.engine.apply(&host).unwrap();
     rig.attach("a", "forward", false);
     rig.attach("b", "forward", false);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
     let memories = rig.engine.groups().into_iter().find(|group| group.id.is_some()).unwrap().memories;
     assert_eq!(
         memories.iter().map(|memory| memory.node).collect::<Vec<_>>(),
@@ -108,7 +108,7 @@ fn two_workers_share_a_port_that_only_one_can_send_to() {
     let mut rig = Rig::new(&config);
     rig.engine.apply(&host).unwrap();
     rig.attach("a", "forward", false);
-    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets == COUNT), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.ports()[1].tx_packets == COUNT), "{}", rig.describe());
     assert!(rig.engine.ports()[1].drops.is_empty(), "{}", rig.describe());
 }
 
@@ -129,7 +129,7 @@ fn replicas_by_flow_hash_keep_each_flow_and_share_the_load() {
     // An NF publishes its counters after it has sent a burst: the last packets may have left before they are counted.
     let all_counted = |engine: &netvm_engine::Engine| shares(engine).iter().sum::<u64>() == COUNT;
     assert!(
-        rig.until(SOON, |engine| engine.chains()[0].left == COUNT && all_counted(engine)),
+        rig.until(TIMEOUT, |engine| engine.chains()[0].left == COUNT && all_counted(engine)),
         "{}",
         rig.describe()
     );
@@ -199,7 +199,7 @@ fn packets_of_two_tenants_on_a_shared_uplink_land_in_no_tenants_memory() {
     let second = Scratch::new();
     host.ports[0] = second.port(0, &to_tenants(100));
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets == 2050), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.ports()[1].tx_packets == 2050), "{}", rig.describe());
     let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
     assert_eq!(copies, 2000, "{}", rig.describe());
 }

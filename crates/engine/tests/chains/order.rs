@@ -7,7 +7,7 @@ use crate::support::{Rig, all_is_free, chain, line, nf, nothing_is_out, port, ru
 use netvm_engine::{DropReason, Engine, Violation};
 use netvm_model::{EngineConfig, Host, OnFailure, PortKind};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const COUNT: u64 = 50_000;
 const SIZE: u16 = 60;
 
@@ -16,8 +16,8 @@ fn through(kind: &str) -> Rig {
     rig.engine.apply(&line(&["a"], Some(COUNT), true)).unwrap();
     rig.attach("a", kind, false);
     let done = |engine: &Engine| engine.instances()[0].threads[0].returned >= COUNT;
-    assert!(rig.until(SOON, done), "{}", rig.describe());
-    assert!(rig.until(SOON, is_whole), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, done), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, is_whole), "{}", rig.describe());
     rig
 }
 
@@ -77,7 +77,7 @@ fn what_would_reach_out_of_its_buffer_is_dropped_and_counted() {
 fn what_is_returned_twice_leaves_once() {
     let mut rig = through("twice");
     let all = |engine: &Engine| engine.instances()[0].threads[0].returned >= 2 * COUNT;
-    assert!(rig.until(SOON, all), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all), "{}", rig.describe());
     assert_eq!(rig.sent(1), COUNT, "{}", rig.describe());
     let violations = &rig.engine.instances()[0].threads[0].violations;
     assert_eq!(violations[..], [(Violation::BufferNotOut, COUNT)], "{}", rig.describe());
@@ -110,7 +110,7 @@ fn what_was_handed_to_others_comes_back_by_the_last() {
         let counted = |n: usize| chains[n].left + chains[n].drops.iter().map(|(_, count)| count).sum::<u64>();
         counted(0) == COUNT && counted(1) == COUNT && is_whole(engine)
     };
-    assert!(rig.until(SOON, done), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, done), "{}", rig.describe());
     assert_eq!(
         rig.engine.chains()[0].drops[..],
         [(DropReason::Verdict, COUNT.div_ceil(3))],

@@ -7,7 +7,7 @@ use crate::support::{Rig, chain, group, port, rule, source};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
 use netvm_model::{EngineConfig, Host, OnFailure, PortKind};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const FRAMES: u64 = 2000;
 
 /// In 2001, a microsecond apart.
@@ -64,7 +64,7 @@ fn a_time_of_zero_is_a_time() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&way(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
     let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets == times.len() as u64;
-    assert!(rig.until(SOON, all), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all), "{}", rig.describe());
     rig.engine.apply(&Host::default()).unwrap();
     assert_eq!(read(&kept), times.map(|time| (time, 60)));
     std::fs::remove_dir_all(&folder).unwrap();
@@ -80,11 +80,11 @@ fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
     let sent = |engine: &netvm_engine::Engine| engine.ports().iter().map(|port| port.tx_packets).sum::<u64>();
 
     rig.engine.apply(&way(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
-    assert!(rig.until(SOON, |engine| sent(engine) == FRAMES), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| sent(engine) == FRAMES), "{}", rig.describe());
     // Buffers keep the stamps of packets that go nowhere. (Another kind of port: one that has been read is left alone.)
     let again = PortKind::Pcap { input: Some(given.clone()), output: None, paced: true };
     rig.engine.apply(&way(again, PortKind::Sink)).unwrap();
-    assert!(rig.until(SOON, |engine| sent(engine) >= 2 * FRAMES), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| sent(engine) >= 2 * FRAMES), "{}", rig.describe());
     let expected: Vec<_> = (0..FRAMES).map(|n| (old(n), 100)).collect();
     assert!(read(&kept) == expected);
 
@@ -96,7 +96,7 @@ fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
         host.rules = vec![rule(id, 0)];
         let before = sent(&rig.engine);
         rig.engine.apply(&host).unwrap();
-        assert!(rig.until(SOON, |engine| sent(engine) >= before + FRAMES), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| sent(engine) >= before + FRAMES), "{}", rig.describe());
         rig.engine.apply(&way(capture(Some(&given), None), PortKind::Sink)).unwrap();
         let (end, stamps) = (now(), read(&made));
         assert_eq!(stamps.len() as u64, FRAMES);
@@ -104,7 +104,7 @@ fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
             stamps.iter().all(|(time, length)| (start..=end).contains(time) && *length == 60),
             "port {id}"
         );
-        assert!(rig.until(SOON, |engine| sent(engine) >= before + 2 * FRAMES), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| sent(engine) >= before + 2 * FRAMES), "{}", rig.describe());
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -11,7 +11,7 @@ use netvm_model::{EngineConfig, Host, Output, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 use netvm_wire::{FrameBuilder, MacAddr};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn what_a_device_lost_is_shown() {
@@ -21,12 +21,12 @@ fn what_a_device_lost_is_shown() {
     host.ports[0].kind = PortKind::Source(source(Some(10_000_000_000)));
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.ports()[0].rx_dropped > 10_000_000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.ports()[0].rx_dropped > 10_000_000), "{}", rig.describe());
     assert_eq!(rig.engine.ports()[1].rx_dropped, 0, "a sink receives nothing");
 
     host.ports[0].kind = PortKind::Source(source(None));
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > 10_000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.ports()[1].tx_packets > 10_000), "{}", rig.describe());
     assert_eq!(rig.engine.ports()[0].rx_dropped, 0, "flat out is never late");
 }
 
@@ -45,7 +45,7 @@ fn threads_show_their_nf_threads() {
     };
     assert_eq!(nf_threads(&rig), [1, 2], "nf_thread 0 is the engine");
     rig.kill(ids[0]);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     assert_eq!(nf_threads(&rig), [2]);
     rig.attach("a", "forward", false);
     assert_eq!(nf_threads(&rig), [2, 1]);
@@ -61,7 +61,7 @@ fn sums_of_a_role_outlive_its_instances_and_a_new_one_begins_at_zero() {
         let id = rig.attach("a", "forward", false);
         let delivered = |engine: &Engine| engine.role_totals()["a"].delivered;
         let goal = last.0 + 50_000;
-        assert!(rig.until(SOON, |engine| delivered(engine) > goal), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| delivered(engine) > goal), "{}", rig.describe());
         // Those before it, and nothing of theirs in its own counts, though it has their links.
         let around = delivered(&rig.engine);
         let own = &rig.engine.instances()[0].threads[0];
@@ -77,7 +77,7 @@ fn sums_of_a_role_outlive_its_instances_and_a_new_one_begins_at_zero() {
             last = now;
             !engine.is_settling()
         };
-        assert!(rig.until(SOON, never_back), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, never_back), "{}", rig.describe());
         assert!(last.1 > 0 && rig.engine.instances().is_empty());
     }
     rig.engine.apply(&Host { groups: line(&[], None, false).groups, ..Host::default() }).unwrap();
@@ -111,7 +111,7 @@ fn what_is_configured_again_counts_from_zero() {
         let nothing = Host { groups: host.groups.clone(), ..Host::default() };
         rig.engine.apply(&host).unwrap();
         let a = rig.attach("a", "forward", false);
-        assert!(rig.until(SOON, |engine| engine.chains()[0].left >= count), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left >= count), "{}", rig.describe());
         let (ports, chains) = (rig.engine.ports(), rig.engine.chains());
         assert_eq!([ports[0].rx_packets, ports[1].tx_packets], [count, count]);
         assert_eq!([chains[0].entered, chains[0].left], [count, count]);
@@ -119,7 +119,7 @@ fn what_is_configured_again_counts_from_zero() {
         assert_eq!(rig.engine.role_totals()["a"].returned, count);
         rig.engine.apply(&nothing).unwrap();
         rig.await_end(a);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     }
 }
 
@@ -165,7 +165,7 @@ fn packets_of_traffic_are_followed_through_a_chain() {
     for role in ["a", "b"] {
         rig.attach(role, "forward", false);
     }
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 0), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left > 0), "{}", rig.describe());
     let to_nf = |number: u8| Step::ToNf { role: RoleId(number.into()), hop: number };
     let verdict = NfVerdict::Next;
     let from_nf = |number: u8| Step::FromNf { role: RoleId(number.into()), hop: number, verdict };
@@ -199,7 +199,7 @@ fn workers_follow_no_more_packets_than_are_read() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     rig.attach("a", "forward", false);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 0), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left > 0), "{}", rig.describe());
     let spec = TraceSpec { packets: 20, ..TraceSpec::default() };
     let all: Vec<_> = (0..16).map(|_| rig.start_trace(&spec).unwrap()).collect();
     assert!(matches!(rig.start_trace(&spec), Err(StartTraceError::TooMany)));

@@ -21,7 +21,7 @@ use netvm_ring::Descriptor;
 use netvm_wire::EtherType;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn adaptive() -> EngineConfig {
     EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() }
@@ -34,7 +34,7 @@ fn in_time(body: impl FnOnce() + Send + 'static) {
         body();
         let _ = done.send(());
     });
-    match is_done.recv_timeout(SOON * 3) {
+    match is_done.recv_timeout(TIMEOUT * 3) {
         Ok(()) => thread.join().unwrap(),
         Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
         Err(RecvTimeoutError::Timeout) => panic!("a thread waits for an eventfd"),
@@ -79,7 +79,7 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
     let (control, worker) = (rig.control_of(id), worker_of(rig));
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
     let (mut consumer, mut producer) = unsafe { ends(&control, worker) };
-    assert!(rig.until(SOON, |_| consumer.available() as usize == ROUNDS), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |_| consumer.available() as usize == ROUNDS), "{}", rig.describe());
     let mut packets = [Descriptor::default(); ROUNDS];
     assert_eq!(consumer.pop(&mut packets), ROUNDS);
     let mut times = packets.map(|packet| {
@@ -91,7 +91,7 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
             rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
         }
         while rig.sent(port) == before {
-            assert!(start.elapsed() < SOON, "{}", rig.describe());
+            assert!(start.elapsed() < TIMEOUT, "{}", rig.describe());
             thread::yield_now();
         }
         start.elapsed()
@@ -164,18 +164,18 @@ fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
     let id = rig.attach("fw", "spin=0", false);
     let hostile = HostileGuest::connect(&path, 1 << 32);
     assert!(
-        rig.until(SOON, |engine| engine.ports().iter().any(|port| port.tx_packets == 1000)),
+        rig.until(TIMEOUT, |engine| engine.ports().iter().any(|port| port.tx_packets == 1000)),
         "{}",
         rig.describe()
     );
-    assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
+    assert!(rig.until(TIMEOUT, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
     for eventfd in rig.engine.descriptors(id).unwrap().workers {
         make_blocking(eventfd);
     }
     rig.until(Duration::from_millis(300), |_| false);
     hostile.offer(1, 1);
     hostile.kick();
-    assert!(rig.until(SOON, |_| hostile.used(1) > 0), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |_| hostile.used(1) > 0), "{}", rig.describe());
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         // SAFETY: the only other ends of these rings, as nothing else plays this NF.
         let (mut consumer, _) = unsafe { ends(&control, worker_of(&rig)) };
         let hostile = HostileGuest::connect(&path, 1 << 32);
-        assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
+        assert!(rig.until(TIMEOUT, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
         let mut turn: u16 = 0;
         let mut sent = 0;
         let mut sends = || {
@@ -214,7 +214,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
             wakes(
                 &mut rig,
                 Woken { eventfd: &eventfd, port: 1 },
-                Until { time: SOON, wakes: 11 },
+                Until { time: TIMEOUT, wakes: 11 },
                 &mut sends
             ) >= 11,
             "{}",
@@ -234,13 +234,13 @@ fn a_worker_does_not_wait_for_the_eventfd_of_an_nf() {
         let (mut consumer, _) = unsafe { ends(&control, worker_of(&rig)) };
         // It announces that it sleeps, and makes room for packets: these must wake it.
         for _ in 0..3 {
-            assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.describe());
+            assert!(rig.until(TIMEOUT, |_| consumer.available() > 100), "{}", rig.describe());
             let _ = consumer.prepare_wait();
             while consumer.pop(&mut [Descriptor::default(); 64]) > 0 {}
             let before = rig.sent(3);
             rig.until(Duration::from_millis(20), |_| false);
             let more = |engine: &netvm_engine::Engine| engine.ports()[3].tx_packets > before + 10_000;
-            assert!(rig.until(SOON, more), "{}", rig.describe());
+            assert!(rig.until(TIMEOUT, more), "{}", rig.describe());
         }
     });
 }
@@ -260,13 +260,13 @@ fn the_manager_does_not_wait_for_the_eventfd_of_an_nf() {
         rig.engine.dismiss(id);
         rig.until(Duration::from_millis(100), |_| false);
         rig.engine.departed(id);
-        assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| engine.instances().is_empty()), "{}", rig.describe());
         apply(&mut rig, &host);
     });
 }
 
 /// Longer than a wake of an honest group takes (`netvm_notify::RateLimit`).
-const COSTLY: Duration = Duration::from_millis(8);
+const MIN_WAKE_TIME: Duration = Duration::from_millis(8);
 
 #[test]
 fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
@@ -286,10 +286,14 @@ fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
         let _ = consumer.prepare_wait();
     };
     assert!(
-        wakes(&mut rig, Woken { eventfd: &eventfd, port: 3 }, Until { time: SOON, wakes: 100 }, &mut sleep)
-            >= 100
+        wakes(
+            &mut rig,
+            Woken { eventfd: &eventfd, port: 3 },
+            Until { time: TIMEOUT, wakes: 100 },
+            &mut sleep
+        ) >= 100
     );
-    let (crowd, cost) = crowd(eventfd.as_fd(), COSTLY);
+    let (crowd, cost) = crowd(eventfd.as_fd(), MIN_WAKE_TIME);
     let time = Duration::from_secs(3);
     let count =
         wakes(&mut rig, Woken { eventfd: &eventfd, port: 3 }, Until { time, wakes: u64::MAX }, &mut sleep);
@@ -356,7 +360,7 @@ fn eventfds_are_closed_with_their_group() {
     without.chains.remove(0);
     without.rules.remove(0);
     apply(&mut rig, &without);
-    assert!(rig.until(SOON, |_| holders(&eventfd) == 1), "{}", holders(&eventfd));
+    assert!(rig.until(TIMEOUT, |_| holders(&eventfd) == 1), "{}", holders(&eventfd));
     let time = time_to_be_heard(&mut rig, second, 3);
     assert!(time < Duration::from_millis(5), "{time:?}");
 }

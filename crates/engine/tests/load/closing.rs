@@ -11,7 +11,7 @@ use crate::support::hostile_guest::HostileGuest;
 use crate::support::hostile_rig::{VERSION_1, is_up, socket, view};
 use crate::support::{Rig, all_is_free, group, port, source};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// So many that the source still sends when the port closes.
 const PACKETS: u64 = 10_000_000;
 
@@ -34,11 +34,11 @@ fn check<T>(kind: PortKind, fill: impl FnOnce(&mut Rig) -> T) {
     host.ports.insert(0, source);
     host.ports[0].policy.forward = Forward::Port(PortId(1));
     rig.engine.apply(&host).unwrap();
-    let is_full = rig.until(SOON, |engine| dropped(engine, 1, DropReason::TxFull) > 0);
+    let is_full = rig.until(TIMEOUT, |engine| dropped(engine, 1, DropReason::TxFull) > 0);
     assert!(is_full, "{}", rig.describe());
     rig.engine.reopen(&[PortId(1)]);
     assert!(view(&rig.engine, 0).rx_packets < PACKETS, "the source is too fast");
-    let is_done = rig.until(SOON, |engine| view(engine, 0).rx_packets == PACKETS);
+    let is_done = rig.until(TIMEOUT, |engine| view(engine, 0).rx_packets == PACKETS);
     assert!(is_done, "{}", rig.describe());
     let reasons = [DropReason::TxFull, DropReason::HandoffFull, DropReason::NoPeer, DropReason::PortDown];
     let counted = |engine: &Engine| {
@@ -50,7 +50,7 @@ fn check<T>(kind: PortKind, fill: impl FnOnce(&mut Rig) -> T) {
     assert!(rig.until(Duration::from_secs(1), |engine| counted(engine) == PACKETS), "{}", rig.describe());
     assert!(dropped(&rig.engine, 1, DropReason::PortDown) > 0, "{}", rig.describe());
     rig.engine.apply(&Host { ports: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all_is_free), "{}", rig.describe());
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn packets_for_a_guest_that_takes_none_are_counted_when_its_port_closes() {
     check(kind, |rig| {
         // Its rings have no buffers.
         let guest = HostileGuest::connect(&path, VERSION_1);
-        assert!(rig.until(SOON, |engine| is_up(engine, 1)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| is_up(engine, 1)), "{}", rig.describe());
         guest
     });
 }

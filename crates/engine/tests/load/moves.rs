@@ -10,7 +10,7 @@ use netvm_model::{EngineConfig, Forward, Host, OnFailure, PortConfig, PortKind};
 use netvm_wire::{FrameBuilder, MacAddr};
 
 const PACKETS: u32 = 200_000;
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Numbered packets of eight flows.
 fn frames() -> Vec<Vec<u8>> {
@@ -61,7 +61,7 @@ fn move_to_and_fro(frames: &[Vec<u8>], by_chain: bool) -> usize {
         moves += 1;
     }
     let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets >= u64::from(PACKETS);
-    assert!(rig.until(SOON, all), "{moves} moves; {}", rig.describe());
+    assert!(rig.until(TIMEOUT, all), "{moves} moves; {}", rig.describe());
     let views = rig.engine.ports();
     assert!(views.iter().all(|view| view.drops.is_empty()), "{}", rig.describe());
     let moved = rig.notices.iter().filter(|notice| matches!(notice, Notice::QueueMoved { .. })).count();
@@ -123,7 +123,7 @@ fn the_queues_of_an_overloaded_worker_move_to_one_that_has_time() {
     }
     rig.engine.apply(&host).unwrap();
     assert_eq!(places(&rig.engine), [0, 0], "nothing moves because the word is gone");
-    assert!(rig.until(SOON, |engine| places(engine) != [0, 0]), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| places(engine) != [0, 0]), "{}", rig.describe());
     let mut now = places(&rig.engine);
     now.sort_unstable();
     assert_eq!(now, [0, 1]);

@@ -23,7 +23,7 @@ const CHANGES: u32 = 1000;
 const FIRST: u32 = 1 << 14;
 const FLOWS: u32 = 1024;
 /// The time in which a new rule must act.
-const SOON: Duration = Duration::from_millis(10);
+const MAX_RULE_DELAY: Duration = Duration::from_millis(10);
 
 fn rule(id: u32, source: Ipv4Addr, destination_ports: PortRange, terminal: Action) -> Rule {
     let matches = Match {
@@ -99,7 +99,7 @@ fn waited() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let waited = tasks.filter_map(|task| {
         let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
-        if name.trim_end() == BESIDE {
+        if name.trim_end() == THREAD_NAME {
             return None;
         }
         let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -151,18 +151,18 @@ fn a_thousand_rules_are_replaced_and_nothing_is_lost() {
 }
 
 /// A compilation beside the changes, as the daemon does it.
-struct Beside(JoinHandle<Policy>);
+struct BackgroundCompilation(JoinHandle<Policy>);
 
 /// The name of its thread.
-const BESIDE: &str = "beside";
+const THREAD_NAME: &str = "beside";
 
-impl Beside {
+impl BackgroundCompilation {
     fn start(compiler: Compiler, host: Host, before: Arc<Policy>) -> Self {
         let main = move || {
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);
             compiler.compile(&host, &before).unwrap()
         };
-        Self(std::thread::Builder::new().name(BESIDE.to_owned()).spawn(main).unwrap())
+        Self(std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(main).unwrap())
     }
 }
 
@@ -173,7 +173,7 @@ fn add_one_by_one(mut rules: Vec<Rule>) {
     assert!(rig.until(Duration::from_secs(10), |engine| engine.ports()[1].tx_packets > 0));
     let (mut took, mut compiling, mut applying) = (Vec::new(), Vec::new(), Vec::new());
     let (mut anew, mut full, mut most) = (0, 0, 0);
-    let mut beside: Option<Beside> = None;
+    let mut beside: Option<BackgroundCompilation> = None;
     let delayed = waited();
     for n in 0..CHANGES {
         rules.insert(0, diverts(FIRST + n, n));
@@ -192,7 +192,7 @@ fn add_one_by_one(mut rules: Vec<Rule>) {
         });
         most = most.max(policy.changes());
         if policy.changes() > 100 && beside.is_none() {
-            beside = Some(Beside::start(compiler, next.clone(), Arc::clone(&before)));
+            beside = Some(BackgroundCompilation::start(compiler, next.clone(), Arc::clone(&before)));
         }
         compiling.push(started.elapsed());
         rig.engine.apply_with(next, Arc::new(policy)).unwrap();
@@ -219,11 +219,11 @@ fn add_one_by_one(mut rules: Vec<Rule>) {
     let (received, diverted) = stop(&mut rig);
     println!("{received} packets, none lost, {diverted} diverted");
     assert!(diverted > 0);
-    if delayed > SOON / 10 {
+    if delayed > MAX_RULE_DELAY / 10 {
         println!("SKIP: how soon rules act: threads waited {delayed:.1?} for a CPU each time");
         return;
     }
-    assert!(middle < SOON, "{middle:?}");
+    assert!(middle < MAX_RULE_DELAY, "{middle:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::support::{Rig, chain, group, nf, port};
 use netvm_engine::{ChainId, DropCounts, Engine, PortId, Step, TraceSpec, WorkerId};
 use netvm_model::{EngineConfig, Forward, Host, OnFailure, PortConfig, PortKind, SourceConfig};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An engine with two workers; `None` on a machine with one core.
 fn two_workers(nodes: Vec<Vec<u32>>) -> Option<Rig> {
@@ -65,7 +65,7 @@ fn four_ports_of_one_queue_give_both_workers_packets() {
             .enumerate()
             .all(|(worker, ports)| ports.iter().all(|port| received(engine, worker, &[*port]) > 100))
     };
-    assert!(rig.until(SOON, all_flow), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all_flow), "{}", rig.describe());
     assert_eq!(received(&rig.engine, 0, &[1, 3]) + received(&rig.engine, 1, &[0, 2]), 0);
 
     // Ports that change do not gather on one worker.
@@ -94,13 +94,13 @@ fn a_port_has_the_worker_that_the_configuration_names() {
     apply(&mut rig, &host).unwrap();
     let placed = |engine: &Engine| [0, 1, 2, 3, 4].map(|port| workers_of(engine, port));
     assert_eq!(placed(&rig.engine), [[1], [0], [1], [0], [0]]);
-    assert!(rig.until(SOON, |engine| received(engine, 1, &[2]) > 100), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| received(engine, 1, &[2]) > 100), "{}", rig.describe());
     // It moves when the configuration says so.
     host.ports[0].worker = Some(0);
     apply(&mut rig, &host).unwrap();
     assert_eq!(workers_of(&rig.engine, 0), [0]);
     let before = received(&rig.engine, 0, &[0]);
-    assert!(rig.until(SOON, |engine| received(engine, 0, &[0]) > before + 100), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| received(engine, 0, &[0]) > before + 100), "{}", rig.describe());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn workers_of_all_nodes_receive_into_memory_of_their_own() {
     apply(&mut rig, &host).unwrap();
     assert_eq!(workers_of(&rig.engine, 0), [0, 1]);
     let both = |engine: &Engine| (0..2).all(|worker| received(engine, worker, &[0]) > 100);
-    assert!(rig.until(SOON, both), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, both), "{}", rig.describe());
     let memories = &rig.engine.groups()[0].memories;
     assert_eq!(memories.iter().map(|memory| memory.node).collect::<Vec<_>>(), [0, 1]);
     for worker in rig.engine.workers() {
@@ -169,7 +169,7 @@ fn a_source_that_can_wait_loses_nothing_to_a_port_of_another_worker() {
         }
         host.ports.insert(0, source);
         apply(&mut rig, &host).unwrap();
-        assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets >= COUNT), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| engine.ports()[1].tx_packets >= COUNT), "{}", rig.describe());
         assert_eq!(rig.engine.ports()[1].tx_packets, COUNT);
         assert_eq!(drops(&rig.engine, 1), []);
     }
@@ -206,7 +206,7 @@ fn bursts_of_2048_pass_to_a_sleeping_worker_and_wake_it() {
         let made = ports[0].rx_packets;
         made + ports[0].rx_dropped >= COUNT && ports[1].tx_packets >= made
     };
-    assert!(rig.until(SOON, all), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all), "{}", rig.describe());
     assert_eq!(drops(&rig.engine, 1), []);
     let woken = rig.engine.workers().next().unwrap().counters.woken_workers.get();
     assert!(woken > 0, "each burst comes after a pause in which worker 1 sleeps");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "dpdk-testpmd";
 
 /// One test at a time: guests poll, and there may be two cores only.
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_GUEST: Mutex<()> = Mutex::new(());
 
 /// The lock of guests, if the program is installed; else prints that the test is skipped.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -20,7 +20,7 @@ pub fn turn() -> Option<MutexGuard<'static, ()>> {
         println!("SKIP: no {PROGRAM} (package dpdk-dev)");
         return None;
     }
-    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The last core: the engine's worker has the first.

@@ -14,7 +14,7 @@ use super::guest::{Guest, Running, quit, socket, turn};
 use super::pcap::{Scratch, read, write};
 use super::{Rig, all_is_free, group, port};
 
-pub const SOON: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn vhost(id: u16, path: &Path, mode: VhostMode) -> PortConfig {
     let mut port = port(
@@ -38,12 +38,12 @@ pub fn view(engine: &Engine, id: u16) -> PortView {
 }
 
 pub fn connected(rig: &mut Rig, id: u16) {
-    assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, id).link == Some(true)), "{}", rig.describe());
 }
 
 /// All buffers come back to the pool once all traffic has stopped.
 pub fn no_buffer_is_lost(rig: &mut Rig) {
-    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all_is_free), "{}", rig.describe());
 }
 
 pub fn frames(count: u16) -> Vec<Vec<u8>> {
@@ -74,7 +74,7 @@ pub fn transfer(rig: &mut Rig, guests: Guests<'_>, frames: &[Vec<u8>], expected:
     let receiver = receiver.capture(&empty, &output).start();
     connected(rig, 1);
     let sender = sender.capture(&input, &nothing).start();
-    let came = rig.until(SOON, |engine| view(engine, 1).tx_packets >= expected);
+    let came = rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets >= expected);
     assert!(came, "{}", rig.describe());
     // What is in the guest's ring is taken within a few milliseconds.
     std::thread::sleep(Duration::from_millis(300));
@@ -130,7 +130,7 @@ pub fn swallow_by(path: &Path, rings: &str) -> Running {
 /// More packets leave by port 1.
 pub fn goes_on(rig: &mut Rig) {
     let before = rig.sent(1);
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.describe());
 }
 
 /// The lock of guests, a folder, and sockets in it for two of them.

@@ -10,7 +10,7 @@ use netvm_model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 
 use super::{Rig, all_is_free, group, port, source};
 
-pub const SOON: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// The port of a hostile guest, and of another guest if there is one.
 pub const HOSTILE: u16 = 2;
 pub const OTHER: u16 = 3;
@@ -90,7 +90,7 @@ pub fn fault_notices(rig: &Rig) -> usize {
 /// More packets leave by the sink.
 pub fn goes_on(rig: &mut Rig) -> bool {
     let before = rig.sent(1);
-    rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000)
+    rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets > before + 1000)
 }
 
 /// Stops the source, and checks that every buffer is back.
@@ -98,5 +98,5 @@ pub fn assert_all_free(rig: &mut Rig) {
     let mut host = rig.engine.host().clone();
     host.ports.retain(|port| port.id.0 == 1);
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all_is_free), "{}", rig.describe());
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::support::Rig;
 use crate::support::guest::Guest;
 use crate::support::guests::{
-    Guests, SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
-    transfer, two_guests, view,
+    Guests, TIMEOUT, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments,
+    swallow, transfer, two_guests, view,
 };
 use netvm_engine::DropReason;
 use netvm_model::{EngineConfig, Host, PortKind, VhostDma};
@@ -60,7 +60,7 @@ fn what_the_device_copies_is_what_was_sent() {
         assert!(got == sent, "{} of {} frames, or others: {}", got.len(), sent.len(), rig.describe());
         assert!(copies(&rig) >= before + copied, "{}", rig.describe());
         assert!(copied > 0 || copies(&rig) == before, "{}", rig.describe());
-        assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| view(engine, 1).link == Some(false)), "{}", rig.describe());
     }
     no_buffer_is_lost(&mut rig);
 }
@@ -100,7 +100,7 @@ fn guests_and_ports_that_go_with_copies_under_way_lose_no_buffer() {
         goes_on(&mut rig);
         assert!(copies(&rig) > before + 500, "{}", rig.describe());
         receiver.kill();
-        let counted = rig.until(SOON, |engine| {
+        let counted = rig.until(TIMEOUT, |engine| {
             view(engine, 1).drops.iter().any(|(reason, _)| *reason == DropReason::NoPeer)
         });
         assert!(counted, "{}", rig.describe());

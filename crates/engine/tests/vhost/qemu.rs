@@ -8,7 +8,7 @@ use crate::support::hostile_rig::{HOSTILE, fault, is_up, rig, socket, view};
 use netvm_model::VhostDma;
 
 /// Its processor is translated.
-const SOON: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Ends with the test.
 struct Qemu(Child);
@@ -50,7 +50,7 @@ fn memory_of_qemu_is_taken() {
     let mut rig = rig(&path, VhostDma::Off).unwrap();
     let Some(_qemu) = boot(&path, "memory-backend-memfd") else { return };
     let sends = |engine: &_| is_up(engine, HOSTILE) && view(engine, HOSTILE).rx_packets > 0;
-    assert!(rig.until(SOON, sends), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, sends), "{}", rig.describe());
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_file_on_a_disk_is_not_and_why_is_said() {
     let is_memory = rustix::fs::fcntl_get_seals(std::fs::File::create_new(&file).unwrap()).is_ok();
     let qemu = boot(&path, &format!("memory-backend-file,mem-path={}", file.display()));
     let is_told = |engine: &_| fault(engine).is_some_and(|fault| fault.contains("memory-backend-memfd"));
-    let fault_notices = qemu.is_none() || is_memory || rig.until(SOON, is_told);
+    let fault_notices = qemu.is_none() || is_memory || rig.until(TIMEOUT, is_told);
     std::fs::remove_file(&file).unwrap();
     if is_memory {
         println!("SKIP: the sources are in memory");

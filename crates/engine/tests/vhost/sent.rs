@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::buffers::{Buffer, HEADER, Ring, place};
 use crate::support::Rig;
-use crate::support::guests::{SOON, host, no_buffer_is_lost, view};
+use crate::support::guests::{TIMEOUT, host, no_buffer_is_lost, view};
 use crate::support::hostile_guest::HostileGuest;
 use crate::support::hostile_rig::{CSUM, INDIRECT, MERGEABLE, PACKED, TSO, VERSION_1};
 use crate::support::pcap::Scratch;
@@ -63,9 +63,9 @@ fn send(name: &str, features: u64, sent: &[Sent], malformed: u64) -> Vec<Vec<u8>
     let ring = Ring { hostile: &hostile, at: RING, packed: features & PACKED != 0, flags: 0 };
     let heads = ring.offer(&sent.iter().map(|sent| sent.buffer.clone()).collect::<Vec<_>>());
     hostile.kick();
-    assert!(rig.until(SOON, |_| ring.is_used(&heads)), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |_| ring.is_used(&heads)), "{}", rig.describe());
     let passed = sent.len() as u64 - malformed;
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets == passed), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets == passed), "{}", rig.describe());
     let drops = view(&rig.engine, 0).drops;
     let dropped = drops.iter().find(|(why, _)| *why == DropReason::Malformed).map_or(0, |(_, count)| *count);
     assert_eq!(dropped, malformed, "{}", rig.describe());

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::guest::{Guest, Running, socket};
 use crate::support::guests::{
-    Guests, SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
-    swallow_by, transfer, two_guests, view,
+    Guests, TIMEOUT, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments,
+    swallow, swallow_by, transfer, two_guests, view,
 };
 use crate::support::pcap::Scratch;
 use crate::support::{Rig, chain, nf, rule};
@@ -35,7 +35,7 @@ fn frames_pass_from_guest_to_guest_unchanged() {
         200,
     );
     assert_eq!(got, sent);
-    assert!(rig.until(SOON, |engine| view(engine, 0).link == Some(false)), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, 0).link == Some(false)), "{}", rig.describe());
     let counts = view(&rig.engine, 0);
     assert_eq!(counts.rx_packets, 200);
     assert_eq!(counts.rx_bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
@@ -179,14 +179,14 @@ fn guests_that_are_killed_under_load_lose_no_buffer_and_come_back() {
     for _ in 0..2 {
         goes_on(&mut rig);
         receiver.kill();
-        let counted = rig.until(SOON, |engine| {
+        let counted = rig.until(TIMEOUT, |engine| {
             view(engine, 1).drops.iter().any(|(reason, _)| *reason == DropReason::NoPeer)
         });
         assert!(counted, "{}", rig.describe());
         receiver = swallow(&b);
         goes_on(&mut rig);
         sender.kill();
-        assert!(rig.until(SOON, |engine| view(engine, 0).link == Some(false)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| view(engine, 0).link == Some(false)), "{}", rig.describe());
         no_buffer_is_lost(&mut rig);
         sender = flood(&a);
     }
@@ -220,7 +220,7 @@ fn guests_that_make_their_socket_are_connected_to_whenever_it_is_there() {
         for path in [&a, &b] {
             std::fs::remove_file(path).unwrap();
         }
-        assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| view(engine, 1).link == Some(false)), "{}", rig.describe());
         no_buffer_is_lost(&mut rig);
     }
 }
@@ -236,7 +236,7 @@ fn a_guard_holds_and_a_rate_does() {
     let receiver = swallow(&b);
     connected(&mut rig, 1);
     let sender = flood(&a);
-    assert!(rig.until(SOON, |engine| view(engine, 0).rx_packets > 10_000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, 0).rx_packets > 10_000), "{}", rig.describe());
     assert!(drops(&rig, 0, DropReason::Spoofed) > 5000, "{}", rig.describe());
     assert_eq!(rig.sent(1), 0, "{}", rig.describe());
     // Its own address, and a rate.
@@ -245,7 +245,7 @@ fn a_guard_holds_and_a_rate_does() {
     host.ports[0].policy.police_in = Some(Police { packets: Some(rate), bits: None });
     let start = Instant::now();
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > 300), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets > 300), "{}", rig.describe());
     let (sent, most) = (rig.sent(1), 1000.0 * start.elapsed().as_secs_f64() + 101.0);
     assert!(sent as f64 <= most, "{sent} packets, at most {most}");
     assert!(drops(&rig, 0, DropReason::Policed) > 1000, "{}", rig.describe());
@@ -265,7 +265,7 @@ fn busy_guests_tell_nobody() {
     let sender = flood(&a);
     goes_on(&mut rig);
     let (writes, before) = ([&sender, &receiver].map(Running::writes), rig.sent(1));
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 10_000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets > before + 10_000), "{}", rig.describe());
     for (guest, before) in [&sender, &receiver].into_iter().zip(writes) {
         // More than 300 bursts, of which none was worth a word.
         assert!(guest.writes() - before < 100, "{} calls", guest.writes() - before);

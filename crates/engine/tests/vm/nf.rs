@@ -15,7 +15,7 @@ use netvm_engine::{Engine, Notice, NotifyMode, ReadyMessage};
 use netvm_model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
 use netvm_region::NfCounter;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const FORWARD: &str = "netvm-simple-forward";
 const PROBE: &str = "examples/netvm-probe";
 
@@ -72,12 +72,12 @@ fn every_capture_passes_a_vm_between_two_processes() {
         let host = Host { ports: vec![capture_port(path, &output)], rules: vec![rule(0, 0)], ..idle.clone() };
         rig.engine.apply(&host).unwrap();
         let all = |engine: &Engine| engine.chains()[0].left == before + expected.len() as u64;
-        let done = rig.until(SOON, all);
+        let done = rig.until(TIMEOUT, all);
         assert!(done, "{}: {}\n{}", path.display(), rig.describe(), vm.console());
         // Closing the port completes the capture.
         rig.engine.apply(&Host { ports: vec![quiet.clone()], ..idle.clone() }).unwrap();
         let same = || frames(&output).is_some_and(|frames| frames == *expected);
-        assert!(rig.until(SOON, |_| same()), "{}: not byte for byte, in order", path.display());
+        assert!(rig.until(TIMEOUT, |_| same()), "{}: not byte for byte, in order", path.display());
     }
     let sent = captures.iter().map(|(_, frames)| frames.len() as u64).sum::<u64>();
     assert!(rig.until_received(vm.id, sent), "{}", rig.describe());
@@ -101,10 +101,10 @@ fn a_vm_that_is_killed_loses_no_buffer_and_a_standby_takes_over() {
     let vm = rig.attach_vm("b", &image, false);
     let standby = rig.attach("b", "forward", true);
     let passed = rig.engine.chains()[0].left;
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 10_000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left > passed + 10_000), "{}", rig.describe());
     let (id, others) = (vm.id, rig.engine.chains()[1].left);
     rig.kill_vm(vm);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     let first_sweep = rig.notices.iter().find_map(|notice| match notice {
         Notice::Reclaimed { instance, first_sweep, .. } if *instance == id => Some(*first_sweep),
         _ => None,
@@ -114,21 +114,21 @@ fn a_vm_that_is_killed_loses_no_buffer_and_a_standby_takes_over() {
         |notice: &Notice| matches!(notice, Notice::StandbyTookOver { instance, .. } if *instance == standby);
     assert!(rig.notices.iter().any(took_over), "{:?}", rig.notices);
     let passed = rig.engine.chains()[0].left;
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left > passed + 1000), "{}", rig.describe());
     assert!(rig.engine.chains()[1].left > others, "the other chain stood still: {}", rig.describe());
     // The process goes, a VM comes in its place.
     rig.kill(standby);
     let vm = rig.attach_vm("b", &image, false);
     let passed = rig.engine.chains()[0].left;
     assert!(
-        rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000),
+        rig.until(TIMEOUT, |engine| engine.chains()[0].left > passed + 1000),
         "{}\n{}",
         rig.describe(),
         vm.console()
     );
     rig.engine.apply(&Host { rules: Vec::new(), ..two_chains() }).unwrap();
-    assert!(rig.until(SOON, nothing_is_out), "{}", rig.describe());
-    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, nothing_is_out), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all_is_free), "{}", rig.describe());
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn a_vm_sees_the_packets_of_its_own_group_only() {
     rig.attach("a", "forward", false);
     rig.attach("c", "forward", false);
     rig.engine.apply(&host).unwrap();
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == 500), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left == 500), "{}", rig.describe());
     for (role, sees) in [("other", false), ("own", true)] {
         let mut vm = rig.start_vm(role, &image, false);
         // The console is a file: what was written is there when QEMU has ended.
-        assert!(rig.until(2 * SOON, |_| vm.child.try_wait().unwrap().is_some()), "{}", vm.console());
+        assert!(rig.until(2 * TIMEOUT, |_| vm.child.try_wait().unwrap().is_some()), "{}", vm.console());
         let console = vm.console();
         let found = console
             .lines()
@@ -180,17 +180,17 @@ fn a_hostile_guest_stops_nobody_else() {
     while start.elapsed() < Duration::from_secs(seconds) {
         assert!(!rig.until(Duration::from_millis(200), |_| false));
         // With patience: on a machine with much else to do a worker may have to wait for its core.
-        let moves = rig.until(SOON, |engine| engine.chains()[1].left > last);
+        let moves = rig.until(TIMEOUT, |engine| engine.chains()[1].left > last);
         assert!(moves, "the honest chain stands still: {}", rig.describe());
         last = rig.engine.chains()[1].left;
     }
     rig.kill_vm(vm);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     let chain = &rig.engine.chains()[0];
     assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(SOON, nothing_is_out), "{}", rig.describe());
-    assert!(rig.until(SOON, all_is_free), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, nothing_is_out), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, all_is_free), "{}", rig.describe());
     let honest = &rig.engine.chains()[1];
     assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.describe());
 }
@@ -205,7 +205,7 @@ fn a_vm_with_one_possible_processor_is_told_what_to_change() {
     let ReadyMessage::Failed { reason } = rig.ready_message(&mut vm) else { panic!("it attached") };
     assert!(reason.contains("maxcpus=2"), "{reason}");
     rig.kill_vm(vm);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_vm_has_threads_and_regions_as_a_process_does() {
     rig.attach("b", "forward", false);
     rig.engine.apply(&host).unwrap();
     assert!(
-        rig.until(SOON, |engine| engine.chains()[0].left == COUNT),
+        rig.until(TIMEOUT, |engine| engine.chains()[0].left == COUNT),
         "{}\n{}",
         rig.describe(),
         vm.console()
@@ -250,18 +250,18 @@ fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
         rig.engine.apply(&host).unwrap();
         let mut vm = rig.attach_vm("a", &image, false);
         assert!(
-            rig.until(SOON, |engine| engine.chains()[0].left > 1000),
+            rig.until(TIMEOUT, |engine| engine.chains()[0].left > 1000),
             "{}\n{}",
             rig.describe(),
             vm.console()
         );
         vm.press_enter();
-        let ended = rig.until(SOON, |_| vm.child.try_wait().unwrap().is_some());
+        let ended = rig.until(TIMEOUT, |_| vm.child.try_wait().unwrap().is_some());
         assert!(ended, "{how}: QEMU goes on\n{}", vm.console());
         rig.engine.departed(vm.id);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
         rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-        assert!(rig.until(SOON, all_is_free), "{how}: {}", rig.describe());
+        assert!(rig.until(TIMEOUT, all_is_free), "{how}: {}", rig.describe());
     }
 }
 
@@ -297,7 +297,7 @@ fn a_doorbell_wakes_workers_processes_and_the_vm() {
     let before = sleeps(&rig);
     rig.engine.apply(&host).unwrap();
     assert!(
-        rig.until(SOON, |engine| engine.chains()[0].left == COUNT),
+        rig.until(TIMEOUT, |engine| engine.chains()[0].left == COUNT),
         "{}\n{}",
         rig.describe(),
         vm.console()

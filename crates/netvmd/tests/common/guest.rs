@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// Most concurrent guests: each takes a processor.
 const MAX_GUESTS: usize = 2;
 /// Read timeout of a console.
-const SILENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static LEFT: Condvar = Condvar::new();
@@ -203,7 +203,7 @@ impl Shell {
 
     fn listen(&mut self) {
         let mut ready = [PollFd::new(&self.line, PollFlags::IN)];
-        if poll(&mut ready, Some(&SILENCE)).unwrap() == 0 {
+        if poll(&mut ready, Some(&READ_TIMEOUT)).unwrap() == 0 {
             return;
         }
         let mut bytes = [0; 4096];

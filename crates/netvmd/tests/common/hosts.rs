@@ -173,17 +173,17 @@ impl Drop for Host {
     }
 }
 
-/// A UDP socket whose reads time out after `patience`.
-pub fn asking(address: IpAddr, port: u16, patience: Duration) -> UdpSocket {
+/// A UDP socket whose reads time out after `timeout`.
+pub fn asking(address: IpAddr, port: u16, timeout: Duration) -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-    socket.set_read_timeout(Some(patience)).unwrap();
+    socket.set_read_timeout(Some(timeout)).unwrap();
     socket.connect(SocketAddr::from((address, port))).unwrap();
     socket
 }
 
 /// Polls a condition; false on timeout.
-pub fn within(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
+pub fn within(timeout: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
     while !is_so() {
         if Instant::now() > deadline {
             return false;

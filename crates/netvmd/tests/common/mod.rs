@@ -119,8 +119,8 @@ impl Daemon {
         self.await_log_within(TIMEOUT, text);
     }
 
-    pub fn await_log_within(&mut self, patience: Duration, text: &str) {
-        let deadline = Instant::now() + patience;
+    pub fn await_log_within(&mut self, timeout: Duration, text: &str) {
+        let deadline = Instant::now() + timeout;
         while !self.log().contains(text) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() && Instant::now() < deadline, "no `{text}` ({ended:?}):\n{}", self.log());
@@ -133,8 +133,8 @@ impl Daemon {
         self.wait_within(TIMEOUT)
     }
 
-    pub fn wait_within(&mut self, patience: Duration) -> ExitStatus {
-        let deadline = Instant::now() + patience;
+    pub fn wait_within(&mut self, timeout: Duration) -> ExitStatus {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 // Lets the rest of the log arrive.
@@ -151,9 +151,9 @@ impl Daemon {
         self.purge_within(TIMEOUT);
     }
 
-    pub fn purge_within(&mut self, patience: Duration) {
+    pub fn purge_within(&mut self, timeout: Duration) {
         let (status, answer) = self.request("POST", path::STOP, "{\"purge\": true}");
-        assert!(status == 200 && self.wait_within(patience).success(), "{answer}\n{}", self.log());
+        assert!(status == 200 && self.wait_within(timeout).success(), "{answer}\n{}", self.log());
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -19,15 +19,15 @@ const CHANGES: u32 = 30_000;
 /// Routes that come and go.
 const ROUTES: u32 = 1000;
 /// Changes at once.
-const STEP: u32 = 200;
+const CHANGES_AT_ONCE: u32 = 200;
 /// Datagrams on their way: as fast as answers come, and never more than the queues of all interfaces hold.
 const WINDOW: u64 = 64;
 /// Longer than any pause of a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends datagrams, each of which is answered, until `is_over`. Returns how many there were, and those without an answer.
 fn exchange(target: IpAddr, is_over: &AtomicBool) -> (u64, BTreeSet<u64>) {
-    let socket = asking(target, PORT, PATIENCE);
+    let socket = asking(target, PORT, TIMEOUT);
     let (mut next, mut waiting) = (0u64, BTreeSet::new());
     loop {
         while waiting.len() < WINDOW as usize && !is_over.load(Ordering::Relaxed) {
@@ -51,7 +51,7 @@ fn exchange(target: IpAddr, is_over: &AtomicBool) -> (u64, BTreeSet<u64>) {
 /// The changes from the `first`th on: all routes are added, then removed, and so on.
 fn changes(first: u32) -> String {
     let mut text = String::new();
-    for n in first..first + STEP {
+    for n in first..first + CHANGES_AT_ONCE {
         let (word, n) = (["add", "del"][(n / ROUTES % 2) as usize], n % ROUTES);
         // Beside the address of the flow, and elsewhere.
         let net = match n % 2 {
@@ -87,9 +87,9 @@ fn routes_change_by_the_thousand_and_no_packet_of_another_is_lost() {
     let mut ip = ip.args(["-n", &site.namespace(), "-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = ip.stdin.take().unwrap();
     let begin = Instant::now();
-    for first in (0..CHANGES).step_by(STEP as usize) {
+    for first in (0..CHANGES).step_by(CHANGES_AT_ONCE as usize) {
         input.write_all(changes(first).as_bytes()).unwrap();
-        let due = Duration::from_secs(1) * (first + STEP) / RATE;
+        let due = Duration::from_secs(1) * (first + CHANGES_AT_ONCE) / RATE;
         std::thread::sleep(due.saturating_sub(begin.elapsed()));
     }
     drop(input);

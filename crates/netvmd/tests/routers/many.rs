@@ -24,7 +24,7 @@ const MAX_KERNEL_KIB: u64 = 300 << 10;
 /// Of a core. It was above 10 % when the worker had to poll.
 const MAX_IDLE_PERCENT: u128 = 5;
 /// Generous: other tests run beside this one.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn config(host: &Host) -> String {
     let mut text = ENGINE.to_owned();
@@ -100,7 +100,7 @@ fn measure(config: &str, work: impl FnOnce(&Daemon)) -> Cost {
     let kernel_before = kib("/proc/meminfo", "VmallocUsed:");
     let launch = || {
         let mut daemon = Daemon::launch(Arc::clone(&folder), config);
-        daemon.await_log_within(PATIENCE, "serves its API on");
+        daemon.await_log_within(TIMEOUT, "serves its API on");
         daemon
     };
     let begin = Instant::now();
@@ -115,10 +115,10 @@ fn measure(config: &str, work: impl FnOnce(&Daemon)) -> Cost {
     work(&daemon);
     let begin = Instant::now();
     daemon.signal(Signal::KILL);
-    daemon.wait_within(PATIENCE);
+    daemon.wait_within(TIMEOUT);
     let mut daemon = launch();
     let gap = begin.elapsed();
-    daemon.purge_within(PATIENCE);
+    daemon.purge_within(TIMEOUT);
     daemon.until("its helper ends", |daemon| !expedites_exit(daemon));
     Cost { start, kib, percent, descriptors, gap }
 }
@@ -195,7 +195,7 @@ fn a_router_has_512_interfaces() {
         until_forwarded(daemon, &first, &format!("{}.2", address(last)));
     });
     println!("{MAX_INTERFACES} interfaces of a router: {cost:?}");
-    assert!(cost.start < PATIENCE && cost.gap < 2 * PATIENCE, "{cost:?}");
+    assert!(cost.start < TIMEOUT && cost.gap < 2 * TIMEOUT, "{cost:?}");
     assert!(cost.kib < MAX_KERNEL_KIB_OF_512, "{cost:?}");
     assert!(cost.percent <= 2 * MAX_IDLE_PERCENT, "{cost:?}");
     assert!(cost.descriptors < DESCRIPTORS * MAX_INTERFACES as usize, "{cost:?}");

@@ -31,7 +31,7 @@ static ENGINE: EngineText =
     EngineText(LazyLock::new(|| engine(ADAPTIVE) + "\n[[group]]\nname = \"edge\"\nbuffers = 8192\n"));
 
 /// Limit for guests to be back on the network after a restart of netvmd.
-const SOON: Duration = Duration::from_secs(2);
+const RECONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 const NORMAL: &str = "forward = { normal = true }";
 
@@ -186,10 +186,10 @@ fn netvmd_and_guests_restart_independently() {
         );
         assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "the guests kept running");
         assert!(daemon.vm("a").adopted && !daemon.vm("a").outdated && daemon.vm("b").adopted);
-        if delayed > SOON / 10 && took >= SOON {
+        if delayed > RECONNECT_LIMIT / 10 && took >= RECONNECT_LIMIT {
             println!("SKIP: time until guests are back: they and netvmd waited {delayed:.2?} for a CPU");
         } else {
-            assert!(took < SOON, "{took:?}");
+            assert!(took < RECONNECT_LIMIT, "{took:?}");
         }
     }
 

@@ -131,7 +131,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::super::connection::MAX_THREADS;
-    use super::super::connection::tests::soon;
+    use super::super::connection::tests::within_timeout;
     use super::*;
 
     fn guests(name: &str, mode: VhostMode) -> Arc<Guests> {
@@ -149,17 +149,17 @@ mod tests {
         let mut open: Vec<UnixStream> = Vec::new();
         for number in 0..MAX_THREADS {
             open.push(connect());
-            assert!(soon(|| connections.threads() == number + 1));
+            assert!(within_timeout(|| connections.threads() == number + 1));
         }
         assert_eq!(connect().read(&mut [0]).unwrap(), 0);
         // One goes, and there is room for another.
         open.pop();
-        assert!(soon(|| connections.threads() < MAX_THREADS));
+        assert!(within_timeout(|| connections.threads() < MAX_THREADS));
         open.push(connect());
-        assert!(soon(|| connections.threads() == MAX_THREADS));
+        assert!(within_timeout(|| connections.threads() == MAX_THREADS));
         drop(listener);
         assert!(!guests.path.exists() && connections.is_empty());
-        assert!(soon(|| connections.threads() == 0));
+        assert!(within_timeout(|| connections.threads() == 0));
         guests.unregister();
     }
 
@@ -170,7 +170,7 @@ mod tests {
         let socket = UnixListener::bind(&guests.path).unwrap();
         for _ in 0..2 {
             drop(socket.accept().unwrap());
-            assert!(soon(|| listener.connections.is_empty()));
+            assert!(within_timeout(|| listener.connections.is_empty()));
         }
         drop(listener);
         assert!(guests.path.exists());

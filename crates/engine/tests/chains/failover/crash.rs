@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, takeovers};
+use super::{TIMEOUT, all_come_home, chain_of, down, flows_on, rig_of, takeovers};
 use crate::support::{line, source, two_lines};
 use netvm_engine::Notice;
 use netvm_model::{Host, OnFailure};
@@ -20,7 +20,7 @@ fn killed_nfs_lose_no_buffer_and_stop_no_other_chain() {
     for role in ["a", "b", "c", "d"] {
         rig.attach(role, "forward", false);
     }
-    assert!(rig.until(SOON, |engine| engine.chains()[1].left > 10_000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[1].left > 10_000), "{}", rig.describe());
     let kills = std::env::var("NETVM_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
     let mut chaos = std::process::id();
     for round in 0..kills {
@@ -32,7 +32,7 @@ fn killed_nfs_lose_no_buffer_and_stop_no_other_chain() {
         rig.attach(role, "forward", false);
         let is_back =
             |notice: &Notice| matches!(notice, Notice::Reclaimed { instance, .. } if *instance == id);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
         let Some(Notice::Reclaimed { first_sweep, .. }) = rig.notices.iter().find(|n| is_back(n)) else {
             panic!("no notice of {id}: {:?}", rig.notices)
         };
@@ -51,7 +51,7 @@ fn a_dead_hop_drops_at_the_entry_or_is_bypassed() {
         let b = rig.attach("b", "forward", false);
         assert!(flows_on(&mut rig), "{}", rig.describe());
         rig.kill(b);
-        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
         let (left, dropped) = (rig.engine.chains()[0].left, down(&rig.engine));
         rig.until(Duration::from_millis(200), |_| false);
         assert_eq!(rig.engine.chains()[0].left > left, passes, "{policy:?}: {}", rig.describe());
@@ -65,7 +65,7 @@ fn an_nf_that_panics_sends_no_packet_without_a_verdict() {
     let mut rig = rig_of(&line(&["a"], Some(100), true));
     let id = rig.attach("a", &format!("panic={FIRST}"), false);
     rig.await_end(id);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     assert_eq!(rig.sent(1), FIRST - 1, "{}", rig.describe());
     assert_eq!(rig.buffers_out(), 0, "{}", rig.describe());
 }
@@ -89,10 +89,10 @@ fn an_nf_that_is_asked_to_leave_loses_nothing() {
     rig.attach("a", "forward", false);
     let old = rig.attach("b", "forward", false);
     rig.attach("b", "forward", false);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left > 1000), "{}", rig.describe());
     rig.engine.dismiss(old);
     rig.await_end(old);
-    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| engine.chains()[0].left == COUNT), "{}", rig.describe());
     let reclaimed: u64 = rig
         .notices
         .iter()

@@ -3,7 +3,7 @@
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use super::{SOON, all_come_home, chain_of, down, flows_on, rig_of, state};
+use super::{TIMEOUT, all_come_home, chain_of, down, flows_on, rig_of, state};
 use crate::support::{Rig, line};
 use netvm_engine::{Engine, InstanceId, InstanceState, Notice};
 use netvm_model::OnFailure;
@@ -37,16 +37,16 @@ fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
         let standby = (policy == OnFailure::Standby).then(|| rig.attach("b", "forward", true));
         assert!(flows_on(&mut rig), "{}", rig.describe());
         signal(&rig, b, Signal::STOP);
-        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Hung)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| is_in(engine, b, InstanceState::Hung)), "{}", rig.describe());
         assert_eq!(hangs(&rig), [b], "only the stopped one: `a` waits for it");
         if policy == OnFailure::Drop {
             let before = down(&rig.engine);
-            assert!(rig.until(SOON, |engine| down(engine) > before), "{}", rig.describe());
+            assert!(rig.until(TIMEOUT, |engine| down(engine) > before), "{}", rig.describe());
         } else {
             assert!(flows_on(&mut rig), "{policy:?}: {}", rig.describe());
         }
         signal(&rig, b, Signal::CONT);
-        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Active)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| is_in(engine, b, InstanceState::Active)), "{}", rig.describe());
         assert!(flows_on(&mut rig), "{}", rig.describe());
         if let Some(standby) = standby {
             assert!(is_in(&rig.engine, standby, InstanceState::Active), "{}", rig.describe());
@@ -60,10 +60,10 @@ fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
 fn an_nf_that_loops_on_a_packet_is_found() {
     let mut rig = rig_of(&chain_of(&["a"], OnFailure::Bypass));
     let a = rig.attach("a", "hang=1000", false);
-    assert!(rig.until(SOON, |engine| is_in(engine, a, InstanceState::Hung)), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| is_in(engine, a, InstanceState::Hung)), "{}", rig.describe());
     assert!(flows_on(&mut rig), "{}", rig.describe());
     rig.kill(a);
-    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !engine.is_settling()), "{}", rig.describe());
     assert_eq!(rig.buffers_out(), 0, "{}", rig.describe());
 }
 
@@ -117,11 +117,11 @@ fn an_nf_without_a_core_is_starved_and_does_not_hang() {
     let is_starved = |engine: &Engine| {
         engine.instances().iter().any(|nf| nf.is_starved && nf.state == InstanceState::Active)
     };
-    assert!(rig.until(SOON, is_starved), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, is_starved), "{}", rig.describe());
     rig.until(Duration::from_secs(1), |_| false);
     assert_eq!(hangs(&rig), [], "{}", rig.describe());
     drop(loops);
     assert!(flows_on(&mut rig), "{}", rig.describe());
-    assert!(rig.until(SOON, |engine| !is_starved(engine)), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| !is_starved(engine)), "{}", rig.describe());
     assert!(rig.notices.iter().any(|notice| matches!(notice, Notice::Starved { .. })), "{}", rig.describe());
 }

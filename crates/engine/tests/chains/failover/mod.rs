@@ -10,7 +10,7 @@ use crate::support::{Rig, line, nothing_is_out};
 use netvm_engine::{DropReason, Engine, InstanceId, InstanceState, Notice};
 use netvm_model::{EngineConfig, Host, OnFailure};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One chain at full load, and what becomes of it without one of its NFs.
 fn chain_of(roles: &[&str], on_failure: OnFailure) -> Host {
@@ -28,7 +28,7 @@ fn rig_of(host: &Host) -> Rig {
 /// Whether packets leave the first chain: more of them than its rings hold.
 fn flows_on(rig: &mut Rig) -> bool {
     let left = rig.engine.chains()[0].left;
-    rig.until(SOON, |engine| engine.chains()[0].left > left + 10_000)
+    rig.until(TIMEOUT, |engine| engine.chains()[0].left > left + 10_000)
 }
 
 /// Packets of the first chain that were dropped because an NF was down.
@@ -53,5 +53,5 @@ fn takeovers(rig: &Rig) -> Vec<InstanceId> {
 /// The sources stop, and everything that is out comes home.
 fn all_come_home(rig: &mut Rig, host: Host) {
     rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
-    assert!(rig.until(SOON, nothing_is_out), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, nothing_is_out), "{}", rig.describe());
 }

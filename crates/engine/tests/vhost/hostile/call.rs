@@ -10,7 +10,7 @@ use crate::support::Rig;
 use crate::support::crowd::crowd;
 use crate::support::hostile_guest::HostileGuest;
 use crate::support::hostile_rig::{
-    HOSTILE, SOON, VERSION_1, fault, fault_notices, goes_on, is_up, rig, socket, view,
+    HOSTILE, TIMEOUT, VERSION_1, fault, fault_notices, goes_on, is_up, rig, socket, view,
 };
 use crate::support::wakes::{Until, Woken, wakes};
 use netvm_engine::Engine;
@@ -49,7 +49,7 @@ fn fill(mut file: std::fs::File) {
 fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Duration {
     let (mut sent, mut since, mut longest) = (rig.sent(1), Instant::now(), Duration::ZERO);
     let mut end = None;
-    let over = rig.until(SOON, |engine| {
+    let over = rig.until(TIMEOUT, |engine| {
         let now = view(engine, 1).tx_packets;
         if now != sent {
             (sent, since) = (now, Instant::now());
@@ -80,7 +80,7 @@ fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let hostile = connect(&path, ring, &fd);
     hostile.wait_until_handled();
     for turn in 1..=9 {
-        assert!(rig.until(SOON, |_| hostile.used(ring) == 256 * turn), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |_| hostile.used(ring) == 256 * turn), "{}", rig.describe());
         hostile.offer(ring, turn + 1);
         assert!(goes_on(&mut rig));
     }
@@ -125,7 +125,8 @@ fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
         }
     };
     assert!(
-        wakes(&mut rig, Woken { eventfd: &fd, port: 1 }, Until { time: SOON, wakes: 100 }, &mut take) >= 100,
+        wakes(&mut rig, Woken { eventfd: &fd, port: 1 }, Until { time: TIMEOUT, wakes: 100 }, &mut take)
+            >= 100,
         "{}",
         rig.describe()
     );
@@ -155,10 +156,10 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
         let silence = longest_silence(&mut rig, |_| hostile.is_alone());
         assert!(silence < Duration::from_secs(1), "{silence:?}");
         let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("not an eventfd"));
-        assert!(rig.until(SOON, |engine| !is_up(engine, HOSTILE) && says(engine)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| !is_up(engine, HOSTILE) && says(engine)), "{}", rig.describe());
         // It connects again once it has a real eventfd.
         let _rogue = connect(&path, ring, &new_eventfd().unwrap());
-        assert!(rig.until(SOON, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
         assert_eq!(fault(&rig.engine), None);
     }
 }

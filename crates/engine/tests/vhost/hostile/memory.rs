@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::fuse::UnservedFile;
 use crate::support::hostile_guest::{BUFFERS, ENTRIES, HostileGuest, MEMORY};
 use crate::support::hostile_rig::{
-    HOSTILE, OTHER, SOON, VERSION_1, fault, goes_on, is_up, rig, rig_of, socket,
+    HOSTILE, OTHER, TIMEOUT, VERSION_1, fault, goes_on, is_up, rig, rig_of, socket,
 };
 use netvm_model::VhostDma;
 use netvm_vhost_user::request::{
@@ -18,19 +18,19 @@ use netvm_vhost_user::request::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The tests count the descriptors of the whole process, so one runs at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_TEST: Mutex<()> = Mutex::new(());
 
 /// A guest that shares a file of a FUSE server that does not answer delays only itself.
 fn unserved(name: &str, says: impl Fn(&HostileGuest, BorrowedFd<'_>), why: &str) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(unserved_file) = UnservedFile::open(MEMORY as u64) else { return };
     let paths = [socket(name), socket(&format!("{name}-other"))];
     let mut rig = rig_of(vec![(&paths[0], VhostDma::Off), (&paths[1], VhostDma::Off)]).unwrap();
     let mut hostile = HostileGuest::connect(&paths[0], VERSION_1);
-    assert!(rig.until(SOON, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
     hostile.offer(0, 1);
     says(&hostile, unserved_file.file.as_fd());
-    let says_why = rig.until(SOON, |engine| fault(engine).is_some_and(|fault| fault.contains(why)));
+    let says_why = rig.until(TIMEOUT, |engine| fault(engine).is_some_and(|fault| fault.contains(why)));
     assert!(says_why, "{}", rig.describe());
     assert!(hostile.is_disconnected());
     assert!(goes_on(&mut rig), "{}", rig.describe());
@@ -38,7 +38,7 @@ fn unserved(name: &str, says: impl Fn(&HostileGuest, BorrowedFd<'_>), why: &str)
     let _again = HostileGuest::connect(&paths[0], VERSION_1);
     let _guest = HostileGuest::connect(&paths[1], VERSION_1);
     let both_up = |engine: &_| is_up(engine, HOSTILE) && is_up(engine, OTHER);
-    assert!(rig.until(SOON, both_up), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, both_up), "{}", rig.describe());
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn so_is_one_that_nobody_asked_for() {
 
 #[test]
 fn nothing_that_is_refused_stays_open() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
     let path = socket("stays-open");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -87,7 +87,7 @@ fn nothing_that_is_refused_stays_open() {
             assert!(hostile.is_disconnected(), "{request} {}", rig.describe());
         }
     }
-    assert!(rig.until(SOON, |_| open() <= before), "{before} before, {} now", open());
+    assert!(rig.until(TIMEOUT, |_| open() <= before), "{before} before, {} now", open());
 }
 
 /// userfaultfd(2): faults in these pages of this process's mapping wait for the reader of the descriptor.
@@ -124,18 +124,18 @@ fn is_readable(fd: &OwnedFd, limit: Duration) -> bool {
 
 #[test]
 fn nobody_waits_for_a_guest_that_catches_faults_in_its_own_mapping() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
     let path = socket("catches");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
     let hostile = HostileGuest::connect(&path, VERSION_1);
     hostile.offer(0, 1);
-    assert!(rig.until(SOON, |_| hostile.used(0) == ENTRIES as u16), "{}", rig.describe());
+    assert!(rig.until(TIMEOUT, |_| hostile.used(0) == ENTRIES as u16), "{}", rig.describe());
     let Some(faults) = catch_faults(&hostile) else { return };
     for turn in 2..=20 {
         // The pages are gone for both mappings.
         hostile.punch(BUFFERS, BUFFERS);
         hostile.offer(0, turn);
-        let filled = rig.until(SOON, |_| hostile.used(0) == turn * ENTRIES as u16);
+        let filled = rig.until(TIMEOUT, |_| hostile.used(0) == turn * ENTRIES as u16);
         assert!(filled, "turn {turn}: {}", rig.describe());
     }
     assert!(!is_readable(&faults, Duration::ZERO));
@@ -145,7 +145,7 @@ fn nobody_waits_for_a_guest_that_catches_faults_in_its_own_mapping() {
     // SAFETY: mapped for as long as the hostile guest lives, which is until the thread has ended.
     let reader =
         std::thread::spawn(move || unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() });
-    assert!(is_readable(&faults, SOON));
+    assert!(is_readable(&faults, TIMEOUT));
     drop(faults);
     reader.join().unwrap();
     assert!(goes_on(&mut rig), "{}", rig.describe());

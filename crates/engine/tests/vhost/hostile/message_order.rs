@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::hostile_guest::{HostileGuest, MEMORY};
 use crate::support::hostile_rig::{
-    EVENT_INDEX, HOSTILE, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, SOON, VERSION_1, fault, fault_notices,
+    EVENT_INDEX, HOSTILE, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, TIMEOUT, VERSION_1, fault, fault_notices,
     goes_on, is_up, with_rig,
 };
 use netvm_engine::Engine;
@@ -50,14 +50,14 @@ fn the_port_says_so_once_until_another_guest_comes() {
                 assert!(hostile.is_disconnected(), "{}", rig.describe());
                 let says =
                     |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("disconnected"));
-                assert!(rig.until(SOON, says), "{}", rig.describe());
+                assert!(rig.until(TIMEOUT, says), "{}", rig.describe());
             }
             let guest = HostileGuest::connect(path, SPLIT);
             let is_well = |engine: &Engine| is_up(engine, HOSTILE) && fault(engine).is_none();
-            assert!(rig.until(SOON, is_well), "{}", rig.describe());
+            assert!(rig.until(TIMEOUT, is_well), "{}", rig.describe());
             assert_eq!(fault_notices(rig), round);
             drop(guest);
-            assert!(rig.until(SOON, |engine| !is_up(engine, HOSTILE)));
+            assert!(rig.until(TIMEOUT, |engine| !is_up(engine, HOSTILE)));
             assert_eq!(fault(&rig.engine), None);
         }
     });

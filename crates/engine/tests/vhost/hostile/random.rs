@@ -11,7 +11,7 @@ use crate::support::Rig;
 use crate::support::hostile_guest::random::Generator;
 use crate::support::hostile_guest::{ENTRIES, HostileGuest, MEMORY, descriptor};
 use crate::support::hostile_rig::{
-    ANY, HOSTILE, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, SOON, VERSION_1, fault, fault_notices, goes_on,
+    ANY, HOSTILE, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, TIMEOUT, VERSION_1, fault, fault_notices, goes_on,
     is_up, view, with_rig,
 };
 use netvm_engine::{DropReason, Engine};
@@ -68,7 +68,8 @@ fn noise(rig: &mut Rig, path: &Path) {
         let (start, mut taken) = (Instant::now(), 0);
         let has_tried = |taken| taken > 0 && done.load(Ordering::Relaxed) > 1;
         // Longer on a busy machine.
-        while start.elapsed() < Duration::from_secs(seconds) || !has_tried(taken) && start.elapsed() < SOON {
+        while start.elapsed() < Duration::from_secs(seconds) || !has_tried(taken) && start.elapsed() < TIMEOUT
+        {
             if !goes_on(rig) {
                 stop.store(true, Ordering::Relaxed);
                 panic!("{}", rig.describe());
@@ -107,12 +108,12 @@ fn shrink(rig: &mut Rig, path: &Path) {
         } else {
             hostile.shrink(0);
         }
-        assert!(rig.until(SOON, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.describe());
         assert!(fault(&rig.engine).unwrap().contains("truncated memory"), "{}", rig.describe());
         assert!(!is_up(&rig.engine, HOSTILE));
         assert!(goes_on(rig), "{}", rig.describe());
         drop(hostile);
-        assert!(rig.until(SOON, |engine| fault(engine).is_none()), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| fault(engine).is_none()), "{}", rig.describe());
     }
     assert_eq!(fault_notices(rig), 6);
 }
@@ -134,13 +135,13 @@ fn replace(rig: &mut Rig, path: &Path) {
         let port = view(engine, HOSTILE);
         port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
     };
-    assert!(rig.until(SOON, |_| hostile.used(0) == ENTRIES as u16));
+    assert!(rig.until(TIMEOUT, |_| hostile.used(0) == ENTRIES as u16));
     let before = turned_away(&rig.engine);
     for turn in 2..=250u16 {
         // A page less, or as much as before.
         hostile.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
         hostile.offer(0, turn);
-        let all = rig.until(SOON, |_| hostile.used(0) == turn * ENTRIES as u16);
+        let all = rig.until(TIMEOUT, |_| hostile.used(0) == turn * ENTRIES as u16);
         assert!(all, "turn {turn}: {}", rig.describe());
     }
     assert_eq!(turned_away(&rig.engine), before);
@@ -205,7 +206,7 @@ fn chains(rig: &mut Rig, path: &Path) {
         hostile.call(0);
         hostile.run(0);
         hostile.start(1);
-        assert!(rig.until(SOON, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
+        assert!(rig.until(TIMEOUT, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
         std::thread::sleep(Duration::from_millis(100));
         assert!(goes_on(rig), "{}", rig.describe());
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// Limit for what takes milliseconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Browser {
     child: Child,
@@ -78,7 +78,7 @@ impl Browser {
     pub fn until(&mut self, expression: &str, seen: &str) {
         let start = Instant::now();
         while self.value(expression) != true {
-            assert!(start.elapsed() < PATIENCE, "{expression}: {}", self.value(seen));
+            assert!(start.elapsed() < TIMEOUT, "{expression}: {}", self.value(seen));
             std::thread::sleep(Duration::from_millis(50));
         }
     }

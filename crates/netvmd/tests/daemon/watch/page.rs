@@ -16,7 +16,7 @@ use crate::common::{Daemon, program};
 use crate::config;
 
 /// Lets six seconds of the page's time pass at once.
-const SOON: &str = "--virtual-time-budget=6000";
+const VIRTUAL_TIME: &str = "--virtual-time-budget=6000";
 
 /// The page in a browser, after it has read the counters a few times.
 fn browse(address: SocketAddr, token: &str, tab: &str, options: &[&str]) -> String {
@@ -44,19 +44,20 @@ fn the_page_shows_every_view_and_hostile_names_stay_text() {
     let token = token(&daemon);
     // On a busy machine the page may have read the counters only once, which gives no rates.
     let has_rates = |page: &String| page.contains("class=\"live\"");
-    let graph = (0..5).map(|_| browse(address, &token, "graph", &[SOON])).find(has_rates).unwrap_or_default();
+    let graph =
+        (0..5).map(|_| browse(address, &token, "graph", &[VIRTUAL_TIME])).find(has_rates).unwrap_or_default();
     for part in
         ["aria-label=\"chain a\"", "aria-label=\"NF a-nf\"", "aria-label=\"port a-in\"", "class=\"live\""]
     {
         assert!(graph.contains(part), "{part} in\n{graph}");
     }
-    let tables = browse(address, &token, "tables", &[SOON]);
+    let tables = browse(address, &token, "tables", &[VIRTUAL_TIME]);
     let escaped = HOSTILE.replace('<', "&lt;").replace('>', "&gt;");
     assert!(tables.contains(&escaped), "{tables}");
     assert!(!tables.contains("<img") && tables.contains("<title>netvm</title>"), "{tables}");
-    assert!(browse(address, &token, "events", &[SOON]).contains("nf up"));
-    assert!(browse(address, &token, "trace", &[SOON]).contains("destination port"));
-    let refused = browse(address, "wrong", "graph", &[SOON]);
+    assert!(browse(address, &token, "events", &[VIRTUAL_TIME]).contains("nf up"));
+    assert!(browse(address, &token, "trace", &[VIRTUAL_TIME]).contains("destination port"));
+    let refused = browse(address, "wrong", "graph", &[VIRTUAL_TIME]);
     assert!(refused.contains("needs a token") && !refused.contains("<form id=\"login\" hidden"), "{refused}");
 }
 
@@ -214,7 +215,7 @@ fn the_graph_shows_every_kind_of_output_rule_and_port() {
     let mut daemon = Daemon::start(&of_every_kind(address, folder.path()));
     until_served(address);
     daemon.until_running("two");
-    let graph = browse(address, &token(&daemon), "graph", &[SOON]);
+    let graph = browse(address, &token(&daemon), "graph", &[VIRTUAL_TIME]);
     let stats = daemon.stats();
     let rules: netvm_api::PolicyInfo = daemon.get(path::POLICY);
     let label = |what: &str| format!("aria-label=\"{what}\"");
@@ -239,7 +240,7 @@ fn the_graph_shows_every_kind_of_output_rule_and_port() {
     let edges = graph.matches("<path").count();
     assert_eq!(edges, 32, "{graph}");
     for (tab, part) in [("tables", "end"), ("events", "nf up"), ("trace", "destination port")] {
-        let page = browse(address, &token(&daemon), tab, &[SOON]);
+        let page = browse(address, &token(&daemon), tab, &[VIRTUAL_TIME]);
         assert!(page.contains(part) && !page.contains("netvmd does not answer"), "{tab}: {page}");
     }
     daemon.purge();

@@ -20,7 +20,7 @@ const CLIENT_V6: &str = "fd50:1::2";
 /// The interfaces of the routers, each with the network of one host.
 const INTERFACES: [&str; 3] = ["lan", "wan", "dmz"];
 /// Longer than any pause of a busy machine; a change is in force within a second.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A router with its hosts.
 struct Side {
@@ -170,7 +170,7 @@ impl Pair {
     /// Probes until both routers do the same, and that is right. Returns what they do.
     fn until(&mut self, probe: Probe, what: &str, is_right: impl Fn(Outcome) -> bool) -> Outcome {
         let mut seen = (Outcome::Lost, Outcome::Lost);
-        let is_same = within(PATIENCE, || {
+        let is_same = within(TIMEOUT, || {
             seen = outcomes([&mut self.netvm, &mut self.kernel], probe);
             seen.0 == seen.1 && is_right(seen.1)
         });

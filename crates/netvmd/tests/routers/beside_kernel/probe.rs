@@ -12,7 +12,7 @@ use rustix::thread::LinkNameSpaceType;
 /// Of the receivers.
 const PORT: u16 = 7777;
 /// Without a sign for so long, a datagram is lost.
-const PATIENCE: Duration = Duration::from_millis(250);
+const LOSS_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A datagram to send.
 #[derive(Clone, Copy)]
@@ -122,7 +122,7 @@ impl Prober {
         if sent.is_err() {
             return Outcome::Lost;
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LOSS_TIMEOUT;
         let family = usize::from(probe.to.is_ipv6());
         let number = self.number.to_be_bytes();
         let mut bytes = [0; 2048];

@@ -8,7 +8,7 @@ use super::{Daemons, are_installed};
 use crate::common::hosts::{Host, are_possible, run, within};
 use crate::site::{Site, start};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The values behind each occurrence of a word.
 fn after(text: &str, word: &str) -> Vec<String> {
@@ -44,7 +44,7 @@ fn a_host_gets_its_address_and_route_from_advertisements_of_frr() {
     let frr = Daemons::frr(&site.namespace(), &[("zebra", config.to_owned())]);
     let is_configured = || !addresses().is_empty() && !gateways().is_empty();
     assert!(
-        within(PATIENCE, is_configured),
+        within(TIMEOUT, is_configured),
         "{:?}, {:?}\n{}\n{}",
         addresses(),
         gateways(),

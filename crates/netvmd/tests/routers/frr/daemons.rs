@@ -16,9 +16,9 @@ use crate::site::ENGINE;
 
 /// Prefixes that both peers announce.
 const PREFIXES: usize = 10_000;
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// BFD takes a second, five intervals of 200 ms; the rest is for a loaded machine. BGP's hold time alone is nine seconds.
-const SILENCE: Duration = Duration::from_secs(3);
+const MAX_INTERRUPTION: Duration = Duration::from_secs(3);
 /// The carrier is lost at once.
 const LINK_LOSS: Duration = Duration::from_secs(1);
 
@@ -163,11 +163,11 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
         let found = net.routes("prefix=30.0.0.0/8&most=1");
         found.more + 1 == PREFIXES as u64 && both("30.0.0.0/24") && both("30.39.15.0/24")
     };
-    assert!(within(PATIENCE, all_learned), "{:?}\n{}", net.routes("prefix=30.0.0.0/8&most=2"), logs());
+    assert!(within(TIMEOUT, all_learned), "{:?}\n{}", net.routes("prefix=30.0.0.0/8&most=2"), logs());
     println!("{PREFIXES} routes from two peers by BGP in the engine after {:?}", begin.elapsed());
     for n in 1..=2 {
         let prefix = format!("172.31.0.{n}/32");
-        assert!(within(PATIENCE, || net.gateways(&prefix).len() == 1), "{prefix} by OSPF\n{}", logs());
+        assert!(within(TIMEOUT, || net.gateways(&prefix).len() == 1), "{prefix} by OSPF\n{}", logs());
         assert!(net.client.pings(&format!("172.31.0.{n}")));
     }
     for peer in &net.peers {
@@ -215,23 +215,27 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
     frr.freeze(true);
     net.peers[0].ip("address flush dev eth0");
     let cut = Instant::now();
-    assert!(within(PATIENCE, || only(&second)), "{:?}\n{}", net.gateways("30.39.15.0/24"), logs());
+    assert!(within(TIMEOUT, || only(&second)), "{:?}\n{}", net.gateways("30.39.15.0/24"), logs());
     let took = cut.elapsed();
     let interruption = outage.end();
     println!(
         "a silent peer: the last route has moved after {took:?}, flows were interrupted for {interruption:?}"
     );
-    assert!(took < SILENCE && interruption < SILENCE, "{took:?}, {interruption:?}\n{}", logs());
+    assert!(
+        took < MAX_INTERRUPTION && interruption < MAX_INTERRUPTION,
+        "{took:?}, {interruption:?}\n{}",
+        logs()
+    );
 
     // It is back, and then the other peer's link goes down.
     net.peers[0].ip("address add 10.2.0.2/16 dev eth0");
     net.peers[0].ip("route add default via 10.2.0.1");
     frr.freeze(false);
-    assert!(within(PATIENCE, || both("30.0.0.0/24") && both("30.39.15.0/24")), "{}", logs());
+    assert!(within(TIMEOUT, || both("30.0.0.0/24") && both("30.39.15.0/24")), "{}", logs());
     let outage = Outage::watch(&net.client);
     net.peers[1].ip("link set eth0 down");
     let cut = Instant::now();
-    assert!(within(PATIENCE, || only(&first)), "{}", logs());
+    assert!(within(TIMEOUT, || only(&first)), "{}", logs());
     let took = cut.elapsed();
     let interruption = outage.end();
     println!(
@@ -258,7 +262,9 @@ impl Outage {
             client.inside(move || {
                 let socket = asking([30, 0, 0, 1].into(), PORT, Duration::from_millis(20));
                 let (mut last, mut longest, mut datagram) = (None, Duration::ZERO, [0; 8]);
-                while !stop.load(Ordering::Relaxed) || last.is_none_or(|at: Instant| at.elapsed() > SHORT) {
+                while !stop.load(Ordering::Relaxed)
+                    || last.is_none_or(|at: Instant| at.elapsed() > MAX_ANSWER_AGE)
+                {
                     let _ = socket.send(&datagram);
                     if socket.recv(&mut datagram).is_err() {
                         continue;
@@ -275,7 +281,7 @@ impl Outage {
         };
         let flows: Vec<_> = (0..8).map(flow).collect();
         for _ in &flows {
-            is_heard.recv_timeout(PATIENCE).unwrap();
+            is_heard.recv_timeout(TIMEOUT).unwrap();
         }
         Self { stop, flows }
     }
@@ -288,4 +294,4 @@ impl Outage {
 }
 
 /// A flow whose last answer is not older goes on.
-const SHORT: Duration = Duration::from_millis(200);
+const MAX_ANSWER_AGE: Duration = Duration::from_millis(200);

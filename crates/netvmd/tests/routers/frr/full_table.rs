@@ -12,7 +12,7 @@ use crate::common::hosts::{Host, are_possible, run, within};
 
 /// Set by `./dev check-release`.
 const WANTED: &str = "NETVM_TEST_FULL_TABLE";
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The IPv4 prefixes of a full table; `None` and a message if they are not wanted.
 fn prefixes() -> Option<Vec<String>> {
@@ -71,7 +71,7 @@ fn learned(mark: char, prefixes: &[String], start: Start) -> Duration {
         let (first, last) = (prefixes.first().unwrap(), prefixes.last().unwrap());
         resolved(first) && resolved(last) && net.routes("family=4&most=1").more >= prefixes.len() as u64
     };
-    assert!(within(PATIENCE, is_learned), "{}\n{}\n{}", router.log(), peer.log(), net.daemon.log());
+    assert!(within(TIMEOUT, is_learned), "{}\n{}\n{}", router.log(), peer.log(), net.daemon.log());
     let took = begin.elapsed();
     let longest = flow.end();
     println!("forwarding meanwhile: no flow went without an answer for longer than {longest:?}");

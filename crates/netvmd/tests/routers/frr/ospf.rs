@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use netvm_api::RouterInfo;
 
-use super::daemons::{Net, PATIENCE};
+use super::daemons::{Net, TIMEOUT};
 use super::{Daemons, are_installed};
 use crate::common::hosts::{are_possible, within};
 
@@ -31,7 +31,7 @@ fn a_flood_of_lsas_loses_no_packet() {
     let router = net.start_router();
     let learned = || net.routes("prefix=30.0.0.0/8&most=1").more + 1;
     assert!(
-        within(PATIENCE, || learned() == ROUTES),
+        within(TIMEOUT, || learned() == ROUTES),
         "{} routes\n{}\n{}",
         learned(),
         router.log(),

@@ -102,7 +102,7 @@ fn is_over(mut end: &UnixStream) -> bool {
 }
 
 /// Waits until it is so; `false` if that takes too long.
-pub(in super::super) fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+pub(in super::super) fn within_timeout(mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !is_so() {
         if start.elapsed() > Duration::from_secs(10) {
@@ -137,7 +137,7 @@ fn a_guest_is_connected_while_both_rings_of_its_first_pair_run() {
     assert!(line.status().connected);
     let (guests, connections) = (Arc::clone(&line.guests), Arc::clone(&line.connections));
     drop(line);
-    assert!(!guests.status().connected && soon(|| connections.threads() == 0));
+    assert!(!guests.status().connected && within_timeout(|| connections.threads() == 0));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_guest_that_reads_no_replies_is_disconnected() {
     let mut line = Line::new("/silent");
     line.guest.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
     while line.guest.write_all(&bytes(GET_FEATURES, 1, &[])).is_ok() {}
-    assert!(soon(|| line.connections.is_empty()));
+    assert!(within_timeout(|| line.connections.is_empty()));
 }
 
 /// Descriptors that no message needs are closed.
@@ -236,14 +236,14 @@ fn descriptors_that_go_no_further_are_closed() {
         let guest = connect(&line.connections);
         send(&guest, &bytes(request, 1, &[0; 8]), &[other.as_fd(); 8]).unwrap();
         assert!(is_over(&guest));
-        assert!(soon(|| open() == 2), "{}", open());
+        assert!(within_timeout(|| open() == 2), "{}", open());
     }
     // Mapped memory keeps its file, until it is replaced or the connection ends.
     line.share(BYTES);
     line.share(BYTES / 2);
     assert!(!line.status().connected && open() == 3);
     line.guest.shutdown(Shutdown::Both).unwrap();
-    assert!(soon(|| open() == 2), "{}", open());
+    assert!(within_timeout(|| open() == 2), "{}", open());
 }
 
 #[test]
@@ -287,13 +287,13 @@ fn a_guest_without_shared_memory_is_noticed_once_its_driver_begins() {
     assert!(!line.status().unshared, "no driver yet");
     line.send(SET_FEATURES, &[VERSION_1]);
     assert!(!line.status().unshared, "the memory may come");
-    assert!(soon(|| line.guests.status().unshared));
+    assert!(within_timeout(|| line.guests.status().unshared));
     line.share(BYTES);
     assert!(!line.status().unshared);
     // It shares a copy: what the driver writes does not arrive.
     (0..2).for_each(|ring| line.start(ring, 0));
     assert!(line.status().connected);
-    assert!(soon(|| line.guests.status().unshared));
+    assert!(within_timeout(|| line.guests.status().unshared));
     // A driver that starts again and writes to the memory.
     rustix::io::pwrite(&line.memory, &[1; 16], 0).unwrap();
     line.ask(GET_VRING_BASE, &[0]);
